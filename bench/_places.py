@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 import levelhead as lh
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
 
 COUNTS = [100, 25, 4]
 FACTORS = np.array([1.0, 2.0, 5.0])

@@ -127,7 +127,7 @@ def measure_head(rounds: int) -> dict:
         np.save(folder / "counts.npy", np.maximum(1, 1e6 / np.arange(1, classes + 1)).astype(np.int64))
         code = (
             "import resource, sys, time, numpy as np\n"
-            "from levelhead.files.rescale import rescale_file\n"
+            "from levelhead.files.model import rescale_file\n"
             "start = time.perf_counter()\n"
             f"rescale_file(sys.argv[1], sys.argv[2], np.load({str(folder / 'counts.npy')!r}), gamma=0.3, force=True)\n"
             "print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"

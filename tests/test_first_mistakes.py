@@ -53,7 +53,7 @@ def test_what_is_not_a_module_is_told_where_it_belongs():
     torch, linear = pytest.importorskip("torch"), pytest.importorskip("sklearn.linear_model")
     tuned = lh.tune(LOGITS, LABELS, COUNTS, rule="rescale", bootstrap=0)
     for model, place in (
-        ("model.safetensors", "levelhead.files.adjust.adjust_file"),
+        ("model.safetensors", "levelhead.files.model.adjust_file"),
         (torch.nn.Linear(8, 4).state_dict(), "load it into its model"),
         (linear.LogisticRegression(), "levelhead.hosts.sklearn"),
     ):

@@ -230,7 +230,7 @@ def make_inputs(folder: Path) -> None:
     from onnx import TensorProto, helper, numpy_helper
     from safetensors.numpy import save_file
 
-    from levelhead.files.rescale import rescale_file
+    from levelhead.files.model import rescale_file
 
     rng = np.random.default_rng(0)
     weight, bias = rng.normal(size=(4, 8)).astype(np.float32), rng.normal(size=4).astype(np.float32)

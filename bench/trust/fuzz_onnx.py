@@ -10,8 +10,8 @@ from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
 from levelhead.files.inspect import inspect_file
-from levelhead.files.onnx_parts import tensors
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
+from levelhead.files.onnx_graph import tensors
 from levelhead.files.undo import undo_file
 
 from .harness import Contradiction, drive, main

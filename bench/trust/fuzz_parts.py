@@ -15,7 +15,7 @@ import onnx
 from safetensors import SafetensorError, deserialize
 
 from levelhead.core.errors import LevelheadError
-from levelhead.files.originals import load_originals
+from levelhead.files.edits import load_originals
 from levelhead.files.protobuf import fields, locate
 from levelhead.files.zip import Archive
 from levelhead.io.pickle_check import check_pickle

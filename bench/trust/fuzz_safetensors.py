@@ -10,7 +10,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from levelhead.files.inspect import inspect_file
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
 from levelhead.files.undo import undo_file
 from levelhead.io.safetensors_file import read_header
 

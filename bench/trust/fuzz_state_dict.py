@@ -10,7 +10,7 @@ from warnings import catch_warnings
 import torch
 
 from levelhead.files.inspect import inspect_file
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
 from levelhead.files.undo import undo_file
 
 from .harness import Contradiction, drive, main

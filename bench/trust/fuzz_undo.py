@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save
 
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
 from levelhead.files.undo import undo_file
 
 from .fuzz_onnx import SOUND as ONNX

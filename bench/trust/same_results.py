@@ -57,7 +57,7 @@ def _scores(rule, weight, bias, counts, gamma, x, place) -> dict[str, np.ndarray
     from onnx.reference import ReferenceEvaluator
 
     import levelhead as lh
-    from levelhead.files.rescale import rescale_file
+    from levelhead.files.model import rescale_file
     from levelhead.rules.adjust import rescale, shift_logits, tau_normalize
 
     k, d = weight.shape

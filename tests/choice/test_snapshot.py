@@ -8,7 +8,7 @@ from safetensors.numpy import save_file
 
 import levelhead as lh
 from levelhead import Head, Snapshot
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
 from levelhead.files.undo import undo_file
 
 rng = np.random.default_rng(0)

@@ -11,8 +11,7 @@ from sklearn.metrics import balanced_accuracy_score
 from torch import nn
 
 import levelhead as lh
-from levelhead.files.adjust import adjust_file
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import adjust_file, rescale_file
 from levelhead.files.undo import undo_file
 
 K = 6

@@ -20,10 +20,9 @@ from torch import nn
 
 import levelhead as lh
 from levelhead.core.warnings import quiet
-from levelhead.files.adjust import adjust_file, check_worthwhile
 from levelhead.files.inspect import inspect_file
 from levelhead.files.locate import format_of, locate_head
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import adjust_file, check_worthwhile, rescale_file
 from levelhead.files.undo import undo_file
 from levelhead.heads import sklearn as sklearn_head
 from levelhead.heads.notes import check_note

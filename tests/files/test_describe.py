@@ -4,7 +4,7 @@ import numpy as np
 
 from levelhead.files.describe import inspection_text, rescale_text, undo_text
 from levelhead.files.inspect import HeadLayer, Inspection
-from levelhead.files.rescale import RescaleResult
+from levelhead.files.model import RescaleResult
 from levelhead.files.undo import UndoResult
 
 

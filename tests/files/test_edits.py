@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from levelhead.core.errors import LevelheadError
 from levelhead.files.digest import file_sha256
 from levelhead.files.edits import Edit, copy, restore, rewrite, staged
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
 
 
 @st.composite

@@ -6,7 +6,7 @@ from safetensors.numpy import load_file, save_file
 
 from levelhead.files.inspect import inspect_file
 from levelhead.files.locate import format_of
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
 from levelhead.files.undo import undo_file
 
 COUNTS = [100, 25, 4]

@@ -7,8 +7,7 @@ import torch
 from safetensors.numpy import save_file
 
 import levelhead as lh
-from levelhead.files.adjust import adjust_file
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import adjust_file, rescale_file
 from levelhead.files.undo import undo_file
 
 COUNTS = [100, 25, 4]

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import levelhead as lh
-from levelhead.files.adjust import adjust_file
 from levelhead.files.inspect import inspect_file
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import adjust_file, rescale_file
 from levelhead.files.undo import undo_file
 
 os.environ.setdefault("KERAS_BACKEND", "torch")

@@ -5,9 +5,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from levelhead.files import blocks, edits, large_heads, originals
+from levelhead.files import digest, edits, spans
 from levelhead.files.inspect import inspect_file
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import open_file, rescale_file, rescale_place
 from levelhead.files.undo import undo_file
 
 K, D = 50, 7
@@ -29,10 +29,10 @@ def large(monkeypatch):
     """Take every head for a large one, and blocks of three rows."""
 
     def switch():
-        for module in (large_heads, edits, originals):
+        for module in (spans, edits):
             monkeypatch.setattr(module, "LARGE", 100)
-        monkeypatch.setattr(large_heads, "BLOCK_BYTES", 100)
-        monkeypatch.setattr(blocks, "BLOCK_BYTES", 64)
+        monkeypatch.setattr(spans, "BLOCK_BYTES", 100)
+        monkeypatch.setattr(digest, "BLOCK_BYTES", 64)
 
     return switch
 
@@ -52,9 +52,10 @@ def large(monkeypatch):
 def test_what_is_written_is_the_same_to_the_bit(tmp_path, large, dtype, bias, rule, gamma, policy):
     bias = bias or rule == "shift"  # which a safetensors file cannot get where it has none
     path = model(tmp_path / "m.safetensors", dtype, bias=bias)
-    want = rescale_file(path, tmp_path / "whole.safetensors", COUNTS, gamma=gamma, rule=rule, bias=policy)
+    how = {"gamma": gamma, "rule": rule, "bias": policy}
+    want = rescale_place(open_file(path, tmp_path / "whole.safetensors", counts=COUNTS), COUNTS, **how)
     large()
-    got = rescale_file(path, tmp_path / "large.safetensors", COUNTS, gamma=gamma, rule=rule, bias=policy)
+    got = rescale_place(open_file(path, tmp_path / "large.safetensors", counts=COUNTS), COUNTS, **how)
     assert (tmp_path / "large.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
     kept = [(tmp_path / f"{name}.safetensors.original").read_bytes() for name in ("large", "whole")]
     assert kept[0].replace(b"large", b"whole") == kept[1]

@@ -6,7 +6,7 @@ import pytest
 
 from levelhead.core.errors import LevelheadError
 from levelhead.files.inspect import inspect_file
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
 from levelhead.files.undo import undo_file
 
 

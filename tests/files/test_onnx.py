@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
+from levelhead.files.model import rescale_file
 from levelhead.files.onnx import FORMAT
-from levelhead.files.rescale import rescale_file
 from levelhead.files.undo import undo_file
 
 K, D = 5, 8

@@ -21,10 +21,9 @@ with warnings.catch_warnings():
     from skl2onnx import to_onnx
 
 import levelhead as lh
-from levelhead.files.adjust import adjust_file
 from levelhead.files.inspect import inspect_file
+from levelhead.files.model import adjust_file, rescale_file
 from levelhead.files.onnx import FORMAT
-from levelhead.files.rescale import rescale_file
 from levelhead.files.undo import undo_file
 
 RNG = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
 from levelhead.files.undo import undo_file
 
 COUNTS = [100, 25, 4]

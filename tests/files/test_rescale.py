@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from warnings import catch_warnings
 
@@ -19,7 +20,7 @@ import levelhead as lh
 from levelhead.core.counts import resolve
 from levelhead.files.inspect import inspect_file
 from levelhead.files.locate import MODEL_FORMATS, format_of, locate_head
-from levelhead.files.rescale import given_or_tuned_gamma, rescale_file
+from levelhead.files.model import adjust_file, given_or_tuned_gamma, rescale_file
 from levelhead.files.undo import undo_file
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
@@ -100,7 +101,7 @@ def read(path, key=None):
 @pytest.mark.parametrize("bias", ["scale", "keep"])
 def test_the_file_has_what_rescale_gives_bit_for_bit(saved, bias):
     _, path, out = saved
-    rescale_file(path, out, COUNTS, gamma=0.7, bias=bias)
+    rescale_file(path, out, COUNTS, gamma=0.7, rule=lh.rules.Rescale(bias=None if bias == "scale" else head().bias))
     expected, got = lh.rescale(head(), COUNTS, gamma=0.7, bias=bias), read(out, None)
     assert got.weight.tobytes() == expected.weight.tobytes()
     assert got.bias.tobytes() == expected.bias.tobytes()
@@ -187,7 +188,7 @@ def test_without_the_original_undo_divides_and_says_so(saved):
 
 def test_the_note_says_all_that_was_done(saved):
     _, path, out = saved
-    rescale_file(path, out, COUNTS, gamma=0.5, bias="keep")
+    rescale_file(path, out, COUNTS, gamma=0.5, rule=lh.rules.Rescale(bias=head().bias))
     note = locate_head(out).note
     assert note == {
         "version": lh.__version__,
@@ -258,7 +259,7 @@ def test_counts_are_checked_once(saved, monkeypatch, rule):
         calls.append(args)
         return resolve(*args, **options)
 
-    for module in ("core.counts", "rules.adjust", "files.rescale"):
+    for module in ("core.counts", "rules.adjust", "files.model"):
         monkeypatch.setattr(f"levelhead.{module}.resolve", counting)
     rescale_file(path, out, COUNTS, gamma=0.5, rule=rule)
     assert len(calls) == 1
@@ -286,15 +287,51 @@ def test_half_precision_is_scaled_in_float32_and_rounded_once_as_torch_does(tmp_
     np.testing.assert_array_equal(read(tmp_path / f"o{suffix}").weight, expected.float().numpy())
 
 
+def tuned_by_rescale(gamma):
+    tuned = lh.match_prior(np.eye(K) * 4, COUNTS, rule="rescale", bootstrap=0)
+    return replace(tuned, gamma=gamma)
+
+
 def test_logits_tell_how_many_predictions_rounding_could_flip(tmp_path):
     save_file({"fc.weight": torch.from_numpy(head().weight).bfloat16()}, tmp_path / "m.safetensors")
     by = lh.factors(COUNTS, 0.5)
     logits = np.stack([1 / by, np.r_[10, np.zeros(K - 1)]])  # all tied once scaled; and a clear case
-    done = rescale_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", COUNTS, gamma=0.5, logits=logits)
+    tuned = tuned_by_rescale(0.5)
+    done = adjust_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", tuned, logits=logits)
     assert done.flips == 1
     save_file(tensors(head()), tmp_path / "n.safetensors")
-    done = rescale_file(tmp_path / "n.safetensors", tmp_path / "p.safetensors", COUNTS, gamma=0.5, logits=logits)
+    done = adjust_file(tmp_path / "n.safetensors", tmp_path / "p.safetensors", tuned, logits=logits)
     assert done.flips is None
+
+
+def test_a_bias_that_is_not_the_heads_is_not_kept(tmp_path):
+    save_file(tensors(head()), tmp_path / "m.safetensors")
+    with pytest.raises(lh.LevelheadError, match="the bias that it keeps is not that of the head"):
+        rescale_file(tmp_path / "m.safetensors", tmp_path / "o", COUNTS, gamma=1, rule=lh.rules.Rescale(bias=[1.0] * K))
+
+
+def test_the_parameters_of_before_work_for_a_version_and_say_the_new_ones(tmp_path):
+    from levelhead.files import adjust as adjust_before
+    from levelhead.files import rescale as before
+
+    path, names, counts = tmp_path / "m.safetensors", [f"c{i}" for i in range(K)], [0, *COUNTS[1:].tolist()]
+    save_file(tensors(head()), path)
+    moved = {
+        "bias": ("keep", {"rule": lh.rules.Rescale(bias=head().bias)}),
+        "background": (1, {"counts": lh.counts.with_background(COUNTS, 1)}),
+        "missing": ("neutral", {"counts": lh.counts.resolve(counts, missing="neutral")}),
+        "names": (names, {"counts": lh.counts.resolve(dict(zip(names, COUNTS.tolist(), strict=True)), names=names)}),
+    }
+    for name, (value, now) in moved.items():
+        n = {"missing": counts, "names": dict(zip(names, COUNTS.tolist(), strict=True))}.get(name, COUNTS)
+        with pytest.warns(DeprecationWarning, match=f"the parameter {name} moved to "):
+            before.rescale_file(path, tmp_path / f"{name}.safetensors", n, gamma=0.5, **{name: value})
+        rescale_file(path, tmp_path / "now.safetensors", **{"counts": COUNTS, "gamma": 0.5, **now}, force=True)
+        assert (tmp_path / f"{name}.safetensors").read_bytes() == (tmp_path / "now.safetensors").read_bytes()
+    with pytest.warns(DeprecationWarning, match="files.rescale moved to levelhead.files.model"):
+        before.rescale_file(path, tmp_path / "plain.safetensors", COUNTS, gamma=0.5)
+    with pytest.warns(DeprecationWarning, match="files.adjust moved to levelhead.files.model"):
+        assert adjust_before.adjust_file is adjust_file
 
 
 def test_a_head_without_a_bias_cannot_be_shifted(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
 from levelhead.files.state_dict import FORMAT
 from levelhead.files.undo import undo_file
 from levelhead.io import arrays

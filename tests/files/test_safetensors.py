@@ -10,7 +10,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from levelhead import Head
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
 from levelhead.files.safetensors import FORMAT
 from levelhead.files.undo import undo_file
 from levelhead.io.safetensors_file import read_header

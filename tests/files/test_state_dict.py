@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from levelhead.files import state_dict, zip
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
 from levelhead.files.state_dict import FORMAT
 from levelhead.files.undo import undo_file
 

@@ -8,9 +8,8 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 import levelhead as lh
-from levelhead.files.adjust import adjust_file
 from levelhead.files.inspect import inspect_file
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import adjust_file, rescale_file
 
 pytestmark = pytest.mark.slow  # the library takes seconds to import
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from levelhead.heads.torch import find_head, rescale_
+from levelhead.heads.apply import rescale_
+from levelhead.heads.torch_find import find_head
 from levelhead.hosts.torch import WVN
 
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import levelhead as lh
 from levelhead.files.inspect import inspect_file
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
 from levelhead.files.undo import undo_file
 
 COUNTS = [100, 25, 4]

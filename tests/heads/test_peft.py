@@ -15,9 +15,11 @@ from transformers import (
 )
 
 import levelhead as lh
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
+from levelhead.heads.apply import rescale_
 from levelhead.heads.notes import drop_note
-from levelhead.heads.torch import find_head, linear_layers, read, rescale_
+from levelhead.heads.torch import read
+from levelhead.heads.torch_find import find_head, linear_layers
 
 pytestmark = pytest.mark.slow  # the libraries take seconds to import
 

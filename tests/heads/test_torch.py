@@ -12,7 +12,9 @@ from torch.nn import functional as F
 from torch.nn.utils import prune
 
 import levelhead as lh
-from levelhead.heads.torch import find_head, read, rescale_, write
+from levelhead.heads.apply import rescale_
+from levelhead.heads.torch import read, write
+from levelhead.heads.torch_find import find_head
 
 COUNTS = [100, 25, 4]
 FACTORS = torch.tensor([1.0, 2.0, 5.0])  # (100 / n)^0.5

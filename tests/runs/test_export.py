@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from levelhead.files.locate import format_of, locate_head
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
 from levelhead.files.undo import undo_file
 from levelhead_lab.runs import export
 from levelhead_lab.runs.run import run

@@ -23,7 +23,7 @@ def begin_early_digest(command: str, *words: str) -> None:
 
 def _kept_edits(path: Path) -> list:
     """Return the edits that undo a file by what was kept of it, in order."""
-    from ..files.originals import load_originals
+    from ..files.edits import load_originals
 
     (original,) = load_originals(path.with_name(f"{path.name}.original")).values()
     return sorted(original.edits, key=lambda edit: edit.offset)

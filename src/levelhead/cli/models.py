@@ -68,8 +68,8 @@ def adjust(
     gives the model back. Where the interval of the gain holds 0, nothing is written.
     """
     from ..core.array import to_plain
-    from ..files.adjust import adjust_file, check_worthwhile
     from ..files.describe import rescale_text
+    from ..files.model import adjust_file, check_worthwhile
     from ..io import arrays
     from ..io.per_class_file import read_names
     from ..show.progress import copy_progress
@@ -126,30 +126,20 @@ def rescale(
     copied unchanged, and `levelhead undo` gives the model back.
     """
     from ..core.array import to_plain
+    from ..core.counts import with_background
     from ..files.describe import rescale_text
-    from ..files.rescale import given_or_tuned_gamma, rescale_file
+    from ..files.model import given_or_tuned_gamma, open_file, rescale_place
     from ..io import arrays
     from ..io.per_class_file import read_counts, read_names
     from ..show.progress import copy_progress
 
-    scores = None if logits is None else arrays.read(logits)
+    scores, n = None if logits is None else arrays.read(logits), read_counts(counts)
+    known = None if names is None else read_names(names)
+    strength = given_or_tuned_gamma(gamma, rule, tuned)
     with copy_progress(model) as bar:
-        done = rescale_file(
-            model,
-            out,
-            read_counts(counts),
-            **given_or_tuned_gamma(gamma, rule, tuned),
-            head=head,
-            bias=bias,
-            missing=missing,
-            background=background,
-            original=original,
-            force=force,
-            again=again,
-            logits=scores,
-            names=None if names is None else read_names(names),
-            progress=bar,
-        )
+        place = open_file(model, out, head=head, counts=n, names=known, original=original, force=force, progress=bar)
+        alone = n if background is None else with_background(n, background)
+        done = rescale_place(place, alone, **strength, bias=bias, missing=missing, logits=scores, again=again)
     show(to_plain(done), rescale_text(done), as_json)
 
 

@@ -1,35 +1,36 @@
 """Results as text for people: what was found in a file, and what was done to it."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from shlex import quote
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..rules.rule import RULES
-from .inspect import Inspection
-from .rescale import RescaleResult
-from .undo import UndoResult
+
+if TYPE_CHECKING:
+    from .inspect import Inspection
+    from .model import RescaleResult
+    from .undo import UndoResult
 
 MOST_ROWS = 20  # of a table; of more classes, those with the largest and the smallest counts are shown
 
 
 def inspection_text(seen: Inspection, width: int = 30) -> str:
     """Return the head, a bar for each class's norm (largest count first), and the warnings."""
-    lines = [f"{seen.path} ({seen.format})"]
-    lines += [
-        f"  head {one.key}: {one.weight} {list(one.shape)} {one.dtype}, {one.bias or 'no bias'}" for one in seen.layers
-    ]
+    lines, rows = [f"{seen.path} ({seen.format})"], []
+    for one in seen.layers:
+        lines.append(f"  head {one.key}: {one.weight} {list(one.shape)} {one.dtype}, {one.bias or 'no bias'}")
     order = np.arange(len(seen.norms)) if seen.counts is None else np.argsort(-seen.counts, kind="stable")
     top = max(float(seen.norms.max()), np.finfo(float).tiny)
-    rows = [
-        [
-            _row_title(i, seen.names),
-            "" if seen.counts is None else str(seen.counts[i]),
-            f"{seen.norms[i]:.4g}",
+    for i in order.tolist():
+        bar, count = (
             "█" * max(1, round(width * seen.norms[i] / top)),
-        ]
-        for i in order.tolist()
-    ]
+            "" if seen.counts is None else str(seen.counts[i]),
+        )
+        rows.append([_row_title(i, seen.names), count, f"{seen.norms[i]:.4g}", bar])
     lines += ["", *_table(["class", "" if seen.counts is None else "count", "norm", ""], rows), ""]
     if seen.correlation is not None:
         lines.append(f"rank correlation of norm and count: {seen.correlation:.2f}")
@@ -46,16 +47,12 @@ def rescale_text(done: RescaleResult) -> str:
     policy = {"scale": ", bias scaled", "keep": ", bias kept", None: ""}[None if shift else done.bias]
     then = "" if done.offset is None else "then shift"
     one_logit = len(done.factors) < len(done.counts)
-    order = [0] if one_logit else np.argsort(-done.counts, kind="stable").tolist()
-    rows = [
-        [
-            "the logit" if one_logit else _row_title(i, done.names),
-            "/".join(f"{n:g}" for n in done.counts) if one_logit else f"{done.counts[i]:.15g}",
-            *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors)),
-            "" if done.offset is None else f"{done.offset[i]:.4g}",
-        ]
-        for i in order
-    ]
+    rows = []
+    for i in [0] if one_logit else np.argsort(-done.counts, kind="stable").tolist():
+        name, count = _row_title(i, done.names), f"{done.counts[i]:.15g}"
+        name, count = ("the logit", "/".join(f"{n:g}" for n in done.counts)) if one_logit else (name, count)
+        offset = "" if done.offset is None else f"{done.offset[i]:.4g}"
+        rows.append([name, count, *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors)), offset])
     lines = [
         f"{done.path} -> {done.out}",
         f"  {', '.join(done.head)}: {RULES[done.rule].title}, gamma {done.gamma:g}{policy}",
@@ -64,9 +61,8 @@ def rescale_text(done: RescaleResult) -> str:
         "",
     ]
     if done.original:
-        lines.append(
-            f"kept {done.original}: `levelhead undo {quote(done.out)} -o BACK` gives the input back, byte for byte"
-        )
+        undo = f"`levelhead undo {quote(done.out)} -o BACK`"
+        lines.append(f"kept {done.original}: {undo} gives the input back, byte for byte")
     if done.flips is not None:
         lines.append(f"predictions that rounding to half precision could flip: {done.flips}")
     return "\n".join([*lines, *(f"note: {text}" for text in done.notes)])
@@ -95,8 +91,6 @@ def _table(titles: list[str], rows: list[list[str]]) -> list[str]:
     sides = ["<"] + [">"] * (len(columns) - 1)
     if not columns[-1][0]:
         sides[-1] = "<"
-    padded = [
-        [f"{cell:{side}{max(map(len, column))}}" for cell in column]
-        for column, side in zip(columns, sides, strict=True)
-    ]
+    widths = [f"{side}{max(map(len, column))}" for column, side in zip(columns, sides, strict=True)]
+    padded = [[f"{cell:{width}}" for cell in column] for column, width in zip(columns, widths, strict=True)]
     return ["  " + "  ".join(row).rstrip() for row in zip(*padded, strict=True)]

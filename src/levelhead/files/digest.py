@@ -1,34 +1,71 @@
-"""The sha256 of a file, or of what edits make of it, computed by a thread while the file is copied.
+"""Edits of a file, whose bytes are read or computed only while they are written, and the sha256 that they give.
 
-Of a large file it takes longer than all else. So the command line begins it before it imports the rest (`begin_early`).
+Of a large file that takes longer than all else: a thread computes it while the file is copied, and the command line
+begins it before it imports the rest (`begin_early`).
 """
 
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 
 from ..core.errors import LevelheadError
 from ..core.regular_file import check_regular_file
-from .blocks import Edit, blocks_of
 
+BLOCK_BYTES = 1 << 22  # bytes at a time: each block takes the interpreter's lock twice, which others may hold
+LARGE = 1 << 26  # from so many bytes on, a part of a file is not held in memory
 LARGE_INPUT = 1 << 24  # bytes, from which on a thread is worth its start
-_BLOCK = 1 << 22  # so many bytes at a time: each takes the interpreter's lock twice, which others may hold
+
+
+@dataclass(frozen=True, eq=False)
+class FileRange:
+    """Bytes `offset` to `offset + length` of a file, which stays as it is until they are used."""
+
+    path: Path
+    offset: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the bytes that are written, block by block."""
+        yield from self.read(BLOCK_BYTES)
+
+    def read(self, size: int) -> Iterator[bytes]:
+        """Yield the bytes of the file, so many at a time."""
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            left = self.length
+            while left:
+                block = file.read(min(left, size))
+                if len(block) != min(left, size):
+                    raise LevelheadError(f"{self.path}: became shorter while it was read; nothing was written")
+                left -= len(block)
+                yield block
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Bytes `offset` to `offset + length` of a file become `data`."""
+
+    offset: int
+    length: int
+    data: bytes | FileRange
+
+    def blocks(self) -> Iterator[bytes]:
+        """Return the new bytes, block by block."""
+        return self.data.blocks() if isinstance(self.data, FileRange) else iter((self.data,))
 
 
 def file_sha256(path: Path, edits: Sequence[Edit] = ()) -> str:
-    """Return the sha256 of a file with edits, which are in order. Other threads run meanwhile.
-
-    The file is read, not mapped: a mapped file that becomes shorter kills the process.
-
-    >>> file_sha256(Path(__file__)) == hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    True
-    """
+    """Return the sha256 of a file with edits, which are in order. Other threads run meanwhile."""
     sha, size = hashlib.sha256(), path.stat().st_size
-    block = bytearray(min(_BLOCK, max(size, 1)))
-    with path.open("rb", buffering=0) as file:
+    block = bytearray(min(BLOCK_BYTES, max(size, 1)))
+    with path.open("rb", buffering=0) as file:  # read, not mapped: a mapped file that becomes shorter kills the process
         for edit in [*edits, Edit(size, 0, b"")]:
             length = edit.offset - file.tell()
             while length:
@@ -37,7 +74,7 @@ def file_sha256(path: Path, edits: Sequence[Edit] = ()) -> str:
                     raise LevelheadError("the input became shorter while it was read; nothing was written")
                 sha.update(memoryview(block)[:done])
                 length -= done
-            for part in blocks_of(edit.data):
+            for part in edit.blocks():
                 sha.update(part)
             file.seek(edit.offset + edit.length)
     return sha.hexdigest()
@@ -49,14 +86,14 @@ class Digest:
     def __init__(self, path: Path, edits: Sequence[Edit] = ()) -> None:
         self.path, self.edits, self.stamp = path, tuple(edits), check_regular_file(path)
         self._found: str | None = None
-        self._thread = Thread(target=self._compute, daemon=True) if self.stamp[2] >= LARGE_INPUT else None
-        if self._thread is not None:
+        self._thread = Thread(target=self._compute, daemon=True)
+        if self.stamp[2] >= LARGE_INPUT:
             self._thread.start()
 
     @property
     def running(self) -> bool:
         """Whether a thread still computes it."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._thread.is_alive()
 
     def __call__(self) -> str:
         """Return it, as soon as it is there."""
@@ -67,7 +104,7 @@ class Digest:
 
     def wait(self) -> None:
         """Wait until no thread computes it any more."""
-        if self._thread is not None:
+        if self._thread.ident is not None:
             self._thread.join()
 
     def _compute(self) -> None:

@@ -1,21 +1,23 @@
 """A changed file as the old one with a few byte ranges replaced: streamed, written all or nothing, and reversible.
 
 Every file format we write comes down to this. What is not in an edit is copied by the kernel, byte for byte.
-The edits turned around are all that is needed to get the old file back. A written file can be read only by those who
-could read the file it was made from.
+The edits turned around are all that is needed to get the old file back; FILE.original keeps them. A written file can be
+read only by those who could read the file it was made from.
 """
 
+import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from ..core.atomic import named_errors, permissions, scratch
 from ..core.errors import Advice, LevelheadError
+from ..core.regular_file import check_regular_file
 from ..show.progress import ByteProgress
-from .blocks import LARGE, Edit, FileRange, blocks_of
-from .digest import Digest, digest_meanwhile
+from .digest import LARGE, Digest, Edit, FileRange, digest_meanwhile
 
 CHUNK = 1 << 24
 UNKNOWN_SHA256 = "0" * 64  # stands for a digest that is still being computed: all have this length
@@ -28,61 +30,50 @@ class OutputExists(LevelheadError, FileExistsError):
 def rewrite(
     source: Path, out: Path, edits: Callable[[str], list[Edit]], progress: ByteProgress | None = None
 ) -> tuple[str, tuple[Edit, ...]]:
-    """Write source with its edits to out, another file; return source's sha256, and the edits that turn out into it.
-
-    `edits` gives them from the source's sha256. Offsets and lengths may not depend on it: the bytes between them are
-    copied while the digest is computed, and the edits are filled in when it is known.
-    """
+    """Write source with its edits to out, another file; return source's sha256, and the edits that turn out into it."""
+    # `edits` gives them from the sha256. Their offsets and lengths may not depend on it: the bytes between are copied
+    # while it is computed, and the edits are filled in when it is known.
     layout = sorted(edits(UNKNOWN_SHA256), key=lambda edit: edit.offset)
     with digest_meanwhile(source) as digest, source.open("rb") as read, out.open("wb") as write:
-        _copy_between(read, write, layout, source.stat().st_size, progress)
+        _copy_between(read, write, layout, progress)
         _begin_writing(write, digest)
         final = sorted(edits(digest()), key=lambda edit: edit.offset)
-        shift, back = 0, []
-        for edit, planned in zip(final, layout, strict=True):
-            assert (edit.offset, len(edit.data)) == (planned.offset, len(planned.data)), "edits moved"
-            write.seek(edit.offset + shift)
-            write.writelines(blocks_of(edit.data))
+        sizes = [[(edit.offset, len(edit.data)) for edit in each] for each in (final, layout)]
+        assert sizes[0] == sizes[1], "edits moved"
+        back = []
+        for edit, at in zip(final, _write_edits(write, final), strict=True):
             read.seek(edit.offset)
             old = read.read(edit.length) if edit.length < LARGE else FileRange(source, edit.offset, edit.length)
-            back.append(Edit(edit.offset + shift, len(edit.data), old))
-            shift += len(edit.data) - edit.length
+            back.append(Edit(at, len(edit.data), old))
     out.chmod(permissions(source))
     return digest(), tuple(back)
 
 
 def restore(source: Path, out: Path, edits: Sequence[Edit], progress: ByteProgress | None = None) -> str:
-    """Write source with its edits to out, another file; return the sha256 that this gives.
-
-    It is computed from the source and the edits while the bytes between these are copied.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     source, out = Path(folder, "a"), Path(folder, "b")
-    ...     _ = source.write_bytes(b"aXXc")
-    ...     digest = restore(source, out, [Edit(1, 2, b"b")])
-    ...     out.read_bytes(), digest[:8]
-    (b'abc', 'ba7816bf')
-    """
+    """Write source with its edits to out, another file; return the sha256 that this gives, computed meanwhile."""
     ordered = sorted(edits, key=lambda edit: edit.offset)
     with digest_meanwhile(source, ordered) as digest, source.open("rb") as read, out.open("wb") as write:
-        _copy_between(read, write, ordered, source.stat().st_size, progress)
+        _copy_between(read, write, ordered, progress)
         _begin_writing(write, digest)
-        shift = 0
-        for edit in ordered:
-            write.seek(edit.offset + shift)
-            write.writelines(blocks_of(edit.data))
-            shift += len(edit.data) - edit.length
+        _write_edits(write, ordered)
     out.chmod(permissions(source))
     return digest()
 
 
-def _copy_between(
-    read: BinaryIO, write: BinaryIO, edits: Sequence[Edit], size: int, progress: ByteProgress | None
-) -> None:
+def _write_edits(write: BinaryIO, edits: Sequence[Edit]) -> list[int]:
+    """Write the data of edits, which are in order; return where in the new file each lies."""
+    shift, places = 0, []
+    for edit in edits:
+        places.append(write.seek(edit.offset + shift))
+        write.writelines(edit.blocks())
+        shift += len(edit.data) - edit.length
+    return places
+
+
+def _copy_between(read: BinaryIO, write: BinaryIO, edits: Sequence[Edit], progress: ByteProgress | None) -> None:
     """Copy what lies between edits, which are in order, to where it will lie after them."""
     at, shift = 0, 0
-    for edit in [*edits, Edit(size, 0, b"")]:
+    for edit in [*edits, Edit(os.fstat(read.fileno()).st_size, 0, b"")]:
         assert at <= edit.offset, "edits overlap"
         _copy_range(read, write, at, at + shift, edit.offset - at, progress)
         at, shift = edit.offset + edit.length, shift + len(edit.data) - edit.length
@@ -98,7 +89,7 @@ def _begin_writing(write: BinaryIO, digest: Digest) -> None:
 def copy(source: Path, out: Path, progress: ByteProgress | None = None) -> None:
     """Copy a file and its permissions."""
     with source.open("rb") as read, out.open("wb") as write:
-        _copy_range(read, write, 0, 0, source.stat().st_size, progress)
+        _copy_between(read, write, (), progress)
     out.chmod(permissions(source))
 
 
@@ -125,12 +116,10 @@ def _copy_range(source: BinaryIO, out: BinaryIO, at: int, to: int, length: int, 
 
 @contextmanager
 def staged(out: Path, *, force: bool) -> Iterator[Path]:
-    """Yield a hidden folder that stands for out's own: what is written into it appears there when the block ends well.
-
-    Every file is whole before the first appears, and `out` appears last. An error or Ctrl-C before that leaves nothing
-    behind. Files that exist are replaced only by `force`, after their successors were synced to disk. Neither a file
-    that is replaced nor a new folder becomes more open than it was.
-    """
+    """Yield a hidden folder that stands for out's own: what is written into it appears there after the block."""
+    # Every file is whole before the first appears, and `out` appears last. An error or Ctrl-C before that leaves
+    # nothing behind. Files that exist are replaced only by `force`, after their successors were synced to disk. Neither
+    # a file that is replaced nor a new folder becomes more open than it was.
     if not out.parent.is_dir():
         raise FileNotFoundError(f"{out.parent}: no such folder; expected one to write {out.name} into")
     _check_free(out, force)
@@ -148,11 +137,7 @@ def staged(out: Path, *, force: bool) -> Iterator[Path]:
                 with path.open("rb+" if writable else "rb") as file:
                     os.fsync(file.fileno())
                 path.chmod(permissions(path, target))
-        _move_all(sorted(moves, key=lambda move: _stands_for_all(move[1], out)), stage)
-
-
-def _stands_for_all(target: Path, out: Path) -> bool:
-    return target == out or target.name.endswith(".index.json")
+        _move_all(sorted(moves, key=lambda move: move[1] == out or move[1].name.endswith(".index.json")), stage)
 
 
 def _move_all(moves: list[tuple[Path, Path]], stage: Path) -> None:
@@ -165,11 +150,9 @@ def _move_all(moves: list[tuple[Path, Path]], stage: Path) -> None:
                 target.parent.chmod(permissions(path.parent))
             kept = stage / os.urandom(8).hex()
             if target.exists():
-                try:
+                with suppress(OSError):  # a file system without links: the old file is not kept
                     os.link(target, kept)
                     undo.callback(os.replace, kept, target)
-                except OSError:  # a file system without links: the old file is not kept
-                    pass
             else:
                 undo.callback(target.unlink, missing_ok=True)
             os.replace(path, target)
@@ -181,7 +164,65 @@ def _check_free(target: Path, force: bool) -> None:
         raise OutputExists(f"{target} exists", advice=Advice("force", None, "to replace it"))
 
 
-def make_folder(folder: Path, like: Path) -> None:
-    """Make a folder with the permissions of another; its owner may write to it."""
-    folder.mkdir(exist_ok=True)
-    folder.chmod(permissions(like) | 0o700)
+@dataclass(frozen=True)
+class Original:
+    """The way back from a written file: the old file's name and sha256, and the edits on the written one."""
+
+    name: str
+    sha256: str
+    edits: tuple[Edit, ...]
+
+
+def save_originals(path: Path, originals: Mapping[str, Original], bits: int = 0o600) -> None:
+    """Write {written file's name: its original} to one file: a line of JSON, then the old bytes one after another."""
+    files = {}
+    for name, one in originals.items():
+        edits = [[edit.offset, edit.length, len(edit.data)] for edit in one.edits]
+        files[name] = {"name": one.name, "sha256": one.sha256, "edits": edits}
+    with path.open("wb") as file:
+        file.write(json.dumps({"levelhead": "original", "files": files}).encode() + b"\n")
+        file.writelines(block for one in originals.values() for edit in one.edits for block in edit.blocks())
+    path.chmod(bits)  # it holds some of the old files' numbers
+
+
+def load_originals(path: Path) -> dict[str, Original]:
+    """Read what `save_originals` wrote."""
+    check_regular_file(path, "what was kept for an undo")
+    try:
+        with path.open("rb") as file:
+            facts = json.loads(file.readline())
+            if facts["levelhead"] != "original":
+                raise LevelheadError("another kind of file")
+            found = {}
+            for name, one in facts["files"].items():
+                _check_edits(one["edits"], path.stat().st_size)
+                edits = [Edit(offset, length, _take(file, path, size)) for offset, length, size in one["edits"]]
+                if any(len(edit.data) != size for edit, (*_, size) in zip(edits, one["edits"], strict=True)):
+                    raise LevelheadError("cut short")
+                if not isinstance(one["sha256"], str) or Path(one["name"]).name != one["name"]:
+                    raise LevelheadError(f"expected the name of a file in the same folder, got {one['name']!r}")
+                found[name] = Original(one["name"], one["sha256"], tuple(edits))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"not a file that `levelhead rescale` kept ({error})"
+        raise LevelheadError(f"{path}: {reason}; move it away to undo by division instead") from None
+    return found
+
+
+def _take(file: BinaryIO, path: Path, size: int) -> bytes | FileRange:
+    """Return the next bytes of an open file or, if they are many, what stands for them."""
+    if size < LARGE:
+        return file.read(size)
+    at = file.tell()
+    kept = FileRange(path, at, min(size, path.stat().st_size - at))
+    file.seek(at + len(kept))
+    return kept
+
+
+def _check_edits(edits: list[list[int]], largest: int) -> None:
+    """Check edits, each [offset, length, length of its data, at most `largest`]: no two may overlap."""
+    end = 0
+    for offset, length, size in sorted(edits):
+        numbers = all(type(n) is int and n < 1 << 62 for n in (offset, length, size))
+        if not numbers or offset < end or length < 0 or not 0 <= size <= largest:
+            raise LevelheadError(f"invalid edit {[offset, length, size]}")
+        end = offset + length

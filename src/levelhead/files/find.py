@@ -52,16 +52,12 @@ NOT_PLAIN = (
 def find_layers(
     path: Path, spans: Mapping[str, Span], *, named: str | None = None, classes: int | None = None
 ) -> tuple[LayerSpans, ...]:
-    """Find the layers of the head among all tensors of a model.
-
-    Args:
-        path, spans: the model's file, for messages, and every tensor by key.
-        named: the layer (`fc`) or its weight (`fc.weight`), if the caller says so; `a,b` if they feed one output.
-            For Flax, the layer (`params/fc`) or its kernel.
-        classes: K, if known.
-    """
-    if is_flax(spans):
-        spans, named = name_by_dots(spans), None if named is None else named.replace("/", ".")
+    """Find the layers of the head among all tensors of a model."""
+    leaves = {re.split("[./]", key)[-1] for key in spans}
+    if "kernel" in leaves and "weight" not in leaves:  # of Flax or Keras: kernels [d, K], and a slash between names
+        dotted = {key.replace("/", "."): span for key, span in spans.items()}
+        spans = {key: replace(s, transposed=True) if key.split(".")[-1] == "kernel" else s for key, s in dotted.items()}
+        named = None if named is None else named.replace("/", ".")
     tensors = _Tensors(path, spans)
     if named is not None:
         layers = [one.removesuffix(".weight").removesuffix(".kernel") for one in named.split(",")]
@@ -86,20 +82,6 @@ def find_layers(
     return layers
 
 
-def is_flax(spans: Mapping[str, Span]) -> bool:
-    """Return whether tensors are of Flax: their matrices are kernels [d, K], and none is called weight."""
-    leaves = {re.split("[./]", key)[-1] for key in spans}
-    return "kernel" in leaves and "weight" not in leaves
-
-
-def name_by_dots(spans: Mapping[str, Span]) -> dict[str, Span]:
-    """Return the tensors of Flax with a dot between the parts of their names, and their kernels as [K, d]."""
-    dotted = {key.replace("/", "."): span for key, span in spans.items()}
-    return {
-        key: replace(span, transposed=True) if key.split(".")[-1] == "kernel" else span for key, span in dotted.items()
-    }
-
-
 def several_heads(path: Path, layers: Iterable[tuple[str, Sequence[int]]]) -> LevelheadError:
     """Return the error for a head that could be any of these layers, each with its shape."""
     reason = f"{path}: more than one layer could be the head: {list_layers(layers)}"
@@ -118,11 +100,8 @@ class _Tensors:
 
     @cached_property
     def weights(self) -> dict[str, Span]:
-        return {
-            key.rpartition(".")[0]: span
-            for key, span in self.spans.items()
-            if key.split(".")[-1] == "weight" or span.transposed
-        }
+        matrices = {key: span for key, span in self.spans.items() if key.split(".")[-1] == "weight" or span.transposed}
+        return {key.rpartition(".")[0]: span for key, span in matrices.items()}
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -159,23 +138,18 @@ class _Tensors:
     def layers(self, rows: int) -> list[str]:
         return self.candidates(rows)
 
-    def has(self, block: str) -> bool:
+    def has(self, block: str, classes: int | None = None) -> bool:
         return block in self.blocks
 
-    def fits(self, block: str, classes: int | None) -> bool:
-        return self.has(block)
+    fits = has
 
     def ends(self, block: str, classes: int | None) -> list[str]:
         """Return the layers that may be a block's last: itself, or the last of a Sequential, or all that fit."""
-        inside = [
-            layer for layer in self.candidates(classes, least=1) if f"{self.names[layer]}.".startswith(f"{block}.")
-        ]
+        fitting = self.candidates(classes, least=1)
+        inside = [layer for layer in fitting if f"{self.names[layer]}.".startswith(f"{block}.")]
         direct = [layer for layer in inside if self.names[layer] == block]
-        numbered = {
-            int(layer.rpartition(".")[2]): layer
-            for layer in inside
-            if re.fullmatch(r"\d+", self.names[layer][len(block) + 1 :])
-        }
+        places = {layer: re.fullmatch(r"\d+", self.names[layer][len(block) + 1 :]) for layer in inside}
+        numbered = {int(place[0]): layer for layer, place in places.items() if place}
         chain = [self.shapes[numbered[i]] for i in sorted(numbered)]
         if len(numbered) == len(inside) and all(one[0] == after[1] for one, after in pairwise(chain)):
             return [numbered[max(numbered)]] if numbered else []
@@ -222,19 +196,15 @@ def _only_candidate(tensors: _Tensors, classes: int | None) -> list[str]:
     found = tensors.candidates(classes)
     if len(found) > 1:
         raise tensors.several(found)
-    if not found:
-        rows = "" if classes is None else f" with {classes} rows, one per class"
-        others = tensors.with_shapes(tensors.candidates())
-        hint = f"layers of a head's shape: {list_layers(others)}" if others else _hint_without_head(tensors)
-        raise NoHead(f"{tensors.path}: no head found, no weight matrix [K, d]{rows}; {hint}")
-    return found
-
-
-def _hint_without_head(tensors: _Tensors) -> str:
-    single = tensors.with_shapes(tensors.candidates(1))
-    if not single:
-        return "is it a backbone alone?"
-    return f"{list_layers(single)} gives one number, as for a regression; a head has a row per class"
+    if found:
+        return found
+    hint, rows = "is it a backbone alone?", "" if classes is None else f" with {classes} rows, one per class"
+    if others := tensors.candidates():
+        hint = f"layers of a head's shape: {list_layers(tensors.with_shapes(others))}"
+    elif single := tensors.candidates(1):
+        listed = list_layers(tensors.with_shapes(single))
+        hint = f"{listed} gives one number, as for a regression; a head has a row per class"
+    raise NoHead(f"{tensors.path}: no head found, no weight matrix [K, d]{rows}; {hint}")
 
 
 def _layer_spans(tensors: _Tensors, layer: str) -> LayerSpans:
@@ -243,19 +213,14 @@ def _layer_spans(tensors: _Tensors, layer: str) -> LayerSpans:
     if bias is not None and bias.shape != weight.logical[:1]:
         raise tensors.error(f"expected {bias.key} [{weight.logical[0]}], one per class, got {list(bias.shape)}")
     found = LayerSpans(layer, weight, bias)
-    for span in found.spans:
-        if span.dtype not in HEAD_DTYPES:
-            advice = "adjust the model before quantizing" if "," not in span.dtype else "save it as a plain tensor"
-            raise tensors.error(f"{span.key} holds {span.dtype}; expected F64, F32, F16 or BF16: {advice}")
+    for span in (span for span in found.spans if span.dtype not in HEAD_DTYPES):
+        advice = "adjust the model before quantizing" if "," not in span.dtype else "save it as a plain tensor"
+        raise tensors.error(f"{span.key} holds {span.dtype}; expected F64, F32, F16 or BF16: {advice}")
     return found
 
 
 def _check_no_norm_follows(tensors: _Tensors, head: LayerSpans) -> None:
-    """Check that no norm of K numbers follows the head: it would undo the scaling.
-
-    A file need not have its tensors in the model's order. Of numbered layers the later one follows. Of others, a norm
-    next to the head must be the head's if nothing else in the file takes or gives K numbers.
-    """
+    """Check that no norm of K numbers follows the head: it would undo the scaling."""
     rows, columns = head.weight.logical[:2]
     block, _, name = head.key.rpartition(".")
     others = [span.logical[:2] for span in tensors.spans.values() if len(span.logical) > 1 and span is not head.weight]
@@ -282,17 +247,11 @@ def _check_no_scale(tensors: _Tensors, head: LayerSpans) -> None:
         block, _, leaf = key.rpartition(".")
         around = f"{head.key}.".startswith(f"{block}." if block else "")
         if around and is_logit_scale(leaf, prod(span.shape), head.classes):
-            reason = (
-                f"{head.key} looks like the head, but there is a {key}: the model may normalize the weights, as cosine"
-            )
+            reason = f"{tensors.path}: {head.key} looks like the head, but there is a {key}: the model may normalize"
+            doubt = "to name it if scaling its rows scales the logits and, for a rule that adds, nothing scales them"
             raise LevelheadError(
-                f"{tensors.path}: {reason} heads do, or scale the logits",
-                advice=Advice(
-                    "head",
-                    None,
-                    "to name it if scaling its rows scales the logits and, for a rule that adds, nothing scales them "
-                    "after it",
-                ),
+                f"{reason} the weights, as cosine heads do, or scale the logits",
+                advice=Advice("head", None, f"{doubt} after it"),
             )
 
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from ..core.array import Array
@@ -13,10 +13,9 @@ from ..core.head import Head
 from ..core.regular_file import check_unchanged
 from ..heads.notes import Note
 from ..show.progress import ByteProgress
-from .edits import UNKNOWN_SHA256, Edit, copy, make_folder, rewrite, staged
-from .large_heads import LargeHead
-from .originals import Original, save_originals
-from .spans import LayerSpans, LocatedHead, load, store
+from .digest import Edit
+from .edits import UNKNOWN_SHA256, Original, copy, rewrite, save_originals, staged
+from .spans import LargeHead, LayerSpans, LocatedHead, load, store
 
 # Other weights and the state of a training: a second copy of the model would not be adjusted, and is left out.
 LEFT_OUT = (
@@ -48,11 +47,9 @@ class Format:
             raise LevelheadError(f"{path}: {', '.join(found.keys)} feed one output; read one by its key")
         return load(layer, found.names)
 
-    def write(
-        self, path: str | Path, out: str | Path, head: Head, key: str | None = None, *, force: bool = False
-    ) -> None:
+    def write(self, path: str | Path, out: str | Path, head: Head, key: str | None = None) -> None:
         """Copy a model with another head in it; everything else stays as it is, byte for byte."""
-        self.save(self.find(Path(path), named=key), [head], Path(out), note=None, keep=False, force=force)
+        self.save(self.find(Path(path), named=key), [head], Path(out), note=None, keep=False, force=False)
 
     def save(
         self,
@@ -65,10 +62,7 @@ class Format:
         force: bool,
         progress: ByteProgress | None = None,
     ) -> dict[str, Original]:
-        """Write a model with other heads, one per layer, all or nothing; return the way back from each changed file.
-
-        An empty note takes an earlier one out, None leaves what is there. `keep` writes the way back to `out.original`.
-        """
+        """Write a model with other heads, one per layer, all or nothing; return the way back from each changed file."""
         edits: dict[Path, list[Edit]] = defaultdict(list)
         for layer, head in zip(found.layers, heads, strict=True):
             if layer.bias is None and head.bias is not None and self.add_bias is not None:
@@ -80,6 +74,7 @@ class Format:
         check_not_input(found.files, [out, *(out.parent / name for name in names.values())])
         originals: dict[str, Original] = {}
 
+        @cache  # a note of many classes takes seconds: made once for each digest
         def complete(source: Path, digest: str) -> list[Edit]:
             return self.complete(found, source, edits[source], {"sha256": digest, **note} if note else note, names)
 
@@ -87,10 +82,8 @@ class Format:
             if found.folder:
                 copy_companions(found.path.parent, found.files, stage / out.name)
             for source, name in names.items():
-                planned = complete(source, UNKNOWN_SHA256)  # a note of many classes takes seconds: made once for each
-                if planned:
-                    edits_for = partial(_planned_or_final, planned, partial(complete, source))
-                    digest, back = rewrite(source, stage / name, edits_for, progress)
+                if complete(source, UNKNOWN_SHA256):
+                    digest, back = rewrite(source, stage / name, partial(complete, source), progress)
                     originals[Path(name).name] = Original(source.name, digest, back)
                 else:
                     copy(source, stage / name, progress)
@@ -104,23 +97,8 @@ class Format:
         return originals
 
 
-def _planned_or_final(planned: list[Edit], final: Callable[[str], list[Edit]], digest: str) -> list[Edit]:
-    return planned if digest == UNKNOWN_SHA256 else final(digest)
-
-
 def companion_files(folder: Path, files: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """Return what belongs to a model in a folder besides its own files, and the names of what is left out.
-
-    Other weights, a training's state and folders are not copied.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as name:
-    ...     for file in ("config.json", "vocab.txt", "optimizer.pt", ".gitattributes"):
-    ...         _ = Path(name, file).write_text("")
-    ...     copied, left = companion_files(Path(name), [])
-    >>> [file.name for file in copied], left
-    (['config.json', 'vocab.txt'], ['optimizer.pt'])
-    """
+    """Return what belongs to a model in a folder besides its own files, and the names of what is left out."""
     own = {file.name for file in files}
     others = [path for path in sorted(folder.iterdir()) if path.name not in own and not path.name.startswith(".")]
     copied = [path for path in others if path.is_file() and not path.name.lower().endswith(LEFT_OUT)]
@@ -129,18 +107,17 @@ def companion_files(folder: Path, files: Sequence[Path]) -> tuple[list[Path], li
 
 def copy_companions(folder: Path, files: Sequence[Path], out: Path) -> None:
     """Make a new folder like that of a model, with what belongs to the model besides its own files."""
-    make_folder(out, like=folder)
+    out.mkdir(exist_ok=True)
+    out.chmod(permissions(folder) | 0o700)  # its owner may write to it
     for file in companion_files(folder, files)[0]:
         copy(file, out / file.name)
 
 
 def layout(files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool) -> dict[Path, str]:
-    """Return where each file of a model goes, relative to out's folder: {source: name}.
-
-    A folder keeps its files' names. Elsewhere the file that stands for the model becomes `out`, and those it refers to
-    keep their names. Within the same folder they stay where they are or, if they change, take a new name after out's:
-    model.onnx.data becomes leveled.onnx.data with leveled.onnx.
-    """
+    """Return where each file of a model goes, relative to out's folder: {source: name}."""
+    # A folder keeps its files' names. Elsewhere the file that stands for the model becomes `out`, and those it refers
+    # to keep their names. Within the same folder they stay where they are or, if they change, take a new name after
+    # out's: model.onnx.data becomes leveled.onnx.data with leveled.onnx.
     main, *others = files
     if folder:
         return {file: f"{out.name}/{file.name}" for file in files}

@@ -8,6 +8,7 @@ Reference: The HDF Group, HDF5 File Format Specification, version 3.0.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from struct import calcsize, error, unpack_from
 from typing import BinaryIO
@@ -30,17 +31,7 @@ SPACE, TYPE, EXTERNAL, LAYOUT, ATTRIBUTE, CONTINUATION, TABLE = 0x1, 0x3, 0x7, 0
 
 
 def hdf5_arrays(path: Path, start: int = 0, size: int | None = None) -> tuple[dict[str, Span], dict[str, str]]:
-    """Return every array of an HDF5 file, and the name that groups state as their attribute `name`.
-
-    An array that is not stored as plain bytes one after another has a dtype that says so.
-
-    Args:
-        path: the file, or one that has it inside.
-        start, size: where the HDF5 file begins in it, and how long it is; the whole file if not given.
-
-    Returns:
-        {key: its place}, {group: name}.
-    """
+    """Return every array of an HDF5 file, and the name that groups state as their attribute `name`."""
     with path.open("rb") as file:
         reader = _Reader(file, start, path.stat().st_size - start if size is None else size)
         try:
@@ -164,15 +155,12 @@ def _span(reader: _Reader, path: Path, key: str, array: Messages) -> Span:
     if dtype == "opaque" and _attribute(reader, array, "dtype") == "bfloat16" and width == 2:
         dtype = "BF16"
     layout = array.get(LAYOUT, [b""])[0]
-    count = 1
-    for n in shape:
-        count *= n
     if len(layout) < 18 or layout[0] not in (3, 4) or layout[1] != 1 or EXTERNAL in array:
         return Span(key, path, 0, f"{dtype}, not in one piece", shape)
     at, length = unpack_from("<2Q", layout, 2)
     if at == UNDEFINED:
         return Span(key, path, 0, f"{dtype}, without data", shape)
-    if length != count * width or at + length > reader.size:
+    if length != prod(shape) * width or at + length > reader.size:
         raise LevelheadError(f"{key} lies outside the file, or is not of its shape")
     return Span(key, path, reader.start + at, dtype, shape, reach=length)
 
@@ -209,16 +197,11 @@ def _attribute(reader: _Reader, one: Messages, wanted: str) -> str | None:
         if name.rstrip(b"\0") != wanted.encode() or len(form) < 8:
             continue
         kind, width = form[0] & 15, unpack_from("<I", form, 4)[0]
-        if kind == 3:
-            return _printable(body[at : at + width].rstrip(b"\0 "))
-        if kind == 9 and form[1] & 15 == 1:
-            return _printable(_heap_text(reader, *unpack_from("<IQI", body, at)))
+        if kind == 3 or (kind == 9 and form[1] & 15 == 1):  # of a fixed length, or in a heap
+            data = body[at : at + width].rstrip(b"\0 ") if kind == 3 else None
+            text = (_heap_text(reader, *unpack_from("<IQI", body, at)) if data is None else data).decode()
+            return text if text.isprintable() else None
     return None
-
-
-def _printable(text: bytes) -> str | None:
-    decoded = text.decode()
-    return decoded if decoded.isprintable() else None
 
 
 def _heap_text(reader: _Reader, length: int, collection: int, wanted: int) -> bytes:

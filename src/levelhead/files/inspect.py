@@ -12,9 +12,8 @@ from ..core.counts import Counts, resolve
 from ..core.head import Head, norm_follows_count
 from ..heads.notes import Note
 from ..rules.adjust import can_flip, factors
-from .large_heads import is_large, load_norms
-from .locate import format_of, locate_head
-from .spans import load
+from .locate import earlier_note, format_of, locate_head
+from .spans import is_large, load, load_norms
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,8 @@ def inspect_file(
     first = (load_norms if is_large(found) else load)(found.layers[0], found.names)
     norms = to_numpy(first.norms).astype(np.float64)
     n = None if counts is None or first.classes < 2 else resolve(counts, first.classes, names=found.names)
-    correlation = None if n is None else norm_follows_count(first, n)
-    correlation = None if correlation is None or np.isnan(correlation) else correlation
+    correlation = None if n is None or np.isnan(follows := norm_follows_count(first, n)) else follows
+    note = earlier_note(found)
     size = None if first.bias is None else np.abs(first.bias.astype(np.float64))
     return Inspection(
         path=str(path),
@@ -100,8 +99,8 @@ def inspect_file(
         correlation=correlation,
         bias_share=None if size is None else float(np.median(size / np.maximum(norms, np.finfo(float).tiny))),
         bias_gap=None if size is None or n is None else float(np.max((factors(n, 0.5) - 1) * size)),
-        adjusted=found.earlier,
-        warnings=tuple(_warnings(first, n, correlation, found.earlier)),
+        adjusted=note,
+        warnings=tuple(_warnings(first, n, correlation, note)),
     )
 
 

@@ -1,10 +1,13 @@
-"""Heads in Keras 3 models (`.keras`), without Keras: a zip with the weights as HDF5 and the graph as JSON.
+"""Heads in Keras 3 models (`.keras`) and their weights (`.weights.h5`), without Keras: HDF5 that stays as it is.
 
-The head is proved by the graph in config.json, which is read as data; no layer is built, and no Lambda is run. The
-kernel is changed where it lies in the file, with the checksum of its record, and the note becomes one more record of
-the zip, which Keras does not look at.
+A `.keras` file is a zip with the weights and the graph. The head is proved by the graph in config.json, which is read
+as data; no layer is built, and no Lambda is run. Kernels [d, K] are changed where they lie. The note becomes a record
+of the zip, or stands behind the end of the HDF5 file, where their readers do not look.
 """
 
+import json
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,16 +18,21 @@ from ..core.errors import Advice, LevelheadError, in_file
 from ..core.regular_file import check_regular_file
 from ..heads.candidates import list_layers
 from ..heads.graph import KERAS_ACTIVATIONS, KERAS_LINEAR, GraphHead, KerasNode, find_keras_heads
+from ..heads.notes import Note, note_from_json
 from ..io.text import parse_json
+from .digest import Edit
+from .find import find_layers
 from .format import Format
 from .hdf5 import hdf5_arrays
-from .keras_weights import find_keras_layers
-from .spans import LocatedHead, Span
+from .spans import LayerSpans, LocatedHead, Span
 from .zip import Archive, complete_zip, note_in_zip
 
 MODELS = ("Functional", "Sequential", "Model")
 NAME_HEAD_LAYER = Advice("head", None, "to name the layer")
 WEIGHTS, CONFIG = "model.weights.h5", "config.json"
+MAGIC = b"\nlevelhead note\n"  # the last bytes of weights with a note; before them its length, and the note itself
+LONGEST_NOTE = 100_000_000
+VARIABLE = re.compile(r"(?:(.*)/)?vars/(\d+)")
 
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
@@ -38,16 +46,13 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
             head = head_in_config(_config(archive), classes)
         if head is not None:
             places, task = _places(names), head.task
-            named = ",".join(_place_of(path, one, places) for one in head.layers)
-    layers = find_keras_layers(path, arrays, names, named=named, classes=classes)
-    return LocatedHead(
-        path=path,
-        layers=tuple(replace(layer, task=task) for layer in layers),
-        files=(path,),
-        stamps={path: stamp},
-        note=note_in_zip(archive),
-        detail=archive,
-    )
+            if lacking := [one for one in head.layers if one not in places]:
+                reason = f"its weights have no layer {'/'.join(lacking[0])}"
+                raise LevelheadError(f"{path}: {reason}; save the model again with Keras 3")
+            named = ",".join(places[one] for one in head.layers)
+    layers = _find_layers(path, arrays, names, named=named, classes=classes)
+    layers = tuple(replace(layer, task=task) for layer in layers)
+    return LocatedHead(path, layers, (path,), {path: stamp}, note_in_zip(archive), detail=archive)
 
 
 def _arrays(archive: Archive) -> tuple[dict[str, Span], dict[str, str]]:
@@ -77,12 +82,6 @@ def _places(names: Mapping[str, str]) -> dict[tuple[str, ...], str]:
     return found
 
 
-def _place_of(path: Path, names: tuple[str, ...], places: Mapping[tuple[str, ...], str]) -> str:
-    if names not in places:
-        raise LevelheadError(f"{path}: its weights have no layer {'/'.join(names)}; save the model again with Keras 3")
-    return places[names]
-
-
 def _open(path: Path) -> Archive:
     try:
         return Archive(path, in_folder=False)
@@ -91,16 +90,7 @@ def _open(path: Path) -> Archive:
 
 
 def head_in_config(config: Any, classes: int | None = None) -> GraphHead | None:
-    """Return the head of a functional or sequential model, proved by its graph; None for a model without one.
-
-    Args:
-        config: the content of a config.json of Keras 3.
-        classes: K, to choose by where the model has several outputs.
-
-    >>> dense = {"module": "keras.layers", "class_name": "Dense", "config": {"name": "top", "units": 3}}
-    >>> head_in_config({"module": "keras", "class_name": "Sequential", "config": {"layers": [dense]}}).units
-    3
-    """
+    """Return the head of a functional or sequential model, proved by its graph; None for a model without one."""
     try:
         if not _is_own(config, *MODELS) or "layers" not in config["config"]:
             return None
@@ -115,9 +105,8 @@ def head_in_config(config: Any, classes: int | None = None) -> GraphHead | None:
         return fitting[0]
     if len(fitting) > 1:
         listed = list_layers(("/".join(path), [head.units]) for head in heads for path in head.layers)
-        raise LevelheadError(
-            f"more than one layer could be the head: {listed}", advice=Advice("head", None, "to name it")
-        )
+        reason = f"more than one layer could be the head: {listed}"
+        raise LevelheadError(reason, advice=Advice("head", None, "to name it"))
     if reasons:
         raise reasons[0]
     return heads[0] if len(heads) == 1 else None
@@ -125,20 +114,20 @@ def head_in_config(config: Any, classes: int | None = None) -> GraphHead | None:
 
 @dataclass(frozen=True)
 class _ConfiguredGraph:
-    """The models of a config.json by the names of the layers that lead to each; those inside are added on the way.
-
-    A value is the names that lead to its model, and the name of its layer, its node and its index.
-    """
+    """The models of a config.json by the names of the layers that lead to each; those inside are added on the way."""
 
     models: dict[tuple[str, ...], Mapping[str, Any]]
 
     def node_of(self, value: tuple[tuple[str, ...], str, int, int]) -> KerasNode:
-        inside, name, node, index = value
+        inside, name, node, index = value  # the names that lead to its model, its layer, node and index
         layer = {one["config"]["name"]: one for one in self.models[inside]["config"]["layers"]}[name]
         wrapped = layer["config"]["layer"] if _is_own(layer, "TimeDistributed") else layer
         path = (*inside, name) if wrapped is layer else (*inside, name, wrapped["config"]["name"])
         settings, title, inner = wrapped["config"], "/".join(path), None
-        activation, linear = _activation(settings), _is_own(wrapped, *KERAS_LINEAR) and _is_pointwise(settings)
+        activation, linear = (
+            _activation(settings),
+            _is_own(wrapped, *KERAS_LINEAR) and {*settings.get("kernel_size", (1,))} == {1},
+        )
         if linear and activation not in KERAS_ACTIVATIONS:
             raise LevelheadError(f"cannot change {title}: its activation is {activation}")
         if linear and (settings.get("quantization_config") or "Quantized" in str(settings.get("dtype"))):
@@ -182,31 +171,21 @@ def _outputs(model: Mapping[str, Any]) -> list[tuple[str, int, int]]:
 
 
 def _references(found: Any) -> Iterator[tuple[str, int, int]]:
-    if isinstance(found, Mapping):
-        for part in found.values():
-            yield from _references(part)
-    elif len(found) == 3 and isinstance(found[0], str):
+    """Yield every (layer, node, index) in what says where tensors come from."""
+    if not isinstance(found, Mapping) and len(found) == 3 and isinstance(found[0], str):
         yield found[0], int(found[1]), int(found[2])
-    else:
-        for part in found:
-            yield from _references(part)
+        return
+    for part in found.values() if isinstance(found, Mapping) else found:
+        yield from _references(part)
 
 
 def _tensors(found: Any) -> Iterator[tuple[str, int, int]]:
     """Yield where the tensors among the arguments of a call come from."""
-    if isinstance(found, Mapping):
-        if found.get("class_name") == "__keras_tensor__":
-            yield from _references(found["config"]["keras_history"])
-        else:
-            for part in found.values():
-                yield from _tensors(part)
-    elif isinstance(found, list):
-        for part in found:
-            yield from _tensors(part)
-
-
-def _is_pointwise(settings: Mapping[str, Any]) -> bool:
-    return "kernel_size" not in settings or set(settings["kernel_size"]) == {1}
+    if isinstance(found, Mapping) and found.get("class_name") == "__keras_tensor__":
+        yield from _references(found["config"]["keras_history"])
+        return
+    for part in found.values() if isinstance(found, Mapping) else found if isinstance(found, list) else ():
+        yield from _tensors(part)
 
 
 def _activation(settings: Mapping[str, Any]) -> str:
@@ -217,6 +196,94 @@ def _activation(settings: Mapping[str, Any]) -> str:
     return str(activation)
 
 
+def _find_in_weights(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
+    """Find the head in a file of weights: by the name of its layer or of its place, or as the only one that fits."""
+    stamp = check_regular_file(path, "weights of Keras")
+    layers = _find_layers(path, *hdf5_arrays(path), named=named, classes=classes)
+    return LocatedHead(path=path, layers=layers, files=(path,), stamps={path: stamp}, note=_note_behind(path))
+
+
+def _find_layers(
+    path: Path, arrays: Mapping[str, Span], names: Mapping[str, str], *, named: str | None, classes: int | None
+) -> tuple[LayerSpans, ...]:
+    """Find the head among the arrays of a Keras model, which do not say what they are: only their order does."""
+    spans = _name_variables(arrays)
+    places = [] if named is None else [_place_named(path, one, names) for one in named.split(",")]
+    return find_layers(path, spans, named=",".join(places) or None, classes=classes)
+
+
+def _name_variables(arrays: Mapping[str, Span]) -> dict[str, Span]:
+    """Return arrays by what they are in their layer: kernel and bias, or the numbers of a norm; not an optimizer's."""
+    layers: dict[str, list[Span]] = defaultdict(list)
+    found = {}
+    for key, span in arrays.items():
+        match = VARIABLE.fullmatch(key)
+        if match and key.partition("/")[0] != "optimizer":
+            layers[match[1] or ""].append(span)
+        elif not match:
+            found[key] = span
+    for layer, group in layers.items():
+        ordered = sorted(group, key=lambda span: int(span.key.rpartition("/")[2]))
+        for title, span in zip(_titles(ordered), ordered, strict=True):
+            key = f"{layer}/{title}" if layer else title
+            found[key] = Span(key, span.file, span.offset, span.dtype, span.shape, reach=span.reach)
+    return found
+
+
+def _titles(spans: list[Span]) -> list[str]:
+    """Return what the variables of a layer are, by their shapes, in Keras's order."""
+    first, *rest = (span.shape for span in spans)
+    if len(first) > 1 and rest in ([], [first[-1:]]):
+        return ["kernel", "bias"][: len(spans)]
+    if len(first) == 1 and rest == [first]:
+        return ["scale", "bias"]
+    if len(first) == 1 and rest == [first] * 3:
+        return ["scale", "bias", "running_mean", "running_var"]
+    return [f"vars/{i}" for i in range(len(spans))]
+
+
+def _place_named(path: Path, named: str, names: Mapping[str, str]) -> str:
+    """Return where in the file a layer is that was named as in the model, or by its place there."""
+    found = [key.removesuffix("/vars").removesuffix("vars") for key, name in names.items() if name == named]
+    if len(found) > 1:
+        places = ", ".join(found)
+        raise LevelheadError(f"{path}: more than one layer is called {named!r}; name its place: {places}")
+    return found[0] if found else named.replace(".", "/")
+
+
+def _note_range(path: Path) -> tuple[int, int, int]:
+    """Return where a note begins and ends, and where the file does: the first two are its end if there is none."""
+    end = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(0, end - len(MAGIC) - 8))
+        tail = file.read()
+    if len(tail) != len(MAGIC) + 8 or not tail.endswith(MAGIC):
+        return end, end, end
+    length = int.from_bytes(tail[:8], "little")
+    start = end - len(tail) - length
+    return (start, end - len(tail), end) if start > 0 and length <= LONGEST_NOTE else (end, end, end)
+
+
+def _note_behind(path: Path) -> dict[str, Any] | None:
+    start, stop, _ = _note_range(path)
+    with path.open("rb") as file:
+        file.seek(start)
+        return note_from_json(file.read(stop - start), path)  # None without one
+
+
+def _complete_weights(
+    found: LocatedHead, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
+) -> list[Edit]:
+    """Return the edits with the note behind the end of the HDF5 file."""
+    if note is None:
+        return edits
+    start, _, end = _note_range(source)
+    data = json.dumps(note).encode() if note else b""
+    if not data and start == end:
+        return edits
+    return [*edits, Edit(start, end - start, data + len(data).to_bytes(8, "little") + MAGIC if data else b"")]
+
+
 FORMAT = Format(
     name="Keras",
     suffixes=(".keras",),
@@ -225,4 +292,13 @@ FORMAT = Format(
     complete=complete_zip,
     check=lambda path: _arrays(_open(path)),
     note=lambda path: note_in_zip(_open(path)),
+)
+WEIGHTS_FORMAT = Format(
+    name="Keras weights",
+    suffixes=(".weights.h5",),
+    find=_find_in_weights,
+    files=lambda path: (path,),
+    complete=_complete_weights,
+    check=hdf5_arrays,
+    note=_note_behind,
 )

@@ -2,24 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
 from ..core.per_class import check_names
 from ..core.regular_file import check_regular_file
-from . import keras, keras_weights, onnx, safetensors, state_dict
+from ..heads.notes import NOTE_KEY, Note, digests_in, is_note, note_in_version
+from ..rules.rule import RULES
+from . import keras, onnx, safetensors, state_dict
 from .find import NoHead
 from .format import Format
-from .spans import LocatedHead
+from .spans import LocatedHead, json_of
 
-MODEL_FORMATS: tuple[Format, ...] = (
-    safetensors.FORMAT,
-    onnx.FORMAT,
-    state_dict.FORMAT,
-    keras.FORMAT,
-    keras_weights.FORMAT,
-)
+MODEL_FORMATS = (safetensors.FORMAT, onnx.FORMAT, state_dict.FORMAT, keras.FORMAT, keras.WEIGHTS_FORMAT)
 MODEL_SUFFIXES = ", ".join(suffix for one in MODEL_FORMATS for suffix in one.suffixes)
 
 RUNS_CODE = "opening it would run whatever code it holds"
@@ -57,7 +54,7 @@ def format_of(path: str | Path) -> Format:
     """Return the format of a model's file by its name, without opening it."""
     path = Path(path)
     for suffix, reason in REFUSED.items():
-        if path.name.lower().endswith(suffix) and not path.name.lower().endswith(keras_weights.FORMAT.suffixes):
+        if path.name.lower().endswith(suffix) and not path.name.lower().endswith(keras.WEIGHTS_FORMAT.suffixes):
             raise LevelheadError(f"{path}: {reason}")
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; expected a model as {MODEL_SUFFIXES}")
@@ -86,10 +83,7 @@ def _why_not_state_dict(path: Path) -> str | None:
 def locate_head(
     path: str | Path, *, head: str | None = None, counts: Counts | None = None, names: Sequence[str] | None = None
 ) -> LocatedHead:
-    """Find the head in a model's file. The number of counts helps to tell it apart, and so does an earlier note.
-
-    Class names that are given are those of the head, in place of any next to the file.
-    """
+    """Find the head in a model's file. The number of counts helps to tell it apart, and so does an earlier note."""
     found = _locate(Path(path), head, counts)
     if names is None:
         return found
@@ -110,6 +104,17 @@ def _locate(path: Path, head: str | None, counts: Counts | None) -> LocatedHead:
         if size is None or not isinstance(error, NoHead):
             raise
     return one.find(path, named=head)  # the counts are wrong in number, or are labels: reported when K is known
+
+
+def earlier_note(found: LocatedHead) -> Note | None:
+    """Return what was done to a head before: in a file, by its note; in memory, by that of a config next to it."""
+    version = json_of(found.path.parent / "adapter_config.json").get("peft_version")
+    for note in (found.config.get(NOTE_KEY), note_in_version(version)) if found.note is None else ():
+        if is_note(note):  # it counts if the head is as that adjustment left it
+            spans = [layer.weight if RULES[note["rule"]].multiplies else layer.bias for layer in found.layers]
+            if {sha256(span.bytes()).hexdigest() for span in spans if span is not None} & {*digests_in(note)}:
+                return note
+    return found.note
 
 
 def output_path(path: Path, out: Path, folder: bool) -> Path:

@@ -21,17 +21,30 @@ from ..core.extras import install_command
 from ..core.regular_file import check_regular_file
 from ..heads.candidates import list_layers
 from ..heads.notes import NOTE, Note, note_entries, note_from
-from .edits import Edit
+from .digest import Edit
 from .find import NoHead, several_heads
 from .format import Format
-from .onnx_graph import CLASSIFIER, COMPETING, Graph, LinearNode, heads_of, node_of_weight, unused_name
-from .onnx_parts import classifier_key, classifier_layer, classifier_names, tensors, texts
-from .protobuf import Splice, field, length_at, locate, splice
+from .onnx_graph import (
+    CLASSIFIER,
+    COMPETING,
+    Graph,
+    LinearNode,
+    classifier_key,
+    heads_of,
+    node_of_weight,
+    tensors,
+    texts,
+    unused_name,
+)
+from .protobuf import Splice, field, fields, length_at, locate, splice
 from .spans import LayerSpans, LocatedHead, Span, decode, encode
 
 ONNX_DTYPES = {1: "F32", 10: "F16", 11: "F64", 16: "BF16"}
 PLACE = re.compile("[0-9]{1,18}")  # an offset or a length in a file
-TYPED = {1: 4, 11: 10}  # the field that holds the numbers of a tensor without raw bytes: float_data, double_data
+# By type, the field that holds the numbers of a tensor without raw bytes, and their form.
+TYPED = {1: (4, "float_data", "<f4"), 11: (10, "double_data", "<f8")}
+FLOATS = 7  # the field of an attribute that holds a list of numbers
+FLOATS_TAG = FLOATS << 3 | 5  # the byte before each of them
 LARGE_TENSOR = 1 << 16  # bytes; the checker copies what it gets, so that larger ones are given to it empty
 
 
@@ -43,22 +56,10 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     stamps = {path: stamp} | {file: check_regular_file(file, f"weights of {path.name}") for file in files[1:]}
     with in_file(path):
         layers = _find_layers(graph, named, classes)
-    return LocatedHead(
-        path=path,
-        layers=layers,
-        files=files,
-        stamps=stamps,
-        note=_note(graph),
-        detail=graph,
-        given_names=_class_names(graph, layers[0]),
-    )
-
-
-def _class_names(graph: Graph, layer: LayerSpans) -> tuple[str, ...] | None:
-    """Return the names in the file, if the head is a LinearClassifier that has one for each class."""
-    named = [node for node in graph.model.graph.node if node.op_type == CLASSIFIER]
-    names = next((classifier_names(node) for node in named if classifier_key(graph, node) == layer.key), None)
-    return names if names is not None and len(set(names)) == layer.classes else None
+    classifiers = {classifier_key(graph, node): node for node in graph.model.graph.node if node.op_type == CLASSIFIER}
+    names = classifier_names(classifiers[layers[0].key]) if layers[0].key in classifiers else None
+    names = names if len({*(names or ())}) == layers[0].classes else None  # one for each class
+    return LocatedHead(path, layers, files, stamps, _note(graph), detail=graph, given_names=names)
 
 
 def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[LayerSpans, ...]:
@@ -69,9 +70,8 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
             heads = heads_of(graph, output.name)
         except (ValueError, RecursionError) as error:
             reason = error if isinstance(error, ValueError) else "comes from too long a chain of nodes"
-            reasons.append(
-                f"{path}: output {output.name!r}: {' '.join(str(reason).split())}"
-            )  # with names of the file's
+            words = " ".join(str(reason).split())  # with names of the file's
+            reasons.append(f"{path}: output {output.name!r}: {words}")
             continue
         nodes: list[LinearNode] = [one.layer for one in heads]
         titles = {output.name, *(title for node in nodes for title in (node.key, node.weight, node.node.name))}
@@ -126,7 +126,7 @@ def _complete(
     if note and not found.note and not renamed:  # protobuf fields may stand in any order: ours go to the end
         return [*edits, Edit(len(data), 0, _metadata(note).SerializeToString())]
     for edit in sorted(edits, key=lambda edit: edit.offset)[::-1]:  # from the end: some change the length
-        data = data[: edit.offset] + edit.data + data[edit.offset + edit.length :]
+        data = data[: edit.offset] + b"".join(edit.blocks()) + data[edit.offset + edit.length :]
     model = _onnx().ModelProto.FromString(data)
     for tensor in tensors(model):
         for entry in tensor.external_data:
@@ -200,6 +200,55 @@ def _layer_spans(graph: Graph, node: LinearNode, plain: bool) -> LayerSpans:
     return layer
 
 
+def classifier_names(node: Any) -> tuple[str, ...] | None:
+    """Return the class names of a LinearClassifier, if its labels are texts."""
+    labels = next((one.strings for one in node.attribute if one.name == "classlabels_strings"), ())
+    try:
+        return tuple(label.decode() for label in labels) or None
+    except UnicodeDecodeError:
+        return None
+
+
+def classifier_layer(graph: Graph, node: Any) -> LayerSpans:
+    """Return where the rows and intercepts of a LinearClassifier are in the file."""
+    key, title = classifier_key(graph, node), f"LinearClassifier {node.name!r}"
+    held = {one.name: one for one in node.attribute}
+    size, rows = (len(held[name].floats) if name in held else 0 for name in ("coefficients", "intercepts"))
+    labels = next((len(held[name].ints or held[name].strings) for name in held if name.startswith("classlabels_")), 0)
+    if not rows or not size or size % rows or rows not in ((1, 2) if labels == 2 else (labels,)):
+        raise LevelheadError(
+            f"{title} has {size} coefficients and {rows} intercepts for {labels} classes; expected a row and an "
+            "intercept for each; export the model again"
+        )
+    weight, bias = (_attribute_span(graph, node, key, name) for name in ("coefficients", "intercepts"))
+    weight = weight.part(0, (rows, size // rows))
+    layer = LayerSpans(key, weight, bias)
+    if rows != 2 or b"SOFTMAX" in (held["post_transform"].s if "post_transform" in held else b""):
+        return layer
+    values, added = np.reshape(held["coefficients"].floats, (2, -1)), np.array(held["intercepts"].floats)
+    if not np.array_equal(values[0], -values[1]) or added[0] != -added[1]:
+        return layer
+    negative, positive = (LayerSpans(key, weight.part(i, (1, size // 2)), bias.part(i, (1,))) for i in range(2))
+    return LayerSpans(positive.key, positive.weight, positive.bias, opposite=negative)
+
+
+def _attribute_span(graph: Graph, node: Any, key: str, name: str) -> Span:
+    """Return where the numbers of an attribute are: behind one another, with or without the byte of their field."""
+    i = next(i for i, one in enumerate(graph.model.graph.node) if one.output == node.output)
+    places = [j for j, one in enumerate(node.attribute) if one.name == name]
+    attribute = node.attribute[places[0]]
+    count = len(attribute.floats)
+    start, end = locate(graph.data, [(7, None), (1, i), (5, places[0])])
+    found = [(at, after) for number, _, at, after in fields(graph.data, start, end) if number == FLOATS]
+    first, last = found[0][0], found[-1][1]
+    tagged = len(found) > 1
+    span = Span(f"{key}.{name}", graph.path, first - tagged, "F32", (count,), tag=FLOATS_TAG if tagged else None)
+    data, numbers = graph.data[span.offset : last], np.array(attribute.floats, "<f4").tobytes()
+    if len(places) != 1 or data != span.pack(numbers):
+        raise LevelheadError(f"{graph.path}: {span.key} is not stored as plain numbers; export the model again")
+    return span
+
+
 def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
     """Return where in a file a constant's numbers are."""
     tensor, steps = graph.constants[name]
@@ -218,20 +267,15 @@ def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
             raise LevelheadError(f"{graph.path}: {what}; export the model again")
         _check_untied(graph, tensor, span)
         return span
-    number = 9 if tensor.HasField("raw_data") else TYPED.get(tensor.data_type, 9)
+    number, held = 9, tensor.raw_data
+    if not tensor.HasField("raw_data") and tensor.data_type in TYPED:
+        number, name_of_field, form = TYPED[tensor.data_type]
+        held = np.array(getattr(tensor, name_of_field), form).tobytes()
     start, end = locate(graph.data, [*steps, (number, None)])
     span = Span(name, graph.path, start, dtype, shape, transposed)
-    if end - start != span.nbytes or graph.data[start:end] != _numbers(tensor, number):
+    if end - start != span.nbytes or graph.data[start:end] != held:
         raise LevelheadError(f"{graph.path}: {name} is not stored as plain bytes; make it anew with onnx.numpy_helper")
     return span
-
-
-def _numbers(tensor: Any, number: int) -> bytes:
-    """Return a tensor's numbers as protobuf read them."""
-    typed = {4: ("float_data", "<f4"), 10: ("double_data", "<f8")}
-    return (
-        np.array(getattr(tensor, typed[number][0]), typed[number][1]).tobytes() if number in typed else tensor.raw_data
-    )
 
 
 def _check_untied(graph: Graph, tensor: Any, span: Span) -> None:

@@ -1,6 +1,7 @@
 """The walk back through an ONNX graph, from an output to the layers that are its head."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
@@ -10,7 +11,6 @@ from typing import Any
 from ..core.errors import LevelheadError
 from ..core.per_class import first_repeated
 from ..heads.graph import Linear, Passes, layers_behind
-from .onnx_parts import classifier_key, graphs
 from .protobuf import Steps
 
 # What may follow a head: nothing that mixes classes, but softmax.
@@ -60,10 +60,9 @@ class Graph:
             if value.type.tensor_type.HasField("shape")
         }
 
-    @cached_property
-    def ranks(self) -> dict[str, int]:
-        """The number of axes of each value, where it is known."""
-        return {name: len(shape) for name, shape in self.shapes.items()}
+    def rank(self, value: str) -> int | None:
+        """Return the number of axes of a value, where it is known."""
+        return len(self.shapes[value]) if value in self.shapes else None
 
     @cached_property
     def constants(self) -> dict[str, tuple[Any, Steps]]:
@@ -95,10 +94,7 @@ class LinearNode:
 
 
 def heads_of(graph: Graph, value: str) -> list[Linear]:
-    """Return the linear layers whose outputs become this value.
-
-    What follows them is named where it decides: `Sigmoid` decides each class by itself, any of COMPETING one of them.
-    """
+    """Return the linear layers whose outputs become this value."""
     layers = list(layers_behind(value, partial(_maker_of, graph)).values())
     for one in layers:
         if NORMALIZER in one.follows and one.layer.node.op_type != CLASSIFIER:
@@ -124,10 +120,8 @@ def _maker_of(graph: Graph, value: str) -> Linear | Passes:
         if op == "Resize" and not _resizes_images(graph, node):
             raise LevelheadError(f"Resize {node.name!r} follows the head, and may mix the classes")
         if op in COMPETING and not _competes(graph, node):
-            raise LevelheadError(
-                f"{op} {node.name!r} follows the head, over another axis than that of the classes; export the model "
-                "with it over the classes, or without it"
-            )
+            reason = f"{op} {node.name!r} follows the head, over another axis than that of the classes"
+            raise LevelheadError(f"{reason}; export the model with it over the classes, or without it")
         bends = op == "Relu" or any(one.name == "count_include_pad" and one.i for one in node.attribute)
         return Passes([input_of(node)], op if op in ("Sigmoid", *COMPETING) else "", plain=not bends)
     if node is not None and op in SUMS:
@@ -136,9 +130,8 @@ def _maker_of(graph: Graph, value: str) -> Linear | Passes:
         raise LevelheadError(f"its head is quantized ({op}); adjust the model before quantizing it")
     if op.startswith("TreeEnsemble"):
         raise LevelheadError(f"comes from {op}, which has no head; adjust its scores (RescaledPredictor) instead")
-    raise LevelheadError(
-        f"comes from {op}; expected a Gemm, MatMul, 1x1 Conv or LinearClassifier with constant weights"
-    )
+    expected = "a Gemm, MatMul, 1x1 Conv or LinearClassifier with constant weights"
+    raise LevelheadError(f"comes from {op}; expected {expected}")
 
 
 def _sum(graph: Graph, node: Any) -> Linear | Passes:
@@ -196,12 +189,8 @@ def node_of_weight(graph: Graph, weight: str) -> tuple[int, Any, int]:
 
 def unused_name(graph: Graph, name: str) -> str:
     """Return the name, lengthened until nothing in the graph is called that."""
-    taken = {
-        *graph.uses,
-        *graph.constants,
-        *(one.name for one in graph.model.graph.input),
-        *(output for inner in graphs(graph.model.graph) for node in inner.node for output in node.output),
-    }
+    taken = {*graph.uses, *graph.constants, *(one.name for one in graph.model.graph.input)}
+    taken |= {output for inner in graphs(graph.model.graph) for node in inner.node for output in node.output}
     while name in taken:
         name += "_"
     return name
@@ -209,7 +198,7 @@ def unused_name(graph: Graph, name: str) -> str:
 
 def _keeps_classes(graph: Graph, node: Any) -> bool:
     """Return whether a ReduceMean surely leaves the axis of the classes alone."""
-    classes, rank = _class_axis(graph, input_of(node)), graph.ranks.get(input_of(node))
+    classes, rank = _class_axis(graph, input_of(node)), graph.rank(input_of(node))
     axes = next((list(one.ints) for one in node.attribute if one.name == "axes"), [])
     if len(node.input) > 1 and node.input[1] in graph.constants:
         from onnx.numpy_helper import to_array
@@ -223,7 +212,7 @@ def _keeps_classes(graph: Graph, node: Any) -> bool:
 
 def _competes(graph: Graph, node: Any) -> bool:
     """Return whether a softmax or argmax may be over the classes: not if its axis is known to be another."""
-    classes, rank = _class_axis(graph, input_of(node)), graph.ranks.get(input_of(node))
+    classes, rank = _class_axis(graph, input_of(node)), graph.rank(input_of(node))
     opset = next((one.version for one in graph.model.opset_import if one.domain in ("", "ai.onnx")), 13)
     plain = 0 if node.op_type == "ArgMax" else 1 if opset < 13 and "Softmax" in node.op_type else -1
     axis = next((one.i for one in node.attribute if one.name == "axis"), plain)
@@ -242,7 +231,7 @@ def _resizes_images(graph: Graph, node: Any) -> bool:
 
 def _class_axis(graph: Graph, value: str) -> int | None:
     """Return which axis of a value has one entry per class, or None if that is not known."""
-    node, rank = graph.makers.get(value), graph.ranks.get(value)
+    node, rank = graph.makers.get(value), graph.rank(value)
     if node is None or rank is None:
         return None
     if node.op_type in LINEAR:
@@ -288,8 +277,9 @@ def _constant_behind(graph: Graph, name: str) -> tuple[str, bool]:
         if node.op_type == "Transpose":
             order = next((list(one.ints) for one in node.attribute if one.name == "perm"), [1, 0])
             if order not in ([1, 0], sorted(order)):
-                got = f"Transpose {node.name!r} orders its axes as {order}"
-                raise LevelheadError(f"{got}; expected a matrix and [1, 0]")
+                raise LevelheadError(
+                    f"Transpose {node.name!r} orders its axes as {order}; expected a matrix and [1, 0]"
+                )
             turned ^= order == [1, 0]
         name = input_of(node)
 
@@ -310,3 +300,52 @@ def input_of(node: Any, index: int = 0) -> str:
     if index >= len(node.input):
         raise LevelheadError(f"{node.op_type} {node.name!r} has {len(node.input)} inputs, expected {index + 1}")
     return node.input[index]
+
+
+def graphs(graph: Any) -> Iterator[Any]:
+    """Yield a graph, or a function, and every graph in its nodes."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from graphs(inner)
+
+
+def all_graphs(model: Any) -> Iterator[Any]:
+    """Yield every graph and function of a model."""
+    trained = [graph for one in model.training_info for graph in (one.initialization, one.algorithm)]
+    for whole in (model.graph, *model.functions, *trained):
+        yield from graphs(whole)
+
+
+def texts(model: Any) -> Iterator[Any]:
+    """Yield every name in a model."""
+    for graph in all_graphs(model):
+        for node in graph.node:
+            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+            yield from (attribute.name for attribute in node.attribute)
+        yield from (getattr(value, "name", value) for value in (*graph.input, *graph.output))  # a function's are names
+    for tensor in tensors(model):
+        yield tensor.name
+        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
+    yield from (text for entry in model.metadata_props for text in (entry.key, entry.value))
+
+
+def tensors(model: Any) -> Iterator[Any]:
+    """Yield every tensor of a model."""
+    for one in all_graphs(model):
+        sparse = list(getattr(one, "sparse_initializer", ()))
+        yield from getattr(one, "initializer", ())  # a function has none
+        for node in one.node:
+            for attribute in node.attribute:
+                yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
+                sparse += [*([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else [])]
+                sparse += attribute.sparse_tensors
+        for each in sparse:
+            yield from (each.values, each.indices)
+
+
+def classifier_key(graph: Any, node: Any) -> str:
+    """Return a name for a LinearClassifier that no other node has: its own or, failing that, that of its output."""
+    names = Counter(one.name for one in graph.model.graph.node)
+    return node.name if node.name and names[node.name] == 1 else next(iter(node.output), "")

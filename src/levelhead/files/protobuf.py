@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..core.errors import LevelheadError
-from .edits import Edit
+from .digest import Edit
 
 # (field number, index among those), from message to message. None is the index of a field that must stand alone: of
 # two, protobuf takes the last, or joins them.
@@ -22,17 +22,8 @@ class Splice(NamedTuple):
     data: bytes
 
 
-def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Return the fields of the message at data[start:end]: (number, first byte of the value, byte after it).
-
-    >>> list(fields(bytes([0x08, 0x96, 0x01, 0x12, 0x02, 0x68, 0x69]), 0, 7))  # 1: 150, 2: "hi"
-    [(1, 1, 3), (2, 5, 7)]
-    """
-    return ((number, at, after) for number, _, at, after in _all_fields(data, start, end))
-
-
-def _all_fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Return the fields of a message: (number, wire type, first byte of the value, byte after it)."""
+def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the fields of the message at data[start:end]: (number, wire type, first byte of the value, byte after)."""
     while start < end:
         tag, at = _varint(data, start)
         kind = tag & 7
@@ -50,14 +41,10 @@ def _all_fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, i
 
 
 def locate(data: bytes, steps: Steps) -> tuple[int, int]:
-    """Follow (field number, index among those) from message to message; return where the last one's value is.
-
-    That is its first byte and the byte after it; (0, 0) if there is no such field. As in protobuf itself, a field of
-    that number that holds a plain number is another one.
-    """
+    """Follow (field number, index among those) from message to message; return where the last one's value is."""
     start, end = 0, len(data)
     for number, index in steps:
-        every = _all_fields(data, start, end)
+        every = fields(data, start, end)  # as in protobuf itself, one that holds a plain number is another field
         found = [place for field, kind, *place in every if field == number and kind == BYTES]
         if index is None and len(found) > 1:
             raise LevelheadError(f"expected one field {number} in a message, got {len(found)}; export the model again")
@@ -68,12 +55,7 @@ def locate(data: bytes, steps: Steps) -> tuple[int, int]:
 
 
 def splice(data: bytes, splices: Sequence[Splice]) -> list[Edit]:
-    """Return the edits that make the splices, and correct the length of everything around them.
-
-    >>> data = bytes([0x12, 0x04, 0x0A, 0x02, 0x68, 0x69])  # 2: {1: "hi"}
-    >>> [(edit.offset, edit.length, edit.data) for edit in splice(data, [Splice([(2, 0), (1, 0)], 6, 6, b"!")])]
-    [(6, 0, b'!'), (3, 1, b'\\x03'), (1, 1, b'\\x05')]
-    """
+    """Return the edits that make the splices, and correct the length of everything around them."""
     growth: Counter[tuple[tuple[int, int | None], ...]] = Counter()
     for steps, start, end, new in splices:
         growth.update({tuple(steps[:depth]): len(new) - (end - start) for depth in range(1, len(steps) + 1)})
@@ -95,20 +77,12 @@ def length_at(data: bytes, start: int) -> int:
 
 
 def field(number: int, value: bytes) -> bytes:
-    """Return a field that holds a message, a string or bytes.
-
-    >>> field(2, b"hi").hex()
-    '12026869'
-    """
+    """Return a field that holds a message, a string or bytes."""
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def varint(value: int) -> bytes:
-    """Return a base-128 number, lowest seven bits first.
-
-    >>> varint(150).hex()
-    '9601'
-    """
+    """Return a base-128 number, lowest seven bits first."""
     low, rest = value & 0x7F, value >> 7
     return bytes([low | 0x80]) + varint(rest) if rest else bytes([low])
 

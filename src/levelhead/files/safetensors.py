@@ -16,7 +16,7 @@ from ..core.per_class import first_repeated, listed
 from ..core.regular_file import check_regular_file
 from ..heads.notes import NOTE, Note, note_entries, note_from
 from ..io.safetensors_file import Header, read_header
-from .edits import Edit
+from .digest import Edit
 from .find import find_layers
 from .format import Format
 from .spans import LocatedHead, Span
@@ -42,15 +42,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     if repeated := first_repeated(key for header in headers.values() for key in header.tensors):
         raise LevelheadError(f"{files[0]}: {repeated} is in two of its shards; save the model again")
     layers = find_layers(files[0], spans, named=named, classes=classes)
-    return LocatedHead(
-        path=files[0],
-        layers=layers,
-        files=files,
-        stamps=stamps,
-        note=_note(headers),
-        folder=is_folder(path),
-        detail=headers,
-    )
+    return LocatedHead(files[0], layers, files, stamps, _note(headers), folder=is_folder(path), detail=headers)
 
 
 def _files(path: Path) -> tuple[Path, ...]:

@@ -1,28 +1,33 @@
-"""Where in a file a head's numbers lie: a head as byte ranges. What safetensors, ONNX and state dicts share."""
+"""Where in a file a head's numbers lie: a head as byte ranges. What safetensors, ONNX and state dicts share.
 
-from collections.abc import Mapping, Sequence
+A head that is too large to be held in memory several times is adjusted block by block, from file to file. What is
+written is the same to the bit. Its rows are read twice, once to check them and once to write them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from hashlib import sha256
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..core.array import row_norms, scale_rows, to_numpy
 from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
+from ..core.per_class import title
 from ..core.regular_file import Stamp
-from ..heads.notes import NOTE_KEY, digests_in, is_note, note_in_version
 from ..io.safetensors_file import ITEM_BYTES, NUMPY_DTYPES, widen_bfloat16
 from ..io.text import parse_json
 from ..io.text import read as read_text
 from ..rules.checks import PROBLEM_TYPES
-from ..rules.rule import RULES
-from .edits import Edit
+from .digest import BLOCK_BYTES, LARGE, Edit, FileRange
 
 HEAD_DTYPES = ("F64", "F32", "F16", "BF16")  # the dtypes that a head may have in a file
+SMALLER = ": use a smaller gamma, or save the model in float32 first"
+NEARER = "use a gamma nearer to 0, or save it in float32 first"
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,7 @@ class LocatedHead:
         if self.given_names is not None:
             return self.given_names
         try:
-            labels = self._config["id2label"]
+            labels = self.config["id2label"]
             names = tuple(str(labels[str(i)]) for i in range(len(labels)))
         except (KeyError, TypeError):
             return None
@@ -134,35 +139,19 @@ class LocatedHead:
 
     @property
     def task(self) -> tuple[LabelTask, str] | None:
-        """Whether samples have one of the classes or several labels, and how that is known; None if it is not.
-
-        It is by what follows the head in an ONNX graph, or by `problem_type` in a config.json in the same folder.
-        """
+        """One class or several labels, and how that is known: by what follows in a graph, or by a config.json."""
         follows = {"multilabel": "a Sigmoid follows it", "multiclass": "a softmax or argmax follows it"}
         task = self.layers[0].task if self.classes > 1 else None
-        return PROBLEM_TYPES.get(self._config.get("problem_type")) if task is None else (task, follows[task])
+        return PROBLEM_TYPES.get(self.config.get("problem_type")) if task is None else (task, follows[task])
 
     @cached_property
-    def earlier(self) -> Mapping[str, Any] | None:
-        """What was done to the head before: in a file, by its note; in memory, by that of a config in the same folder.
-
-        The note of a config counts if the head is as that adjustment left it.
-        """
-        version = _json_of(self.path.parent / "adapter_config.json").get("peft_version")
-        for note in (self._config.get(NOTE_KEY), note_in_version(version)) if self.note is None else ():
-            if is_note(note):
-                spans = [layer.weight if RULES[note["rule"]].multiplies else layer.bias for layer in self.layers]
-                if {sha256(span.bytes()).hexdigest() for span in spans if span is not None} & {*digests_in(note)}:
-                    return note
-        return self.note
-
-    @cached_property
-    def _config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, Any]:
         """The content of a config.json in the same folder; empty without one."""
-        return _json_of(self.path.parent / "config.json")
+        return json_of(self.path.parent / "config.json")
 
 
-def _json_of(path: Path) -> dict[str, Any]:
+def json_of(path: Path) -> dict[str, Any]:
+    """Return what a file of JSON holds; nothing if it cannot be read."""
     try:
         found = parse_json(read_text(path))
     except (OSError, ValueError):
@@ -171,11 +160,7 @@ def _json_of(path: Path) -> dict[str, Any]:
 
 
 def decode(data: bytes, dtype: str) -> np.ndarray:
-    """Return numbers of a file as float64 or float32; half precision is widened, which is exact.
-
-    >>> decode(bytes([0x80, 0x3F, 0x49, 0x40]), "BF16")
-    array([1. , 3.140625], dtype=float32)
-    """
+    """Return numbers of a file as float64 or float32; half precision is widened, which is exact."""
     values = np.frombuffer(data, NUMPY_DTYPES[dtype])
     if dtype == "BF16":
         return widen_bfloat16(values)
@@ -184,11 +169,7 @@ def decode(data: bytes, dtype: str) -> np.ndarray:
 
 
 def encode(values: np.ndarray, dtype: str) -> bytes:
-    """Return numbers as a file has them; half precision is rounded to nearest, ties to even.
-
-    >>> encode(np.array([1, 3.14159], np.float32), "BF16").hex()
-    '803f4940'
-    """
+    """Return numbers as a file has them; half precision is rounded to nearest, ties to even."""
     if dtype == "BF16":
         bits = np.ascontiguousarray(values, "<f4").view(np.uint32)
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2").tobytes()
@@ -223,7 +204,7 @@ def store(layer: LayerSpans, head: Head) -> list[tuple[Path, Edit]]:
     check_finite(
         _decode_head(layer, data, head.names),
         f"{layer.weight.file}: {layer.key}, in {layer.weight.dtype},",
-        advice=": use a smaller gamma, or save the model in float32 first",
+        advice=SMALLER,
     )
     edits = [
         (span.file, Edit(span.offset, span.nbytes, span.pack(new))) for span, new in zip(layer.spans, data, strict=True)
@@ -237,3 +218,110 @@ def _decode_head(layer: LayerSpans, data: list[bytes], names: Sequence[str] | No
     weight, *bias = (decode(part, span.dtype) for part, span in zip(data, layer.spans, strict=True))
     weight = weight.reshape(-1, layer.classes).T if layer.weight.transposed else weight.reshape(layer.classes, -1)
     return Head(np.ascontiguousarray(weight), bias[0].ravel() if bias else None, names)
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledRows(FileRange):
+    """Rows of numbers in a file, each times its factor, as the file will have them."""
+
+    dtype: str
+    width: int
+    factors: np.ndarray
+
+    def rows(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Yield the first row, the rows [n, d] as they are, and as they become, of each block."""
+        step = max(1, BLOCK_BYTES // self._row_bytes)
+        for i, data in enumerate(self.read(step * self._row_bytes)):
+            before = decode(data, self.dtype).reshape(-1, self.width)
+            yield i * step, before, scale_rows(before, self.factors[i * step : i * step + len(before)])
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the bytes that will be written."""
+        for _, _, after in self.rows():
+            yield encode(after, self.dtype)
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.width * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, eq=False)
+class LargeHead:
+    """An adjusted head whose weights are in a file."""
+
+    weight: ScaledRows  # the rows, and what each is multiplied by
+    bias: np.ndarray | None  # [K], adjusted
+    before: np.ndarray  # [K], lengths of the weight vectors
+    after: np.ndarray
+
+    def edits(self, layer: LayerSpans) -> list[tuple[Path, Edit]]:
+        """Return the edits that put the head into its layer, each with its file."""
+        found = [(layer.weight.file, Edit(layer.weight.offset, layer.weight.nbytes, self.weight))]
+        if layer.bias is not None and self.bias is not None:
+            span, data = layer.bias, encode(self.bias, layer.bias.dtype)
+            _check_bias(decode(data, span.dtype), layer, f", in {span.dtype},", SMALLER)
+            found.append((span.file, Edit(span.offset, span.nbytes, data)))
+        return found
+
+
+def is_large(found: LocatedHead) -> bool:
+    """Return whether a head is a single layer of a safetensors file that is too large to be held several times."""
+    layer, *others = found.layers
+    spans = layer.spans
+    simple = not others and layer.opposite is None and layer.classes > 2
+    plain = all(span.tag is None and not span.reach and not span.transposed for span in spans)
+    return simple and plain and layer.weight.file.suffix == ".safetensors" and layer.weight.nbytes >= LARGE
+
+
+def thin_head(layer: LayerSpans, names: Sequence[str] | None) -> Head:
+    """Return a head with the classes and the bias of a large one, and weights of length 1."""
+    bias = None if layer.bias is None else decode(layer.bias.bytes(), layer.bias.dtype).ravel()
+    if bias is not None:
+        _check_bias(bias, layer, "", "")
+    return Head(np.ones((layer.classes, 1), np.float32), bias, names)
+
+
+def load_norms(layer: LayerSpans, names: Sequence[str] | None) -> Head:
+    """Return a head whose weight vectors have one number each, their length, and the bias of a large one."""
+    thin = thin_head(layer, names)
+    return replace(thin, weight=adjust_large(layer, None, None, names).before[:, None])
+
+
+def adjust_large(
+    layer: LayerSpans, factors: np.ndarray | None, bias: np.ndarray | None, names: Sequence[str] | None
+) -> LargeHead:
+    """Return a large head with its rows times factors [K], if any, and its new bias, once every row is checked."""
+    span, where = layer.weight, f"{layer.weight.file}: {layer.key}"
+    by = np.ones(layer.classes) if factors is None else np.asarray(factors, np.float64)
+    weight = ScaledRows(span.file, span.offset, span.nbytes, span.dtype, prod(span.shape) // layer.classes, by)
+    norms: list[list[np.ndarray]] = [[], []]
+    for first, before, after in weight.rows():
+        kept = decode(encode(after, span.dtype), span.dtype).reshape(before.shape)
+        lengths = row_norms(before), row_norms(after)
+        problems = {
+            f"{where} has NaN or infinite weight values in %s": ~np.isfinite(before).all(axis=1),
+            f"{span.file}: the weight vector of %s in {layer.key} is too long to measure": ~np.isfinite(lengths[0]),
+            f"{where}, in {span.dtype}, has NaN or infinite weight values in %s{SMALLER}": (
+                ~np.isfinite(kept).all(axis=1)
+            ),
+            f"{where}, in {span.dtype}, would become 0 in %s: {NEARER}": before.any(axis=1) & ~kept.any(axis=1),
+        }
+        for problem, rows in problems.items():
+            if rows.any():
+                raise LevelheadError(problem % title(first + int(np.argmax(rows)), names))
+        for known, found in zip(norms, lengths, strict=True):
+            known.append(found.astype(np.float64))
+    return LargeHead(weight, bias, *(np.concatenate(parts) for parts in norms))
+
+
+def _check_bias(bias: np.ndarray, layer: LayerSpans, form: str, advice: str) -> None:
+    check_finite(Head(np.ones((len(bias), 1)), bias), f"{layer.weight.file}: {layer.key}{form}", advice=advice)
+
+
+def check_not_lost(layer: LayerSpans, before: Head, after: Head) -> None:
+    """Check that no weight vector becomes 0 because it is too small for the file's numbers."""
+    kept = decode(encode(to_numpy(after.weight), layer.weight.dtype), layer.weight.dtype).reshape(layer.shape)
+    lost = to_numpy(before.weight).any(axis=1) & ~kept.any(axis=1)
+    if lost.any():
+        name, where = before.name(int(np.argmax(lost))), f"{layer.weight.file}: {layer.key}, in {layer.weight.dtype},"
+        raise LevelheadError(f"{where} would become 0 in {name}: {NEARER}")

@@ -104,10 +104,7 @@ def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: A
 
 
 def _load(archive: Archive) -> tuple[Any, dict[int, ZipInfo]]:
-    """Return what torch would load, on `meta` and running no code, and the record of each storage by its offset there.
-
-    None of the file's data is loaded.
-    """
+    """Return what torch would load, on `meta`, running no code, and the record of each storage by its offset there."""
     path = archive.path
     try:
         import torch
@@ -139,15 +136,20 @@ def _load_skeleton(archive: Archive, pickled: bytes) -> tuple[Any, dict[int, Zip
     """Return what torch, from 2.11 on, loads from the archive with empty storages, and the record of each."""
     import torch
 
-    skeleton, storages = _skeleton(archive, pickled)
-    return torch.load(skeleton, weights_only=True, map_location="meta"), storages
+    file, storages = io.BytesIO(), {}
+    with ZipFile(file, "w") as made:
+        made.writestr("archive/data.pkl", pickled)
+        for record in archive.records:
+            if (name := archive.inside(record)).startswith("data/"):
+                made.writestr(f"archive/{name}", b"")
+                storages[made.start_dir] = record  # an empty record ends where its data would begin
+        made.writestr("archive/version", b"3\n")
+    file.seek(0)
+    return torch.load(file, weights_only=True, map_location="meta"), storages
 
 
 def _load_pickle(archive: Archive, pickled: bytes) -> tuple[Any, dict[int, ZipInfo]]:
-    """Return the same with an older torch, which does not say where storages lie.
-
-    The unpickler is that of `weights_only`; it is given a storage without data for each that it asks for.
-    """
+    """Return the same with an older torch, which does not say where storages lie."""
     import torch
     from torch._utils import _sparse_tensors_to_validate
     from torch._weights_only_unpickler import Unpickler
@@ -171,20 +173,6 @@ def _load_pickle(archive: Archive, pickled: bytes) -> tuple[Any, dict[int, ZipIn
     finally:
         local.map_location = None
         _sparse_tensors_to_validate.clear()
-
-
-def _skeleton(archive: Archive, pickled: bytes) -> tuple[io.BytesIO, dict[int, ZipInfo]]:
-    """Return the archive with its pickle and all storages empty, and the record of each by its offset in that."""
-    file, storages = io.BytesIO(), {}
-    with ZipFile(file, "w") as made:
-        made.writestr("archive/data.pkl", pickled)
-        for record in archive.records:
-            if (name := archive.inside(record)).startswith("data/"):
-                made.writestr(f"archive/{name}", b"")
-                storages[made.start_dir] = record  # an empty record ends where its data would begin
-        made.writestr("archive/version", b"3\n")
-    file.seek(0)
-    return file, storages
 
 
 def _open(path: Path) -> Archive:

@@ -15,10 +15,9 @@ from ..rules.rule import RULES
 from ..show.progress import ByteProgress
 from . import safetensors
 from .digest import file_sha256
-from .edits import copy, restore, staged
+from .edits import copy, load_originals, restore, staged
 from .format import check_not_input, copy_companions, layout
 from .locate import format_of, output_path, with_name
-from .originals import Original, load_originals
 from .spans import load
 
 
@@ -55,7 +54,7 @@ def undo_file(
 
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.numpy import save_file
-    >>> from levelhead.files.rescale import rescale_file
+    >>> from levelhead.files.model import rescale_file
     >>> with TemporaryDirectory() as folder:
     ...     model, leveled, back = (Path(folder, f"{name}.safetensors") for name in ("model", "leveled", "back"))
     ...     save_file({"fc.weight": np.eye(2, dtype=np.float32)}, model)
@@ -86,10 +85,7 @@ def undo_file(
 def _restore(
     files: Sequence[Path], out: Path, kept: Path, *, folder: bool, force: bool, progress: ByteProgress | None
 ) -> dict[str, str]:
-    """Apply the kept edits to a model's files, and check that each result is the file that was adjusted.
-
-    Files that the model refers to get their old names back. Where such a file is still there as it was, it stays.
-    """
+    """Apply the kept edits to a model's files, and check that each result is the file that was adjusted."""
     originals, stamps = load_originals(kept), {file: check_regular_file(file) for file in files}
     known = {file: originals[file.name] for file in files if file.name in originals}
     if len(files) == len(originals) == 1:  # the file may have been renamed
@@ -105,11 +101,10 @@ def _restore(
             problem = f"{out.parent / name} is of {files[0].name}, and {out.name} needs another file of that name"
             raise LevelheadError(f"{problem}; write to another folder")
     check_not_input(files, [out, *(out.parent / name for name in names.values())])
-    there = (
-        []
-        if folder
-        else [file for file in known if file != files[0] and _is_there(out.parent / names[file], known[file])]
-    )
+    there = []  # files that the model refers to and that are still there as they were: they stay
+    for file in () if folder else [file for file in known if file != files[0]]:
+        target = out.parent / names[file]
+        there += [file] if target.is_file() and file_sha256(target) == known[file].sha256 else []
     with staged(out, force=force) as stage:
         if folder:
             copy_companions(files[0].parent, files, stage / out.name)
@@ -118,7 +113,10 @@ def _restore(
                 continue
             if file not in known:
                 copy(file, stage / name, progress)
-            elif not _restore_file(file, stage / name, known[file], progress):
+                continue
+            original, size = known[file], file.stat().st_size
+            inside = all(edit.offset + edit.length <= size for edit in original.edits)
+            if not inside or restore(file, stage / name, original.edits, progress) != original.sha256:
                 raise _Changed(f"{file} is not the file that {kept.name} was kept for, or was changed since")
         for file, stamp in stamps.items():
             check_unchanged(file, stamp)
@@ -134,16 +132,6 @@ def _what_is_left(path: Path, kept: Path) -> str:
     if noted:
         return f"move {kept.name} away to undo by division instead"
     return "it has no record of an adjustment left, to undo by division; use the model that it was made from"
-
-
-def _is_there(path: Path, original: Original) -> bool:
-    return path.is_file() and file_sha256(path) == original.sha256
-
-
-def _restore_file(file: Path, out: Path, original: Original, progress: ByteProgress | None) -> bool:
-    if any(edit.offset + edit.length > file.stat().st_size for edit in original.edits):
-        return False
-    return restore(file, out, original.edits, progress) == original.sha256
 
 
 def _divide(path: Path, head: Head, note: Note) -> Head:

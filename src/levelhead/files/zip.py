@@ -12,7 +12,8 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from ..core.errors import LevelheadError
 from ..heads.notes import Note, note_from_json
-from .edits import CHUNK, Edit
+from .digest import Edit
+from .edits import CHUNK
 from .spans import LocatedHead
 
 RECORD = "levelhead.json"  # the note of an adjustment
@@ -29,14 +30,7 @@ UTF8 = 0x800
 
 
 class Archive:
-    """The records of a zip file, and the edits that change them; what is not such a file raises BadZipFile.
-
-    Names differ in more than their case, as torch does not tell cases apart. No two records share bytes of the file.
-
-    Args:
-        path: the file.
-        in_folder: whether all records must be in one folder, whose name is left out, as torch writes them.
-    """
+    """The records of a zip file, and the edits that change them; what is not such a file raises BadZipFile."""
 
     def __init__(self, path: Path, *, in_folder: bool = True) -> None:
         self.path, self.size = path, path.stat().st_size
@@ -53,17 +47,14 @@ class Archive:
                 self.tail = file.read()
         except (ValueError, NotImplementedError, OverflowError, struct.error) as error:
             raise BadZipFile(str(error)) from None
-        self.by_name = {one.filename: one for one in self.records}
+        self.names = [one.filename for one in self.records]
+        self.by_name = dict(zip(self.names, self.records, strict=True))
         self._check_names(in_folder)
         try:
             self._check_apart()
         except struct.error as error:
             raise BadZipFile(str(error)) from None
         self.prefix = f"{self.records[0].filename.partition('/')[0]}/" if in_folder else ""
-
-    @property
-    def names(self) -> list[str]:
-        return [one.filename for one in self.records]
 
     def _check_names(self, in_folder: bool) -> None:
         inside = [not in_folder or "/" in name.strip("/") or name.endswith("/") for name in self.names]
@@ -82,7 +73,9 @@ class Archive:
         *_, listed_at, _ = END.unpack(self.tail[-END.size :])
         if listed_at == 0xFFFFFFFF:
             *_, listed_at = END64.unpack(self.tail[-END.size - LOCATOR.size - END64.size : -END.size - LOCATOR.size])
-        ranges = sorted((one.header_offset, self.data_at[one.filename] + _stored_size(one)) for one in self.records)
+        behind = {one.filename: 12 if one.flag_bits & DESCRIBED else 0 for one in self.records}  # checksum and sizes
+        ends = {name: self.data_at[name] + one.compress_size + behind[name] for name, one in self.by_name.items()}
+        ranges = sorted((one.header_offset, ends[one.filename]) for one in self.records)
         if ranges[0][0] != 0 or listed_at != self.start:
             raise BadZipFile("something precedes its first record")
         if any(end > start for (_, end), (start, _) in pairwise([*ranges, (self.start, 0)])):
@@ -163,7 +156,7 @@ class Archive:
                     if not data:
                         raise LevelheadError(f"{self.path}: cut short while it was read; nothing was written")
                     crc, at = zlib.crc32(data, crc), at + len(data)
-                crc, at = zlib.crc32(edit.data, crc), edit.offset + edit.length
+                crc, at = zlib.crc32(b"".join(edit.blocks()), crc), edit.offset + edit.length
         return crc
 
     def _new_tail(self, sums: dict[int, int], record: tuple[str, bytes | None] | None) -> bytes:
@@ -187,11 +180,6 @@ class Archive:
         ends += LOCATOR.pack(b"PK\x06\x07", 0, start + len(listed), 1)
         small = min(len(entries), 0xFFFF), min(len(listed), 0xFFFFFFFF), min(start, 0xFFFFFFFF)
         return body + listed + ends + END.pack(b"PK\x05\x06", 0, 0, small[0], *small, 0)
-
-
-def _stored_size(one: ZipInfo) -> int:
-    """Return how many bytes a record's data take, with the checksum and sizes that may follow them."""
-    return one.compress_size + (12 if one.flag_bits & DESCRIBED else 0)
 
 
 def _data_at(file: BinaryIO, one: ZipInfo) -> int:

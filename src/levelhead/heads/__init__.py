@@ -5,10 +5,8 @@ apply: a rule applied to the head of any place; `adjust`, `adjust_`, `rescale_`
 adjusted: what was done to a model in memory, and the way back
 notes: the note about an adjustment, in files and in configs of models and adapters
 candidates: which layer is the head by names and shapes, of modules and of files
-torch_model: a torch module as a place
-torch: read and write the head of a torch module
-torch_find: which layer of a torch module is its head
-layers: the linear layers of a torch module that a forward pass runs
+torch: a torch module as a place; read and write its head
+torch_find: which linear layer of a torch module is its head
 probe: a forward pass that proves it
 editable: whether a layer can be changed in place
 keras: a Keras model as a place; read and write its head

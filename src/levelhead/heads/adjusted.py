@@ -84,27 +84,17 @@ class Adjusted:
         return draw_norms(self.counts, self.before, self.after, ax, title=f"{self._prefix}gamma = {self.gamma:.3g}")
 
     def _repr_html_(self) -> str:
-        by = f"{self.factors.min():.3g} to {self.factors.max():.3g}"
-        flips = {} if self.flips is None else {"predictions rounding could flip": str(self.flips)}
+        rule, by = RULES[self.rule], f"{self.factors.min():.3g} to {self.factors.max():.3g}"
         counts = f"{len(self.counts)}, of {self.counts.max():g} to {self.counts.min():g} training samples"
-        rows = {
-            f"norms of {path or 'the head'}": f"{_range(self.before[path])} -> {_range(self.after[path])}"
-            for path in self.layers
-            if RULES[self.rule].multiplies
-        }
-        return html(
-            "Adjusted",
-            {
-                "rule": RULES[self.rule].title,
-                "gamma": f"{self.gamma:.4g}",
-                "classes": counts,
-                "factors" if RULES[self.rule].multiplies else "added to the bias": by,
-                **({} if self.offset is None else {"added to the bias": _range(self.offset)}),
-                **rows,
-                **flips,
-            },
-            notes=["restore() gives the old values back, bit for bit"],
-        )
+        rows = {"rule": rule.title, "gamma": f"{self.gamma:.4g}", "classes": counts}
+        rows["factors" if rule.multiplies else "added to the bias"] = by
+        if self.offset is not None:
+            rows["added to the bias"] = _range(self.offset)
+        for path in self.layers if rule.multiplies else ():
+            rows[f"norms of {path or 'the head'}"] = f"{_range(self.before[path])} -> {_range(self.after[path])}"
+        if self.flips is not None:
+            rows["predictions rounding could flip"] = str(self.flips)
+        return html("Adjusted", rows, notes=["restore() gives the old values back, bit for bit"])
 
     def __repr__(self) -> str:
         done = [f"{path or 'head'}: {self._change(path)}" for path in self.layers]

@@ -20,7 +20,7 @@ from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite, rounding_flips
 from ..core.logits import check_logits
-from ..rules.adjust import can_flip, check_strength, factors
+from ..rules.adjust import can_flip, check_strength
 from ..rules.adjustment import Adjustment
 from ..rules.checks import check_label_task
 from ..rules.rule import RULES, Rescale, Rule, Strengths
@@ -33,18 +33,19 @@ if TYPE_CHECKING:
 
 def check_fits(place: Place[Any], rule: Rule, task: LabelTask = "multiclass") -> None:
     """Raise LevelheadError if a rule, or what was tuned for a task, does not fit a head. Reads no weight."""
-    check_label_task(place.where, place.task, task)
-    if place.sizes[0] < 2 and rule.multiplies:
+    keys, where, sizes, *_ = known = place.facts
+    check_label_task(where, known.task, task)
+    if sizes[0] < 2 and rule.multiplies:
         raise LevelheadError(
-            f"{place.where} gives a single logit, and scaling never moves its sign; use the rule shift, the additive "
+            f"{where} gives a single logit, and scaling never moves its sign; use the rule shift, the additive "
             "shift of its bias by gamma log(n_negative / n_positive), as tuned on logits (0, z)"
         )
-    if len({*place.sizes}) > 1:
-        raise LevelheadError(f"{place.where} differ in classes; name one of them")
-    if not rule.fits_sums and (len(place.keys) > 1 or not place.plain):
-        reason = "feed one output" if len(place.keys) > 1 else "is scaled by a constant or bent by a Relu"
+    if len({*sizes}) > 1:
+        raise LevelheadError(f"{where} differ in classes; name one of them")
+    if not rule.fits_sums and (len(keys) > 1 or not known.plain):
+        reason = "feed one output" if len(keys) > 1 else "is scaled by a constant or bent by a Relu"
         raise LevelheadError(
-            f"{place.where} {reason}, and the rule {rule.name} is of one layer whose outputs are the logits; tune with "
+            f"{where} {reason}, and the rule {rule.name} is of one layer whose outputs are the logits; tune with "
             "the rule rescale"
         )
     if rule.adds:
@@ -62,78 +63,33 @@ def apply(
     logits: Array | None = None,
     again: bool = False,
 ) -> tuple[Change, Written]:
-    """Adjust the head of a place by a rule that fits it. If anything is wrong, nothing is changed.
-
-    Args:
-        place: where the head is.
-        rule, chosen, counts: which rule, its strengths, and the training counts [K].
-        bias: whether it is scaled with its weight vector.
-        background: a class that must stay as it is, by index or name.
-        logits: [N, K] of the model as it is, to count the predictions that rounding to half precision could flip.
-        again: allow a head that was adjusted before.
-
-    Returns:
-        What was done, and what the place's `write` returned.
-    """
+    """Adjust the head of a place by a rule that fits it. If anything is wrong, nothing is changed."""
     if not again and (done := place.earlier()) is not None:
         raise LevelheadError(done, advice=Advice("again", None, "to adjust it a second time"))
     before = place.heads(rule)
     by = replace(rule.amounts(before[0], counts, chosen), bias=bias)
-    check_left_alone(by.scale, by.offset, background, place.names)
+    check_left_alone(by.scale, by.offset, background, place.facts.names)
     with place.saying_where():
         after = tuple(by.head(head) if by.changes else head for head in before)  # 0 needs no new bias
-    for key, old, new in zip(place.keys, before, after, strict=True):
+    for key, old, new in zip(place.facts.keys, before, after, strict=True):
         if old.bias is None and new.bias is not None:
             place.check_takes_bias(key)
-    change = Change(
-        rule,
-        chosen.gamma,
-        counts,
-        by,
-        before,
-        after,
-        flips=None if logits is None else _count_flips(place, logits, by),
-        predictions=0 if logits is None else len(logits),
-        stuck=rule.multiplies and not rule.adds and not can_flip(before[0]),
-    )
+    flips, predictions = (None, 0) if logits is None else (_count_flips(place, logits, by), len(logits))
+    stuck = rule.multiplies and not rule.adds and not can_flip(before[0])
+    change = Change(rule, chosen.gamma, counts, by, before, after, flips, predictions, stuck)
     return change, place.write(change)
 
 
 def check_tuned(place: Place[Any], choice: Choice) -> np.ndarray:
     """Return the counts [K] of what was tuned, after checking that it is for the head of a place. Reads no weight."""
     check_fits(place, RULES[choice.rule], choice.task)
-    return choice.counts_for(place.sizes[0], place.names, place.where)
+    return choice.counts_for(place.facts.sizes[0], place.facts.names, place.facts.where)
 
 
-def apply_tuned(
-    place: Place[Written],
-    choice: Choice,
-    counts: np.ndarray,
-    *,
-    background: int | str | None,
-    logits: Array | None,
-    again: bool,
-) -> tuple[Change, Written]:
-    """Adjust the head of a place by what was tuned, with the counts that `check_tuned` returned."""
-    return apply(
-        place,
-        RULES[choice.rule],
-        _strengths(choice),
-        counts,
-        bias=choice.bias or "scale",
-        background=background,
-        logits=logits,
-        again=again,
-    )
-
-
-def apply_choice(head: Head, choice: Choice, counts: np.ndarray) -> Head:
-    """Return a head adjusted by a choice, with its counts [K], once both are checked."""
-    return replace(RULES[choice.rule].amounts(head, counts, _strengths(choice)), bias=choice.bias or "scale").head(head)
-
-
-def _strengths(choice: Choice) -> Strengths:
-    return Strengths(choice.gamma, scale=choice.scale, offset=choice.offset)
+def apply_tuned(place: Place[Written], choice: Choice, counts: np.ndarray, **options: Any) -> tuple[Change, Written]:
+    """Adjust the head of a place by what was tuned, with the counts of `check_tuned` and the options of `apply`."""
+    chosen = Strengths(choice.gamma, scale=choice.scale, offset=choice.offset)
+    return apply(place, RULES[choice.rule], chosen, counts, bias=choice.bias or "scale", **options)
 
 
 def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
@@ -165,7 +121,9 @@ def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
     array([1, 0, 1, 0])
     """
     choice = choice_of(tuned)
-    return apply_choice(head, choice, choice.counts_for(check_finite(head).classes, head.names, "the head"))
+    counts = choice.counts_for(check_finite(head).classes, head.names, "the head")
+    chosen = Strengths(choice.gamma, scale=choice.scale, offset=choice.offset)
+    return replace(RULES[choice.rule].amounts(head, counts, chosen), bias=choice.bias or "scale").head(head)
 
 
 def adjust_(
@@ -261,11 +219,10 @@ def rescale_(
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    place, n, _ = check_rescale(
+    place, n, strength = check_rescale(
         model, counts, gamma=gamma, layer=layer, example=example, missing=missing, background=background
     )
-    strength = Strengths(check_strength(gamma, Rescale.name, n))
-    return _adjusted(place, *apply(place, Rescale(), strength, n, bias=bias, logits=logits, again=again))
+    return _adjusted(place, *apply(place, Rescale(), Strengths(strength), n, bias=bias, logits=logits, again=again))
 
 
 def check_rescale(
@@ -277,13 +234,13 @@ def check_rescale(
     example: Any = None,
     missing: Missing | None = None,
     background: int | str | None = None,
-) -> tuple[InMemory, np.ndarray, np.ndarray]:
-    """Check what `rescale_` would, before training, reading no weight; return the head, its counts and factors."""
+) -> tuple[InMemory, np.ndarray, float]:
+    """Check what `rescale_` would, before training, reading no weight; return the head, its counts and the strength."""
     size = len(counts) if hasattr(counts, "__len__") else None  # counts may be labels, of any number
     place = _head_of(model, layer, example, size)
     check_fits(place, Rescale())
-    n = resolve(counts, place.sizes[0], names=place.names, missing=missing, background=background)
-    return place, n, factors(n, check_strength(gamma, Rescale.name, n, instead="lh.adjust_(model, tuned)"))
+    n = resolve(counts, place.facts.sizes[0], names=place.facts.names, missing=missing, background=background)
+    return place, n, check_strength(gamma, Rescale.name, n, instead="lh.adjust_(model, tuned)")
 
 
 def _head_of(model: Any, layer: Any, example: Any, size: int | None) -> InMemory:
@@ -300,32 +257,30 @@ def _open(model: Any) -> ModelInMemory:
 
         return KerasModel(model)
     with naming_what_is_missing():
-        from .torch_model import TorchModel
+        from .torch import TorchModel
 
     return TorchModel(model)
 
 
 def _count_flips(place: Place[Any], logits: Array, by: Adjustment) -> int | None:
-    values, classes = check_logits(logits), place.sizes[0]
+    values, classes, half = check_logits(logits), place.facts.sizes[0], place.facts.half
     if classes > 1 and values.shape[1] != classes:
         raise LevelheadError(f"expected [N, {classes}], got {list(values.shape)}", parameter="logits")
-    return None if by.offset is not None or place.half is None else rounding_flips(values, by.first, place.half)
+    return None if by.offset is not None or half is None else rounding_flips(values, by.first, half)
 
 
 def _adjusted(place: InMemory, change: Change, undo: Callable[[], None]) -> Adjusted:
     """Return what was done to a model."""
-    before, after = (
-        {path: to_numpy(head.norms) for path, head in zip(place.keys, heads, strict=True)}
-        for heads in (change.before, change.after)
-    )
+    keys = place.facts.keys
+    before, after = ([to_numpy(head.norms) for head in heads] for heads in (change.before, change.after))
     return Adjusted(
-        layers=place.keys,
+        layers=keys,
         gamma=change.gamma,
         counts=change.counts,
         factors=change.by.first,
         offset=change.offset,
-        before=before,
-        after=after,
+        before=dict(zip(keys, before, strict=True)),
+        after=dict(zip(keys, after, strict=True)),
         rule=change.rule.name,
         flips=change.flips,
         _undo=undo,

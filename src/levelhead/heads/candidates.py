@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ..core.errors import LevelheadError
+from ..core.head import Head
 
 # A single number of such a name next to a head multiplies its logits; cosine heads have one, and normalize weights.
 LOGIT_SCALE = re.compile("(logit_|log_|inv_)?(scale|temperature|temp|tau|sigma|s)|T")
@@ -19,12 +20,9 @@ KNOWN_HEADS = (
 )  # fmt: skip
 # Layers that feed one output together, and are scaled together.
 HEAD_PAIRS = (
-    ("head", "head_dist"),
-    ("head", "dist_head"),
-    ("heads", "heads_dist"),
-    ("cls_classifier", "distillation_classifier"),
-    ("classifier", "classifier_distill"),
-)
+    ("head", "head_dist"), ("head", "dist_head"), ("heads", "heads_dist"),
+    ("cls_classifier", "distillation_classifier"), ("classifier", "classifier_distill"),
+)  # fmt: skip
 
 
 class Candidates(Protocol):
@@ -33,39 +31,20 @@ class Candidates(Protocol):
     pairs: tuple[tuple[str, str], ...]  # names of layers that feed one output together
 
     def rows(self, layer: str) -> int: ...
+    def layers(self, rows: int) -> Iterable[str]: ...  # of a head's shape with so many rows
+    def has(self, block: str) -> bool: ...  # whether there are linear layers in a block
+    def fits(self, block: str, classes: int | None) -> bool: ...  # whether one may be a head of so many classes
+    def ends(self, block: str, classes: int | None) -> list[str]: ...  # the layers that may be a block's last
 
-    def layers(self, rows: int) -> Iterable[str]:
-        """Return the layers of a head's shape with so many rows."""
-        ...
+    # Whether a layer does not feed the output next to those found: its rows are as many by chance.
+    def is_hidden(self, layer: str, found: Sequence[str]) -> bool: ...
 
-    def has(self, block: str) -> bool:
-        """Return whether there are linear layers in a block."""
-        ...
-
-    def fits(self, block: str, classes: int | None) -> bool:
-        """Return whether one of them may be a head of so many classes."""
-        ...
-
-    def ends(self, block: str, classes: int | None) -> list[str]:
-        """Return the layers that may be a block's last."""
-        ...
-
-    def is_hidden(self, layer: str, found: Sequence[str]) -> bool:
-        """Return whether a layer does not feed the output next to those found: its rows are as many by chance."""
-        ...
-
-    def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
-        """Return the error for a head that could be any of these, or for others that may feed the output too."""
-        ...
+    # The error for a head that could be any of these, or for others that may feed the output too.
+    def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError: ...
 
 
 def find_by_names(model: Candidates, classes: int | None) -> list[str]:
-    """Return the layers under names that libraries give their heads: none, one, or a pair that feeds one output.
-
-    Args:
-        model: its layers.
-        classes: K, where it is known. A layer of a single row is taken if there is no other.
-    """
+    """Return the layers under names that libraries give their heads: none, one, or a pair that feeds one output."""
     for pair in model.pairs:
         if all(model.has(block) for block in pair):
             ends = [model.ends(block, classes) for block in pair]
@@ -90,6 +69,15 @@ def check_no_rivals(model: Candidates, found: list[str]) -> list[str]:
     if rivals:
         raise model.several(found, rivals)
     return found
+
+
+def check_same_shape(head: Head, path: str, shape: list[int], has_bias: bool) -> None:
+    """Check that a head fits the layer that it is written to: weight [K, d], and a bias exactly if that has one."""
+    if (head.bias is not None) != has_bias:
+        has, lacks = (path, "the head") if has_bias else ("the head", path)
+        raise LevelheadError(f"{has} has a bias, but {lacks} has none")
+    if list(head.weight.shape) != shape:
+        raise LevelheadError(f"expected weight {shape} for {path}, got {list(head.weight.shape)}")
 
 
 def is_logit_scale(name: str, size: int, rows: int | None) -> bool:

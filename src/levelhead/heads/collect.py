@@ -62,9 +62,10 @@ def scores(
     if is_torch(loader) or not isinstance(loader, Iterable) or isinstance(loader, str | Mapping):
         raise LevelheadError(f"expected a loader of held-out samples, got {type(loader).__name__}", parameter="labels")
     check_held_out(loader)
-    of_batch, device, found = scores or batch_scores, _device_of(model), []
+    of_batch, found = scores or batch_scores, []
+    device = next((p.device for p in model.parameters()), None)
     total = len(loader) if hasattr(loader, "__len__") else 0  # type: ignore[arg-type]
-    with _evaluating(model), torch.no_grad():
+    with evaluating(model), torch.no_grad():
         for done, batch in enumerate(loader, start=1):
             logits, labels = _as_samples(*of_batch(model, _moved(batch, device)))
             if gather is not None:
@@ -105,13 +106,7 @@ def check_held_out(loader: Any) -> None:
 
 
 def batch_scores(model: Any, batch: Any) -> tuple[Array, Array]:
-    """Return the logits and labels of one batch: (inputs, labels), (input, ..., labels), or a dict with labels.
-
-    >>> import torch
-    >>> logits, labels = batch_scores(torch.nn.Linear(8, 3), {"x": torch.zeros(4, 8), "y": torch.zeros(4)})
-    >>> list(logits.shape), list(labels.shape)
-    ([4, 3], [4])
-    """
+    """Return the logits and labels of one batch: (inputs, labels), (input, ..., labels), or a dict with labels."""
     if isinstance(batch, Mapping) or hasattr(batch, "keys"):
         key = next((key for key in LABEL_KEYS if key in batch), None)
         if key is None:
@@ -175,7 +170,7 @@ def _as_samples(logits: Any, labels: Any) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _evaluating(model: Any) -> Any:
+def evaluating(model: Any) -> Any:
     """Put a model into evaluation mode, and each of its modules back into the mode it was in."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -184,10 +179,6 @@ def _evaluating(model: Any) -> Any:
     finally:
         for module, mode in modes:
             module.training = mode
-
-
-def _device_of(model: Any) -> Any:
-    return next((p.device for p in model.parameters()), None)
 
 
 def _moved(batch: Any, device: Any) -> Any:

@@ -12,15 +12,7 @@ Editable = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 def check_editable(path: str, layer: nn.Module, model: nn.Module) -> Editable:
     """Return the layer if scaling a row of its weight scales that output and nothing else; else raise."""
-    reason = (
-        _why_opaque(layer)
-        or _why_quantized(layer)
-        or _why_parametrized(layer)
-        or _why_without_data(layer)
-        or _why_tied(layer, model)
-        or _why_not_affine(layer)
-    )
-    if reason:
+    if reason := _why_not_plain(layer) or _why_tied(layer, model) or _why_not_affine(layer):
         raise LevelheadError(f"cannot change {path or 'the layer'}: {reason}")
     assert isinstance(layer, Editable)
     return layer
@@ -54,18 +46,15 @@ def new_bias(layer: Editable) -> nn.Parameter:
     return nn.Parameter(torch.zeros(len(weight), dtype=weight.dtype, device=weight.device), weight.requires_grad)
 
 
-def _why_opaque(layer: nn.Module) -> str | None:
+def _why_not_plain(layer: nn.Module) -> str | None:
+    """Return why a layer's weight is not a plain tensor of its own: compiled, wrapped, quantized, computed or empty."""
+    weight, kind = getattr(layer, "weight", None), type(layer)
     if isinstance(layer, torch.jit.ScriptModule):
         return "it is compiled to TorchScript; adjust the model before that"
     if hasattr(layer, "base_layer") or hasattr(layer, "lora_A"):
         return "it is wrapped by LoRA, whose update would not be scaled; merge it first (model.merge_and_unload())"
     if any(nn.parameter.is_lazy(p) for p in layer.parameters(recurse=False)):
         return "it is not initialized yet; run the model once"
-    return None
-
-
-def _why_quantized(layer: nn.Module) -> str | None:
-    weight, kind = getattr(layer, "weight", None), type(layer)
     if "quantized" in kind.__module__ or "quantization" in kind.__module__ or hasattr(layer, "qweight"):
         return f"it is quantized ({kind.__module__}.{kind.__name__}); adjust the float model, then quantize"
     if isinstance(weight, Tensor):
@@ -74,10 +63,6 @@ def _why_quantized(layer: nn.Module) -> str | None:
             return f"it is quantized ({kind.__name__} in {weight.dtype}); adjust the float model, then quantize"
         if held is not Tensor and held.__name__ != "DTensor":
             return f"its weight is a {held.__name__}, not a plain tensor; adjust the float model, then quantize"
-    return None
-
-
-def _why_parametrized(layer: nn.Module) -> str | None:
     computed = [name for name in ("weight", "bias") if parametrize.is_parametrized(layer, name)]
     old = [name for name in layer._parameters if name.endswith(("_g", "_v", "_orig"))]
     if computed or old:
@@ -86,13 +71,9 @@ def _why_parametrized(layer: nn.Module) -> str | None:
             "and would be computed again; remove the parametrization first"
         )
     if not isinstance(layer, Editable):
-        return f"expected nn.Linear or a 1x1 convolution, got {type(layer).__module__}.{type(layer).__name__}"
+        return f"expected nn.Linear or a 1x1 convolution, got {kind.__module__}.{kind.__name__}"
     if not isinstance(layer._parameters.get("weight"), Tensor):
         return "its weight is not a parameter of its own (flattened by FSDP1, or set by hand)"
-    return None
-
-
-def _why_without_data(layer: nn.Module) -> str | None:
     weight_dims = 2 + len(getattr(layer, "kernel_size", ()))  # of a convolution
     for name, p in layer.named_parameters(recurse=False):
         if p.is_meta:
@@ -146,15 +127,11 @@ def _why_not_affine(layer: nn.Module) -> str | None:
         layer.train(training)
     bias = None if layer.bias is None else layer.bias.detach().double()
     expected = F.linear(features.flatten(1).double(), weight.detach().flatten(1).double(), bias)
-    if (
-        isinstance(given, Tensor)
-        and given.shape[:2] == expected.shape
-        and torch.allclose(given.double().flatten(1), expected, atol=1e-2 * float(expected.abs().max()))
-    ):
+    close = {"atol": 1e-2 * float(expected.abs().max())}
+    same = isinstance(given, Tensor) and given.shape[:2] == expected.shape
+    if same and torch.allclose(given.double().flatten(1), expected, **close):  # type: ignore[union-attr]
         return None
-    what, how = (
-        ("with its hooks it", "or fails on random features; remove them first")
-        if hooks
-        else (f"a {type(layer).__name__}", "it may normalize its weights")
-    )
+    what, how = f"a {type(layer).__name__}", "it may normalize its weights"
+    if hooks:
+        what, how = "with its hooks it", "or fails on random features; remove them first"
     return f"{what} does more than W x + b ({how}), so scaling a row need not scale its logit"

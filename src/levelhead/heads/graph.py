@@ -1,7 +1,6 @@
 """The walk from an output of a model back to the linear layers that are its head, in ONNX and Keras graphs.
 
-A graph says by one function what each of its values comes from. What a Keras graph may have after its head is the same
-in memory and in a config.json, and stands here.
+A graph says by one function what each of its values comes from.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -26,33 +25,21 @@ KERAS_ACTIVATIONS = ("linear", "softmax", "log_softmax", "sigmoid")
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear layer that an output comes from.
-
-    Args:
-        key, layer: its name, and the layer as its graph has it.
-        follows: what the graph does to its outputs, the last of it at the end.
-        plain: whether the output is ``W x + b``, and not scaled, bent or added to something on the way.
-    """
+    """A linear layer that an output comes from."""
 
     key: Hashable
-    layer: Any
-    follows: tuple[str, ...] = ()
-    plain: bool = True
+    layer: Any  # as its graph has it
+    follows: tuple[str, ...] = ()  # what the graph does to its outputs, the last of it at the end
+    plain: bool = True  # whether the output is ``W x + b``, and not scaled, bent or added to something on the way
 
 
 @dataclass(frozen=True)
 class Passes:
-    """A node whose output is that of the head, up to what may follow one.
+    """A node whose output is that of the head, up to what may follow one."""
 
-    Args:
-        sources: the values that it comes from.
-        follows: what it does to them, if that has a name.
-        plain: whether what is added before it is added after it as well.
-    """
-
-    sources: Sequence[Hashable]
-    follows: str = ""
-    plain: bool = True
+    sources: Sequence[Hashable]  # the values that it comes from
+    follows: str = ""  # what it does to them, if that has a name
+    plain: bool = True  # whether what is added before it is added after it as well
 
 
 Look = Callable[[Any], Linear | Passes]  # what a value comes from; raises LevelheadError if that ends the walk
@@ -61,11 +48,8 @@ Look = Callable[[Any], Linear | Passes]  # what a value comes from; raises Level
 def layers_behind(
     value: Hashable, look: Look, *, _known: dict[Hashable, Any] | None = None, _depth: int = 0
 ) -> dict[Hashable, Linear]:
-    """Return the linear layers whose outputs become a value, by key, in the order of the walk.
-
-    A value that is come to on several ways is looked at once, so that a graph of many forks takes no longer.
-    """
-    known = {} if _known is None else _known
+    """Return the linear layers whose outputs become a value, by key, in the order of the walk."""
+    known = {} if _known is None else _known  # a value come to on several ways is looked at once: forks cost nothing
     if value in known:
         if known[value] is None:
             raise LevelheadError("comes from itself")
@@ -84,10 +68,8 @@ def layers_behind(
                 others = () if first is None else tuple(one for one in layer.follows if one not in first.follows)
                 found[key] = layer if first is None else replace(first, follows=(*others, *first.follows))
         then = (step.follows,) if step.follows else ()
-        found = {
-            key: replace(one, follows=(*one.follows, *then), plain=one.plain and step.plain)
-            for key, one in found.items()
-        }
+        for key, one in found.items():
+            found[key] = replace(one, follows=(*one.follows, *then), plain=one.plain and step.plain)
     known[value] = found
     return found
 
@@ -110,27 +92,17 @@ class GraphHead:
 
 @dataclass(frozen=True)
 class KerasNode:
-    """What a value of a Keras graph comes from.
+    """What a value of a Keras graph comes from."""
 
-    Args:
-        key, name, type_name: of its layer: for the walk, and for messages.
-        kind: which class of Keras's own it is; "" if of none.
-        activation: its name; linear if it has none.
-        units: of a Dense layer or 1x1 convolution, how many; None for any other layer.
-        layer: the layer itself.
-        inner: the value inside, if it is a model inside the model.
-        sources: returns the values that it takes.
-    """
-
-    key: Hashable
-    name: str
+    key: Hashable  # of its layer, for the walk
+    name: str  # for messages
     type_name: str
-    kind: str
-    activation: str
-    units: int | None = None
+    kind: str  # which class of Keras's own it is; "" if of none
+    activation: str  # linear if it has none
+    units: int | None = None  # of a Dense layer or 1x1 convolution, how many
     layer: Any = None
-    inner: Hashable = None
-    sources: Callable[[], Sequence[Hashable]] = tuple
+    inner: Hashable = None  # the value inside, if it is a model inside the model
+    sources: Callable[[], Sequence[Hashable]] = tuple  # returns the values that it takes
 
 
 def find_keras_heads(
@@ -148,10 +120,8 @@ def find_keras_heads(
             return Passes([node.inner])
         sources = node.sources() if node.kind in (*KERAS_HARMLESS, *KERAS_SUMS) else ()
         if not sources or (len(sources) > 1 and node.kind not in KERAS_SUMS):
-            what = f"{node.name} ({node.type_name})"
-            raise LevelheadError(
-                f"the output comes from {what}, not from a Dense layer or 1x1 convolution", advice=advice
-            )
+            reason = f"the output comes from {node.name} ({node.type_name}), not from a Dense layer or 1x1 convolution"
+            raise LevelheadError(reason, advice=advice)
         activation = "softmax" if node.kind == "Softmax" else node.activation
         if activation not in KERAS_ACTIVATIONS:
             reason = f"the activation {activation} of {node.name} follows the head"
@@ -164,8 +134,8 @@ def find_keras_heads(
         except LevelheadError as error:
             reasons.append(error)
             continue
-        layers = {key: one.layer.layer for key, one in found.items()}
-        units = next(one.layer.units for one in found.values())
-        if layers.keys() not in [head.layers.keys() for head in heads]:
-            heads.append(GraphHead(layers, units, frozenset(name for one in found.values() for name in one.follows)))
+        if found.keys() not in [head.layers.keys() for head in heads]:
+            layers, [first, *_] = {key: one.layer.layer for key, one in found.items()}, found.values()
+            follows = frozenset(name for one in found.values() for name in one.follows)
+            heads.append(GraphHead(layers, first.layer.units, follows))
     return heads, reasons

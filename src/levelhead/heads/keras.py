@@ -20,8 +20,9 @@ from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite
 from ..rules.rule import RULES
-from .candidates import list_layers
+from .candidates import check_same_shape, list_layers
 from .graph import KERAS_ACTIVATIONS, KERAS_LINEAR, GraphHead, KerasNode, find_keras_heads
+from .notes import run_all
 
 NAME_LAYER = Advice("layer", None, "to name the head")
 
@@ -30,25 +31,27 @@ def read(model: Any, *, layer: Any = None, example: Any = None, classes: int | N
     """Read the head of a Keras model, as a copy.
 
     Args:
-        model, layer, example, classes: as in `find_keras_head`; of several heads, name the one to read.
+        model: a Keras 3 model, built.
+        layer: the name of the head, or the layer itself, where it is not found; of several, the one to read.
+        example: an input of the model, to find the head of a subclassed model by what it does.
+        classes: K, where it is known.
 
     Returns:
         weight [K, d], which is the kernel transposed, and bias [K] if the layer has one.
     """
     opened = KerasModel(model)
-    return opened.head(_single(opened.layers(layer=layer, example=example, classes=classes))[1], None)
+    return opened.head(opened.single(layer=layer, example=example, classes=classes)[1], None)
 
 
 def write(model: Any, head: Head, *, layer: Any = None, example: Any = None) -> None:
     """Put a head into a Keras model, in place: variables and their dtypes stay the model's own.
 
     Args:
-        model, layer, example: as in `find_keras_head`.
+        model, layer, example: as in `read`.
         head: weight [K, d], and a bias exactly if the layer has one.
     """
     opened = KerasModel(model)
-    path, found = _single(opened.layers(layer=layer, example=example, classes=head.classes))
-    opened.write(path, found, check_finite(head))
+    opened.write(*opened.single(layer=layer, example=example, classes=head.classes), check_finite(head))
 
 
 class KerasModel:
@@ -70,6 +73,14 @@ class KerasModel:
             if reason := _why_not_editable(one, self.model):
                 raise LevelheadError(f"cannot change {path}: {reason}")
         return self._found.layers
+
+    def single(self, *, layer: Any, example: Any, classes: int | None) -> tuple[str, Any]:
+        """Find a head that is one layer, which can be changed in place."""
+        found = self.layers(layer=layer, example=example, classes=classes)
+        if len(found) > 1:
+            reason = f"{len(found)} heads feed the one output: {', '.join(found)}; name one"
+            raise LevelheadError(reason, parameter="layer")
+        return next(iter(found.items()))
 
     def likely_classes(self, size: int | None) -> int | None:
         """Return the size as the number of classes if some layer has so many outputs."""
@@ -110,7 +121,8 @@ class KerasModel:
 
     def keep(self, layers: Mapping[str, Any], grown: Sequence[Any]) -> Callable[[], None]:
         assert not grown
-        return partial(_restore, [(v, _numpy(v)) for layer in layers.values() for v in _variables(layer)])
+        saved = [(v, _numpy(v)) for layer in layers.values() for v in _variables(layer)]
+        return partial(run_all, [partial(variable.assign, values) for variable, values in saved])
 
     def notes(self) -> list[Mapping[str, Any]]:
         return []  # Keras has no config of its own to leave one in
@@ -120,12 +132,8 @@ class KerasModel:
 
     def write(self, path: str, module: Any, head: Head) -> None:
         """Put a head into a module: its variables stay the layer's own."""
-        if (head.bias is None) != (module.bias is None):
-            has, lacks = (path, "the head") if head.bias is None else ("the head", path)
-            raise LevelheadError(f"{has} has a bias, but {lacks} has none")
-        shape, came = tuple(module.kernel.shape), list(head.weight.shape)
-        if came != [shape[-1], int(np.prod(shape[:-1]))]:
-            raise LevelheadError(f"expected weight {[shape[-1], int(np.prod(shape[:-1]))]} for {path}, got {came}")
+        shape = tuple(module.kernel.shape)
+        check_same_shape(head, path, [shape[-1], int(np.prod(shape[:-1]))], module.bias is not None)
         module.kernel.assign(to_numpy(head.weight).T.reshape(shape))
         if head.bias is not None:
             module.bias.assign(to_numpy(head.bias))
@@ -138,17 +146,6 @@ def normalize_columns(layer: Any) -> None:
     wide = ops.cast(kernel, "float32") if layer.kernel.dtype in ("float16", "bfloat16") else kernel
     length = ops.sqrt(ops.sum(ops.square(wide), axis=tuple(range(len(kernel.shape) - 1)), keepdims=True))
     layer.kernel.assign(ops.cast(wide / length, layer.kernel.dtype))
-
-
-def _restore(saved: Sequence[tuple[Any, np.ndarray]]) -> None:
-    for variable, values in saved:
-        variable.assign(values)
-
-
-def _single(found: dict[str, Any]) -> tuple[str, Any]:
-    if len(found) > 1:
-        raise LevelheadError(f"{len(found)} heads feed the one output: {', '.join(found)}; name one", parameter="layer")
-    return next(iter(found.items()))
 
 
 def _variables(layer: Any) -> list[Any]:
@@ -185,18 +182,7 @@ def _why_not_editable(layer: Any, model: Any) -> str | None:
 
 
 def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> GraphHead:
-    """Find the layer, or layers, whose columns are a Keras model's class weight vectors.
-
-    Args:
-        model: a Keras 3 model, built.
-        layer: its name, the layer itself, or a list of them if several feed one output.
-        example: an input of the model, to find the head of a subclassed model by what it does; a functional or
-            sequential model needs none.
-        classes: K, where it is known.
-
-    Returns:
-        {name: layer} and the activations that follow.
-    """
+    """Find the layer, or layers, whose columns are a Keras model's class weight vectors."""
     if layer is not None:
         return _named_head(model, layer)
     if getattr(model, "outputs", None):
@@ -205,16 +191,11 @@ def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, class
     fitting = [one for one in layers if classes in (None, keras_units(one))]
     if example is not None:
         return _proved_head(model, example, fitting or layers)
-    if len(fitting) != 1 or fitting[0] is not layers[-1]:
-        could = (
-            "no layer of this model" if not fitting else f"which layer is the head is not certain: {_listing(layers)}"
-        )
-        raise LevelheadError(
-            f"{could}{'' if fitting else f' has {classes} outputs, one per class; it has {_listing(layers)}'}; pass an "
-            "example input, as the model has no graph to tell",
-            advice=NAME_LAYER,
-        )
-    return _head_of({fitting[0].name: fitting[0]})
+    if len(fitting) == 1 and fitting[0] is layers[-1]:
+        return _head_of({fitting[0].name: fitting[0]})
+    reason = f"no layer of this model has {classes} outputs, one per class; it has {_listing(layers)}"
+    reason = f"which layer is the head is not certain: {_listing(layers)}" if fitting else reason
+    raise LevelheadError(f"{reason}; pass an example input, as the model has no graph to tell", advice=NAME_LAYER)
 
 
 def keras_linear_layers(model: Any) -> Iterator[Any]:
@@ -345,12 +326,9 @@ def _scales(model: Any, example: Any, layer: Any) -> bool:
 
 
 def _run_with(model: Any, example: Any, layer: Any, scales: Any, offsets: Any) -> list[Any]:
-    """Return what a model gives with a layer of random weights, each time scaled and its bias moved, by columns.
-
-    Its activation is left out. None where the model gives several outputs. No variable is changed.
-    """
+    """Return what a model gives with a layer of random weights, each time scaled and its bias moved, by columns."""
     keras, rng = keras_library(), np.random.default_rng(1)
-    mine = [layer.kernel] + ([] if layer.bias is None else [layer.bias])
+    mine = _variables(layer)
     drawn = [rng.normal(size=tuple(v.shape)) / max(1, int(np.prod(v.shape[:-1]))) ** 0.5 for v in mine]
     activation, outputs = layer.activation, []
     layer.activation = keras.activations.linear
@@ -358,10 +336,8 @@ def _run_with(model: Any, example: Any, layer: Any, scales: Any, offsets: Any) -
         for by, more in zip(scales, offsets, strict=True):
             moved = [drawn[0] * by, *(bias * by + more for bias in drawn[1:])]
             new = {id(v): keras.ops.cast(x, v.dtype) for v, x in zip(mine, moved, strict=True)}
-            values = [
-                [new.get(id(v), v.value) for v in part]
-                for part in (model.trainable_variables, model.non_trainable_variables)
-            ]
+            parts = (model.trainable_variables, model.non_trainable_variables)
+            values = [[new.get(id(v), v.value) for v in part] for part in parts]
             args = tuple(example) if isinstance(example, tuple | list) else (example,)
             given, _ = model.stateless_call(*values, *args)
             outputs.append(keras.ops.convert_to_numpy(given).astype(np.float64) if hasattr(given, "shape") else None)

@@ -29,9 +29,6 @@ NOTE = {f"levelhead.{field}": field for field in (*TEXTS, "gamma", "counts", "he
 _ADAPTER = re.compile(r"\.modules_to_save\.([^.]+)")
 
 
-# In the metadata of files
-
-
 def note_entries(note: Note) -> dict[str, str]:
     """Return a note as the strings that metadata can hold: texts as they are, everything else as JSON."""
     return {
@@ -44,22 +41,21 @@ def note_from(entries: Mapping[str, str], file: Path) -> dict[str, Any] | None:
     ours = {field: entries[key] for key, field in NOTE.items() if key in entries}
     if "rule" not in ours:
         return None
-    try:
-        note = {field: text if field in TEXTS else json.loads(text) for field, text in ours.items()}
-    except (ValueError, RecursionError):
-        note = None
-    return check_note(note, file)
+    note = {field: text if field in TEXTS else _json(text) for field, text in ours.items()}
+    return check_note(None if None in note.values() else note, file)
 
 
 def note_from_json(data: bytes | None, file: Path) -> dict[str, Any] | None:
     """Return the note that a file has as JSON, or None without data."""
-    if not data:
-        return None
+    return check_note(_json(data), file) if data else None
+
+
+def _json(text: str | bytes) -> Any:
+    """Return what JSON says; None if it is none."""
     try:
-        note = json.loads(data)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        note = None
-    return check_note(note, file)
+        return None
 
 
 def check_note(note: Any, file: Path) -> dict[str, Any]:
@@ -84,15 +80,8 @@ def check_note(note: Any, file: Path) -> dict[str, Any]:
     return note
 
 
-# In the configs of models and adapters
-
-
 def is_note(note: Any) -> TypeGuard[Note]:
-    """Return whether something in a config is a note of ours: rule, strength, sha256 of what changed, version.
-
-    >>> is_note({"rule": "rescale", "gamma": 0.5, "sha256": "ab", "version": "0.1.0"}), is_note("yes")
-    (True, False)
-    """
+    """Return whether something in a config is a note of ours: rule, strength, sha256 of what changed, version."""
     if not isinstance(note, Mapping) or not isinstance(rule := note.get("rule"), str) or rule not in RULES:
         return False
     return isinstance(note.get("gamma"), int | float) and all(
@@ -107,56 +96,33 @@ def note_digests(digests: Sequence[str]) -> dict[str, Any]:
 
 
 def digests_in(note: Note) -> tuple[str, ...]:
-    """Return every sha256 by which a note knows the head: older ones have one.
-
-    >>> digests_in({"sha256": "ab", "rounded": ["cd"]}), digests_in({"sha256": "ab"})
-    (('ab', 'cd'), ('ab',))
-    """
+    """Return every sha256 by which a note knows the head: older ones have one."""
     rounded = note.get("rounded")
     others = [one for one in rounded if isinstance(one, str)] if isinstance(rounded, list) else []
     return note["sha256"], *others
 
 
 def note_in_version(version: Any) -> Any:
-    """Return what is noted behind the version in an adapter's config, or None; `is_note` tells whether it is a note.
-
-    >>> note_in_version('0.21.2@levelhead:{"rule": "shift"}'), note_in_version("0.21.2")
-    ({'rule': 'shift'}, None)
-    """
-    try:
-        return json.loads(version.partition(IN_VERSION)[2]) if isinstance(version, str) else None
-    except (ValueError, RecursionError):
-        return None
+    """Return what is noted behind the version in an adapter's config, or None; `is_note` tells whether it is a note."""
+    return _json(version.partition(IN_VERSION)[2]) if isinstance(version, str) else None
 
 
 def notes_about(model: Any, digests: Callable[[bytes, str], tuple[str, ...]]) -> list[Note]:
-    """Return what the config of a model, those of its active adapters, and the files it was loaded from say was done.
-
-    Args:
-        model: any; without a config, or with one that has something else under our key, there is no note.
-        digests: returns the sha256 of a tensor's bytes, of a dtype as safetensors names it: as it is, and rounded to
-            other dtypes; raises KeyError if no head has that dtype.
-
-    Returns:
-        Notes, of which those hold whose sha256 is that of what the rule changes in the head.
-    """
-    return [*_notes_in_configs(model), *_notes_in_files(model, digests)]
+    """Return what the configs of a model and its active adapters, and the files it was loaded from, say was done."""
+    return [*_notes_in_configs(model), *_notes_in_files(model, digests)]  # those hold whose sha256 is the head's
 
 
 def leave_note(model: Any, note: Note) -> Callable[[], None]:
-    """Write a note into the config that `save_pretrained` saves with a model or an adapter; return the way back.
-
-    Args:
-        model: any; where it has no config that is saved with it, nothing is written.
-        note: what was done, as JSON can hold it; `head` has the paths of the layers.
-    """
+    """Write a note into the config that `save_pretrained` saves with a model or an adapter; return the way back."""
     config, back = getattr(model, "config", None), []
     if callable(getattr(config, "to_json_string", None)):
         back.append(partial(_put, config, getattr(config, NOTE_KEY, None)))
         _put(config, dict(note))
-    for adapter in _adapters_of(model, note):
+    names = dict.fromkeys(name for path in note.get("head", ()) for name in _ADAPTER.findall(f".{path}"))
+    for adapter in [one for name, one in _adapters(model).items() if name in names]:  # whose own heads were adjusted
         back.append(partial(setattr, adapter, "peft_version", adapter.peft_version))
-        adapter.peft_version = f"{_version_of(adapter)}{IN_VERSION}{json.dumps(note)}"
+        version, *_ = adapter.peft_version.partition(IN_VERSION)
+        adapter.peft_version = f"{version}{IN_VERSION}{json.dumps(note)}"
     return partial(run_all, back)
 
 
@@ -172,7 +138,7 @@ def drop_note(model: Any) -> None:
         _put(model.config, None)
     for adapter in _adapters(model).values():
         if is_note(note_in_version(adapter.peft_version)):
-            adapter.peft_version = _version_of(adapter)
+            adapter.peft_version, *_ = adapter.peft_version.partition(IN_VERSION)
 
 
 def run_all(steps: Sequence[Callable[[], None]]) -> None:
@@ -213,17 +179,6 @@ def _adapters(model: Any) -> dict[str, Any]:
     active: Any = model.active_adapters  # a property in PEFT, a method in transformers
     names: Any = active() if callable(active) else active
     return {name: configs[name] for name in names if isinstance(getattr(configs[name], "peft_version", None), str)}
-
-
-def _adapters_of(model: Any, note: Note) -> Iterator[Any]:
-    """Yield the configs of the adapters whose own heads were adjusted."""
-    adapters = _adapters(model)
-    names = dict.fromkeys(name for path in note.get("head", ()) for name in _ADAPTER.findall(f".{path}"))
-    return (adapters[name] for name in names if name in adapters)
-
-
-def _version_of(adapter: Any) -> str:
-    return adapter.peft_version.partition(IN_VERSION)[0]
 
 
 def _put(config: Any, note: Any) -> None:

@@ -27,25 +27,17 @@ MARKS = "_levelhead_adjusted"
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What is done to a head.
-
-    Args:
-        rule, gamma, counts: which rule, how strong, with which training counts.
-        by: what it does to each class.
-        before, after: the head, one for each layer that feeds the output.
-        flips, predictions: how many of so many predictions rounding to half precision could flip; None if not asked.
-        stuck: whether it only scales two opposite rows, which never changes a prediction.
-    """
+    """What is done to a head."""
 
     rule: Rule
     gamma: float
     counts: np.ndarray
-    by: Adjustment
-    before: tuple[Head, ...]
+    by: Adjustment  # what is done to each class
+    before: tuple[Head, ...]  # one for each layer that feeds the output
     after: tuple[Head, ...]
-    flips: int | None
+    flips: int | None  # how many of so many predictions rounding to half precision could flip; None if not asked
     predictions: int
-    stuck: bool
+    stuck: bool  # whether it only scales two opposite rows, which never changes a prediction
 
     @property
     def offset(self) -> np.ndarray | None:
@@ -56,47 +48,29 @@ class Change:
 Written = TypeVar("Written", covariant=True)
 
 
+class Facts(NamedTuple):
+    """What is known of a head before its weights are read."""
+
+    keys: tuple[str, ...]  # the names of its layers; more than one if they feed one output
+    where: str  # its name in messages
+    sizes: tuple[int, ...]  # how many rows each layer has: K
+    names: Sequence[str] | None  # of the classes, where they are known
+    task: tuple[LabelTask, str] | None  # one class or several labels, and how that is known
+    half: str | None  # the dtype of its numbers, if that is half precision
+    plain: bool = True  # whether nothing is known to scale or bend its outputs
+
+
 class Place(Protocol[Written]):
     """Where a head is: what `apply` asks of it, and how it is changed."""
 
     @property
-    def keys(self) -> tuple[str, ...]: ...  # the names of its layers; more than one if they feed one output
-    @property
-    def where(self) -> str: ...  # its name in messages
-    @property
-    def sizes(self) -> tuple[int, ...]: ...  # how many rows each layer has: K
-    @property
-    def names(self) -> Sequence[str] | None: ...  # of the classes, where they are known
-    @property
-    def task(self) -> tuple[LabelTask, str] | None: ...  # one class or several labels, and how that is known
-    @property
-    def plain(self) -> bool: ...  # whether nothing is known to scale or bend its outputs
-    @property
-    def half(self) -> str | None: ...  # the dtype of its numbers, if that is half precision
-
-    def earlier(self) -> str | None:
-        """Return what was done to the head before, as an error says it; None if nothing, or if it changed since."""
-        ...
-
-    def check_adds(self) -> None:
-        """Raise if it is known that what a rule adds to the biases is not added to the logits."""
-        ...
-
-    def check_takes_bias(self, key: str) -> None:
-        """Raise if a layer without a bias cannot get one."""
-        ...
-
-    def heads(self, rule: Rule) -> tuple[Head, ...]:
-        """Return the head, one for each layer; of a large one in a file, what the rule needs."""
-        ...
-
-    def saying_where(self) -> AbstractContextManager[None]:
-        """Return a block whose errors say where the head is."""
-        ...
-
-    def write(self, change: Change) -> Written:
-        """Put the new head into its place."""
-        ...
+    def facts(self) -> Facts: ...
+    def earlier(self) -> str | None: ...  # what was done to the head before and holds, as an error says it
+    def check_adds(self) -> None: ...  # raises if what is added to the biases is known not to be added to the logits
+    def check_takes_bias(self, key: str) -> None: ...  # raises if a layer without a bias cannot get one
+    def heads(self, rule: Rule) -> tuple[Head, ...]: ...  # one for each layer; of a large one, what the rule needs
+    def saying_where(self) -> AbstractContextManager[None]: ...  # a block whose errors say where the head is
+    def write(self, change: Change) -> Written: ...  # puts the new head into its place
 
 
 class ModelInMemory(Protocol):
@@ -116,17 +90,8 @@ class ModelInMemory(Protocol):
     def write(self, path: str, module: Any, head: Head) -> None: ...
     def notes(self) -> Sequence[Mapping[str, Any]]: ...  # what is saved with the model about earlier adjustments
     def leave_note(self, note: Mapping[str, Any]) -> Callable[[], None]: ...  # returns the way back
-
-    def keep(self, layers: Mapping[str, Any], grown: Sequence[Any]) -> Callable[[], None]:
-        """Give layers their new biases, and return the way back to the values that all have now."""
-        ...
-
-    def state(self, module: Any, rule: str) -> tuple[Any, tuple[str, ...]]:
-        """Return a version of what a rule changes, and its digests: as it is, and rounded to other dtypes.
-
-        If the version is the same, or the first digest is one of those known, it was not changed since.
-        """
-        ...
+    def keep(self, layers: Mapping[str, Any], grown: Sequence[Any]) -> Callable[[], None]: ...  # gives biases to grown
+    def state(self, module: Any, rule: str) -> tuple[Any, tuple[str, ...]]: ...  # version, digests of what it changes
 
 
 class _Mark(NamedTuple):
@@ -145,42 +110,17 @@ class _Mark(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class InMemory:
-    """The head of a model in memory: a `Place` whose `write` returns the way back.
-
-    Args:
-        model, layers: the model, and its head's layers by path.
-        example: an input, with which `check_adds` tries whether what is added to a bias is added to the logits.
-    """
+    """The head of a model in memory: a `Place` whose `write` returns the way back."""
 
     model: ModelInMemory
-    layers: Mapping[str, Any]
-    example: Any = None
-
-    plain = True  # as far as is known; `check_adds` looks again
+    layers: Mapping[str, Any]  # the head's, by path
+    example: Any = None  # an input, to try whether what is added to a bias is added to the logits
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(self.layers)
-
-    @property
-    def where(self) -> str:
-        return ", ".join(self.layers) or "the head"
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(self.model.classes(module) for module in self.layers.values())
-
-    @property
-    def names(self) -> list[str] | None:
-        return self.model.names(self.sizes[0])
-
-    @property
-    def task(self) -> tuple[LabelTask, str] | None:
-        return self.model.task(self.keys[0])
-
-    @property
-    def half(self) -> str | None:
-        return self.model.half_dtype(self.layers[self.keys[0]])
+    def facts(self) -> Facts:
+        model, keys, modules = self.model, tuple(self.layers), list(self.layers.values())
+        sizes, where = tuple(map(model.classes, modules)), ", ".join(keys) or "the head"
+        return Facts(keys, where, sizes, model.names(sizes[0]), model.task(keys[0]), model.half_dtype(modules[0]))
 
     def earlier(self) -> str | None:
         """Return the last mark on a layer, or note about the model, that tells of the layer as it is."""
@@ -199,10 +139,8 @@ class InMemory:
         self.model.check_takes_bias(key, self.layers[key])
 
     def heads(self, rule: Rule) -> tuple[Head, ...]:
-        names = self.names
-        return tuple(
-            check_finite(self.model.head(module, names), path or "the head") for path, module in self.layers.items()
-        )
+        read = ((path or "the head", self.model.head(module, self.facts.names)) for path, module in self.layers.items())
+        return tuple(check_finite(head, path) for path, head in read)
 
     def saying_where(self) -> AbstractContextManager[None]:
         return nullcontext()  # the caller has the model at hand
@@ -221,7 +159,7 @@ class InMemory:
             if change.by.changes:
                 mark = _Mark(change.rule.name, change.gamma, *self.model.state(module, change.rule.name))
                 vars(module)[MARKS] = (*getattr(module, MARKS, ()), mark)  # past the bookkeeping of Keras's __setattr__
-                if path == self.keys[0]:  # of several layers that feed one output, one is enough to notice
+                if path == self.facts.keys[0]:  # of several layers that feed one output, one is enough to notice
                     note = {"version": __version__, "rule": change.rule.name, "gamma": change.gamma}
                     note |= {"counts": change.counts.tolist(), "head": [*self.layers], **note_digests(mark.digests)}
                     undo.append(self.model.leave_note(note))
@@ -236,7 +174,7 @@ class InMemory:
             )
         if change.flips:
             warn(
-                f"rounding the scaled weights to {self.half} could flip {change.flips} of {change.predictions} "
+                f"rounding the scaled weights to {self.facts.half} could flip {change.flips} of {change.predictions} "
                 "predictions; scale in float32, or scale the logits",
                 PrecisionWarning,
             )

@@ -14,19 +14,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..core.errors import Advice, LevelheadError
+from .collect import evaluating
 
 NAME_HEAD = Advice("layer", None, "to name the head (a list, if several feed one output)")
 
 
 def probes_of(model: nn.Module, example: Any, classes: int | None = None) -> tuple["Probe", ...]:
-    """Return a probe for each output of a model that could be its logits: all those with K columns.
-
-    That is the output, or the one called `logits`; else, of a tuple or a dict, each with as many columns as there are
-    classes or, if none has, as the first.
-
-    >>> [probe.classes for probe in probes_of(nn.Linear(4, 3), torch.ones(2, 4))]
-    [3]
-    """
+    """Return a probe for each output of a model that could be its logits: all those with K columns."""
     named = isinstance(example, Mapping)
     kwargs = dict(example) if named else {}
     args = () if named else tuple(example) if isinstance(example, tuple | list) else (example,)
@@ -92,10 +86,7 @@ class Probe:
         return logits is None or not _close(logits[1], logits[0], logits[0])
 
     def _before_and_after(self, layers: Mapping[str, nn.Module], factors: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return the logits with random weights (a head may start at zero) before and after scaling their rows.
-
-        None if one of the layers does not have K rows of its own.
-        """
+        """Return the logits with random weights (a head may start at zero) before and after scaling their rows."""
         if (weights := self._random_weights(layers)) is None:
             return None
         scaled = {name: w * factors.to(w).reshape(-1, *[1] * (w.ndim - 1)) for name, w in weights.items()}
@@ -124,24 +115,16 @@ def _add(offsets: Tensor, layer: nn.Module, _: Any, output: Tensor) -> Tensor:
 def _outputs(
     model: nn.Module, weights: dict[str, Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Tensor]:
-    """Return what could be logits, by name, with these weights in place, classes last, in float64 on the host.
-
-    The model runs in eval mode, without gradients; its mode is restored.
-    """
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    """Return what could be logits, by name, with these weights in place, classes last, in float64 on the host."""
     try:
-        with torch.no_grad(), _box_logits(model) as boxes:
+        with evaluating(model), torch.no_grad(), _box_logits(model) as boxes:
             output = functional_call(model, weights, args, dict(kwargs))
             output = boxes[0] if boxes else output
     except Exception as error:
         reason = f"the model fails on it: {type(error).__name__}: {error}"
         raise LevelheadError(reason, parameter="example") from error
-    finally:
-        for module, training in modes:
-            module.training = training
-    if (logits := _named_logits(output)) is not None:
-        output = logits
+    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    output = output if logits is None else logits
     found = {
         name: (value.movedim(1, -1) if value.ndim > 3 else value).double().cpu()
         for name, value in _tensors_in(output)
@@ -167,22 +150,13 @@ def _box_logits(model: nn.Module) -> Iterator[list[Any]]:
         hook.remove()
 
 
-def _named_logits(output: Any) -> Any:
-    """Return the output that is called `logits`, if there is one."""
-    return output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
-
-
 def _tensors_in(output: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors of a model's output with their names: keys and places in tuples."""
-    parts = output.items() if isinstance(output, Mapping) else enumerate(output) if _is_list(output) else ()
     if isinstance(output, Tensor):
         yield name, output
-    for key, part in parts:
+    places = enumerate(output) if isinstance(output, tuple | list) else ()
+    for key, part in output.items() if isinstance(output, Mapping) else places:
         yield from _tensors_in(part, f"{name}.{key}" if name else str(key))
-
-
-def _is_list(output: Any) -> bool:
-    return isinstance(output, tuple | list)
 
 
 def _close(a: Tensor, b: Tensor, scale: Tensor) -> bool:

@@ -1,33 +1,31 @@
-"""Heads in torch modules: read and written; found and adjusted in place by what is imported here."""
+"""Heads in torch modules: read, written, and changed in place with a way back.
+
+Parameters may be sharded over processes by FSDP2: DTensors, and modules that gather them for a forward pass.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
-from .adjusted import Adjusted
-from .apply import adjust_, check_adjust, check_rescale, rescale_
-from .editable import Editable
+from ..core.per_class import names_in_config
+from ..rules.rule import RULES
+from .candidates import check_same_shape
+from .editable import Editable, check_editable, check_takes_bias, new_bias
+from .notes import leave_note, notes_about
 from .probe import NAME_HEAD
-from .torch_find import find_head, linear_layers, unwrap
-from .torch_model import TorchModel, editable_head
+from .torch_find import check_adds, find_head, known_task, linear_layers, outputs, unwrap
 
-__all__ = [
-    "Adjusted",
-    "adjust_",
-    "check_adjust",
-    "check_rescale",
-    "editable_head",
-    "find_head",
-    "linear_layers",
-    "read",
-    "rescale_",
-    "unwrap",
-    "write",
-]
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def read(model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Head:
@@ -42,9 +40,9 @@ def read(model: nn.Module, *, layer: Any = None, example: Any = None, classes: i
     >>> read(nn.Linear(8, 3)).classes
     3
     """
-    _, module = _single_head(model, layer, example, classes)
-    found = TorchModel(model)
-    return found.head(module, found.names(len(module.weight)))
+    opened = TorchModel(model)
+    _, module = opened.single(layer=layer, example=example, classes=classes)
+    return opened.head(module, opened.names(len(module.weight)))
 
 
 def write(model: nn.Module, head: Head, *, layer: Any = None, example: Any = None) -> None:
@@ -60,12 +58,155 @@ def write(model: nn.Module, head: Head, *, layer: Any = None, example: Any = Non
     >>> layer.weight.sum().item()
     6.0
     """
-    path, module = _single_head(model, layer, example, head.classes)
-    TorchModel(model).write(path, module, check_finite(head))
+    opened = TorchModel(model)
+    opened.write(*opened.single(layer=layer, example=example, classes=head.classes), check_finite(head))
 
 
-def _single_head(model: nn.Module, layer: Any, example: Any, classes: int | None) -> tuple[str, Editable]:
-    found = editable_head(model, layer=layer, example=example, classes=classes)
-    if len(found) > 1:
-        raise LevelheadError(f"{len(found)} heads feed the one output: {', '.join(found)}", advice=NAME_HEAD)
-    return next(iter(found.items()))
+class TorchModel:
+    """A torch module whose head can be read and changed in place."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = unwrap(model)
+
+    def layers(self, *, layer: Any, example: Any, classes: int | None) -> dict[str, Editable]:
+        """Find the head and check that each of its layers can be changed in place without changing anything else."""
+        reshard(self.model)
+        found = find_head(self.model, layer=layer, example=example, classes=classes)
+        return {path: check_editable(path, module, self.model) for path, module in found.items()}
+
+    def single(self, *, layer: Any, example: Any, classes: int | None) -> tuple[str, Editable]:
+        """Find a head that is one layer, which can be changed in place."""
+        found = self.layers(layer=layer, example=example, classes=classes)
+        if len(found) > 1:
+            raise LevelheadError(f"{len(found)} heads feed the one output: {', '.join(found)}", advice=NAME_HEAD)
+        return next(iter(found.items()))
+
+    def likely_classes(self, size: int | None) -> int | None:
+        """Return the size as the number of classes if some layer has so many outputs."""
+        return size if size in {outputs(m) for _, m in linear_layers(self.model)} else None
+
+    def classes(self, module: Editable) -> int:
+        return len(module.weight)
+
+    def task(self, path: str) -> tuple[LabelTask, str] | None:
+        return known_task(self.model, path)
+
+    def names(self, classes: int) -> list[str] | None:
+        """Return the names in a transformers config, if it has one per class; LABEL_0, LABEL_1, ... do not count."""
+        return names_in_config(getattr(self.model, "config", None), classes)
+
+    def head(self, module: Editable, names: Sequence[str] | None) -> Head:
+        """Return a copy of a layer's parameters: weight flattened to [K, d], whole even if it is sharded."""
+        weight = gather(module.weight.detach()).clone()
+        bias = None if module.bias is None else gather(module.bias.detach()).clone()
+        return Head(weight.flatten(1), bias, names)
+
+    def half_dtype(self, module: Editable) -> str | None:
+        """Return the name of a layer's dtype if it has half precision."""
+        return str(module.weight.dtype) if module.weight.element_size() <= 2 else None
+
+    def state(self, module: Editable, rule: str) -> tuple[tuple[int, int], tuple[str, ...]]:
+        """Return what tells whether the parameter that a rule changes is as it was."""
+        parameter = module.weight if RULES[rule].multiplies else module.bias
+        if parameter is None:
+            return (0, 0), ("",)
+        return (id(parameter), parameter._version), _digests(gather(parameter.detach()).cpu())
+
+    def check_adds(self, layers: Mapping[str, Editable], example: Any) -> None:
+        check_adds(self.model, dict(layers), example)
+
+    def check_takes_bias(self, path: str, module: Editable) -> None:
+        check_takes_bias(path, module)
+
+    def keep(self, layers: Mapping[str, Editable], grown: Sequence[Editable]) -> Callable[[], None]:
+        """Give layers their new biases, and return the way back to the values that all have now."""
+        saved = [
+            (path, name, p, p.detach().clone())
+            for path, module in layers.items()
+            for name, p in module.named_parameters(recurse=False)
+        ]
+        for module in grown:
+            module.register_parameter("bias", new_bias(module))
+        return partial(_restore, self.model, saved, tuple(grown))
+
+    def write(self, path: str, module: Editable, head: Head) -> None:
+        """Put a head into a layer: its parameters, their dtype, device and sharding stay the layer's own."""
+        shape = [module.weight.shape[0], module.weight.shape[1:].numel()]
+        check_same_shape(head, path or "the layer", shape, module.bias is not None)
+        with torch.no_grad():
+            for parameter, values in ((module.weight, head.weight), (module.bias, head.bias)):
+                if parameter is not None:
+                    parameter.copy_(place_like(torch.as_tensor(values).reshape(parameter.shape), parameter))
+
+    def notes(self) -> list[Mapping[str, Any]]:
+        """Return what configs and the files that the model was loaded from say was done to it."""
+        return notes_about(
+            self.model, lambda data, dtype: _digests(torch.frombuffer(bytearray(data), dtype=DTYPES[dtype]))
+        )
+
+    def leave_note(self, note: Mapping[str, Any]) -> Callable[[], None]:
+        return leave_note(self.model, note)
+
+
+def _digests(values: Tensor) -> tuple[str, ...]:
+    """Return the sha256 of a tensor's bytes, as it is and rounded to the other dtypes that models are saved in."""
+    others = [dtype for dtype in (torch.float32, torch.bfloat16, torch.float16) if dtype != values.dtype]
+    rounded = [values, *(values.to(dtype) for dtype in others)]
+    raw: list[Any] = [one.flatten().contiguous().view(torch.uint8).numpy() for one in rounded]
+    return tuple(sha256(one).hexdigest() for one in raw)
+
+
+def editable_head(
+    model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None
+) -> dict[str, Editable]:
+    """Find the head and check that each of its layers can be changed in place without changing anything else."""
+    return TorchModel(model).layers(layer=layer, example=example, classes=classes)
+
+
+def _restore(
+    model: nn.Module, saved: Sequence[tuple[str, str, nn.Parameter, Tensor]], grown: Sequence[nn.Module]
+) -> None:
+    reshard(model)
+    held = {id(p) for p in model.parameters()}
+    for path, name, parameter, _ in saved:
+        if id(parameter) not in held:
+            raise LevelheadError(
+                f"cannot restore {path or 'the head'}: its {name} was replaced since (a new layer"
+                ", or load_state_dict with assign); load the weights the model had before"
+            )
+    with torch.no_grad():
+        for _, _, parameter, original in saved:
+            parameter.copy_(original)
+    for layer in grown:
+        layer.register_parameter("bias", None)
+
+
+def reshard(model: nn.Module) -> None:
+    """Free the parameters that FSDP2 gathered for a forward pass: a change to those copies would be lost."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    for module in model.modules() if fsdp is not None else ():
+        if isinstance(module, fsdp.FSDPModule):  # type: ignore[union-attr]
+            module.reshard()  # type: ignore[operator]
+
+
+def is_sharded(x: Tensor) -> bool:
+    """Return whether x is a DTensor, as FSDP2 makes parameters."""
+    tensor = sys.modules.get("torch.distributed.tensor")
+    return tensor is not None and isinstance(x, tensor.DTensor)
+
+
+def gather(x: Tensor) -> Tensor:
+    """Return the whole of a sharded tensor, in every process; x itself if it is not sharded."""
+    return x.full_tensor() if is_sharded(x) else x  # type: ignore[attr-defined]
+
+
+def place_like(values: Tensor, parameter: Any) -> Tensor:
+    """Return whole values with the parameter's device and dtype and, for a DTensor, only this process's part."""
+    values = values.to(device=parameter.device, dtype=parameter.dtype)
+    if not is_sharded(parameter):
+        return values
+    from torch.distributed.tensor import DTensor, Replicate
+
+    mesh = parameter.device_mesh
+    whole = DTensor.from_local(values, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    return whole.redistribute(placements=parameter.placements)

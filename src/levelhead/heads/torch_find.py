@@ -3,7 +3,7 @@
 A wrong guess would silently bend some other layer, so every doubt is an error that lists the candidates.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,17 @@ from torch import jit, nn
 from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..rules.checks import PROBLEM_TYPES
-from .candidates import HEAD_PAIRS, check_no_rivals, find_by_names, is_logit_scale
-from .layers import HARMLESS_MODULES, check_live, layer_shape, linear_layers, listing, outputs, unwrap
+from .candidates import HEAD_PAIRS, check_no_rivals, find_by_names, is_logit_scale, list_layers
 from .probe import NAME_HEAD, Probe, probes_of
 
+# What may follow a head without undoing the scaling of its rows: nothing learned, nothing that mixes them but softmax.
+HARMLESS_MODULES = (
+    nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Flatten, nn.Unflatten, nn.Upsample, nn.ReLU, nn.AvgPool1d,
+    nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.MaxPool1d, nn.MaxPool2d, nn.AdaptiveMaxPool1d,
+    nn.AdaptiveMaxPool2d, nn.Softmax, nn.Softmax2d, nn.LogSoftmax, nn.Sigmoid,
+)  # fmt: skip
+# Modules that hold a model as `module`: DDP, and the averages (EMA, SWA) of torch and timm.
+WRAPPERS = ("DistributedDataParallel", "DataParallel", "AveragedModel", "ModelEmaV2", "ModelEmaV3")
 _Layers = dict[str, nn.Module]  # path -> layer, all of which feed the one output
 
 
@@ -45,13 +52,11 @@ def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, class
     probes = () if example is None else probes_of(model, example, classes)
     if layer is None and probes:
         return _proved_layers(model, probes)
-    found = (
-        _named_layers(model, layer, classes)
-        if layer is not None
-        else _declared_layers(model, classes)
-        or _under_known_names(model, classes)
-        or _only_fitting_layer(model, classes)
-    )
+    if layer is not None:
+        found = _named_layers(model, layer, classes)
+    else:
+        found = _declared_layers(model, classes) or _under_known_names(model, classes)
+        found = found or _only_fitting_layer(model, classes)
     if probes and not any(probe.scales(found) for probe in probes):
         raise LevelheadError(
             f"scaling the rows of {', '.join(found)} does not scale the model's logits one by one on "
@@ -157,11 +162,8 @@ class _Modules:
         parent = layer.rpartition(".")[0]
         if not parent or parent in {path.rpartition(".")[0] for path in found}:
             return False
-        sizes, width = (
-            ("in_features", "in_channels", "num_features", "num_channels", "normalized_shape"),
-            self.rows(layer),
-        )
-        neighbors = self.model.get_submodule(parent).children()
+        sizes = ("in_features", "in_channels", "num_features", "num_channels", "normalized_shape")
+        neighbors, width = self.model.get_submodule(parent).children(), self.rows(layer)
         return any(getattr(m, size, None) in (width, (width,)) for m in neighbors for size in sizes)
 
     def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
@@ -228,7 +230,7 @@ def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
     layers = list(linear_layers(model))
     if not layers:
         raise LevelheadError(f"no linear layer or 1x1 convolution in {type(model).__name__}; pass a model that has one")
-    if classes is None and all(_is_plain_sequence(block) for block, _ in _blocks_around(model, layers[-1][0])):
+    if classes is None and all(_is_plain_sequence(block) for block, _ in _modules_after(model, layers[-1][0])):
         return _head_in_block(model, *layers[-1], classes)
     if classes is None and len(layers) > 1:
         raise _undecided(f"could not tell which layer is the head: {listing(layers)}")
@@ -256,16 +258,15 @@ def _head_in_block(model: nn.Module, path: str, module: nn.Module, classes: int 
     ends = [(p, m) for p, m in inside if outputs(m) == size]
     if len(ends) > 1:
         raise _undecided(f"{path or 'the model'} has more than one layer with {size} outputs: {listing(ends)}")
-    for block, after in _blocks_around(model, ends[0][0]):
-        if after is not None and _is_plain_sequence(block):
+    for block, later in _modules_after(model, ends[0][0]):
+        if (after := _first_harmful(later)) is not None and _is_plain_sequence(block):
             raise LevelheadError(f"{ends[0][0]} is not the head: a {type(after).__name__} follows; name another layer")
     return dict(ends)
 
 
-def _blocks_around(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, nn.Module | None]]:
-    """Yield each block around a layer, with the first module after the layer in it that is not harmless."""
-    for block, later in _modules_after(model, path):
-        yield block, next((m for m in later if not isinstance(m, HARMLESS_MODULES)), None)
+def _first_harmful(modules: Sequence[nn.Module]) -> nn.Module | None:
+    """Return the first module that may not follow a head."""
+    return next((module for module in modules if not isinstance(module, HARMLESS_MODULES)), None)
 
 
 def _modules_after(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, list[nn.Module]]]:
@@ -278,13 +279,10 @@ def _modules_after(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, lis
 
 
 def _check_no_norm_follows(model: nn.Module, path: str) -> None:
-    """Check that no norm of K numbers is registered next in a block around the layer: it would undo the scaling.
-
-    If K is the width of the features as well, such a norm could stand before the layer, and nothing is checked.
-    """
+    """Check that no norm of K numbers is registered next in a block around the layer: it would undo the scaling."""
     rows, columns = layer_shape(model.get_submodule(path)) or (0, 0)
-    for _, after in _blocks_around(model, path):
-        if rows != columns and after is not None and _is_norm(after, rows):
+    for _, later in _modules_after(model, path) if rows != columns else ():  # else it could stand before the layer
+        if (after := _first_harmful(later)) is not None and _is_norm(after, rows):
             norm = f"a {type(after).__name__} of its {rows} outputs seems to come after it"
             raise LevelheadError(f"{path} is not the head: {norm}; pass an example input if it does not")
 
@@ -321,13 +319,7 @@ def _is_norm(module: nn.Module, width: int) -> bool:
 
 
 def known_task(model: nn.Module, path: str) -> tuple[LabelTask, str] | None:
-    """Return whether samples have one of the classes or several labels, and how that is known; None if it is not.
-
-    It is by `config.problem_type`, or by a Sigmoid or a softmax after a layer of several outputs in an nn.Sequential.
-
-    >>> known_task(nn.Sequential(nn.Linear(8, 3), nn.Sigmoid()), "0")
-    ('multilabel', 'a Sigmoid follows it')
-    """
+    """Return whether samples have one of the classes or several labels, and how that is known; None if it is not."""
     model = unwrap(model)
     for block, later in _modules_after(model, path) if outputs(model.get_submodule(path)) != 1 else ():
         for module in later if _is_plain_sequence(block) else ():
@@ -356,3 +348,94 @@ def _submodule(model: nn.Module, path: str) -> nn.Module | None:
         return model.get_submodule(path)
     except AttributeError:
         return None
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Return the model itself, out of DDP, DataParallel, torch.compile and averages (EMA, SWA)."""
+    if type(model).__name__ == "ExportedProgram":
+        raise LevelheadError("the model is exported (torch.export); adjust the module before that")
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"expected a torch module, got {type(model).__name__}; {_place_of(model)}")
+    inner = getattr(model, "_orig_mod", None)
+    if inner is None and type(model).__name__ in WRAPPERS:
+        inner = model.module
+    return unwrap(inner) if isinstance(inner, nn.Module) else model
+
+
+def _place_of(model: object) -> str:
+    """Return where something that is not a module is adjusted."""
+    if isinstance(model, Mapping):
+        return "load it into its model first: model.load_state_dict(...)"
+    if hasattr(model, "fit"):
+        return "for scikit-learn there are the classifiers of levelhead.hosts.sklearn"
+    return "for files there are levelhead.files.model.adjust_file and levelhead.files.model.rescale_file"
+
+
+def linear_layers(
+    module: nn.Module, prefix: str = "", seen: set[nn.Module] | None = None
+) -> Iterator[tuple[str, nn.Module]]:
+    """Yield every layer that maps features to outputs row by row, in order: linear, 1x1 convolution, or a stand-in."""
+    seen = set() if seen is None else seen  # a layer that is registered twice is listed once, under its first path
+    if module in seen:
+        return
+    seen.add(module)
+    if layer_shape(module) is not None:
+        yield prefix, module
+        return
+    for name, child in live_children(module):
+        yield from linear_layers(child, f"{prefix}.{name}" if prefix else name, seen)
+
+
+def outputs(module: nn.Module) -> int | None:
+    """Return how many outputs a linear-like layer has, or None for any other module."""
+    shape = layer_shape(module)
+    return None if shape is None else shape[0]
+
+
+def layer_shape(module: nn.Module) -> tuple[int, int] | None:
+    """Return (outputs, inputs). Quantized and LoRA layers count as linear: they must be seen to be refused."""
+    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        return (module.out_channels, module.in_channels) if set(module.kernel_size) == {1} else None
+    if hasattr(module, "base_layer") and hasattr(module, "lora_A"):
+        return layer_shape(module.base_layer)  # type: ignore[arg-type]
+    if isinstance(module, nn.Linear) or all(layer_shape(child) is None for child in module.children()):
+        into, out = getattr(module, "in_features", None), getattr(module, "out_features", None)
+        return (out, into) if isinstance(into, int) and isinstance(out, int) else None
+    return None
+
+
+def listing(layers: Iterable[tuple[str, nn.Module]]) -> str:
+    """Return layers with their shapes, for a message."""
+    return list_layers((path, layer_shape(module) or ()) for path, module in layers)
+
+
+def live_children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the children of a module with their names; of PEFT's trained copies of one, the active adapter's alone."""
+    if not is_adapted(module):
+        yield from module.named_children()
+        return
+    adapters = [] if getattr(module, "disable_adapters", True) else list(getattr(module, "active_adapters", []))
+    copies: Any = module.modules_to_save
+    if not adapters or adapters[0] not in copies:  # it runs the original
+        raise LevelheadError(
+            "no adapter is active in this PEFT model, so its head is not that of an adapter; call "
+            "model.set_adapter(name), or take the adapters off first (model.unload())"
+        )
+    yield f"modules_to_save.{adapters[0]}", copies[adapters[0]]
+
+
+def is_adapted(module: nn.Module) -> bool:
+    """Return whether a module is PEFT's `modules_to_save`: one copy for each adapter, next to the original."""
+    return {"original_module", "modules_to_save"} <= {name for name, _ in module.named_children()}
+
+
+def check_live(model: nn.Module, path: str) -> None:
+    """Check that a layer is not a copy in a PEFT model that no forward pass runs: the original's, another adapter's."""
+    parts = path.split(".")
+    for depth in range(len(parts)):
+        block = model.get_submodule(".".join(parts[:depth]))
+        below = ".".join([*parts[depth:], ""])
+        for live, _ in live_children(block) if is_adapted(block) else ():
+            if below != "modules_to_save." and not below.startswith(f"{live}."):
+                used = ".".join([*parts[:depth], live])
+                raise LevelheadError(f"{path} is not used: the active adapter's copy is {used}", parameter="layer")

@@ -24,11 +24,13 @@ from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.logits import are_log_probabilities
 from ..core.per_class import names_in_config
 from ..core.warnings import LevelheadWarning, warn
+from ..heads.adjusted import Adjusted
+from ..heads.apply import adjust_, check_adjust, check_rescale, rescale_
 from ..heads.collect import BatchScores
 from ..heads.collect import scores as scores_of
 from ..heads.editable import Editable
-from ..heads.torch import Adjusted, adjust_, check_adjust, check_rescale, find_head, read, rescale_, unwrap
-from ..heads.torch_model import TorchModel, editable_head
+from ..heads.torch import TorchModel, editable_head, read
+from ..heads.torch_find import find_head, unwrap
 from ..rules.rule import AUTO, Rescale, Shift, rule_with
 from ._trackers import LevelOutcome
 from ._training_labels import count_training_labels

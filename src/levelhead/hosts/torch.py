@@ -15,8 +15,7 @@ with naming_what_is_missing():
     import torch
     from torch import Tensor, nn
 
-    from ..heads.torch import editable_head
-    from ..heads.torch_model import gather, is_sharded
+    from ..heads.torch import editable_head, gather, is_sharded
 
 Order = Literal["algorithm", "released"]
 

@@ -23,7 +23,7 @@ with naming_what_is_missing():
 
     from ..heads.adjusted import Adjusted
     from ..heads.notes import drop_note, extend_note
-    from ..heads.torch import unwrap
+    from ..heads.torch_find import unwrap
     from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback, Gather, one_loader
     from ._trackers import Trackers, tensorboard_folder
 

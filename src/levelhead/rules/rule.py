@@ -53,7 +53,7 @@ class Rule:
     pulled: ClassVar[bool] = False  #: whether `auto` pulls its strength toward what a calibrated model needs
     python: ClassVar[str] = ""  #: see `code`
     follows_target: ClassVar[bool] = False  #: whether a target prior decides, by log(target_k / n_k), where classes go
-    first_with_target: ClassVar[bool] = False  #: whether `auto` keeps it, with a target, unless another is clearly better
+    first_with_target: ClassVar[bool] = False  #: whether `auto` keeps it, with a target, unless clearly beaten
     along: ClassVar[str] = "shift"  #: the rule of one strength whose path shows it, where it has none of its own
 
     def __post_init__(self) -> None:

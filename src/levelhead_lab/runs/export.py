@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from levelhead.core import atomic
 from levelhead.core.errors import LevelheadError, in_file
 from levelhead.core.head import Head
-from levelhead.files.rescale import rescale_file
+from levelhead.files.model import rescale_file
 from levelhead.io.safetensors_file import read_header
 from levelhead.io.text import parse_json
 

@@ -1,0 +1,392 @@
+"""Adjust the head of a model's file: by a strength (`rescale_file`), or by what was tuned (`adjust_file`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._version import __version__
+from ..choice.tuned_json import choice_of, read_choice, same_counts
+from ..core.array import Array, to_numpy
+from ..core.choices import BiasPolicy, Missing
+from ..core.counts import Counts, WithBackground, resolve
+from ..core.errors import Advice, LevelheadError, check_choice, in_file
+from ..core.head import Head
+from ..core.per_class import listed
+from ..heads.apply import apply, apply_tuned, check_fits, check_tuned
+from ..heads.place import Change, Facts
+from ..rules.adjust import check_strength
+from ..rules.rule import RULES, OneStrength, Rescale, Rule, Strengths, find_path_rule
+from ..show.progress import ByteProgress
+from .edits import Original
+from .format import companion_files
+from .locate import earlier_note, format_of, locate_head, output_path
+from .spans import LargeHead, LocatedHead, adjust_large, check_not_lost, is_large, load, thin_head
+
+if TYPE_CHECKING:
+    from ..choice.tuned import Tuned
+
+HALVES = {"F16": "float16", "BF16": "bfloat16"}
+
+
+@dataclass(frozen=True, eq=False)
+class WrittenFile:
+    """What was written."""
+
+    out: Path
+    originals: dict[str, Original]  # the way back from each changed file, by its new name
+    before: np.ndarray  # [K], lengths of the weight vectors of the first layer
+    after: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class InFile:
+    """The head of a model's file, and where the adjusted file goes: a `Place`."""
+
+    found: LocatedHead
+    path: Path  # of the model, as the caller named it
+    out: Path
+    original: bool
+    force: bool
+    progress: ByteProgress | None
+
+    @property
+    def facts(self) -> Facts:
+        found, first = self.found, self.found.layers[0]
+        where, sizes = f"{found.path}: {', '.join(found.keys)}", tuple(layer.classes for layer in found.layers)
+        return Facts(found.keys, where, sizes, found.names, found.task, HALVES.get(first.weight.dtype), first.plain)
+
+    def earlier(self) -> str | None:
+        if (note := earlier_note(self.found)) is None:
+            return None
+        return f"{self.found.path} was adjusted before ({note['rule']}, gamma {note['gamma']:g}); undo that first"
+
+    def check_adds(self) -> None:
+        """Raise if the head has no bias and the file cannot hold one."""
+        form = format_of(self.found.path)
+        if self.found.layers[0].bias is None and form.add_bias is None:
+            raise LevelheadError(
+                f"{self.facts.where} has no bias to shift, and a {form.name} file cannot hold one that the model "
+                "does not expect; use the rule rescale, an ONNX file, or lh.adjust_ in memory"
+            )
+
+    def check_takes_bias(self, key: str) -> None:
+        pass  # `check_adds` has
+
+    @cached_property
+    def large(self) -> bool:
+        """Whether the head is written block by block."""
+        return is_large(self.found)
+
+    def heads(self, rule: Rule) -> tuple[Head, ...]:
+        """Return the head, one for each layer; of a large one, whose rows are read when written, the bias."""
+        read = thin_head if self.large and not rule.needs_norms else load
+        return tuple(read(layer, self.found.names) for layer in self.found.layers)
+
+    def saying_where(self) -> AbstractContextManager[None]:
+        return in_file(self.path)
+
+    def write(self, change: Change) -> WrittenFile:
+        """Write the file with the new head and a note in it."""
+        written: Sequence[Head | LargeHead] = change.after
+        if self.large and not change.rule.needs_norms:
+            large = adjust_large(self.found.layers[0], change.by.scale, change.after[0].bias, self.found.names)
+            written, norms = [large], (large.before, large.after)
+        else:
+            for layer, before, after in zip(self.found.layers, change.before, change.after, strict=True):
+                check_not_lost(layer, before, after)
+            norms = [to_numpy(heads[0].norms).astype(np.float64) for heads in (change.before, change.after)]
+        out = output_path(self.path, self.out, self.found.folder)
+        note = {
+            "version": __version__,
+            "rule": change.rule.name,
+            "gamma": change.gamma,
+            "bias": change.by.bias,
+            "counts": change.counts.tolist(),
+            "head": list(self.found.keys),
+            "factors": change.by.first.tolist(),
+        }
+        note |= {} if change.offset is None else {"offset": change.offset.tolist()}
+        note |= {"before": self.found.note} if self.found.note else {}
+        kept = format_of(self.path).save(
+            self.found, written, out, note=note, keep=self.original, force=self.force, progress=self.progress
+        )
+        return WrittenFile(out, kept, *norms)
+
+
+@dataclass(frozen=True, eq=False)
+class RescaleResult:
+    """What `rescale_file` or `adjust_file` did.
+
+    Args:
+        path, out, original: the files read and written; original is None if it was not kept.
+        head: the layers that were scaled.
+        rule, gamma, bias: what was done; bias is None if the head has none.
+        counts, factors: [K]; for the rule `shift`, factors are what was added to the bias. A head with one logit has
+            two counts.
+        offset: [K], what was added to each bias after it was multiplied; None for rules of one strength.
+        before, after: [K], lengths of the weight vectors of the first layer.
+        sha256: of each changed file as it was, by its new name.
+        names: class names, where known.
+        flips: how many predictions rounding could flip, if logits were given and the head has half precision.
+        notes: what to know about the result.
+    """
+
+    path: str
+    out: str
+    original: str | None
+    head: tuple[str, ...]
+    rule: str
+    gamma: float
+    bias: BiasPolicy | None
+    counts: np.ndarray
+    factors: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    sha256: Mapping[str, str]
+    names: tuple[str, ...] | None = None
+    offset: np.ndarray | None = None
+    flips: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+def rescale_file(
+    path: str | Path,
+    out: str | Path,
+    counts: Counts,
+    *,
+    gamma: float | Tuned,
+    rule: str | OneStrength = "rescale",
+    head: str | None = None,
+    original: bool = True,
+    force: bool = False,
+    again: bool = False,
+    progress: ByteProgress | None = None,
+) -> RescaleResult:
+    """Write a model's file with its head adjusted; every other byte is copied.
+
+    ``w_i <- (n_1 / n_i)^gamma w_i``, or another `rule`: `tau` for ``w_i / ||w_i||^gamma``, `shift` for
+    ``b_i + gamma log(n_1 / n_i)``.
+
+    Args:
+        path: a `.safetensors` file (its index or folder if sharded), an `.onnx`, a state dict as `.pt`, `.pth`, `.bin`,
+            a `.keras` or `.weights.h5` of Keras 3.
+        out: where to write; a folder for a sharded model.
+        counts: training samples of each class; [negative, positive] for a head with one logit. With a class to leave
+            alone, such as "no object" in detection, `lh.counts.with_background`.
+        gamma: strength; 0 changes nothing.
+        rule: what to do with the head. `lh.rules.Rescale(bias=b)` keeps the bias b of the head instead of scaling it.
+        head: the layer, such as `classifier`, where it cannot be found without; `a,b` where two feed one output.
+        original: keep the head's old bytes in `out.original`, from which `undo_file` restores the input exactly.
+        force: replace files that exist.
+        again: adjust a file that was adjusted before.
+        progress: called with the number of bytes copied since the last call.
+
+    Returns:
+        What was done: the files, the factors, and the norms before and after.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from safetensors.numpy import save_file
+    >>> with TemporaryDirectory() as folder:
+    ...     model, out = Path(folder, "model.safetensors"), Path(folder, "leveled.safetensors")
+    ...     save_file({"fc.weight": np.eye(2, dtype=np.float32)}, model)
+    ...     rescale_file(model, out, [100, 25], gamma=0.5).after
+    array([1., 2.])
+
+    Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
+    """
+    place = open_file(path, out, head=head, counts=counts, original=original, force=force, progress=progress)
+    bias = "scale" if (kept := find_path_rule(rule).bias) is None else "keep"
+    held = thin_head(place.found.layers[0], None).bias if bias == "keep" else None
+    if bias == "keep" and (held is None or not np.array_equal(held, to_numpy(kept))):
+        raise LevelheadError("the bias that it keeps is not that of the head", parameter="rule")
+    return rescale_place(place, counts, gamma=gamma, rule=rule, bias=bias, again=again)
+
+
+def open_file(
+    path: str | Path,
+    out: str | Path,
+    *,
+    head: str | None = None,
+    counts: Counts | None = None,
+    names: Sequence[str] | None = None,
+    original: bool = True,
+    force: bool = False,
+    progress: ByteProgress | None = None,
+) -> InFile:
+    """Find the head in a model's file, to be adjusted into another."""
+    sized = counts.counts if isinstance(counts, WithBackground) else counts
+    found = locate_head(path, head=head, counts=sized, names=names)
+    return InFile(found, Path(path), Path(out), original, force, progress)
+
+
+def rescale_place(
+    place: InFile,
+    counts: Counts,
+    *,
+    gamma: float | Tuned,
+    rule: str | OneStrength,
+    bias: BiasPolicy = "scale",
+    missing: Missing | None = None,
+    logits: Array | None = None,
+    again: bool = False,
+    chosen: Mapping[str, Any] | None = None,
+) -> RescaleResult:
+    """Adjust a head that was found by a rule of one strength; `chosen` is the file that gamma was tuned into."""
+    made = find_path_rule(rule)
+    check_choice("bias", bias, ("scale", "keep"))
+    if isinstance(counts, WithBackground):
+        from ..choice.goal import check_background  # loads as much as all else here, and few need it
+
+        check_background(counts.background, made.name, summary=False)
+    check_fits(place, made)
+    classes, names = (2, None) if place.found.classes == 1 else (place.found.classes, place.found.names)
+    n = resolve(counts, classes, names=names, missing=missing)
+    strength = Strengths(check_strength(gamma, made.name, n, instead="adjust_file(path, out, tuned)"))
+    if chosen is not None:
+        _check_chosen(place.path, chosen, classes, n)
+    return _result(place, *apply(place, made, strength, n, bias=bias, logits=logits, again=again), chosen)
+
+
+def adjust_file(
+    path: str | Path,
+    out: str | Path,
+    tuned: Tuned | str | Path,
+    *,
+    head: str | None = None,
+    background: int | str | None = None,
+    original: bool = True,
+    force: bool = False,
+    again: bool = False,
+    logits: Array | None = None,
+    names: Sequence[str] | None = None,
+    progress: ByteProgress | None = None,
+) -> RescaleResult:
+    """Write a model's file with its head adjusted by what was tuned; every other byte is copied.
+
+    The rules are those of `levelhead.adjust`. It does so also where the gain is uncertain; `check_worthwhile` tells.
+
+    Args:
+        path, out, head, original, force, again, progress: as in `rescale_file`.
+        tuned: what `tune`, `cross_fit` or `match_prior` returned, or the path of a file that `levelhead tune` wrote.
+            A rule that adds needs a head with a bias, but in an ONNX file, which gets one.
+        background: a class that must stay as it is, by index or name; it does if it was tuned with the same background.
+        logits: [N, K] of the model as it is, to count the predictions that rounding to half precision could flip.
+        names: of the classes, in order; otherwise `id2label` in a config.json next to the model.
+
+    Returns:
+        What was done: the files, the rule, what each class was multiplied by or moved by.
+
+    >>> import numpy as np
+    >>> from tempfile import TemporaryDirectory
+    >>> from safetensors.numpy import save_file
+    >>> from levelhead import match_prior
+    >>> tuned = match_prior([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]], [400, 100], bootstrap=0)
+    >>> with TemporaryDirectory() as folder:
+    ...     model, out = Path(folder, "model.safetensors"), Path(folder, "leveled.safetensors")
+    ...     save_file({"fc.weight": np.eye(2, dtype=np.float32)}, model)
+    ...     adjust_file(model, out, tuned).after.round(3)
+    array([1. , 2.309])
+    """
+    choice = choice_of(tuned)
+    place = open_file(
+        path, out, head=head, counts=choice.counts, names=names, original=original, force=force, progress=progress
+    )
+    counts = check_tuned(place, choice)
+    if place.found.names is None and place.found.classes == len(choice.names or ()):
+        place = replace(place, found=replace(place.found, given_names=choice.names))
+    change, written = apply_tuned(place, choice, counts, background=background, logits=logits, again=again)
+    return _result(place, change, written, asdict(choice))
+
+
+def check_worthwhile(tuned: Tuned | str | Path) -> None:
+    """Raise LevelheadError if the interval of the gain holds 0: the model is then better left as it is.
+
+    Without an interval there is nothing to say, nor where the model as it is does not meet the floors.
+    """
+    choice = choice_of(tuned)
+    if choice.gain_interval is None or choice.gain_interval[0] > 0 or choice.floors_met_at_zero is False:
+        return
+    from ..path.metrics import interval_text
+
+    between = interval_text(choice.metric or "balanced_error", choice.gain_interval)
+    source = f"{tuned}: " if isinstance(tuned, str | Path) else ""
+    raise LevelheadError(
+        f"{source}no certain gain ({between}), so the model is left as it is and nothing is written",
+        advice=Advice("anyway", None, "to adjust it all the same"),
+    )
+
+
+def _result(place: InFile, change: Change, written: WrittenFile, chosen: Mapping[str, Any] | None) -> RescaleResult:
+    """Return what was done to a file; `chosen` is what was tuned, where it was."""
+    return RescaleResult(
+        path=str(place.path),
+        out=str(written.out),
+        original=f"{written.out}.original" if place.original else None,
+        head=place.found.keys,
+        rule=change.rule.name,
+        gamma=change.gamma,
+        bias=None if change.before[0].bias is None else change.by.bias,
+        counts=change.counts,
+        factors=change.by.first,
+        offset=change.offset,
+        before=written.before,
+        after=written.after,
+        sha256={name: o.sha256 for name, o in written.originals.items()},
+        names=place.found.names,
+        flips=change.flips,
+        notes=tuple(_notes(place, change, chosen)),
+    )
+
+
+def given_or_tuned_gamma(gamma: float | None, rule: str | None, tuned: str | Path | None) -> dict[str, Any]:
+    """Return `gamma`, `rule` and `chosen` for `rescale_file`: as given, or from a file that `levelhead tune` wrote."""
+    if gamma is None and tuned is None:
+        advice = Advice("tuned", None, "to take it from a file that `levelhead tune` wrote")
+        raise LevelheadError("expected a number, got none", parameter="gamma", advice=advice)
+    if gamma is not None and tuned is not None:
+        raise LevelheadError("expected gamma or a file that `levelhead tune` wrote, not both")
+    if tuned is None:
+        return {"gamma": gamma, "rule": rule or Rescale.name, "chosen": None}
+    chosen = read_choice(tuned, rule=rule)
+    if chosen.get("task") == "multilabel":
+        raise LevelheadError(f"{tuned}: chosen for several labels per sample; use `levelhead adjust`")
+    return {"gamma": float(chosen["gamma"]), "rule": chosen["rule"], "chosen": chosen}
+
+
+def _check_chosen(path: Path, chosen: Mapping[str, Any], classes: int, n: np.ndarray) -> None:
+    if chosen.get("classes") not in (None, classes):
+        raise LevelheadError(f"{path}: gamma was tuned on {chosen['classes']} classes, but this head has {classes}")
+    if (reason := RULES[chosen["rule"]].refuses_kind(chosen.get("kind"))) is not None:
+        raise LevelheadError(f"{path}: {reason}")
+    if not same_counts(chosen, n):
+        raise LevelheadError(f"{path}: gamma was tuned with other counts; give those, tune again, or give gamma itself")
+
+
+def _notes(place: InFile, change: Change, chosen: Mapping[str, Any] | None) -> list[str]:
+    notes, found = [], place.found
+    if change.before[0].bias is None and change.after[0].bias is not None:
+        notes.append("the head had no bias and has one now")
+    if chosen:
+        from ..choice.tuned import reason_to_keep_zero
+
+        met = chosen.get("floors_met_at_zero")
+        doubt = reason_to_keep_zero(chosen["gamma"], chosen.get("gain"), chosen.get("gain_interval"), floors_met=met)
+        notes += [f"where gamma was chosen, {doubt}"] if doubt else []
+    if change.stuck:
+        notes.append(
+            "the two rows of this head are opposite: scaling never changes its predictions; use the rule shift"
+        )
+    if change.flips:
+        notes.append(f"rounding to half precision could flip {change.flips} of the predictions given")
+    if left_out := companion_files(found.path.parent, found.files)[1] if found.folder else []:
+        notes.append(f"copied with its config, tokenizer and the like; left out: {listed(left_out)}")
+    if change.rule.multiplies:
+        notes.append("probabilities are no longer calibrated; fit a temperature if you use them")
+    return notes
