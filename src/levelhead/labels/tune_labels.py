@@ -149,16 +149,10 @@ def _describe_label(one: LabelCuts, gains: np.ndarray, level: float) -> LabelCho
     """Return what is chosen for a label, given replicates of what its offset gains."""
     before, after = one.losses[one.ends].tolist()
     recall_at_zero, recall = one.recall[one.ends].tolist()
-    return LabelChoice(
-        positives=int(one.above[1, -1]),
-        offset=one.offset,
-        value=shown(one.metric, after),
-        value_at_zero=shown(one.metric, before),
-        recall=recall,
-        recall_at_zero=recall_at_zero,
-        gain=float(gains.mean()) if len(gains) else before - after,
-        interval=_interval(gains, level),
-    )
+    gain = float(gains.mean()) if len(gains) else before - after
+    values = shown(one.metric, after), shown(one.metric, before)
+    positives = int(one.above[1, -1])
+    return LabelChoice(positives, one.offset, *values, recall, recall_at_zero, gain, _interval(gains, level))
 
 
 def _mean_losses(ends: list[np.ndarray]) -> list[float]:

@@ -58,12 +58,10 @@ class TunedLabels(Tuned):
         source = parts.pop("gamma").partition("chosen on ")[2]
         moved = [label.offset for label in self.labels if label.moved]
         by = f", by {min(moved):+.3g} to {max(moved):+.3g}" if moved else ""
-        verdict = (
-            {} if "verdict" not in parts else {"verdict": parts.pop("verdict").replace("gamma = 0", "it as it is")}
-        )
-        if not moved:
-            verdict = {"verdict": "every label is best as it is"}
-        return {"offsets": f"{len(moved)} of {self.classes} labels moved{by}, chosen on {source}", **parts, **verdict}
+        doubt = parts.pop("verdict", "").replace("gamma = 0", "it as it is")
+        verdict = doubt if moved else "every label is best as it is"
+        offsets = f"{len(moved)} of {self.classes} labels moved{by}, chosen on {source}"
+        return {"offsets": offsets, **parts, **({"verdict": verdict} if verdict else {})}
 
     def report(self) -> str:
         """Return the result as text: the numbers, and a line for each label."""
