@@ -20,10 +20,10 @@ def test_mlflow_gets_numbers_and_page_after_its_run_has_ended(tmp_path, monkeypa
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     monkeypatch.chdir(tmp_path)
-    trackers = Trackers(step=7)
+    trackers = Trackers()
     with mlflow.start_run() as run:
         trackers.find()
-    trackers.send(OUTCOME)
+    trackers.send(OUTCOME, 7)
     found = mlflow.get_run(run.info.run_id)
     assert found.data.metrics == {"level/gain": 0.25, "level/gamma": 1.5}
     client = mlflow.MlflowClient()

@@ -5,7 +5,7 @@ import pytest
 from sklearn import metrics as sk
 
 from levelhead.core.curve import METRICS
-from levelhead.labels.cuts import LabelCuts, label_loss
+from levelhead.labels.cuts import LabelCuts
 
 COST = np.array([[0.5, 2.0], [7.0, 1.0]])
 
@@ -62,37 +62,34 @@ def sample(seed, n=40, ties=True):
 def test_the_offset_is_as_good_as_the_best_of_all_thresholds(metric, ties, floor):
     for seed in range(8):
         z, y = sample(seed, ties=ties)
-        cuts = LabelCuts.of(z, y.astype(bool))
-        losses = label_loss(metric, cuts.recall, cuts.alarms, cuts.share, COST)
+        cuts = LabelCuts.of(z, y.astype(bool), metric, COST, floor)
         tried = [(by_hand(metric, y, (z > t).astype(int)), (z > t)[y == 1].mean()) for t in thresholds(z)]
         best = min(loss for loss, recall in tried if recall >= floor - 1e-12)
-        offset = cuts.offset(np.where(cuts.recall >= floor - 1e-12, losses, np.inf))
-        predicted = (z + offset > 0).astype(int)
+        predicted = (z + cuts.offset > 0).astype(int)
         assert by_hand(metric, y, predicted) == pytest.approx(best, abs=1e-9)
         assert predicted[y == 1].mean() >= floor - 1e-12
-        assert losses[cuts.cut(offset)] == pytest.approx(best, abs=1e-9)
+        assert cuts.losses[cuts.ends[1]] == pytest.approx(best, abs=1e-9)
 
 
 def test_an_offset_that_gains_nothing_is_0():
-    cuts = LabelCuts.of(np.array([3.0, 1.0, -1.0]), np.array([True, True, False]))
-    assert cuts.offset(label_loss("error", cuts.recall, cuts.alarms, cuts.share)) == 0
+    cuts = LabelCuts.of(np.array([3.0, 1.0, -1.0]), np.array([True, True, False]), "error")
+    assert cuts.offset == 0
 
 
 def test_the_offset_is_the_middle_of_the_widest_range():
     z, y = np.array([-1.0, -2.0, -6.0, -7.0]), np.array([True, False, True, False])
-    cuts = LabelCuts.of(z, y)
-    losses = label_loss("balanced_error", cuts.recall, cuts.alarms, cuts.share)
-    np.testing.assert_allclose(losses, [0.5, 0.25, 0.5, 0.25, 0.5])
-    assert cuts.offset(losses) == 1.5  # both ranges are 1 wide: the first
-    assert cuts.offset(np.array([1, 1, 0, 0, 1])) == 4.5  # -2 to -7
-    assert cuts.offset(np.array([0, 1, 1, 1, 1])) == 0  # as it is: nothing is predicted
-    assert cuts.offset(np.array([1, 1, 1, 1, 0])) == 8  # below all: as far as they are apart on average, halved
+    cuts = LabelCuts.of(z, y, "balanced_error")
+    np.testing.assert_allclose(cuts.losses, [0.5, 0.25, 0.5, 0.25, 0.5])
+    assert cuts.offset == 1.5  # both ranges are 1 wide: the first
+    assert cuts.offset_of_least(np.array([1, 1, 0, 0, 1])) == 4.5  # -2 to -7
+    assert cuts.offset_of_least(np.array([0, 1, 1, 1, 1])) == 0  # as it is: nothing is predicted
+    assert cuts.offset_of_least(np.array([1, 1, 1, 1, 0])) == 8  # below all: as far as they are apart, halved
 
 
 def test_neighboring_floats_are_separated():
     low = -1.0
     high = np.nextafter(low, 0)
-    cuts = LabelCuts.of(np.array([high, low]), np.array([True, False]))
-    offset = cuts.offset(np.array([1.0, 0.0, 1.0]))
+    cuts = LabelCuts.of(np.array([high, low]), np.array([True, False]), "error")
+    offset = cuts.offset_of_least(np.array([1.0, 0.0, 1.0]))
     assert high + offset > 0
     assert not low + offset > 0

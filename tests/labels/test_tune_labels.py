@@ -10,8 +10,7 @@ from sklearn import metrics as sk
 import levelhead as lh
 from levelhead.core.curve import METRICS
 from levelhead.core.warnings import quiet
-from levelhead.labels.cuts import LabelCuts
-from levelhead.labels.label_objective import LabelObjective, cross_fitted_gain, draw_label_gains
+from levelhead.labels.cuts import LabelCuts, cross_fitted_gain, draw_label_gains
 from levelhead.labels.tune_labels import tune_labels
 from levelhead.labels.tuned_labels import TunedLabels
 
@@ -150,7 +149,7 @@ def test_replicates_are_those_of_naive_weights():
     """The shares of each replicate, by a sum over the samples, with one more predicted before and one after."""
     logits, labels = samples(30)
     z, y = logits[:, 2], labels[:, 2].astype(bool)
-    objective = LabelObjective(LabelCuts.of(z, y), "kappa")
+    objective = LabelCuts.of(z, y, "kappa")
     gains = draw_label_gains([objective], 40, np.random.default_rng(5))[0]
     rng = np.random.default_rng(5)
     weights = rng.exponential(size=(30, 40))
@@ -171,7 +170,7 @@ def test_the_cross_fitted_gain_is_of_decisions_made_without_the_sample():
     """Leave one out, by hand: as many folds as samples of a kind, so that every fold has at most one of each."""
     logits, labels = samples(12, (0.5,), ties=False)
     z, y = logits[:, 0], labels[:, 0].astype(bool)
-    objective = LabelObjective(LabelCuts.of(z, y), "error")
+    objective = LabelCuts.of(z, y, "error")
     n = max(y.sum(), (~y).sum())
     gain = cross_fitted_gain(objective, z, y, np.random.default_rng(0), folds=int(n))
     rng, fold = np.random.default_rng(0), np.empty(12, int)

@@ -4,7 +4,7 @@
 - lightning, transformers: callbacks for WVN and leveling; losses for the Hugging Face Trainer
 - keras: the same callbacks for Keras 3
 - sklearn: classifiers with adjusted scores, at a fixed or a tuned gamma
-- ray, batches: gamma chosen on a Ray data set; the same two passes for any engine that maps over tables
+- ray: gamma chosen on a Ray data set
 - skl2onnx: a converter that writes those classifiers as ONNX
 - predictor: any function that gives scores, such as a native booster, with them adjusted
 - _callback: what the callbacks share, with a choice made on the evaluation of a training

@@ -26,10 +26,7 @@ LEAST_PROBABILITY = float(np.finfo(np.float64).tiny)  # normal float
 
 
 class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    """A classifier around another, whose scores are adjusted by counts.
-
-    A subclass defines `_fit`, which sets `estimator_`, `counts_` and `rule_`, and `_strengths`.
-    """
+    """A classifier around another. A subclass has `_strengths`, and a `_fit` that sets the attributes in `_`."""
 
     estimator: Any
     counts: Counts | None
@@ -51,16 +48,12 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
 
     @_fit_context(prefer_skip_nested_validation=False)  # the estimator's own parameters are not checked yet
     def fit(self, X: Any, y: Any, **params: Any):
-        """Fit the classifier and learn how to adjust its scores.
+        """Fit the classifier and learn how to adjust its scores; return it.
 
         Args:
-            X: [N, d], as the classifier takes it.
-            y: [N], class labels.
+            X, y: [N, d], as the classifier takes it, and [N], class labels.
             params: metadata for the classifier's `fit` (and for the splitter and scorer, where there are any), such as
                 sample_weight, by scikit-learn's metadata routing. Counts ignore sample weights.
-
-        Returns:
-            The fitted classifier itself.
         """
         _raise_for_params(params, self, None)
         X, y = indexable(X, y)
@@ -90,11 +83,7 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
 
     @available_if(_estimator_has("predict_proba"))
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the softmax of the adjusted scores over the temperature, [N, K]: the largest is the class predicted.
-
-        TunedRescaledClassifierCV fits `temperature_` on its out-of-fold scores. RescaledClassifier has none (it is 1),
-        so its probabilities are not calibrated.
-        """
+        """Return the softmax of the adjusted scores over `temperature_`, [N, K], calibrated only if that was tuned."""
         return np.exp(self.predict_log_proba(X))
 
     @available_if(_estimator_has("predict_proba"))
@@ -129,25 +118,7 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         return self._adjustment(self.counts_).scores(self._class_scores(X))
 
     def _class_scores(self, X: Any) -> np.ndarray:
-        """Return scores [N, K] in float64: the `decision_function` if there is one, else the log of `predict_proba`.
-
-        Two classes have one decision value z, which stands for (-z/2, z/2). A probability of 0 counts as the smallest
-        normal float, so its logarithm is -708 and not minus infinity; TunedRescaledClassifierCV learns a larger one.
-        """
-        if not hasattr(self.estimator_, "decision_function"):
-            probability = np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
-            return np.log(np.where(probability < LEAST_PROBABILITY, self._zero, probability))
-        values, size = np.asarray(self.estimator_.decision_function(X), dtype=np.float64), len(self.estimator_.classes_)
-        if values.ndim == 1:
-            return np.outer(values, [-0.5, 0.5])
-        model = innermost(self.estimator_)
-        if values.shape[1] != size or getattr(model, "decision_function_shape", "ovr") == "ovo":
-            raise LevelheadError(
-                f"expected {size} scores per sample, one per class, but {type(model).__name__} scores "
-                "pairs of classes; set its decision_function_shape to 'ovr'",
-                parameter="estimator",
-            )
-        return values
+        return class_scores(self.estimator_, X, self._zero)
 
     def __sklearn_tags__(self):
         tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
@@ -158,12 +129,31 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         return tags
 
 
-def acting_rules(estimator: Any, rule: str) -> tuple[OneStrength, ...]:
-    """Return the rules asked for that can act on a fitted classifier: `auto` is either, rescaling first.
+def class_scores(estimator: Any, X: Any, zero: float = LEAST_PROBABILITY) -> np.ndarray:
+    """Return scores [N, K] in float64: the `decision_function` if there is one, else the log of `predict_proba`.
 
-    RS cannot act on two classes, whose scores are opposite, nor on log-probabilities, which are never positive: scaling
-    pushes those down.
+    Two classes have one decision value z, which stands for (-z/2, z/2). A probability of 0 counts as the smallest
+    normal float, so its logarithm is -708 and not minus infinity; TunedRescaledClassifierCV learns a larger one.
     """
+    if not hasattr(estimator, "decision_function"):
+        probability = np.asarray(estimator.predict_proba(X), dtype=np.float64)
+        return np.log(np.where(probability < LEAST_PROBABILITY, zero, probability))
+    values, size = np.asarray(estimator.decision_function(X), dtype=np.float64), len(estimator.classes_)
+    if values.ndim == 1:
+        return np.outer(values, [-0.5, 0.5])
+    model = innermost(estimator)
+    if values.shape[1] != size or getattr(model, "decision_function_shape", "ovr") == "ovo":
+        raise LevelheadError(
+            f"expected {size} scores per sample, one per class, but {type(model).__name__} scores "
+            "pairs of classes; set its decision_function_shape to 'ovr'",
+            parameter="estimator",
+        )
+    return values
+
+
+def acting_rules(estimator: Any, rule: str) -> tuple[OneStrength, ...]:
+    """Return the rules asked for that can act on a fitted classifier: `auto` is either, rescaling first."""
+    # RS cannot act on two classes, whose scores are opposite, nor on log-probabilities: it pushes negative scores down
     two = len(estimator.classes_) <= 2
     can_scale = not two and hasattr(estimator, "decision_function")
     asked = (Rescale(), Shift()) if rule == AUTO else (find_path_rule(rule),)

@@ -13,34 +13,21 @@ from ..core.counts import Missing
 from ..core.measure import fit_temperature
 from ..rules.adjustment import Adjustment
 from ..rules.rule import OneStrength, Strengths
-from ._base_classifier import LEAST_PROBABILITY, BaseRescaledClassifier, encode_labels, resolve_counts
+from ._base_classifier import LEAST_PROBABILITY, BaseRescaledClassifier, class_scores, encode_labels, resolve_counts
 
 AdjustmentFor = Callable[[np.ndarray], Adjustment]  # of a model trained on these counts, [K]
 _LIMITS = {"low": 1e-6, "high": 1e6}  # of a temperature: margins and sums of many logarithms are on any scale
 
 
 @dataclass(frozen=True, eq=False)
-class FoldOptions:
-    """What the folds of one tuning have in common."""
-
-    classes: np.ndarray
-    counts: np.ndarray | None  # [K]; None if each fold counts what its model was trained on
-    missing: Missing
-    fit_params: dict | None  # None if the estimator is trained already
-
-
-@dataclass(frozen=True, eq=False)
 class ScoredFold:
-    """One fold: held-out scores [N, K], labels [N] and their rows in X; the model that scored them, and its counts [K].
+    """One fold, scored by a model that may know some of the K classes only, and never predicts another."""
 
-    The model may know some of the K classes only, and never predicts another.
-    """
-
-    scores: np.ndarray
-    labels: np.ndarray
-    held: np.ndarray
+    scores: np.ndarray  # [N, K]
+    labels: np.ndarray  # [N]
+    held: np.ndarray  # [N], rows of X
     classes: np.ndarray  # those the model knows
-    counts: np.ndarray
+    counts: np.ndarray  # [K], of what it was trained on
     model: Any
 
     @property
@@ -50,20 +37,29 @@ class ScoredFold:
 
 
 class FoldClassifier(BaseRescaledClassifier):
-    """A fold's model at one gamma, with all K classes, for a scorer to call.
-
-    A scorer passes the same X at every gamma, so the scores of the last X are kept.
-    """
+    """A fold's model at one gamma, with all K classes, for a scorer to call; the scores of the last X are kept."""
 
     classes_: Any = None
 
     def __init__(self, fold: ScoredFold, classes: np.ndarray, zero: float) -> None:
         self.estimator = self.estimator_ = fold.model
+        self._held = fold.held
         self.classes_, self.counts_, self._zero, self._last_X = classes, fold.counts, zero, None
 
     def at(self, rule: str, gamma: float) -> Self:
         self.rule_, self._strengths = rule, Strengths(float(gamma))
         return self
+
+    def measure(
+        self, gammas: dict[str, np.ndarray], scorer: Callable[..., float], params: dict, X: Any, y: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Call a scorer on the held-out samples at every gamma of every rule."""
+        held = self._held
+        X_held, y_held, own = _safe_indexing(X, held), y[held], _check_method_params(X, params, indices=held)
+        return {
+            rule: np.array([scorer(self.at(rule, gamma), X_held, y_held, **own) for gamma in some])
+            for rule, some in gammas.items()
+        }
 
     def _class_scores(self, X: Any) -> np.ndarray:
         if X is not self._last_X:
@@ -80,23 +76,29 @@ def fit_on(model: Any, X: Any, y: np.ndarray, indices: np.ndarray | None, params
 
 
 def score_fold(
-    options: FoldOptions, estimator: Any, X: Any, y: np.ndarray, trained_on: np.ndarray | None, held: np.ndarray
+    estimator: Any,
+    X: Any,
+    y: np.ndarray,
+    trained_on: np.ndarray | None,
+    held: np.ndarray,
+    *,
+    classes: np.ndarray,
+    counts: np.ndarray | None,
+    missing: Missing,
+    fit_params: dict | None,
 ) -> ScoredFold:
-    """Train the estimator, unless it is trained already, and score the held-out samples."""
-    fit_params = options.fit_params
+    """Score held-out samples. Without `fit_params` the estimator is trained already; without counts, y is counted."""
     model = estimator if fit_params is None else fit_on(clone(estimator), X, y, trained_on, fit_params)
-    known = encode_labels(model.classes_, options.classes)
-    counts = np.zeros(len(options.classes), dtype=np.int64)
-    counts[known] = (
-        options.counts[known]
-        if options.counts is not None
-        else resolve_counts(None, y if trained_on is None else y[trained_on], model.classes_, options.missing)
+    known = encode_labels(model.classes_, classes)
+    seen = np.zeros(len(classes), dtype=np.int64)
+    seen[known] = (
+        counts[known]
+        if counts is not None
+        else resolve_counts(None, y if trained_on is None else y[trained_on], model.classes_, missing)
     )
-    counts[counts == 0] = counts.max()
-    labels = encode_labels(y[held], options.classes)
-    fold = ScoredFold(np.empty((0, 0)), labels, held, known, counts, model)
-    classifier = FoldClassifier(fold, model.classes_, LEAST_PROBABILITY)
-    return replace(fold, scores=classifier._class_scores(_safe_indexing(X, held)))
+    seen[seen == 0] = seen.max()
+    labels = encode_labels(y[held], classes)
+    return ScoredFold(class_scores(model, _safe_indexing(X, held)), labels, held, known, seen, model)
 
 
 def complete_folds(folds: Sequence[ScoredFold]) -> tuple[list[ScoredFold], float]:
@@ -116,24 +118,6 @@ def complete_folds(folds: Sequence[ScoredFold]) -> tuple[list[ScoredFold], float
     ], zero
 
 
-def measure_fold(
-    fold: ScoredFold,
-    classifier: FoldClassifier,
-    gammas: dict[str, np.ndarray],
-    scorer: Callable[..., float],
-    params: dict,
-    X: Any,
-    y: np.ndarray,
-) -> dict[str, np.ndarray]:
-    """Call a scorer at every gamma of every rule."""
-    X_held, y_held = _safe_indexing(X, fold.held), y[fold.held]
-    own = _check_method_params(X, params, indices=fold.held)
-    return {
-        rule: np.array([scorer(classifier.at(rule, gamma), X_held, y_held, **own) for gamma in some])
-        for rule, some in gammas.items()
-    }
-
-
 def pool_labels(folds: Sequence[ScoredFold]) -> np.ndarray:
     """Return the labels of all folds, [N]."""
     return np.concatenate([fold.labels for fold in folds])
@@ -141,9 +125,9 @@ def pool_labels(folds: Sequence[ScoredFold]) -> np.ndarray:
 
 def pool_scores(folds: Sequence[ScoredFold], adjustment: AdjustmentFor | None = None) -> np.ndarray:
     """Return the scores of all folds, [N, K], as they are or adjusted."""
-    if adjustment is None:
-        return np.concatenate([fold.scores for fold in folds])
-    return np.concatenate([adjustment(fold.counts).scores(fold.scores) for fold in folds])
+    return np.concatenate(
+        [fold.scores if adjustment is None else adjustment(fold.counts).scores(fold.scores) for fold in folds]
+    )
 
 
 def pooled_temperature(
@@ -159,18 +143,14 @@ def pooled_temperature(
 
 
 def range_of(rule: OneStrength, given: tuple[float, float] | None, temperature: float) -> tuple[float, float]:
-    """Return the range of gamma: as given, or else for `rescale` to 2 and for `shift` to 4 times the temperature.
-
-    A shift of 1 is what calibrated scores need for a uniform prior. Scores that are T times as large need T.
-    """
+    """Return the range of gamma: as given, or else for `rescale` to 2 and for `shift` to 4 times the temperature."""
+    # a shift of 1 is what calibrated scores need for a uniform prior; scores that are T times as large need T
     return given or (0.0, rule.reach * (temperature if rule.grows else 1.0))
 
 
 def _with_all_classes(scores: np.ndarray, known: np.ndarray, size: int) -> np.ndarray:
-    """Return scores [N, K] in which a class that the model does not know has the lowest, and is never predicted.
-
-    Its count is the largest, so that no rule moves it; nor does any rule move the most frequent class, which is known.
-    """
+    """Return scores [N, K] in which a class that the model does not know has the lowest, and is never predicted."""
+    # its count is the largest, so that no rule moves it; nor does any rule move the most frequent class, which is known
     if len(known) == size:
         return scores
     filled = np.full((len(scores), size), scores.min(initial=0.0) - 1)

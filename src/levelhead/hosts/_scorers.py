@@ -1,6 +1,6 @@
 """The choice on out-of-fold scores: exact where the scorer is a metric of the exact path, else on 201 gammas."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -19,7 +19,7 @@ from ..core.measure import measure, recall
 from ..core.warnings import quiet
 from ..path.metrics import ERRORS
 from ..path.path import gamma_path
-from ..rules.rule import RULES, OneStrength, Strengths, rule_with
+from ..rules.rule import RULES, OneStrength, Rule, Strengths
 from ..show.html import html
 from ._folds import AdjustmentFor, ScoredFold, pool_labels, pool_scores
 
@@ -30,15 +30,11 @@ _MACRO: Settings = {"average": ("macro",), "pos_label": None, "zero_division": (
 
 
 class _ExactScorer(NamedTuple):
-    """A scoring function that is a metric of the exact path, with what its options may be.
-
-    If a class has no held-out sample, scikit-learn's means over classes depend on whether it is predicted; `any_labels`
-    are those of the scorers that do not.
-    """
+    """A scoring function that is a metric of the exact path, with what its options may be."""
 
     metric: Metric
     settings: Settings
-    any_labels: bool = False
+    any_labels: bool = False  # whether it is the same metric also if a class has no held-out sample
 
 
 _EXACT: dict[tuple[str, str], _ExactScorer] = {
@@ -53,17 +49,7 @@ _EXACT: dict[tuple[str, str], _ExactScorer] = {
 
 
 def exact_metric(scorer: Any, held_out: np.ndarray, classes: int) -> Metric | None:
-    """Return the metric of the exact path that a scorer computes, or None if it is another or has other settings.
-
-    Args:
-        scorer: as `sklearn.metrics.check_scoring` returns it.
-        held_out: labels of the held-out samples, of all folds.
-        classes: K.
-
-    >>> from sklearn.metrics import get_scorer
-    >>> [exact_metric(get_scorer(name), np.arange(3), 3) for name in ("f1_macro", "f1_weighted", "accuracy")]
-    ['macro_f1', None, 'error']
-    """
+    """Return the metric of the exact path that a scorer computes, or None if it is another or has other settings."""
     function, given = getattr(scorer, "_score_func", None), getattr(scorer, "_kwargs", {})
     package = str(getattr(function, "__module__", "")).partition(".")[0]
     exact = _EXACT.get((package, getattr(function, "__name__", "")))
@@ -100,78 +86,41 @@ class ChosenRule(NamedTuple):
         return Strengths(tuned.gamma, tuned.second, tuned.scale, tuned.offset, tuned.smoothing)
 
 
-@dataclass(frozen=True, eq=False)
-class ExactChoice:
-    """The choice of rule and strength by a metric of the exact path.
+def tune_folds(
+    folds: Sequence[ScoredFold], metric: Metric, rule: Rule, names: Sequence[str], kind: Kind, *, bootstrap: int = 0
+) -> Tuned:
+    """Choose on the folds by a metric of the exact path. The result holds its warnings; none is issued."""
+    scores = [np.exp(fold.scores) if kind == "probabilities" else fold.scores for fold in folds]
+    given = [(one, fold.labels, fold.counts) for one, fold in zip(scores, folds, strict=True)]
+    with quiet():
+        return cross_fit(given, metric=metric, rule=rule, names=names, kind=kind, bootstrap=bootstrap)
 
-    Args:
-        metric, rule, range: as in `cross_fit`; a range of None is each rule's own.
-        names: [K], class labels as text.
-        log_probabilities: whether the scores are logarithms of probabilities, which scaling does not suit.
-    """
 
-    metric: Metric
-    rule: str
-    range: tuple[float, float] | None
-    names: tuple[str, ...]
-    log_probabilities: bool
-
-    def tune(self, folds: Sequence[ScoredFold], *, intervals: bool = False) -> Tuned:
-        """Choose on the folds. The result holds its warnings; none is issued."""
-        samples = sum(len(fold.labels) for fold in folds)
-        times = min(1000, max(100, _MOST_RESAMPLED // samples)) if intervals else 0
-        kind: Kind = "probabilities" if self.log_probabilities else "logits"
-        given = [
-            (np.exp(fold.scores) if self.log_probabilities else fold.scores, fold.labels, fold.counts) for fold in folds
-        ]
-        with quiet():
-            return cross_fit(
-                given,
-                metric=self.metric,
-                rule=rule_with(self.rule, range=self.range),
-                names=self.names,
-                kind=kind,
-                bootstrap=times,
-            )
-
-    def choose(self, folds: Sequence[ScoredFold], *, already_trained: bool) -> ChosenRule:
-        """Return the choice as scikit-learn's scores, which are higher where they are better."""
-        tuned = self.tune(folds)
-        found = [_diagnosis(line) for line in tuned.warnings]
-        return ChosenRule(
-            rule=tuned.rule,
-            gamma=tuned.gamma,
-            plateau=tuned.plateau,
-            score=as_score(self.metric, tuned.value),
-            score_at_zero=as_score(self.metric, tuned.value_at_zero),
-            curve=replace(tuned.curve, values=as_score(self.metric, tuned.curve.values)),
-            warnings=tuple(one for one in found if already_trained or not isinstance(one, kinds.LeakageWarning)),
-            tuned=tuned,
-        )
+def as_chosen(tuned: Tuned, *, already_trained: bool) -> ChosenRule:
+    """Return a choice as scikit-learn's scores, which are higher where they are better."""
+    found = [_diagnosis(line) for line in tuned.warnings]
+    doubts = tuple(one for one in found if already_trained or not isinstance(one, kinds.LeakageWarning))
+    score, at_zero, values = (
+        as_score(tuned.metric, value) for value in (tuned.value, tuned.value_at_zero, tuned.curve.values)
+    )
+    curve = replace(tuned.curve, values=values)
+    return ChosenRule(tuned.rule, tuned.gamma, tuned.plateau, score, at_zero, curve, doubts, tuned)
 
 
 def choose_on_paths(
     folds: Sequence[ScoredFold], metric: Metric, rules: Sequence[OneStrength], range: tuple[float, float]
 ) -> ChosenRule:
-    """Choose gamma on an error curve whose range leaves out 0, so that no gain can be given.
-
-    The rule is the first of those that do equally well.
-    """
+    """Choose gamma on an error curve whose range leaves out 0, so no gain can be given; by the first of equal rules."""
     found = []
     for rule in rules:
-        parts = [gamma_path(fold.scores, fold.labels, fold.counts, range=range, rule=rule.name) for fold in folds]
-        path = pool_folds(parts)
+        parts = (gamma_path(fold.scores, fold.labels, fold.counts, range=range, rule=rule.name) for fold in folds)
+        path = pool_folds(list(parts))
         found.append((path.best(metric), path.curve_of(metric), rule))
     best, curve, rule = min(found, key=lambda one: one[0].value)
-    return ChosenRule(
-        rule=rule.name,
-        gamma=best.gamma,
-        plateau=best.plateau,
-        score=as_score(metric, best.value),
-        score_at_zero=as_score(metric, getattr(measure(pool_scores(folds), pool_labels(folds)), metric)),
-        curve=replace(curve, values=as_score(metric, curve.values)),
-        warnings=(diagnose_range_end(best.plateau, range),),
-    )
+    zero = getattr(measure(pool_scores(folds), pool_labels(folds)), metric)
+    score, at_zero, values = (as_score(metric, value) for value in (best.value, zero, curve.values))
+    doubts = (diagnose_range_end(best.plateau, range),)
+    return ChosenRule(rule.name, best.gamma, best.plateau, score, at_zero, replace(curve, values=values), doubts)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -247,37 +196,23 @@ class OutOfFoldTuned(Tuned):
 
 @dataclass(eq=False)
 class OutOfFold:
-    """The out-of-fold samples of a tuning, and what was chosen on them.
-
-    Args:
-        chosen: rule and strength.
-        folds: scored; without their models.
-        exact: how it was chosen; None for scorers without an exact path.
-    """
+    """The out-of-fold samples of a tuning, and what was chosen on them."""
 
     chosen: ChosenRule
-    folds: list[ScoredFold]
-    exact: ExactChoice | None
+    folds: list[ScoredFold]  # scored; without their models
+    exact: Callable[..., Tuned] | None  # `tune_folds` as it was called; None for scorers without an exact path
 
     @cached_property
     def tuned(self) -> Tuned | None:
-        """The choice with the interval of its gain; None without an exact path.
-
-        The bootstrap behind the interval takes longer than the choice, so it is made when first asked for.
-        """
+        """The choice with the interval of its gain, by a bootstrap when first asked for; None without an exact path."""
         quick = self.chosen.tuned
         if self.exact is None or quick is None or quick.gain_interval is not None:
             return quick
-        return self.exact.tune(self.folds, intervals=True)
+        samples = sum(len(fold.labels) for fold in self.folds)
+        return self.exact(self.folds, bootstrap=min(1000, max(100, _MOST_RESAMPLED // samples)))
 
     def summary(self, scoring: str, adjustment: AdjustmentFor, **of_classifier: Any) -> OutOfFoldTuned:
-        """Return the choice with its scores and recalls.
-
-        Args:
-            scoring: the scorer, by name.
-            adjustment: what was chosen, for a model trained on given counts.
-            of_classifier: fields of `Tuned` that the classifier knows better.
-        """
+        """Return the choice with its scores and recalls, and with what the classifier knows better."""
         chosen, labels = self.chosen, pool_labels(self.folds)
         recalls = (recall(pool_scores(self.folds, by), labels) for by in (None, adjustment))
         before, after = (tuple(values.tolist()) for values in recalls)
@@ -316,34 +251,22 @@ def choose_by_scorer(
         raise LevelheadError(
             f"{scoring!r} is NaN on a fold, which may lack a class; use fewer folds", parameter="scoring"
         )
-    best = max(values.max() for values in means.values())
-    rule = cast(str, next(rule for rule, values in means.items() if values.max() == best))  # the first of equals
-    at, values = int(means[rule].argmax()), means[rule]
-    scores, labels = pool_scores(folds), pool_labels(folds)
-    reach = float(gammas[rule][0]), float(gammas[rule][-1])
+    rule = max(means, key=lambda rule: means[rule].max())  # the first of equals
+    tried, values, scores, labels = gammas[rule], means[rule], pool_scores(folds), pool_labels(folds)
+    at, at_zero = int(values.argmax()), float(values[np.abs(tried).argmin()])
     last = at + int(np.argmin(np.append(values[at:] == values[at], False))) - 1  # of the plateau that begins there
-    plateau = float(gammas[rule][at]), float(gammas[rule][last])
-    return ChosenRule(
-        rule=rule,
-        gamma=plateau[0],
-        plateau=plateau,
-        score=float(values[at]),
-        score_at_zero=float(values[np.abs(gammas[rule]).argmin()]),
-        curve=Curve(gammas[rule], values, reach[1]),
-        warnings=(
-            None if len(means) > 1 else diagnose_negative_logits(scores, labels, RULES[rule]),
-            diagnose_accuracy(scores.argmax(axis=1) == labels) if already_trained else None,
-            diagnose_range_end(plateau, reach),
-        ),
+    reach, plateau = ((float(tried[i]), float(tried[j])) for i, j in ((0, -1), (at, last)))
+    doubts = (
+        None if len(means) > 1 else diagnose_negative_logits(scores, labels, RULES[rule]),
+        diagnose_accuracy(scores.argmax(axis=1) == labels) if already_trained else None,
+        diagnose_range_end(plateau, reach),
     )
+    curve = Curve(tried, values, reach[1])
+    return ChosenRule(rule, plateau[0], plateau, float(values[at]), at_zero, curve, doubts)
 
 
 def as_score(metric: str, value: Any) -> Any:
-    """Return a metric as scikit-learn scores it: an accuracy for an error.
-
-    >>> as_score("error", 0.25), as_score("mcc", 0.5)
-    (0.75, 0.5)
-    """
+    """Return a metric as scikit-learn scores it: an accuracy for an error."""
     return 1 - value if metric in ERRORS else value
 
 
@@ -354,11 +277,6 @@ def _diagnosis(line: str) -> kinds.LevelheadWarning:
 
 
 def scorer_name(scoring: Any) -> str:
-    """Return the name of a scorer, for people.
-
-    >>> from sklearn.metrics import f1_score, make_scorer
-    >>> scorer_name("accuracy"), scorer_name(make_scorer(f1_score))
-    ('accuracy', 'f1_score')
-    """
+    """Return the name of a scorer, for people."""
     function = getattr(scoring, "_score_func", scoring)
     return scoring if isinstance(scoring, str) else getattr(function, "__name__", type(scoring).__name__)

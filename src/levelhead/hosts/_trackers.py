@@ -13,17 +13,11 @@ PAGE = "levelhead.html"  # the page's name among a run's artifacts
 
 @dataclass(frozen=True, eq=False)
 class LevelOutcome:
-    """What leveling did, for people and trackers.
+    """What leveling did, for people and trackers."""
 
-    Args:
-        numbers: {name: value}, such as gain, gamma, and the largest over the smallest norm before and after.
-        text: the same in a few lines.
-        write_page: writes the page to the .html file it is called with.
-    """
-
-    numbers: dict[str, float]
-    text: str
-    write_page: Callable[[Path], object]
+    numbers: dict[str, float]  # such as gain, gamma, and the largest over the smallest norm before and after
+    text: str  # the same in a few lines
+    write_page: Callable[[Path], object]  # writes the page to the .html file it is called with
 
     def page(self) -> str:
         """Return the page as HTML."""
@@ -35,17 +29,8 @@ class LevelOutcome:
 
 @dataclass
 class Trackers:
-    """The trackers that run, remembered while they do: some end their run before training has ended.
+    """The trackers that run, remembered while they do: some end their run before training has ended."""
 
-    Args:
-        step: of the training, for the numbers.
-        tensorboard: the folder of its files, or None.
-
-    >>> Trackers().send(LevelOutcome({"level/gain": 0.1}, "", lambda path: None))  # none runs: nothing is sent
-    """
-
-    tensorboard: Path | None = None
-    step: int = 0
     _mlflow_run: str | None = field(default=None, init=False)
     _wandb_run: Any = field(default=None, init=False)
 
@@ -56,20 +41,20 @@ class Trackers:
         self._mlflow_run = self._mlflow_run if run is None else run.info.run_id
         self._wandb_run = getattr(wandb, "run", None) or self._wandb_run
 
-    def send(self, outcome: LevelOutcome) -> None:
-        """Send numbers and page to every tracker that was found."""
+    def send(self, outcome: LevelOutcome, step: int = 0, tensorboard: Path | None = None) -> None:
+        """Send numbers and page to every tracker that was found, and to TensorBoard in its folder."""
         self.find()
-        if self.tensorboard is not None:
+        if tensorboard is not None:
             from torch.utils.tensorboard.writer import SummaryWriter
 
-            with SummaryWriter(str(self.tensorboard)) as writer:
+            with SummaryWriter(str(tensorboard)) as writer:
                 for name, value in outcome.numbers.items():
-                    writer.add_scalar(name, value, self.step)
-                writer.add_text("level", outcome.text, self.step)
+                    writer.add_scalar(name, value, step)
+                writer.add_text("level", outcome.text, step)
         if self._mlflow_run is not None:
             client = sys.modules["mlflow"].MlflowClient()
             for name, value in outcome.numbers.items():
-                client.log_metric(self._mlflow_run, name, value, step=self.step)
+                client.log_metric(self._mlflow_run, name, value, step=step)
             client.log_text(self._mlflow_run, outcome.page(), PAGE)
         if self._wandb_run is not None:
             html = sys.modules["wandb"].Html(outcome.page(), inject=False)
@@ -77,11 +62,7 @@ class Trackers:
 
 
 def tensorboard_folder(output: str | Path) -> Path | None:
-    """Return the folder that the Hugging Face Trainer's TensorBoard writes to, or None.
-
-    Args:
-        output: of the training, in which the folder is unless TENSORBOARD_LOGGING_DIR names another.
-    """
+    """Return the folder within a training's output that the Hugging Face Trainer's TensorBoard writes to, or None."""
     if given := os.environ.get("TENSORBOARD_LOGGING_DIR"):
         return Path(given).expanduser()
     found = list(Path(output, "runs").glob("**/events.out.*"))

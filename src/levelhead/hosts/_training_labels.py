@@ -19,14 +19,6 @@ def count_training_labels(loader: Any, classes: int | None = None) -> np.ndarray
 
     The labels are those of a column of a Hugging Face dataset, of `labels` or `targets` of the dataset, the last tensor
     of a TensorDataset, or else of each item, read one by one. Labels of -100 are left out.
-
-    Args:
-        loader: what training draws its batches from.
-        classes: K; one more than the largest label if not given.
-
-    >>> from torch.utils.data import DataLoader
-    >>> count_training_labels(DataLoader([([0.5], 0), ([1.5], 2), ([0.1], 0)]), 3)
-    array([2, 0, 1])
     """
     samplers = (getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None))
     if any(type(sampler).__name__ == "WeightedRandomSampler" for sampler in samplers):
@@ -38,14 +30,7 @@ def count_training_labels(loader: Any, classes: int | None = None) -> np.ndarray
 
 
 def labels_of(dataset: Any) -> np.ndarray:
-    """Return all labels of a dataset, [N] or, of tokens and pixels, one after the other.
-
-    Args:
-        dataset: of torch, torchvision or Hugging Face, or a list of items: (input, ..., label), or dicts.
-
-    >>> labels_of([{"x": 1, "label": 2}, {"x": 5, "label": 0}])
-    array([2, 0])
-    """
+    """Return all labels of a dataset, or of a list of items, [N] or, of tokens and pixels, one after the other."""
     inner, indices = getattr(dataset, "dataset", None), getattr(dataset, "indices", None)
     if inner is not None and indices is not None and len(indices) == len(dataset):  # a torch Subset
         whole = labels_of(inner)

@@ -103,12 +103,9 @@ class LevelCallback(Callback):
 
     def _states(self) -> list[str]:
         opened = KerasModel(self.model)
-        found = opened.layers(layer=self.layer, example=None, classes=None if self.adjusted is None else self._classes)
+        classes = None if self.adjusted is None else len(next(iter(self.adjusted.before.values())))
+        found = opened.layers(layer=self.layer, example=None, classes=classes)
         return [opened.state(one, rule)[0] for one in found.values() for rule in (Rescale.name, Shift.name)]
-
-    @property
-    def _classes(self) -> int | None:
-        return None if self.adjusted is None else len(next(iter(self.adjusted.before.values())))
 
     def _check_head(self) -> None:
         check_adjust(self.model, self.tuned, layer=self.layer)
@@ -125,13 +122,8 @@ class RescaleCallback(LevelCallback):
         gamma: strength, chosen on held-out data (`levelhead.tune`), never on test data.
         layer: name of the head, if it is not found or not unique.
 
-    Attributes:
-        adjusted: what was done to the head, with `restore()`; None before the end of a training.
-
     >>> RescaleCallback([500, 50, 5], gamma=0.5).gamma
     0.5
-
-    Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
 
     def __init__(self, counts: Counts, gamma: float | Tuned, *, layer: str | None = None) -> None:

@@ -85,28 +85,27 @@ class LevelCallback(BaseLevelCallback, Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
             self._restore()
-            self.tuned = self.tuned if self._tuning is None else None
+            self.tuned = None if self._tunes else self.tuned
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._tuning is not None and not trainer.enable_validation:
-            raise LevelheadError(_NO_VALIDATION, parameter="tune")
+        if self._tunes and not trainer.enable_validation:
+            needed = "give fit a validation loader, and the module a validation_step"
+            raise LevelheadError(f"tuning on the evaluation needs one: {needed}", parameter="tune")
         self._check(pl_module, trainer.train_dataloader)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._tuning is None:  # while the module is on its device; it is adjusted after the last checkpoint
+        if not self._tunes:  # while the module is on its device; it is adjusted after the last checkpoint
             return
         with trainer.precision_plugin.forward_context():
+            gather_all = _gather_function(trainer)
             self._choose(
-                pl_module,
-                trainer.train_dataloader,
-                lambda: _validation_batches(trainer),
-                gather_all=_gather_function(trainer),
+                pl_module, trainer.train_dataloader, lambda: _validation_batches(trainer), gather_all=gather_all
             )
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         outcome = self._apply(pl_module)
-        if outcome is not None and self._tuning is not None and trainer.is_global_zero:
-            self._tuning.finish(outcome)
+        if outcome is not None and trainer.is_global_zero:
+            self._finish(outcome)
             for logger in trainer.loggers:
                 _log(logger, outcome, trainer.global_step)
 
@@ -122,9 +121,6 @@ class LevelCallback(BaseLevelCallback, Callback):
                 f"{state_dict['gamma']:g}), and training goes on from it; resume from a checkpoint that fit wrote",
                 LevelheadWarning,
             )
-
-
-_NO_VALIDATION = "tuning on the evaluation needs one: give fit a validation loader, and the module a validation_step"
 
 
 def _validation_batches(trainer: Trainer) -> Any:
@@ -174,11 +170,6 @@ class RescaleCallback(BaseRescaleCallback, LevelCallback):
         gamma: strength, chosen on held-out data (`levelhead.tune`), never on test data.
         layer: path of the head within the LightningModule, if it is not found or not unique.
 
-    Attributes:
-        adjusted: what was done to the head, with `restore()`; None before the end of a fit.
-
     >>> RescaleCallback([500, 50, 5], gamma=0.5).gamma
     0.5
-
-    Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """

@@ -57,9 +57,8 @@ class RescaledPredictor:
     ) -> None:
         check_choice("kind", kind, ("probabilities", "logits"))
         if not callable(predict_proba):
-            raise LevelheadError(
-                f"expected a function of X, got {type(predict_proba).__name__}", parameter="predict_proba"
-            )
+            came = type(predict_proba).__name__
+            raise LevelheadError(f"expected a function of X, got {came}", parameter="predict_proba")
         if (counts is None) == (tuned is None):
             raise LevelheadError("expected counts, to tune with, or what was tuned already; give one of them")
         self._scores_of, self.counts, self.classes = predict_proba, counts, classes
@@ -80,30 +79,17 @@ class RescaledPredictor:
         bootstrap: int = 1000,
         rng: np.random.Generator | int = 0,
     ) -> "RescaledPredictor":
-        """Tune on samples that the model was not trained on, as `levelhead.tune` does.
+        """Tune on samples that the model was not trained on, as `levelhead.tune` does, and return the predictor.
 
         Args:
-            X: as the function takes it.
-            y: [N], labels: column numbers, or those in `classes`.
+            X, y: as the function takes it; labels [N]: column numbers, or those in `classes`.
             metric, rule, bootstrap, rng: as in `levelhead.tune`.
-
-        Returns:
-            The predictor itself.
         """
         if self.counts is None:
             raise LevelheadError("it was given what was tuned already", advice=Advice("counts", None, "to tune here"))
         names = None if self.classes is None else [str(label) for label in self.classes]
-        self.tuned_ = tune(
-            self._scores(X),
-            self._columns(y),
-            self.counts,
-            metric=metric,
-            rule=rule,
-            bootstrap=bootstrap,
-            rng=rng,
-            names=names,
-            kind=self.kind,
-        )
+        given = {"metric": metric, "rule": rule, "bootstrap": bootstrap, "rng": rng, "names": names}
+        self.tuned_ = tune(self._scores(X), self._columns(y), self.counts, **given, kind=self.kind)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -137,9 +123,8 @@ class RescaledPredictor:
             values = np.stack([first, values], axis=1)
         known = values.shape[1] if self.classes is None else len(self.classes)
         if values.ndim != 2 or values.shape[1] != known:
-            raise LevelheadError(
-                f"expected [N, {known}] of the function, a column for each class, got {list(values.shape)}"
-            )
+            expected = f"expected [N, {known}] of the function, a column for each class"
+            raise LevelheadError(f"{expected}, got {list(values.shape)}")
         return values
 
     def _columns(self, y: Any) -> np.ndarray:

@@ -36,9 +36,8 @@ def register() -> None:
         _calculate_linear_classifier_output_shapes(operator, enable_type_checking=False)
 
     for kind in (RescaledClassifier, TunedRescaledClassifierCV):
-        update_registered_converter(
-            kind, f"Levelhead{kind.__name__}", shapes, _convert, options=OPTIONS, overwrite=True
-        )
+        name = f"Levelhead{kind.__name__}"
+        update_registered_converter(kind, name, shapes, _convert, options=OPTIONS, overwrite=True)
 
 
 def _scores(scope: Any, operator: Any, container: Any) -> Any:
@@ -76,9 +75,8 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
 
     def node(kind: str, *inputs: str, out: str | None = None, **attributes: Any) -> str:
         name = out or scope.get_unique_variable_name(f"levelhead_{kind}")
-        container.add_node(
-            kind, list(inputs), [name], name=scope.get_unique_operator_name(f"levelhead_{kind}"), **attributes
-        )
+        title = scope.get_unique_operator_name(f"levelhead_{kind}")
+        container.add_node(kind, list(inputs), [name], name=title, **attributes)
         return name
 
     scores = source.full_name
@@ -97,12 +95,10 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     if by.offset is not None:
         adjusted = node("Add", adjusted, constant(by.offset))
     best = node("ArgMax", adjusted, axis=1, keepdims=0)
-    text = classes.dtype.kind in "UO"
-    labels = (
-        constant([str(label).encode() for label in classes], TensorProto.STRING)
-        if text
-        else constant(classes.astype(np.int64), TensorProto.INT64)
-    )
+    if classes.dtype.kind in "UO":
+        labels = constant([str(label).encode() for label in classes], TensorProto.STRING)
+    else:
+        labels = constant(classes.astype(np.int64), TensorProto.INT64)
     chosen = node("ArrayFeatureExtractor", labels, best, op_domain="ai.onnx.ml", op_version=1)
     node("Reshape", chosen, constant([-1], TensorProto.INT64), out=operator.outputs[0].full_name)
     if hasattr(model, "predict_proba"):

@@ -8,17 +8,14 @@ The fitted attribute `rule_` says how the scores are adjusted:
 - ``rescale`` scales them as RS scales a head, ``s_k <- (n_1 / n_k)^gamma s_k``. It needs three or more classes and a
   `decision_function`. For a linear model this is RS itself, with its intercept scaled too.
 - ``shift`` adds to them, ``s_k <- s_k + gamma log(n_1 / n_k)``: to the decision value, or to the log of the
-  probabilities. It also works where scaling cannot act: for two classes, whose scores are opposite, and for classifiers
-  that give only probabilities. There gamma = 1 is post-hoc logit adjustment, which is exact for calibrated
-  probabilities and the balanced error.
-
+  probabilities. It also works for two classes, whose scores are opposite, and for classifiers that give only
+  probabilities, where gamma = 1 is post-hoc logit adjustment.
 - ``rescale+shift`` does one and then the other; ``vector`` has a factor and an offset for each class. Only
   TunedRescaledClassifierCV chooses these.
 
 A factor pushes a negative score down, and margins of one class against the rest (LinearSVC, RidgeClassifier, boosting)
-are often negative. Margins are on no known scale either, so that a shift of 1 may be far too much.
-TunedRescaledClassifierCV compares the rules on out-of-fold scores, over a range that follows their scale, unless you
-name one. At a fixed gamma a NegativeLogitsWarning or a ScaleWarning tells.
+are often negative, and on no known scale, so that a shift of 1 may be far too much. TunedRescaledClassifierCV compares
+the rules on out-of-fold scores; at a fixed gamma a NegativeLogitsWarning or a ScaleWarning tells.
 
 The prediction is the class of the largest score. At gamma = 0 that is the classifier's own, except for SVC, which
 votes: set its ``break_ties=True``.
@@ -26,6 +23,7 @@ votes: set its ``break_ties=True``.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
@@ -34,14 +32,14 @@ import numpy as np
 
 from ..choice.diagnostics import diagnose_negative_logits, issue_warnings
 from ..choice.tuned import Tuned
-from ..core.choices import Metric
+from ..core.choices import Kind, Metric
 from ..core.counts import Counts, Missing
 from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.warnings import CountsWarning, ScaleWarning
 from ..path.metrics import CLASSES_ALIKE, ERRORS
 from ..rules.checks import check_range
-from ..rules.rule import RULES, OneStrength, Strengths
+from ..rules.rule import RULES, OneStrength, Strengths, rule_with
 
 with naming_what_is_missing():
     from sklearn.base import clone
@@ -54,30 +52,8 @@ with naming_what_is_missing():
     from sklearn.utils.validation import _num_samples, check_is_fitted
 
     from ..heads.sklearn import innermost
+    from . import _folds, _scorers
     from ._base_classifier import BaseRescaledClassifier, acting_rules, encode_labels
-    from ._folds import (
-        FoldClassifier,
-        FoldOptions,
-        ScoredFold,
-        complete_folds,
-        fit_on,
-        measure_fold,
-        pool_labels,
-        pool_scores,
-        pooled_temperature,
-        range_of,
-        score_fold,
-    )
-    from ._scorers import (
-        ChosenRule,
-        ExactChoice,
-        OutOfFold,
-        OutOfFoldTuned,
-        choose_by_scorer,
-        choose_on_paths,
-        exact_metric,
-        scorer_name,
-    )
 
 RuleChoice = Literal["auto", "rescale", "shift"]
 
@@ -133,7 +109,7 @@ class RescaledClassifier(BaseRescaledClassifier):
 
     def _fit(self, X: Any, y: np.ndarray, **params: Any) -> None:
         routed = cast(Any, process_routing(self, "fit", **params))
-        self.estimator_ = fit_on(clone(self.estimator), X, y, None, routed.estimator.fit)
+        self.estimator_ = _folds.fit_on(clone(self.estimator), X, y, None, routed.estimator.fit)
         self.rule_ = acting_rules(self.estimator_, self.rule)[0].name
         self.counts_ = self._training_counts(y)
         some = np.unique(np.linspace(0, _num_samples(X) - 1, 1000).astype(int))
@@ -252,30 +228,35 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
 
     @property
     def tuned_(self) -> Tuned | None:
-        """The choice as `levelhead.cross_fit` returns it; None for scorers without an exact path.
-
-        The bootstrap behind its intervals takes longer than the choice, so it is made when first asked for.
-        """
+        """The choice as `levelhead.cross_fit` returns it, its intervals made when first asked for; or None."""
         check_is_fitted(self, "estimator_")
         return self._out_of_fold.tuned
 
     @property
-    def summary_(self) -> OutOfFoldTuned:
+    def summary_(self) -> _scorers.OutOfFoldTuned:
         """What leveling did on the out-of-fold samples: score, gain with its interval, every class, rule, doubts."""
         check_is_fitted(self, "estimator_")
         return self._out_of_fold.summary(
-            scorer_name(self.scoring),
+            _scorers.scorer_name(self.scoring),
             self._adjustment,
             temperature=self.temperature_,
             counts=tuple(self.counts_.tolist()),
-            names=tuple(str(label) for label in self.classes_),
+            names=self._names,
             warnings=self._doubts,
-            kind="logits" if hasattr(self.estimator_, "decision_function") else "probabilities",
+            kind=self._kind,
         )
 
     @property
     def _temperature(self) -> float:
         return self.temperature_
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(str(label) for label in self.classes_)
+
+    @property
+    def _kind(self) -> Kind:
+        return "logits" if hasattr(self.estimator_, "decision_function") else "probabilities"
 
     @property
     def _prefit(self) -> bool:
@@ -290,70 +271,57 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         splits = self._splits(X, y, routed.splitter.split)
         trained_on, fit_params = None if self.refit else splits[0][0], routed.estimator.fit
         given = self.estimator
-        self.estimator_ = given if self._prefit else fit_on(clone(given), X, y, trained_on, fit_params)
+        self.estimator_ = given if self._prefit else _folds.fit_on(clone(given), X, y, trained_on, fit_params)
         if len(self.classes_) < 2:
             raise LevelheadError("expected two or more classes, got one class", parameter="y")
         self.counts_ = self._training_counts(y if trained_on is None else y[trained_on])
         scorer = cast(Any, check_scoring(self.estimator, scoring=self.scoring))
-        folds, self._zero = complete_folds(self._scored_folds(X, y, splits, fit_params))
-        labels = pool_labels(folds)
-        metric = None if routed.scorer.score else exact_metric(scorer, labels, len(self.classes_))
+        folds, self._zero = _folds.complete_folds(self._scored_folds(X, y, splits, fit_params))
+        labels = _folds.pool_labels(folds)
+        metric = None if routed.scorer.score else _scorers.exact_metric(scorer, labels, len(self.classes_))
         reach = None if self.range is None else check_range(self.range)
         rules = acting_rules(self.estimator_, self.rule)
         without_zero, exact = reach is not None and not reach[0] <= 0 < reach[1], None
         if reach is not None and without_zero and metric in ERRORS:
-            chosen = choose_on_paths(folds, cast(Metric, metric), rules, reach)
+            chosen = _scorers.choose_on_paths(folds, cast(Metric, metric), rules, reach)
         elif metric is None or without_zero:
             chosen = self._choose_by_scorer(X, y, folds, rules, reach, scorer, routed.scorer.score)
         else:
-            exact = ExactChoice(
-                metric=metric,
-                rule=self.rule,
-                range=reach,
-                names=tuple(str(label) for label in self.classes_),
-                log_probabilities=not hasattr(self.estimator_, "decision_function"),
-            )
-            chosen = exact.choose(folds, already_trained=self._already_trained)
+            rule = rule_with(self.rule, range=reach)
+            exact = partial(_scorers.tune_folds, metric=metric, rule=rule, names=self._names, kind=self._kind)
+            chosen = _scorers.as_chosen(exact(folds), already_trained=self._already_trained)
         self.rule_, self.best_gamma_, self.best_score_ = chosen.rule, chosen.gamma, chosen.score
         self._strengths = chosen.strengths
-        self._out_of_fold = OutOfFold(chosen, [replace(fold, model=None) for fold in folds], exact)
+        self._out_of_fold = _scorers.OutOfFold(chosen, [replace(fold, model=None) for fold in folds], exact)
         balanced = metric is None or metric in CLASSES_ALIKE
-        self.temperature_ = pooled_temperature(folds, self._adjustment, balanced=balanced)
+        self.temperature_ = _folds.pooled_temperature(folds, self._adjustment, balanced=balanced)
         if self.store_cv_results:
             self.cv_results_ = {"gammas": chosen.curve.gammas, "scores": chosen.curve.values}
         self._doubts = issue_warnings(chosen.warnings)
 
-    def _scored_folds(self, X: Any, y: np.ndarray, splits: list, fit_params: dict) -> list[ScoredFold]:
-        options = FoldOptions(
-            classes=self.classes_,
-            counts=None if self.counts is None else self.counts_,
-            missing=self.missing,
-            fit_params=fit_params if self.refit else None,
-        )
-        base = self.estimator if self.refit else self.estimator_
-        jobs = (delayed(score_fold)(options, base, X, y, *split) for split in splits)
-        return cast(list[ScoredFold], Parallel(n_jobs=self.n_jobs)(jobs))
+    def _scored_folds(self, X: Any, y: np.ndarray, splits: list, fit_params: dict) -> list[_folds.ScoredFold]:
+        base, given = (self.estimator, fit_params) if self.refit else (self.estimator_, None)
+        counts = None if self.counts is None else self.counts_
+        score = partial(_folds.score_fold, classes=self.classes_, counts=counts, missing=self.missing, fit_params=given)
+        jobs = (delayed(score)(base, X, y, *split) for split in splits)
+        return cast(list[_folds.ScoredFold], Parallel(n_jobs=self.n_jobs)(jobs))
 
     def _choose_by_scorer(
         self,
         X: Any,
         y: np.ndarray,
-        folds: list[ScoredFold],
+        folds: list[_folds.ScoredFold],
         rules: Sequence[OneStrength],
         reach: tuple[float, float] | None,
         scorer: Any,
         params: dict,
-    ) -> ChosenRule:
-        temperature = pooled_temperature(folds)
-        gammas = {rule.name: np.linspace(*range_of(rule, reach, temperature), 201) for rule in rules}
-        classifiers = [FoldClassifier(fold, self.classes_, self._zero) for fold in folds]
-        jobs = (
-            delayed(measure_fold)(fold, classifier, gammas, scorer, params, X, y)
-            for fold, classifier in zip(folds, classifiers, strict=True)
-        )
-        measured = cast(list, Parallel(n_jobs=self.n_jobs)(jobs))
-        trained = self._already_trained
-        return choose_by_scorer(folds, measured, gammas, scoring=self.scoring, already_trained=trained)
+    ) -> _scorers.ChosenRule:
+        temperature = _folds.pooled_temperature(folds)
+        gammas = {rule.name: np.linspace(*_folds.range_of(rule, reach, temperature), 201) for rule in rules}
+        classifiers = (_folds.FoldClassifier(fold, self.classes_, self._zero) for fold in folds)
+        jobs = (delayed(classifier.measure)(gammas, scorer, params, X, y) for classifier in classifiers)
+        measured, trained = cast(list, Parallel(n_jobs=self.n_jobs)(jobs)), self._already_trained
+        return _scorers.choose_by_scorer(folds, measured, gammas, scoring=self.scoring, already_trained=trained)
 
     def _splits(self, X: Any, y: np.ndarray, params: dict) -> list[tuple[np.ndarray | None, np.ndarray]]:
         """Return pairs of (train, held-out) indices; train is None for a model that is trained already."""
@@ -384,14 +352,7 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         return router.add(scorer=scorer, method_mapping=MethodMapping().add(callee="score", caller="fit"))
 
     def report(self, path: str | Path) -> Path:
-        """Write a page about what leveling did on the out-of-fold samples: the curve, every class, the confusions.
-
-        Args:
-            path: an .html file.
-
-        Returns:
-            The path of the page.
-        """
+        """Write an .html page about what leveling did on the out-of-fold samples, and return its path."""
         # the page stands above the estimators, and is loaded for this alone
         from ..report.open import of_logits
         from ..report.render import write
@@ -399,11 +360,11 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         tuned, folds = self.tuned_, self._out_of_fold.folds
         scored = {"gamma": self.best_gamma_, "rule": self.rule_, "chosen_on": "out-of-fold"}  # by another scorer
         subject = of_logits(
-            pool_scores(folds),
-            pool_labels(folds),
+            _folds.pool_scores(folds),
+            _folds.pool_labels(folds),
             self.counts_,
             tuned=tuned or scored,
-            names=tuple(str(label) for label in self.classes_),
+            names=self._names,
             samples="out-of-fold",
             title=type(innermost(self.estimator)).__name__,
             facts={"estimator": repr(self.estimator)},

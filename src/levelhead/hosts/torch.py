@@ -65,11 +65,8 @@ class WVN:
         owned = {id(p) for group in inner.param_groups for p in group["params"]}
         for path, weight in self.weights.items():
             if id(weight) not in owned:
-                raise LevelheadError(
-                    f"does not own {path} {list(weight.shape)}; expected the optimizer of the model "
-                    "that the layer belongs to",
-                    parameter="optimizer",
-                )
+                wanted = "expected the optimizer of the model that the layer belongs to"
+                raise LevelheadError(f"does not own {path} {list(weight.shape)}; {wanted}", parameter="optimizer")
         _check_directions(self.weights)
         self._normalize()
         if order == "algorithm":
@@ -159,13 +156,9 @@ def _head_weights(layer: nn.Module | Tensor, classes: int | None, example: Any, 
     if isinstance(layer, nn.Module):
         found = editable_head(layer, layer=name, classes=classes, example=example)
         return {f"{path}.weight".lstrip("."): module.weight for path, module in found.items()}
+    expected = "a layer, its weight [K, d] or a model"
     if classes is not None or example is not None or name is not None:
-        raise LevelheadError(
-            f"expected a layer or a model, in which classes and an example find the head, got {type(layer).__name__}",
-            parameter="layer",
-        )
-    if isinstance(layer, nn.Parameter) and layer.ndim >= 2:
+        expected = "a layer or a model, in which classes and an example find the head"
+    elif isinstance(layer, nn.Parameter) and layer.ndim >= 2:
         return {"weight": layer}
-    raise LevelheadError(
-        f"expected a layer, its weight [K, d] or a model, got {type(layer).__name__}", parameter="layer"
-    )
+    raise LevelheadError(f"expected {expected}, got {type(layer).__name__}", parameter="layer")

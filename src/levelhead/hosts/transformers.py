@@ -95,12 +95,9 @@ class LevelCallback(BaseLevelCallback, TrainerCallback):
     ) -> None:
         self._restore()
         drop_note(unwrap(model))  # of an earlier adjustment: the head is trained on
-        if self._tuning is not None and args.eval_strategy == "no":
-            raise LevelheadError(
-                "tuning on the evaluation needs one: give the Trainer an eval_dataset, and set eval_strategy to "
-                "'epoch' or 'steps'",
-                parameter="tune",
-            )
+        if self._tunes and args.eval_strategy == "no":
+            needed = "give the Trainer an eval_dataset, and set eval_strategy to 'epoch' or 'steps'"
+            raise LevelheadError(f"tuning on the evaluation needs one: {needed}", parameter="tune")
         self._evaluated: dict[int, Any] = {}
         self._trackers = Trackers()
         self._check(model, train_dataloader)
@@ -111,34 +108,23 @@ class LevelCallback(BaseLevelCallback, TrainerCallback):
         self._evaluated[id(data)] = data
 
     def on_log(self, *_: Any, **__: Any) -> None:
-        if self._tuning is not None:
+        if self._tunes:
             self._trackers.find()  # some end their runs before training has ended
 
-    def on_train_end(  # type: ignore[override]
-        self,
-        args: Any,
-        state: Any,
-        *_: Any,
-        model: Any,
-        train_dataloader: Any = None,
-        eval_dataloader: Any = None,
-        **__: Any,
-    ) -> None:
-        if self._tuning is not None:
-            loaders = [eval_dataloader] * len(self._evaluated)
-            self._choose(model, train_dataloader, lambda: one_loader(loaders), gather=_gather_function())
+    def on_train_end(self, args: Any, state: Any, *_: Any, model: Any, **given: Any) -> None:  # type: ignore[override]
+        if self._tunes:
+            loaders = [given.get("eval_dataloader")] * len(self._evaluated)
+            self._choose(model, given.get("train_dataloader"), lambda: one_loader(loaders), gather=_gather_function())
         outcome = self._apply(model)
-        if outcome is None or self._tuning is None:
+        if outcome is None:
             return
-        if self.adjusted is not None and self.tuned is not None:
-            extend_note(unwrap(model), _facts_of(self._choice))
+        if self.adjusted is not None and isinstance(self.tuned, Tuned):
+            extend_note(unwrap(model), _facts_of(self.tuned))
         if state.is_world_process_zero:
-            self._tuning.finish(outcome)
+            self._finish(outcome)
             self._card(args)
-            on = "tensorboard" in (args.report_to or ())
-            self._trackers.tensorboard = tensorboard_folder(args.output_dir) if on else None
-            self._trackers.step = state.global_step
-            self._trackers.send(outcome)
+            folder = tensorboard_folder(args.output_dir) if "tensorboard" in (args.report_to or ()) else None
+            self._trackers.send(outcome, state.global_step, folder)
 
     def on_push_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         if state.is_world_process_zero:
@@ -169,18 +155,11 @@ def _gather_function() -> Gather | None:
     return gather_batch
 
 
-def _facts_of(tuned: Tuned | str | Path) -> dict[str, Any]:
-    """Return how a choice was made, as a config can hold it; nothing where only its file is known."""
-    if not isinstance(tuned, Tuned):
-        return {}
+def _facts_of(tuned: Tuned) -> dict[str, Any]:
+    """Return how a choice was made, as a config can hold it."""
     interval = None if tuned.gain_interval is None else list(tuned.gain_interval)
-    return {
-        "chosen_on": tuned.chosen_on,
-        "samples": tuned.n,
-        "metric": tuned.metric,
-        "gain": tuned.gain,
-        "gain_interval": interval,
-    }
+    facts = {"chosen_on": tuned.chosen_on, "samples": tuned.n, "metric": tuned.metric}
+    return facts | {"gain": tuned.gain, "gain_interval": interval}
 
 
 def _write_card(path: Path, adjusted: Adjusted, tuned: Tuned | str | Path) -> None:
@@ -194,22 +173,20 @@ def _write_card(path: Path, adjusted: Adjusted, tuned: Tuned | str | Path) -> No
 
 def _section(adjusted: Adjusted, tuned: Tuned | str | Path) -> str:
     layers = ", ".join(f"`{layer}`" for layer in adjusted.layers if layer) or "the head"
-    lines = [
-        "## Leveling",
-        "",
-        f"After training, {layers} was adjusted for imbalanced classes by levelhead {__version__}: "
+    text = (
+        f"## Leveling\n\nAfter training, {layers} was adjusted for imbalanced classes by levelhead {__version__}: "
         f"{RULES[adjusted.rule].title}, gamma {adjusted.gamma:.4g}, for {len(adjusted.counts)} classes of "
-        f"{adjusted.counts.max():g} to {adjusted.counts.min():g} training samples.",
-    ]
-    if isinstance(tuned, Tuned) and tuned.gain is not None:
-        lines += [
-            "",
-            f"It was chosen on {tuned.n} {tuned.chosen_on} samples; the gain in {tuned.metric.replace('_', ' ')} to "
-            f"expect on new samples is {gain_text(tuned.metric, tuned.gain, tuned.gain_interval)}. Results in the log "
-            "of the training are those of the head before. Probabilities are no longer calibrated"
-            + ("." if tuned.temperature is None else f": divide the logits by {tuned.temperature:.3g} for those."),
-        ]
-    return "\n".join(lines)
+        f"{adjusted.counts.max():g} to {adjusted.counts.min():g} training samples."
+    )
+    if not isinstance(tuned, Tuned) or tuned.gain is None:
+        return text
+    return (
+        f"{text}\n\nIt was chosen on {tuned.n} {tuned.chosen_on} samples; the gain in "
+        f"{tuned.metric.replace('_', ' ')} to expect on new samples is "
+        f"{gain_text(tuned.metric, tuned.gain, tuned.gain_interval)}. Results in the log of the training are those of "
+        "the head before. Probabilities are no longer calibrated"
+        + ("." if tuned.temperature is None else f": divide the logits by {tuned.temperature:.3g} for those.")
+    )
 
 
 class RescaleCallback(BaseRescaleCallback, LevelCallback):
@@ -220,13 +197,8 @@ class RescaleCallback(BaseRescaleCallback, LevelCallback):
         gamma: strength, chosen on held-out data (`levelhead.tune`), never on test data.
         layer: path of the head, if it is not found or not unique.
 
-    Attributes:
-        adjusted: what was done to the head, with `restore()`; None before the end of a training.
-
     >>> RescaleCallback({"often": 500, "seldom": 50, "rare": 5}, gamma=0.5).gamma
     0.5
-
-    Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
 
 
@@ -260,10 +232,8 @@ def compute_loss_func(method: str | Method, counts: Counts) -> TrainerLoss:
     method = method_named(method) if isinstance(method, str) else method
     other = [slot for slot in changes(method) if slot != "loss"]
     if other:
-        reason = (
-            f"does more than change the loss: {', '.join(other)}; use WVNCallback for project, RescaleCallback "
-            "for adjust, and `levelhead train` for the rest"
-        )
+        use = "use WVNCallback for project, RescaleCallback for adjust, and `levelhead train` for the rest"
+        reason = f"does more than change the loss: {', '.join(other)}; {use}"
     elif method.head != "linear":
         reason = f"needs a {method.head} head, which pretrained models do not have"
     elif method.stages:

@@ -5,81 +5,88 @@ thresholds between two distinct logits decide differently, so m distinct logits 
 label where the logit is one of the j largest distinct ones. Equal logits are never separated.
 
 Metrics are losses, lower is better, of two shares: the recall (of the positives that are predicted) and the false
-alarms (of the negatives that are).
+alarms (of the negatives that are). The same choice is repeated on other samples, for its gain and the interval of it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..core.choices import Metric
+from ..show.progress import RowProgress
 
 SAME_LOSS = 1e-10  # losses closer than this are equal: they differ by rounding
+_ROUNDING = 1e-11  # of a recall
+_NUMBERS = 2_000_000  # weights drawn at once, about
 
 
 @dataclass(frozen=True, eq=False)
 class LabelCuts:
-    """The cuts of one label that has positive and negative samples.
+    """The cuts of one label that has positive and negative samples, and what is minimized over them."""
 
-    Args:
-        values: [m], its distinct logits, descending.
-        above: [2, m + 1], how many negatives and how many positives each cut predicts.
-        order: positions of the negatives and of the positives, each by descending logit.
-
-    >>> cuts = LabelCuts.of(np.array([2.0, -1.0, -1.0, -3.0]), np.array([True, True, False, False]))
-    >>> cuts.recall, cuts.alarms, cuts.now
-    (array([0. , 0.5, 1. , 1. ]), array([0. , 0. , 0.5, 1. ]), 1)
-    >>> cuts.offset(label_loss("balanced_error", cuts.recall, cuts.alarms, cuts.share))
-    0.0
-    """
-
-    values: np.ndarray
-    above: np.ndarray
-    order: tuple[np.ndarray, np.ndarray]
+    values: np.ndarray  # [m], its distinct logits, descending
+    above: np.ndarray  # [2, m + 1], how many negatives and how many positives each cut predicts
+    order: tuple[np.ndarray, np.ndarray]  # positions of the negatives and of the positives, each by descending logit
+    metric: Metric
+    cost: np.ndarray | None = None  # [2, 2], row true, column predicted, for the metric cost
+    floor: float = 0.0  # least recall of the positives; 0 for none
 
     @staticmethod
-    def of(logits: np.ndarray, positive: np.ndarray) -> "LabelCuts":
+    def of(
+        logits: np.ndarray, positive: np.ndarray, metric: Metric, cost: np.ndarray | None = None, floor: float = 0.0
+    ) -> "LabelCuts":
         """Return the cuts of logits [N], given which samples have the label, [N]."""
         order = np.argsort(-logits, kind="stable")
         ordered, true = logits[order], positive[order]
         last = np.append(ordered[1:] != ordered[:-1], True)  # of equal logits
         above = [np.concatenate([[0], np.cumsum(part)[last]]) for part in (~true, true)]
-        return LabelCuts(ordered[last], np.stack(above), (order[~true], order[true]))
+        return LabelCuts(ordered[last], np.stack(above), (order[~true], order[true]), metric, cost, floor)
 
-    @property
+    @cached_property
     def recall(self) -> np.ndarray:
         """The share of the positives that each cut predicts, [m + 1]."""
         return self.above[1] / self.above[1, -1]
 
-    @property
-    def alarms(self) -> np.ndarray:
-        """The share of the negatives that each cut predicts, [m + 1]."""
-        return self.above[0] / self.above[0, -1]
+    @cached_property
+    def allowed(self) -> np.ndarray:
+        """Whether each cut meets the floor, [m + 1]. The last one does: its recall is 1."""
+        return self.recall >= self.floor - _ROUNDING
 
-    @property
-    def share(self) -> float:
-        """The share of the positives among the samples."""
-        return float(self.above[1, -1] / self.above[:, -1].sum())
+    @cached_property
+    def losses(self) -> np.ndarray:
+        """The loss of each cut on these samples, [m + 1]."""
+        return self.loss(self.recall, self.above[0] / self.above[0, -1])
 
-    @property
-    def now(self) -> int:
-        """The cut of offset 0."""
-        return self.cut(0.0)
+    @cached_property
+    def offset(self) -> float:
+        """The best offset on these samples that meets the floor."""
+        return self.offset_of_least(np.where(self.allowed, self.losses, np.inf))
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """The cuts without the offset and with it."""
+        return [self.cut(0.0), self.cut(self.offset)]
 
     def cut(self, offset: float) -> int:
         """Return the cut that an offset makes."""
         return int((self.values > -offset).sum())
 
-    def offset(self, losses: np.ndarray) -> float:
+    def loss(self, recall: np.ndarray, alarms: np.ndarray) -> np.ndarray:
+        """Return the loss at each recall and share of false alarms."""
+        share = float(self.above[1, -1] / self.above[:, -1].sum())
+        return label_loss(self.metric, recall, alarms, share, self.cost)
+
+    def offset_of_least(self, losses: np.ndarray) -> float:
         """Return the offset of least loss [m + 1]: 0 if it is one, else the middle of the widest range of them.
 
         Above all logits and below them, where thresholds have no end, a range is as wide as distinct logits are apart
         on average.
         """
         best = losses <= losses.min() + SAME_LOSS
-        if best[self.now]:
+        if best[self.cut(0.0)]:
             return 0.0
         values = self.values
         apart = (values[0] - values[-1]) / (len(values) - 1) if len(values) > 1 else 1.0
@@ -95,17 +102,7 @@ class LabelCuts:
 def label_loss(
     metric: Metric, recall: np.ndarray, alarms: np.ndarray, share: Any, cost: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the loss of a label at each recall and share of false alarms, given the share of its positives.
-
-    Args:
-        metric: any but of K classes: F1 is that of the positives, the worst recall the lower of the two recalls.
-        recall, alarms: of any shape.
-        share: of the positives, above 0 and below 1.
-        cost: [2, 2], row true, column predicted, for the metric cost.
-
-    >>> label_loss("macro_f1", np.array([0.5, 1.0]), np.array([0.0, 0.5]), 0.5).round(3)
-    array([0.333, 0.2  ])
-    """
+    """Return the loss at each recall and share of false alarms, given the share of positives; F1 is of those."""
     predicted = share * recall + (1 - share) * alarms
     wrong = share * (1 - recall) + (1 - share) * alarms
     losses: dict[str, Callable[[], np.ndarray]] = {
@@ -116,7 +113,7 @@ def label_loss(
         "kappa": lambda: wrong / (share * (1 - predicted) + (1 - share) * predicted),
         "g_mean": lambda: 1 - np.sqrt(np.maximum(recall * (1 - alarms), 0)),
         "worst_recall": lambda: 1 - np.minimum(recall, 1 - alarms),
-        "cost": lambda: _expected_cost(recall, alarms, share, cost),
+        "cost": lambda: (1 - share) * _mean_cost(cost, 0, alarms) + share * _mean_cost(cost, 1, recall),
     }
     return losses[metric]()
 
@@ -128,8 +125,52 @@ def _phi(recall: np.ndarray, alarms: np.ndarray, share: Any, predicted: np.ndarr
     return np.divide(recall - alarms, over, out=np.zeros_like(over), where=spread > 1e-11)
 
 
-def _expected_cost(recall: np.ndarray, alarms: np.ndarray, share: Any, cost: np.ndarray | None) -> np.ndarray:
+def _mean_cost(cost: np.ndarray | None, true: int, predicted: np.ndarray) -> np.ndarray:
+    """Return the mean cost of negatives (0) or positives (1), of which a share is predicted."""
     assert cost is not None
-    return (1 - share) * (cost[0, 0] + (cost[0, 1] - cost[0, 0]) * alarms) + share * (
-        cost[1, 0] + (cost[1, 1] - cost[1, 0]) * recall
-    )
+    return cost[true, 0] + (cost[true, 1] - cost[true, 0]) * predicted
+
+
+def cross_fitted_gain(
+    label: LabelCuts, logits: np.ndarray, positive: np.ndarray, rng: np.random.Generator, folds: int = 10
+) -> float:
+    """Return what the choice of an offset gains where it was not made: each tenth decided by the rest's best offset."""
+    fold = np.empty(len(logits), np.int64)
+    for part in (positive, ~positive):
+        fold[part] = rng.permutation(int(part.sum())) % folds
+    predicted = np.empty(len(logits), bool)
+    for i in range(folds):
+        inside, rest = fold == i, fold != i
+        known = positive[rest].any() and not positive[rest].all()
+        objective = label.metric, label.cost, label.floor
+        offset = LabelCuts.of(logits[rest], positive[rest], *objective).offset if known else 0.0
+        predicted[inside] = logits[inside] + offset > 0
+    return float(label.losses[label.ends[0]] - label.loss(predicted[positive].mean(), predicted[~positive].mean()))
+
+
+def draw_label_gains(
+    labels: Sequence[LabelCuts], n: int, rng: np.random.Generator, progress: RowProgress | None = None
+) -> np.ndarray:
+    """Return what each label's best offset gains on n reweightings of the samples, [K, n].
+
+    The weights are exponential, the Bayesian bootstrap, and the same for all labels. Within a label, positives and
+    negatives keep their totals, so it is stratified. Each of the two has one sample more that is predicted only with
+    the offset and one only without, so that few positives leave the gain in doubt.
+    """
+    gains = np.empty((len(labels), n))
+    samples = sum(map(len, labels[0].order))
+    step = max(1, _NUMBERS // samples)
+    for first in range(0, n, step):
+        some = slice(first, min(first + step, n))
+        weights = rng.exponential(size=(samples, some.stop - first))
+        for row, label in zip(gains, labels, strict=True):
+            shares = []
+            for order, above in zip(label.order, label.above, strict=True):  # negatives, positives
+                predicted = np.stack([weights[order[:count]].sum(axis=0) for count in above[label.ends]])
+                more = rng.exponential(size=predicted.shape)  # one predicted only before, one only after
+                shares.append((predicted + more) / (weights[order].sum(axis=0) + more.sum(axis=0)))
+            before, after = label.loss(shares[1], shares[0])
+            row[some] = before - after
+        if progress is not None:
+            progress(some.stop, n)
+    return gains

@@ -1,7 +1,9 @@
 """Several labels per sample: one exact shift for each label, chosen on held-out samples."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from math import nan
 
 import numpy as np
 
@@ -17,18 +19,9 @@ from ..path.metrics import check_cost_given, shown
 from ..path.resample import check_replicates
 from ..rules.rule import Shift
 from ..show.progress import StageProgress
-from .cuts import LabelCuts, label_loss
-from .label_inputs import (
-    check_label_costs,
-    check_label_counts,
-    check_label_floors,
-    check_label_scores,
-    check_label_table,
-)
-from .label_objective import LabelObjective, cross_fitted_gain, draw_label_gains
+from . import label_inputs as given
+from .cuts import LabelCuts, cross_fitted_gain, draw_label_gains
 from .tuned_labels import LabelChoice, TunedLabels
-
-LabelFloors = float | Sequence[float] | Mapping[str, float] | None
 
 
 def tune_labels(
@@ -38,7 +31,7 @@ def tune_labels(
     *,
     metric: Metric = "balanced_error",
     cost: Array | None = None,
-    floors: LabelFloors = None,
+    floors: float | Sequence[float] | Mapping[str, float] | None = None,
     chosen_on: str = "held-out",
     bootstrap: int = 1000,
     level: float = 0.95,
@@ -83,40 +76,39 @@ def tune_labels(
     metric = "cost" if cost is not None and metric == "balanced_error" else metric
     check_cost_given(metric, cost)
     check_replicates(bootstrap, level)
-    truth = check_label_table(labels)
+    truth = given.check_label_table(labels)
     size = truth.shape[1]
     if names is not None and len(names) != size:
         raise LevelheadError(f"expected {size}, one per label, got {len(names)}", parameter="names")
-    scores = check_label_scores(logits, truth, kind)
-    costs = None if cost is None else check_label_costs(cost, size)
-    least = np.zeros(size) if floors is None else check_label_floors(floors, truth, names)
-    positives = check_label_counts(counts, truth, names)
+    scores = given.check_label_scores(logits, truth, kind)
+    costs = None if cost is None else given.check_label_costs(cost, size)
+    least = np.zeros(size) if floors is None else given.check_label_floors(floors, truth, names)
+    positives = given.check_label_counts(counts, truth, names)
     usable = np.flatnonzero(truth.any(axis=0) & ~truth.all(axis=0))
     if not len(usable):
         raise LevelheadError("expected a label with positive and negative samples, got none", parameter="labels")
-    found = {
-        int(k): LabelObjective(
-            LabelCuts.of(scores[:, k], truth[:, k]), metric, None if costs is None else costs[k], float(least[k])
-        )
+    cuts = {
+        int(k): LabelCuts.of(scores[:, k], truth[:, k], metric, None if costs is None else costs[k], least[k])
         for k in usable
     }
-    stage = None if progress is None else partial(progress, "bootstrap")
     generator = np.random.default_rng(rng)
-    gains = draw_label_gains(list(found.values()), bootstrap, generator, stage)
+    stage = None if progress is None else partial(progress, "bootstrap")
+    gains = draw_label_gains(list(cuts.values()), bootstrap, generator, stage)
     choices = [LabelChoice(positives=int(truth[:, k].sum())) for k in range(size)]
-    for row, (k, one) in zip(gains, found.items(), strict=True):
+    for row, (k, one) in zip(gains, cuts.items(), strict=True):
         if bootstrap:
             row += cross_fitted_gain(one, scores[:, k], truth[:, k], generator) - row.mean()
         choices[k] = _describe_label(one, row, level)
     total = gains.mean(axis=0)
-    offsets = {k: choices[k].offset for k in found}
     warnings = diagnostics.issue_warnings(
         [diagnostics.diagnose_training_rows(scores, training), _diagnose_missing(truth, names)]
     )
-    curve = _curve_over_share(found, offsets)
-    before, after = ({k: one.cuts.cut(share * offsets[k]) for k, one in found.items()} for share in (0.0, 1.0))
-    means = {name: [_mean_loss(found, cuts, name) for cuts in (before, after)] for name in ("error", "balanced_error")}
-    losses = [_mean_loss(found, cuts) for cuts in (before, after)]
+    curve = _curve_over_share(list(cuts.values()))
+    losses = _mean_losses([one.losses[one.ends] for one in cuts.values()])
+    errors, balanced = (
+        _mean_losses([replace(one, metric=other).losses[one.ends] for one in cuts.values()])
+        for other in ("error", "balanced_error")
+    )
     return TunedLabels(
         gamma=1.0,
         interval=None,
@@ -128,7 +120,7 @@ def tune_labels(
         value=shown(metric, losses[1]),
         value_at_zero=shown(metric, losses[0]),
         floors=() if floors is None else tuple(least.tolist()),
-        floors_met_at_zero=None if floors is None else not any(one.needs_floor for one in found.values()),
+        floors_met_at_zero=None if floors is None else all(one.allowed[one.ends[0]] for one in cuts.values()),
         chosen_on=chosen_on,
         n=len(truth),
         classes=size,
@@ -136,66 +128,54 @@ def tune_labels(
         curve=curve,
         criterion_curve=curve,
         level=level,
-        error=means["error"][1],
-        balanced_error=means["balanced_error"][1],
-        error_at_zero=means["error"][0],
-        balanced_error_at_zero=means["balanced_error"][0],
+        error=errors[1],
+        balanced_error=balanced[1],
+        error_at_zero=errors[0],
+        balanced_error_at_zero=balanced[0],
         gain=float(total.mean()) if bootstrap else losses[0] - losses[1],
         gain_interval=_interval(total, level),
-        missing=tuple(k for k in range(size) if k not in found),
+        missing=tuple(k for k in range(size) if k not in cuts),
         warnings=warnings,
         counts=tuple(positives.tolist()),
         names=None if names is None else tuple(map(str, names)),
         offset=tuple(choice.offset for choice in choices),
-        recall=tuple(_or_nan(choice.recall) for choice in choices),
-        recall_at_zero=tuple(_or_nan(choice.recall_at_zero) for choice in choices),
+        recall=tuple(nan if choice.recall is None else choice.recall for choice in choices),
+        recall_at_zero=tuple(nan if choice.recall_at_zero is None else choice.recall_at_zero for choice in choices),
         labels=tuple(choices),
     )
 
 
-def _describe_label(one: LabelObjective, gains: np.ndarray, level: float) -> LabelChoice:
+def _describe_label(one: LabelCuts, gains: np.ndarray, level: float) -> LabelChoice:
     """Return what is chosen for a label, given replicates of what its offset gains."""
-    now, then, interval = one.cuts.now, one.cuts.cut(one.offset), _interval(gains, level)
-    return LabelChoice(
-        positives=int(one.cuts.above[1, -1]),
-        offset=one.offset,
-        value=float(shown(one.metric, one.losses[then])),
-        value_at_zero=float(shown(one.metric, one.losses[now])),
-        recall=float(one.cuts.recall[then]),
-        recall_at_zero=float(one.cuts.recall[now]),
-        gain=one.apparent_gain if interval is None else float(gains.mean()),
-        interval=interval,
-    )
+    before, after = one.losses[one.ends].tolist()
+    recall_at_zero, recall = one.recall[one.ends].tolist()
+    gain = float(gains.mean()) if len(gains) else before - after
+    values = shown(one.metric, after), shown(one.metric, before)
+    positives = int(one.above[1, -1])
+    return LabelChoice(positives, one.offset, *values, recall, recall_at_zero, gain, _interval(gains, level))
 
 
-def _mean_loss(found: Mapping[int, LabelObjective], cuts: Mapping[int, int], metric: Metric | None = None) -> float:
-    """Return the mean over the labels of their loss, or of another metric, each at one cut."""
-    each = [
-        one.losses[cuts[k]]
-        if metric is None
-        else label_loss(metric, one.cuts.recall[cuts[k]], one.cuts.alarms[cuts[k]], one.cuts.share)
-        for k, one in found.items()
-    ]
-    return float(np.mean(each))
+def _mean_losses(ends: list[np.ndarray]) -> list[float]:
+    """Return the means over the labels of their losses [K, 2]: without the offsets and with them."""
+    return [float(np.mean(column)) for column in zip(*ends, strict=True)]
 
 
-def _curve_over_share(found: Mapping[int, LabelObjective], offsets: Mapping[int, float]) -> Curve:
+def _curve_over_share(cuts: Sequence[LabelCuts]) -> Curve:
     """Return the metric over the share of the offsets that is applied, from 0 to 1, exact."""
     start, at, steps = 0.0, [np.empty(0)], [np.empty(0)]
-    for k, one in found.items():
-        now, then = one.cuts.now, one.cuts.cut(offsets[k])
-        start += one.losses[now] / len(found)
+    for one in cuts:
+        now, then = one.ends
+        start += one.losses[now] / len(cuts)
         if then != now:
             way = np.arange(now, then, 1 if then > now else -1)  # the cuts left one after the other
-            crossed = one.cuts.values[way if then > now else way - 1]
-            reached = -crossed / offsets[k]  # there the score is 0, which is not above 0
+            crossed = one.values[way if then > now else way - 1]
+            reached = -crossed / one.offset  # there the score is 0, which is not above 0
             at.append(np.clip(np.nextafter(reached, 2.0) if then > now else reached, 0.0, 1.0))
-            steps.append(np.diff(np.append(one.losses[way], one.losses[then])) / len(found))
+            steps.append(np.diff(np.append(one.losses[way], one.losses[then])) / len(cuts))
     where, changes = np.concatenate(at), np.concatenate(steps)
     order = np.argsort(where, kind="stable")
     curve = accumulate(start, where[order], changes[order], (0.0, 1.0))
-    metric = next(iter(found.values())).metric
-    return Curve(curve.gammas, shown(metric, curve.values), curve.end)
+    return Curve(curve.gammas, shown(cuts[0].metric, curve.values), curve.end)
 
 
 def _diagnose_missing(truth: np.ndarray, names: Sequence[str] | None) -> diagnostics.Diagnosis:
@@ -206,10 +186,6 @@ def _diagnose_missing(truth: np.ndarray, names: Sequence[str] | None) -> diagnos
         for k in np.flatnonzero((positives == 0) | (positives == len(truth))).tolist()
     ]
     return None if not absent else MissingClassWarning(f"no positive sample here of label {listed(absent)}: left alone")
-
-
-def _or_nan(value: float | None) -> float:
-    return float("nan") if value is None else value
 
 
 def _interval(values: np.ndarray, level: float) -> tuple[float, float] | None:

@@ -11,26 +11,15 @@ from ..path.metrics import TITLES, value_form
 
 @dataclass(frozen=True)
 class LabelChoice:
-    """What was chosen for one label.
+    """What was chosen for one label; None where it has no positive or no negative sample to tell."""
 
-    Args:
-        positives: how many of the samples have it.
-        offset: what is added to its logit; 0 leaves it as it is.
-        value, value_at_zero: its metric on these samples with the offset and without; None if it cannot be known.
-        recall, recall_at_zero: of its positives.
-        gain, interval: how much the offset improves its metric on new samples (without a bootstrap, on these).
-
-    >>> LabelChoice(positives=12, offset=1.5).moved
-    True
-    """
-
-    positives: int
-    offset: float = 0.0
-    value: float | None = None
+    positives: int  # how many of the samples have it
+    offset: float = 0.0  # what is added to its logit; 0 leaves it as it is
+    value: float | None = None  # its metric on these samples with the offset, and without
     value_at_zero: float | None = None
-    recall: float | None = None
+    recall: float | None = None  # of its positives
     recall_at_zero: float | None = None
-    gain: float | None = None
+    gain: float | None = None  # how much the offset improves the metric on new samples; without a bootstrap, on these
     interval: tuple[float, float] | None = None
 
     @property
@@ -41,19 +30,12 @@ class LabelChoice:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TunedLabels(Tuned):
-    """A chosen offset for each label: what `tune` returns for several labels per sample.
+    """A chosen offset for each label: what `tune_labels` returns.
 
     It is a `Tuned` of the rule `shift` whose `offset` [K] says all; gamma is 1, and `curve` is the metric over the
     share of the offsets that is applied, from 0 to 1. Values, errors and gains are means over the labels that have
-    positive and negative samples; `missing` are the others. `counts` are the training samples that have each label.
-
-    Args:
-        labels: [K], what was chosen for each.
-
-    >>> from levelhead import tune
-    >>> tuned = tune([[-1.0], [-2.0], [-3.0], [-2.5]], [[1], [1], [0], [0]], None, task="multilabel", bootstrap=0)
-    >>> tuned.offset
-    (2.25,)
+    positive and negative samples; `missing` are the others. `counts` are the training samples that have each label,
+    and `labels` [K] what was chosen for each.
     """
 
     labels: tuple[LabelChoice, ...] = ()
@@ -76,12 +58,10 @@ class TunedLabels(Tuned):
         source = parts.pop("gamma").partition("chosen on ")[2]
         moved = [label.offset for label in self.labels if label.moved]
         by = f", by {min(moved):+.3g} to {max(moved):+.3g}" if moved else ""
-        verdict = (
-            {} if "verdict" not in parts else {"verdict": parts.pop("verdict").replace("gamma = 0", "it as it is")}
-        )
-        if not moved:
-            verdict = {"verdict": "every label is best as it is"}
-        return {"offsets": f"{len(moved)} of {self.classes} labels moved{by}, chosen on {source}", **parts, **verdict}
+        doubt = parts.pop("verdict", "").replace("gamma = 0", "it as it is")
+        verdict = doubt if moved else "every label is best as it is"
+        offsets = f"{len(moved)} of {self.classes} labels moved{by}, chosen on {source}"
+        return {"offsets": offsets, **parts, **({"verdict": verdict} if verdict else {})}
 
     def report(self) -> str:
         """Return the result as text: the numbers, and a line for each label."""

@@ -10,7 +10,7 @@
 - card: methods in words
 - baseline, over_sample, under_sample, re_weighting, focal, class_balanced, ldam, wvn, rs: Table 1
 - balanced_softmax, tau_norm, crt: beyond the paper
-- _loss, _sampling: what losses and samplers share
+- _loss: what losses share
 """
 
 from .method import Method, Retrain

@@ -21,10 +21,7 @@ Loss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]  # logits [B, 
 
 @dataclass(frozen=True, eq=False)
 class ClassConstant:
-    """Host values [K], one per class, made into a tensor once per device and dtype.
-
-    A tensor made in a warm-up step is not copied again, so a step may be captured as a CUDA graph.
-    """
+    """Host values [K], made into a tensor once per device and dtype, so that a step may be captured as a CUDA graph."""
 
     values: np.ndarray
     _tensors: dict[Any, "torch.Tensor"] = field(default_factory=dict, repr=False)
@@ -34,9 +31,8 @@ class ClassConstant:
         import torch
 
         if logits.shape[-1] != len(self.values):
-            raise LevelheadError(
-                f"expected {len(self.values)} classes, one per count, got {logits.shape[-1]}", parameter="logits"
-            )
+            expected = f"expected {len(self.values)} classes, one per count"
+            raise LevelheadError(f"{expected}, got {logits.shape[-1]}", parameter="logits")
         key = logits.device, torch.promote_types(logits.dtype, torch.float32)
         if key not in self._tensors:
             self._tensors[key] = torch.as_tensor(self.values, device=key[0], dtype=key[1])
@@ -49,10 +45,8 @@ class ClassConstant:
 def check_label_shape(logits: Tensor, labels: Tensor) -> None:
     """Check that there is one label per row of logits. Only shapes are read."""
     if labels.shape != logits.shape[:-1]:
-        raise LevelheadError(
-            f"expected shape {list(logits.shape[:-1])}, one class index per row of logits, got {list(labels.shape)}",
-            parameter="labels",
-        )
+        expected = f"expected shape {list(logits.shape[:-1])}, one class index per row of logits"
+        raise LevelheadError(f"{expected}, got {list(labels.shape)}", parameter="labels")
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -63,30 +57,20 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def value_at_label(values: Tensor, labels: Tensor) -> Tensor:
-    """Return ``values_y``: of values [..., B, K] the one at each label [..., B].
-
-    On the CPU the indexing itself fails on a label that is not a class. Only then is that label looked for.
-    """
+    """Return ``values_y``: of values [..., B, K] the one at each label [..., B]."""
     try:
         return values.gather(-1, labels[..., None]).squeeze(-1)
-    except RuntimeError:
+    except RuntimeError:  # on the CPU, for a label that is not a class; only then is it looked for
         wrong = labels[(labels < 0) | (labels >= values.shape[-1])] if labels.device.type == "cpu" else labels[:0]
         if not len(wrong):
             raise
-        raise LevelheadError(
-            f"expected classes from 0 to {values.shape[-1] - 1}, got {wrong[0]}; leave out samples "
-            "that should not count",
-            parameter="labels",
-        ) from None
+        expected = f"expected classes from 0 to {values.shape[-1] - 1}, got {wrong[0]}"
+        raise LevelheadError(f"{expected}; leave out samples that should not count", parameter="labels") from None
 
 
 @dataclass(frozen=True, eq=False)
 class WeightedLoss:
-    """Any loss multiplied by the weight of the true class: ``w_y loss(logits, y)``.
-
-    The weights multiply the loss from outside. Inside, they would distort what is not linear in them: ``exp(-w ce)`` is
-    not a probability.
-    """
+    """Any loss multiplied, from outside, by the weight of the true class: ``w_y loss(logits, y)``."""
 
     weights: ClassConstant
     loss: Loss = cross_entropy

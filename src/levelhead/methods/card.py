@@ -9,25 +9,16 @@ from .method import Method
 
 
 def changes(method: Method) -> dict[str, str]:
-    """Return what a method does at each point it touches: the first line of the docstring of that function.
-
-    >>> from levelhead.methods import METHODS
-    >>> changes(METHODS["wvn-released"])
-    {'project': 'scale weight vectors to unit length, before every step'}
-    """
-    found = {}
-    if method.sample is not None:
-        found["sample"] = _summary(method.sample)
-    if method.loss is not baseline_loss:
-        found["loss"] = _summary(method.loss)
-    if method.project is not None:
-        found["project"] = f"{_summary(method.project)}, {method.order} every step"
-    if method.retrain is not None:
-        how = _summary(method.retrain.loss if method.retrain.sample is None else method.retrain.sample)
-        found["retrain"] = f"train a new head on frozen features; {how}"
-    if method.adjust is not None:
-        found["adjust"] = _summary(method.adjust)
-    return found
+    """Return what a method does at each point it touches: the first line of the docstring of that function."""
+    again = method.retrain
+    found = {
+        "sample": method.sample and _summary(method.sample),
+        "loss": None if method.loss is baseline_loss else _summary(method.loss),
+        "project": method.project and f"{_summary(method.project)}, {method.order} every step",
+        "retrain": again and f"train a new head on frozen features; {_summary(again.sample or again.loss)}",
+        "adjust": method.adjust and _summary(method.adjust),
+    }
+    return {slot: what for slot, what in found.items() if what}
 
 
 def reference(method: Method) -> str:
@@ -38,15 +29,9 @@ def reference(method: Method) -> str:
 
 def method_facts(method: Method) -> dict[str, Any]:
     """Return everything about a method that JSON can hold."""
-    return {
-        "name": method.name,
-        "title": method.title,
-        "changes": changes(method),
-        "head": method.head,
-        "trained_as": method.trained_as or method.name,
-        "reference": reference(method),
-        "card": method.card or "",
-    }
+    known = {"name": method.name, "title": method.title, "changes": changes(method), "head": method.head}
+    about = {"reference": reference(method), "card": method.card or ""}
+    return known | {"trained_as": method.trained_as or method.name} | about
 
 
 def format_card(method: Method) -> str:

@@ -22,11 +22,7 @@ from .method import Loss, Method
 
 
 def effective_number(counts: Counts, beta: float = 0.9999) -> np.ndarray:
-    """Return ``E_i = (1 - beta^n_i) / (1 - beta)``, [K].
-
-    >>> effective_number([1, 2, 10**9], 0.9)
-    array([ 1. ,  1.9, 10. ])
-    """
+    """Return ``E_i = (1 - beta^n_i) / (1 - beta)``, [K]."""
     if not 0 <= beta < 1:
         raise LevelheadError(f"expected a number from 0 to below 1, got {beta}", parameter="beta")
     return (1 - beta ** resolve(counts)) / (1 - beta)

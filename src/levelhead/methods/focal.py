@@ -35,13 +35,7 @@ class FocalLoss:
 
 
 def focal_loss(counts: Counts = None, progress: float = 0.0, *, focus: float = 1.0) -> Loss:
-    """Reduce cross entropy where the network is sure.
-
-    >>> import torch
-    >>> p = torch.tensor([[0.9, 0.1]])
-    >>> focal_loss(focus=2.0)(p.log(), torch.tensor([0])) / -p[:, 0].log()
-    tensor([0.0100])
-    """
+    """Reduce cross entropy where the network is sure."""
     return FocalLoss(focus)
 
 

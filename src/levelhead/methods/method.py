@@ -17,14 +17,10 @@ Sample = Callable[[np.ndarray, np.random.Generator, float], np.ndarray]
 class Retrain:
     """A second stage, which trains a new head on frozen features.
 
-    When the first stage has ended, the engine
-
-    1. freezes everything but the head and puts the network in evaluation mode, so that the features, the BatchNorm
-       statistics and dropout no longer change (augmentation continues);
-    2. draws new weights for the head, as at the start of the run;
-    3. trains ``max(1, round(share * epochs))`` epochs, drawn by `sample`, under `loss`. The optimizer is a new one of
-       the recipe's kind over the head's parameters alone. Its learning rate falls from the recipe's first value to 0 by
-       half a cosine, step by step. Progress counts from 0 to 1 over this stage.
+    When the first stage has ended, everything but the head is frozen, and the network is in evaluation mode, so that
+    the features, the BatchNorm statistics and dropout no longer change (augmentation continues). The head gets new
+    weights, as at the start of the run, and is trained for ``max(1, round(share * epochs))`` epochs by a new optimizer
+    of the recipe's kind, whose learning rate falls to 0 by half a cosine. Progress counts from 0 to 1 over this stage.
 
     Args:
         share: epochs of this stage over epochs of the first.

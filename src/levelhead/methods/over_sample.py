@@ -15,8 +15,8 @@ from typing import Literal
 
 import numpy as np
 
-from ..core.errors import check_choice
-from ._sampling import draw_per_class, indices_per_class
+from ..core.counts import check_labels
+from ..core.errors import LevelheadError, check_choice
 from .baseline import baseline_loss
 from .method import Method
 
@@ -28,28 +28,41 @@ def over_sample(
     *,
     epoch: Literal["same", "largest"] = "same",
 ) -> np.ndarray:
-    """Draw every class equally often.
-
-    >>> labels = np.array([0, 0, 0, 0, 0, 1])
-    >>> np.bincount(labels[over_sample(labels, np.random.default_rng(0))])
-    array([3, 3])
-    >>> np.bincount(labels[over_sample(labels, np.random.default_rng(0), epoch="largest")])
-    array([5, 5])
-    """
+    """Draw every class equally often."""
     check_choice("epoch", epoch, ("same", "largest"))
     members = indices_per_class(labels)
-    classes = len(members)
     if epoch == "largest":
-        sizes = np.full(classes, max(map(len, members)))
-    else:
-        each, rest = divmod(len(labels), classes)
-        sizes = each + (generator.permutation(classes) < rest)
-    return draw_per_class(members, sizes, generator)
+        return draw_per_class(members, np.full(len(members), max(map(len, members))), generator)
+    return draw_per_class(members, equal_sizes(labels, members, generator), generator)
 
 
 def over_sample_to_largest(labels: np.ndarray, generator: np.random.Generator, progress: float = 0.0) -> np.ndarray:
     """Draw every class as often as the largest has samples."""
     return over_sample(labels, generator, progress, epoch="largest")
+
+
+def indices_per_class(labels: np.ndarray) -> list[np.ndarray]:
+    """Return the sample indices of each class that has any, in class order."""
+    labels = check_labels(labels)
+    if not len(labels):
+        raise LevelheadError("expected at least one label to sample from, got none", parameter="labels")
+    ends = np.cumsum(np.bincount(labels))[:-1]
+    return [indices for indices in np.split(np.argsort(labels, kind="stable"), ends) if len(indices)]
+
+
+def equal_sizes(labels: np.ndarray, members: list[np.ndarray], generator: np.random.Generator) -> np.ndarray:
+    """Return how many of each class are N in all: equally many, and one more of random classes."""
+    each, rest = divmod(len(labels), len(members))
+    return each + (generator.permutation(len(members)) < rest)
+
+
+def draw_per_class(members: list[np.ndarray], sizes: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Draw sizes[i] of members[i], shuffled together; none k + 1 times before all others of its class k times."""
+    chosen = []
+    for indices, size in zip(members, sizes.tolist(), strict=True):
+        rounds, rest = divmod(size, len(indices))
+        chosen += [np.tile(indices, rounds), generator.choice(indices, rest, replace=False)]
+    return generator.permutation(np.concatenate(chosen))
 
 
 METHOD = Method("over-sample", "Over-sample", baseline_loss, sample=over_sample, card=__doc__)

@@ -25,13 +25,7 @@ def rescale_head(head: Head, counts: np.ndarray, gamma: float) -> Head:
 
 
 def plus_rs(method: Method) -> Method:
-    """Return the method with RS after its training.
-
-    Args:
-        method: one that does not adjust the head after training yet.
-
-    Returns:
-        A method `NAME+rs` that shares the training of NAME.
+    """Return `NAME+rs`, which shares the training of a method NAME that does not adjust the head after it yet.
 
     >>> from levelhead.methods import METHODS
     >>> plus_rs(METHODS["focal"]).name
@@ -40,11 +34,5 @@ def plus_rs(method: Method) -> Method:
     if method.adjust is not None:
         raise LevelheadError(f"{method.name} already adjusts the head after training; RS cannot follow")
     card = "\n\n".join(part.strip() for part in (method.card, __doc__) if part)
-    return replace(
-        method,
-        name=f"{method.name}+rs",
-        title=f"{method.title}+RS",
-        adjust=rescale_head,
-        trained_as=method.name,
-        card=card,
-    )
+    name, title = f"{method.name}+rs", f"{method.title}+RS"
+    return replace(method, name=name, title=title, adjust=rescale_head, trained_as=method.name, card=card)

@@ -26,7 +26,7 @@ from .rs import plus_rs
 
 
 class MethodTable(dict[str, Method]):
-    """Methods by name. A name that is not there is answered with those that are."""
+    """Methods by name. An unknown name raises KeyError and lists the known ones."""
 
     def __missing__(self, name: str) -> Method:
         raise KeyError(f"unknown method {name!r}; the methods are {', '.join(self)}")
@@ -68,9 +68,6 @@ def method_named(name: str) -> Method:
     Args:
         name: one of `METHODS`; `NAME+rs` for any of them with RS after training; or `FILE.py:NAME` for one of your own.
 
-    Returns:
-        The method.
-
     >>> method_named("re-weighting+rs").trained_as
     're-weighting'
     """
@@ -97,13 +94,7 @@ def method_file(where: str) -> tuple[Path, str]:
 
 
 def load(where: str) -> Method:
-    """Run a user's own file and return the method it defines.
-
-    Args:
-        where: `FILE.py:NAME`, the file and the name of the `Method` in it.
-
-    Returns:
-        The method.
+    """Run a user's own file and return the method it defines; `where` is `FILE.py:NAME`.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

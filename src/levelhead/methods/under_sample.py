@@ -16,9 +16,9 @@ from typing import Literal
 import numpy as np
 
 from ..core.errors import check_choice
-from ._sampling import draw_per_class, indices_per_class
 from .baseline import baseline_loss
 from .method import Method
+from .over_sample import draw_per_class, equal_sizes, indices_per_class
 
 
 def under_sample(
@@ -29,14 +29,7 @@ def under_sample(
     draw: Literal["anew", "once"] = "anew",
     epoch: Literal["smallest", "same"] = "smallest",
 ) -> np.ndarray:
-    """Draw as many of each class as the rarest has.
-
-    >>> labels = np.array([0, 0, 0, 0, 0, 1, 1])
-    >>> np.bincount(labels[under_sample(labels, np.random.default_rng(0))])
-    array([2, 2])
-    >>> len(under_sample(labels, np.random.default_rng(0), epoch="same"))
-    7
-    """
+    """Draw as many of each class as the rarest has."""
     check_choice("draw", draw, ("anew", "once"))
     check_choice("epoch", epoch, ("smallest", "same"))
     members = indices_per_class(labels)
@@ -45,8 +38,7 @@ def under_sample(
         kept = draw_per_class(members, sizes, np.random.default_rng(0))
         members = [kept[labels[kept] == label] for label in np.unique(labels)]
     if epoch == "same":
-        each, rest = divmod(len(labels), len(members))
-        sizes = each + (generator.permutation(len(members)) < rest)
+        sizes = equal_sizes(labels, members, generator)
     return draw_per_class(members, sizes, generator)
 
 
