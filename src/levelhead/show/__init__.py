@@ -1,1 +1,1 @@
-"""Curves, tables and progress for people. This room knows `Curve` and plain values, and no result class."""
+"""plot, curve_text, html, progress, style: curves, tables and bars for people, of plain values and no result class."""
