@@ -141,7 +141,7 @@ def test_dragging_the_slider_shows_what_the_path_gives(show):
     page.locator("#gamma").scroll_into_view_if_needed()
     rng, box = np.random.default_rng(5), page.locator("#gamma").bounding_box()
     middle = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + box["width"] * subject.gamma / subject.end, middle)
+    page.mouse.move(box["x"] + box["width"] * subject.gamma / subject.views[0].end, middle)
     page.mouse.down()
     seen = set()
     for share in rng.random(20):
@@ -159,7 +159,7 @@ def test_dragging_the_slider_shows_what_the_path_gives(show):
 def test_the_confusion_matrix_follows_gamma(show):
     page, (subject,) = show("ten")
     order = np.argsort(-subject.counts, kind="stable")
-    for gamma in np.random.default_rng(2).uniform(0, subject.end, 5).round(4):
+    for gamma in np.random.default_rng(2).uniform(0, subject.views[0].end, 5).round(4):
         type_gamma(page, gamma)
         cells = page.evaluate("""() => [...document.querySelectorAll(".matrix tbody tr")]
             .map((row) => [...row.cells].slice(1).map((cell) => cell.title))""")
@@ -215,7 +215,7 @@ def test_the_best_of_several_models_is_marked(show):
 
 def test_a_thousand_classes_follow_twenty_typed_gammas(show):
     page, (subject,) = show("thousand")
-    for gamma in np.random.default_rng(6).uniform(0, subject.end, 20).round(4):
+    for gamma in np.random.default_rng(6).uniform(0, subject.views[0].end, 20).round(4):
         type_gamma(page, gamma)
         assert readouts(page) == expected(subject.path, gamma)
         accuracy = subject.path.class_accuracy(gamma)
@@ -253,7 +253,7 @@ def test_without_labels_the_predicted_shares_are_shown(show):
     page, (subject,) = show("blind")
     for gamma in (0.0, 0.05, 0.3):
         type_gamma(page, gamma)
-        shares = subject.changes.shares(gamma)
+        shares = subject.views[0].changes.shares(gamma)
         assert bars(page) == {c: percent(share) for c, share in enumerate(shares)}
         assert readouts(page) == {"mismatch": percent(np.abs(shares - 1 / 3).sum() / 2)}
     assert not page.locator("#confusion-card").is_visible()
@@ -273,9 +273,9 @@ def test_the_keyboard_changes_gamma(show):
     assert press("PageUp") == 0.11
     assert press("ArrowLeft") == 0.1
     here = press("Shift+ArrowRight")
-    assert here == np.ceil(subject.changes.gamma[subject.changes.gamma > 0.1].min() * 10_000) / 10_000
+    assert here == np.ceil(subject.views[0].changes.gamma[subject.views[0].changes.gamma > 0.1].min() * 10_000) / 10_000
     assert press("Shift+ArrowLeft") < here
-    assert press("End") == subject.end
+    assert press("End") == subject.views[0].end
     assert "balanced error" in page.get_attribute("#gamma", "aria-valuetext")
 
 

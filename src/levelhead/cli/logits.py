@@ -254,8 +254,7 @@ def report(
     """
     from ..core.study import from_the_study
     from ..io.per_class_file import read_names
-    from ..report.open import of_file
-    from ..report.render import PageTable, is_records, write
+    from ..report import PageTable, is_records, of_file, write
 
     check_outputs(page=out, force=force)
     tables = [
@@ -379,8 +378,7 @@ def write_choice(
     if plot is not None:
         save_plot(tuned.plot, plot)
     if page is not None:
-        from ..report.open import of_choice
-        from ..report.render import write
+        from ..report import of_choice, write
 
         files.setdefault("counts", samples.counts.tolist())
         subject = of_choice(tuned, **files, target=target, kind=request.kind, background=request.background)

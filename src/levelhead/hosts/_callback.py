@@ -183,8 +183,7 @@ class EvalTuning:
 
     def _write_page(self, path: Path, title: str) -> None:
         # the page stands above the trainers, and is loaded for this alone
-        from ..report.open import of_logits
-        from ..report.render import write
+        from ..report import of_logits, write
 
         assert self.tuned is not None
         assert self._collected is not None
