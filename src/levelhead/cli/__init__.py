@@ -4,7 +4,6 @@ models: commands for a model's file: inspect, adjust, rescale, undo
 logits: commands for a model's logits: tune, compare, report
 common: the app, options that several commands have, how commands print, checks of the files they will write
 errors: errors in one line, in the words of the command
-tune_folder: what `levelhead tune` does with a folder of files
 early: what is begun before anything else is imported
 """
 
