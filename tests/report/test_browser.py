@@ -292,9 +292,9 @@ def test_quick_keys_lose_no_step(show):
 def test_classes_are_searched_and_sorted(show):
     page, (subject,) = show("thousand")
     first = "#classes .row:not([hidden]) .name"
+    assert subject.counts[int(page.locator("#classes .row").first.get_attribute("data-class"))] == 5  # rare ones first
+    page.select_option("#classes select", "frequent")
     assert page.locator(first).first.text_content() == "species 0 of the northern woods"
-    page.select_option("#classes select", "rare")
-    assert subject.counts[int(page.locator("#classes .row").first.get_attribute("data-class"))] == 5
     page.select_option("#classes select", "gain")
     change = subject.path.class_accuracy(subject.gamma) - subject.path.class_accuracy(0.0)
     assert int(page.locator("#classes .row").first.get_attribute("data-class")) == int(np.argmax(change))
@@ -314,6 +314,72 @@ def test_only_rows_in_view_exist_and_scrolling_brings_the_others(show):
     settle(page)
     assert int(page.locator("#classes .row:not([hidden])").first.get_attribute("aria-rowindex")) > 900
     assert page.get_attribute("[data-rows]", "aria-rowcount") == "1000"
+
+
+def test_a_list_that_scrolls_says_so(show):
+    for name, scrolls in (("thousand", True), ("two", False)):
+        page, _ = show(name)
+        assert page.locator("#classes [data-more]").is_visible() == scrolls
+        assert ("more" in page.locator("#classes").get_attribute("class").split()) == scrolls
+    page, _ = show("thousand")
+    page.evaluate("() => { document.querySelector('[data-rows]').scrollTop = 1e6; }")
+    settle(page)
+    assert not page.locator("#classes [data-more]").is_visible()  # the end is in view
+
+
+def test_rare_classes_come_first_in_the_matrix_and_among_labels(show):
+    page, (subject,) = show("ten")
+    rows = page.locator(".matrix tbody th").all_text_contents()
+    assert rows == [str(subject.names[c]) for c in np.argsort(subject.counts, kind="stable")]
+    page, (subject,) = show("labels")
+    shown = page.locator("table.sortable tbody td:nth-child(2)").all_text_contents()
+    assert [int(text.replace(",", "")) for text in shown] == sorted(row.count for row in subject.rows)
+
+
+def test_the_headline_fills_its_card(show):
+    page, _ = show("ten")
+    lines, room, one = page.evaluate("""() => {
+        const head = document.querySelector(".verdict h2"), range = document.createRange();
+        range.selectNodeContents(head);
+        const boxes = [...range.getClientRects()];
+        return [Math.max(...boxes.map((box) => box.right)) - head.getBoundingClientRect().left,
+          head.getBoundingClientRect().width, head.getBoundingClientRect().height];
+    }""")
+    assert one < 60 or lines > 0.75 * room
+
+
+@pytest.mark.parametrize(("name", "width"), [("ten", 1200), ("ten", 390), ("two", 390), ("tried", 1200)])
+def test_no_curve_strikes_through_a_label(show, name, width):
+    page, _ = show(name, width=width)
+    labels = page.locator("#curve .mark-label")
+    assert labels.all_text_contents() == ["as trained", "chosen"]
+    boxes = [label.bounding_box() for label in labels.all()]
+    over = page.locator("#curve .u-over").bounding_box()
+    for box in boxes:
+        assert over["x"] <= box["x"]
+        assert box["x"] + box["width"] <= over["x"] + over["width"] + 1
+        assert over["y"] - 1 <= box["y"]
+        assert box["y"] + box["height"] <= over["y"] + over["height"] + 1
+    first, second = boxes
+    apart = first["x"] + first["width"] <= second["x"] or first["y"] >= second["y"] + second["height"]
+    assert apart or first["y"] + first["height"] <= second["y"]
+    ground = "(node) => getComputedStyle(node).backgroundColor"
+    assert [label.evaluate(ground) for label in labels.all()] == ["rgb(255, 255, 255)"] * 2  # covers what is below
+
+
+def test_changes_are_in_points_and_axes_have_titles(show):
+    page, _ = show("trained")
+    page.select_option("#rule", label="RS")
+    settle(page)
+    for change in page.locator("[data-read]:visible [data-change]").all_text_contents():
+        assert change.split(" ", 1)[1] in ("points", "points, better", "points, worse")
+    assert page.locator("#calibration figcaption span").first.text_content().endswith("points on average")
+    for card, titles in {
+        "#calibration svg": ["confidence, %", "right, %"],
+        "#norms svg": ["norm of the weight vector"],
+    }.items():
+        texts = page.locator(card).first.locator("text").all_text_contents()
+        assert set(titles) <= set(texts)
 
 
 def test_the_comparison_sorts_by_any_column(show):
