@@ -25,11 +25,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ..core.study import from_the_study
     from . import logits, models  # noqa: F401  (they add their commands to the app)
-    from .common import ORDER, app
+    from .common import app
 
     from_the_study("cli")  # so does this: train, sweep, evaluate, reproduce, demo, methods
-
-    app.registered_commands.sort(key=lambda each: ORDER.index(each.callback.__name__))  # pyright: ignore
     return app
 
 

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from .._version import __version__
 from ..core.errors import LevelheadError
 
-# In the order of their use: first for a model that is trained, then for a training.
-ORDER = ("demo", "inspect", "tune", "compare", "adjust", "undo", "rescale", "report")
-ORDER += ("methods", "train", "evaluate", "sweep", "reproduce")
+GROUPS = {  # of commands, each in the order of their use
+    "Your model": ("inspect", "adjust", "undo", "rescale"),
+    "Choosing": ("tune", "compare", "report"),
+    "Training and study": ("demo", "methods", "train", "evaluate", "sweep", "reproduce"),
+}
 START = """
 \b
 To see what it does, with nothing at hand:
@@ -29,8 +32,23 @@ With a model of your own, its logits on held-out samples, and their labels:
 levelhead COMMAND --help explains each option and shows an example.
 """
 
+
+class Grouped(TyperGroup):
+    """The commands, listed in groups."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for names in GROUPS.values() for name in names]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        room = formatter.width - 6 - max(map(len, self.commands))
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(room)) for name in names])
+
+
 app = typer.Typer(
     name="levelhead",
+    cls=Grouped,
     epilog=START,
     help="Level the head of a classifier trained on imbalanced data: in training (WVN), or in one line after it (RS).",
     pretty_exceptions_enable=False,

@@ -1,8 +1,4 @@
-"""Errors on the command line: one line each, in the words of the command that was typed.
-
-The library speaks of parameters, the command line of its options. A LevelheadError carries the parameter at fault and,
-where another parameter helps, that advice. Here both are turned into options of the command.
-"""
+"""Errors on the command line: one line each, with the library's parameters as options of the command typed."""
 
 import re
 from collections.abc import Mapping, Sequence

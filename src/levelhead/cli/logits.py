@@ -35,6 +35,7 @@ Cost = Annotated[
     Path | None,
     typer.Option(help="K rows (true class) of K costs (predicted class): the metric is then the mean cost."),
 ]
+PageModel = Annotated[Path | None, typer.Option(help="The model's file, for the commands on the page to name it.")]
 Most = Annotated[float | None, typer.Option("--max", help="Largest gamma to try; each rule has its own.")]
 
 
@@ -95,6 +96,8 @@ def tune(
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the curve, as .png, .svg or .pdf.")] = None,
     report: Page = None,
+    title: Annotated[str | None, typer.Option(help="What the page calls it, instead of the name of --logits.")] = None,
+    model: PageModel = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -104,13 +107,18 @@ def tune(
     samples.
     """
     from ..choice.goal import Goal, TuneOptions
+    from ..choice.tuned_json import describe_sources, write_tuned
     from ..io.per_class_file import read_names
     from ..io.samples_file import read, read_label_samples
+    from ..show.plot import save_plot
 
     check_outputs(
         out=out, plot=plot, page=report, force=force, inputs=(logits, labels, counts, unlabelled, norms, training, cost)
     )
+    if report is None:
+        refuse("this is for a page; add --report page.html", title=title, model=model)
     check_seed(seed)
+    known = None if names is None else read_names(names)
     options = TuneOptions(
         goal=Goal(metric, _read(cost, "cost"), read_floors(floor or ()), criterion),
         rule=rule,
@@ -119,12 +127,12 @@ def tune(
         unlabelled=_read(unlabelled),
         training=_read(training),
         kind=kind,
+        names=known,
         background=background,
         chosen_on=chosen_on,
         bootstrap=bootstrap,
         rng=seed,
     )
-    known = None if names is None else read_names(names)
     if task == "multilabel":
         refuse("not for several labels per sample; leave it out", label_column=label_column, background=background)
         samples = read_label_samples(logits, labels, counts, names=known, say=say)
@@ -132,7 +140,7 @@ def tune(
     elif logits.is_dir():
         refuse("expected none with a folder of logits, got {}", labels=labels, report=report)
         refuse("this needs all logits in one file", training=training)
-        tuned, samples = tune_folder(logits, counts, options, target, names=known, label_column=label_column)
+        tuned, samples = tune_folder(logits, counts, options, target, label_column)
     else:
         samples = read(logits, labels, counts, names=known, label_column=label_column, background=background, say=say)
         tuned = tune_files(samples, options, target)
@@ -142,18 +150,15 @@ def tune(
     if tuned.prior is not None:
         used["target"] = ",".join(map(str, tuned.prior.shares.tolist()))
     if out is not None:
-        from ..choice.tuned_json import describe_sources, write_tuned
-
         write_tuned(tuned.to_dict(), out, describe_sources(files, samples.counts, **used))
     if plot is not None:
-        from ..show.plot import save_plot
-
         save_plot(tuned.plot, plot)
     if report is not None:
         from ..report import of_choice, write
 
-        subject = of_choice(tuned, **{"counts": samples.counts.tolist()} | files, **used)
-        write(report, [replace(subject, tuned_file="" if out is None else str(out))], command=typed_command())
+        subject = of_choice(tuned, **{"counts": samples.counts.tolist()} | files, **used, title=title)
+        named = {"tuned_file": "" if out is None else str(out), "model": "" if model is None else str(model)}
+        write(report, [replace(subject, **named)], command=typed_command())
     for line in tuned.warnings:
         say(line)
     written = ", ".join(str(path) for path in (out, plot, report) if path is not None)
@@ -241,9 +246,7 @@ def report(
         list[str] | None,
         typer.Option(metavar="<str>", help="What to call it, instead of its file's name; once for each of several."),
     ] = None,
-    model: Annotated[
-        Path | None, typer.Option(help="The model's file, for the commands on the page to name it.")
-    ] = None,
+    model: PageModel = None,
     chosen_on: ChosenOn = "held-out",
     bootstrap: Annotated[int, typer.Option(help="Replicates where gamma is chosen; 0 for no interval.")] = 1000,
     force: Force = False,
@@ -338,18 +341,9 @@ def tune_label_files(samples: "Samples", options: "TuneOptions", target: str | N
 
 
 def tune_folder(
-    folder: Path,
-    counts: Path | None,
-    options: "TuneOptions",
-    target: str | None,
-    *,
-    names: Sequence[str] | None,
-    label_column: str | None,
+    folder: Path, counts: Path | None, options: "TuneOptions", target: str | None, label_column: str | None
 ) -> "tuple[Tuned, Samples]":
-    """Choose gamma on all files of a folder, one in memory at a time, as on one file that holds all their samples.
-
-    Returned are the choice, and the samples of the first file, without what would name that as its source.
-    """
+    """Return the choice on all files of a folder, one in memory at a time, and the samples of the first."""
     from ..choice.chunked import tune_chunks
     from ..choice.goal import ESTIMATE
     from ..core.counts import find_background, with_background
@@ -364,7 +358,7 @@ def tune_folder(
     if not files:
         raise LevelheadError(f"{folder}: expected files that hold logits and labels, found none", parameter="logits")
     alone = options.background
-    first = read(files[0], None, counts, names=names, label_column=label_column, background=alone)
+    first = read(files[0], None, counts, names=options.names, label_column=label_column, background=alone)
 
     def chunks() -> "Iterator[tuple[np.ndarray, np.ndarray]]":
         for file in files:
@@ -386,7 +380,7 @@ def tune_folder(
             names=known,
             **_shared(options),
         )
-    return tuned, replace(first, files={}, stamps={})
+    return tuned, replace(first, files={}, stamps={})  # which are not its sources
 
 
 def _shared(options: "TuneOptions") -> dict[str, Any]:
