@@ -149,7 +149,7 @@ def test_no_circle_of_files():
         ("import levelhead as lh", "levelhead.rules.adjust", 1),
         ("from .. import WVN", "levelhead.rules.adjust", 1),
         ("from ..lab import train\nfrom .cells import load", "levelhead_lab.paper.record", 0),
-        ("from levelhead_lab.runs.run_folder import Run", "levelhead.report.open", 1),
+        ("from levelhead_lab.runs.run_folder import Run", "levelhead.report.subject", 1),
         ("from ..core.head import Head\nfrom .._version import __version__\nimport torch", "levelhead.heads.torch", 0),
     ],
 )

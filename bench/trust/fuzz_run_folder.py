@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from levelhead.report.open import of_run
+from levelhead.report import of_run
 from levelhead_lab.runs.export import export, load
 from levelhead_lab.runs.run import run as train
 from levelhead_lab.runs.run_folder import Run

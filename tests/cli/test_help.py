@@ -13,8 +13,12 @@ from typer.main import get_command
 from levelhead import cli
 from levelhead.core.counts import long_tail
 
-FIRST = ["demo", "inspect", "tune", "compare", "adjust", "undo", "rescale", "report"]  # in the order of their use
-TRAINING = ["methods", "train", "evaluate", "sweep", "reproduce"]
+GROUPS = {  # each in the order of their use
+    "Your model": ["inspect", "adjust", "undo", "rescale"],
+    "Choosing": ["tune", "compare", "report"],
+    "Training and study": ["demo", "methods", "train", "evaluate", "sweep", "reproduce"],
+}
+COMMANDS = [name for names in GROUPS.values() for name in names]
 
 
 def examples(name: str) -> list[list[str]]:
@@ -23,18 +27,21 @@ def examples(name: str) -> list[list[str]]:
     return [shlex.split(line)[1:] for line in text.splitlines() if line.strip().startswith("levelhead ")]
 
 
-def test_the_commands_come_in_the_order_of_their_use(levelhead):
-    listed = re.findall(r"^  (\w+)  +[A-Z]", levelhead("--help")[1].partition("Commands:")[2], re.MULTILINE)
-    assert listed == [*FIRST, *TRAINING]
+def test_the_commands_come_in_groups_in_the_order_of_their_use(levelhead):
+    shown = levelhead("--help")[1]
+    parts = re.split(rf"^({'|'.join(GROUPS)}):$", shown, flags=re.MULTILINE)[1:]
+    titles, listed = parts[::2], [re.findall(r"^  (\w+)  +[A-Z]", part, re.MULTILINE) for part in parts[1::2]]
+    assert dict(zip(titles, listed, strict=True)) == GROUPS
+    assert "Commands:" not in shown
 
 
 def test_the_help_says_what_to_type_first(levelhead):
     shown = levelhead("--help")[1]
-    assert "levelhead demo" in shown.partition("Commands:")[2]
+    assert "levelhead demo" in shown.partition("Training and study:")[2]
     assert "levelhead COMMAND --help" in shown
 
 
-@pytest.mark.parametrize("name", [*FIRST, *TRAINING])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_a_command_ends_with_an_example_of_it(levelhead, name):
     shown = levelhead(name, "--help")[1]
     assert examples(name)
@@ -61,7 +68,8 @@ def files(tmp_path, monkeypatch) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::levelhead.core.warnings.LevelheadWarning")
 def test_the_examples_run_one_after_the_other(levelhead, files):
-    for name in [*FIRST[1:], "methods", "train", "evaluate", "reproduce"]:  # demo and sweep have tests of their own
+    ready = ["inspect", "tune", "compare", "adjust", "undo", "rescale", "report"]
+    for name in [*ready, "methods", "train", "evaluate", "reproduce"]:  # demo and sweep have tests of their own
         for words in examples(name):
             run = [str(path) for path in Path("runs").glob("*") if path.is_dir()][:1]
             few = ["--epochs", "1"] if name == "train" else []

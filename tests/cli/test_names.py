@@ -174,3 +174,22 @@ def test_many_counts_on_the_command_line_are_no_file_name_that_is_too_long(folde
     np.savez("all.npz", logits=logits, labels=labels)
     counts = ",".join(str(2000 - 10 * i) for i in range(150))
     assert tuned(levelhead, "--logits", "all.npz", "--counts", counts, "-o", "t.json")[0]["classes"] == 150
+
+
+@pytest.mark.parametrize("text", ["label\n{}\n", "{}\n"])
+def test_training_labels_by_name_in_a_csv_are_counted(folder, levelhead, text):
+    lines = [name for name, n in zip(NAMES, COUNTS, strict=True) for _ in range(n)]
+    Path("train.csv").write_text(text.format("\n".join(lines)))
+    given = ("--logits", "L.npy", "--labels", "Y.npy", "--counts", "train.csv")
+    found, _ = tuned(levelhead, *given, "--names", "names.txt")
+    assert found["counts"] == COUNTS
+    pd.DataFrame(LOGITS, columns=NAMES).to_csv("L.csv", index=False)
+    assert tuned(levelhead, *given[2:], "--logits", "L.csv")[0]["counts"] == COUNTS
+    status, _, err = levelhead(*TUNE, *given)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "train.csv: training labels are names ('cat'), but class names are not known here" in err
+    assert "pass --names to list the classes in the order of the logits' columns" in err
+    known = ("--names", "names.txt", "--gamma", "0.3", "-o", "rs.safetensors", "--json")
+    status, out, err = levelhead("rescale", "m.safetensors", "--counts", "train.csv", *known)
+    assert status == 0, err
+    assert json.loads(out)["counts"] == COUNTS

@@ -110,6 +110,18 @@ def test_tune_writes_the_page_of_its_choice(files, levelhead):
     assert "was chosen on 113 held-out samples" in text
 
 
+def test_the_page_of_tune_takes_a_title_and_the_models_file(files, levelhead):
+    named = ("--title", "trees", "--model", "my net.onnx")
+    status, _, err = levelhead(*TUNE, "--rule", "rescale", "-o", "t.json", "--report", "p.html", *named)
+    assert status == 0, err
+    page = (files / "p.html").read_text("utf-8")
+    assert facts(files / "p.html")["subjects"][0]["title"] == "trees"
+    assert "levelhead adjust &#39;my net.onnx&#39; --tuned t.json" in page
+    for option, value in zip(named[::2], named[1::2], strict=True):
+        status, _, err = levelhead(*TUNE, option, value)
+        assert (status, err) == (2, f"levelhead: {option}: this is for a page; add --report page.html\n")
+
+
 def test_a_gamma_chosen_on_test_is_called_so(files, levelhead):
     assert levelhead(*TUNE, "--chosen-on", "test", "--report", "p.html")[0] == 0
     assert "Gamma was chosen on test labels" in (files / "p.html").read_text(encoding="utf-8")

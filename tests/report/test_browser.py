@@ -141,7 +141,7 @@ def test_dragging_the_slider_shows_what_the_path_gives(show):
     page.locator("#gamma").scroll_into_view_if_needed()
     rng, box = np.random.default_rng(5), page.locator("#gamma").bounding_box()
     middle = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + box["width"] * subject.gamma / subject.end, middle)
+    page.mouse.move(box["x"] + box["width"] * subject.gamma / subject.views[0].end, middle)
     page.mouse.down()
     seen = set()
     for share in rng.random(20):
@@ -159,7 +159,7 @@ def test_dragging_the_slider_shows_what_the_path_gives(show):
 def test_the_confusion_matrix_follows_gamma(show):
     page, (subject,) = show("ten")
     order = np.argsort(-subject.counts, kind="stable")
-    for gamma in np.random.default_rng(2).uniform(0, subject.end, 5).round(4):
+    for gamma in np.random.default_rng(2).uniform(0, subject.views[0].end, 5).round(4):
         type_gamma(page, gamma)
         cells = page.evaluate("""() => [...document.querySelectorAll(".matrix tbody tr")]
             .map((row) => [...row.cells].slice(1).map((cell) => cell.title))""")
@@ -215,7 +215,7 @@ def test_the_best_of_several_models_is_marked(show):
 
 def test_a_thousand_classes_follow_twenty_typed_gammas(show):
     page, (subject,) = show("thousand")
-    for gamma in np.random.default_rng(6).uniform(0, subject.end, 20).round(4):
+    for gamma in np.random.default_rng(6).uniform(0, subject.views[0].end, 20).round(4):
         type_gamma(page, gamma)
         assert readouts(page) == expected(subject.path, gamma)
         accuracy = subject.path.class_accuracy(gamma)
@@ -253,7 +253,7 @@ def test_without_labels_the_predicted_shares_are_shown(show):
     page, (subject,) = show("blind")
     for gamma in (0.0, 0.05, 0.3):
         type_gamma(page, gamma)
-        shares = subject.changes.shares(gamma)
+        shares = subject.views[0].changes.shares(gamma)
         assert bars(page) == {c: percent(share) for c, share in enumerate(shares)}
         assert readouts(page) == {"mismatch": percent(np.abs(shares - 1 / 3).sum() / 2)}
     assert not page.locator("#confusion-card").is_visible()
@@ -273,9 +273,9 @@ def test_the_keyboard_changes_gamma(show):
     assert press("PageUp") == 0.11
     assert press("ArrowLeft") == 0.1
     here = press("Shift+ArrowRight")
-    assert here == np.ceil(subject.changes.gamma[subject.changes.gamma > 0.1].min() * 10_000) / 10_000
+    assert here == np.ceil(subject.views[0].changes.gamma[subject.views[0].changes.gamma > 0.1].min() * 10_000) / 10_000
     assert press("Shift+ArrowLeft") < here
-    assert press("End") == subject.end
+    assert press("End") == subject.views[0].end
     assert "balanced error" in page.get_attribute("#gamma", "aria-valuetext")
 
 
@@ -292,9 +292,9 @@ def test_quick_keys_lose_no_step(show):
 def test_classes_are_searched_and_sorted(show):
     page, (subject,) = show("thousand")
     first = "#classes .row:not([hidden]) .name"
+    assert subject.counts[int(page.locator("#classes .row").first.get_attribute("data-class"))] == 5  # rare ones first
+    page.select_option("#classes select", "frequent")
     assert page.locator(first).first.text_content() == "species 0 of the northern woods"
-    page.select_option("#classes select", "rare")
-    assert subject.counts[int(page.locator("#classes .row").first.get_attribute("data-class"))] == 5
     page.select_option("#classes select", "gain")
     change = subject.path.class_accuracy(subject.gamma) - subject.path.class_accuracy(0.0)
     assert int(page.locator("#classes .row").first.get_attribute("data-class")) == int(np.argmax(change))
@@ -314,6 +314,72 @@ def test_only_rows_in_view_exist_and_scrolling_brings_the_others(show):
     settle(page)
     assert int(page.locator("#classes .row:not([hidden])").first.get_attribute("aria-rowindex")) > 900
     assert page.get_attribute("[data-rows]", "aria-rowcount") == "1000"
+
+
+def test_a_list_that_scrolls_says_so(show):
+    for name, scrolls in (("thousand", True), ("two", False)):
+        page, _ = show(name)
+        assert page.locator("#classes [data-more]").is_visible() == scrolls
+        assert ("more" in page.locator("#classes").get_attribute("class").split()) == scrolls
+    page, _ = show("thousand")
+    page.evaluate("() => { document.querySelector('[data-rows]').scrollTop = 1e6; }")
+    settle(page)
+    assert not page.locator("#classes [data-more]").is_visible()  # the end is in view
+
+
+def test_rare_classes_come_first_in_the_matrix_and_among_labels(show):
+    page, (subject,) = show("ten")
+    rows = page.locator(".matrix tbody th").all_text_contents()
+    assert rows == [str(subject.names[c]) for c in np.argsort(subject.counts, kind="stable")]
+    page, (subject,) = show("labels")
+    shown = page.locator("table.sortable tbody td:nth-child(2)").all_text_contents()
+    assert [int(text.replace(",", "")) for text in shown] == sorted(row.count for row in subject.rows)
+
+
+def test_the_headline_fills_its_card(show):
+    page, _ = show("ten")
+    lines, room, one = page.evaluate("""() => {
+        const head = document.querySelector(".verdict h2"), range = document.createRange();
+        range.selectNodeContents(head);
+        const boxes = [...range.getClientRects()];
+        return [Math.max(...boxes.map((box) => box.right)) - head.getBoundingClientRect().left,
+          head.getBoundingClientRect().width, head.getBoundingClientRect().height];
+    }""")
+    assert one < 60 or lines > 0.75 * room
+
+
+@pytest.mark.parametrize(("name", "width"), [("ten", 1200), ("ten", 390), ("two", 390), ("tried", 1200)])
+def test_no_curve_strikes_through_a_label(show, name, width):
+    page, _ = show(name, width=width)
+    labels = page.locator("#curve .mark-label")
+    assert labels.all_text_contents() == ["as trained", "chosen"]
+    boxes = [label.bounding_box() for label in labels.all()]
+    over = page.locator("#curve .u-over").bounding_box()
+    for box in boxes:
+        assert over["x"] <= box["x"]
+        assert box["x"] + box["width"] <= over["x"] + over["width"] + 1
+        assert over["y"] - 1 <= box["y"]
+        assert box["y"] + box["height"] <= over["y"] + over["height"] + 1
+    first, second = boxes
+    apart = first["x"] + first["width"] <= second["x"] or first["y"] >= second["y"] + second["height"]
+    assert apart or first["y"] + first["height"] <= second["y"]
+    ground = "(node) => getComputedStyle(node).backgroundColor"
+    assert [label.evaluate(ground) for label in labels.all()] == ["rgb(255, 255, 255)"] * 2  # covers what is below
+
+
+def test_changes_are_in_points_and_axes_have_titles(show):
+    page, _ = show("trained")
+    page.select_option("#rule", label="RS")
+    settle(page)
+    for change in page.locator("[data-read]:visible [data-change]").all_text_contents():
+        assert change.split(" ", 1)[1] in ("points", "points, better", "points, worse")
+    assert page.locator("#calibration figcaption span").first.text_content().endswith("points on average")
+    for card, titles in {
+        "#calibration svg": ["confidence, %", "right, %"],
+        "#norms svg": ["norm of the weight vector"],
+    }.items():
+        texts = page.locator(card).first.locator("text").all_text_contents()
+        assert set(titles) <= set(texts)
 
 
 def test_the_comparison_sorts_by_any_column(show):

@@ -9,8 +9,9 @@ import pytest
 
 from levelhead import tune
 from levelhead.report import of_labels, of_logits, write
-from levelhead.report.labels import label_code, label_verdict
 from levelhead.report.render import render_page
+from levelhead.report.use_it import label_code
+from levelhead.report.verdict import label_verdict
 
 NAMES = ["sky", "person", "</script><b>kite</b>", "plain"]
 

@@ -18,8 +18,7 @@ from levelhead.choice.goal import TuneOptions
 from levelhead.choice.tune import tune_path
 from levelhead.path.path import gamma_path
 from levelhead.report import PageTable, of_logits, of_snapshot, write
-from levelhead.report.calibration import calibration
-from levelhead.report.page_data import encode_changes, gamma_stops
+from levelhead.report.page_data import calibration, encode_changes, gamma_stops
 from levelhead.report.render import render_page
 from levelhead.report.verdict import gain, verdict
 
@@ -237,7 +236,7 @@ def test_reliability_is_what_measure_says(rule):
     logits, labels = made.logits_of(counts, 300, noise=1.5)
     path = gamma_path(logits, labels, counts, rule=rule)
     subject = of_logits(logits, labels, counts, gamma=0.3, rule=rule)
-    found = calibration(subject.views[0], logits)
+    found = calibration(subject)
     leveled = path.rule.scores(logits, 0.3)
     assert found["before"]["error"] == pytest.approx(measure.calibration_error(logits, labels), abs=2e-5)
     assert found["after"]["error"] == pytest.approx(measure.calibration_error(leveled, labels), abs=2e-5)
@@ -260,10 +259,9 @@ def test_the_page_of_a_thousand_classes_is_small(tmp_path):
 
 def test_the_slider_ends_past_everything_that_matters():
     subject = made.ten()
-    assert subject.curve is not None
-    assert subject.end >= 1.2 * subject.gamma
-    assert subject.end >= subject.choice["interval"][1]
-    assert float(subject.curve.at(subject.end)) > float(subject.curve.at(0.0))
+    assert subject.views[0].end >= 1.2 * subject.gamma
+    assert subject.views[0].end >= subject.choice["interval"][1]
+    assert float(subject.views[0].curve.at(subject.views[0].end)) > float(subject.views[0].curve.at(0.0))
 
 
 def test_a_snapshot_without_test_or_held_out_samples_is_refused():
@@ -293,7 +291,7 @@ def test_opposite_logits_make_a_page_that_says_nothing_changes():
 def test_a_class_without_weight_still_counts_in_its_group():
     counts = np.array([300, 90, 5, 4])
     subject = of_logits(*made.logits_of(counts, 20), counts, target=[1, 1, 1, 0], gamma=0.2)
-    assert subject.groups == {"rare": [2, 3], "common": [0, 1]}
+    assert [half.tolist() for half in subject.halves] == [[2, 3], [0, 1]]
     assert subject.mass.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
 
 

@@ -10,8 +10,7 @@ import pytest
 from levelhead import LevelheadError, tune
 from levelhead.core.measure import calibration_error
 from levelhead.report import of_logits, write
-from levelhead.report.calibration import calibration
-from levelhead.report.page_data import rule_table
+from levelhead.report.page_data import calibration, rule_table
 from levelhead.report.render import render_page, with_titles
 from levelhead.report.rule_view import RuleView, compute_share_envelope
 from levelhead.report.verdict import verdict
@@ -189,8 +188,8 @@ def test_probabilities_with_zeros_have_a_page(rule):
     logs = np.log(np.maximum(votes, 1e-300)) if rule == "shift" else np.log(votes + tuned.smoothing)
     scale, offset = subject.views[0].parts(subject.gamma)
     predicted = (logs * scale + offset).argmax(axis=1)
-    assert (subject.changes.predictions(subject.gamma) == predicted).mean() > 0.99  # equal votes may tie
-    found = calibration(subject.views[0], votes, kind="probabilities")
+    assert (subject.views[0].changes.predictions(subject.gamma) == predicted).mean() > 0.99  # equal votes may tie
+    found = calibration(subject)
     assert found["after"]["error"] == pytest.approx(calibration_error(logs * scale + offset, labels), abs=1e-3)
     assert [view.rule for view in subject.views if view.rule in ("rescale", "tau")] == []
     render_page([subject])

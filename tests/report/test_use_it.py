@@ -14,7 +14,6 @@ import levelhead as lh
 from levelhead import tune
 from levelhead.choice.tuned_json import write_tuned
 from levelhead.report import of_file, of_logits
-from levelhead.report.open import of_tuned
 from levelhead.report.use_it import code_at_gamma, code_to_use
 
 from . import made
@@ -76,7 +75,7 @@ def test_a_tuned_file_is_applied_to_files_and_in_memory(here, levelhead, rule):
     logits, labels = here
     tuned = tune(logits, labels, COUNTS, rule=rule, bootstrap=30)
     write_tuned(tuned.to_dict(), "my tuned.json")
-    code = code_to_use(of_tuned(Path("my tuned.json")))
+    code = code_to_use(of_file("my tuned.json"))
     net = model()
     exec(code["python"], {"model": net})
     run(levelhead, code["command"])
@@ -90,7 +89,7 @@ def test_a_choice_in_doubt_is_applied_all_the_same_only_if_told(here, levelhead)
     assert not tuned.worthwhile
     assert tuned.gamma > 0
     write_tuned(tuned.to_dict(), "tuned.json")
-    code = code_to_use(of_tuned(Path("tuned.json")))
+    code = code_to_use(of_file("tuned.json"))
     assert "--anyway" in code["command"]
     assert levelhead(*shlex.split(code["command"].replace(" --anyway", ""))[1:])[0] != 0
     run(levelhead, code["command"])

@@ -4,7 +4,6 @@ models: commands for a model's file: inspect, adjust, rescale, undo
 logits: commands for a model's logits: tune, compare, report
 common: the app, options that several commands have, how commands print, checks of the files they will write
 errors: errors in one line, in the words of the command
-tune_folder: what `levelhead tune` does with a folder of files
 early: what is begun before anything else is imported
 """
 
@@ -26,11 +25,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ..core.study import from_the_study
     from . import logits, models  # noqa: F401  (they add their commands to the app)
-    from .common import ORDER, app
+    from .common import app
 
     from_the_study("cli")  # so does this: train, sweep, evaluate, reproduce, demo, methods
-
-    app.registered_commands.sort(key=lambda each: ORDER.index(each.callback.__name__))  # pyright: ignore
     return app
 
 

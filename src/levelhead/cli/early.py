@@ -1,7 +1,4 @@
-"""What a command begins before anything else is imported: the sha256 of a large model, which takes longest of all.
-
-Nothing is decided here. A guess that is wrong, or a file that cannot be read, is left to the command itself.
-"""
+"""What a command begins before anything else is imported: the sha256 of a large model, which takes longest of all."""
 
 from contextlib import suppress
 from pathlib import Path

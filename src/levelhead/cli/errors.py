@@ -1,8 +1,4 @@
-"""Errors on the command line: one line each, in the words of the command that was typed.
-
-The library speaks of parameters, the command line of its options. A LevelheadError carries the parameter at fault and,
-where another parameter helps, that advice. Here both are turned into options of the command.
-"""
+"""Errors on the command line: one line each, with the library's parameters as options of the command typed."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,13 +16,7 @@ OTHER_NAMES = {"range": "--max", "rng": "--seed", "floors": "--floor"}  # parame
 
 
 def message_for(error: BaseException, group: Any, words: Sequence[str]) -> str:
-    """Return the line to print for an error.
-
-    Args:
-        error: what a command raised.
-        group: all commands, as typer makes them from the app.
-        words: what was typed after `levelhead`.
-    """
+    """Return the line to print for an error of a command of the group; words were typed after `levelhead`."""
     name = next((word for word in words if word in group.commands), "")
     if isinstance(error, UsageError):
         text = error.format_message().replace("Value error, ", "").rstrip(".")  # pyright: ignore
@@ -45,21 +35,7 @@ def message_for(error: BaseException, group: Any, words: Sequence[str]) -> str:
 
 
 def in_cli_words(error: LevelheadError, options: Mapping[str, str]) -> str:
-    """Return the message of an error in the words of a command.
-
-    Args:
-        error: its parameter is named as an option; its advice is given only where the command has that option.
-        options: {parameter: option} of the command.
-
-    >>> from levelhead.core.errors import Advice
-    >>> in_cli_words(LevelheadError("expected 'scale' or 'keep', got 'x'", parameter="bias"), {"bias": "--bias"})
-    "--bias: expected 'scale' or 'keep', got 'x'"
-    >>> error = LevelheadError("class 3 has no samples", advice=Advice("missing", "neutral", "to leave it as it is"))
-    >>> in_cli_words(error, {"missing": "--missing"})
-    'class 3 has no samples; pass --missing neutral to leave it as it is'
-    >>> in_cli_words(error, {})
-    'class 3 has no samples'
-    """
+    """Return the message of an error in the words of a command, with its advice only if the command has that option."""
     subject = "" if error.parameter is None else f"{options.get(error.parameter, error.parameter)}: "
     text = " ".join(f"{subject}{error.message}".split())
     if error.advice is None or error.advice.parameter not in options:

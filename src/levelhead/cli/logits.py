@@ -1,5 +1,7 @@
 """Commands for a model's logits: choose a rule and its strength, compare the rules, show them on a page."""
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,38 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.choices import Criterion, Kind, LabelTask, Metric, PathRule, RuleRequest
-from ..core.errors import LevelheadError
-from .common import (
-    COUNTS,
-    DATA,
-    IN_LOGITS,
-    LABELS,
-    Background,
-    ChosenOn,
-    Force,
-    Json,
-    LabelColumn,
-    Names,
-    Page,
-    TuneRequest,
-    app,
-    check_outputs,
-    check_seed,
-    check_titles,
-    example,
-    range_up_to,
-    read_floors,
-    say,
-    show,
-    typed_command,
-)
+from ..core.errors import LevelheadError, named
+from .common import COUNTS, Background, Force, Json, Names, Page, app, check_outputs, example, say, show, typed_command
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..choice.goal import TuneOptions
     from ..choice.tuned import Tuned
     from ..io.samples_file import Samples
 
+DATA = "in a .npy, .npz, .safetensors, .pt, .csv, .tsv or .parquet file; FILE:KEY picks one array or column of several"
+LABELS = "True class of each row: an index or a name."
+IN_LOGITS = "May be left out if the file of the logits holds an array of this name."
+
+LabelColumn = Annotated[
+    str | None, typer.Option(help="The labels' column in a table of logits, if it is not called label, y or target.")
+]
+ChosenOn = Annotated[str, typer.Option(help="What the samples are. Say test if they are your test set.")]
 Logits = Annotated[
     Path,
     typer.Option(help=f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}."),
@@ -47,6 +35,7 @@ Cost = Annotated[
     Path | None,
     typer.Option(help="K rows (true class) of K costs (predicted class): the metric is then the mean cost."),
 ]
+PageModel = Annotated[Path | None, typer.Option(help="The model's file, for the commands on the page to name it.")]
 Most = Annotated[float | None, typer.Option("--max", help="Largest gamma to try; each rule has its own.")]
 
 
@@ -107,6 +96,8 @@ def tune(
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the curve, as .png, .svg or .pdf.")] = None,
     report: Page = None,
+    title: Annotated[str | None, typer.Option(help="What the page calls it, instead of the name of --logits.")] = None,
+    model: PageModel = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -115,43 +106,59 @@ def tune(
     Computes the exact error (or another metric) at every gamma, chooses rule and gamma, and estimates the gain on new
     samples.
     """
+    from ..choice.goal import Goal, TuneOptions
+    from ..choice.tuned_json import describe_sources, write_tuned
     from ..io.per_class_file import read_names
     from ..io.samples_file import read, read_label_samples
-    from .tune_folder import tune_folder
+    from ..show.plot import save_plot
 
     check_outputs(
         out=out, plot=plot, page=report, force=force, inputs=(logits, labels, counts, unlabelled, norms, training, cost)
     )
-    request = TuneRequest(
+    if report is None:
+        refuse("this is for a page; add --report page.html", title=title, model=model)
+    check_seed(seed)
+    known = None if names is None else read_names(names)
+    options = TuneOptions(
+        goal=Goal(metric, _read(cost, "cost"), read_floors(floor or ()), criterion),
         rule=rule,
-        metric=metric,
-        cost=cost,
-        floors=tuple(floor or ()),
-        criterion=criterion,
+        range=range_up_to(most),
+        norms=_read(norms, "norms"),
+        unlabelled=_read(unlabelled),
+        training=_read(training),
         kind=kind,
-        target=target,
-        most=most,
-        unlabelled=unlabelled,
-        norms=norms,
-        training=training,
+        names=known,
         background=background,
         chosen_on=chosen_on,
         bootstrap=bootstrap,
-        seed=seed,
+        rng=seed,
     )
-    known = None if names is None else read_names(names)
     if task == "multilabel":
+        refuse("not for several labels per sample; leave it out", label_column=label_column, background=background)
         samples = read_label_samples(logits, labels, counts, names=known, say=say)
-        tuned = tune_label_files(samples, request, label_column=label_column, background=background)
+        tuned = tune_label_files(samples, options, target)
     elif logits.is_dir():
-        for name, given in (("labels", labels), ("report", report)):
-            if given is not None:
-                raise LevelheadError(f"expected none with a folder of logits, got {given}", parameter=name)
-        tuned, samples = tune_folder(logits, counts, request, names=known, label_column=label_column)
+        refuse("expected none with a folder of logits, got {}", labels=labels, report=report)
+        refuse("this needs all logits in one file", training=training)
+        tuned, samples = tune_folder(logits, counts, options, target, label_column)
     else:
         samples = read(logits, labels, counts, names=known, label_column=label_column, background=background, say=say)
-        tuned = tune_files(samples, request)
-    write_choice(tuned, samples, request, out=out, plot=plot, page=report, command=typed_command())
+        tuned = tune_files(samples, options, target)
+    samples.check_unchanged()
+    files: dict[str, Any] = {**samples.files, "norms": norms}
+    used = {"kind": kind, "background": background, "target": target}
+    if tuned.prior is not None:
+        used["target"] = ",".join(map(str, tuned.prior.shares.tolist()))
+    if out is not None:
+        write_tuned(tuned.to_dict(), out, describe_sources(files, samples.counts, **used))
+    if plot is not None:
+        save_plot(tuned.plot, plot)
+    if report is not None:
+        from ..report import of_choice, write
+
+        subject = of_choice(tuned, **{"counts": samples.counts.tolist()} | files, **used, title=title)
+        named = {"tuned_file": "" if out is None else str(out), "model": "" if model is None else str(model)}
+        write(report, [replace(subject, **named)], command=typed_command())
     for line in tuned.warnings:
         say(line)
     written = ", ".join(str(path) for path in (out, plot, report) if path is not None)
@@ -239,9 +246,7 @@ def report(
         list[str] | None,
         typer.Option(metavar="<str>", help="What to call it, instead of its file's name; once for each of several."),
     ] = None,
-    model: Annotated[
-        Path | None, typer.Option(help="The model's file, for the commands on the page to name it.")
-    ] = None,
+    model: PageModel = None,
     chosen_on: ChosenOn = "held-out",
     bootstrap: Annotated[int, typer.Option(help="Replicates where gamma is chosen; 0 for no interval.")] = 1000,
     force: Force = False,
@@ -254,8 +259,7 @@ def report(
     """
     from ..core.study import from_the_study
     from ..io.per_class_file import read_names
-    from ..report.open import of_file
-    from ..report.render import PageTable, is_records, write
+    from ..report import PageTable, is_records, of_file, write
 
     check_outputs(page=out, force=force)
     tables = [
@@ -266,7 +270,8 @@ def report(
     ]
     known = None if names is None else read_names(names)
     places = [path for path in inputs if not is_records(path)]
-    titles = check_titles(title, len(places))
+    if title and len(title) != len(places):
+        raise LevelheadError(f"expected {len(places)}, one for each model, got {len(title)}", parameter="title")
     subjects = [
         of_file(
             path,
@@ -283,108 +288,141 @@ def report(
             bootstrap=bootstrap,
             say=say,
         )
-        for path, given in zip(places, titles, strict=True)
+        for path, given in zip(places, title or [None] * len(places), strict=True)
     ]
     page = write(out, subjects, tables=tables, command=typed_command())
     show({"page": str(page), "bytes": page.stat().st_size}, f"{page}: open it in a browser", as_json)
 
 
-def tune_files(samples: "Samples", request: TuneRequest) -> "Tuned":
+def tune_files(samples: "Samples", options: "TuneOptions", target: str | None) -> "Tuned":
     """Choose gamma with `tune`, or with `match_prior` if there are no labels. The result holds the warnings."""
-    from ..choice.goal import ESTIMATE, Goal, TuneOptions, check_background
+    from ..choice.goal import ESTIMATE, check_background
     from ..choice.tune import tune_with
     from ..core.warnings import quiet
     from ..io.per_class_file import target_shares
     from ..show.progress import stage_progress
 
     if samples.labels is None:
-        request.check_unlabelled()
-    check_background(request.background, request.rule, summary=False)
-    given = request.target not in (None, ESTIMATE)
-    target = target_shares(str(request.target), samples.names, len(samples.counts)) if given else request.target
+        goal, is_guided = options.goal, options.criterion == "guided"
+        these = "--logits are the unlabelled ones if --labels is left out"
+        refuse(these, unlabelled=options.unlabelled, training=options.training)
+        refuse("{!r} needs --labels", criterion=None if is_guided else options.criterion)
+        metric = None if goal.metric in ("balanced_error", "cost") else goal.metric
+        refuse("this needs --labels", metric=metric, cost=goal.cost, floors=goal.floors)
+    check_background(options.background, options.rule, summary=False)
+    known = target if target in (None, ESTIMATE) else target_shares(target, samples.names, len(samples.counts))
     with quiet(), stage_progress(samples.logits.size) as progress:
-        options = TuneOptions(
-            target=target,
-            goal=Goal(request.metric, _read(request.cost, "cost"), read_floors(request.floors), request.criterion),
-            rule=request.rule,
-            range=range_up_to(request.most),
-            kind=request.kind,
-            names=samples.names,
-            norms=_read(request.norms, "norms"),
-            bootstrap=request.bootstrap,
-            rng=request.seed,
-            progress=progress,
-            unlabelled=_read(request.unlabelled),
-            training=_read(request.training),
-            background=request.background,
-            chosen_on=request.chosen_on,
-        )
+        options = replace(options, target=known, names=samples.names, progress=progress)
         return tune_with(options, samples.logits, samples.labels, samples.counts)
 
 
-def tune_label_files(samples: "Samples", request: TuneRequest, **not_for_labels: Any) -> "Tuned":
+def tune_label_files(samples: "Samples", options: "TuneOptions", target: str | None) -> "Tuned":
     """Choose an offset for each label. The result holds the warnings. Options that are not for labels are refused."""
     from ..core.warnings import quiet
     from ..labels.label_inputs import check_multilabel_options
     from ..labels.tune_labels import tune_labels
     from ..show.progress import stage_progress
 
-    for name, value in not_for_labels.items():
-        if value is not None:
-            raise LevelheadError("not for several labels per sample; leave it out", parameter=name)
-
-    apart = {"unlabelled": request.unlabelled, "target": request.target, "norms": request.norms}
-    check_multilabel_options(request.rule, request.criterion, **apart)
-
+    apart = {"unlabelled": options.unlabelled, "target": target, "norms": options.norms}
+    check_multilabel_options(options.rule, options.criterion, **apart)
     with quiet(), stage_progress(samples.logits.size) as progress:
         return tune_labels(
             samples.logits,
             samples.labels,
             samples.counts,
-            metric=request.metric,
-            cost=_read(request.cost, "cost"),
-            floors=read_floors(request.floors),
-            chosen_on=request.chosen_on,
-            bootstrap=request.bootstrap,
-            rng=request.seed,
-            training=_read(request.training),
+            metric=options.metric,
+            cost=options.cost,
+            floors=options.floors,
+            training=options.training,
             names=samples.names,
-            kind=request.kind,
             progress=progress,
+            **_shared(options),
         )
 
 
-def write_choice(
-    tuned: "Tuned",
-    samples: "Samples",
-    request: TuneRequest,
-    *,
-    out: Path | None,
-    plot: Path | None,
-    page: Path | None,
-    command: str,
-) -> None:
-    """Write the choice for `levelhead adjust --tuned`, draw its curve and write its page, each if it has a path."""
-    from ..choice.tuned_json import describe_sources, write_tuned
-    from ..show.plot import save_plot
+def tune_folder(
+    folder: Path, counts: Path | None, options: "TuneOptions", target: str | None, label_column: str | None
+) -> "tuple[Tuned, Samples]":
+    """Return the choice on all files of a folder, one in memory at a time, and the samples of the first."""
+    from ..choice.chunked import tune_chunks
+    from ..choice.goal import ESTIMATE
+    from ..core.counts import find_background, with_background
+    from ..core.warnings import quiet
+    from ..io import arrays
+    from ..io.per_class_file import target_shares
+    from ..io.samples_file import read
+    from ..rules.rule import rule_with
 
-    files: dict[str, Any] = {**samples.files, "norms": request.norms}
-    target = request.target if tuned.prior is None else ",".join(map(str, tuned.prior.shares.tolist()))
-    samples.check_unchanged()
-    if out is not None:
-        sources = describe_sources(
-            files, samples.counts, kind=request.kind, target=target, background=request.background
+    refuse("this needs all logits in one file", target=target if target == ESTIMATE else None)
+    files = sorted(path for path in folder.iterdir() if path.is_file() and arrays.has_known_suffix(path))
+    if not files:
+        raise LevelheadError(f"{folder}: expected files that hold logits and labels, found none", parameter="logits")
+    alone = options.background
+    first = read(files[0], None, counts, names=options.names, label_column=label_column, background=alone)
+
+    def chunks() -> "Iterator[tuple[np.ndarray, np.ndarray]]":
+        for file in files:
+            part = read(file, None, first.counts.tolist(), names=first.names, label_column=label_column)
+            if part.labels is None:
+                raise LevelheadError(f"{file}: expected labels next to the logits", parameter="logits")
+            yield part.logits, part.labels
+            part.check_unchanged()
+
+    n, known = first.counts, first.names
+    with quiet():
+        tuned = tune_chunks(
+            chunks,
+            n if alone is None else with_background(n, find_background(alone, len(n), known)),
+            metric=options.goal,
+            rule=rule_with(options.rule, range=options.range, norms=options.norms),
+            target=None if target is None else target_shares(target, known, len(n)),
+            unlabelled=options.unlabelled,
+            names=known,
+            **_shared(options),
         )
-        write_tuned(tuned.to_dict(), out, sources)
-    if plot is not None:
-        save_plot(tuned.plot, plot)
-    if page is not None:
-        from ..report.open import of_choice
-        from ..report.render import write
+    return tuned, replace(first, files={}, stamps={})  # which are not its sources
 
-        files.setdefault("counts", samples.counts.tolist())
-        subject = of_choice(tuned, **files, target=target, kind=request.kind, background=request.background)
-        write(page, [replace(subject, tuned_file="" if out is None else str(out))], command=command)
+
+def _shared(options: "TuneOptions") -> dict[str, Any]:
+    return {name: getattr(options, name) for name in ("kind", "chosen_on", "bootstrap", "rng")}
+
+
+def read_floors(given: Sequence[str]) -> float | dict[str, float] | None:
+    """Return the floors of recall as `tune` takes them: a number for all classes, or {class: recall}."""
+    from ..core.per_class import without_repeats
+
+    pairs = []
+    for name, _, value in (each.rpartition("=") for each in given):
+        try:
+            pairs.append((name, float(value)))
+        except ValueError:
+            reason = f"expected a recall such as 0.6, or CLASS=0.6, got {value!r}"
+            raise LevelheadError(reason, parameter="floors") from None
+    if len(pairs) == 1 and not pairs[0][0]:
+        return pairs[0][1]
+    if not all(name for name, _ in pairs):
+        expected = "one recall for all classes, or CLASS=RECALL each time"
+        raise LevelheadError(f"expected {expected}, got {', '.join(given)}", parameter="floors")
+    with named("floors"):
+        return without_repeats(pairs) or None
+
+
+def refuse(reason: str, **given: object) -> None:
+    """Raise if any of these options was given."""
+    for name, value in given.items():
+        if value is not None:
+            raise LevelheadError(reason.format(value), parameter=name)
+
+
+def check_seed(seed: int) -> None:
+    if seed < 0:
+        raise LevelheadError(f"expected 0 or more, got {seed}", parameter="seed")
+
+
+def range_up_to(most: float | None) -> tuple[float, float] | None:
+    if most is not None and not 0 < most < math.inf:
+        raise LevelheadError(f"expected a finite gamma above 0, got {most:g}", parameter="most")
+    return None if most is None else (0.0, most)
 
 
 def _read(source: Path | None, wanted: str = "logits") -> "np.ndarray | None":

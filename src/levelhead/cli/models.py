@@ -6,22 +6,24 @@ from typing import Annotated
 import typer
 
 from ..core.choices import BiasPolicy, Missing, PathRule
-from .common import (
-    COUNTS,
-    Again,
-    Background,
-    Force,
-    HeadName,
-    Json,
-    Model,
-    ModelLogits,
-    Names,
-    Original,
-    Out,
-    app,
-    example,
-    show,
-)
+from .common import COUNTS, Background, Force, Json, Names, app, example, show
+
+Model = Annotated[
+    Path,
+    typer.Argument(
+        help="A .safetensors file (of a sharded model, its index or its folder), an "
+        ".onnx, .keras or .weights.h5 file, or a state dict as .pt, .pth, .ckpt or .bin."
+    ),
+]
+Out = Annotated[Path, typer.Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")]
+HeadName = Annotated[
+    str | None, typer.Option("--head", help="Name of the layer, where several could be the head: classifier.")
+]
+Original = Annotated[bool, typer.Option(help="Keep the old bytes in OUT.original for an exact undo.")]
+Again = Annotated[bool, typer.Option("--again", help="Allow a model that was adjusted before.")]
+ModelLogits = Annotated[
+    Path | None, typer.Option(help="Logits of the model: count the predictions that rounding could change.")
+]
 
 
 @app.command(epilog=example("inspect model.safetensors --counts counts.json"))

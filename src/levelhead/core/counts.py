@@ -246,8 +246,13 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
         raise LevelheadError("expected one count per class, got rows of different lengths") from None
     if values.ndim != 1:
         raise LevelheadError(f"expected one count per class, got shape {list(values.shape)}")
-    if values.dtype.kind in "UO" and names is not None and len(values) and isinstance(values[0], str):
-        return of(values, names=names).astype(np.float64)
+    if values.dtype.kind in "UO" and len(values) and isinstance(values[0], str):
+        if names is not None:
+            return of(values, names=names).astype(np.float64)
+        if classes is not None and len(values) > classes:
+            order = "to list the classes in the order of the logits' columns"
+            unknown = f"training labels are names ({str(values[0])!r}), but class names are not known here"
+            raise LevelheadError(unknown, advice=Advice("names", None, order))
     if values.dtype.kind not in "iubf":
         raise LevelheadError(f"expected counts as numbers, got {_first_without_number(values)}")
     if classes is not None and len(values) > classes and values.dtype.kind in "iu":

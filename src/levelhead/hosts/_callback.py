@@ -205,8 +205,7 @@ class BaseLevelCallback:
 
         def write_page(path: Path) -> None:
             # the page stands above the trainers, and is loaded for this alone
-            from ..report.open import of_logits
-            from ..report.render import write
+            from ..report import of_logits, write
 
             logits, labels = (to_numpy(part) for part in self._collected)
             names = None if tuned.names is None else list(tuned.names)

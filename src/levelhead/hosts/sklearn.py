@@ -354,8 +354,7 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
     def report(self, path: str | Path) -> Path:
         """Write an .html page about what leveling did on the out-of-fold samples, and return its path."""
         # the page stands above the estimators, and is loaded for this alone
-        from ..report.open import of_logits
-        from ..report.render import write
+        from ..report import of_logits, write
 
         tuned, folds = self.tuned_, self._out_of_fold.folds
         scored = {"gamma": self.best_gamma_, "rule": self.rule_, "chosen_on": "out-of-fold"}  # by another scorer

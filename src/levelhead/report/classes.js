@@ -40,6 +40,9 @@ function classBars(model, root) {
     const first = printing ? 0 : Math.max(0, Math.floor(view.scrollTop / ROW) - 2);
     const last = printing ? Math.min(shown.length, 100)
       : Math.min(shown.length, Math.ceil((view.scrollTop + view.clientHeight) / ROW) + 2);
+    const more = !printing && view.scrollTop + view.clientHeight < shown.length * ROW - 1; // below the last one in view
+    root.classList.toggle("more", more);
+    find("[data-more]", root).hidden = !more;
     body.style.transform = `translateY(${first * ROW}px)`;
     while (rows.length < last - first) {
       rows.push(makeRow());

@@ -11,7 +11,7 @@ function confusionView(model, root) {
 
 function matrix(model, place) {
   const { facts } = model, size = facts.classes, cells = [];
-  const order = facts.counts.map((_, c) => c).sort((a, b) => facts.counts[b] - facts.counts[a] || a - b);
+  const order = facts.counts.map((_, c) => c).sort((a, b) => facts.counts[a] - facts.counts[b] || a - b);
   const name = (c) => element("bdi", { text: className(facts, c), title: className(facts, c) });
   const head = element("tr", {}, element("th", { scope: "col", class: "corner", text: "true class ↓  predicted →" }),
     ...order.map((c) => element("th", { scope: "col", class: "tilted" }, element("span", {}, name(c)))));

@@ -13,18 +13,19 @@ function gammaCurve(rules, model, place, onGamma) {
     lines.push({ name: `plain error, ${model.rule.title}`, values: [model.curve.gammas, model.curve.error],
       style: { width: 1.5, dash: [6, 4], stroke: () => color("before") } });
   }
+  const titles = ["as trained", "chosen"].map((text) => element("span", { class: "mark-label", text, hidden: "" }));
   const what = labelled ? "balanced error" : "predicted shares off target", now = element("div", { class: "now-line" });
   place.replaceChildren();
   const made = chart(place, {
     series: lines.map(({ name, style }) => ({ label: name, paths: stepped, spanGaps: true, points: { show: false }, ...style })),
     values: uPlot.join(lines.map(({ values }) => values)),
-    x: "strength of the rule", y: labelled ? "balanced error, %" : "off target, %",
+    x: "strength of the rule", y: labelled ? "error, %" : "off target, %",
     label: `${what} by every rule over its strength; by ${model.rule.title} from ${
       model.curve.balanced[0].toFixed(2)} % as trained to ${model.curve.balanced.at(-1).toFixed(2)} % at ${model.rule.end}`,
     height: 300, range: [0, end],
     hooks: {
-      drawAxes: [(u) => interval(u, model.rule)], draw: [(u) => marks(u, model)], setSize: [() => follow()],
-      ready: [(u) => { u.over.append(now); follow(u); }],
+      drawAxes: [(u) => interval(u, model.rule)], draw: [(u) => marks(u, model, titles)], setSize: [() => follow()],
+      ready: [(u) => { u.over.append(now, ...titles); follow(u); marks(u, model, titles); }],
     },
   });
   function follow(u = made) {
@@ -48,7 +49,8 @@ function interval(u, rule) {
   ctx.restore();
 }
 
-function marks(u, model) {
+// Titles are elements above the chart, on a ground of their own, so that no line strikes through them.
+function marks(u, model, titles) {
   const { ctx, bbox } = u, ratio = devicePixelRatio, { rule, curve } = model;
   const at = (gamma) => {
     let i = 0;
@@ -56,14 +58,11 @@ function marks(u, model) {
     return curve.balanced[i];
   };
   ctx.save();
-  ctx.font = `${12 * ratio}px system-ui, sans-serif`;
-  ctx.textAlign = "left";
-  ctx.textBaseline = "alphabetic";
   ctx.lineWidth = 1.5 * ratio;
   ctx.setLineDash([]);
-  const wanted = [[0, "as trained"]];
-  if (rule.gamma != null && rule.gamma <= rule.end && rule.gamma > 0) wanted.push([rule.gamma, "chosen"]);
-  for (const [gamma, title] of wanted) {
+  const wanted = [0];
+  if (rule.gamma != null && rule.gamma <= rule.end && rule.gamma > 0) wanted.push(rule.gamma);
+  wanted.forEach((gamma, i) => {
     const x = u.valToPos(gamma, "x", true), y = u.valToPos(at(gamma), "y", true);
     ctx.strokeStyle = color("ink");
     ctx.fillStyle = color("card");
@@ -82,11 +81,12 @@ function marks(u, model) {
     } else ctx.arc(x, y, 5 * ratio, 0, 7);
     ctx.fill();
     ctx.stroke();
-    const wide = ctx.measureText(title).width, left = x + 10 * ratio + wide > bbox.left + bbox.width;
-    const next = wanted.length > 1 && u.valToPos(rule.gamma, "x", true) < x + wide + 20 * ratio; // no room next to it
-    ctx.fillStyle = color("ink");
-    ctx.fillText(title, left ? x - wide - 10 * ratio : x + 10 * ratio,
-      gamma > 0 ? bbox.top + 14 * ratio : y + (next ? -12 : 4) * ratio);
-  }
+    const [across, down] = [(x - bbox.left) / ratio, (y - bbox.top) / ratio], title = titles[i];
+    title.hidden = false;
+    const { offsetWidth: wide, offsetHeight: high } = title, room = u.over.clientWidth;
+    const below = down - high - 10 < high + 4; // above the ring, unless the title of what was chosen is there
+    const top = gamma > 0 ? 2 : below ? Math.min(down + 10, u.over.clientHeight - high) : down - high - 10;
+    title.style.transform = `translate(${across + 10 + wide > room ? across - wide - 10 : across + 10}px, ${top}px)`;
+  });
   ctx.restore();
 }

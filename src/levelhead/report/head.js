@@ -17,7 +17,7 @@ function decades(low, high) {
 
 function normScatter(facts, { rule, gamma: most_gamma }, place) {
   place.replaceChildren();
-  const width = 460, height = 300, left = 48, bottom = 40, top = 12, right = 12;
+  const width = 460, height = 300, left = 60, bottom = 40, top = 12, right = 12;
   const most = Math.max(...facts.counts);
   const after = (c, gamma) => rule === "rescale" ? facts.norms[c] * (most / facts.counts[c]) ** gamma
     : rule === "tau" ? facts.norms[c] ** (1 - gamma) : facts.norms[c];
@@ -37,7 +37,9 @@ function normScatter(facts, { rule, gamma: most_gamma }, place) {
     frame.append(svg("text", { x: x(tick), y: height - bottom + 18, "text-anchor": "middle", text: whole(tick) }));
   }
   frame.append(svg("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle",
-    text: "training samples of the class; both axes logarithmic" }));
+    text: "training samples of the class; both axes logarithmic" }),
+  svg("text", { x: -(height - bottom + top) / 2, y: 12, transform: "rotate(-90)", "text-anchor": "middle",
+    text: "norm of the weight vector" }));
   const r = facts.classes > 200 ? 2 : 4;
   was.setAttribute("d", facts.norms.map((norm, c) =>
     `M${(x(facts.counts[c]) - r).toFixed(1)} ${y(norm).toFixed(1)}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`

@@ -86,7 +86,7 @@ function readouts(model, facts) {
     setText(find("[data-now]", node), percent(now));
     setText(find("[data-was]", node), percent(before));
     const change = find("[data-change]", node), text = points(now - before), way = changeClass(text, lower);
-    setText(change, `${text}${way.includes("good") ? " better" : way.includes("bad") ? " worse" : ""}`);
+    setText(change, `${text} points${way.includes("good") ? ", better" : way.includes("bad") ? ", worse" : ""}`);
     change.className = way;
   };
   if (!facts.labelled) {

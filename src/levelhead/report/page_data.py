@@ -1,78 +1,74 @@
-"""The data of the page's script, for JSON, and its table of the rules that were tried.
+"""The data of the page's script, for JSON: predictions, calibration, and the table of the rules that were tried.
 
-Every change of every prediction is kept, small enough for a page and exact wherever the page can stop. The slider stops
-at each 0.0001 from 0 to its end (finer or coarser on other scales of scores), and at a few other gammas (the chosen
-one). A change is filed under the first stop that is not below its gamma, compared in float64. So at each stop every
-prediction is the one that `GammaPath.predictions` returns, and nothing finer needs to be kept.
+Every change of every prediction is kept, exact wherever the slider can stop: at each 0.0001 (finer or coarser on other
+scales of scores), and at a few other gammas (the chosen one). A change is filed under the first stop that is not below
+its gamma, compared in float64, so that every prediction there is the one that `GammaPath.predictions` returns.
 """
 
 import base64
+import os
 import zlib
-from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..core.curve import Curve
+from ..core.array import Array
+from ..core.choices import Kind
+from ..core.measure import fit_temperature
+from ..path.chunks import read_chunks
 from ..path.envelope import Envelope
 from ..path.metrics import TITLES, gain_text, value_form
 from ..rules.rule import RULES, Unchanged
-from .calibration import calibration
 from .subject import RuleView, Subject, rule_title
+from .use_it import code_at_gamma
 
-AS_TRAINED = Unchanged.name
 STEP = 10_000  # stops of the slider per unit of gamma
 MAX_LINES = 12  # classes whose norms are drawn over the epochs
+BINS = 15
+_BLOCK = 1 << 17  # numbers worked on at a time, which fit in a cache
+FITTED_NUMBERS = 500_000  # that a temperature is fitted on; more would not change a digit that is shown
 
 
-def page_data(subject: Subject, codes: Mapping[str, dict[str, str]]) -> dict[str, Any]:
-    """Return all of it; `path` is the chosen rule, None without logits, and `others` are the other rules.
-
-    `codes` has what `code_at_gamma` returns, for each rule that has it.
-    """
-    choice, path, head, target = subject.choice, subject.path, subject.head, subject.target
-    shown = None
-    if path is not None and subject.logits is not None and subject.views[0].gamma is not None:
-        shown = calibration(
-            subject.views[0],
-            subject.logits,
-            held_out=subject.held_out,
-            temperature=choice.get("temperature"),
-            kind=subject.kind,
-        )
-    names = None if subject.names is None else [str(name) for name in subject.names]
+def page_data(subject: Subject) -> dict[str, Any]:
+    """Return all of it; `path` is the chosen rule, None without logits, and `others` are the other rules."""
+    target, (rare, common) = subject.target, subject.halves
+    rules = [_rule_data(subject, view) for view in subject.views]
+    lines = [(rule_title(rule), curve, _six_digits(100 * curve.values)) for rule, curve in subject.drawn.items()]
     return {
         "title": subject.title,
         "classes": subject.classes,
-        "names": names,
+        "names": None if subject.names is None else [str(name) for name in subject.names],
         "counts": subject.counts.tolist(),
-        "groups": subject.groups,
+        "groups": {"rare": rare.tolist(), "common": common.tolist()},
         "gamma": subject.gamma,
-        "chosen_on": choice["chosen_on"],
-        "labelled": path is not None,
+        "chosen_on": subject.choice["chosen_on"],
+        "labelled": subject.path is not None,
         "mass": None if target is None else subject.mass.tolist(),
         "target": None if target is None else target.tolist(),
-        "path": _rule_data(subject, subject.views[0], codes) if subject.views else None,
-        "others": [_rule_data(subject, view, codes) for view in subject.views[1:]],
-        "drawn": [_drawn(rule, curve) for rule, curve in subject.drawn.items()],
-        "calibration": shown,
-        "norms": None if head is None else _six_digits(head.norms),
+        "path": rules[0] if rules else None,
+        "others": rules[1:],
+        "drawn": [
+            {"title": title, "gammas": [*_six_digits(curve.gammas), curve.end], "values": [*values, values[-1]]}
+            for title, curve, values in lines
+        ],
+        "calibration": calibration(subject),
+        "norms": None if subject.head is None else _six_digits(subject.head.norms),
         "log": _norms_over_epochs(subject),
     }
 
 
-def _rule_data(subject: Subject, view: RuleView, codes: Mapping[str, dict[str, str]]) -> dict[str, Any]:
+def _rule_data(subject: Subject, view: RuleView) -> dict[str, Any]:
     """Return one rule: every change of a prediction, and the strengths that the slider can stop at besides its grid."""
     labels = np.zeros(len(view.changes.start), np.int64) if view.path is None else view.path.labels
     best = None if view.path is None and view.gamma is not None else view.best
     special = tuple(value for value in (view.gamma, best) if value is not None)
-    encoded = encode_changes(
-        view.changes, labels, 1 if view.path is None else subject.classes, gamma_stops(view.end, special, view.step)
-    )
+    classes, stops = 1 if view.path is None else subject.classes, gamma_stops(view.end, special, view.step)
+    coded = not subject.fitted and bool(RULES[view.rule].code())  # can be applied at any gamma
     return {
         "rule": view.rule,
-        "title": view.title,
+        "title": rule_title(view.rule),
         "share": not RULES[view.rule].has_path,
         "gamma": view.gamma,
         "interval": view.interval,
@@ -80,16 +76,8 @@ def _rule_data(subject: Subject, view: RuleView, codes: Mapping[str, dict[str, s
         "step": view.step,
         "special": special,
         "best": best,
-        **encoded,
-        "code": codes.get(view.rule),
-    }
-
-
-def _drawn(rule: str, curve: Curve) -> dict[str, Any]:
-    return {
-        "title": rule_title(rule),
-        "gammas": [*_six_digits(curve.gammas), curve.end],
-        "values": _six_digits(100 * np.append(curve.values, curve.values[-1])),
+        **encode_changes(view.changes, labels, classes, stops),
+        "code": code_at_gamma(subject, view.rule) if coded else None,
     }
 
 
@@ -120,10 +108,9 @@ def gamma_stops(end: float, special: tuple[float, ...] = (), step: int = STEP) -
 def encode_changes(changes: Envelope, labels: np.ndarray, classes: int, stops: np.ndarray) -> dict[str, Any]:
     """Return the changes for JSON, samples sorted by true class, changes by stop and then by sample.
 
-    Labels [N] are true classes, all 0 if they are not known; stops [S] the gammas that the slider can stop at. Returned
-    are samples, the number of each true class; events, the number of changes; data, base64 of a zlib stream of the
-    first predictions [N], the number of changes at each stop [S], the sample of each change [E] (within a stop, the
-    difference to the one before), and its new class [E].
+    Labels [N] are all 0 if they are not known. Returned are samples, the number of each true class; events, the number
+    of changes; data, base64 of a zlib stream of the first predictions [N], the number of changes at each stop [S], the
+    sample of each change [E] (within a stop, the difference to the one before), and its new class [E].
     """
     order = np.argsort(labels, kind="stable")
     rank = np.argsort(order)
@@ -142,6 +129,71 @@ def encode_changes(changes: Envelope, labels: np.ndarray, classes: int, stops: n
         "samples": np.bincount(labels, minlength=classes).tolist(),
         "events": len(stop),
         "data": base64.b64encode(zlib.compress(planes)).decode("ascii"),
+    }
+
+
+def reliability(view: RuleView, logits: Array, kind: Kind, gamma: float, temperature: float = 1.0) -> dict[str, Any]:
+    """Return samples, mean confidence and share right of 15 equal-width bins of confidence, and the ECE.
+
+    ``ECE = sum_b |sum over the bin of (confidence - right)| / N``, as in `measure.calibration_error`, but a few rows of
+    the logits at a time and on all cores. Confidence is ``1 / sum_k exp(l_k - max l)``, in single precision.
+    """
+    assert view.path is not None
+    right, (scale, shift) = view.path.right(gamma), view.parts(gamma)
+    if gamma == 0:  # as trained, whatever unit the rule's numbers have
+        scale, shift = np.ones(len(scale)), np.zeros(len(scale))
+    scale, shift = np.float32(scale / temperature), np.float32(shift / temperature)
+
+    def sums(first: int, rows: np.ndarray) -> np.ndarray:
+        scores = np.multiply(view.smoothed(rows) if gamma else rows, scale, dtype=np.float32)
+        scores += shift
+        scores -= scores.max(axis=1, keepdims=True)
+        sure = 1 / np.exp(scores, out=scores).sum(axis=1).astype(np.float64)
+        where = np.minimum((sure * BINS).astype(int), BINS - 1)
+        hit = right[first : first + len(rows)]
+        return np.stack([np.bincount(where, x, BINS) for x in (np.ones(len(rows)), sure, hit)])
+
+    parts = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for first, chunk in read_chunks(logits, kind=kind, check=False):  # the path checked them
+            step = max(1, _BLOCK // chunk.shape[1])
+            begins = range(0, len(chunk), step)
+            parts += pool.map(sums, [first + i for i in begins], [chunk[i : i + step] for i in begins])
+    n, confidence, found = np.sum(parts, axis=0)
+    some = np.maximum(n, 1)
+    return {
+        "n": n.astype(int).tolist(),
+        "confidence": (confidence / some).round(6).tolist(),
+        "right": (found / some).round(6).tolist(),
+        "error": float(np.abs(confidence - found).sum() / n.sum()),
+    }
+
+
+def calibration(subject: Subject) -> dict[str, Any] | None:
+    """Return reliability before, after, and after with a temperature: the one of the choice, or else fitted here.
+
+    It is fitted on other samples than those shown, if there are any. None without labels, or without a strength.
+    """
+    view, logits, kind = subject.views[0] if subject.views else None, subject.logits, subject.kind
+    if view is None or view.path is None or view.gamma is None or logits is None:
+        return None
+    temperature = subject.choice.get("temperature")
+    own, fitted_on = temperature is not None, None
+    if temperature is None:
+        source, known = subject.held_out or (logits, view.path.labels)
+        fitted_on = min(len(known), max(1, FITTED_NUMBERS // source.shape[1]))
+        rows = np.sort(np.random.default_rng(0).choice(len(known), fitted_on, replace=False))
+        _, some = next(read_chunks(np.asarray(source[rows]), kind=kind, size=1 << 60))
+        scale, offset = view.parts(view.gamma)
+        temperature = fit_temperature(view.smoothed(some) * scale + offset, known[rows])
+    return {
+        "before": reliability(view, logits, kind, 0.0),
+        "after": reliability(view, logits, kind, view.gamma),
+        "tempered": reliability(view, logits, kind, view.gamma, temperature),
+        "temperature": temperature,
+        "own": own,
+        "fitted_on": fitted_on,
+        "fitted_apart": subject.held_out is not None,
     }
 
 
@@ -170,26 +222,18 @@ def rule_table(subject: Subject) -> RuleTable | None:
     choice, candidates = subject.choice, subject.choice.get("candidates") or ()
     if len(candidates) < 3:
         return None
-    metric = choice.get("metric") or "balanced_error"
-    why = str(choice.get("why") or "")
-    still = why.startswith("the model as it is")
+    metric, why = choice.get("metric") or "balanced_error", str(choice.get("why") or "")
+    chosen = Unchanged.name if why.startswith("the model as it is") else choice["rule"]
     rows = []
     for one in candidates:
-        rule, second, between = one["rule"], one.get("second"), one.get("interval")
+        value, is_chosen = format(one["value"], value_form(metric)), one["rule"] == chosen
+        if one["rule"] == Unchanged.name:
+            rows.append(RuleRow("As trained", "", value, "", is_chosen))
+            continue
+        second, between = one.get("second"), one.get("interval")
         then = "" if second is None else f", then {round(second, 3) + 0.0:.3f}"
-        strength = (
-            "" if rule == AS_TRAINED else f"{one['gamma']:.3f}{then}" if RULES[rule].strengths else "a number per class"
-        )
-        gain = "" if rule == AS_TRAINED else gain_text(metric, one["gain"], None if between is None else tuple(between))
-        rows.append(
-            RuleRow(
-                "As trained" if rule == AS_TRAINED else rule_title(rule),
-                strength,
-                format(one["value"], value_form(metric)),
-                gain,
-                rule == (AS_TRAINED if still else choice["rule"]),
-            )
-        )
+        strength = f"{one['gamma']:.3f}{then}" if RULES[one["rule"]].strengths else "a number per class"
+        gain = gain_text(metric, one["gain"], None if between is None else (between[0], between[1]))
+        rows.append(RuleRow(rule_title(one["rule"]), strength, value, gain, is_chosen))
     title = TITLES.get(metric, metric)
-    why = f"{why[:1].upper()}{why[1:]}." if why else ""
-    return RuleTable(f"{title[:1].upper()}{title[1:]}", tuple(rows), why)
+    return RuleTable(title[:1].upper() + title[1:], tuple(rows), f"{why[:1].upper()}{why[1:]}." if why else "")

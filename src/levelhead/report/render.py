@@ -1,7 +1,6 @@
 """The page: data as JSON, text through Jinja2 with autoescape, and our own script and style inline.
 
-A strict Content-Security-Policy lets the page run exactly the scripts and styles written into it, by their hashes, and
-load nothing else: no network, no images but data, no frames, no forms. Class names are never markup.
+A strict Content-Security-Policy lets the page run its own scripts and styles, by their hashes, and load nothing else.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,24 +24,13 @@ from ..core.errors import LevelheadError
 from ..io.text import parse_json
 from ..io.text import read as read_text
 from ..rules.rule import RULES
-from .labels import SENTENCE, label_code, label_verdict
 from .page_data import STEP, page_data, rule_table
 from .subject import LabelSubject, Subject, rule_title
-from .use_it import code_to_use, codes_of_views
-from .verdict import Number, Verdict, percent_text, verdict
+from .use_it import code_to_use, label_code
+from .verdict import Number, Verdict, label_verdict, percent_text, verdict
 
-SCRIPTS = (
-    "format.js",
-    "engine.js",
-    "chart.js",
-    "curve.js",
-    "classes.js",
-    "confusion.js",
-    "head.js",
-    "calibration.js",
-    "compare.js",
-    "page.js",
-)
+SCRIPTS = ("format", "engine", "chart", "curve", "classes", "confusion", "head", "calibration", "compare", "page")
+BALANCED = ("balanced", "balanced_error")  # keys of that number, from the samples or from the choice alone
 
 
 @dataclass(frozen=True)
@@ -114,14 +103,12 @@ def write(
 
 def with_titles(subjects: Sequence[Subject | LabelSubject]) -> list[Subject | LabelSubject]:
     """Return the subjects with titles that differ: runs of the same name get that of the folder they are in."""
-    titles = [subject.title for subject in subjects]
-    found = []
-    for i, subject in enumerate(subjects):
-        if titles.count(subject.title) > 1:
+    titles, found = [subject.title for subject in subjects], list(subjects)
+    for i, (subject, title) in enumerate(zip(subjects, titles, strict=True)):
+        if titles.count(title) > 1:
             place = next((subject.files[key] for key in ("run", "snapshot", "logits") if key in subject.files), None)
             above = Path(place).resolve().parent.name if place else ""
-            subject = replace(subject, title=f"{above}/{subject.title}" if above else f"{subject.title}, {i + 1}")
-        found.append(subject)
+            found[i] = replace(subject, title=f"{above}/{title}" if above else f"{title}, {i + 1}")
     return found
 
 
@@ -132,50 +119,22 @@ def render_page(
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    words = Environment(
-        loader=PackageLoader("levelhead.report", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    words = Environment(loader=PackageLoader("levelhead.report", ""), autoescape=True, undefined=StrictUndefined)
+    words.trim_blocks = words.lstrip_blocks = True
     words.filters |= {"percent": percent_text, "points": signed_points}
-    script = '(() => {\n"use strict";\n' + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
+    script = '(() => {\n"use strict";\n' + "\n".join(_asset(f"{name}.js") for name in SCRIPTS) + "\n})();\n"
     scripts, styles = [_asset("uPlot.iife.min.js"), script], [_asset("uPlot.min.css"), _asset("page.css")]
-    several = [subject for subject in subjects if isinstance(subject, LabelSubject)]
-    subjects = [subject for subject in subjects if isinstance(subject, Subject)]
-    content = {"step": STEP, "subjects": [page_data(subject, codes_of_views(subject)) for subject in subjects]}
-    verdicts = [verdict(subject) for subject in subjects]
+    models = [subject for subject in subjects if isinstance(subject, Subject)]
+    of_labels = [subject for subject in subjects if isinstance(subject, LabelSubject)]
+    shown = [_shown(i, subject) for i, subject in enumerate([*models, *of_labels])]
+    content = {"step": STEP, "subjects": [page_data(subject) for subject in models]}
     data = json.dumps(content, separators=(",", ":"), allow_nan=False)
     for sign in "&<>":  # so that data cannot end the element around it, whatever a class is called
         data = data.replace(sign, f"\\u{ord(sign):04x}")
     return words.get_template("page.html").render(
-        subjects=[
-            {
-                "index": i,
-                "labels": False,
-                "subject": subject,
-                "verdict": said,
-                "rule": RULES[subject.choice["rule"]].sentence,
-                "rule_title": rule_title(subject.choice["rule"]),
-                "code": code_to_use(subject),
-                "tried": rule_table(subject),
-            }
-            for i, (subject, said) in enumerate(zip(subjects, verdicts, strict=True))
-        ],
-        labels=[
-            {
-                "index": len(subjects) + i,
-                "labels": True,
-                "subject": subject,
-                "verdict": label_verdict(subject),
-                "rule": SENTENCE,
-                "rule_title": "Threshold of each label",
-                "code": label_code(subject),
-            }
-            for i, subject in enumerate(several)
-        ],
-        best=_best(verdicts),
+        subjects=shown[: len(models)],
+        labels=shown[len(models) :],
+        best=_best([one["verdict"] for one in shown[: len(models)]]),
         sentences={name: rule.sentence for name, rule in RULES.items()},
         tables=tables,
         data=Markup(data),
@@ -193,15 +152,23 @@ def render_page(
     )
 
 
+def _shown(index: int, subject: Subject | LabelSubject) -> dict[str, Any]:
+    """Return what the page says of a subject before any script runs."""
+    if isinstance(subject, LabelSubject):
+        said, code, tried = label_verdict(subject), label_code(subject), None
+        title = "Threshold of each label"
+        rule = "a number of its own is added to each label's logit, which moves its threshold"
+    else:
+        said, code, tried = verdict(subject), code_to_use(subject), rule_table(subject)
+        rule, title = RULES[subject.choice["rule"]].sentence, rule_title(subject.choice["rule"])
+    known = {"index": index, "labels": isinstance(subject, LabelSubject), "subject": subject}
+    return known | {"verdict": said, "rule": rule, "rule_title": title, "code": code, "tried": tried}
+
+
 def _best(verdicts: Sequence[Verdict]) -> int | None:
     """Return which of several models has the lowest balanced error once adjusted; None unless there are two."""
-    found = {
-        i: number.after
-        for i, said in enumerate(verdicts)
-        for number in said.numbers
-        if number.key.startswith("balanced")
-    }
-    return min(found, key=found.__getitem__) if len(found) > 1 else None
+    found = [(one.after, i) for i, said in enumerate(verdicts) for one in said.numbers if one.key in BALANCED]
+    return min(found)[1] if len(found) > 1 else None
 
 
 def signed_points(number: Number) -> str:

@@ -1,10 +1,8 @@
 """Each rule that a page can show, with every change of every prediction over its strength.
 
-A rule with a scale and an offset for each class has no strength of its own. Its slider goes from the model as trained
-to what was chosen, and is exact at every share t of the way:
-``score_k(t) = ((1 - t) m + t scale_k) logit_k + t offset_k``, with m the geometric mean of the scales: at t = 0 the
-predictions are those of the model as trained, at t = 1 those of what was chosen. Scores are straight lines in t, so
-each sample's prediction follows the upper envelope of its row.
+A rule with a scale and an offset for each class has no strength of its own. Its slider is exact at every share t of the
+way from the model as trained to what was chosen: ``score_k(t) = ((1 - t) m + t scale_k) logit_k + t offset_k``, with m
+the geometric mean of the scales. These are straight lines in t, of which predictions follow the upper envelope.
 """
 
 from collections.abc import Sequence
@@ -25,12 +23,6 @@ LARGEST_SHARE = 1.5  # of the way to what was chosen
 MOST_COMPARED = 8_000_000  # N times K, up to which other rules are shown besides the chosen one
 
 
-def _spread(logits: Array, most: int = 1000) -> float:
-    """Return how far the scores of a sample lie apart, by some of the samples."""
-    some = np.asarray(to_numpy(logits[: min(len(logits), most)]), np.float64)
-    return float(np.std(some - some.mean(axis=1, keepdims=True))) or 1.0
-
-
 def make_views(
     logits: Array,
     labels: np.ndarray | None,
@@ -44,7 +36,7 @@ def make_views(
     """Return the chosen rule and then the others that can be shown on these samples, simplest first.
 
     Others are those that were tried or, if nothing is known of that, the rules of one strength. Without its numbers for
-    each class, a rule that was tried cannot be shown. Logits are [N, K], labels [N], counts and target [K].
+    each class, a rule that was tried cannot be shown.
     """
     chosen = choice["rule"]
     tried = {one["rule"]: one for one in choice.get("candidates") or ()}
@@ -54,14 +46,16 @@ def make_views(
         own = norms if known.needs_norms else None
         made = known.direction(counts, norms=own, kind=kind)
         reach = (0.0, max(known.reach, 1.25 * (gamma or 0.0), *(interval or ())))
-        path = None
-        if labels is not None:
-            path = gamma_path(
-                logits, labels, counts, range=reach, rule=rule_with(rule, norms=own), kind=kind, target=target
-            )
-        changes = compute_envelope(logits, made, reach, kind=kind) if path is None else path.envelope
-        between = None if interval is None else (interval[0], interval[1])
-        least = LEAST_END * (min(1.0, _spread(logits)) if known.grows else 1.0)
+        if labels is None:
+            path, changes = None, compute_envelope(logits, made, reach, kind=kind)
+        else:
+            by = rule_with(rule, norms=own)
+            path = gamma_path(logits, labels, counts, range=reach, rule=by, kind=kind, target=target)
+            changes = path.envelope
+        between, least = None if interval is None else (interval[0], interval[1]), LEAST_END
+        if known.grows:  # where scores lie close together, so do the strengths that matter
+            some = np.asarray(to_numpy(logits[:1000]), np.float64)
+            least *= min(1.0, float(np.std(some - some.mean(axis=1, keepdims=True))) or 1.0)
         return RuleView(rule, gamma, changes, path, made.ratios, target=target, interval=between, least_end=least)
 
     def of_classes(rule: str, scale: np.ndarray, offset: np.ndarray) -> RuleView:
@@ -95,11 +89,8 @@ def make_views(
 def compute_share_envelope(
     logits: Array, scale: np.ndarray, offset: np.ndarray, *, kind: Kind = "logits", smoothing: float = 0.0
 ) -> Envelope:
-    """Return every change of every prediction over the share, from 0 to 1.5, of logits [N, K].
-
-    Scale (positive) and offset [K] are those at share 1; smoothing is added to probabilities before their logarithm.
-    """
-    starts, samples, at, old, new = [], [], [], [], []
+    """Return every change of every prediction over the share, of logits [N, K]; scale and offset are those at 1."""
+    starts, events = [], []
     for first, chunk in read_chunks(logits, kind=kind):
         rows = chunk.astype(np.float64)
         rows = np.logaddexp(rows, np.log(smoothing)) if smoothing else rows
@@ -117,33 +108,22 @@ def compute_share_envelope(
             when = when[np.arange(len(live)), winner]
             on = when <= LARGEST_SHARE
             live, winner, when = live[on], winner[on], when[on]
-            samples.append(live + first)
-            at.append(when)
-            old.append(now[live])
-            new.append(winner)
+            events.append((live + first, when, winner, now[live]))
             now[live], since[live] = winner, when
-    gamma = np.concatenate(at)
+    sample, gamma, new, old = (np.concatenate(parts) for parts in zip(*events, strict=True))
     order = np.argsort(gamma, kind="stable")  # a sample's own changes were found in order
-    return Envelope(
-        start=np.concatenate(starts),
-        sample=np.concatenate(samples)[order],
-        gamma=gamma[order],
-        new_class=np.concatenate(new)[order],
-        old_class=np.concatenate(old)[order],
-        classes=len(scale),
-        range=(0.0, LARGEST_SHARE),
-    )
+    changes = (part[order] for part in (sample, gamma, new, old))
+    return Envelope(np.concatenate(starts), *changes, classes=len(scale), range=(0.0, LARGEST_SHARE))
 
 
 def right_path(
     changes: Envelope, labels: np.ndarray, counts: np.ndarray, rule: str, target: np.ndarray | None
 ) -> GammaPath:
     """Return where each sample is right, from every change of its prediction."""
-    order = np.lexsort((np.arange(len(changes.sample)), changes.sample))
-    sample = np.concatenate([np.arange(len(labels)), changes.sample[order]])
-    begin = np.concatenate([np.full(len(labels), changes.range[0]), changes.gamma[order]])
-    predicted = np.concatenate([changes.start, changes.new_class[order]])
-    order = np.argsort(sample, kind="stable")  # the stretches of a sample one after the other, its start first
+    sample = np.concatenate([np.arange(len(labels)), changes.sample])
+    begin = np.concatenate([np.full(len(labels), changes.range[0]), changes.gamma])
+    predicted = np.concatenate([changes.start, changes.new_class])
+    order = np.argsort(sample, kind="stable")  # the stretches of a sample one after the other, by gamma
     sample, begin, predicted = sample[order], begin[order], predicted[order]
     last = np.append(sample[1:] != sample[:-1], True)
     end = np.where(last, changes.range[1], np.nextafter(np.append(begin[1:], 0.0), -np.inf))

@@ -1,6 +1,5 @@
-"""A subject: one model on one set of samples, what was chosen for it, the rules shown, the command that tunes it."""
+"""A subject: one model on one set of samples, what was chosen for it, and the rules shown."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,51 +10,31 @@ import numpy as np
 from ..core.array import Array
 from ..core.choices import Kind
 from ..core.curve import Curve
-from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..path.envelope import Envelope
+from ..path.metrics import gain_text
 from ..path.path import GammaPath
-from ..rules.rule import AUTO, RULES, Rescale
+from ..rules.rule import RULES
 
 ChoiceRecord = dict[str, Any]  # what Tuned.to_dict returns, or its first few entries
 LEAST_END = 0.4  # of a slider; of the shift, less for scores of a smaller spread
-LARGEST_GAMMA = 50.0  # at this gamma, a class with half the samples is scaled by 10^15
-MODEL = "model.safetensors"  # where the model's file is not known
-TUNED = "tuned.json"  # the same for the choice
 
 
 @dataclass(frozen=True, eq=False)
 class RuleView:
-    """One rule on the samples of a page.
-
-    Args:
-        rule: which.
-        gamma: the strength chosen for it; of a rule with numbers for each class, 1: its slider goes from the model as
-            trained (0) to those numbers (1); None if none was chosen.
-        changes: every change of a prediction over the strength.
-        path: where each sample is right; None without labels.
-        ratios, scale, offset: [K], of a rule of one strength; of one with numbers for each class.
-        target, interval: [K], what each class weighs; of gamma.
-        smoothing: what is added to probabilities before their logarithm.
-        least_end: where the slider ends at least.
-    """
+    """One rule on the samples of a page: of one strength (ratios), or with a scale and an offset for each class."""
 
     rule: str
-    gamma: float | None
-    changes: Envelope
-    path: GammaPath | None = None
-    ratios: np.ndarray | None = None
-    scale: np.ndarray | None = None
-    offset: np.ndarray | None = None
-    target: np.ndarray | None = None
-    interval: tuple[float, float] | None = None
-    smoothing: float = 0.0
-    least_end: float = LEAST_END
-
-    @property
-    def title(self) -> str:
-        """The rule's name for people."""
-        return rule_title(self.rule)
+    gamma: float | None  # the strength chosen for it; None if none was
+    changes: Envelope  # every change of a prediction over the strength
+    path: GammaPath | None = None  # where each sample is right; None without labels
+    ratios: np.ndarray | None = None  # [K]
+    scale: np.ndarray | None = None  # [K]
+    offset: np.ndarray | None = None  # [K]
+    target: np.ndarray | None = None  # [K], what each class weighs
+    interval: tuple[float, float] | None = None  # of gamma
+    smoothing: float = 0.0  # what is added to probabilities before their logarithm
+    least_end: float = LEAST_END  # where the slider ends at least
 
     def smoothed(self, logits: np.ndarray) -> np.ndarray:
         """Return the logits [N, K] that scale and offset are for."""
@@ -66,11 +45,10 @@ class RuleView:
         if self.ratios is None:
             assert self.scale is not None
             assert self.offset is not None
-            return parts_at(gamma, self.scale, self.offset)
-        still = np.ones(len(self.ratios)), np.zeros(len(self.ratios))
+            return (1 - gamma) * middle_scale(self.scale) + gamma * self.scale, gamma * self.offset
         if RULES[self.rule].multiplies:
-            return self.ratios**gamma, still[1]
-        return still[0], gamma * np.log(self.ratios)
+            return self.ratios**gamma, np.zeros(len(self.ratios))
+        return np.ones(len(self.ratios)), gamma * np.log(self.ratios)
 
     @cached_property
     def curve(self) -> Curve:
@@ -105,13 +83,11 @@ class Subject:
     """One model on one set of samples.
 
     Args:
-        title, names: what to call it and its classes.
-        counts: [K], training samples of each class.
+        title, names, counts: what to call it and its classes; [K], training samples of each class.
         choice: gamma and how it was chosen: Tuned.to_dict(), or at least `gamma`, `rule` and `chosen_on`.
         views: the chosen rule and others, each with all that it predicts; () if there are no logits, only a choice.
         logits, samples: [N, K], of the samples shown, and what these are, in words: `test`, `held-out`.
-        apart: whether the samples shown had no part in the choice.
-        target: [K], what each class weighs; equal if None.
+        apart, target: whether these had no part in the choice; [K], what each class weighs, equal if None.
         held_out: other logits and labels than those shown, to fit a temperature on.
         head, log: the head, where it is known; a dict per epoch of its training, with at least `epoch` and `norms`.
         facts: where the subject comes from, by title.
@@ -149,17 +125,12 @@ class Subject:
     @property
     def gamma(self) -> float:
         """The strength that was chosen, where the slider of its rule shows it."""
-        return chosen_strength(self.choice)
+        return float(self.choice["gamma"]) if RULES[self.choice["rule"]].has_path else 1.0
 
     @property
     def path(self) -> GammaPath | None:
         """Where the samples shown are right over the chosen rule's strength; None if their labels are not known."""
         return self.views[0].path if self.views else None
-
-    @property
-    def changes(self) -> Envelope | None:
-        """Every change of a prediction over the chosen rule's strength."""
-        return self.views[0].changes if self.views else None
 
     @property
     def worthwhile(self) -> bool | None:
@@ -200,16 +171,6 @@ class Subject:
         share[self.present] = 1.0 if self.target is None else self.target[self.present]
         return share / share.sum()
 
-    @property
-    def curve(self) -> Curve | None:
-        """The balanced error over the chosen rule's strength or, without labels, the mismatch of predicted shares."""
-        return self.views[0].curve if self.views else None
-
-    @property
-    def end(self) -> float:
-        """The end of the chosen rule's slider."""
-        return self.views[0].end
-
     @cached_property
     def halves(self) -> tuple[np.ndarray, np.ndarray]:
         """The rarer and the more frequent half, by training counts, of the classes with samples."""
@@ -217,25 +178,17 @@ class Subject:
         size = max(1, len(order) // 2)
         return np.sort(order[:size]), np.sort(order[len(order) - size :])
 
-    @property
-    def groups(self) -> dict[str, list[int]]:
-        """The one grouping of the page: the rarer and the more frequent half."""
-        return {name: members.tolist() for name, members in zip(("rare", "common"), self.halves, strict=True)}
-
 
 @dataclass(frozen=True)
 class LabelRow:
-    """One label: positives among the samples shown, and threshold, recall and precision before and after.
-
-    A threshold is of the probability. A precision is None where nothing is predicted.
-    """
+    """One label, before and after."""
 
     name: str
     count: float
-    positives: int
-    threshold: float
+    positives: int  # among the samples shown
+    threshold: float  # of the probability
     recall: tuple[float | None, float | None]
-    precision: tuple[float | None, float | None]
+    precision: tuple[float | None, float | None]  # None where nothing is predicted
     gain: str = ""
 
 
@@ -244,11 +197,9 @@ class LabelSubject:
     """One multi-label model on one set of samples, with what was chosen for it.
 
     Args:
-        title: what to call it.
         choice: what `TunedLabels.to_dict` returns, or its first few entries.
         rows, n: one for each label; how many samples are shown.
-        apart: whether they had no part in the choice.
-        facts, files, model, tuned_file: as in `Subject`.
+        title, apart, facts, files, model, tuned_file: as in `Subject`.
     """
 
     title: str
@@ -263,23 +214,9 @@ class LabelSubject:
 
 
 def rule_title(rule: str) -> str:
-    """Return a rule's name for people, as a title.
-
-    >>> rule_title("shift")
-    'Logit shift'
-    """
+    """Return a rule's name for people, as a title."""
     title = RULES[rule].title
     return f"{title[:1].upper()}{title[1:]}"
-
-
-def chosen_strength(choice: ChoiceRecord) -> float:
-    """Return where on its rule's slider a choice is."""
-    return float(choice["gamma"]) if RULES[choice["rule"]].has_path else 1.0
-
-
-def parts_at(share: float, scale: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scale and the offset [K] at a share of the way from the model as trained to what was chosen."""
-    return (1 - share) * middle_scale(scale) + share * scale, share * offset
 
 
 def middle_scale(scale: np.ndarray) -> float:
@@ -287,51 +224,25 @@ def middle_scale(scale: np.ndarray) -> float:
     return float(np.exp(np.log(scale).mean()))
 
 
-def given_choice(gamma: float | None, rule: str, tuned: ChoiceRecord | None) -> ChoiceRecord | None:
-    """Return the gamma or the choice that is given, checked; None if neither is."""
-    named = Rescale.name if rule == AUTO else rule
-    choice = tuned if gamma is None else {"gamma": gamma, "rule": named, "chosen_on": "given"}
-    if choice is None:
-        return None
-    most = np.inf if RULES[choice["rule"]].grows and choice["chosen_on"] != "given" else LARGEST_GAMMA
-    if not 0 <= choice["gamma"] <= most or not np.isfinite(choice["gamma"]):
-        raise LevelheadError(
-            f"expected a gamma from 0 to {LARGEST_GAMMA:g}, got {choice['gamma']:g}",
-            parameter="tuned" if gamma is None else "gamma",
-        )
-    return choice | {"gamma": float(choice["gamma"])}
+def label_rows(
+    scores: np.ndarray, truth: np.ndarray, choice: ChoiceRecord, names: Sequence[str] | None
+) -> tuple[LabelRow, ...]:
+    """Return a row for each label, of logits and labels [N, K]."""
+    offset = np.array(choice["offset"], np.float64)
+    known = names or choice.get("names") or [str(k) for k in range(truth.shape[1])]
+    each, metric = choice.get("labels") or [{}] * truth.shape[1], choice.get("metric") or "balanced_error"
+    numbers = choice.get("counts") or truth.sum(axis=0).tolist()
+    rows = []
+    for k in range(truth.shape[1]):
+        before, after = (_rates(scores[:, k] + by > 0, truth[:, k]) for by in (0.0, offset[k]))
+        between, positives = each[k].get("interval"), int(truth[:, k].sum())
+        gain = "" if between is None else gain_text(metric, each[k]["gain"], (between[0], between[1]))
+        threshold, recall, precision = float(1 / (1 + np.exp(offset[k]))), (before[0], after[0]), (before[1], after[1])
+        rows.append(LabelRow(str(known[k]), float(numbers[k]), positives, threshold, recall, precision, gain))
+    return tuple(rows)
 
 
-def tune_command(subject: Subject, *more: str) -> str:
-    """Return the command that tunes on the files of a page, under the names that they have, with more options."""
-    if place := subject.files.get("run") or subject.files.get("snapshot"):
-        return " ".join(["levelhead report", shlex.quote(place), *more, "-o page.html"])
-    files = subject.files or {"logits": "logits.npy", "labels": "labels.npy", "counts": "counts.json"}
-    given = [
-        f"--{what} {shlex.quote(files[what])}" for what in ("logits", "labels", "counts", "norms") if what in files
-    ]
-    if "counts" not in files:
-        given.append(f"--counts {counts_in_command(subject)}")
-    if subject.kind == "probabilities":
-        given.append("--kind probabilities")
-    if subject.target is not None:
-        given.append(f"--target {','.join(map(repr, subject.target.tolist()))}")
-    return " ".join(["levelhead tune", *given, *_own_options(subject.choice, more), *more, "-o", TUNED])
-
-
-def counts_in_command(subject: Subject) -> str:
-    """Return the training counts as a command takes them: their file, or themselves if they are few."""
-    if "counts" in subject.files:
-        return shlex.quote(subject.files["counts"])
-    known = subject.classes <= 20 and bool(subject.views)
-    return ",".join(map(str, subject.counts.tolist())) if known else "counts.json"
-
-
-def _own_options(choice: ChoiceRecord, more: tuple[str, ...]) -> list[str]:
-    """Return the options of a choice that are known: its metric, and its rule unless that was chosen too."""
-    metric, found = choice.get("metric") or "balanced_error", []
-    if metric not in ("balanced_error", "cost"):
-        found.append(f"--metric {metric}")
-    if len(choice.get("candidates") or ()) < 3 and not any(option.startswith("--rule") for option in more):
-        found.append(f"--rule {choice['rule']}")
-    return found
+def _rates(predicted: np.ndarray, true: np.ndarray) -> tuple[float | None, float | None]:
+    """Return recall and precision; None where there is no sample to tell."""
+    hits, totals = float((predicted & (true > 0)).sum()), (float((true > 0).sum()), float(predicted.sum()))
+    return hits / totals[0] if totals[0] else None, hits / totals[1] if totals[1] else None

@@ -1,13 +1,14 @@
-"""The code on a page that applies what was chosen, to a model's file and to one in memory."""
+"""The commands and the code on a page: they tune again, or apply what was chosen to a model's file or in memory."""
 
 import json
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 
-from ..rules.rule import RULES, Rescale
-from .subject import MODEL, TUNED, ChoiceRecord, Subject, counts_in_command, tune_command
+from ..rules.rule import RULES, Auto, Rescale
+from .subject import LabelSubject, Subject
 
+MODEL = "model.safetensors"  # where the model's file is not known
+TUNED = "tuned.json"  # the same for the choice
 UNDO = "    # adjusted.restore() undoes it"
 
 
@@ -47,42 +48,56 @@ def code_at_gamma(subject: Subject, rule: str | None = None) -> dict[str, str]:
     counts = f"counts = {_counts_in_python(subject)}\n" if RULES[rule].follows_counts else ""
     option = "" if rule == Rescale.name else f" --rule {rule}"
     return {
-        "command": f"levelhead rescale {shlex.quote(subject.model or MODEL)} --counts {counts_in_command(subject)}"
+        "command": f"levelhead rescale {shlex.quote(subject.model or MODEL)} --counts {_counts_in_command(subject)}"
         f" --gamma {{gamma}}{option} -o {_adjusted(subject.model or MODEL)}",
         "python": f"import levelhead as lh\n{more}\n{counts}{python}",
     }
 
 
-def codes_of_views(subject: Subject) -> dict[str, dict[str, str]]:
-    """Return that for each rule shown, of those that code can apply at any gamma."""
-    rules = () if subject.fitted else (view.rule for view in subject.views)
-    return {rule: code_at_gamma(subject, rule) for rule in rules if RULES[rule].code()}
+def label_code(subject: LabelSubject) -> dict[str, str]:
+    """Return the same for several labels per sample."""
+    if subject.tuned_file:
+        what, before = json.dumps(subject.tuned_file), ""
+    else:
+        what, before = "tuned", "tuned = lh.tune_labels(logits, labels, counts)    # those of this page\n"
+    python = f"import levelhead as lh\n\n{before}adjusted = lh.adjust_(model, {what}){UNDO}"
+    return {"command": _command(subject), "python": python}
 
 
-def adjust_command(model: str, tuned: str, choice: ChoiceRecord) -> str:
-    """Return the command that applies a tuned.json to a model's file, also where the gain is uncertain."""
-    model, between = model or MODEL, choice.get("gain_interval")
-    doubted = between is not None and between[0] <= 0 and choice.get("floors_met_at_zero") is not False
-    more = " --anyway" if doubted else ""
-    return f"levelhead adjust {shlex.quote(model)} --tuned {shlex.quote(tuned or TUNED)}{more} -o {_adjusted(model)}"
-
-
-def label_tune_command(files: Mapping[str, str], choice: ChoiceRecord) -> str:
-    """Return the command that tunes several labels per sample on the files of a page."""
+def tune_command(subject: Subject | LabelSubject, *more: str) -> str:
+    """Return the command that tunes on the files of a page, under the names that they have, with more options."""
+    files, choice = subject.files, subject.choice
+    if place := files.get("run") or files.get("snapshot"):
+        return " ".join(["levelhead report", shlex.quote(place), *more, "-o page.html"])
     files = files or {"logits": "logits.npy", "labels": "labels.npy", "counts": "counts.json"}
-    given = [f"--{what} {shlex.quote(files[what])}" for what in ("logits", "labels", "counts") if what in files]
+    given = [f"--{what} {shlex.quote(file)}" for what, file in files.items()]
     metric = choice.get("metric") or "balanced_error"
     own = [] if metric in ("balanced_error", "cost") else [f"--metric {metric}"]
-    return " ".join(["levelhead tune --task multilabel", *given, *own, "-o", TUNED])
+    if isinstance(subject, LabelSubject):
+        return " ".join(["levelhead tune --task multilabel", *given, *own, "-o", TUNED])
+    if "counts" not in files:
+        given.append(f"--counts {_counts_in_command(subject)}")
+    if subject.kind == "probabilities":
+        given.append("--kind probabilities")
+    if subject.target is not None:
+        given.append(f"--target {','.join(map(repr, subject.target.tolist()))}")
+    if len(choice.get("candidates") or ()) < 3 and not any(option.startswith("--rule") for option in more):
+        own.append(f"--rule {choice['rule']}")
+    return " ".join(["levelhead tune", *given, *own, *more, "-o", TUNED])
 
 
-def _command(subject: Subject) -> str:
-    apply = adjust_command(subject.model, subject.tuned_file, subject.choice)
+def _command(subject: Subject | LabelSubject) -> str:
+    """Return the command that applies the choice to a model's file, also where the gain is uncertain."""
+    model, choice = subject.model or MODEL, subject.choice
+    between = choice.get("gain_interval")
+    doubted = between is not None and between[0] <= 0 and choice.get("floors_met_at_zero") is not False
+    tuned = f"{shlex.quote(subject.tuned_file or TUNED)}{' --anyway' if doubted else ''}"
+    apply = f"levelhead adjust {shlex.quote(model)} --tuned {tuned} -o {_adjusted(model)}"
     if subject.tuned_file:
         return apply
-    if not subject.files.keys() & {"run", "snapshot"}:
+    if isinstance(subject, LabelSubject) or not subject.files.keys() & {"run", "snapshot"}:
         return f"{tune_command(subject)}\n{apply}"
-    if RULES[subject.choice["rule"]].code():
+    if RULES[choice["rule"]].code():
         return code_at_gamma(subject)["command"].replace("{gamma}", repr(subject.gamma))
     return ""
 
@@ -91,7 +106,8 @@ def _python(subject: Subject) -> str:
     choice = subject.choice
     if subject.tuned_file:
         return f"adjusted = lh.adjust_(model, {json.dumps(subject.tuned_file)}){UNDO}"
-    rule = "" if len(choice.get("candidates") or ()) > 2 else f', rule="{choice["rule"]}"'
+    one = RULES[choice["rule"]] if len(choice.get("candidates") or ()) < 3 else Auto()
+    rule = "" if isinstance(one, Auto) else f', rule="{choice["rule"]}"'
     metric = choice.get("metric") or "balanced_error"
     metric = "" if metric in ("balanced_error", "cost") else f', metric="{metric}"'
     blind, before = choice["chosen_on"] == "unlabelled", f"counts = {_counts_in_python(subject)}\n"
@@ -101,7 +117,8 @@ def _python(subject: Subject) -> str:
         split = subject.samples if blind else "held-out"
         before, counts = f"snapshot = lh.Snapshot.load({json.dumps(file)})\n", "snapshot.counts"
         known, labels = f'snapshot.logits("{split}")', f'snapshot.labels["{split}"]'
-        end = ", norms=snapshot.head.norms" if not rule or RULES[choice["rule"]].needs_norms else ""
+        if isinstance(one, Auto) or one.needs_norms:
+            rule = f", rule=lh.rules.{type(one).__name__}(norms=snapshot.head.norms)"
     if subject.kind == "probabilities":
         end += ', kind="probabilities"'
     if subject.target is not None:
@@ -109,6 +126,13 @@ def _python(subject: Subject) -> str:
     call = f"match_prior({known}, {counts}" if blind else f"tune({known}, {labels}, {counts}"
     note = "" if known != "logits" else "    # those of this page"
     return f"{before}tuned = lh.{call}{rule}{metric}{end}){note}\nadjusted = lh.adjust_(model, tuned){UNDO}"
+
+
+def _counts_in_command(subject: Subject) -> str:
+    if "counts" in subject.files:
+        return shlex.quote(subject.files["counts"])
+    known = subject.classes <= 20 and bool(subject.views)
+    return ",".join(map(str, subject.counts.tolist())) if known else "counts.json"
 
 
 def _counts_in_python(subject: Subject) -> str:

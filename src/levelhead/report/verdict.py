@@ -1,16 +1,18 @@
 """The verdict in words: what changed, by how much, how certain that is, which classes pay for it, and warnings."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 
-from ..path.metrics import TITLES, gain_text, value_form
+from ..path.metrics import ERRORS, TITLES, gain_text, value_form
 from ..rules.rule import RULES
 from ..show.style import short
-from .subject import MODEL, ChoiceRecord, Subject, rule_title, tune_command
+from .subject import ChoiceRecord, LabelSubject, Subject, rule_title
+from .use_it import MODEL, tune_command
 
 Status = Literal["ship", "unclear", "keep", "warn"]
 SMALL_GAIN = 0.01  # one point of balanced error
@@ -22,10 +24,7 @@ HELP: dict[str, tuple[str, str]] = {
     "BinaryHeadWarning": ("Scaling cannot change this model's predictions.", "--rule shift"),
     "NormWarning": ("The weight norms do not follow the counts.", "--rule shift"),
     "MissingClassWarning": ("A class has no sample here.", ""),
-    "CountsWarning": (
-        "The counts may not be those of the training set.",
-        "levelhead inspect {model} --counts {counts}",
-    ),
+    "CountsWarning": ("The counts may not be those of training.", "levelhead inspect {model} --counts {counts}"),
     "NeverPredictedWarning": ("Some classes are hardly ever predicted.", "--labels labels.npy"),
     "PriorWarning": ("The shares of the classes in use are uncertain.", "--target 0.5,0.3,0.2"),
     "RangeWarning": ("The strength lies at the end of the range that was searched.", "--max {wider:g}"),
@@ -91,10 +90,8 @@ def verdict(subject: Subject) -> Verdict:
     low, high = corrected or gain(before, after, path.labels, subject.mass, subject.level)[1:]
     was, now = path.at(0.0), path.at(gamma)
     rare, common = ([float(np.nanmean(x.class_accuracy[half])) for x in (was, now)] for half in subject.halves)
-    mix = [
-        1 - float(np.nansum(subject.counts * x.class_accuracy) / subject.counts[subject.present].sum())
-        for x in (was, now)
-    ]
+    n = subject.counts
+    mix = [1 - float(np.nansum(n * x.class_accuracy) / n[subject.present].sum()) for x in (was, now)]
     weights = "every class weighs the same" if subject.target is None else "classes weigh as the target says"
     half, of = ("class", "") if subject.classes == 2 else ("half", " of the classes")
     numbers = (
@@ -127,8 +124,8 @@ def _decide(
 ) -> tuple[Status, str]:
     """Return status and headline.
 
-    `low` and `high` are the interval of the gain in balanced error, `changed` and `lower` whether any prediction
-    changes, and the fall of the balanced error, on these samples; `rare` how much the recall of the rarer half rises.
+    Of the gain in balanced error, `low` and `high` are the interval. On these samples, `changed` says whether any
+    prediction changes, `lower` and `rare` how much the balanced error falls and the recall of the rarer half rises.
     """
     metric = subject.choice.get("metric") or "balanced_error"
     certain = subject.worthwhile is not False
@@ -172,13 +169,11 @@ def _own_certainty(subject: Subject) -> str | None:
 
 
 def _certainty(low: float, high: float, level: float) -> str:
-    change = (
-        f"between {100 * low:.2f} and {100 * high:.2f} points lower"
-        if low > 0
-        else f"between {-100 * high:.2f} and {-100 * low:.2f} points higher"
-        if high < 0
-        else f"anywhere from {100 * high:.2f} points lower to {-100 * low:.2f} points higher"
-    )
+    change = f"anywhere from {100 * high:.2f} points lower to {-100 * low:.2f} points higher"
+    if low > 0:
+        change = f"between {100 * low:.2f} and {100 * high:.2f} points lower"
+    elif high < 0:
+        change = f"between {-100 * high:.2f} and {-100 * low:.2f} points higher"
     return f"On new samples like these, the balanced error will be {change} ({100 * level:g}\u00a0% confidence)."
 
 
@@ -189,19 +184,15 @@ def _who_pays(subject: Subject, was: np.ndarray, now: np.ndarray) -> str:
         return "Nobody: no class has a lower recall than before."
     # the name is cut if it is long, and isolated from the text direction of the rest
     name = f"“\N{FIRST STRONG ISOLATE}{short(subject.name(worst), 60)}\N{POP DIRECTIONAL ISOLATE}”"
-    return (
-        f"{losers:,} of {len(subject.present):,} classes have a lower recall than before, most of all {name}, from "
-        f"{percent_text(was[worst])} to {percent_text(now[worst])}."
-    )
+    worst_of_all = f"most of all {name}, from {percent_text(was[worst])} to {percent_text(now[worst])}"
+    return f"{losers:,} of {len(subject.present):,} classes have a lower recall than before, {worst_of_all}."
 
 
 def _if_imbalance_stays(mix: list[float], subject: Subject) -> str:
     if np.all(subject.counts == subject.counts[0]):
         return "The training counts are all equal, so there is no imbalance to level."
-    text = (
-        f"Where classes are as imbalanced as in training, expect the error to go from {percent_text(mix[0])} to "
-        f"{percent_text(mix[1])}"
-    )
+    change = f"from {percent_text(mix[0])} to {percent_text(mix[1])}"
+    text = f"Where classes are as imbalanced as in training, expect the error to go {change}"
     keep = ". If the model will be used there, and no class matters more than another, keep it as it is."
     return text + (keep if mix[1] > mix[0] else ", which is no worse.")
 
@@ -209,15 +200,15 @@ def _if_imbalance_stays(mix: list[float], subject: Subject) -> str:
 def _how_chosen(subject: Subject) -> str:
     choice, rule = subject.choice, rule_title(subject.choice["rule"])
     on, n = choice["chosen_on"], f"{choice['n']:,} " if choice.get("n") else ""
-    strength = f"{rule}: {strength_text(subject)}"
+    between = choice.get("interval")
+    likely = f" ({100 * subject.level:g} % interval {between[0]:.3f} to {between[1]:.3f})" if between else ""
+    strength = f"{rule}: {RULES[choice['rule']].text(choice['gamma'], choice.get('second'))}{likely}"
     if on == "given":
         chosen = f"{rule}: gamma = {subject.gamma:g} was given by hand"
     elif on == "unlabelled":
         equally = "" if subject.target is not None else " (all equally often)"
-        chosen = (
-            f"{strength} was chosen on {n}samples without their labels, so that each "
-            f"class is predicted as often as it is assumed to occur{equally}"
-        )
+        chosen = f"{strength} was chosen on {n}samples without their labels, so that each "
+        chosen += f"class is predicted as often as it is assumed to occur{equally}"
     else:
         what = {"test": "TEST samples, with their labels", "held-out": "held-out samples"}.get(on, f"{on} samples")
         metric = choice.get("metric") or "balanced_error"
@@ -231,17 +222,8 @@ def _how_chosen(subject: Subject) -> str:
         no_part = "" if on in ("given", "unlabelled") else " that had no part in the choice"
         total = f"{len(subject.path.labels):,} {subject.samples} samples"
         return f"{chosen}; every number here is measured on {total}{no_part}."
-    return (
-        f"{chosen}, and the numbers here are measured on the same samples; the estimate for new samples allows for "
-        "that."
-    )
-
-
-def strength_text(subject: Subject) -> str:
-    """Return the strength that was chosen, with its interval: `gamma = 0.500 (95 % interval 0.400 to 0.600)`."""
-    choice, between = subject.choice, subject.choice.get("interval")
-    likely = f" ({100 * subject.level:g} % interval {between[0]:.3f} to {between[1]:.3f})" if between else ""
-    return f"{RULES[choice['rule']].text(choice['gamma'], choice.get('second'))}{likely}"
+    same = "the numbers here are measured on the same samples; the estimate for new samples allows for that"
+    return f"{chosen}, and {same}."
 
 
 def _verdict_without_labels(subject: Subject) -> Verdict:
@@ -264,10 +246,8 @@ def _verdict_without_labels(subject: Subject) -> Verdict:
         lines["How certain"] = _certainty(*known, subject.level)
     else:
         status, headline = "unclear", "No decision without labels: label a few samples and evaluate on them first"
-        lines["What is missing"] = (
-            "Without labels it is not known how often the model is right, before or after. "
-            "This page shows how often each class is predicted."
-        )
+        unknown = "Without labels it is not known how often the model is right, before or after. "
+        lines["What is missing"] = f"{unknown}This page shows how often each class is predicted."
     return Verdict(status, headline, lines, tuple(numbers.values()), alarms(subject))
 
 
@@ -289,39 +269,84 @@ def _describe_half(subject: Subject, which: int) -> str:
     return f"{len(n):,} class{'es' if len(n) > 1 else ''} of {counts} training samples"
 
 
-def alarms(subject: Subject) -> tuple[Alarm, ...]:
+def label_verdict(subject: LabelSubject) -> Verdict:
+    """Return the verdict on a multi-label model, in words."""
+    choice, rows = subject.choice, subject.rows
+    metric, between = choice.get("metric") or "balanced_error", choice.get("gain_interval")
+    moved = sum(row.threshold != 0.5 for row in rows)
+    recall, precision = (_means([getattr(row, name) for row in rows]) for name in ("recall", "precision"))
+    half = sorted(rows, key=lambda row: row.count)[: max(1, len(rows) // 2)]
+    rare = _means([row.recall for row in half])
+    both = "of labels predicted before and after"
+    numbers = [
+        Number("recall", "Recall, mean over labels", *recall, better="higher"),
+        Number("precision", "Precision, mean over labels", *precision, better="higher", note=both),
+        Number("rare", "Recall, rarer half of the labels", *rare, better="higher"),
+    ]
+    if not subject.apart and metric != "cost" and choice.get("value") is not None:
+        title = f"{TITLES[metric][:1].upper()}{TITLES[metric][1:]}, mean over labels"
+        better = "lower" if metric in ERRORS else "higher"
+        numbers.insert(0, Number("metric", title, choice["value_at_zero"], choice["value"], better=better))
+    status, headline = _decide_labels(choice, moved, rare[1] - rare[0])
+    means = f"recall goes from {recall[0]:.2%} to {recall[1]:.2%}, the mean precision from {precision[0]:.2%} to"
+    changes = f"{moved:,} of {len(rows):,} labels get a threshold of their own. The mean {means} {precision[1]:.2%}."
+    lines = {"What changes": changes}
+    if between is not None and choice.get("gain") is not None:
+        lines["How certain"] = (
+            f"On new samples like these, expect a gain in {TITLES.get(metric, metric)}, over all labels, of "
+            f"{gain_text(metric, choice['gain'], (between[0], between[1]))} ({100 * (choice.get('level') or 0.95):g} % "
+            "confidence)."
+        )
+    part = "that had no part in the choice" if subject.apart else "that the thresholds were chosen on"
+    lines["How it was chosen"] = (
+        f"Each label's threshold is the middle of the best ones on {choice.get('n') or subject.n:,} "
+        f"{choice['chosen_on']} samples; the numbers here are of {subject.n:,} samples {part}."
+    )
+    return Verdict(status, headline, lines, tuple(numbers), alarms(subject))
+
+
+def _decide_labels(choice: ChoiceRecord, moved: int, rare: float) -> tuple[Status, str]:
+    between = choice.get("gain_interval")
+    if choice["chosen_on"] == "test":
+        return "warn", "Do not decide on this page: the thresholds were chosen on test labels"
+    if not moved:
+        return "keep", f"{LEAVE}: every label is best as it is"
+    if choice.get("floors_met_at_zero") is not False and (between is None or between[0] <= 0):
+        return "unclear", f"{LEAVE} for now: a gain is not certain"
+    if rare <= 0:
+        return "unclear", f"{LEAVE} if rare labels matter: their recall does not rise"
+    metric = choice.get("metric") or "balanced_error"
+    return "ship", f"Ship the new thresholds, if {TITLES.get(metric, metric)}, over all labels, is what matters"
+
+
+def _means(pairs: Sequence[tuple[float | None, float | None]]) -> tuple[float, float]:
+    """Return the means before and after, over the labels of which both are known."""
+    known = [pair for pair in pairs if None not in pair] or [(0.0, 0.0)]
+    before, after = np.mean(np.array(known, np.float64), axis=0)
+    return float(before), float(after)
+
+
+def alarms(subject: Subject | LabelSubject) -> tuple[Alarm, ...]:
     """Return the warnings of a subject, the one about test labels first."""
-    warned = subject.choice.get("warnings") or ()
-    return (*_on_test(subject.choice), *(_alarm(subject, str(line)) for line in warned))
-
-
-def bare_alarms(choice: ChoiceRecord) -> tuple[Alarm, ...]:
-    """Return the warnings of a choice, without commands."""
-    lines = [str(line).partition(": ") for line in choice.get("warnings") or ()]
-    return (*_on_test(choice), *(Alarm(HELP.get(kind, ("Warning.", ""))[0], text) for kind, _, text in lines))
-
-
-def _on_test(choice: ChoiceRecord) -> tuple[Alarm, ...]:
     text = (
         "Gamma was chosen on test labels. The numbers on this page flatter the adjusted model: they cannot be "
         "reported as a test result. Choose gamma on held-out samples instead."
     )
-    return (Alarm("Not a test result.", text),) if choice["chosen_on"] == "test" else ()
+    on_test = [Alarm("Not a test result.", text)] if subject.choice["chosen_on"] == "test" else []
+    return (*on_test, *(_alarm(subject, str(line)) for line in subject.choice.get("warnings") or ()))
 
 
-def _alarm(subject: Subject, line: str) -> Alarm:
+def _alarm(subject: Subject | LabelSubject, line: str) -> Alarm:
+    """Return the warning of a line `Kind: text`, with a command that helps, if there is one."""
     kind, _, text = line.partition(": ")
-    title, help_ = HELP.get(kind, ("", ""))
-    if not title:
+    if kind not in HELP:
         return Alarm("Warning.", line)
+    title, help_ = HELP[kind]
     text = text[:1].upper() + text[1:]
-    if not help_ or subject.fitted:
-        return Alarm(title, text)
-    if help_.startswith("--labels") and "labels" in subject.files:
-        return Alarm(title, text)
-    if help_.startswith("--max") and subject.files.keys() & {"run", "snapshot"}:
+    without = {"--labels": {"labels"}, "--max": {"run", "snapshot"}}  # files with which an option is of no use
+    helps = bool(help_) and not subject.files.keys() & without.get(help_.partition(" ")[0], set())
+    if not helps or isinstance(subject, LabelSubject) or subject.fitted:
         return Alarm(title, text)
     model, counts = (shlex.quote(name) for name in (subject.model or MODEL, subject.files.get("counts", "counts.json")))
-    wider = 2 * max(2.0, float(subject.choice["gamma"]))
-    known = help_.format(model=model, counts=counts, wider=wider)
-    return Alarm(title, text, known if known.startswith("levelhead") else tune_command(subject, known))
+    command = help_.format(model=model, counts=counts, wider=2 * max(2.0, float(subject.choice["gamma"])))
+    return Alarm(title, text, command if command.startswith("levelhead") else tune_command(subject, command))

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.core.errors import LevelheadError, in_file
-from levelhead.report.open import of_snapshot, with_sha256
-from levelhead.report.subject import Subject
+from levelhead.report import Subject, of_snapshot, with_sha256
 
 from .run_folder import Run
 
