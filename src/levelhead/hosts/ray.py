@@ -6,7 +6,8 @@ driver, which joins them and chooses. Ray runs the tasks of a lost worker again.
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -74,53 +75,28 @@ def tune_dataset(
         first = dataset.take_batch(1, batch_format="numpy") if dataset.limit(1).count() else None
         width = 1 if first is None else _read_batch(first, logits, labels)[0].shape[1]  # type: ignore[arg-type]
         batch_size = max(1, _NUMBERS // width)
-    given = {"rule": rule_with(rule, range=range, norms=norms), "names": names, "kind": kind}
-    parts = dataset.map_batches(
-        _PathOfBatch(counts, given, logits, labels),  # type: ignore[arg-type]
-        batch_size=batch_size,
-        batch_format="numpy",
-        zero_copy_batch=True,
-    )
+    given: dict[str, Any] = {"rule": rule_with(rule, range=range, norms=norms), "names": names, "kind": kind}
+    make: Any = partial(_path_of_batch, counts=counts, columns=(logits, labels), options=given)
+    parts = dataset.map_batches(make, batch_size=batch_size, batch_format="numpy", zero_copy_batch=True)
     parts.context.execution_options.preserve_order = True  # so that replicates draw the same samples every time
-
-    def read() -> Iterator[ChunkPath]:
-        for row in parts.iter_rows():
-            yield pickle.loads(row["path"])  # made by our own tasks
-
-    return tune_chunks(
-        read(),
-        counts,
-        **given,
-        metric=goal,
-        target=target,
-        chosen_on=chosen_on,
-        bootstrap=bootstrap,
-        level=level,
-        rng=rng,
-    )
+    paths: Iterator[ChunkPath] = (pickle.loads(row["path"]) for row in parts.iter_rows())  # made by our own tasks
+    more = {"metric": goal, "target": target, "chosen_on": chosen_on, "bootstrap": bootstrap, "level": level}
+    return tune_chunks(paths, counts, **given, **more, rng=rng)
 
 
-@dataclass(frozen=True)
-class _PathOfBatch:
-    """Make the path of a batch."""
-
-    counts: Counts
-    options: Mapping[str, Any]
-    logits: str
-    labels: str
-
-    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[bytes]]:
-        logits, labels = _read_batch(batch, self.logits, self.labels)
-        paths = [chunk_path(logits, labels, self.counts, **self.options)] if len(labels) else []
-        return {"path": [pickle.dumps(path) for path in paths]}
+def _path_of_batch(
+    batch: Mapping[str, Any], counts: Counts, columns: tuple[str, str], options: Mapping[str, Any]
+) -> dict[str, list[bytes]]:
+    logits, labels = _read_batch(batch, *columns)
+    paths = [chunk_path(logits, labels, counts, **options)] if len(labels) else []
+    return {"path": [pickle.dumps(path) for path in paths]}
 
 
 def _read_batch(batch: Mapping[str, Any], logits: str, labels: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the logits [n, K] and labels [n] of a batch."""
     for column in (logits, labels):
         if column not in batch:
-            known = ", ".join(map(str, batch))
-            raise LevelheadError(f"expected a column {column!r} in the table, which has {known}")
+            raise LevelheadError(f"expected a column {column!r} in the table, which has {', '.join(map(str, batch))}")
     rows, known = np.asarray(batch[logits]), np.asarray(batch[labels])
     if rows.dtype == object and len(rows):  # a column of lists
         try:
