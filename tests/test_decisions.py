@@ -28,60 +28,144 @@ def test_the_page_is_that_of_the_results():
         assert shown[1] == content, f"{name} is not that of results/: run bench/decisions.py"
 
 
-def _mean(metric: str, method: str) -> float:
-    """Return the mean over sets of a method, by a road of its own."""
-    names = {cell["set"] for cell in RESULTS["cells"]}
-    return float(
-        np.mean(
-            [
-                np.mean([np.mean(c[metric]["values"][method]) for c in RESULTS["cells"] if c["set"] == name])
-                for name in names
-            ]
-        )
+# Limits that the shipped results break, by the start of their claim; the page says **no** there.
+SHORT = (
+    "balanced accuracy: auto, gain > 0, behind auto always applied",
+    "accuracy at a mix that is known: auto, behind the better of by hand and vector",
+    "accuracy at a mix that is known: auto, behind plain where most",
+    "accuracy at a mix that is estimated: auto, behind plain where most",
+    "macro-F1 at a mix that is estimated: auto, behind plain where most",
+    "balanced accuracy: intervals of the gain",
+    "macro-F1: intervals of the gain",
+)
+
+
+def test_no_limit_is_broken_but_those_named_here():
+    import _decision_page
+
+    broken = [limit.claim for limit in _decision_page.limits(RESULTS) if not limit.held]
+    for metric, title in _decision_page.TITLES.items():
+        if not 93 <= _decision_page.intervals(RESULTS, metric)["covered"] <= 97:
+            broken.append(f"{title}: intervals of the gain")
+    assert all(any(claim.startswith(known) for known in SHORT) for claim in broken), broken
+    assert all(any(claim.startswith(known) for claim in broken) for known in SHORT), "a limit is kept again: say so"
+
+
+@pytest.mark.parametrize("metric", ["balanced_error", "macro_f1"])
+def test_the_limits_are_those_of_a_road_of_its_own(metric):
+    import _decision_page
+
+    names = {cell["set"] for cell in RESULTS["cells"] if "SMOTE" in cell[metric]["values"]}
+    cells = {name: [cell[metric]["values"] for cell in RESULTS["cells"] if cell["set"] == name] for name in names}
+    mean = {
+        method: np.mean([np.mean([np.mean(values[method]) for values in own]) for own in cells.values()])
+        for method in ("SMOTE", "auto, gain > 0")
+    }
+    title = _decision_page.TITLES[metric]
+    claim = f"{title}: auto, gain > 0, behind SMOTE in the mean"
+    limit = next(limit for limit in _decision_page.limits(RESULTS) if limit.claim == claim)
+    assert limit.points == pytest.approx(mean["SMOTE"] - mean["auto, gain > 0"])
+
+
+def test_the_results_have_the_methods_sets_and_mixes_asked_for():
+    assert len(RESULTS["sets"]) >= 24
+    methods = {"plain", "prior division", "RS", "shift", "vector", "auto", "auto, gain > 0", "auto, if certain"}
+    for cell in RESULTS["cells"]:
+        trained = {"class weights", "over-sampling", "SMOTE"} if cell["set"] != "CIFAR-10-LT, shipped" else set()
+        threshold = {"TunedThreshold"} if RESULTS["sets"][cell["set"]]["classes"] == 2 else set()
+        for metric in ("balanced_error", "macro_f1"):
+            assert set(cell[metric]["values"]) == methods | trained | threshold
+    fits = [
+        fit for cell in RESULTS["cells"] for metric in ("balanced_error", "macro_f1") for fit in cell[metric]["fits"]
+    ]
+    assert sum(fit["rule"] != "none" for fit in fits) >= 300
+    mixed = {cell["set"] for cell in RESULTS["cells"] if "mixes" in cell}
+    assert mixed == set(RESULTS["sets"])
+    assert all(len(cell["mixes"]["balanced_error"]) == 4 for cell in RESULTS["cells"] if "mixes" in cell)
+
+
+def test_a_judge_measures_what_scikit_learn_does():
+    from _decision_methods import Judge
+    from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score
+
+    rng = np.random.default_rng(0)
+    labels = rng.choice(3, 200, p=[0.6, 0.3, 0.1])
+    predicted = np.where(rng.random(200) < 0.7, labels, rng.integers(3, size=200))
+    even, own = np.full(3, 1 / 3), np.bincount(labels) / 200
+    assert Judge(labels, even).measure(predicted, "balanced_error") == pytest.approx(
+        100 * balanced_accuracy_score(labels, predicted)
+    )
+    assert Judge(labels, own).measure(predicted, "macro_f1") == pytest.approx(
+        100 * f1_score(labels, predicted, average="macro")
+    )
+    shares = np.array([0.1, 0.2, 0.7])
+    weights = (shares / np.bincount(labels))[labels]
+    assert Judge(labels, shares).measure(predicted, "balanced_error") == pytest.approx(
+        100 * accuracy_score(labels, predicted, sample_weight=weights)
+    )
+    assert Judge(labels, shares).measure(predicted, "macro_f1") == pytest.approx(
+        100 * f1_score(labels, predicted, average="macro", sample_weight=weights)
     )
 
 
-@pytest.mark.parametrize("metric", ["balanced_error", "macro_f1"])
-def test_auto_is_within_a_third_of_a_point_of_the_better_rule(metric):
-    assert _mean(metric, "auto") >= max(_mean(metric, "RS"), _mean(metric, "shift")) - 0.3
+def test_the_noise_of_a_test_is_that_of_its_formula():
+    from _decision_methods import Judge
+
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [400, 100])
+    plain, other = (np.where(rng.random(500) < right, labels, 1 - labels) for right in (0.6, 0.8))
+    change = (other == labels).astype(float) - (plain == labels)
+    variance = sum(0.25 * change[labels == c].var() / (labels == c).sum() for c in (0, 1))
+    noise = Judge(labels, np.full(2, 0.5)).noise(other, plain, "balanced_error")
+    assert noise == pytest.approx(100 * np.sqrt(variance), rel=0.25)
 
 
-def _behind_plain(cell, metric: str, method: str = "auto") -> tuple[float, float]:
-    """Return how far a method is behind plain in a cell, and the standard error of that."""
-    values = cell[metric]["values"]
-    behind = np.subtract(values["plain"], values[method])
-    return behind.mean(), behind.std(ddof=1) / np.sqrt(len(behind))
+def test_mixes_are_shares_and_one_is_training_turned_round():
+    from _decision_methods import MIXES, draw_mixes
+
+    mixes = draw_mixes(np.array([70, 10, 20]), np.random.default_rng(0))
+    assert tuple(mixes) == MIXES
+    assert all(shares.sum() == pytest.approx(1) and (shares > 0).all() for shares in mixes.values())
+    assert mixes["reversed"].tolist() == [0.1, 0.7, 0.2]
 
 
-def test_auto_is_nowhere_more_than_a_point_and_a_half_behind_plain_in_balanced_accuracy():
-    for cell in RESULTS["cells"]:
-        assert _behind_plain(cell, "balanced_error")[0] <= 1.5, (cell["set"], cell["model"])
+def test_the_threshold_of_scikit_learn_is_about_the_best_one():
+    from _decision_methods import tune_threshold
+    from _decision_scores import Scores
+    from sklearn.metrics import balanced_accuracy_score
+
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [400, 40])
+    margin = 2.0 * labels - 3 + rng.normal(size=440)
+    scores = np.outer(margin, [-0.5, 0.5])
+    predicted = tune_threshold(
+        Scores(np.array([400, 40]), scores, labels, scores, labels, predicted={}), "balanced_error"
+    )
+    every = [balanced_accuracy_score(labels, margin > cut) for cut in margin]
+    assert balanced_accuracy_score(labels, predicted) >= max(every) - 0.02
+    assert balanced_accuracy_score(labels, margin > 0) < max(every) - 0.1
 
 
-def test_auto_is_nowhere_clearly_more_than_a_point_and_a_half_behind_plain_in_macro_f1():
-    beyond = [cell for cell in RESULTS["cells"] if _behind_plain(cell, "macro_f1")[0] > 1.5]
-    assert f"In {len(beyond)} of {len(RESULTS['cells'])} cells it is behind plain by **more than 1.5 points**" in PAGE
-    for cell in beyond:  # the shortfall: few cells, and within a standard error of the limit
-        behind, error = _behind_plain(cell, "macro_f1")
-        assert behind - error <= 1.5, (cell["set"], cell["model"])
-    assert len(beyond) <= 2
+def test_honest_intervals_are_found_to_hold_and_gains_stated_too_high_are_not():
+    import _decision_page
 
+    rng = np.random.default_rng(0)
 
-@pytest.mark.parametrize("metric", ["balanced_error", "macro_f1"])
-def test_what_is_said_of_auto_if_worthwhile_is_so(metric):
-    for cell in RESULTS["cells"]:
-        assert _behind_plain(cell, metric, "auto, if worthwhile")[0] < 0.5, (cell["set"], cell["model"])
-    plain, auto, sure = (_mean(metric, method) for method in ("plain", "auto", "auto, if worthwhile"))
-    assert 0.35 < (sure - plain) / (auto - plain) < 0.65
+    def results(excess: float):
+        fits = []
+        for real in rng.normal(4, 2, 2000):
+            stated = real + excess + rng.normal(0, 3)
+            fits.append(
+                ({"rule": "shift", "gain": stated, "interval": [stated - 5.88, stated + 5.88], "noise": 2.0}, real)
+            )
+        values = {"auto": [real + rng.normal(0, 2) for _, real in fits], "plain": [0.0] * len(fits)}
+        return {"cells": [{"balanced_error": {"fits": [fit for fit, _ in fits], "values": values}}]}
 
-
-def test_the_results_have_the_methods_and_sets_asked_for():
-    assert len(RESULTS["sets"]) >= 10
-    for cell in RESULTS["cells"]:
-        for metric in ("balanced_error", "macro_f1"):
-            methods = {"plain", "prior division", "RS", "shift", "auto", "auto, if worthwhile"}
-            trained = {"class weights", "over-sampling", "SMOTE"} if cell["set"] != "CIFAR-10-LT, shipped" else set()
-            assert set(cell[metric]["values"]) == methods | trained
+    honest, high = (_decision_page.intervals(results(excess), "balanced_error") for excess in (0, 3))
+    assert honest["covered"] == pytest.approx(95, abs=1.5)
+    assert honest["stated"] - honest["real"] == pytest.approx(0, abs=4 * honest["error"])
+    assert high["stated"] - high["real"] == pytest.approx(3, abs=4 * high["error"])
+    assert high["covered"] < 90
 
 
 def test_smote_makes_points_between_samples_of_their_class():
@@ -114,3 +198,15 @@ def test_a_split_keeps_every_class_in_every_part_and_no_row_twice():
     assert split.counts.tolist() == [150, 20, 5]
     assert np.bincount(split.held_out[1]).tolist() == [60, 8, 2]
     assert np.bincount(split.test[1]).tolist() == [90, 12, 3]
+
+
+def test_a_long_tail_has_a_balanced_test_and_no_row_twice():
+    from _decision_sets import split_long_tail
+
+    split = split_long_tail(np.arange(600.0)[:, None], np.repeat([0, 1, 2], 200), 0, largest=100, ratio=10)
+    assert split.train is not None
+    rows = np.concatenate([part[0][:, 0] for part in (split.train, split.held_out, split.test)])
+    assert len(np.unique(rows)) == len(rows)
+    assert sorted(split.counts.tolist()) == [10, 31, 100]
+    assert sorted(np.bincount(split.held_out[1]).tolist()) == [4, 12, 40]
+    assert np.bincount(split.test[1]).tolist() == [60, 60, 60]
