@@ -83,7 +83,6 @@ def test_all_nine_are_written_to_the_page_and_are_the_same_every_time(tmp_path, 
             assert path.read_bytes() == kept[path.name]
     text = page.read_text()
     assert text.count("![") == 9
-    assert text.count("- The paper: ") >= 9
     assert "![Error over gamma (Figure 7)](images/gamma.png)" in text
 
 
@@ -121,7 +120,6 @@ def test_the_tsne_map_is_made_again_only_for_another_snapshot(tmp_path, snapshot
 def test_captions_say_how_many_networks(snapshot):
     drawn = figures.FIGURES["clusters"][1](Sources(RECORDS))
     assert "2 networks (seeds 0, 1)" in drawn.caption
-    assert len(drawn.findings) == 3
 
 
 def test_networks_with_two_features_have_them(two_features):

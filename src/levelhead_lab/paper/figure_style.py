@@ -12,7 +12,6 @@ from levelhead.core.errors import LevelheadError
 from levelhead.show.plot import headless, save
 
 from .cells import Record, full_runs
-from .claims import Finding
 
 # Okabe and Ito's colors, which the color-blind can tell apart; classes and ratios use viridis, from dark to light.
 BASELINE, WVN, GREEN, GRAY, LIGHT = "#0072B2", "#D55E00", "#009E73", "#6b7280", "#d1d5db"
@@ -46,11 +45,10 @@ class Sources:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure, a caption that says what is drawn from how many networks, and the paper's claims about it."""
+    """A figure, and a caption that says what is drawn from how many networks."""
 
     figure: Any
     caption: str
-    findings: tuple[Finding | None, ...]  # None where records are missing
 
 
 def panels(across: int = 1, down: int = 1, *, height: float, **options: Any) -> tuple[Any, np.ndarray]:

@@ -3,13 +3,25 @@
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from levelhead.core import atomic
 from levelhead.core.errors import LevelheadError
 from levelhead.methods import METHODS
 from levelhead.rules.rule import Rescale, Shift, Tau
 
-from .cells import GAMMAS, PAPER_GAMMA, Cell, Record, cell, companion, load_records, share_of_gap, top5_cell
+from .cells import (
+    GAMMAS,
+    PAPER_GAMMA,
+    RELEASED_GAMMA,
+    Cell,
+    Record,
+    cell,
+    companion,
+    load_records,
+    share_of_gap,
+    top5_cell,
+)
 from .tables import DATA_TITLES, REPEATED, column_title, table1_columns, tables
 
 
@@ -56,8 +68,11 @@ def tables_of_folder(folder: Path) -> dict[str, str]:
     return every_table(load_records(folder))
 
 
-def table1(records: Sequence[Record], data: str) -> str:
-    """Return Table 1 on one data set: each row of the paper above its published numbers, then rows of our own."""
+def table1(records: Sequence[Record], data: str, authors: dict[str, Any] | None = None) -> str:
+    """Return Table 1 on one data set: each row of the paper above its published numbers, then rows of our own.
+
+    `authors` is what their code gave, results/authors.json.
+    """
     table, columns = tables()["table1"], table1_columns(data)
     rows: list[tuple[str, list[str]]] = []
 
@@ -70,10 +85,15 @@ def table1(records: Sequence[Record], data: str) -> str:
         method, title = row["method"].removesuffix("+rs"), row["title"]
         numbers = dict(zip(table["columns"], row["published"], strict=True))
         leveled = {f"{title}, {gamma}": gamma for gamma in GAMMAS}
+        leveled[f"{title}, {RELEASED_GAMMA}, {table['released_gamma'][data]:g}"] = RELEASED_GAMMA
         readings = {title: "last epoch"} if method == row["method"] else leveled
         cells, *_ = [ours(name, method, reading) for name, reading in readings.items()]
         if "is" in row:  # the method that the paper prints under this title
             cells = ours(METHODS[row["is"]].title, row["is"], "last epoch")
+        if method != row["method"] and authors and authors["column"] in columns:
+            last = Cell(tuple(r["RS"] for r in authors["runs"] if (r["method"], r["which"]) == (method, "last")))
+            there = [last.text if column == authors["column"] else "" for column in columns]
+            rows.append((f"{title} by the authors' code, best gamma on test", there))
         rows.append((f"*{title}, published*", [a.against(numbers[c]) for a, c in zip(cells, columns, strict=True)]))
     ours("WVN alone", "wvn", "last epoch")
     for method in REPEATED:
@@ -121,6 +141,8 @@ def table2(records: Sequence[Record]) -> str:
             cells = ours(f"{title}, {PAPER_GAMMA}, {table['gamma']:g}", method, PAPER_GAMMA)
         rows.append((f"*{title}, published*", [_both(*one) for one in zip(cells, row["published"], strict=True)]))
     ours("WVN alone", "wvn")
+    for method in [row["also"] for row in table["rows"] if "also" in row]:
+        ours(f"{METHODS[method].title}, not the published row's loss", method)
     rows += [
         (
             f"{METHODS[method].title}, best epoch on test (top-1)",

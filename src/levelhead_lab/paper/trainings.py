@@ -84,6 +84,7 @@ def _columns_and_rows(table: PaperTable) -> tuple[list[str], list[str]]:
     if table == "table3":  # its columns end in the network: cifar10:100:wvn
         return list(dict.fromkeys(column.rpartition(":")[0] for column in tables()[table]["columns"])), list(REPEATED)
     rows = dict.fromkeys(METHODS[row["method"]].trained_as or row["method"] for row in tables()[table]["rows"])
+    rows |= dict.fromkeys(row["also"] for row in tables()[table]["rows"] if "also" in row)
     return tables()[table]["columns"], [*rows, *(("ldam-drw", "wvn-released") if table == "table1" else ())]
 
 
