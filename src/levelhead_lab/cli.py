@@ -73,7 +73,7 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="kim2020, strong, frontier, frontier-long, cao2019, tiny, images, digits or a .toml.",
+            help="kim2020, strong, frontier, frontier-long, cao2019, cui2019, tiny, images, digits or a .toml.",
             autocompletion=complete_recipe,
         ),
     ] = None,
@@ -173,7 +173,7 @@ def evaluate(
 @app.command(epilog=example("reproduce table1 --root DIR --dry-run"))
 def reproduce(
     table: Annotated[
-        Literal[PaperTable, "figures"], typer.Argument(help="Which; strong and frontier go beyond the paper.")
+        Literal[PaperTable, "figures"], typer.Argument(help="Which; sources, strong and frontier go beyond the paper.")
     ],
     root: Annotated[Path | None, typer.Option(help="Folder of the data sets, in their official layouts.")] = None,
     only: Annotated[

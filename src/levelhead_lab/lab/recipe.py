@@ -35,6 +35,9 @@ class Recipe:
     cutout: int = 0  # side of the square cut out of training images, half of their side if they are smaller; 0: none
     augment: Literal["none", "trivial"] = "none"  # `trivial` is TrivialAugment after crop and flip, before cutout
     average: float = 0.0  # share of the epochs, the last ones, over which weights are averaged; 0 to keep the last
+    weights: Literal["class", "batch"] = "class"  # class weights have mean 1 over the classes, or over each batch
+    deferred: bool = False  # whether a method's last stage, such as DRW, begins with the first drop of the rate
+    bias: Literal["none", "zero", "rare"] = "none"  # of a linear head: 0, or log 1/(K-1) without weight decay, at first
     mean: tuple[float, ...] | None = None  # per channel, of pixels from 0 to 1; None to measure the training images
     std: tuple[float, ...] | None = None
 

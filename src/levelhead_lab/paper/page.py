@@ -152,7 +152,7 @@ def setup_table() -> str:
     recipes = [spec.resolve_recipe() for spec in specs]
     epochs = [dict.fromkeys(one.resolve_recipe().epochs for one in every if one.data == spec.data) for spec in specs]
     stems = {"small": "3x3", "half": "3x3, stride 2", "imagenet": "7x7, stride 2, then pooled"}
-    shortcuts = {"A": "zeros", "B": "1x1 convolution and batch norm"}
+    shortcuts = {"A": "zeros", "pool": "pooled, zeros", "B": "1x1 convolution and batch norm"}
     rows = [
         ("network", [spec.resolve_net() for spec in specs]),
         ("first layer", [stems[spec.stem] for spec in specs]),
@@ -184,6 +184,7 @@ def cost_table(records: Sequence[Record]) -> str:
     planned = (
         ("Table 1", trainings("table1")),
         ("Table 2", trainings("table2")),
+        ("the recipes of the sources", trainings("sources")),
         ("the stronger recipe", trainings("strong")),
         ("the recipe frontier", trainings("frontier")),
     )

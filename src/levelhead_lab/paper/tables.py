@@ -36,6 +36,19 @@ def repeated_methods(table: str) -> Sequence[str]:
     return tables()[table].get("methods", REPEATED)
 
 
+def source_cells(row: dict[str, Any]) -> dict[str, tuple[str, str, float]]:
+    """Return, by the column of Table 1, column, method and published error of a row of `sources`."""
+    table = tables()["table1"]
+    of = next((one["published"] for one in table["rows"] if one["method"] == row.get("of")), None)
+    found = {}
+    for i, (column, trained) in enumerate(zip(tables()["sources"]["columns"], row["trained"], strict=True)):
+        if trained:
+            recipe, method = trained.split("/")
+            published = row["published"][i] if of is None else of[table["columns"].index(column)]
+            found[column] = (f"{recipe}/{column}", method, published)
+    return found
+
+
 def column_title(column: str) -> str:
     """Return a column in words, such as `CIFAR-10, ratio 100`."""
     data, ratio = column.split(":")
