@@ -16,12 +16,27 @@ from levelhead.show.progress import EpochProgress
 
 from ..fast.precision import PRECISIONS
 from ..lab.data import Data
-from ..lab.train import OnBatch, State, fit
+from ..lab.train import OnBatch, State, fit, stages
 from . import checkpoint
 from .lock import lock_folder
 from .run_folder import Run
 from .session import TrainingSession, check_finished
 from .spec import Spec
+
+
+# On an H200, in float32: seconds to compile the kernels, and an image by the plain loop and by the fast engine.
+COMPILING, PLAIN_IMAGE, FAST_IMAGE = 120.0, 2.0e-4, 2.0e-5
+COMPILES = (
+    "compiling for the GPU first, for up to two minutes where it was not done before; --engine plain begins at once"
+)
+
+
+def uses_fast_engine(spec: Spec, images: int, place: torch.device) -> bool:
+    """Return whether the fast engine trains a spec on so many images: `auto` takes it where it saves the compiling."""
+    if spec.engine != "auto" or place.type != "cuda" or dist.is_initialized():
+        return spec.engine == "fast"
+    seen = images * stages(spec.resolve_recipe(), spec.resolve_method())[-1].end
+    return not PRECISIONS[spec.dtype].plain or seen * (PLAIN_IMAGE - FAST_IMAGE) > COMPILING
 
 
 def run(
@@ -59,7 +74,9 @@ def run(
     place, writes = _join_processes(device)
     data = data or spec.load()
     show_data = on_data if on_data is not None and writes else lambda data: None
-    if spec.engine == "fast" or (spec.engine == "auto" and place.type == "cuda" and not dist.is_initialized()):
+    if uses_fast_engine(spec, len(data.train), place):
+        if place.type == "cuda" and writes:
+            say(COMPILES)
         reports = None if report is None else lambda _, record: report(record)
         show_data(data)
         return run_packed(

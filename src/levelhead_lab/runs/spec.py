@@ -51,7 +51,7 @@ class Spec:
     recipe: str | None = None  # a preset or a .toml file; the usual recipe of the data if None
     epochs: int | None = None  # length to which the recipe is stretched or shortened; its own if None
     seed: int = 0  # of initial weights, batches and crops
-    engine: TrainingEngine = "auto"  # `plain`, `fast` (made for CUDA), or `auto`: fast where that is available
+    engine: TrainingEngine = "auto"  # `plain`, `fast` (made for CUDA), or `auto`: see `run.uses_fast_engine`
     dtype: TrainingDtype = "float32"  # see `fast.precision`; all but float32 and float64 need the fast engine
 
     def __post_init__(self) -> None:
