@@ -79,9 +79,7 @@ def train(
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Stretch or shorten the recipe to this many.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights, batches and crops.")] = 0,
-    engine: Annotated[
-        TrainingEngine, typer.Option(help="fast is made for CUDA; auto uses it there, unless compiling takes longer.")
-    ] = "auto",
+    engine: Annotated[TrainingEngine, typer.Option(help="fast compiles for CUDA; auto: where that pays.")] = "auto",
     dtype: Annotated[TrainingDtype, typer.Option(help="All but float32 and float64 need the fast engine.")] = "float32",
     threads: Annotated[int | None, typer.Option(help="CPU threads. A resumed run keeps its first number.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Strength of RS, instead of choosing it.")] = None,

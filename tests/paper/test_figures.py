@@ -11,7 +11,6 @@ from levelhead.show.plot import pyplot
 from levelhead_lab.paper import figures
 from levelhead_lab.paper.figure_features import head_digest
 from levelhead_lab.paper.figure_style import MissingSource, Sources, move_apart, save_figure
-from levelhead_lab.paper.two_features import train_two_features
 
 from .made import made
 
@@ -122,7 +121,10 @@ def test_captions_say_how_many_networks(snapshot):
     assert "2 networks (seeds 0, 1)" in drawn.caption
 
 
-def test_networks_with_two_features_have_them(two_features):
+def test_networks_with_two_features_have_them(two_features, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    from two_features import train_two_features  # type: ignore[import-not-found]
+
     found = train_two_features(seeds=1, epochs=1)
     assert np.shape(found["baseline"]["weights"]) == (1, 4, 2)
     assert np.shape(found["wvn"]["features"]) == (200, 2)

@@ -353,12 +353,7 @@ def _do_nothing() -> None:
 
 
 class BatchMarks:
-    """Tells how many batches are done: on a CPU at once, on CUDA when the events behind them have happened.
-
-    >>> marks = BatchMarks(lambda *record: print(record), None)
-    >>> marks.add(0, 16, 40)
-    (1, 16, 40)
-    """
+    """Tells how many batches are done: on a CPU at once, on CUDA when the events behind them have happened."""
 
     def __init__(self, report: OnBatch | None, stream: Any) -> None:
         self.report, self.stream = report, stream

@@ -47,8 +47,7 @@ class StackedConvNorm:
     """``relu(norm(conv(x)) + residual)`` of R runs: filters [R, k, k, C, C'], the rest [R, C'].
 
     `cast_filters` are the filters in the dtype of activations, and `products` says how the kernels multiply float32.
-    `side_stream` is where the kernels put work that can
-    wait; None is plain torch.
+    `side_stream` is where the kernels put work that can wait; None is plain torch.
     """
 
     filters: Tensor

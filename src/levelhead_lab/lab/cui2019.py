@@ -19,12 +19,7 @@ from levelhead.methods.method import Method
 
 @dataclass(frozen=True)
 class SigmoidLoss:
-    """``sum_k (1 - p_k)^focus (-log p_k)``, p_k the probability that the sigmoid of class k gives the truth.
-
-    >>> import torch
-    >>> SigmoidLoss()(torch.zeros(1, 4), torch.tensor([2])).exp()
-    tensor([16.])
-    """
+    """``sum_k (1 - p_k)^focus (-log p_k)``, p_k the probability that the sigmoid of class k gives the truth."""
 
     focus: float = 0.0
 

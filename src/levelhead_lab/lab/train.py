@@ -212,14 +212,7 @@ def _project_(net: Net, method: Method, order: str) -> None:
 
 @torch.no_grad()
 def add_to_means_(means: Iterable[Tensor], values: Iterable[Tensor], count: int) -> None:
-    """Take another value into each mean, of which it is number `count`; the first replaces what is there.
-
-    >>> mean = torch.zeros(1)
-    >>> for count, value in enumerate((1.0, 2.0, 6.0), 1):
-    ...     add_to_means_([mean], [torch.tensor([value])], count)
-    >>> mean.item()
-    3.0
-    """
+    """Take another value into each mean, of which it is number `count`; the first replaces what is there."""
     for mean, value in zip(means, values, strict=True):
         mean.lerp_(value, 1 / count)
 

@@ -132,9 +132,7 @@ def copied_table() -> str:
 
 def authors_table(found: dict[str, Any]) -> str:
     """Return what the authors' code gives, beside the published numbers, and which method it puts ahead."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for run in found["runs"]:
-        groups.setdefault((run["method"], run["which"]), []).append(run)
+    groups = _grouped(found["runs"], "which")
     parts = {"alone": "alone", "RS at 0.5": "RS at 0.5, as their script", "RS": "RS, best", "shift": "shift, best"}
     rows = [
         (
@@ -168,9 +166,7 @@ def authors_table(found: dict[str, Any]) -> str:
 
 def precision_table(found: dict[str, Any]) -> str:
     """Return the errors of the same trainings in each precision, and the microseconds an image takes."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for run in found["runs"]:
-        groups.setdefault((run["method"], run["precision"]), []).append(run)
+    groups = _grouped(found["runs"], "precision")
     speed = found["microseconds an image"]
     rows = [
         (
@@ -181,6 +177,12 @@ def precision_table(found: dict[str, Any]) -> str:
     ]
     head = ["error, %", "alone", "RS, best gamma on test", "shift, best strength on test", "microseconds an image"]
     return markdown_table(head, rows)
+
+
+def _grouped(runs: Sequence[dict[str, Any]], key: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    return {
+        (m, k): [r for r in runs if (r["method"], r[key]) == (m, k)] for m, k in ((r["method"], r[key]) for r in runs)
+    }
 
 
 VARIANTS: dict[str, tuple[str, str, int]] = {  # of a network: its weights, its batch statistics, views per test image

@@ -107,7 +107,7 @@ GAMMAS: dict[str, Callable[[Sequence[Record], Record], float | None]] = {
     "best gamma on test": lambda _, record: record["best_on_test"]["gamma"],
 }
 PAPER_GAMMA = "gamma of the paper"  # stated for Table 2 alone
-RELEASED_GAMMA = "gamma of the released code"  # for Table 1
+CODE_GAMMA = "gamma of the released code"  # for Table 1
 # The other readings of a cell: one record -> error, or None where it is not known.
 READINGS: dict[str, Callable[[Record], float | None]] = {
     "last epoch": lambda record: record["error"],
@@ -163,6 +163,6 @@ def _error_after_rs(records: Sequence[Record], record: Record, gamma: str) -> fl
 
 
 def _gamma(records: Sequence[Record], record: Record, name: str) -> float | None:
-    if name == RELEASED_GAMMA:
+    if name == CODE_GAMMA:
         return tables()["table1"]["released_gamma"][record["column"].split(":")[0]]
     return tables()["table2"]["gamma"] if name == PAPER_GAMMA else GAMMAS[name](records, record)

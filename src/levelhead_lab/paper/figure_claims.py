@@ -12,27 +12,9 @@ from levelhead.core.measure import recall
 from levelhead.methods import METHODS
 from levelhead.rules.adjust import rescale
 
+from . import claims
 from .cells import Record, companion_gamma, full_runs
-from .claims import (
-    STRONG,
-    WEAK,
-    Finding,
-    centers_drift_apart,
-    cifar100_is_more_sensitive,
-    count_correlation,
-    every_gamma_helps,
-    judged,
-    norm_follows_frequency,
-    outcome_for,
-    rank_finding,
-    rare_centers_are_far_apart,
-    rare_test_clusters_are_wider,
-    rs_beats_the_losses,
-    the_plain_oracle_is_better,
-    wvn_comes_nearer_to_its_oracle,
-    wvn_flattens_the_curve,
-    wvn_with_rs_is_the_best,
-)
+from .claims import STRONG, WEAK, Finding, count_correlation, judged, outcome_for, rank_finding
 from .geometry import angular_sigma, boundary_angles, center_gap, rank_correlation
 from .tables import column_title, table1_columns
 
@@ -269,19 +251,19 @@ def own_norms_are_pulled_up(snapshot: Snapshot) -> Finding:
 # Every claim that records decide, in the order of the paper, and where it stands there.
 CLAIMS: dict[Callable[[Sequence[Record]], Finding | None], str] = {
     norms_align_late: "Figure 1",
-    norm_follows_frequency: "Figure 2",
+    claims.norm_follows_frequency: "Figure 2",
     norms_part_with_ratio: "Figure 2",
     train_clusters_grow: "Figure 4",
-    rare_test_clusters_are_wider: "Figure 4",
-    centers_drift_apart: "Figure 4",
-    rare_centers_are_far_apart: "Figure 4",
-    rs_beats_the_losses: "Table 1",
-    wvn_with_rs_is_the_best: "Tables 1, 2",
-    the_plain_oracle_is_better: "Table 3",
-    wvn_comes_nearer_to_its_oracle: "Table 3",
-    wvn_flattens_the_curve: "Figure 7",
-    cifar100_is_more_sensitive: "Figure 7",
-    every_gamma_helps: "Figure 7",
+    claims.rare_test_clusters_are_wider: "Figure 4",
+    claims.centers_drift_apart: "Figure 4",
+    claims.rare_centers_are_far_apart: "Figure 4",
+    claims.rs_beats_the_losses: "Table 1",
+    claims.wvn_with_rs_is_the_best: "Tables 1, 2",
+    claims.the_plain_oracle_is_better: "Table 3",
+    claims.wvn_comes_nearer_to_its_oracle: "Table 3",
+    claims.wvn_flattens_the_curve: "Figure 7",
+    claims.cifar100_is_more_sensitive: "Figure 7",
+    claims.every_gamma_helps: "Figure 7",
     step_norms_part: "supplement",
     over_sampling_levels: "supplement",
 }

@@ -21,7 +21,7 @@ TEST_POINTS = 250  # per class in the t-SNE map
 def draw_boundary(sources: Sources) -> Drawn:
     """Draw Figure 3: the sector of the plane of features that each class gets; baseline, style.WVN, WVN+RS."""
     if sources.two_features is None:
-        raise MissingSource("no networks with two features (two_features.py trains them, with torch and scikit-learn)")
+        raise MissingSource("no networks with two features (bench/two_features.py trains them)")
     networks, counts = sources.two_features, np.asarray(sources.two_features["counts"])
     heads = {name: Head(np.array(networks[name]["weights"][0])) for name in ("baseline", "wvn")}
     rescaled = adjust.rescale(heads["wvn"], counts, gamma=GAMMA)
@@ -100,10 +100,7 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
 
 
 def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
-    """Return a t-SNE map of the most and the least frequent class's unit-length features, train and test, for JSON.
-
-    Both classes have as many training samples as the rare one has, and up to `TEST_POINTS` test samples.
-    """
+    """Return a t-SNE map of the most and the least frequent class's unit-length features, train and test, for JSON."""
     from sklearn.manifold import TSNE
 
     pair = int(snapshot.counts.argmax()), int(snapshot.counts.argmin())

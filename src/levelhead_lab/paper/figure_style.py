@@ -27,7 +27,7 @@ class Sources:
 
     records: Sequence[Record]
     snapshots: Mapping[str, Snapshot] = field(default_factory=dict)  # `baseline` and `wvn`, of CIFAR-10 at ratio 100
-    two_features: dict[str, Any] | None = None  # what `train_two_features` returned
+    two_features: dict[str, Any] | None = None  # what bench/two_features.py wrote
     tsne: dict[str, Any] | None = None  # what `tsne_points` returned
 
     def runs(self, column: str, method: str = "baseline") -> list[Record]:
@@ -92,11 +92,7 @@ def label_line_ends(axes: Any, x: float, ends: Mapping[str, tuple[float, Any]], 
 
 
 def move_apart(values: Sequence[float], apart: float) -> list[float]:
-    """Move sorted values as little as possible, so that neighbors are at least `apart` from each other.
-
-    >>> move_apart([0.0, 0.1, 5.0], 1.0)
-    [-0.45, 0.55, 5.0]
-    """
+    """Move sorted values as little as possible, so that neighbors are at least `apart` from each other."""
     groups: list[list[float]] = []  # [center, members]: as in isotonic regression, groups that touch are merged
     for value in values:
         groups.append([value, 1])

@@ -82,21 +82,15 @@ def collect_sources(
 ) -> Sources:
     """Return the records and what is kept next to them.
 
-    What is not kept yet, or was computed from another snapshot, is made and kept: the networks with two features in two
-    minutes, the t-SNE map in seconds.
+    A t-SNE map that is not kept yet, or was computed from another snapshot, is made and kept.
     """
-
-    def two_features() -> dict[str, Any]:
-        from .two_features import train_two_features
-
-        return train_two_features()
-
     if records is None:
         records = load_records(results / "records")  # first: what is wrong with them is said at once
     base, kept = snapshots.get("baseline"), results / "figures"
     tsne = None if base is None else _load_or_make(kept / "tsne.json", lambda: tsne_points(base), head_digest(base))
-    boundary = _load_or_make(kept / "boundary.json", two_features)
-    return Sources(records, snapshots, boundary, tsne)
+    boundary = kept / "boundary.json"
+    networks = json.loads(boundary.read_text(encoding="utf-8")) if boundary.is_file() else None
+    return Sources(records, snapshots, networks, tsne)
 
 
 def _load_or_make(path: Path, make: Callable[[], dict[str, Any]], of: str | None = None) -> dict[str, Any]:

@@ -10,18 +10,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.methods import METHODS
 from levelhead.rules.rule import Rescale, Shift, Tau
 
-from .cells import (
-    GAMMAS,
-    PAPER_GAMMA,
-    RELEASED_GAMMA,
-    Cell,
-    Record,
-    cell,
-    companion,
-    load_records,
-    share_of_gap,
-    top5_cell,
-)
+from .cells import CODE_GAMMA, GAMMAS, PAPER_GAMMA, Cell, Record, cell, companion, load_records, share_of_gap, top5_cell
 from .tables import DATA_TITLES, REPEATED, column_title, source_cells, table1_columns, tables
 
 
@@ -85,7 +74,7 @@ def table1(records: Sequence[Record], data: str, authors: dict[str, Any] | None 
         method, title = row["method"].removesuffix("+rs"), row["title"]
         numbers = dict(zip(table["columns"], row["published"], strict=True))
         leveled = {f"{title}, {gamma}": gamma for gamma in GAMMAS}
-        leveled[f"{title}, {RELEASED_GAMMA}, {table['released_gamma'][data]:g}"] = RELEASED_GAMMA
+        leveled[f"{title}, {CODE_GAMMA}, {table['released_gamma'][data]:g}"] = CODE_GAMMA
         readings = {title: "last epoch"} if method == row["method"] else leveled
         cells, *_ = [ours(name, method, reading) for name, reading in readings.items()]
         if "is" in row:  # the method that the paper prints under this title
@@ -197,11 +186,7 @@ def table3(records: Sequence[Record]) -> str:
 
 
 def post_hoc_table(records: Sequence[Record], columns: Sequence[str], method: str) -> str:
-    """Return every adjustment of one network, its strength chosen on the 10 % that was held out.
-
-    Cells are errors on test and, in parentheses, the share of the gap to the oracle head that the adjustment closes.
-    The table is empty if none of these networks has a record.
-    """
+    """Return every adjustment of one network, its strength chosen on the 10 % that was held out."""
     found = [companion(records, column, method) for column in columns]
     if not any(found):
         return ""

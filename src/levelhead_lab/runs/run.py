@@ -23,12 +23,9 @@ from .run_folder import Run
 from .session import TrainingSession, check_finished
 from .spec import Spec
 
-
 # On an H200, in float32: seconds to compile the kernels, and an image by the plain loop and by the fast engine.
 COMPILING, PLAIN_IMAGE, FAST_IMAGE = 120.0, 2.0e-4, 2.0e-5
-COMPILES = (
-    "compiling for the GPU first, for up to two minutes where it was not done before; --engine plain begins at once"
-)
+COMPILES = "compiling for the GPU: up to two minutes, unless it was done before; --engine plain begins at once"
 
 
 def uses_fast_engine(spec: Spec, images: int, place: torch.device) -> bool:
@@ -56,16 +53,9 @@ def run(
 ) -> Run:
     """Train what a spec asks for; resume a run that was interrupted; leave a finished one as it is.
 
-    Args:
-        spec, runs: what to train, and the folder of all runs.
-        name: the first part of the run's folder; made from the spec if None.
-        report, say: called after every epoch with its record, and with lines for people.
-        on_batch: called after every batch with `epoch`, `of`, `batch` and `batches`; the fast engine: every few.
-        on_data: called with the data, once they are loaded, if there is anything to train.
-        data: the spec's data, if they are loaded already.
-        device: `cpu`, `cuda`, ...; CUDA where it is available, if None.
-        save_every, save_steps: seconds, and steps, between checkpoints inside an epoch; every epoch ends with one.
-        half: keep the snapshot's features in half precision.
+    `report` is called after every epoch with its record, `on_batch` after every batch, or every few of them, `on_data`
+    with the data once they are loaded, `say` with lines for people. Every epoch ends with a checkpoint; inside one
+    there is another after `save_every` seconds or `save_steps` steps. `half` keeps features in half precision.
     """
     found = Run.of(spec, runs, name)
     if found.finished:
@@ -153,16 +143,7 @@ def run_packed(
     half: bool = False,
     evaluate_early: bool = True,
 ) -> list[Run]:
-    """Train many specs at once on one device with the fast engine; resume those begun, leave finished ones as they are.
-
-    Args:
-        specs, names, data: what to train; the name and the data of each, as in `run`.
-        runs, say, device, half: as in `run`.
-        slots, evaluate_early: how many share the device at a time; both as in `fit_many`.
-        save_every: seconds between checkpoints, each at the end of an epoch.
-        report: called after every epoch of every spec with the spec's position and the epoch's record.
-        on_batch: called after every few batches with the spec's position and `epoch`, `of`, `batch` and `batches`.
-    """
+    """Train many specs at once on one device with the fast engine; for the options see `run` and `fit_many`."""
     from ..fast.fit_many import fit_many
     from ..fast.job import Job
 
