@@ -73,13 +73,13 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="kim2020, strong, frontier, frontier-long, cao2019, tiny, images, digits or a .toml.",
+            help="kim2020, strong, frontier, frontier-long, cao2019, cui2019, tiny, images, digits or a .toml.",
             autocompletion=complete_recipe,
         ),
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Stretch or shorten the recipe to this many.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial weights, batches and crops.")] = 0,
-    engine: Annotated[TrainingEngine, typer.Option(help="fast is made for CUDA; auto uses it there.")] = "auto",
+    engine: Annotated[TrainingEngine, typer.Option(help="fast compiles for CUDA; auto: where that pays.")] = "auto",
     dtype: Annotated[TrainingDtype, typer.Option(help="All but float32 and float64 need the fast engine.")] = "float32",
     threads: Annotated[int | None, typer.Option(help="CPU threads. A resumed run keeps its first number.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Strength of RS, instead of choosing it.")] = None,
@@ -173,7 +173,7 @@ def evaluate(
 @app.command(epilog=example("reproduce table1 --root DIR --dry-run"))
 def reproduce(
     table: Annotated[
-        Literal[PaperTable, "figures"], typer.Argument(help="Which; strong and frontier go beyond the paper.")
+        Literal[PaperTable, "figures"], typer.Argument(help="Which; sources, strong and frontier go beyond the paper.")
     ],
     root: Annotated[Path | None, typer.Option(help="Folder of the data sets, in their official layouts.")] = None,
     only: Annotated[

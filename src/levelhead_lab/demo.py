@@ -28,15 +28,7 @@ Row = dict[str, Any]
 
 
 def run_demo(page: str | Path, *, seed: int = 0, progress: EpochProgress | None = None) -> dict[str, Any]:
-    """Level the networks that come with the package, write a page about the first, and train and level two on digits.
-
-    Where torch or scikit-learn is not installed, nothing is trained, and `digits` is None.
-
-    Args:
-        page: the page to write, as .html.
-        seed: seed of the training.
-        progress: called with the record of every epoch.
-    """
+    """Level the networks that come with the package, write a page about the first; train two on digits, if possible."""
     real = level_shipped(page)
     trained = None if missing_to_train() else train_on_digits(seed, progress)
     return {"cifar10": real, "digits": trained, "page": str(page)}

@@ -17,6 +17,7 @@ from levelhead_lab.fast.fit_many import _packs, fit_many
 from levelhead_lab.fast.job import Job
 from levelhead_lab.fast.precision import Precision
 from levelhead_lab.lab import data, load, nets, preprocess, recipe, train
+from levelhead_lab.lab.cui2019 import CUI_METHODS
 
 pytestmark = pytest.mark.slow  # each trains networks
 
@@ -111,7 +112,31 @@ def test_methods_that_change_during_training_change_when_the_plain_loop_does(dig
         assert largest_difference({k: state.weights[k] for k in learned}, learned) < 1e-12
 
 
-@pytest.mark.parametrize("shortcut", ["A", "B"])
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_bias_weights_of_a_batch_and_deferred_stages_are_those_of_the_plain_loop(digits, stacked, monkeypatch):
+    monkeypatch.setattr(pack, "STEPS_PER_GRAPH", 2)
+    how = replace(RECIPE, cutout=0, weights="batch", deferred=True, bias="rare")
+    names = ["cui-sigmoid-0.99", "re-weighting", "crt", "ldam-drw"] if stacked else ["re-weighting", "crt"]
+    methods = [CUI_METHODS.get(name) or METHODS[name] for name in names]
+    jobs = [
+        Job(
+            nets.build("digits", 10, head=method.head, shape=digits.shape, bias="rare", seed=seed).double(),
+            digits,
+            how,
+            method,
+            seed,
+        )
+        for method in methods
+        for seed in range(2 if stacked else 1)
+    ]
+    expected = [by_plain_loop(each) for each in jobs]
+    states = fit_many(jobs, slots=8 if stacked else 1, device="cpu", dtype=torch.float64, stacked=stacked)
+    for state, (net, _) in zip(states, expected, strict=True):
+        learned = {k: v for k, v in net.state_dict().items() if "num_batches" not in k}
+        assert largest_difference({k: state.weights[k] for k in learned}, learned) < 1e-12
+
+
+@pytest.mark.parametrize("shortcut", ["A", "B", "pool"])
 @pytest.mark.parametrize("training", [True, False])
 def test_stacked_residual_networks_equal_the_networks_one_by_one(shortcut, training):
     each = [nets.build("resnet32", 4, shortcut=shortcut, seed=seed).double().train(training) for seed in range(2)]

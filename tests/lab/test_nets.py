@@ -57,6 +57,13 @@ def test_shortcut_a_halves_the_image_and_centers_the_channels():
     assert not y[:, [0, 3]].any()
 
 
+def test_the_pooled_shortcut_is_average_pooling():
+    x = torch.randn(2, 2, 4, 4)
+    y = nets.PadShortcut(2, 4, 2, pool=True)(x)
+    torch.testing.assert_close(y[:, 1:3], torch.nn.functional.avg_pool2d(x, 2))
+    assert not y[:, [0, 3]].any()
+
+
 def test_the_stem_decides_how_far_the_image_shrinks():
     x = torch.zeros(1, 3, 64, 64)
     for stem, size in (("small", 8), ("half", 4), ("imagenet", 2)):
@@ -87,7 +94,7 @@ def test_a_seed_is_a_network_and_leaves_the_global_generator_alone():
     [
         ({"net": "resnet20"}, "net: expected resnet32, resnet18-64, digits or timm:NAME, got 'resnet20'"),
         ({"head": "arc"}, "head: expected 'linear' or 'cosine', got 'arc'"),
-        ({"shortcut": "C"}, "shortcut: expected 'A' or 'B', got 'C'"),
+        ({"shortcut": "C"}, "shortcut: expected 'A', 'B' or 'pool', got 'C'"),
         ({"stem": "big"}, "stem: expected 'small', 'half' or 'imagenet', got 'big'"),
         ({"classes": 1}, "classes: expected at least 2, got 1"),
     ],

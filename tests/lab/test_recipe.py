@@ -14,6 +14,15 @@ def test_kim2020_is_the_released_recipe():
     assert kim.std == (0.2023, 0.1994, 0.2010)
 
 
+def test_rates_drops_and_averages_are_where_the_recipes_say():
+    kim, cao = find_recipe("kim2020"), find_recipe("cao2019")
+    assert [kim.lr_at(epoch) for epoch in (0, 79, 80, 149, 150)] == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001])
+    assert [cao.lr_at(epoch) for epoch in (0, 3, 5, 160, 180)] == pytest.approx([0.02, 0.08, 0.1, 0.001, 1e-5])
+    assert [find_recipe(name).first_decay_epoch for name in ("kim2020", "cao2019", "strong")] == [80, 160, 141]
+    assert [find_recipe("frontier-long").epochs_averaged(epoch) for epoch in (599, 600, 799, 800)] == [0, 1, 200, 0]
+    assert kim.stretched_to(18).milestones == (8, 15)
+
+
 def test_strong_is_kim2020_with_cosine_and_cutout():
     kim, strong = find_recipe("kim2020"), find_recipe("strong")
     assert strong == replace(kim, name="strong", epochs=200, schedule="cosine", milestones=(), cutout=16)

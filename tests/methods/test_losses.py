@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,6 +45,15 @@ def test_re_weighting_is_torch_cross_entropy_with_inverse_frequencies_of_mean_on
     inverse = torch.tensor([1 / n for n in COUNTS], dtype=torch.float64)
     theirs = F.cross_entropy(*batch, weight=inverse / inverse.mean(), reduction="none")
     torch.testing.assert_close(METHODS["re-weighting"].loss(COUNTS)(*batch), theirs, **EXACT)
+
+
+def test_weights_of_a_batch_are_those_of_torch(batch):
+    inverse = torch.tensor([1 / n for n in COUNTS], dtype=torch.float64)
+    loss = replace(METHODS["re-weighting"].loss(COUNTS), in_batch=True)
+    theirs = F.cross_entropy(*batch, weight=inverse)  # "mean": divided by the batch's total weight
+    torch.testing.assert_close(loss(*batch).mean(), theirs, **EXACT)
+    both = loss(*(torch.stack([x, x.flip(0)[:32]]) for x in batch))  # each batch has weights of its own
+    torch.testing.assert_close(both[0], loss(*batch), **EXACT)
 
 
 @pytest.mark.parametrize("focus", [0.0, 0.5, 1.0, 2.0])

@@ -452,3 +452,13 @@ def test_a_run_begun_by_another_torch_says_so_when_it_is_resumed(spec, tmp_path)
     versions = f"begun with torch 2.5.1, resumed with {version('torch')}"
     told = f"{done.path}: {versions}: the result may differ in its last bits"
     assert [line for line in lines if "torch" in line] == [told]
+
+
+def test_auto_compiles_for_a_gpu_only_where_that_saves_time():
+    gpu, short = torch.device("cuda"), Spec("cifar10", profile="long-tail", ratio=100, epochs=10)
+    assert not runs.uses_fast_engine(short, 12_406, gpu)  # 27 s by the plain loop, of 137 with compiling
+    assert runs.uses_fast_engine(replace(short, epochs=None), 12_406, gpu)
+    assert runs.uses_fast_engine(replace(short, dtype="bfloat16"), 12_406, gpu)  # the plain loop has no bfloat16
+    assert runs.uses_fast_engine(replace(short, engine="fast"), 12_406, gpu)
+    assert not runs.uses_fast_engine(replace(short, engine="plain", epochs=None), 12_406, gpu)
+    assert not runs.uses_fast_engine(replace(short, epochs=None), 12_406, torch.device("cpu"))

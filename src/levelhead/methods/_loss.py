@@ -70,14 +70,21 @@ def value_at_label(values: Tensor, labels: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class WeightedLoss:
-    """Any loss multiplied, from outside, by the weight of the true class: ``w_y loss(logits, y)``."""
+    """Any loss multiplied by the weight of the true class: ``w_y loss(logits, y)``.
+
+    The weights multiply the loss from outside. Inside, they would distort what is not linear in them: ``exp(-w ce)`` is
+    not a probability. With `in_batch` they are divided by their mean over the batch, the last axis of the labels: then
+    the mean of the values is what ``F.cross_entropy(weight=...)`` gives, whatever the scale of the weights.
+    """
 
     weights: ClassConstant
     loss: Loss = cross_entropy
+    in_batch: bool = False
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         weights, values = self.weights.like(logits), self.loss(logits, labels)  # the loss checks the labels
-        return weights[labels] * values
+        each = weights[labels]
+        return values * (each / each.mean(-1, keepdim=True) if self.in_batch else each)
 
 
 def scale_to_mean_one(weights: np.ndarray) -> np.ndarray:

@@ -7,8 +7,8 @@ Formula: ``-log softmax(scale (cos - margin_y e_y))_y``, where cos are the cosin
 Knobs: largest = 0.5, scale = 30, and for LDAM-DRW beta = 0.9999 and start = 160 of 200 epochs: all as in the code of
     Cao et al. for CIFAR.
 Caveats: logits are cosines: multiply them by `scale` before reading them as probabilities. The reference divides the
-    re-weighted loss by the batch's total weight; this takes the plain mean. Its published numbers come from another
-    recipe (weight decay 2e-4, 200 epochs, warm-up) than the rest of Table 1.
+    re-weighted loss by the batch's total weight; this takes the plain mean, unless the recipe says otherwise, as
+    `cao2019` does, by which the published numbers were trained.
 Reference: Cao et al., Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss, 2019.
 """
 

@@ -186,22 +186,9 @@ class FusedConvNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx,
-        x,
-        residual,
-        weight,
-        gamma,
-        beta,
-        running_mean,
-        running_var,
-        cast_filters,
-        stride,
-        relu,
-        eps,
-        momentum,
-        products,
-        side_stream,
-    ):
+        ctx, x, residual, weight, gamma, beta, running_mean, running_var, cast_filters, stride, relu, eps, momentum,
+        products, side_stream,
+    ):  # fmt: skip
         y, partial = convolve(x, cast_filters, stride=stride, products=products, statistics=True)
         runs, channels, pixels, blocks = len(y), y.shape[4], y[0, ..., 0].numel(), partial.shape[3]
         mean, inverse, scale, shift = torch.empty(4, runs, channels, device=x.device)

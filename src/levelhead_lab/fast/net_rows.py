@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..lab.nets import CosineHead, Net
 from ..lab.recipe import Recipe
-from ..lab.train import add_to_means_
+from ..lab.train import add_to_means_, undecayed
 from .precision import Precision, find_precision
 
 
@@ -39,9 +39,25 @@ class NetRows:
             self.rows, self.momentum, self.statistics
         )
         self.leaves = [view.detach().requires_grad_() for view in self.parameter_views.values()]
-        at = list(self.parameter_views).index("head.weight")
-        self.head, start = self.leaves[at], sum(leaf[0].numel() for leaf in self.leaves[:at])
-        self.head_columns = slice(start, start + self.head[0].numel())
+        self.named = dict(zip(self.parameter_views, self.leaves, strict=True))
+        sizes = {name: leaf[0].numel() for name, leaf in self.named.items()}
+        start = sum(size for name, size in sizes.items() if not name.startswith("head."))
+        self.head_columns = slice(start, sum(sizes.values()))  # the head's parameters are the last
+        self._find_head()
+
+    def _find_head(self) -> None:
+        self.head, self.head_bias = self.named["head.weight"], self.named.get("head.bias")
+        self.head_leaves = [leaf for name, leaf in self.named.items() if name.startswith("head.")]
+
+    def decay(self, recipe: Recipe) -> Tensor:
+        """Return the weight decay of each number of a row, [P]."""
+        free = undecayed(recipe)
+        return torch.cat(
+            [
+                self.rows.new_full((view[0].numel(),), 0.0 if name in free else recipe.weight_decay)
+                for name, view in self.parameter_views.items()
+            ]
+        )
 
     @torch.no_grad()
     def load(self, run: int, net: Net, momentum: dict[str, Tensor] | None = None) -> None:
@@ -89,7 +105,8 @@ class NetRows:
         weight = self.head
         if self.any_cosine:
             features, weight = (torch.where(self.is_cosine, F.normalize(x, dim=-1), x) for x in (features, weight))
-        return features @ weight.mT
+        scores = features @ weight.mT
+        return scores if self.head_bias is None else scores + self.head_bias[..., None, :]
 
     def gradient_rows(self, gradients: Sequence[Tensor]) -> Tensor:
         """Return the gradients of all leaves as rows, [R, P]."""
@@ -131,8 +148,9 @@ class SingleNet(NetRows):
             p.data = self._from_row_axes(self.parameter_views[name][0])
         for name, b in self.net.named_buffers():
             b.data = self.statistic_views[name][0] if name in self.statistic_views else b
-        self.leaves, self.compiled_batch = list(self.net.parameters()), compiled_batch
-        self.head = self.net.get_parameter("head.weight")
+        self.named, self.compiled_batch = dict(self.net.named_parameters()), compiled_batch
+        self.leaves = list(self.named.values())
+        self._find_head()
         self.compiled_body = torch.compile(self.net.body, dynamic=False) if compiled_batch else self.net.body
         storage = self.precision.storage
         half = storage in (torch.bfloat16, torch.float16)
@@ -148,9 +166,11 @@ class SingleNet(NetRows):
         return super().gradient_rows([self._to_row_axes(g) for g in gradients])
 
 
-def sgd_(rows: Tensor, momentum: Tensor, gradient: Tensor, lr: Tensor, recipe: Recipe) -> None:
+def sgd_(
+    rows: Tensor, momentum: Tensor, gradient: Tensor, lr: Tensor, recipe: Recipe, decay: Tensor | float | None = None
+) -> None:
     """Take a step: ``g <- g + decay w``, ``m <- mu m + g``, ``w <- w - lr m``; Nesterov: ``w - lr (g + mu m)``."""
-    gradient = gradient + recipe.weight_decay * rows
+    gradient = gradient + (recipe.weight_decay if decay is None else decay) * rows
     momentum.mul_(recipe.momentum).add_(gradient)
     rows.addcmul_(gradient + recipe.momentum * momentum if recipe.nesterov else momentum, lr, value=-1)
 

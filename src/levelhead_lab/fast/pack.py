@@ -22,7 +22,7 @@ from levelhead.core.head import Head
 
 from ..lab.epoch_plan import EpochPlan, draw_plan
 from ..lab.preprocess import Preprocess, has_kernels
-from ..lab.train import OnBatch, State, check_losses, combined_seed, on_host, stages
+from ..lab.train import OnBatch, State, check_losses, combined_seed, on_host, stages, undecayed
 from .job import Job
 from .net_rows import NetRows, RowMeans, SingleNet, sgd_
 from .precision import Precision, find_precision
@@ -64,7 +64,8 @@ class Pack:
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.marks = BatchMarks(on_batch, self.stream)
         self.stages = [stages(job.recipe, job.method) for job in self.jobs]
-        self.initial_heads = torch.stack([job.net.get_parameter("head.weight").detach() for job in self.jobs])
+        heads = [{name: p.detach().clone() for name, p in job.net.head.named_parameters()} for job in self.jobs]
+        self.initial_heads = {f"head.{name}": torch.stack([head[name] for head in heads]) for name in heads[0]}
         storage = find_precision(precision).storage
         kernels = has_kernels(device, storage)
         with self._on_stream():
@@ -74,6 +75,7 @@ class Pack:
                 batch = first.recipe.batch if compiled else None
                 self.nets = SingleNet(first.net, device, precision, compiled_batch=batch)
             self.sgd_ = torch.compile(sgd_) if compiled and isinstance(self.nets, SingleNet) else sgd_
+            self.decay = self.nets.decay(first.recipe) if undecayed(first.recipe) else None
             self.means = RowMeans(self.nets, first.recipe)
             for run, job in enumerate(self.jobs):
                 if job.start is not None:
@@ -118,7 +120,8 @@ class Pack:
         lr = [now[0].lr(self.epoch, at / len(plans[0])) for at in range(0, len(plans[0]), self.recipe.batch)]
         with self._on_stream():
             if now[0].head_only and self.epoch == now[0].first:  # the second stage: initial heads, without momentum
-                self.nets.parameter_views["head.weight"].copy_(self.initial_heads)
+                for name, weights in self.initial_heads.items():
+                    self.nets.parameter_views[name].copy_(weights)
                 self.nets.momentum.zero_()
             drawn = EpochPlan(*(torch.stack(parts) for parts in zip(*(p.tensors for p in plans), strict=True)))
             self._load_plan(drawn, torch.tensor(lr, dtype=self.nets.rows.dtype))
@@ -229,7 +232,7 @@ class Pack:
             columns = nets.head_columns if stage.head_only else slice(None)
             rows, momentum = nets.rows[:, columns], nets.momentum[:, columns]
             self._project("before")
-            self.sgd_(rows, momentum, gradient, lr, recipe)
+            self.sgd_(rows, momentum, gradient, lr, recipe, self.decay if self.decay is None else self.decay[columns])
             self._project("after")
             return losses.detach(), logits.argmax(dim=-1) != labels
 
@@ -237,10 +240,11 @@ class Pack:
         """Return the gradient of what is learned, as rows. Behind the features it is scaled, if the precision asks."""
         nets = self.nets
         if self.now[0].head_only:
-            return torch.autograd.grad(loss, nets.head)[0].reshape(len(self.jobs), -1)
+            found = torch.autograd.grad(loss, nets.head_leaves)
+            return torch.cat([g.reshape(len(self.jobs), -1) for g in found], dim=1)
         if nets.precision.largest_gradient is None:
             return nets.gradient_rows(torch.autograd.grad(loss, nets.leaves))
-        named = dict(zip(nets.parameter_views, nets.leaves, strict=True))
+        named = nets.named
         heads = {name: leaf for name, leaf in named.items() if name.startswith("head.")}
         body = {name: leaf for name, leaf in named.items() if name not in heads}
         of_features, *of_heads = torch.autograd.grad(loss, [features, *heads.values()])
@@ -250,13 +254,14 @@ class Pack:
         return nets.gradient_rows([found[name] for name in named]) / scale
 
     def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the losses [R, B]. Runs with the same loss are one batch to it, as it gives one value per sample."""
+        """Return the losses [R, B]. Runs with the same loss are one batch to it, unless its weights are of a batch."""
         parts, run = [], 0
         for loss, count in self.losses:
             same = slice(run, run + count)
-            y = labels[same].flatten()
-            losses = check_losses(loss(logits[same].flatten(0, 1), y), y, self.now[run].method)
-            parts.append(losses.unflatten(0, (count, -1)))
+            x, y = logits[same], labels[same]
+            if not getattr(loss, "in_batch", False):
+                x, y = x.flatten(0, 1), y.flatten()
+            parts.append(check_losses(loss(x, y), y, self.now[run].method).reshape(count, -1))
             run += count
         return torch.cat(parts)
 
@@ -348,12 +353,7 @@ def _do_nothing() -> None:
 
 
 class BatchMarks:
-    """Tells how many batches are done: on a CPU at once, on CUDA when the events behind them have happened.
-
-    >>> marks = BatchMarks(lambda *record: print(record), None)
-    >>> marks.add(0, 16, 40)
-    (1, 16, 40)
-    """
+    """Tells how many batches are done: on a CPU at once, on CUDA when the events behind them have happened."""
 
     def __init__(self, report: OnBatch | None, stream: Any) -> None:
         self.report, self.stream = report, stream

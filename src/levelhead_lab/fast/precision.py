@@ -39,12 +39,7 @@ class Precision:
         return self.storage == self.weights and self.products == "tf32x3"
 
     def gradient_scale(self, gradient: Tensor) -> Tensor:
-        """Return the power of two for the gradient [R, B, d] of each run's features: [R, 1].
-
-        >>> PRECISIONS["float16"].gradient_scale(torch.tensor([[[0.5, -1.5]], [[0.0, 2.0**-20]]]))
-        tensor([[1.2800e+02],
-                [2.6844e+08]])
-        """
+        """Return the power of two for the gradient [R, B, d] of each run's features: [R, 1]."""
         assert self.largest_gradient is not None
         largest = gradient.abs().amax(dim=(1, 2))[:, None].clamp_min(1e-30)
         return (self.largest_gradient / largest).log2().floor().exp2()

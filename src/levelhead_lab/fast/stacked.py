@@ -47,8 +47,7 @@ class StackedConvNorm:
     """``relu(norm(conv(x)) + residual)`` of R runs: filters [R, k, k, C, C'], the rest [R, C'].
 
     `cast_filters` are the filters in the dtype of activations, and `products` says how the kernels multiply float32.
-    `side_stream` is where the kernels put work that can
-    wait; None is plain torch.
+    `side_stream` is where the kernels put work that can wait; None is plain torch.
     """
 
     filters: Tensor
@@ -160,7 +159,7 @@ class StackedNets(NetRows):
             if norm is not None:
                 x, _ = norm(x, training=training, relu=False)
             elif isinstance(by, PadShortcut):
-                x = F.pad(x[:, :, :: by.stride, :: by.stride], (by.before, by.after))
+                x = by.channels_last(x)
             return second(y, residual=x, training=training)[0]
 
         return layer
@@ -174,7 +173,7 @@ class StackedNets(NetRows):
         channels = (conv.in_channels if conv.in_channels > 3 else 16, conv.out_channels)
         if self.side_stream is not None and any(c not in KERNEL_CHANNELS for c in channels):
             raise UnstackableError(f"{conv_name} has {channels} channels; the kernels are made for {KERNEL_CHANNELS}")
-        leaf = dict(zip(self.parameter_views, self.leaves, strict=True))
+        leaf = self.named
         filters = leaf[f"{conv_name}.weight"]
         return StackedConvNorm(
             filters=filters,

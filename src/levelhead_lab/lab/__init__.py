@@ -3,6 +3,7 @@
 load, cifar, image_folder: data sets by name or path
 data: data sets as arrays: made imbalanced, split, hashed
 recipe: optimizer, schedule and augmentation, from recipes.toml or a file
+cui2019: the losses of one of the papers whose rows are reproduced
 nets: the networks, each a body and a head
 train: the plain loop, on any device and any number of processes; weights averaged over the last epochs
 epoch_plan: the samples, crops and flips of an epoch, drawn before it begins

@@ -25,13 +25,7 @@ def augment(
     images: Tensor, plan: EpochPlan, *, pad: int, cutout: int, mean: Tensor, std: Tensor, dtype: torch.dtype,
     tables: AugmentTables | None,
 ) -> Tensor:  # fmt: skip
-    """Return the samples of a plan [n, C, H, W], in channels-last memory.
-
-    Args:
-        images: [N, C, H, W], uint8 in channels-last memory, with 1 or 3 channels.
-        mean: [C], float32, as std.
-        tables: of TrivialAugment; None to leave it out.
-    """
+    """Return the samples of a plan [n, C, H, W], in channels-last memory, as images [N, C, H, W] of uint8 are."""
     _, channels, height, width = images.shape
     out = torch.empty(len(plan), height, width, channels, dtype=dtype, device=images.device)
     unused = plan.changes

@@ -23,14 +23,7 @@ def load(
     skip_bad: bool = False,
     unofficial: bool = False,
 ) -> Data:
-    """Read a whole data set.
-
-    Args:
-        data: `cifar10`, `cifar100`, `tiny-imagenet`, `digits`, or the path of an image folder or an .npz file.
-        root: the folder that holds the official files of the first three.
-        size, skip_bad: resize the images of a folder to this side; leave out unreadable ones instead of stopping.
-        unofficial: accept CIFAR files whose md5 is not the official one.
-    """
+    """Read a whole data set."""
     if not data:  # as a path it would be the current folder
         raise LevelheadError("expected a name or a path, got an empty text", parameter="data")
     path = Path(data).expanduser()

@@ -12,7 +12,8 @@ from levelhead.core.head import Head
 from levelhead.rules.adjust import unit
 
 HeadKind = Literal["linear", "cosine"]
-Shortcut = Literal["A", "B"]
+Shortcut = Literal["A", "B", "pool"]
+Bias = Literal["none", "zero", "rare"]
 Stem = Literal["small", "half", "imagenet"]
 
 
@@ -56,7 +57,7 @@ class ResidualBlock(nn.Module):
         elif shortcut == "B":
             self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
         else:
-            self.shortcut = PadShortcut(inputs, outputs, stride)
+            self.shortcut = PadShortcut(inputs, outputs, stride, pool=shortcut == "pool")
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.bn1(self.conv1(x)))
@@ -64,15 +65,23 @@ class ResidualBlock(nn.Module):
 
 
 class PadShortcut(nn.Module):
-    """Shortcut A: every second pixel, and zeros as the new channels, half on each side. It has no parameters."""
+    """Every second pixel (A), or the mean of the pixels (pool), and zeros as the new channels, half on each side."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int):
+    def __init__(self, inputs: int, outputs: int, stride: int, *, pool: bool = False):
         super().__init__()
         more = outputs - inputs
-        self.stride, self.before, self.after = stride, more // 2, more - more // 2
+        self.stride, self.before, self.after, self.pool = stride, more // 2, more - more // 2, pool
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.before, self.after))
+        return self.channels_last(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    def channels_last(self, x: Tensor) -> Tensor:
+        """Map [..., H, W, C]."""
+        if self.pool:
+            x = x.unflatten(-2, (-1, self.stride)).unflatten(-4, (-1, self.stride)).mean(dim=(-4, -2))
+        else:
+            x = x[..., :: self.stride, :: self.stride, :]
+        return F.pad(x, (self.before, self.after))
 
 
 class GlobalMean(nn.Module):
@@ -90,17 +99,19 @@ def build(
     shape: tuple[int, int, int] = (3, 32, 32),
     shortcut: Shortcut = "B",
     stem: Stem = "small",
+    bias: Bias = "none",
     seed: int = 0,
 ) -> Net:
     """Build a freshly initialized network. The same arguments give the same weights, whatever the global generator.
 
     Args:
         net: `resnet32`, `resnet18-64`, `digits`, or `timm:NAME` for any timm model.
-        head: `linear`, without a bias as in the paper's networks, or `cosine`.
+        head: `linear`, or `cosine`.
         shape: (C, H, W) of an image.
-        shortcut: of the residual networks, `B` (1x1 convolution and batch norm) or `A` (zeros, no parameters).
+        shortcut: of the residual networks, `B` (1x1 convolution and batch norm), or without parameters `A` or `pool`.
         stem: of resnet18-64, `small` (one 3x3 convolution), `half` (the same with stride 2, a quarter of the work) or
             `imagenet` (7x7, stride 2, then max pooling).
+        bias: of a linear head, see `Recipe`; the paper's networks have none.
 
     >>> parameter_count(build("resnet32", 10))
     466896
@@ -112,7 +123,12 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         body, width = _body(net, shape, shortcut, stem)
-        return Net(body, CosineHead(width, classes) if head == "cosine" else nn.Linear(width, classes, bias=False))
+        if head == "cosine":
+            return Net(body, CosineHead(width, classes))
+        linear = nn.Linear(width, classes, bias=bias != "none")
+        if linear.bias is not None:
+            nn.init.constant_(linear.bias, -math.log(classes - 1) if bias == "rare" else 0.0)
+        return Net(body, linear)
 
 
 def parameter_count(net: nn.Module) -> int:
@@ -122,8 +138,10 @@ def parameter_count(net: nn.Module) -> int:
 
 def head_of(net: Net) -> Head:
     """Return the head as a value: ``head_of(net).logits(head_inputs(net, x)) == net(x)`` for either kind of head."""
-    weight = net.head.weight.detach()  # type: ignore[union-attr]
-    return Head(unit(weight) if isinstance(net.head, CosineHead) else weight)
+    head: Any = net.head
+    if isinstance(head, CosineHead):
+        return Head(unit(head.weight.detach()))
+    return Head(head.weight.detach(), None if head.bias is None else head.bias.detach())
 
 
 def head_inputs(net: Net, x: Tensor) -> Tensor:

@@ -93,10 +93,6 @@ def crop_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, pad: int) -> Te
     ``out[b, :, i, j] = padded[b, :, offset[b, 0] + i, offset[b, 1] + j']`` with ``j' = W - 1 - j`` where flipped.
     Offsets are from 0 to 2 pad; (pad, pad) is the center. The zeros are black pixels of uint8, because padding comes
     before standardization, as in the paper's code. The result is in channels-last memory.
-
-    >>> image = torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8)
-    >>> crop_flip(image, torch.tensor([[0, 1]]), torch.tensor([True]), pad=1)[0, 0].tolist()
-    [[0, 0], [2, 1]]
     """
     batch, _, height, width = images.shape
     rows = torch.arange(height, device=images.device) + offsets[:, :1] - pad  # [B, H], in the image's own coordinates
@@ -129,12 +125,8 @@ def cut_out(x: Tensor, centers: Tensor, *, side: int) -> Tensor:
     """Fill a square of each standardized image [B, C, H, W] with 0, the mean. It may reach outside the image.
 
     Rows ``c - side // 2 <= i < c + side // 2`` with ``c = floor(center[b, 0] * H)``, and columns likewise: centers
-    [B, 2] are shares of height and width from 0 to below 1.
-
-    >>> cut_out(torch.ones(1, 1, 3, 4), torch.tensor([[0.0, 0.5]]), side=2)[0, 0].tolist()
-    [[1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
-
-    Reference: DeVries and Taylor, Improved Regularization of Convolutional Neural Networks with Cutout, 2017.
+    [B, 2] are shares of height and width from 0 to below 1 (DeVries and Taylor, Improved Regularization of
+    Convolutional Neural Networks with Cutout, 2017).
     """
     if side == 0:
         return x

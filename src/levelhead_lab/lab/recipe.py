@@ -35,6 +35,9 @@ class Recipe:
     cutout: int = 0  # side of the square cut out of training images, half of their side if they are smaller; 0: none
     augment: Literal["none", "trivial"] = "none"  # `trivial` is TrivialAugment after crop and flip, before cutout
     average: float = 0.0  # share of the epochs, the last ones, over which weights are averaged; 0 to keep the last
+    weights: Literal["class", "batch"] = "class"  # class weights have mean 1 over the classes, or over each batch
+    deferred: bool = False  # whether a method's last stage, such as DRW, begins with the first drop of the rate
+    bias: Literal["none", "zero", "rare"] = "none"  # of a linear head: 0, or log 1/(K-1) without weight decay, at first
     mean: tuple[float, ...] | None = None  # per channel, of pixels from 0 to 1; None to measure the training images
     std: tuple[float, ...] | None = None
 
@@ -62,13 +65,7 @@ class Recipe:
             raise LevelheadError("expected mean and std together, one number per channel in each")
 
     def lr_at(self, epoch: int) -> float:
-        """Return the learning rate of an epoch.
-
-        >>> [round(find_recipe("kim2020").lr_at(epoch), 6) for epoch in (0, 79, 80, 149, 150)]
-        [0.1, 0.1, 0.01, 0.01, 0.001]
-        >>> [round(find_recipe("cao2019").lr_at(epoch), 6) for epoch in (0, 3, 5, 160, 180)]
-        [0.02, 0.08, 0.1, 0.001, 1e-05]
-        """
+        """Return the learning rate of an epoch."""
         if epoch < self.warmup:
             return self.lr * (epoch + 1) / self.warmup
         if self.schedule == "cosine":
@@ -77,30 +74,19 @@ class Recipe:
 
     @property
     def first_decay_epoch(self) -> int:
-        """The first epoch whose learning rate is at most a fifth of the highest; 0 if there is none.
-
-        >>> [find_recipe(name).first_decay_epoch for name in ("kim2020", "cao2019", "strong")]
-        [80, 160, 141]
-        """
+        """The first epoch whose learning rate is at most a fifth of the highest; 0 if there is none."""
         return next((epoch for epoch in range(self.warmup, self.epochs) if self.lr_at(epoch) <= self.lr / 5), 0)
 
     def epochs_averaged(self, epoch: int) -> int:
         """Return over how many epochs the weights are averaged when an epoch, counted from 0, has ended.
 
         Epochs past the recipe's own, in which a method trains the head anew, count for none.
-
-        >>> [find_recipe("frontier-long").epochs_averaged(epoch) for epoch in (599, 600, 799, 800)]
-        [0, 1, 200, 0]
         """
         wanted = max(1, round(self.average * self.epochs)) if self.average else 0
         return max(0, epoch + 1 + wanted - self.epochs) if wanted and epoch < self.epochs else 0
 
     def stretched_to(self, epochs: int | None) -> Recipe:
-        """Return the same schedule, stretched or shortened to another number of epochs; None keeps its own.
-
-        >>> find_recipe("kim2020").stretched_to(18).milestones
-        (8, 15)
-        """
+        """Return the same schedule, stretched or shortened to another number of epochs; None keeps its own."""
         if epochs is None or epochs == self.epochs:
             return self
         share = epochs / self.epochs

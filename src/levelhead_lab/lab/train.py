@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.head import Head
+from levelhead.methods._loss import WeightedLoss
 from levelhead.methods.method import Method
 
 from .data import Data
@@ -53,8 +54,35 @@ class Stage:
     lr: Callable[[int, float], float]  # of an epoch and the share of it that is done
 
 
+@dataclass(frozen=True)
+class RecipeLoss:
+    """A method's loss as a recipe has it: class weights normalized in the batch, the last stage moved to `start`."""
+
+    loss: Callable[..., Any]
+    in_batch: bool
+    own: float = 1.0  # where the last stage begins by the method, as a share of the training
+    start: float = 1.0  # and where by the recipe
+
+    def __call__(self, counts: Any, progress: float = 0.0) -> Any:
+        before = progress < self.start
+        moved = progress * self.own / self.start if before else self.own + (progress - self.start)
+        found = self.loss(counts, min(moved, 1.0) if self.own != self.start else progress)
+        return replace(found, in_batch=True) if self.in_batch and isinstance(found, WeightedLoss) else found
+
+
+def as_recipe_has_it(method: Method, recipe: Recipe) -> Method:
+    """Return a method with its class weights normalized, and its last stage begun, as a recipe says."""
+    in_batch, drop = recipe.weights == "batch", recipe.first_decay_epoch / recipe.epochs
+    if recipe.deferred and method.stages and drop:
+        own = method.stages[-1]
+        shifted = tuple(share * drop / own for share in method.stages[:-1])
+        return replace(method, loss=RecipeLoss(method.loss, in_batch, own, drop), stages=(*shifted, drop))
+    return replace(method, loss=RecipeLoss(method.loss, True)) if in_batch else method
+
+
 def stages(recipe: Recipe, method: Method) -> list[Stage]:
     """Return the training of the recipe and, for a method that retrains the head, a second stage; see `Retrain`."""
+    method = as_recipe_has_it(method, recipe)
     main = Stage(0, recipe.epochs, method, False, lambda epoch, done: recipe.lr_at(epoch))
     if method.retrain is None:
         return [main]
@@ -94,7 +122,7 @@ def fit(
         on_epoch: called after every epoch with the State and that epoch's record.
         on_batch: called after every step with the epoch and how far it is.
     """
-    fresh_head = net.head.weight.detach().clone()  # type: ignore[union-attr]
+    fresh_head = {name: p.detach().clone() for name, p in net.head.state_dict().items()}
     state = start or State(0, 0, on_host(net.state_dict()), {})
     net.load_state_dict(state.weights)
     for stage in stages(recipe, method):
@@ -102,8 +130,7 @@ def fit(
             if (state.epoch, state.step) == (stage.first, 0):
                 state = replace(state, momentum={})  # a fresh optimizer
                 if stage.head_only:
-                    with torch.no_grad():
-                        net.head.weight.copy_(fresh_head)  # type: ignore[union-attr]
+                    net.head.load_state_dict(fresh_head)
             net.body.requires_grad_(not stage.head_only)
             state = _train(net, data, recipe, stage, seed, state, on_step, on_epoch, on_batch)
             net.body.requires_grad_(True)
@@ -135,11 +162,16 @@ def _train(
     for epoch in range(state.epoch, stage.end):
         progress = (epoch - stage.first) / (stage.end - stage.first)
         loss_function = method.loss(data.counts, progress)
+        if world > 1 and getattr(loss_function, "in_batch", False):
+            raise LevelheadError(
+                "weights normalized in the batch need the whole batch in one process", parameter="weights"
+            )
         plan = draw_plan(data.train.labels, method, recipe, seed=seed, epoch=epoch, progress=progress).to(device)
         seen = state.seen.to(device)
         model.train(not stage.head_only)
         for step, batch in enumerate(plan.batches(recipe.batch, state.step), state.step):  # sample a mini-batch
-            optimizer.param_groups[0]["lr"] = stage.lr(epoch, step * recipe.batch / len(plan))
+            for group in optimizer.param_groups:
+                group["lr"] = stage.lr(epoch, step * recipe.batch / len(plan))
             torch.manual_seed(combined_seed(seed, epoch, step))  # for dropout
             part, weight = process_share(batch, rank, world)
             y = labels[part.indices]
@@ -180,14 +212,7 @@ def _project_(net: Net, method: Method, order: str) -> None:
 
 @torch.no_grad()
 def add_to_means_(means: Iterable[Tensor], values: Iterable[Tensor], count: int) -> None:
-    """Take another value into each mean, of which it is number `count`; the first replaces what is there.
-
-    >>> mean = torch.zeros(1)
-    >>> for count, value in enumerate((1.0, 2.0, 6.0), 1):
-    ...     add_to_means_([mean], [torch.tensor([value])], count)
-    >>> mean.item()
-    3.0
-    """
+    """Take another value into each mean, of which it is number `count`; the first replaces what is there."""
     for mean, value in zip(means, values, strict=True):
         mean.lerp_(value, 1 / count)
 
@@ -242,10 +267,18 @@ def process_share(batch: EpochPlan, rank: int, world: int) -> tuple[EpochPlan, f
 def _optimizer(net: Net, recipe: Recipe, state: State) -> torch.optim.SGD:
     learning = {name: p for name, p in net.named_parameters() if p.requires_grad}
     options = {name: getattr(recipe, name) for name in ("lr", "momentum", "nesterov", "weight_decay")}
-    optimizer = torch.optim.SGD(learning.values(), **options)
+    free = [learning[name] for name in undecayed(recipe) if name in learning]
+    groups = [{"params": [p for p in learning.values() if not any(p is one for one in free)]}]
+    groups += [{"params": free, "weight_decay": 0.0}] if free else []
+    optimizer = torch.optim.SGD(groups, **options)
     for name in learning.keys() & state.momentum.keys():  # the fast engine keeps those of frozen parameters too
         optimizer.state[learning[name]]["momentum_buffer"] = state.momentum[name].to(learning[name].device).clone()
     return optimizer
+
+
+def undecayed(recipe: Recipe) -> tuple[str, ...]:
+    """Return the names of the parameters without weight decay."""
+    return ("head.bias",) if recipe.bias == "rare" else ()
 
 
 def _state(

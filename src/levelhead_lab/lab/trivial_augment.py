@@ -31,11 +31,6 @@ def trivial_augment(images: Tensor, operations: Tensor, bins: Tensor, signs: Ten
 
     Pixels come from the nearest one; those from outside of the image are 0. The result is in channels-last memory.
 
-    >>> image = torch.tensor([[[[10, 200], [30, 40]]]], dtype=torch.uint8)
-    >>> solarize = torch.tensor([OPERATIONS.index("Solarize")])
-    >>> trivial_augment(image, solarize, torch.tensor([15]), torch.tensor([0]))[0, 0].tolist()  # 127.5
-    [[10, 55], [30, 40]]
-
     Reference: Müller and Hutter, TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation, 2021.
     """
     tables = make_tables(*images.shape[2:], images.device)

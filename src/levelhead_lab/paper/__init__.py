@@ -14,5 +14,4 @@
 - figures: all figures of the paper
 - figure_norms, figure_features, figure_errors, figure_style: the drawing of each, and the style that they share
 - figure_beyond: figures that the paper lacks: the recipe `frontier`, the rules epoch by epoch
-- two_features: the networks with two features, whose decision boundaries can be drawn
 """

@@ -1,6 +1,7 @@
 """Tables that the paper lacks, as Markdown: other recipes and readings, the rules epoch by epoch, what was tried."""
 
 from collections.abc import Sequence
+from statistics import mean
 from typing import Any
 
 from levelhead.methods import METHODS
@@ -83,7 +84,9 @@ def readings_table(records: Sequence[Record]) -> str:
         (of,) = [one for one in published["rows"] if one["method"] == row["method"]]
         numbers = dict(zip(published["columns"], of["published"], strict=True))
         for method in row["readings"]:
-            rows.append((METHODS[method].title, [cell(records, column, method).text for column in table["columns"]]))
+            for reading, beside in (("last epoch", ""), ("best epoch on test", ", best epoch on test")):
+                cells = [cell(records, column, method, reading).text for column in table["columns"]]
+                rows.append((f"{METHODS[method].title}{beside}", cells))
         rows.append((f"*{of['title']}, published*", [f"*{numbers[column]:.2f}*" for column in table["columns"]]))
     return markdown_table(["", *map(column_title, table["columns"])], rows)
 
@@ -113,6 +116,73 @@ def epochs_table(runs: Sequence[dict[str, Any]]) -> str:
         ]
     head = [DATA_TITLES["cifar10"], "epoch", "alone", "RS, best gamma on test", "shift, best strength on test"]
     return markdown_table(head, rows)
+
+
+def copied_table() -> str:
+    """Return which published rows were copied, from where, and what they are there."""
+    rows = [
+        (f"Table {table[-1]}, {row['title']}", [row["copied"]])
+        for table in ("table1", "table2")
+        for row in tables()[table]["rows"]
+        if "copied" in row
+    ]
+    references = " ".join(f"{who}: *{title}*." for who, title in tables()["references"].items())
+    return f"{markdown_table(['row', 'its published numbers are'], rows)}\n\n{references}"
+
+
+def authors_table(found: dict[str, Any]) -> str:
+    """Return what the authors' code gives, beside the published numbers, and which method it puts ahead."""
+    groups = _grouped(found["runs"], "which")
+    parts = {"alone": "alone", "RS at 0.5": "RS at 0.5, as their script", "RS": "RS, best", "shift": "shift, best"}
+    rows = [
+        (
+            f"{METHODS[method].title}, {which.replace('_', ' ')}",
+            [", ".join(str(r["epoch"]) for r in runs), *(Cell(tuple(r[part] for r in runs)).text for part in parts)],
+        )
+        for (method, which), runs in groups.items()
+    ]
+    table, at = tables()["table1"], tables()["table1"]["columns"].index(found["column"])
+    published = {row["method"]: row["published"][at] for row in table["rows"]}
+    for method in ("wvn", "baseline"):
+        alone = f"*{published[method]:.2f}*" if method in published else ""
+        rows.append(
+            (f"*{METHODS[method].title}, published*", ["", alone, "", f"*{published[f'{method}+rs']:.2f}*", ""])
+        )
+    wvn, plain = (Cell(tuple(r["RS"] for r in groups[method, "last"])) for method in ("wvn", "baseline"))
+    ahead = (
+        "puts WVN+RS ahead of Baseline+RS"
+        if mean(wvn.errors) < mean(plain.errors)
+        else "does not put WVN+RS ahead either"
+    )
+    return (
+        f"**The authors' released code {ahead}**: after the last epoch, with the best gamma on test, WVN+RS has "
+        f"{wvn.text} and Baseline+RS {plain.text}, where {published['wvn+rs']:.2f} and {published['baseline+rs']:.2f} "
+        f"are published ({column_title(found['column'])}).\n\n"
+        f"{markdown_table(['error, %', 'epoch', *parts.values()], rows)}\n\n"
+        f"{found['code']}, on one {found['hardware']} in {found['precision']}, unchanged but for what a torch of today "
+        f"needs: {'; '.join(found['changes'])}. Strengths other than 0.5 are the best on test."
+    )
+
+
+def precision_table(found: dict[str, Any]) -> str:
+    """Return the errors of the same trainings in each precision, and the microseconds an image takes."""
+    groups = _grouped(found["runs"], "precision")
+    speed = found["microseconds an image"]
+    rows = [
+        (
+            f"{METHODS[method].title}, {precision}",
+            [*(Cell(tuple(r[key] for r in runs)).text for key in ("alone", "RS", "shift")), f"{speed[precision]:.1f}"],
+        )
+        for (method, precision), runs in sorted(groups.items())
+    ]
+    head = ["error, %", "alone", "RS, best gamma on test", "shift, best strength on test", "microseconds an image"]
+    return markdown_table(head, rows)
+
+
+def _grouped(runs: Sequence[dict[str, Any]], key: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    return {
+        (m, k): [r for r in runs if (r["method"], r[key]) == (m, k)] for m, k in ((r["method"], r[key]) for r in runs)
+    }
 
 
 VARIANTS: dict[str, tuple[str, str, int]] = {  # of a network: its weights, its batch statistics, views per test image

@@ -68,7 +68,6 @@ def draw_frontier(records: Sequence[Record]) -> Drawn:
         figure,
         f"Test error under the recipe frontier, mean over seeds ({drawn} networks): as trained, and after RS and the "
         "shift, each at the strength of a hold-out; dashed, the lowest published error at ratio 100, below.",
-        (),
     )
 
 
@@ -121,5 +120,4 @@ def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
         figure,
         f"Test error of WVN on {DATA_TITLES['cifar10']} after every epoch since the rate first fell, a network a row; "
         "on the right RS over epoch and gamma, and the best gamma as a white line.",
-        (),
     )

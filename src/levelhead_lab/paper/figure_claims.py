@@ -1,6 +1,6 @@
-"""The claims that the paper makes about each figure, beyond its main claims, judged by our records."""
+"""The claims about figures and equations, judged by records and networks; and the verdicts on all claims."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
@@ -9,10 +9,12 @@ import numpy as np
 from levelhead.choice.snapshot import Snapshot
 from levelhead.core.head import Head
 from levelhead.core.measure import recall
+from levelhead.methods import METHODS
 from levelhead.rules.adjust import rescale
 
-from .cells import Record, full_runs
-from .claims import STRONG, Finding, count_correlation, outcome_for, rank_finding
+from . import claims
+from .cells import Record, companion_gamma, full_runs
+from .claims import STRONG, WEAK, Finding, count_correlation, judged, outcome_for, rank_finding
 from .geometry import angular_sigma, boundary_angles, center_gap, rank_correlation
 from .tables import column_title, table1_columns
 
@@ -51,16 +53,21 @@ def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
         rank_correlation(np.array([parted[c] for c in found]), np.array([int(c.split(":")[1]) for c in found]))
         for found in sets
     ]
-    ends = [_ends_are_extreme(r) for c in columns if not c.endswith(":1") for r in full_runs(records, c, "baseline")]
+    ends = {
+        column_title(found[0]).split(",")[0]: [
+            _ends_are_extreme(r) for c in found if not c.endswith(":1") for r in full_runs(records, c, "baseline")
+        ]
+        for found in sets
+    }
     number, spread = min(ranks), ", ".join(f"{parted[c]:.2f} ({column_title(c)})" for found in sets for c in found)
     strong = number >= STRONG
     return Finding(
         "Except at ratio 1, the most frequent class has the largest norm and the least frequent one the smallest; the "
         "larger the ratio, the larger the discrepancy.",
         number,
-        f"largest over smallest norm: {spread}; in {sum(ends)} of {len(ends)} networks the largest and the "
-        "smallest norm are those of the most and the least frequent class",
-        "reproduced" if strong and all(ends) else "partly" if strong else "not reproduced",
+        f"largest over smallest norm: {spread}; the largest and the smallest norm are those of the most and the least "
+        f"frequent class in {', '.join(f'{sum(each)} of {len(each)} networks of {of}' for of, each in ends.items())}",
+        "reproduced" if strong and all(map(all, ends.values())) else "partly" if strong else "not reproduced",
         f"reproduced if the discrepancy follows the ratio (rank correlation of at least {STRONG:g} on each set) and "
         "both ends are right in every network, partly if only the first holds",
     )
@@ -148,23 +155,143 @@ def step_norms_part(records: Sequence[Record]) -> Finding | None:
 
 
 def over_sampling_levels(records: Sequence[Record], column: str = "cifar10:100") -> Finding | None:
-    """Judge the supplement's second figure: how much of the norms' discrepancy over-sampling leaves."""
-    plain, repeated = (full_runs(records, column, method) for method in ("baseline", "over-sample"))
-    if not plain or not repeated:
+    """Judge the supplement's second figure: how much of the norms' discrepancy over-sampling leaves.
+
+    Of the two readings of over-sampling, the one that repeats every class up to the largest decides, where it is there.
+    """
+    plain = full_runs(records, column, "baseline")
+    readings = {m: found for m in ("over-sample-largest", "over-sample") if (found := full_runs(records, column, m))}
+    if not plain or not readings:
         return None
-    parted = [mean(max(r["norms"]) / min(r["norms"]) - 1 for r in rs) for rs in (plain, repeated)]
-    left, still = parted[1] / parted[0], mean(count_correlation(r, r["norms"]) for r in repeated)
-    halved, follows = left <= 0.5, still >= STRONG
+    before, seen, outcomes, number = _norm_excess(plain), [], [], []
+    for method, repeated in readings.items():
+        after, still = _norm_excess(repeated), mean(count_correlation(r, r["norms"]) for r in repeated)
+        halved, follows = after <= before / 2, still >= STRONG
+        outcomes.append("reproduced" if halved and follows else "partly" if halved or follows else "not reproduced")
+        number.append(after / before)
+        seen.append(f"{METHODS[method].title}: by {after:.0%}, rank correlation of norm with count {still:.2f}")
     return Finding(
         "Over-sampling remarkably decreases the discrepancy of the norms, yet they still increase with the sample "
         "frequency.",
-        left,
-        f"the longest weight vector exceeds the shortest by {parted[1]:.0%}, without over-sampling by "
-        f"{parted[0]:.0%}; rank correlation of norm with count {still:.2f}",
-        "reproduced" if halved and follows else "partly" if halved or follows else "not reproduced",
+        number[0],
+        f"the longest weight vector exceeds the shortest by {before:.0%} without over-sampling. {'; '.join(seen)}",
+        outcomes[0],
         f"reproduced if at most half of the discrepancy is left and the correlation is at least {STRONG:g}; partly if "
-        "one of the two",
+        "one of the two; the first reading decides",
     )
+
+
+def volumes_follow_frequency(baseline: Snapshot, wvn: Snapshot) -> Finding:
+    """Judge section 3.2: the share of random directions that each class owns, of plain and of equal norms.
+
+    Features are not negative, so the shares of directions without a negative entry are given too.
+    """
+    x = np.random.default_rng(0).normal(size=(100_000, baseline.head.weight.shape[1]))
+    shares = {
+        (method, kind): np.bincount(snapshot.head.logits(sign(x)).argmax(axis=1), minlength=len(snapshot.counts))
+        / len(x)
+        for method, snapshot in (("Baseline", baseline), ("WVN", wvn))
+        for kind, sign in (("all", np.asarray), ("non-negative", np.abs))
+    }
+    follows = rank_correlation(shares["Baseline", "all"], baseline.counts)
+    level = all(shares["WVN", kind].max() <= 2 * shares["WVN", kind].min() for kind in ("all", "non-negative"))
+    each = "; ".join(
+        f"{method}, {kind} directions: from {s.max():.1%} to {s.min():.1%} of them"
+        for (method, kind), s in shares.items()
+    )
+    return Finding(
+        "More frequent classes have a larger volume of the feature space; at equal norms volumes are comparable.",
+        follows,
+        f"rank correlation of a class's share of all directions with its count, Baseline: {follows:.2f}. {each}",
+        "not reproduced" if follows < STRONG else "reproduced" if level else "partly",
+        f"reproduced if the correlation is at least {STRONG:g} and with WVN no class owns more than twice what another "
+        "does, of either kind of directions; partly if only the first",
+    )
+
+
+def losses_follow_frequency(snapshot: Snapshot) -> Finding:
+    """Judge Eq. 3: the mean loss of each class rises from the most to the least frequent."""
+    ranks, ordered = {}, {}
+    for split in ("train", "test"):
+        logits, labels = np.asarray(snapshot.logits(split), np.float64), snapshot.labels[split]
+        top = logits.max(axis=1)
+        values = top + np.log(np.exp(logits - top[:, None]).sum(axis=1)) - logits[np.arange(len(labels)), labels]
+        by_class = np.bincount(labels, values) / np.bincount(labels)
+        ranks[split] = rank_correlation(by_class, -snapshot.counts)
+        ordered[split] = bool((np.diff(by_class[np.argsort(-snapshot.counts, kind="stable")]) >= 0).all())
+    return Finding(
+        "The training loss of a class is the higher, the rarer the class.",
+        ranks["train"],
+        f"rank correlation of a class's mean training loss with its rarity, Baseline: {ranks['train']:.2f}, "
+        f"{'in' if ordered['train'] else 'not in'} order throughout; of its test loss {ranks['test']:.2f}",
+        outcome_for(ranks["train"], STRONG, WEAK),
+        f"reproduced at {STRONG:g} or more, partly at {WEAK:g} or more",
+    )
+
+
+def own_norms_are_pulled_up(snapshot: Snapshot) -> Finding:
+    """Judge Eq. 4: features lean toward their own weight vector, so a class's own samples make its norm grow."""
+    labels = snapshot.labels["train"]
+    logits = np.asarray(snapshot.logits("train"), np.float64)
+    probability = np.exp(logits - logits.max(axis=1, keepdims=True))
+    own = logits[np.arange(len(labels)), labels]
+    p = probability[np.arange(len(labels)), labels] / probability.sum(axis=1)
+    slope = np.bincount(labels, (p - 1) * own)  # |f| cos(theta) is the logit over the norm, which is positive
+    lean, falling = float((own > 0).mean()), int((slope < 0).sum())
+    return Finding(
+        "Training samples lean toward their own class's weight vector, so that they make its norm grow.",
+        lean,
+        f"{lean:.1%} of the training samples have a positive cosine with it; the derivative of their loss by its norm "
+        f"is negative for {falling} of {len(slope)} classes",
+        "reproduced" if lean >= 0.99 and falling == len(slope) else "partly" if lean >= 0.9 else "not reproduced",
+        "reproduced if 99 % of the cosines are positive and every derivative negative, partly at 90 %",
+    )
+
+
+# Every claim that records decide, in the order of the paper, and where it stands there.
+CLAIMS: dict[Callable[[Sequence[Record]], Finding | None], str] = {
+    norms_align_late: "Figure 1",
+    claims.norm_follows_frequency: "Figure 2",
+    norms_part_with_ratio: "Figure 2",
+    train_clusters_grow: "Figure 4",
+    claims.rare_test_clusters_are_wider: "Figure 4",
+    claims.centers_drift_apart: "Figure 4",
+    claims.rare_centers_are_far_apart: "Figure 4",
+    claims.rs_beats_the_losses: "Table 1",
+    claims.wvn_with_rs_is_the_best: "Tables 1, 2",
+    claims.the_plain_oracle_is_better: "Table 3",
+    claims.wvn_comes_nearer_to_its_oracle: "Table 3",
+    claims.wvn_flattens_the_curve: "Figure 7",
+    claims.cifar100_is_more_sensitive: "Figure 7",
+    claims.every_gamma_helps: "Figure 7",
+    step_norms_part: "supplement",
+    over_sampling_levels: "supplement",
+}
+
+
+def every_finding(
+    records: Sequence[Record], snapshots: Mapping[str, Snapshot], two_features: dict[str, Any] | None
+) -> dict[tuple[str, str], Finding | None]:
+    """Return the verdict on every claim, by where it stands and the name of its function; None without its sources."""
+    found: dict[Any, Finding | None] = {(at, claim.__name__): judged(claim, records) for claim, at in CLAIMS.items()}
+    base, wvn = (snapshots.get(method) for method in ("baseline", "wvn"))
+    gamma = companion_gamma(records, "cifar10:100", "wvn")
+    others = {
+        ("Equation 3", losses_follow_frequency): (base,),
+        ("Equation 4", own_norms_are_pulled_up): (base,),
+        ("Figure 3", boundary_leans): (two_features,),
+        ("section 3.2", volumes_follow_frequency): (base, wvn),
+        ("Figure 5", rare_class_is_scattered): (base,),
+        ("Figure 6", rare_classes_gain): (base, wvn, gamma),
+    }
+    for (at, claim), sources in others.items():
+        found[at, claim.__name__] = None if any(one is None for one in sources) else claim(*sources)
+    return found
+
+
+def _norm_excess(records: Sequence[Record]) -> float:
+    """Return by which share the longest weight vector exceeds the shortest, mean over runs."""
+    return mean(max(r["norms"]) / min(r["norms"]) - 1 for r in records)
 
 
 def _ends_are_extreme(record: Record) -> bool:

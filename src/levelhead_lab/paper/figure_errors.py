@@ -9,8 +9,7 @@ from levelhead.core.measure import confusion
 from levelhead.rules.adjust import rescale
 
 from .cells import GRID, Record, companion_gamma, full_runs
-from .claims import WITHIN, wvn_flattens_the_curve
-from .figure_claims import rare_classes_gain
+from .claims import WITHIN
 from .figure_style import BASELINE, GRAY, LIGHT, WVN, Drawn, MissingSource, Sources, panels, set_legend, set_title
 from .tables import DATA_TITLES, column_title, table1_columns
 
@@ -51,7 +50,6 @@ def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
         f"{len(baseline.labels['test']):,} test images of {column_title(column)}: baseline, and WVN+RS with "
         f"gamma = {gamma:.2f}, chosen on the hold-out of its companion run; one network each, the shipped "
         "snapshots.",
-        (rare_classes_gain(baseline, wvn, gamma),),
     )
 
 
@@ -88,7 +86,6 @@ def draw_error_over_gamma(sources: Sources) -> Drawn:
         "Test error over gamma, baseline and WVN, mean over seeds "
         f"({drawn} networks), read at {len(GRID)} gammas off exact curves; the panels of a row "
         "span as many points of error.",
-        (wvn_flattens_the_curve(sources.records),),
     )
 
 

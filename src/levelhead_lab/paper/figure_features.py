@@ -11,8 +11,6 @@ from levelhead.rules import adjust
 
 from . import figure_style as style
 from .cells import full_runs
-from .claims import centers_drift_apart, rare_test_clusters_are_wider
-from .figure_claims import boundary_leans, rare_class_is_scattered, train_clusters_grow
 from .figure_style import Drawn, MissingSource, Sources
 from .tables import column_title
 
@@ -23,7 +21,7 @@ TEST_POINTS = 250  # per class in the t-SNE map
 def draw_boundary(sources: Sources) -> Drawn:
     """Draw Figure 3: the sector of the plane of features that each class gets; baseline, style.WVN, WVN+RS."""
     if sources.two_features is None:
-        raise MissingSource("no networks with two features (two_features.py trains them, with torch and scikit-learn)")
+        raise MissingSource("no networks with two features (bench/two_features.py trains them)")
     networks, counts = sources.two_features, np.asarray(sources.two_features["counts"])
     heads = {name: Head(np.array(networks[name]["weights"][0])) for name in ("baseline", "wvn")}
     rescaled = adjust.rescale(heads["wvn"], counts, gamma=GAMMA)
@@ -46,7 +44,6 @@ def draw_boundary(sources: Sources) -> Drawn:
         f"trained on {len(counts)} of scikit-learn's digits with a long tail of {counts.max()} to "
         f"{counts.min()} samples (seed 0 of {networks['seeds']}); weight vectors are drawn to one scale in "
         "each panel.",
-        (boundary_leans(networks),),
     )
 
 
@@ -99,19 +96,11 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
         "Angular spread of each class's features at training and at test time, and the angle between "
         f"their centers, baseline on {column_title(column)}: dots are {style.network_count(found)}, the "
         f"line their mean{beside}.",
-        (
-            train_clusters_grow(sources.records),
-            rare_test_clusters_are_wider(sources.records),
-            centers_drift_apart(sources.records),
-        ),
     )
 
 
 def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
-    """Return a t-SNE map of the most and the least frequent class's unit-length features, train and test, for JSON.
-
-    Both classes have as many training samples as the rare one has, and up to `TEST_POINTS` test samples.
-    """
+    """Return a t-SNE map of the most and the least frequent class's unit-length features, train and test, for JSON."""
     from sklearn.manifold import TSNE
 
     pair = int(snapshot.counts.argmax()), int(snapshot.counts.argmin())
@@ -166,5 +155,4 @@ def draw_tsne(sources: Sources) -> Drawn:
         f"One t-SNE map of train and test features of the most and the least frequent class "
         f"({names[0]} and {names[1]}), baseline on CIFAR-10, ratio {int(counts[0] / counts[1])}, the shipped "
         "snapshot.",
-        (rare_class_is_scattered(sources.snapshot("baseline")),),
     )

@@ -6,8 +6,8 @@ import numpy as np
 
 from . import figure_style as style
 from .cells import Record, full_runs
-from .claims import count_correlation, norm_follows_frequency
-from .figure_claims import STEP_COLUMNS, norms_align_late, norms_part_with_ratio, over_sampling_levels, step_norms_part
+from .claims import count_correlation
+from .figure_claims import STEP_COLUMNS
 from .figure_style import Drawn, MissingSource, Sources
 from .tables import DATA_TITLES, column_title, table1_columns
 
@@ -42,9 +42,9 @@ def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Dra
     seed = f"seed {first['seed']}"
     return Drawn(
         figure,
-        f"Norms of the weight vectors of the baseline on {column_title(column)}, epoch by epoch "
-        f"({seed}), and their rank correlation with the counts ({style.network_count(found)}; bold: {seed}).",
-        (norms_align_late(sources.records, column),),
+        f"Norms of the weight vectors of the baseline on {column_title(column)}, after {len(epochs)} "
+        f"of {epochs[-1]} epochs ({seed}), and their rank correlation with the counts ({style.network_count(found)}; "
+        f"bold: {seed}).",
     )
 
 
@@ -85,7 +85,6 @@ def draw_relative_norms(sources: Sources) -> Drawn:
         f"({networks_drawn} networks in all)"
         + "; on CIFAR-100 bold lines are means of five neighbors" * ("cifar100" in of)
         + ".",
-        (norm_follows_frequency(sources.records), norms_part_with_ratio(sources.records)),
     )
 
 
@@ -110,7 +109,6 @@ def draw_step_norms(sources: Sources) -> Drawn:
         figure,
         "Norm of each of the 200 weight vectors over the largest one's, baseline on Tiny ImageNet "
         f"with step imbalance; lines are means of a half ({trained}).",
-        (step_norms_part(sources.records),),
     )
 
 
@@ -118,11 +116,11 @@ def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
     """Draw a figure of the supplement: norms with and without over-sampling."""
     rows = {
         "over-sampled": (sources.runs(column, "over-sample"), style.WVN),
+        "to the largest": (full_runs(sources.records, column, "over-sample-largest"), style.shades(3)[1]),
         "baseline": (sources.runs(column), style.BASELINE),
     }
-    balanced = full_runs(sources.records, f"{column.split(':')[0]}:1", "baseline")
-    if balanced:
-        rows["balanced data"] = (balanced, style.GRAY)
+    rows["balanced data"] = (full_runs(sources.records, f"{column.split(':')[0]}:1", "baseline"), style.GRAY)
+    rows = {name: row for name, row in rows.items() if row[0]}
     figure, ((panel,),) = style.panels(height=3.2)
     ends = {}
     for name, (found, color) in rows.items():
@@ -142,7 +140,6 @@ def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
         figure,
         f"Norm of each class's weight vector over the largest one's on {column_title(column)}, with "
         f"and without over-sampling: {trained}.",
-        (over_sampling_levels(sources.records, column),),
     )
 
 

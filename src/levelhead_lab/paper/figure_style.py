@@ -12,7 +12,6 @@ from levelhead.core.errors import LevelheadError
 from levelhead.show.plot import headless, save
 
 from .cells import Record, full_runs
-from .claims import Finding
 
 # Okabe and Ito's colors, which the color-blind can tell apart; classes and ratios use viridis, from dark to light.
 BASELINE, WVN, GREEN, GRAY, LIGHT = "#0072B2", "#D55E00", "#009E73", "#6b7280", "#d1d5db"
@@ -28,7 +27,7 @@ class Sources:
 
     records: Sequence[Record]
     snapshots: Mapping[str, Snapshot] = field(default_factory=dict)  # `baseline` and `wvn`, of CIFAR-10 at ratio 100
-    two_features: dict[str, Any] | None = None  # what `train_two_features` returned
+    two_features: dict[str, Any] | None = None  # what bench/two_features.py wrote
     tsne: dict[str, Any] | None = None  # what `tsne_points` returned
 
     def runs(self, column: str, method: str = "baseline") -> list[Record]:
@@ -46,11 +45,10 @@ class Sources:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure, a caption that says what is drawn from how many networks, and the paper's claims about it."""
+    """A figure, and a caption that says what is drawn from how many networks."""
 
     figure: Any
     caption: str
-    findings: tuple[Finding | None, ...]  # None where records are missing
 
 
 def panels(across: int = 1, down: int = 1, *, height: float, **options: Any) -> tuple[Any, np.ndarray]:
@@ -94,11 +92,7 @@ def label_line_ends(axes: Any, x: float, ends: Mapping[str, tuple[float, Any]], 
 
 
 def move_apart(values: Sequence[float], apart: float) -> list[float]:
-    """Move sorted values as little as possible, so that neighbors are at least `apart` from each other.
-
-    >>> move_apart([0.0, 0.1, 5.0], 1.0)
-    [-0.45, 0.55, 5.0]
-    """
+    """Move sorted values as little as possible, so that neighbors are at least `apart` from each other."""
     groups: list[list[float]] = []  # [center, members]: as in isotonic regression, groups that touch are merged
     for value in values:
         groups.append([value, 1])

@@ -43,7 +43,7 @@ def write(
     """Draw every figure as SVG and PNG, and name those whose sources are missing; return the pictures written.
 
     The folder `results` has the records, unless they are given, and its `figures/` keeps what is costly to compute;
-    `out` is that of the pictures. The place `figures` of a page is filled with pictures, captions and outcomes.
+    `out` is that of the pictures. The place `figures` of a page is filled with pictures and captions.
     """
     sources = collect_sources(Path(results), snapshots or {}, records)
     written, parts = [], []
@@ -72,7 +72,9 @@ def write_figure(
         say(f"{name} is not drawn: {missing}")
         return [], f"Not drawn: {missing}."
     folder = out if page is None else Path(os.path.relpath(out, Path(page).parent))
-    return save_figure(drawn.figure, out, name), figure_text(title, drawn, (folder / name).as_posix())
+    picture = (folder / name).as_posix()
+    text = f"![{title}]({picture}.png)\n\n*{drawn.caption}* ([SVG]({picture}.svg))"
+    return save_figure(drawn.figure, out, name), text
 
 
 def collect_sources(
@@ -80,39 +82,15 @@ def collect_sources(
 ) -> Sources:
     """Return the records and what is kept next to them.
 
-    What is not kept yet, or was computed from another snapshot, is made and kept: the networks with two features in two
-    minutes, the t-SNE map in seconds.
+    A t-SNE map that is not kept yet, or was computed from another snapshot, is made and kept.
     """
-
-    def two_features() -> dict[str, Any]:
-        from .two_features import train_two_features
-
-        return train_two_features()
-
     if records is None:
         records = load_records(results / "records")  # first: what is wrong with them is said at once
     base, kept = snapshots.get("baseline"), results / "figures"
     tsne = None if base is None else _load_or_make(kept / "tsne.json", lambda: tsne_points(base), head_digest(base))
-    boundary = _load_or_make(kept / "boundary.json", two_features)
-    return Sources(records, snapshots, boundary, tsne)
-
-
-def figure_text(title: str, drawn: Drawn, picture: str) -> str:
-    """Return one figure as Markdown: picture, caption, and for each claim what the paper says and whether we see it.
-
-    `picture` is the figure's path from the page, without .png or .svg.
-    """
-    lines = [f"![{title}]({picture}.png)", "", f"*{drawn.caption}* ([SVG]({picture}.svg))", ""]
-    lines += [
-        f"- The paper: {f.says} **{_capitalized(f.outcome)}**: {f.seen}. ({_capitalized(f.rule)}.)"
-        for f in drawn.findings
-        if f
-    ]
-    return "\n".join(lines).rstrip()
-
-
-def _capitalized(text: str) -> str:
-    return text[0].upper() + text[1:]
+    boundary = kept / "boundary.json"
+    networks = json.loads(boundary.read_text(encoding="utf-8")) if boundary.is_file() else None
+    return Sources(records, snapshots, networks, tsne)
 
 
 def _load_or_make(path: Path, make: Callable[[], dict[str, Any]], of: str | None = None) -> dict[str, Any]:

@@ -10,18 +10,6 @@ from levelhead.core.counts import Counts, check_labels, resolve
 from levelhead.core.head import Head, rank_correlation
 
 __all__ = [
-    "Oracle",
-    "angular_sigma",
-    "boundary_angles",
-    "center_gap",
-    "centers",
-    "norm_follows_count",
-    "oracle_head",
-    "rank_correlation",
-    "relative_norms",
-]
-
-__all__ = [
     "Oracle", "angular_sigma", "boundary_angles", "center_gap", "centers", "norm_follows_count", "oracle_head",
     "rank_correlation", "relative_norms",
 ]  # fmt: skip

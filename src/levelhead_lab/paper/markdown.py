@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from levelhead.core import atomic
 from levelhead.core.errors import LevelheadError
 from levelhead.methods import METHODS
 from levelhead.rules.rule import Rescale, Shift, Tau
 
-from .cells import GAMMAS, PAPER_GAMMA, Cell, Record, cell, companion, load_records, share_of_gap, top5_cell
-from .tables import DATA_TITLES, REPEATED, column_title, table1_columns, tables
+from .cells import CODE_GAMMA, GAMMAS, PAPER_GAMMA, Cell, Record, cell, companion, load_records, share_of_gap, top5_cell
+from .tables import DATA_TITLES, REPEATED, column_title, source_cells, table1_columns, tables
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
@@ -56,8 +57,11 @@ def tables_of_folder(folder: Path) -> dict[str, str]:
     return every_table(load_records(folder))
 
 
-def table1(records: Sequence[Record], data: str) -> str:
-    """Return Table 1 on one data set: each row of the paper above its published numbers, then rows of our own."""
+def table1(records: Sequence[Record], data: str, authors: dict[str, Any] | None = None) -> str:
+    """Return Table 1 on one data set: each row of the paper above its published numbers, then rows of our own.
+
+    `authors` is what their code gave, results/authors.json.
+    """
     table, columns = tables()["table1"], table1_columns(data)
     rows: list[tuple[str, list[str]]] = []
 
@@ -70,11 +74,25 @@ def table1(records: Sequence[Record], data: str) -> str:
         method, title = row["method"].removesuffix("+rs"), row["title"]
         numbers = dict(zip(table["columns"], row["published"], strict=True))
         leveled = {f"{title}, {gamma}": gamma for gamma in GAMMAS}
+        leveled[f"{title}, {CODE_GAMMA}, {table['released_gamma'][data]:g}"] = CODE_GAMMA
         readings = {title: "last epoch"} if method == row["method"] else leveled
         cells, *_ = [ours(name, method, reading) for name, reading in readings.items()]
         if "is" in row:  # the method that the paper prints under this title
             cells = ours(METHODS[row["is"]].title, row["is"], "last epoch")
+        if method != row["method"] and authors and authors["column"] in columns:
+            last = Cell(tuple(r["RS"] for r in authors["runs"] if (r["method"], r["which"]) == (method, "last")))
+            there = [last.text if column == authors["column"] else "" for column in columns]
+            rows.append((f"{title} by the authors' code, best gamma on test", there))
         rows.append((f"*{title}, published*", [a.against(numbers[c]) for a, c in zip(cells, columns, strict=True)]))
+    for source in tables()["sources"]["rows"]:
+        trained = source_cells(source)
+        for reading in ("last epoch", "best epoch on test"):
+            texts = dict.fromkeys(columns, "")
+            for column in trained.keys() & texts.keys():
+                of, method, theirs = trained[column]
+                found = cell(records, of, method, reading)
+                texts[column] = f"{found.text}, {found.against(theirs)}" if found.errors else ""
+            rows.append((f"{source['title']}, {reading}", list(texts.values())))
     ours("WVN alone", "wvn", "last epoch")
     for method in REPEATED:
         ours(f"{METHODS[method].title}, best epoch on test", method, "best epoch on test")
@@ -121,6 +139,8 @@ def table2(records: Sequence[Record]) -> str:
             cells = ours(f"{title}, {PAPER_GAMMA}, {table['gamma']:g}", method, PAPER_GAMMA)
         rows.append((f"*{title}, published*", [_both(*one) for one in zip(cells, row["published"], strict=True)]))
     ours("WVN alone", "wvn")
+    for method in [row["also"] for row in table["rows"] if "also" in row]:
+        ours(f"{METHODS[method].title}, not the published row's loss", method)
     rows += [
         (
             f"{METHODS[method].title}, best epoch on test (top-1)",
@@ -166,11 +186,7 @@ def table3(records: Sequence[Record]) -> str:
 
 
 def post_hoc_table(records: Sequence[Record], columns: Sequence[str], method: str) -> str:
-    """Return every adjustment of one network, its strength chosen on the 10 % that was held out.
-
-    Cells are errors on test and, in parentheses, the share of the gap to the oracle head that the adjustment closes.
-    The table is empty if none of these networks has a record.
-    """
+    """Return every adjustment of one network, its strength chosen on the 10 % that was held out."""
     found = [companion(records, column, method) for column in columns]
     if not any(found):
         return ""

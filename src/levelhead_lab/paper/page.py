@@ -11,13 +11,22 @@ from levelhead.core.warnings import quiet
 
 from . import beyond_tables, figure_beyond, figures, markdown
 from .cells import Record, load_records
-from .claims import CLAIMS
-from .figure_style import Drawn
+from .claims import Finding
+from .figure_claims import every_finding
+from .figure_style import Drawn, Sources
 from .record import whole_snapshots
 from .tables import DATA_TITLES, REPEATED, repeated_methods, table1_columns, tables
 from .trainings import trainings
 
 SETTINGS = "batch lr momentum weight_decay schedule milestones lr_decay warmup pad flip"  # of a recipe, in the setup
+
+
+MEASURED: dict[str, tuple[str, Callable[[Any], str]]] = {  # the file in results/ of each place, and its table
+    "epochs": ("epochs.json", beyond_tables.epochs_table),
+    "past-frontier": ("past_frontier.json", beyond_tables.past_frontier_table),
+    "authors": ("authors.json", beyond_tables.authors_table),
+    "precision": ("precision.json", beyond_tables.precision_table),
+}
 
 
 def write(
@@ -32,15 +41,17 @@ def write(
 ) -> list[Path]:
     """Fill every place of the page and draw its figures; return the pictures written.
 
-    The page has a place for each name of `places`, and for `epochs`, `past-frontier`, `figures` and the two figures
-    beyond the paper; the readme has one for the headline table, `reproduction`. For the rest see `figures.write`.
+    The page has a place for each name of `places` and of `MEASURED`, for `figures` and the two figures beyond the
+    paper; the readme has one for the headline table, `reproduction`. For the rest see `figures.write`.
     """
     found = load_records(records or Path(results) / "records")
+    sources = figures.collect_sources(Path(results), snapshots or {}, found)
     measured = {
-        "epochs": _from_json(Path(results) / "epochs.json", beyond_tables.epochs_table),
-        "past-frontier": _from_json(Path(results) / "past_frontier.json", beyond_tables.past_frontier_table),
+        name: "Not measured." if (content := _read_json(Path(results) / file)) is None else table(content)
+        for name, (file, table) in MEASURED.items()
     }
-    for name, text in {**places(found), **measured}.items():
+    authors = _read_json(Path(results) / "authors.json")
+    for name, text in {**places(found, sources, authors), **measured}.items():
         markdown.fill(Path(page), name, f"\n{text}\n")
     if readme is not None:
         markdown.fill(Path(readme), "reproduction", markdown.headline_table(found))
@@ -76,14 +87,18 @@ def draw_figures(
     return found, f"{len(written)} pictures in {pictures}{filled}"
 
 
-def places(records: Sequence[Record]) -> dict[str, str]:
-    """Return the content of each place of the page, except the figures."""
+def places(
+    records: Sequence[Record], sources: Sources | None = None, authors: dict[str, Any] | None = None
+) -> dict[str, str]:
+    """Return the content of each place of the page that records fill, except the figures."""
+    sources = sources or Sources(records)
     sets = [*(table1_columns(data, imbalanced=True) for data in ("cifar10", "cifar100")), tables()["table2"]["columns"]]
     return {
         "setup": setup_table(),
         "cost": cost_table(records),
-        "claims": claims_table(records),
-        "table1-cifar10": markdown.table1(records, "cifar10"),
+        "claims": claims_table(every_finding(records, sources.snapshots, sources.two_features)),
+        "copied": beyond_tables.copied_table(),
+        "table1-cifar10": markdown.table1(records, "cifar10", authors),
         "table1-cifar100": markdown.table1(records, "cifar100"),
         "table2": markdown.table2(records),
         "table3": markdown.table3(records),
@@ -113,28 +128,19 @@ def other_recipe_tables(records: Sequence[Record], table: str) -> str:
     )
 
 
-def claims_table(records: Sequence[Record]) -> str:
-    """Return the claims as Markdown: outcome, number and rule of each, then those that did not reproduce."""
-    judged = {claim: claim(records) for claim in CLAIMS}
-    found = [finding for finding in judged.values() if finding]
-    without = [
-        claim.__name__.replace("_", " ").replace("rs ", "RS ").replace("wvn", "WVN")
-        for claim, finding in judged.items()
-        if not finding
-    ]
+def claims_table(findings: Mapping[tuple[str, str], Finding | None]) -> str:
+    """Return the claims as Markdown: how many there are of each outcome, then outcome, number and rule of each."""
+    found = [(where, finding) for (where, _), finding in findings.items() if finding]
     if not found:
         return "No claim has its records yet."
-    rows = [(f.says, [f"**{f.outcome}**", f.seen, f.rule]) for f in found]
-    lines = [markdown.markdown_table(["the paper", "we see", "number", "rule"], rows)]
-    for outcome, title in (("not reproduced", "Not reproduced"), ("partly", "Only partly reproduced")):
-        short = [f for f in found if f.outcome == outcome]
-        lines += [
-            "",
-            f"{title}:" if short else f"{title}: none.",
-            *([""] * bool(short)),
-            *(f"- {f.says} We saw: {f.seen}." for f in short),
-        ]
-    if without:
+    lines = []
+    for outcome in ("reproduced", "partly", "not reproduced"):
+        same = [finding for _, finding in found if finding.outcome == outcome]
+        named = "" if outcome == "reproduced" else " " + " ".join(finding.says for finding in same)
+        lines.append(f"- **{outcome.capitalize()}: {len(same)} of {len(found)}.**{named.rstrip()}")
+    rows = [(f.says, [where, f"**{f.outcome}**", f.seen, f.rule]) for where, f in found]
+    lines += ["", markdown.markdown_table(["the paper", "where", "we see", "number", "rule"], rows)]
+    if without := [name.replace("_", " ") for (_, name), finding in findings.items() if not finding]:
         lines += ["", f"Not judged yet, because records are missing: {', '.join(without)}."]
     return "\n".join(lines)
 
@@ -146,9 +152,13 @@ def setup_table() -> str:
     recipes = [spec.resolve_recipe() for spec in specs]
     epochs = [dict.fromkeys(one.resolve_recipe().epochs for one in every if one.data == spec.data) for spec in specs]
     stems = {"small": "3x3", "half": "3x3, stride 2", "imagenet": "7x7, stride 2, then pooled"}
+    shortcuts = {"A": "zeros", "pool": "pooled, zeros", "B": "1x1 convolution and batch norm"}
     rows = [
         ("network", [spec.resolve_net() for spec in specs]),
         ("first layer", [stems[spec.stem] for spec in specs]),
+        ("shortcut", [shortcuts[spec.shortcut] for spec in specs]),
+        ("head", ["linear, without a bias; cosine for LDAM" for _ in specs]),
+        ("precision", [spec.dtype for spec in specs]),
         ("recipe", [one.name for one in recipes]),
         ("epochs", [", ".join(map(str, one)) for one in epochs]),
     ]
@@ -174,6 +184,7 @@ def cost_table(records: Sequence[Record]) -> str:
     planned = (
         ("Table 1", trainings("table1")),
         ("Table 2", trainings("table2")),
+        ("the recipes of the sources", trainings("sources")),
         ("the stronger recipe", trainings("strong")),
         ("the recipe frontier", trainings("frontier")),
     )
@@ -184,12 +195,6 @@ def cost_table(records: Sequence[Record]) -> str:
         f"{table}\n\nTrained on: {devices}; {versions}. Hours are of the device, which several networks share at a "
         f"time. Networks that have a record so far: {', '.join(present)}; a cell without one is empty."
     )
-
-
-def _from_json(path: Path, table: Callable[[Any], str]) -> str:
-    """Return the table of what a file holds, which a module of this room wrote."""
-    found = _read_json(path)
-    return "Not measured." if found is None else table(found)
 
 
 def _read_json(path: Path) -> Any:

@@ -10,7 +10,6 @@ from levelhead.choice.snapshot import Snapshot
 from levelhead.choice.tune import match_prior
 from levelhead.core import measure
 from levelhead.core.array import to_numpy
-from levelhead.core.head import Head
 from levelhead.rules import adjust
 from levelhead.rules.rule import Shift
 
@@ -59,8 +58,8 @@ def make_record(
 def shipped_snapshots() -> dict[str, Snapshot]:
     """Return the two networks that come with the package by method: `baseline` and `wvn`, CIFAR-10 at ratio 100.
 
-    Each has its head, the counts, and the features of the test images, as `project_to_head` makes them. Their logits
-    are those of the whole networks, which are in the repository (`whole_snapshots`).
+    Each has its head, the counts, and the features of the test images, as bench/project_to_head.py makes them from the
+    whole networks, which are in the repository (`whole_snapshots`).
     """
     with as_file(files("levelhead_lab.paper")) as folder:
         return whole_snapshots(folder)
@@ -70,25 +69,6 @@ def whole_snapshots(folder: str | Path) -> dict[str, Snapshot]:
     """Return the networks of a folder by method, with all features of their images: in a clone, `results/networks`."""
     paths = {method: Path(folder) / f"cifar10-100-{method}.safetensors" for method in ("baseline", "wvn")}
     return {method: Snapshot.load(path) for method, path in paths.items() if path.is_file()}
-
-
-def project_to_head(snapshot: Snapshot) -> Snapshot:
-    """Return the same classifier in as few features as it has classes, for the test images alone.
-
-    ``W = R^T Q`` with orthonormal rows of Q, so that ``W h = R^T (Q h)``: logits, norms and angles of the weight
-    vectors stay as they are. What is lost is the part of a feature that the head does not see.
-
-    >>> whole = Snapshot(Head(np.array([[0.0, 3.0, 4.0]] * 2)), [2, 1], {"test": [[1.0, 2.0, 3.0]]}, {"test": [0]})
-    >>> small = project_to_head(whole)
-    >>> small, small.logits("test").round(4).tolist(), small.head.norms.round(4).tolist()
-    (Snapshot(2 classes of 2 to 1 training samples, head [2, 2]; test 1), [[18.0, 18.0]], [5.0, 5.0])
-    """
-    head = snapshot.head.numpy()
-    q, r = np.linalg.qr(np.asarray(head.weight, np.float64).T)
-    features = (np.asarray(snapshot.features["test"], np.float64) @ q).astype(np.float32)
-    labels = snapshot.labels["test"].astype(np.uint8)
-    projected = Head(r.T.astype(np.float32), head.bias, head.names)
-    return Snapshot(projected, snapshot.counts, {"test": features}, {"test": labels}, snapshot.meta)
 
 
 def _geometry(snapshot: Snapshot) -> dict[str, Any]:

@@ -229,11 +229,7 @@ def write_record(path: Path, content: dict[str, Any]) -> None:
 
 
 def group_trainings(wanted: Sequence[Training], slots: int) -> list[list[Training]]:
-    """Return the groups that are trained together, the most valuable first.
-
-    A group has at most `slots` runs, those of a column together. Runs on the same data are stacked; others, such as
-    runs that hold some of it out, are trained next to them.
-    """
+    """Return the groups that are trained together, the most valuable first."""
     columns: dict[str, list[Training]] = {}
     for training in wanted:
         columns.setdefault(training.column, []).append(training)

@@ -28,12 +28,21 @@ def table1_columns(data: str | None = None, *, imbalanced: bool = False) -> list
 
 
 def repeated_methods(table: str) -> Sequence[str]:
-    """Return the rows of a table with several seeds and a companion run.
-
-    >>> repeated_methods("strong")
-    ('baseline', 'wvn')
-    """
+    """Return the rows of a table with several seeds and a companion run."""
     return tables()[table].get("methods", REPEATED)
+
+
+def source_cells(row: dict[str, Any]) -> dict[str, tuple[str, str, float]]:
+    """Return, by the column of Table 1, column, method and published error of a row of `sources`."""
+    table = tables()["table1"]
+    of = next((one["published"] for one in table["rows"] if one["method"] == row.get("of")), None)
+    found = {}
+    for i, (column, trained) in enumerate(zip(tables()["sources"]["columns"], row["trained"], strict=True)):
+        if trained:
+            recipe, method = trained.split("/")
+            published = row["published"][i] if of is None else of[table["columns"].index(column)]
+            found[column] = (f"{recipe}/{column}", method, published)
+    return found
 
 
 def column_title(column: str) -> str:
@@ -43,9 +52,5 @@ def column_title(column: str) -> str:
 
 
 def official_sha256(column: str, hold_out: float) -> dict[str, str] | None:
-    """Return the sha256 of each split of a column, as the official files give it; None where it is not known.
-
-    >>> sorted(official_sha256("strong/cifar10:100", 0.1))
-    ['held-out', 'test', 'train']
-    """
+    """Return the sha256 of each split of a column, as the official files give it; None where it is not known."""
     return tables()["sha256"].get(f"{column.rpartition('/')[2]}{'/held' if hold_out else ''}")

@@ -11,7 +11,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.methods import METHODS
 
 from ..runs.spec import Spec
-from .tables import DATA_SIZES, REPEATED, SAME_WHEN_BALANCED, repeated_methods, tables
+from .tables import DATA_SIZES, REPEATED, SAME_WHEN_BALANCED, repeated_methods, source_cells, tables
 
 TABLES: tuple[PaperTable, ...] = get_args(PaperTable)
 HOLD_OUT = 0.1
@@ -81,13 +81,20 @@ def _columns_and_rows(table: PaperTable) -> tuple[list[str], list[str]]:
         return tables()[table]["columns"], list(repeated_methods(table))
     if table == "readings":
         return tables()[table]["columns"], [name for row in tables()[table]["rows"] for name in row["readings"]]
+    if table == "sources":
+        cells = [cell for row in tables()[table]["rows"] for cell in source_cells(row).values()]
+        return list(dict.fromkeys(c for c, _, _ in cells)), list(dict.fromkeys(method for _, method, _ in cells))
     if table == "table3":  # its columns end in the network: cifar10:100:wvn
         return list(dict.fromkeys(column.rpartition(":")[0] for column in tables()[table]["columns"])), list(REPEATED)
     rows = dict.fromkeys(METHODS[row["method"]].trained_as or row["method"] for row in tables()[table]["rows"])
+    rows |= dict.fromkeys(row["also"] for row in tables()[table]["rows"] if "also" in row)
     return tables()[table]["columns"], [*rows, *(("ldam-drw", "wvn-released") if table == "table1" else ())]
 
 
 def _needed(column: str, row: str, seed: int, hold_out: float, repeated: Sequence[str]) -> bool:
+    if column.split("/")[0] in tables()["sources"]["shortcuts"]:
+        cells = [cell[:2] for one in tables()["sources"]["rows"] for cell in source_cells(one).values()]
+        return seed == 0 and (column, row) in cells
     if row == "wvn-released" and column not in RELEASED_COLUMNS:
         return False
     if column.endswith(":1"):
@@ -100,6 +107,8 @@ def _spec(column: str, method: str, seed: int, hold_out: float, root: str | None
     data, *profile, ratio = rest.split(":")
     shape: Any = profile[0] if profile else "long-tail"
     ours: dict[str, Any] = {"recipe": recipe or None}
+    if recipe in tables()["sources"]["shortcuts"]:
+        ours["shortcut"] = tables()["sources"]["shortcuts"][recipe]
     if data == "tiny-imagenet":  # what the paper leaves open for Table 2 and we chose: recipe, stem and epochs
         table = tables()["table2"]
         ours = {**table["ours"], "epochs": table["epochs"][table["columns"].index(column)]}

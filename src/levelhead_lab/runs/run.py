@@ -16,12 +16,24 @@ from levelhead.show.progress import EpochProgress
 
 from ..fast.precision import PRECISIONS
 from ..lab.data import Data
-from ..lab.train import OnBatch, State, fit
+from ..lab.train import OnBatch, State, fit, stages
 from . import checkpoint
 from .lock import lock_folder
 from .run_folder import Run
 from .session import TrainingSession, check_finished
 from .spec import Spec
+
+# On an H200, in float32: seconds to compile the kernels, and an image by the plain loop and by the fast engine.
+COMPILING, PLAIN_IMAGE, FAST_IMAGE = 120.0, 2.0e-4, 2.0e-5
+COMPILES = "compiling for the GPU: up to two minutes, unless it was done before; --engine plain begins at once"
+
+
+def uses_fast_engine(spec: Spec, images: int, place: torch.device) -> bool:
+    """Return whether the fast engine trains a spec on so many images: `auto` takes it where it saves the compiling."""
+    if spec.engine != "auto" or place.type != "cuda" or dist.is_initialized():
+        return spec.engine == "fast"
+    seen = images * stages(spec.resolve_recipe(), spec.resolve_method())[-1].end
+    return not PRECISIONS[spec.dtype].plain or seen * (PLAIN_IMAGE - FAST_IMAGE) > COMPILING
 
 
 def run(
@@ -41,16 +53,9 @@ def run(
 ) -> Run:
     """Train what a spec asks for; resume a run that was interrupted; leave a finished one as it is.
 
-    Args:
-        spec, runs: what to train, and the folder of all runs.
-        name: the first part of the run's folder; made from the spec if None.
-        report, say: called after every epoch with its record, and with lines for people.
-        on_batch: called after every batch with `epoch`, `of`, `batch` and `batches`; the fast engine: every few.
-        on_data: called with the data, once they are loaded, if there is anything to train.
-        data: the spec's data, if they are loaded already.
-        device: `cpu`, `cuda`, ...; CUDA where it is available, if None.
-        save_every, save_steps: seconds, and steps, between checkpoints inside an epoch; every epoch ends with one.
-        half: keep the snapshot's features in half precision.
+    `report` is called after every epoch with its record, `on_batch` after every batch, or every few of them, `on_data`
+    with the data once they are loaded, `say` with lines for people. Every epoch ends with a checkpoint; inside one
+    there is another after `save_every` seconds or `save_steps` steps. `half` keeps features in half precision.
     """
     found = Run.of(spec, runs, name)
     if found.finished:
@@ -59,7 +64,9 @@ def run(
     place, writes = _join_processes(device)
     data = data or spec.load()
     show_data = on_data if on_data is not None and writes else lambda data: None
-    if spec.engine == "fast" or (spec.engine == "auto" and place.type == "cuda" and not dist.is_initialized()):
+    if uses_fast_engine(spec, len(data.train), place):
+        if place.type == "cuda" and writes:
+            say(COMPILES)
         reports = None if report is None else lambda _, record: report(record)
         show_data(data)
         return run_packed(
@@ -136,16 +143,7 @@ def run_packed(
     half: bool = False,
     evaluate_early: bool = True,
 ) -> list[Run]:
-    """Train many specs at once on one device with the fast engine; resume those begun, leave finished ones as they are.
-
-    Args:
-        specs, names, data: what to train; the name and the data of each, as in `run`.
-        runs, say, device, half: as in `run`.
-        slots, evaluate_early: how many share the device at a time; both as in `fit_many`.
-        save_every: seconds between checkpoints, each at the end of an epoch.
-        report: called after every epoch of every spec with the spec's position and the epoch's record.
-        on_batch: called after every few batches with the spec's position and `epoch`, `of`, `batch` and `batches`.
-    """
+    """Train many specs at once on one device with the fast engine; for the options see `run` and `fit_many`."""
     from ..fast.fit_many import fit_many
     from ..fast.job import Job
 

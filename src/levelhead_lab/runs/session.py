@@ -57,6 +57,7 @@ class TrainingSession:
             shape=data.shape,
             shortcut=spec.shortcut,
             stem=spec.stem,
+            bias=self.recipe.bias,
             seed=spec.seed,
         ).to(device, dtype)
         self.preprocess = Preprocess(self.recipe, data, dtype)

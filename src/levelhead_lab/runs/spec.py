@@ -13,6 +13,7 @@ from levelhead.io.fields import convert_fields_
 from levelhead.methods.method import Method
 from levelhead.methods.table import method_file, method_named
 
+from ..lab.cui2019 import CUI_METHODS
 from ..lab.data import Data, check_share, hold_out, imbalance
 from ..lab.load import OFFICIAL, load
 from ..lab.recipe import Recipe, find_recipe
@@ -45,12 +46,12 @@ class Spec:
     skip_bad: bool = False  # leave unreadable images of a folder out
     unofficial: bool = False  # accept CIFAR files with another md5, such as a part of them
     net: str | None = None  # for this and the next two, see `lab.nets.build`; the usual network of the data if None
-    shortcut: Literal["A", "B"] = "B"
+    shortcut: Literal["A", "B", "pool"] = "B"
     stem: Literal["small", "half", "imagenet"] = "small"
     recipe: str | None = None  # a preset or a .toml file; the usual recipe of the data if None
     epochs: int | None = None  # length to which the recipe is stretched or shortened; its own if None
     seed: int = 0  # of initial weights, batches and crops
-    engine: TrainingEngine = "auto"  # `plain`, `fast` (made for CUDA), or `auto`: fast where that is available
+    engine: TrainingEngine = "auto"  # `plain`, `fast` (made for CUDA), or `auto`: see `run.uses_fast_engine`
     dtype: TrainingDtype = "float32"  # see `fast.precision`; all but float32 and float64 need the fast engine
 
     def __post_init__(self) -> None:
@@ -88,7 +89,7 @@ class Spec:
 
     def resolve_method(self) -> Method:
         """Return the method."""
-        return method_named(self.method)
+        return CUI_METHODS.get(self.method) or method_named(self.method)
 
     def resolve_net(self) -> str:
         """Return the network's name."""
@@ -151,6 +152,7 @@ class Spec:
             "subset": self.resolve_subset(),
         }
         newer = {"cutout": 0, "augment": "none", "average": 0.0}  # left out, as in runs older than these fields
+        newer |= {"weights": "class", "deferred": False, "bias": "none"}
         for field, default in newer.items():
             if facts["recipe"][field] == default:
                 del facts["recipe"][field]

@@ -87,14 +87,6 @@ def sweep(
 
     Specs that share a training (Baseline and Baseline+RS) are trained once. A spec that fails does not stop the others,
     except that packed specs all fail if one of them cannot be started.
-
-    Args:
-        specs, workers: what to train, and how many at a time.
-        runs: the folder of all runs; for a cluster, one that all of its machines share.
-        executor: `local` (processes that share the cores), `packed` (the fast engine on one GPU), or `ray`.
-        tries: how often a spec is started before the loss of its worker counts as failure.
-        report: called with a spec and `finished`, `failed` or `lost`, when that happens to it.
-        options: further arguments of `run`, such as save_every.
     """
     check_choice("executor", executor, _WHERE)
     if workers < 1:

@@ -78,13 +78,7 @@ def imbalance_fields(
 
 
 def data_text(data: Data, most: int = 8) -> str:
-    """Return what is trained on, in lines of at most 80 columns: the classes by their counts, of many the ends alone.
-
-    >>> from levelhead_lab.lab.data import Split
-    >>> samples = Split(np.zeros((3, 1, 8, 8), np.uint8), np.array([0, 0, 1]))
-    >>> print(data_text(Data("pets", ("cat", "dog"), samples, samples)))
-    pets: 2 classes, 3 training images (2 of cat, 1 of dog), 3 test
-    """
+    """Return what is trained on, in lines of at most 80 columns; of many classes, the first and last by count."""
     order = sorted(range(len(data.names)), key=lambda i: -data.counts[i])
     each = [f"{data.counts[i]:,} of {data.names[i]}" for i in order]
     if len(each) > most:

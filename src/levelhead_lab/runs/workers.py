@@ -50,18 +50,6 @@ def run_tasks(
     """Do every task, in order, as many at a time as there are workers; yield each as it ends.
 
     A task that fails does not stop the others. However the generator is left, workers still busy are told to stop.
-
-    Args:
-        tasks, do: what to do, and what does one of them: a function that other processes can import.
-        where: `here` (this process, one at a time), `processes` (one per task: a crash does not end the others), or
-            `ray` (the cluster this process is connected to, the one RAY_ADDRESS names, or a new local one).
-        workers: how many at a time; if None one per core or, on Ray, one per GPU or core of the cluster.
-        tries: how often a task is started before the loss of its worker counts as failure.
-        until: seconds after which no more tasks are started.
-        device: on Ray, `cuda` takes a GPU per task, `cpu` none, and None a GPU if the cluster has any.
-
-    >>> [(end.task, end.status, end.error) for end in run_tasks(["4", "four"], int, where="here")]
-    [('4', 'finished', ''), ('four', 'failed', "invalid literal for int() with base 10: 'four'")]
     """
     began = time.monotonic()
     pool = _ThisProcess() if where == "here" else _Processes(workers) if where == "processes" else _Ray(workers, device)
