@@ -1,0 +1,161 @@
+"""Floors of recall by offsets: the least offsets that meet them, or a proof that none do.
+
+A class j that must be right on m samples needs an offset of at least ``f_j(d)``: the m-th smallest lead that its
+samples' best rivals have over it, at the offsets d of the others. f is monotone (rivals that rise ask for more) and
+moves with a common constant. So
+
+- raising each class to what it needs, again and again, ends at the *least* offsets that meet all floors, if any do;
+- floors cannot be met if, at some d, every class of a group needs more than it has though it competes within the group
+  only. For take offsets that meet them, and shift them until they are nowhere in the group below d but touch it: the
+  class that touches needs at least what it needs at d, which is more than it has. Steps of half the need come to
+  such a d, if there is one (Akian, Gaubert and Guterman 2012, of maps of this kind).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+_SWEEPS, _PROOF_SWEEPS = 300, 2000
+_ABOVE = 1e-7  # of the unit of the scores: how far above its rival a score is lifted
+
+
+@dataclass(frozen=True, eq=False)
+class FloorsFit:
+    """Offsets that meet floors, or come near.
+
+    Args:
+        offset: [K], added to the scores.
+        met: whether they meet all floors.
+        conflict: the classes whose floors no offsets at all meet together, proven; () if none is known.
+    """
+
+    offset: np.ndarray
+    met: bool
+    conflict: tuple[int, ...] = ()
+
+
+def needed_right(floors: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return how many samples of each class must be right, [K], for recalls [K], NaN for no floor."""
+    sizes = np.bincount(labels, minlength=len(floors))
+    return np.ceil(np.nan_to_num(floors) * sizes - 1e-9).astype(np.int64)
+
+
+def meet_floors(
+    scores: np.ndarray, labels: np.ndarray, need: np.ndarray, start: np.ndarray, *, unit: float = 1.0
+) -> FloorsFit:
+    """Raise the offsets of classes with a floor as little as possible, from where they start.
+
+    Args:
+        scores, labels: [K, N], a class is a row; [N].
+        need: [K], how many samples of each class must be right; 0 for no floor.
+        start: [K], the offsets to begin at; those of classes without a floor stay.
+        unit: of the scores, for how far a score is lifted above its rival.
+
+    >>> scores, labels = np.array([[3.0, 3.0, 3.0], [1.0, 2.0, 0.0]]), np.array([0, 1, 1])
+    >>> meet_floors(scores, labels, np.array([0, 1]), np.zeros(2)).offset.round(3)
+    array([0., 1.])
+    >>> meet_floors(scores, labels, np.array([1, 2]), np.zeros(2)).conflict
+    (0, 1)
+    """
+    largest = float(np.abs(scores, where=np.isfinite(scores), out=np.zeros(scores.shape)).max(initial=0))
+    asked = _Asked(scores, labels, need, max(_ABOVE * unit, 1e-12 * largest))
+    offset, every = start.astype(np.float64), np.arange(len(need))
+    for _ in range(_SWEEPS if len(asked.classes) > 1 else 2):  # one class alone needs one step
+        rise = asked.rise(offset, every)
+        if (rise < 0).all():
+            return FloorsFit(offset, True)
+        if np.isinf(rise).any():  # scores of -inf are beyond every offset
+            return FloorsFit(start, False, tuple(asked.classes[np.isinf(rise)].tolist()))
+        offset[asked.classes] += np.where(rise < 0, 0.0, rise + asked.above)
+    return _meet_together(asked, start)
+
+
+def _meet_together(asked: "_Asked", start: np.ndarray) -> FloorsFit:
+    """Meet the floors of classes that compete with each other, by steps of half of what each needs; or prove that they
+    cannot be met."""
+    offset, every = start.astype(np.float64), np.arange(len(start))
+    for _ in range(_PROOF_SWEEPS):
+        rise = asked.rise(offset, asked.classes)
+        if (rise < 0).all():  # then all of them can rise together until no other class is above them
+            offset[asked.classes] += max(0.0, float(asked.rise(offset, every).max()) + asked.above)
+            return FloorsFit(offset, True)
+        if len(group := asked.rising_group(offset, rise)):
+            return FloorsFit(start, False, tuple(group.tolist()))
+        offset[asked.classes] += (rise + asked.above) / 2
+    return FloorsFit(start, False)
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What the classes with a floor need; fields as in `meet_floors`."""
+
+    scores: np.ndarray
+    labels: np.ndarray
+    need: np.ndarray
+    above: float
+
+    @property
+    def classes(self) -> np.ndarray:
+        """The classes with a floor."""
+        return np.flatnonzero(self.need > 0)
+
+    def rise(self, offset: np.ndarray, group: np.ndarray) -> np.ndarray:
+        """Return by how much each class of a group that has a floor must rise above what it has, where only the group
+        competes; below 0 if it need not."""
+        members = group[self.need[group] > 0]
+        found = np.empty(len(members))
+        for i, c in enumerate(members):
+            own, rivals = self._own(c), group[group != c]
+            with np.errstate(invalid="ignore"):
+                lead = (own[rivals] + offset[rivals, None]).max(axis=0, initial=-np.inf) - (own[c] + offset[c])
+            lead[np.isneginf(own[c])] = np.inf
+            found[i] = np.partition(lead, self.need[c] - 1)[self.need[c] - 1]
+        return found
+
+    def rising_group(self, offset: np.ndarray, rise: np.ndarray) -> np.ndarray:
+        """Return classes that all need to rise though they compete with each other only; none if there are none."""
+        group = self.classes
+        while len(group) and not (rise > self.above).all():
+            group = group[rise > self.above]
+            rise = self.rise(offset, group)
+        return group
+
+    def _own(self, c: int) -> np.ndarray:
+        """Return the scores of the samples of a class, [K, n], kept."""
+        known = self.__dict__.setdefault("_known", {})
+        if c not in known:
+            known[c] = np.ascontiguousarray(self.scores[:, self.labels == c])
+        return known[c]
+
+
+def least_conflict(
+    scores: np.ndarray, labels: np.ndarray, need: np.ndarray, conflict: Sequence[int], *, most: int = 12
+) -> tuple[int, ...]:
+    """Return classes of a conflict whose floors conflict still, while those of all but one of them do not; a conflict
+    of more than `most` classes as it is."""
+    kept = list(conflict)
+    for c in conflict if len(kept) <= most else ():
+        rest = [other for other in kept if other != c]
+        alone = np.where(np.isin(np.arange(len(need)), rest), need, 0)
+        if len(rest) > 1 and len(meet_floors(scores, labels, alone, np.zeros(len(need))).conflict):
+            kept = rest
+    return tuple(kept)
+
+
+def most_right(
+    scores: np.ndarray, labels: np.ndarray, need: np.ndarray, of: int, start: np.ndarray, *, unit: float = 1.0
+) -> FloorsFit | None:
+    """Return the offsets with which the most samples of one class are right while all others have what they need; None
+    if those cannot have it. `need` of that class does not count."""
+    low, high, best = 0, int((labels == of).sum()), None
+    while low <= high:  # more is never easier, so the most is found by halving
+        middle = (low + high) // 2
+        wanted = need.copy()
+        wanted[of] = middle
+        found = meet_floors(scores, labels, wanted, start, unit=unit)
+        if found.met:
+            low, best = middle + 1, found
+        else:
+            high = middle - 1
+    return best
