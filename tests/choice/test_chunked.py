@@ -239,7 +239,7 @@ def test_a_path_without_changes_is_enough_for_recalls():
 def test_what_is_left_out_is_said():
     logits, labels = samples()
     got = lh.tune_chunks(cut(logits, labels), COUNTS, bootstrap=0)
-    assert got.why.endswith("rescale+shift and vector need all logits at once and were not tried")
+    assert got.why.endswith("rescale+shift, vector and offsets need all logits at once and were not tried")
     assert [one.rule for one in got.candidates] == ["none", "shift", "rescale"]
 
 

@@ -2,13 +2,20 @@
 
 import functools
 import itertools
+import re
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 from sklearn.metrics import balanced_accuracy_score, cohen_kappa_score, f1_score, matthews_corrcoef, recall_score
 
+import levelhead as lh
 from levelhead.choice.floors import least_conflict, meet_floors, most_right, needed_right
 from levelhead.choice.offsets import OffsetGoal, choose_pull, fit_offsets
+from levelhead.choice.tuned_json import write_tuned
+from levelhead.files.adjust import adjust_file
+from levelhead.files.undo import undo_file
+from levelhead.rules import RULES, Strengths
 
 COST = np.array([[0.0, 1.0, 2.0], [5.0, 0.0, 1.0], [9.0, 3.0, 0.0]])
 LOSSES = {
@@ -124,10 +131,10 @@ def test_the_line_of_a_class_is_the_loss_at_every_value_of_its_offset(metric):
 def test_fewer_samples_are_pulled_more_and_a_pull_is_chosen_where_it_helps():
     scores, labels = many_samples(4000)
     goal = goal_of(labels, "balanced_error", 5)
-    assert choose_pull(scores, goal) < np.inf  # the counts' shift is missing here
+    assert choose_pull(scores, goal)[0] < np.inf  # the counts' shift is missing here
     few = np.arange(0, 4000, 40)
     shifted = scores - np.log([1000, 300, 100, 30, 10])  # and not here: what is left is noise
-    assert choose_pull(shifted[few], goal.take(few)) > choose_pull(scores, goal)
+    assert choose_pull(shifted[few], goal.take(few))[0] > choose_pull(scores, goal)[0]
 
 
 def test_floors_are_met_by_the_least_offsets():
@@ -162,3 +169,89 @@ def test_scores_of_minus_infinity_are_beyond_every_offset():
     need = needed_right(np.array([np.nan] * 4 + [0.5]), labels)
     found = meet_floors(scores.T, labels, need, np.zeros(5))
     assert (found.met, found.conflict) == (False, (4,))
+
+
+COUNTS = [1000, 300, 100, 30, 10]
+
+
+def low_class(seed=0):
+    """Return samples of which a frequent class scores too low: no strength of a rule by counts can raise it alone."""
+    scores, labels = many_samples(seed=seed)
+    return scores - 4 * np.eye(5)[1], labels
+
+
+def test_auto_meets_a_floor_that_no_strength_meets():
+    scores, labels = low_class()
+    goal = lh.Goal(floors={1: 0.8, 4: 0.6})
+    with pytest.raises(lh.LevelheadError, match="no gamma from"):
+        lh.tune(scores, labels, COUNTS, metric=goal, rule="shift", bootstrap=0)
+    tuned = lh.tune(scores, labels, COUNTS, metric=goal, bootstrap=0)
+    adjusted = scores * tuned.scale + tuned.offset
+    assert tuned.floors_met_at_zero is False
+    recall = recall_score(labels, adjusted.argmax(axis=1), average=None)
+    assert recall[1] >= 0.8
+    assert recall[4] >= 0.6
+    assert tuned.recall == pytest.approx(recall)
+    alone = lh.tune(scores, labels, COUNTS, metric=goal, rule="offsets", bootstrap=0)
+    assert (alone.rule, alone.scale) == ("offsets", (1.0,) * 5)
+    assert {one.rule for one in tuned.candidates} >= {"shift", "offsets"}
+
+
+def test_floors_that_conflict_are_named_with_what_each_can_reach():
+    scores, labels = many_samples()
+    goal = lh.Goal(floors={0: 0.97, 1: 0.97, 4: 0.1})
+    with pytest.raises(lh.LevelheadError, match=r"class 0.*class 1") as error:
+        lh.tune(scores, labels, COUNTS, metric=goal, bootstrap=0)
+    assert error.value.parameter == "floors"
+    said = str(error.value)
+    assert "class 4" not in said
+    reached = [float(share) / 100 for share in re.findall(r"reaches ([\d.]+)% at most", said)]
+    assert len(reached) == 2
+    # By hand: with all other classes out of the way, what class 0 has where class 1 keeps its floor.
+    lead = scores[:, 0] - scores[:, 1]
+    first, second = np.sort(lead[labels == 0]), np.sort(lead[labels == 1])
+    bound = second[needed_right(np.array([0, 0.97, 0, 0, 0]), labels)[1] - 1]
+    assert reached[0] == pytest.approx((first > bound).mean(), abs=0.0006)
+
+
+def test_auto_tries_offsets_only_where_the_goal_names_classes():
+    scores, labels = low_class()
+    for metric, tried in (("balanced_error", False), ("mcc", False), ("macro_f1", True), (lh.Goal(floors=0.01), True)):
+        tuned = lh.tune(scores, labels, COUNTS, metric=metric, bootstrap=0)
+        assert ("offsets" in {one.rule for one in tuned.candidates}) == tried
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_macro_f1_is_not_worse_on_the_samples_than_with_the_shift(kind):
+    scores, labels = low_class()
+    given = scores if kind == "logits" else np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    tuned, shift = (
+        lh.tune(given, labels, COUNTS, metric="macro_f1", rule=rule, kind=kind, bootstrap=0)
+        for rule in ("offsets", "shift")
+    )
+    predicted = (scores + tuned.offset).argmax(axis=1)
+    assert tuned.value == pytest.approx(f1_score(labels, predicted, average="macro"))
+    assert tuned.value > shift.value
+    assert tuned.gain > 0
+    again = lh.tune(given, labels, COUNTS, metric="macro_f1", rule="offsets", kind=kind, bootstrap=0)
+    assert again.offset == tuned.offset
+
+
+def test_offsets_are_written_to_a_file_and_undone(tmp_path):
+    scores, labels = low_class()
+    tuned = lh.tune(scores, labels, COUNTS, metric="macro_f1", rule="offsets", bootstrap=0)
+    write_tuned(tuned.to_dict(), tmp_path / "tuned.json")
+    weight, bias = np.eye(5, dtype=np.float32), np.arange(5, dtype=np.float32)
+    save_file({"fc.weight": weight, "fc.bias": bias}, tmp_path / "m.safetensors")
+    adjust_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", tmp_path / "tuned.json")
+    adjusted = load_file(tmp_path / "o.safetensors")
+    assert np.array_equal(adjusted["fc.weight"], weight)
+    np.testing.assert_allclose(adjusted["fc.bias"], bias + tuned.offset, rtol=1e-5)
+    undo_file(tmp_path / "o.safetensors", tmp_path / "back.safetensors")
+    assert (tmp_path / "back.safetensors").read_bytes() == (tmp_path / "m.safetensors").read_bytes()
+
+
+def test_a_head_with_one_logit_is_moved_by_the_difference():
+    adjustment = RULES["offsets"].amounts(lh.Head(np.ones((1, 2))), np.array([90, 10]), Strengths(1.0, offset=(0.5, 2)))
+    assert adjustment.scale is None
+    assert adjustment.offset.tolist() == [1.5]

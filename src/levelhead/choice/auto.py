@@ -24,6 +24,7 @@ from . import diagnostics
 from .choose import choose_gamma
 from .cross_fit import CrossFitted, cross_fit_rules
 from .fitters import Fitted, Fitter, make_fitter
+from .offset_fitter import check_floors_met
 from .samples import HeldOut
 from .tuned import Candidate, Tuned
 
@@ -43,8 +44,9 @@ def tune_auto(held_out: HeldOut, found: Sequence[diagnostics.Diagnosis]) -> Tune
         rule that was chosen.
     """
     options, fitters = held_out.options, make_fitters(held_out)
-    crossed = cross_fit_rules(held_out, fitters, held_out.reference.objective(options))
     fits = {rule: fitter.fit(np.arange(len(held_out.labels))) for rule, fitter in fitters.items()}
+    check_floors_met(fitters, fits)
+    crossed = cross_fit_rules(held_out, fitters, held_out.reference.objective(options))
     rule, why = choose_rule(crossed, fits) if options.is_auto else (options.rule, "")
     candidates = list_candidates(crossed, fits, fitters)
     path = held_out.rule_path(RULES[rule].path_name)
@@ -94,6 +96,8 @@ def choose_rule(crossed: CrossFitted, fits: Mapping[str, Fitted]) -> tuple[str, 
     if lead > CLEARLY * error and crossed.meets_floors_as_trained():
         chosen, over = NONE, chosen
     if over is None:
+        if len(able) == 1 < len(fits):
+            return chosen, f"{RULES[chosen].title}: no other rule meets the floors"
         others = "no other rule is" if len(able) > 1 else "no other rule can act on these scores, and none is"
         return chosen, (
             f"{RULES[chosen].title}: {others} better by more than half a standard error, on samples that neither was "

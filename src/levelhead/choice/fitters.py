@@ -162,16 +162,11 @@ class VectorFitter:
 
         Both are in the units of log-probabilities: the first are divided by their temperature.
         """
-        held_out, options = self.held_out, self.held_out.options
+        held_out = self.held_out
         fitted = self.fit(np.arange(len(held_out.labels)))
         assert fitted.scale is not None
         assert fitted.offset is not None
-        plain, after = self.scores / self.temperature, fitted.scale * self.scores + fitted.offset
-        objective = held_out.reference.objective(replace(options, goal=replace(options.goal, floors=None)))
-        steps = np.linspace(0, 1, 41)
-        losses = [objective.loss_of(((1 - step) * plain + step * after).argmax(axis=1)) for step in steps]
-        starts = np.concatenate([[0.0], (steps[1:] + steps[:-1]) / 2])
-        return Curve(starts, shown(options.metric, np.array(losses)), 1.0)
+        return curve_between(held_out, self.scores / self.temperature, fitted.scale * self.scores + fitted.offset)
 
     @cached_property
     def temperature(self) -> float:
@@ -232,6 +227,16 @@ class VectorFitter:
             offset=fit.offset + after.gamma * rarity,
             smoothing=self.smoothing,
         )
+
+
+def curve_between(held_out: HeldOut, plain: np.ndarray, after: np.ndarray) -> Curve:
+    """Return the metric at 41 steps from some scores [N, K] to others."""
+    options = held_out.options
+    objective = held_out.reference.objective(replace(options, goal=replace(options.goal, floors=None)))
+    steps = np.linspace(0, 1, 41)
+    losses = [objective.loss_of(((1 - step) * plain + step * after).argmax(axis=1)) for step in steps]
+    starts = np.concatenate([[0.0], (steps[1:] + steps[:-1]) / 2])
+    return Curve(starts, shown(options.metric, np.array(losses)), 1.0)
 
 
 @singledispatch

@@ -12,11 +12,11 @@ moves with a common constant. So
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-_SWEEPS, _PROOF_SWEEPS = 300, 2000
+_SWEEPS = 30, 30, 300, 1000
 _ABOVE = 1e-7  # of the unit of the scores: how far above its rival a score is lifted
 
 
@@ -60,30 +60,39 @@ def meet_floors(
     """
     largest = float(np.abs(scores, where=np.isfinite(scores), out=np.zeros(scores.shape)).max(initial=0))
     asked = _Asked(scores, labels, need, max(_ABOVE * unit, 1e-12 * largest))
-    offset, every = start.astype(np.float64), np.arange(len(need))
-    for _ in range(_SWEEPS if len(asked.classes) > 1 else 2):  # one class alone needs one step
+    # Steps up to the least offsets, and steps toward a proof that there are none, in turns: either may be long.
+    up, even = start.astype(np.float64), start.astype(np.float64)
+    for sweeps in _SWEEPS:
+        if (found := _raise(asked, up, sweeps)) is not None or (found := _prove(asked, even, sweeps)) is not None:
+            return found if found.met else replace(found, offset=start)
+    return FloorsFit(start, False)
+
+
+def _raise(asked: "_Asked", offset: np.ndarray, sweeps: int) -> FloorsFit | None:
+    """Raise each class with a floor to what it needs, so many times; return the offsets if that is enough."""
+    every = np.arange(len(offset))
+    for _ in range(sweeps):
         rise = asked.rise(offset, every)
         if (rise < 0).all():
             return FloorsFit(offset, True)
         if np.isinf(rise).any():  # scores of -inf are beyond every offset
-            return FloorsFit(start, False, tuple(asked.classes[np.isinf(rise)].tolist()))
+            return FloorsFit(offset, False, tuple(asked.classes[np.isinf(rise)].tolist()))
         offset[asked.classes] += np.where(rise < 0, 0.0, rise + asked.above)
-    return _meet_together(asked, start)
+    return None
 
 
-def _meet_together(asked: "_Asked", start: np.ndarray) -> FloorsFit:
-    """Meet the floors of classes that compete with each other, by steps of half of what each needs; or prove that they
-    cannot be met."""
-    offset, every = start.astype(np.float64), np.arange(len(start))
-    for _ in range(_PROOF_SWEEPS):
+def _prove(asked: "_Asked", offset: np.ndarray, sweeps: int) -> FloorsFit | None:
+    """Move each class with a floor by half of what it needs, where only such classes compete; return the proof that
+    some cannot have it together, or offsets with which all have."""
+    for _ in range(sweeps):
         rise = asked.rise(offset, asked.classes)
         if (rise < 0).all():  # then all of them can rise together until no other class is above them
-            offset[asked.classes] += max(0.0, float(asked.rise(offset, every).max()) + asked.above)
+            offset[asked.classes] += asked.common_rise(offset)
             return FloorsFit(offset, True)
         if len(group := asked.rising_group(offset, rise)):
-            return FloorsFit(start, False, tuple(group.tolist()))
+            return FloorsFit(offset, False, tuple(group.tolist()))
         offset[asked.classes] += (rise + asked.above) / 2
-    return FloorsFit(start, False)
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,12 +115,26 @@ class _Asked:
         members = group[self.need[group] > 0]
         found = np.empty(len(members))
         for i, c in enumerate(members):
-            own, rivals = self._own(c), group[group != c]
-            with np.errstate(invalid="ignore"):
-                lead = (own[rivals] + offset[rivals, None]).max(axis=0, initial=-np.inf) - (own[c] + offset[c])
-            lead[np.isneginf(own[c])] = np.inf
-            found[i] = np.partition(lead, self.need[c] - 1)[self.need[c] - 1]
+            found[i] = _smallest(self._lead(offset, c, group[group != c]), self.need[c])
         return found
+
+    def common_rise(self, offset: np.ndarray) -> float:
+        """Return by how much all classes with a floor must rise together, where they meet their floors if only they
+        compete: of the samples that are then right, enough must be ahead of all other classes too."""
+        others, found = np.flatnonzero(self.need == 0), -self.above
+        for c in self.classes:
+            ahead = self._lead(offset, c, self.classes[self.classes != c]) < 0
+            lead = np.where(ahead, self._lead(offset, c, others), np.inf)
+            found = max(found, _smallest(lead, self.need[c]))
+        return found + self.above
+
+    def _lead(self, offset: np.ndarray, c: int, rivals: np.ndarray) -> np.ndarray:
+        """Return by how much the best of the rivals is ahead of a class, on each of that class's samples."""
+        own = self._own(c)
+        with np.errstate(invalid="ignore"):
+            lead = (own[rivals] + offset[rivals, None]).max(axis=0, initial=-np.inf) - (own[c] + offset[c])
+        lead[np.isneginf(own[c])] = np.inf
+        return lead
 
     def rising_group(self, offset: np.ndarray, rise: np.ndarray) -> np.ndarray:
         """Return classes that all need to rise though they compete with each other only; none if there are none."""
@@ -129,6 +152,11 @@ class _Asked:
         return known[c]
 
 
+def _smallest(values: np.ndarray, n: int) -> float:
+    """Return the n-th smallest of the values."""
+    return float(np.partition(values, n - 1)[n - 1])
+
+
 def least_conflict(
     scores: np.ndarray, labels: np.ndarray, need: np.ndarray, conflict: Sequence[int], *, most: int = 12
 ) -> tuple[int, ...]:
@@ -141,6 +169,21 @@ def least_conflict(
         if len(rest) > 1 and len(meet_floors(scores, labels, alone, np.zeros(len(need))).conflict):
             kept = rest
     return tuple(kept)
+
+
+def met_share(
+    scores: np.ndarray, labels: np.ndarray, floors: np.ndarray, start: np.ndarray, *, steps: int = 7
+) -> tuple[float, FloorsFit]:
+    """Return the largest share of all floors [K], within a hundredth, that offsets meet together; and the offsets."""
+    low, high, best = 0.0, 1.0, FloorsFit(start, True)
+    for _ in range(steps):
+        share = (low + high) / 2
+        found = meet_floors(scores, labels, needed_right(share * floors, labels), start)
+        if found.met:
+            low, best = share, found
+        else:
+            high = share
+    return low, best
 
 
 def most_right(

@@ -8,7 +8,7 @@ from ..core.array import Array
 from ..core.choices import Criterion
 from ..core.curve import metric_name
 from ..core.errors import check_choice
-from ..path.metrics import check_cost_given
+from ..path.metrics import NAME_CLASSES, check_cost_given
 
 Floors = float | Mapping[Any, float] | None
 
@@ -41,6 +41,11 @@ class Goal:
         object.__setattr__(self, "metric", name)
         check_choice("criterion", self.criterion, get_args(Criterion))
         check_cost_given(name, self.cost)
+
+    @property
+    def names_classes(self) -> bool:
+        """Whether single classes may have to move, whatever their counts: for floors, costs and macro-F1."""
+        return self.floors is not None or self.metric in NAME_CLASSES
 
     @staticmethod
     def of(given: "str | Goal") -> "Goal":

@@ -13,6 +13,7 @@ offsets that keep them are one interval: class k must not lose too many of its s
 A line search can stop where two offsets would have to move at once. So where samples are few, pairs are tried too.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -23,8 +24,8 @@ from ..path.metrics import ERRORS, FORMULAS, ClassChanges, MetricSteps, Totals
 from ..path.resample import draw_folds
 from .floors import FloorsFit, meet_floors, needed_right
 
-PULLS = (np.inf, 2.0, 1.0, 0.5, 0.25, 0.1)  # infinity is the start itself
-_FOLDS = 5
+PULLS = (np.inf, 2.0, 1.0, 0.5, 0.2)  # infinity is the start itself
+_FOLDS = 3
 _PASSES = 12
 _SAME = 1e-12  # losses closer than this are equal: they differ by rounding
 _LEAST_GAIN = 1e-5  # of the loss at the start: what a move must gain
@@ -186,38 +187,43 @@ def fit_offsets(
     (0.0, array([-1.25,  0.  ]))
     """
     search = _Search(np.ascontiguousarray(scores.T, np.float64), goal, pull)
-    begins = [np.zeros(goal.classes)] if start is None else [start]
+    begin = np.zeros(goal.classes) if start is None else start
     if not goal.need.any():
-        return search.descend(begins[0], thorough)
+        return search.descend(begin, thorough)
     # Two ways to come to the floors: from the start, and from what would be best without them.
-    if np.isfinite(pull):
-        free = replace(search, goal=replace(goal, floors=None)).descend(begins[0], thorough=False).offset
-        begins.append(free)
-    found = [search.meet(begin, thorough) for begin in begins]
+    found = [search.meet(begin, thorough)]
+    if np.isfinite(pull) and found[0].floors is not None and found[0].floors.met:
+        free = replace(search, goal=replace(goal, floors=None)).descend(begin, thorough=False).offset
+        found.append(search.meet(free, thorough))
     return min(found, key=lambda fit: (fit.floors is None or not fit.floors.met, fit.loss))
 
 
 def choose_pull(
-    scores: np.ndarray, goal: OffsetGoal, *, rng: np.random.Generator | int = 0, folds: int = _FOLDS
-) -> float:
-    """Return the one of `PULLS` with the least loss on samples that the offsets were not fitted on.
+    scores: np.ndarray,
+    goal: OffsetGoal,
+    begin: Callable[[np.ndarray], np.ndarray] | None = None,
+    *,
+    rng: np.random.Generator | int = 0,
+) -> tuple[float, float]:
+    """Return the one of `PULLS` with the least loss on samples that the offsets were not fitted on, and that loss.
 
     Args:
         scores, goal: as in `fit_offsets`.
-        rng, folds: a generator, or a seed; how many parts the samples are dealt into.
+        begin: gives the offsets [K] to begin at, which are fitted on rows [n] of the samples; 0 if not given.
+        rng: a generator, or a seed, for the folds.
     """
-    fold = draw_folds(goal.labels, folds, np.random.default_rng(rng))
+    fold = draw_folds(goal.labels, _FOLDS, np.random.default_rng(rng))
     predicted = np.tile(scores.argmax(axis=1), (len(PULLS), 1))
     for left_out in np.unique(fold):
         held, rows = fold == left_out, np.flatnonzero(fold != left_out)
         if not goal.weights[rows].any():
             continue
-        start = None
+        first, found = 0.0 if begin is None else begin(rows), None
         for i, pull in enumerate(PULLS):  # from strong to weak, each from the one before
-            start = fit_offsets(scores[rows], goal.take(rows), pull=pull, start=start).offset
-            predicted[i, held] = (scores[held] + start).argmax(axis=1)
+            found = fit_offsets(scores[rows] + first, goal.take(rows), pull=pull, start=found).offset
+            predicted[i, held] = (scores[held] + first + found).argmax(axis=1)
     losses = np.array([goal.loss(row) for row in predicted])
-    return PULLS[int(np.argmax(losses <= losses.min() + _SAME))]  # the strongest of equals
+    return PULLS[int(np.argmax(losses <= losses.min() + _SAME))], float(losses.min())  # the strongest of equals
 
 
 @dataclass(frozen=True, eq=False)

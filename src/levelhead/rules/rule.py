@@ -336,6 +336,26 @@ class Vector(PerClass):
         return "a scale and an offset for each class"
 
 
+@dataclass(frozen=True, eq=False)
+class Offsets(PerClass):
+    """An offset for each class, for goals that name classes: floors, costs, macro-F1."""
+
+    name = "offsets"
+    title = "offsets"
+    sentence = "a number of its own is added to each class's score"
+    multiplies = False
+    follows_counts = False
+    strengths = 0
+
+    def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
+        if _is_one_logit(head, counts) and len(chosen.offset) == 2:  # the second class's score less the first's
+            return Adjustment(offset=_given(self, head, np.ones(1), [chosen.offset[1] - chosen.offset[0]]).offset)
+        return Adjustment(offset=_given(self, head, np.ones(head.classes), chosen.offset).offset)
+
+    def text(self, gamma: float, second: float | None = None) -> str:
+        return "an offset for each class"
+
+
 AUTO = "auto"  # whichever rule is best on samples that it was not fitted on
 
 
@@ -357,7 +377,7 @@ class Auto(Rule):
 
 
 RULES: dict[str, Rule] = {  # simplest first, as they are tried
-    rule.name: rule for rule in (Unchanged(), Shift(), Rescale(), Tau(), RescaleThenShift(), Vector())
+    rule.name: rule for rule in (Unchanged(), Shift(), Rescale(), Tau(), RescaleThenShift(), Vector(), Offsets())
 }
 
 
