@@ -23,7 +23,7 @@ from ..rules.rule import RULES, Unchanged
 from . import diagnostics
 from .choose import choose_gamma
 from .cross_fit import CrossFitted, cross_fit_rules
-from .fitters import Fitted, Fitter, make_fitter
+from .fitters import Fitted, Fitter, left_out_text, make_fitter
 from .offset_fitter import check_floors_met
 from .samples import HeldOut
 from .tuned import Candidate, Tuned
@@ -48,6 +48,7 @@ def tune_auto(held_out: HeldOut, found: Sequence[diagnostics.Diagnosis]) -> Tune
     check_floors_met(fitters, fits)
     crossed = cross_fit_rules(held_out, fitters, held_out.reference.objective(options))
     rule, why = choose_rule(crossed, fits) if options.is_auto else (options.rule, "")
+    why = "; ".join(filter(None, (why, left_out_text(held_out))))
     candidates = list_candidates(crossed, fits, fitters)
     path = held_out.rule_path(RULES[rule].path_name)
     held_out.forget_paths()

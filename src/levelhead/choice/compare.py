@@ -18,6 +18,7 @@ from . import diagnostics
 from .auto import choose_rule, make_fitters
 from .count_doubts import diagnose_counts
 from .cross_fit import CrossFitted, cross_fit_rules
+from .fitters import left_out_text
 from .goal import Goal
 from .options import TuneOptions, rule_options
 from .samples import HeldOut
@@ -167,6 +168,7 @@ def compare(
             *diagnose_counts(*held_out.parts[0], Rescale()),
         ]
     )
+    warnings += tuple(filter(None, [left_out_text(held_out)]))
     fitters = make_fitters(held_out)
     crossed = cross_fit_rules(held_out, fitters, objective, repeats=repeats, rng=rng)
     fits = {rule: fitter.fit(np.arange(len(known))) for rule, fitter in fitters.items()}

@@ -18,7 +18,7 @@ from ..core.logits import check_logits
 from ..path.envelope import Envelope
 from ..path.metrics import ERRORS, meets_floors, shown
 from ..rules.adjustment import smooth_votes
-from ..rules.rule import OneStrength, Rescale, RescaleThenShift, Rule, Shift, Vector
+from ..rules.rule import RULES, OneStrength, PerClass, Rescale, RescaleThenShift, Rule, Shift, Vector
 from . import diagnostics
 from .choose import RulePath, class_shares, guide_strength, labelled_changes
 from .objective import Pull
@@ -26,8 +26,11 @@ from .options import TuneOptions
 from .samples import HeldOut
 from .vector import choose_ridge, fit_vector, vector_loss
 
-MOST_VECTOR_NUMBERS = 100_000  # the same for rules with numbers for each class, fitted by Newton's steps
-MOST_NUMBERS = 8_000_000  # N times K, up to which rules are fitted that need a path of their own for each fold
+MOST_NUMBERS = 8_000_000  # N times K, up to which rules are fitted that need all scores in memory for each fold
+MOST_VECTOR_NUMBERS = (
+    100_000  # up to which `auto` fits vector scaling on all samples; else on a part of three times that
+)
+_LEAST_ROWS = 4  # for each class, in such a part
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,9 +155,13 @@ class VectorFitter:
 
     The ridge is chosen once, on all samples. For a metric that is not an error, and for floors, the scores are then
     shifted by the strength that is best on the rows: log loss does not know of those.
+
+    Args:
+        most: N times K of the random part of the samples that the numbers are fitted on; all if None.
     """
 
     held_out: HeldOut
+    most: int | None = None
 
     @property
     def curve(self) -> Curve | None:
@@ -171,7 +178,8 @@ class VectorFitter:
     @cached_property
     def temperature(self) -> float:
         """The temperature of the scores, where classes weigh as in training."""
-        return 1 / vector_loss(self.scores, self.held_out.labels, self.held_out.counts).inverse
+        scores, labels = self._part()
+        return 1 / vector_loss(scores, labels, self.held_out.counts).inverse
 
     @cached_property
     def scores(self) -> np.ndarray:
@@ -191,14 +199,12 @@ class VectorFitter:
     @cached_property
     def ridge(self) -> float:
         """The strength of the penalty."""
-        held_out = self.held_out
-        return choose_ridge(self.scores, held_out.labels, held_out.counts, prior=self.prior)
+        return choose_ridge(*self._part(), self.held_out.counts, prior=self.prior)
 
     @cached_property
     def start(self) -> np.ndarray:
         """The parameters of all samples, [2, K], which those of some are near."""
-        held_out = self.held_out
-        return vector_loss(self.scores, held_out.labels, held_out.counts, self.prior).minimum_at(self.ridge)
+        return vector_loss(*self._part(), self.held_out.counts, self.prior).minimum_at(self.ridge)
 
     @cached_property
     def prior(self) -> np.ndarray:
@@ -208,9 +214,8 @@ class VectorFitter:
     def fit(self, rows: np.ndarray) -> Fitted:
         """Fit the numbers on some rows."""
         held_out, options = self.held_out, self.held_out.options
-        labels = held_out.labels[rows]
         given = {"prior": self.prior, "ridge": self.ridge, "start": self.start, "near": self.temperature}
-        fit = fit_vector(self.scores[rows], labels, held_out.counts, **given)
+        fit = fit_vector(*self._part(rows), held_out.counts, **given)
         scores = fit.scores(self.scores)
         found = Fitted(1.0, scores.argmax(axis=1), scale=fit.scale, offset=fit.offset, smoothing=self.smoothing)
         if options.metric in ERRORS and options.floors is None:
@@ -227,6 +232,17 @@ class VectorFitter:
             offset=fit.offset + after.gamma * rarity,
             smoothing=self.smoothing,
         )
+
+    def _part(self, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return scores and labels of some rows, or of all: as many as are fitted."""
+        rows = np.arange(len(self.held_out.labels)) if rows is None else rows
+        rows = rows if self.most is None else draw_rows(rows, self.most // self.held_out.classes)
+        return self.scores[rows], self.held_out.labels[rows]
+
+
+def draw_rows(rows: np.ndarray, n: int) -> np.ndarray:
+    """Return at most n of the rows, drawn at random, always the same ones, in order."""
+    return rows if len(rows) <= n else np.sort(np.random.default_rng(0).choice(rows, n, replace=False))
 
 
 def curve_between(held_out: HeldOut, plain: np.ndarray, after: np.ndarray) -> Curve:
@@ -264,8 +280,30 @@ def _(rule: RescaleThenShift, held_out: HeldOut) -> Fitter | None:
 
 @make_fitter.register
 def _(rule: Vector, held_out: HeldOut) -> Fitter | None:
-    too_much = held_out.joined is not None or (held_out.options.is_auto and held_out.numbers > MOST_VECTOR_NUMBERS)
-    return None if too_much or np.bincount(held_out.labels).max() < 2 else VectorFitter(held_out)
+    most = 3 * MOST_VECTOR_NUMBERS if held_out.options.is_auto and held_out.numbers > MOST_VECTOR_NUMBERS else None
+    too_much = held_out.joined is not None or (held_out.options.is_auto and is_too_large(rule, held_out))
+    return None if too_much or np.bincount(held_out.labels).max() < 2 else VectorFitter(held_out, most)
+
+
+def is_too_large(rule: Rule, held_out: HeldOut) -> bool:
+    """Return whether samples or classes are too many for a rule with numbers for each class to be tried."""
+    if not isinstance(rule, PerClass) or held_out.numbers <= MOST_VECTOR_NUMBERS:
+        return False
+    most = 3 * MOST_VECTOR_NUMBERS
+    too_few_rows = not rule.follows_counts and most < _LEAST_ROWS * held_out.classes**2
+    return held_out.numbers > MOST_NUMBERS or too_few_rows
+
+
+def left_out_text(held_out: HeldOut) -> str:
+    """Return which rules are not tried because samples or classes are too many; "" if none, or if chunks say so."""
+    options = held_out.options
+    names = [rule.name for rule in RULES.values() if options.may_take(rule) and is_too_large(rule, held_out)]
+    if not names or held_out.joined is not None:
+        return ""
+    size = f"{len(held_out.labels)} samples of {held_out.classes} classes"
+    *most, last = names
+    text = f"{', '.join(most)} and {last}" if most else last
+    return f"{text} would take too long on {size}, and {'were' if len(names) > 1 else 'was'} not tried"
 
 
 def _can_be_scaled(held_out: HeldOut) -> bool:

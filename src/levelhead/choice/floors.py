@@ -115,7 +115,7 @@ class _Asked:
         members = group[self.need[group] > 0]
         found = np.empty(len(members))
         for i, c in enumerate(members):
-            found[i] = _smallest(self._lead(offset, c, group[group != c]), self.need[c])
+            found[i] = _smallest(self._lead(offset, c, group[group != c]), int(self.need[c]))
         return found
 
     def common_rise(self, offset: np.ndarray) -> float:
@@ -125,7 +125,7 @@ class _Asked:
         for c in self.classes:
             ahead = self._lead(offset, c, self.classes[self.classes != c]) < 0
             lead = np.where(ahead, self._lead(offset, c, others), np.inf)
-            found = max(found, _smallest(lead, self.need[c]))
+            found = max(found, _smallest(lead, int(self.need[c])))
         return found + self.above
 
     def _lead(self, offset: np.ndarray, c: int, rivals: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from ..core.per_class import listed, title
 from ..path.metrics import TITLES, check_cost, check_floors, shown, value_form
 from ..rules.rule import Offsets, Shift
 from .choose import class_shares
-from .fitters import Fitted, Fitter, PathFitter, VectorFitter, curve_between, make_fitter
+from .fitters import Fitted, Fitter, PathFitter, VectorFitter, curve_between, draw_rows, is_too_large, make_fitter
 from .floors import FloorsFit, least_conflict, meet_floors, met_share, most_right
 from .offsets import OffsetFit, OffsetGoal, choose_pull, fit_offsets
 from .options import TuneOptions
@@ -61,7 +61,7 @@ class OffsetFitter:
     def begin(self) -> tuple[Callable[[np.ndarray], np.ndarray], float]:
         """What gives the offsets to begin at, [K], fitted on rows; and the strength of the pull toward them."""
         every = np.arange(len(self.held_out.labels))
-        rows = self._some(every, _PULL_NUMBERS)
+        rows = draw_rows(every, _PULL_NUMBERS // self.held_out.classes)
         tried = []
         for begin in (self.start_from_shift, self.start_from_vector):
             goal = replace(self.goal(rows), floors=None)
@@ -93,7 +93,7 @@ class OffsetFitter:
     @cached_property
     def vector(self) -> VectorFitter:
         """Vector scaling, whatever the floors."""
-        return VectorFitter(replace(self.held_out, options=without_floors(self.held_out.options)))
+        return VectorFitter(replace(self.held_out, options=without_floors(self.held_out.options)), _FOLD_NUMBERS)
 
     def goal(self, rows: np.ndarray) -> OffsetGoal:
         """Return what is minimized on rows."""
@@ -150,7 +150,7 @@ class OffsetFitter:
 
     def _fit(self, rows: np.ndarray) -> OffsetFit:
         all_of_them = len(rows) == len(self.held_out.labels)
-        some = self._some(rows, _MOST_NUMBERS if all_of_them else _FOLD_NUMBERS)
+        some = draw_rows(rows, (_MOST_NUMBERS if all_of_them else _FOLD_NUMBERS) // self.held_out.classes)
         begin, pull = self.begin
         start = begin(rows)
         found = fit_offsets(self.scores[some] + start, self.goal(some), pull=pull, thorough=all_of_them)
@@ -160,16 +160,13 @@ class OffsetFitter:
         met = meet_floors(np.ascontiguousarray(self.scores[rows].T), goal.labels, goal.need, offset)
         return replace(found, offset=met.offset, floors=met)
 
-    def _some(self, rows: np.ndarray, numbers: int) -> np.ndarray:
-        """Return rows of at most so many numbers, drawn at random, in order."""
-        n = max(1, numbers // self.held_out.classes)
-        return rows if len(rows) <= n else np.sort(np.random.default_rng(0).choice(rows, n, replace=False))
-
 
 @make_fitter.register
 def _(rule: Offsets, held_out: HeldOut) -> Fitter | None:
     options = held_out.options
-    left_out = held_out.joined is not None or (options.is_auto and not options.goal.names_classes)
+    left_out = held_out.joined is not None or (
+        options.is_auto and (not options.may_take(rule) or is_too_large(rule, held_out))
+    )
     return None if left_out or np.bincount(held_out.labels).max() < 2 else OffsetFitter(held_out)
 
 

@@ -106,6 +106,11 @@ class TuneOptions:
         """Whether the rule is to be chosen too."""
         return self.rule == AUTO
 
+    def may_take(self, rule: Rule) -> bool:
+        """Whether `auto` tries a rule for this goal, wherever it can act."""
+        wanted = self.goal.names_classes or not rule.for_named_classes
+        return self.is_auto and wanted and (rule.follows_counts or self.background is None)
+
     def range_of(self, rule: str, temperature: float = 1.0) -> tuple[float, float]:
         """Return the range given, or that of a rule on scores of a temperature."""
         return self.range if self.range is not None else RULES[rule].range_at(temperature)

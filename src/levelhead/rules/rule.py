@@ -52,6 +52,7 @@ class Rule:
         reach: the largest strength that is tried.
         grows: whether that is times the temperature of scores that are too large.
         along: the rule of one strength whose path shows it, where it has none of its own.
+        for_named_classes: whether it is tried only for goals that name classes: floors, costs, macro-F1.
         pulled: whether its strength is pulled toward what a calibrated model needs, when the rule itself is chosen.
     """
 
@@ -69,6 +70,7 @@ class Rule:
     grows: ClassVar[bool] = False
     pulled: ClassVar[bool] = False
     along: ClassVar[str] = "shift"
+    for_named_classes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.range is not None:
@@ -343,6 +345,7 @@ class Offsets(PerClass):
     name = "offsets"
     title = "offsets"
     sentence = "a number of its own is added to each class's score"
+    for_named_classes = True
     multiplies = False
     follows_counts = False
     strengths = 0
