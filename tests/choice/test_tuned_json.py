@@ -52,7 +52,7 @@ def test_files_of_every_version_are_read(tmp_path, entries):
         ({"gamma": "1"}, "gamma: expected a number, got '1'"),
         ({"gamma": 10**400}, "gamma: expected a number, got 1000"),
         ({"gamma": float("nan")}, "gamma: expected a number, got nan"),
-        ({"rule": "magic"}, r"rule: expected 'none', 'shift', .* or 'vector', got 'magic'"),
+        ({"rule": "magic"}, r"rule: expected 'none', 'shift', .* or 'offsets', got 'magic'"),
         ({"level": 1}, "level: expected a number between 0 and 1, got 1"),
         ({"interval": [1]}, r"interval: expected a list of numbers, got \[1\]"),
         ({"gain_interval": [1, None]}, r"gain_interval: expected a list of numbers, got \[1, None\]"),

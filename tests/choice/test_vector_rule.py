@@ -192,3 +192,27 @@ class TestEstimatedTarget:
     def test_bad_input_is_refused_in_one_line(self, held_out, options, message):
         with pytest.raises(lh.LevelheadError, match=message):
             lh.tune(*held_out, COUNTS, **options)
+
+
+def test_auto_fits_it_on_a_part_where_samples_are_many():
+    counts, rng = np.geomspace(1000, 50, 20).astype(int), np.random.default_rng(0)
+    labels = rng.integers(20, size=16_000)
+    scale = rng.uniform(0.5, 2.0, size=20)  # which no rule by counts knows
+    logits = (2 * rng.normal(size=(16_000, 20)) + 4 * np.eye(20)[labels] + np.log(counts)) * scale
+    tuned = lh.tune(logits, labels, counts, bootstrap=0)
+    assert tuned.rule == "vector"
+    assert "not tried" not in tuned.why
+    alone = lh.tune(logits, labels, counts, rule="vector", bootstrap=0)  # of all samples
+    assert tuned.offset != alone.offset
+    assert tuned.balanced_error == pytest.approx(alone.balanced_error, abs=0.01)
+    assert lh.tune(logits, labels, counts, bootstrap=0).offset == tuned.offset
+
+
+def test_it_is_said_where_classes_are_too_many_for_a_part():
+    rng, counts = np.random.default_rng(0), np.geomspace(1000, 50, 300).astype(int)
+    labels = np.repeat(np.arange(300), 2)
+    logits = rng.normal(size=(600, 300)) + 5 * np.eye(300)[labels]
+    tuned = lh.tune(logits, labels, counts, bootstrap=0)
+    assert "vector" not in {one.rule for one in tuned.candidates}
+    assert tuned.why.endswith("vector would take too long on 600 samples of 300 classes, and was not tried")
+    assert any("vector would take" in line for line in lh.compare(logits, labels, counts, repeats=1).warnings)

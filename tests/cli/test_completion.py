@@ -42,7 +42,7 @@ def ask_zsh(line: str) -> str:
     [
         (["t"], ["tune", "train"]),
         (["tune", "--cri"], ["--criterion"]),
-        (["tune", "--rule", ""], ["auto", "rescale", "tau", "shift", "rescale+shift", "vector"]),
+        (["tune", "--rule", ""], ["auto", "rescale", "tau", "shift", "rescale+shift", "vector", "offsets"]),
         (["tune", "--criterion", "b"], ["balanced_error"]),
         (["tune", "--kind", "p"], ["probabilities"]),
         (["rescale", "--bias", ""], ["scale", "keep"]),

@@ -66,7 +66,7 @@ with torch.random.fork_rng():
     }
 
 
-@pytest.mark.parametrize("rule", ["shift", "rescale+shift", "vector"])
+@pytest.mark.parametrize("rule", ["shift", "rescale+shift", "vector", "offsets"])
 @pytest.mark.parametrize("after", ADDS)
 def test_what_is_added_to_the_bias_is_added_to_the_logits(after, rule):
     tuned, logits = tuned_on(ADDS[after], rule)
@@ -76,7 +76,7 @@ def test_what_is_added_to_the_bias_is_added_to_the_logits(after, rule):
         assert np.array_equal(ADDS[after](X), logits)
 
 
-@pytest.mark.parametrize("rule", ["shift", "rescale+shift", "vector"])
+@pytest.mark.parametrize("rule", ["shift", "rescale+shift", "vector", "offsets"])
 @pytest.mark.parametrize("after", BENDS)
 def test_head_after_which_logits_are_bent_takes_no_offset(after, rule):
     tuned, logits = tuned_on(BENDS[after], rule)

@@ -70,7 +70,7 @@ def agree(net: torch.nn.Module, tuned) -> None:
         assert bias == pytest.approx(expected.bias, abs=1e-5)
 
 
-@pytest.mark.parametrize("rule", ["shift", "rescale", "rescale+shift", "vector"])
+@pytest.mark.parametrize("rule", ["shift", "rescale", "rescale+shift", "vector", "offsets"])
 def test_a_tuned_file_is_applied_to_files_and_in_memory(here, levelhead, rule):
     logits, labels = here
     tuned = tune(logits, labels, COUNTS, rule=rule, bootstrap=30)

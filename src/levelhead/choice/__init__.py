@@ -10,6 +10,7 @@
 - tuned, tuned_json: `Tuned`, a chosen gamma with what is needed to judge it; as a file
 - compare: `compare` and `Comparison`, the rules side by side
 - vector: `fit_vector`, a scale and an offset per class, fitted by log loss
+- offsets, floors, offset_fitter: an offset per class by exact line searches, floors of recall, and the rule of these
 - priors: `estimate_prior`, the shares of the classes in deployment, by EM or BBSE
 - diagnostics: warnings about data, heads and counts, before gamma is chosen
 - snapshot: `Snapshot`, what is left of a training

@@ -23,10 +23,10 @@ from ..rules.adjustment import smooth_votes
 from ..rules.direction import Direction
 from ..rules.rule import RULES, Unchanged
 from . import diagnostics
-from .cross_fit import CrossFitted, Fitted, Fitter, cross_fit_rules
-from .fitters import make_fitter
+from .cross_fit import CrossFitted, cross_fit_rules
+from .fitters import check_floors_met, left_out_text, make_fitter
 from .goal import TuneOptions
-from .paths import Paths, RulePath
+from .paths import Fitted, Fitter, Paths, RulePath
 from .replicates import draw_replicates
 from .samples import kind_of_scores
 from .tuned import Candidate, Tuned
@@ -48,9 +48,11 @@ def tune_auto(paths: Paths, found: Sequence[diagnostics.Diagnosis]) -> Tuned:
         rule that was chosen.
     """
     samples, options, fitters = paths.samples, paths.samples.options, make_fitters(paths)
-    crossed = cross_fit_rules(samples, fitters, paths.reference.objective(options))
     fits = {rule: fitter.fit(np.arange(len(samples.labels))) for rule, fitter in fitters.items()}
+    check_floors_met(fitters, fits)
+    crossed = cross_fit_rules(samples, fitters, paths.reference.objective(options))
     rule, why = choose_rule(crossed, fits) if options.is_auto else (options.rule, "")
+    why = "; ".join(filter(None, (why, left_out_text(samples))))
     candidates = list_candidates(crossed, fits, fitters)
     path = paths.of(RULES[rule].path_name)
     paths.forget()
@@ -103,6 +105,8 @@ def choose_rule(crossed: CrossFitted, fits: Mapping[str, Fitted]) -> tuple[str, 
     if lead > CLEARLY * error and crossed.meets_floors_as_trained():
         chosen, over = NONE, chosen
     if over is None:
+        if len(able) == 1 < len(fits):
+            return chosen, f"{RULES[chosen].title}: no other rule meets the floors"
         others = "no other rule is" if len(able) > 1 else "no other rule can act on these scores, and none is"
         return chosen, (
             f"{RULES[chosen].title}: {others} better by more than half a standard error, on samples that neither was "

@@ -143,8 +143,8 @@ def tune_chunks(
     joined = {name: replace(path, labels=one.labels, logits=(kept,)) for name, path in paths.items()}
     options = replace(options, names=known if names is None else names)
     tuned = tune_samples(Samples(((kept, one.labels, n),), options, joined))
-    left_out = " and ".join(one.name for one in RULES.values() if isinstance(one, PerClass))
-    note = f"{left_out} need all logits at once and were not tried"
+    *most, last = (one.name for one in RULES.values() if isinstance(one, PerClass))
+    note = f"{', '.join(most)} and {last} need all logits at once and were not tried"
     return replace(tuned, why=f"{tuned.why}; {note}") if options.is_auto else tuned
 
 

@@ -18,6 +18,7 @@ from . import diagnostics
 from .auto import choose_rule, make_fitters
 from .cross_fit import CrossFitted, cross_fit_rules
 from .diagnostics import diagnose_counts
+from .fitters import left_out_text
 from .goal import Goal, TuneOptions, rule_options
 from .paths import Paths
 from .samples import Samples
@@ -168,6 +169,7 @@ def compare(
             *diagnose_counts(*samples.parts[0], Rescale()),
         ]
     )
+    warnings += tuple(filter(None, [left_out_text(samples)]))
     fitters = make_fitters(paths)
     crossed = cross_fit_rules(samples, fitters, objective, repeats=repeats, rng=rng)
     fits = {rule: fitter.fit(np.arange(len(known))) for rule, fitter in fitters.items()}

@@ -10,61 +10,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
-from typing import Protocol
 
 import numpy as np
 
 from ..core.array import Array, usable_cores
 from ..core.choices import Kind
-from ..core.curve import Curve
 from ..core.kept_rows import KeptRows
 from ..path.chunks import read_chunks
 from ..path.metrics import ERRORS
 from ..path.resample import class_variance, draw_folds, draw_resamples
 from ..rules.rule import Unchanged
 from .objective import Objective, class_effects
+from .paths import Fitted, Fitter
 from .samples import Samples
 
 FOLDS, REPEATS = 5, 2
 _FEW_NUMBERS = 500_000  # N times K, up to which threads would wait for each other
 _RESAMPLES = 200  # for the standard error of a metric that is not a mean over samples
-
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """What a rule chose on some samples: its strengths, or its numbers for each class, and what it then predicts.
-
-    Args:
-        gamma, second: the strengths; the second of `rescale+shift`, and of a shift after `vector`.
-        predicted: [N], the class of every sample, also of those that it was not fitted on.
-        scale, offset: [K] each, for rules with numbers for each class.
-        plateau, reach: the strengths that do as well, and the range; of the second, where there is one.
-        floors_met: whether some strength meets the floors on these samples.
-        smoothing: what is added to probabilities before their logarithm, for `vector`.
-    """
-
-    gamma: float
-    predicted: np.ndarray
-    second: float | None = None
-    scale: np.ndarray | None = None
-    offset: np.ndarray | None = None
-    plateau: tuple[float, float] = (0.0, 0.0)
-    reach: tuple[float, float] = (0.0, 1.0)
-    floors_met: bool = True
-    smoothing: float = 0.0
-
-
-class Fitter(Protocol):
-    """A rule that can be fitted on rows of the held-out samples."""
-
-    @property
-    def curve(self) -> Curve | None:
-        """The metric over gamma on all samples; None for a rule that is not a path."""
-        ...
-
-    def fit(self, rows: np.ndarray) -> Fitted:
-        """Choose on rows [n] alone."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ where those are what it chose. `auto.py` and `compare.py` do the rest: they cros
 better, and make its `Tuned`.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, singledispatch
 
@@ -13,54 +14,27 @@ import numpy as np
 
 from ..core.array import to_numpy
 from ..core.curve import Curve
+from ..core.errors import LevelheadError
 from ..core.logits import check_logits
-from ..path.envelope import Envelope
-from ..path.metrics import ERRORS, meets_floors, shown
+from ..core.per_class import listed, title
+from ..path.metrics import ERRORS, TITLES, check_cost, check_floors, shown, value_form
 from ..rules.adjustment import smooth_votes
 from ..rules.checks import toward
-from ..rules.rule import OneStrength, Rescale, RescaleThenShift, Rule, Shift, Vector
+from ..rules.rule import RULES, Offsets, OneStrength, PerClass, Rescale, RescaleThenShift, Rule, Shift, Vector
 from . import diagnostics
-from .cross_fit import Fitted, Fitter
+from .floors import FloorsFit, least_conflict, meet_floors, met_share, most_right
 from .goal import TuneOptions
 from .objective import Pull
-from .paths import Paths, RulePath, labelled_changes
+from .offsets import OffsetFit, OffsetGoal, choose_pull, fit_offsets
+from .paths import Fitted, Fitter, PathFitter, Paths, RulePath
 from .samples import Samples, class_shares
 from .vector import choose_ridge, fit_vector, vector_loss
 
-MOST_VECTOR_NUMBERS = 100_000  # the same for rules with numbers for each class, fitted by Newton's steps
-MOST_NUMBERS = 8_000_000  # N times K, up to which rules are fitted that need a path of their own for each fold
-
-
-@dataclass(frozen=True, eq=False)
-class PathFitter:
-    """A rule of one strength: its exact path is computed once, and rows are taken from it."""
-
-    rule: RulePath
-    options: TuneOptions
-
-    @cached_property
-    def predictions(self) -> Envelope:
-        """Every change of the predictions of the labelled samples."""
-        known = None if self.options.unlabelled is not None else self.rule.changes
-        return labelled_changes(self.rule.parts, self.options) if known is None else known
-
-    @property
-    def curve(self) -> Curve | None:
-        """The metric over gamma on all samples."""
-        objective = self.rule.objective(self.options)
-        return objective.grid.curve(shown(self.options.metric, objective.error()))
-
-    def fit(self, rows: np.ndarray) -> Fitted:
-        """Choose gamma on some rows, as `tune` does."""
-        objective = self.rule.objective(self.options, rows)
-        gamma, plateau = objective.choose(objective.error(), strength=self.options.guide_strength)
-        return Fitted(
-            gamma,
-            self.predictions.predictions(gamma),
-            plateau=plateau,
-            reach=self.rule.path.range,
-            floors_met=objective.floors is None or meets_floors(objective.margins()),
-        )
+MOST_NUMBERS = 8_000_000  # N times K, up to which rules are fitted that need all scores in memory for each fold
+MOST_VECTOR_NUMBERS = 100_000  # up to which `auto` fits vector scaling on all samples; else on three times that
+_LEAST_ROWS = 4  # for each class, in such a part
+# N times K of the part that offsets are fitted on: for the choice of the pull, in a fold of the samples, and at last
+_PULL_NUMBERS, _FOLD_NUMBERS, _MOST_OFFSETS = 100_000, 200_000, 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +90,13 @@ class VectorFitter:
 
     The ridge is chosen once, on all samples. For a metric that is not an error, and for floors, the scores are then
     shifted by the strength that is best on the rows: log loss does not know of those.
+
+    Args:
+        most: N times K of the random part of the samples that the numbers are fitted on; all if None.
     """
 
     paths: Paths
+    most: int | None = None
 
     @property
     def curve(self) -> Curve | None:
@@ -126,21 +104,15 @@ class VectorFitter:
 
         Both are in the units of log-probabilities: the first are divided by their temperature.
         """
-        samples, options = self.paths.samples, self.paths.samples.options
-        fitted = self.fit(np.arange(len(samples.labels)))
+        fitted = self.fit(np.arange(len(self.paths.samples.labels)))
         assert fitted.scale is not None
         assert fitted.offset is not None
-        plain, after = self.scores / self.temperature, fitted.scale * self.scores + fitted.offset
-        objective = self.paths.reference.objective(replace(options, goal=replace(options.goal, floors=None)))
-        steps = np.linspace(0, 1, 41)
-        losses = [objective.loss_of(((1 - step) * plain + step * after).argmax(axis=1)) for step in steps]
-        starts = np.concatenate([[0.0], (steps[1:] + steps[:-1]) / 2])
-        return Curve(starts, shown(options.metric, np.array(losses)), 1.0)
+        return curve_between(self.paths, self.scores / self.temperature, fitted.scale * self.scores + fitted.offset)
 
     @cached_property
     def temperature(self) -> float:
         """The temperature of the scores, where classes weigh as in training."""
-        return 1 / vector_loss(self.scores, self.paths.samples.labels, self.paths.samples.counts).inverse
+        return 1 / vector_loss(*self._part(), self.paths.samples.counts).inverse
 
     @cached_property
     def scores(self) -> np.ndarray:
@@ -160,14 +132,12 @@ class VectorFitter:
     @cached_property
     def ridge(self) -> float:
         """The strength of the penalty."""
-        samples = self.paths.samples
-        return choose_ridge(self.scores, samples.labels, samples.counts, prior=self.prior)
+        return choose_ridge(*self._part(), self.paths.samples.counts, prior=self.prior)
 
     @cached_property
     def start(self) -> np.ndarray:
         """The parameters of all samples, [2, K], which those of some are near."""
-        samples = self.paths.samples
-        return vector_loss(self.scores, samples.labels, samples.counts, self.prior).minimum_at(self.ridge)
+        return vector_loss(*self._part(), self.paths.samples.counts, self.prior).minimum_at(self.ridge)
 
     @cached_property
     def prior(self) -> np.ndarray:
@@ -177,9 +147,8 @@ class VectorFitter:
     def fit(self, rows: np.ndarray) -> Fitted:
         """Fit the numbers on some rows."""
         samples, options = self.paths.samples, self.paths.samples.options
-        labels = samples.labels[rows]
         given = {"prior": self.prior, "ridge": self.ridge, "start": self.start, "near": self.temperature}
-        fit = fit_vector(self.scores[rows], labels, samples.counts, **given)
+        fit = fit_vector(*self._part(rows), samples.counts, **given)
         scores = fit.scores(self.scores)
         found = Fitted(1.0, scores.argmax(axis=1), scale=fit.scale, offset=fit.offset, smoothing=self.smoothing)
         if options.metric in ERRORS and options.floors is None:
@@ -197,6 +166,168 @@ class VectorFitter:
             offset=fit.offset + after.gamma * np.log(moved.max() / moved),
             smoothing=self.smoothing,
         )
+
+    def _part(self, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return scores and labels of some rows, or of all: as many as are fitted."""
+        samples = self.paths.samples
+        rows = np.arange(len(samples.labels)) if rows is None else rows
+        rows = rows if self.most is None else draw_rows(rows, self.most // samples.classes)
+        return self.scores[rows], samples.labels[rows]
+
+
+@dataclass(frozen=True, eq=False)
+class OffsetFitter:
+    """An offset for each class, from the offsets of another rule: the shift, or vector scaling with one scale for all.
+
+    Which rule, and how strong the pull toward it is, are chosen once, on all samples.
+    """
+
+    paths: Paths
+
+    @property
+    def curve(self) -> Curve | None:
+        """The metric at 41 steps from the scores as they are (0) to the fitted ones (1), on all samples."""
+        return curve_between(self.paths, self.scores, self.scores + self.whole.offset)
+
+    @cached_property
+    def scores(self) -> np.ndarray:
+        """The logits of all samples, or the logarithms of their probabilities, [N, K]."""
+        kind = self.paths.samples.options.kind
+        known = [
+            check_logits(to_numpy(logits), kind=kind).astype(np.float64) for logits, *_ in self.paths.samples.parts
+        ]
+        return np.concatenate(known)
+
+    @cached_property
+    def floors(self) -> np.ndarray | None:
+        """The least recall of each class, [K], NaN for none; None for no floors."""
+        options, samples = self.paths.samples.options, self.paths.samples
+        given = options.floors
+        return None if given is None else check_floors(given, samples.labels, samples.classes, options.names)
+
+    @cached_property
+    def shift(self) -> PathFitter:
+        """The shift, whatever the floors, from which offsets begin."""
+        return PathFitter(self.paths.of(Shift.name), without_floors(self.paths.samples.options))
+
+    @cached_property
+    def begin(self) -> tuple[Callable[[np.ndarray], np.ndarray], float]:
+        """What gives the offsets to begin at, [K], fitted on rows; and the strength of the pull toward them."""
+        every = np.arange(len(self.paths.samples.labels))
+        rows = draw_rows(every, _PULL_NUMBERS // self.paths.samples.classes)
+        tried = []
+        for begin in (self.start_from_shift, self.start_from_vector):
+            goal = replace(self.goal(rows), floors=None)
+            pull, loss = choose_pull(self.scores[rows], goal, lambda some, begin=begin: begin(rows[some]))
+            tried.append((loss, pull, begin))
+        _, pull, begin = min(tried, key=lambda one: one[0])
+        return begin, pull
+
+    @cached_property
+    def whole(self) -> OffsetFit:
+        """The fit on all samples, of the offsets in all."""
+        return self._fit(np.arange(len(self.paths.samples.labels)))
+
+    def start_from_shift(self, rows: np.ndarray) -> np.ndarray:
+        """Return the offsets of the shift that is best on rows, [K]."""
+        moved = toward(self.paths.samples.counts, self.paths.samples.target)
+        return self.shift.fit(rows).gamma * np.log(moved.max() / moved)
+
+    def start_from_vector(self, rows: np.ndarray) -> np.ndarray:
+        """Return the offsets of vector scaling on rows, [K], where every class has the common scale 1 / T instead of
+        its own: a score at its class's mean logit stays what it is."""
+        fit = self.vector.fit(rows)
+        assert fit.scale is not None
+        assert fit.offset is not None
+        weights, inverse = self.goal(rows).weights, 1 / self.vector.temperature
+        mean = weights @ self.scores[rows] / weights.sum()
+        return (fit.offset + (fit.scale - inverse) * mean) / inverse
+
+    @cached_property
+    def vector(self) -> VectorFitter:
+        """Vector scaling, whatever the floors."""
+        samples = self.paths.samples
+        return VectorFitter(Paths(replace(samples, options=without_floors(samples.options))), _FOLD_NUMBERS)
+
+    def goal(self, rows: np.ndarray) -> OffsetGoal:
+        """Return what is minimized on rows."""
+        samples, options = self.paths.samples, self.paths.samples.options
+        labels, size = samples.labels[rows], samples.classes
+        sizes = np.bincount(labels, minlength=size)
+        shares = class_shares(labels, size, options) * (sizes > 0)
+        weights = (shares / shares.sum() / np.maximum(sizes, 1))[labels]
+        cost = None if options.cost is None else check_cost(options.cost, size)
+        return OffsetGoal(labels, weights / weights.max(), size, options.metric, cost, self.floors)
+
+    def fit(self, rows: np.ndarray) -> Fitted:
+        """Fit the offsets on some rows."""
+        found = self.whole if len(rows) == len(self.paths.samples.labels) else self._fit(rows)
+        return Fitted(
+            1.0,
+            (self.scores + found.offset).argmax(axis=1),
+            scale=np.ones(len(found.offset)),
+            offset=found.offset,
+            floors_met=found.floors is None or found.floors.met,
+        )
+
+    def unmet_floors(self) -> LevelheadError:
+        """Return why the floors cannot be met: which classes conflict, and what each can reach instead."""
+        labels, names = self.paths.samples.labels, self.paths.samples.options.names
+        rows, zero = np.arange(len(labels)), np.zeros(self.paths.samples.classes)
+        goal, scores, floors = self.goal(rows), np.ascontiguousarray(self.scores.T), self.whole.floors
+        assert floors is not None
+        assert self.floors is not None
+        if not floors.conflict:
+            return LevelheadError("no offsets that meet them were found; lower the floors", parameter="floors")
+
+        def reached(best: FloorsFit) -> tuple[np.ndarray, str]:
+            predicted = (self.scores + best.offset).argmax(axis=1)
+            value = format(shown(goal.metric, goal.loss(predicted)), value_form(goal.metric))
+            return predicted == labels, f"with {TITLES[goal.metric]} {value}"
+
+        group = least_conflict(scores, labels, goal.need, floors.conflict)
+        wanted = listed([f"{self.floors[c]:.1%} in {title(c, names)}" for c in group])
+        why = f"no offsets meet a recall of {wanted}" + (" together" if len(group) > 1 else "")
+        if len(group) > 3:
+            share, best = met_share(scores, labels, self.floors, zero)
+            reach = f"{share:.0%} of each floor can be met, {reached(best)[1]}"
+        else:  # without any one of them, the others can be met
+            need = np.where(np.isin(np.arange(len(zero)), group), goal.need, 0)
+            each = []
+            for c in group:
+                best = most_right(scores, labels, need, c, zero)
+                assert best is not None
+                right, value = reached(best)
+                each.append(f"{title(c, names)} reaches {right[labels == c].mean():.1%} at most, {value}")
+            reach = ("beside the others' floors, " if len(group) > 1 else "") + ", ".join(each)
+        return LevelheadError(f"{why}; {reach}; lower the floors", parameter="floors")
+
+    def _fit(self, rows: np.ndarray) -> OffsetFit:
+        all_of_them = len(rows) == len(self.paths.samples.labels)
+        some = draw_rows(rows, (_MOST_OFFSETS if all_of_them else _FOLD_NUMBERS) // self.paths.samples.classes)
+        begin, pull = self.begin
+        start = begin(rows)
+        found = fit_offsets(self.scores[some] + start, self.goal(some), pull=pull, thorough=all_of_them)
+        offset, goal = start + found.offset, self.goal(rows)
+        if len(some) == len(rows) or not goal.need.any():
+            return replace(found, offset=offset)
+        met = meet_floors(np.ascontiguousarray(self.scores[rows].T), goal.labels, goal.need, offset)
+        return replace(found, offset=met.offset, floors=met)
+
+
+def draw_rows(rows: np.ndarray, n: int) -> np.ndarray:
+    """Return at most n of the rows, drawn at random, always the same ones, in order."""
+    return rows if len(rows) <= n else np.sort(np.random.default_rng(0).choice(rows, n, replace=False))
+
+
+def curve_between(paths: Paths, plain: np.ndarray, after: np.ndarray) -> Curve:
+    """Return the metric at 41 steps from some scores [N, K] to others."""
+    options = paths.samples.options
+    objective = paths.reference.objective(replace(options, goal=replace(options.goal, floors=None)))
+    steps = np.linspace(0, 1, 41)
+    losses = [objective.loss_of(((1 - step) * plain + step * after).argmax(axis=1)) for step in steps]
+    starts = np.concatenate([[0.0], (steps[1:] + steps[:-1]) / 2])
+    return Curve(starts, shown(options.metric, np.array(losses)), 1.0)
 
 
 @singledispatch
@@ -226,8 +357,39 @@ def _(rule: RescaleThenShift, paths: Paths) -> Fitter | None:
 @make_fitter.register
 def _(rule: Vector, paths: Paths) -> Fitter | None:
     samples = paths.samples
-    too_much = samples.joined is not None or (samples.options.is_auto and samples.numbers > MOST_VECTOR_NUMBERS)
-    return None if too_much or np.bincount(samples.labels).max() < 2 else VectorFitter(paths)
+    auto = samples.options.is_auto
+    most = 3 * MOST_VECTOR_NUMBERS if auto and samples.numbers > MOST_VECTOR_NUMBERS else None
+    too_much = samples.joined is not None or (auto and is_too_large(rule, samples))
+    return None if too_much or np.bincount(samples.labels).max() < 2 else VectorFitter(paths, most)
+
+
+@make_fitter.register
+def _(rule: Offsets, paths: Paths) -> Fitter | None:
+    samples, options = paths.samples, paths.samples.options
+    unwanted = options.is_auto and (not options.may_take(rule) or is_too_large(rule, samples))
+    left_out = unwanted or samples.joined is not None
+    return None if left_out or np.bincount(samples.labels).max() < 2 else OffsetFitter(paths)
+
+
+def is_too_large(rule: Rule, samples: Samples) -> bool:
+    """Return whether samples or classes are too many for a rule with numbers for each class to be tried."""
+    if not isinstance(rule, PerClass) or samples.numbers <= MOST_VECTOR_NUMBERS:
+        return False
+    most = 3 * MOST_VECTOR_NUMBERS
+    too_few_rows = not rule.follows_counts and most < _LEAST_ROWS * samples.classes**2
+    return samples.numbers > MOST_NUMBERS or too_few_rows
+
+
+def left_out_text(samples: Samples) -> str:
+    """Return which rules are not tried because samples or classes are too many; "" if none, or if chunks say so."""
+    options = samples.options
+    names = [rule.name for rule in RULES.values() if options.may_take(rule) and is_too_large(rule, samples)]
+    if not names or samples.joined is not None:
+        return ""
+    *most, last = names
+    text = f"{', '.join(most)} and {last}" if most else last
+    were = f"{'were' if most else 'was'} not tried"
+    return f"{text} would take too long on {len(samples.labels)} samples of {samples.classes} classes, and {were}"
 
 
 def _can_be_scaled(samples: Samples) -> bool:
@@ -235,3 +397,17 @@ def _can_be_scaled(samples: Samples) -> bool:
     opposite logits, or one is always 0."""
     binary = (diagnostics.diagnose_binary_head(logits, Rescale()) for logits, *_ in samples.parts)
     return not (samples.of_probabilities or all(found is not None for found in binary))
+
+
+def check_floors_met(fitters: Mapping[str, Fitter], fits: Mapping[str, Fitted]) -> None:
+    """Raise LevelheadError with the proof if no rule meets the floors, and neither do any offsets."""
+    if any(fit.floors_met for fit in fits.values()):
+        return
+    for fitter in fitters.values():
+        if isinstance(fitter, OffsetFitter):
+            raise fitter.unmet_floors()
+
+
+def without_floors(options: TuneOptions) -> TuneOptions:
+    """Return options of the same goal without its floors."""
+    return replace(options, goal=replace(options.goal, floors=None))

@@ -11,7 +11,7 @@ from ..core.array import Array
 from ..core.choices import Criterion, Kind, Metric
 from ..core.curve import metric_name
 from ..core.errors import LevelheadError, check_choice
-from ..path.metrics import ERRORS, RECALLS, check_cost_given
+from ..path.metrics import ERRORS, NAME_CLASSES, RECALLS, check_cost_given
 from ..path.resample import check_replicates
 from ..rules.checks import check_range
 from ..rules.rule import AUTO, RULES, Auto, OneStrength, Rule
@@ -48,6 +48,11 @@ class Goal:
         object.__setattr__(self, "metric", name)
         check_choice("criterion", self.criterion, get_args(Criterion))
         check_cost_given(name, self.cost)
+
+    @property
+    def names_classes(self) -> bool:
+        """Whether single classes may have to move, whatever their counts: for floors, costs and macro-F1."""
+        return self.floors is not None or self.metric in NAME_CLASSES
 
     @staticmethod
     def of(given: "str | Goal") -> "Goal":
@@ -152,6 +157,11 @@ class TuneOptions:
     def is_auto(self) -> bool:
         """Whether the rule is to be chosen too."""
         return self.rule == AUTO
+
+    def may_take(self, rule: Rule) -> bool:
+        """Whether `auto` tries a rule for this goal, wherever it can act."""
+        wanted = self.goal.names_classes or not rule.for_named_classes
+        return self.is_auto and wanted and (rule.follows_counts or self.background is None)
 
     def range_of(self, rule: str, temperature: float = 1.0) -> tuple[float, float]:
         """Return the range given, or that of a rule on scores of a temperature."""

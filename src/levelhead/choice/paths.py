@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..core.array import as_array
+from ..core.curve import Curve
 from ..core.errors import LevelheadError, named
 from ..path.chunks import read_chunks
 from ..path.envelope import Envelope
 from ..path.envelope_walk import compute_envelope
-from ..path.metrics import ERRORS, check_cost, check_floors
+from ..path.metrics import ERRORS, check_cost, check_floors, meets_floors, shown
 from ..path.path import GammaPath, gamma_path, join_paths
 from ..rules.checks import toward
 from ..rules.rule import RULES, Shift, find_path_rule
@@ -132,6 +133,75 @@ class Paths:
     @cached_property
     def _known(self) -> dict[str, RulePath]:
         return {}
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What a rule chose on some samples: its strengths, or its numbers for each class, and what it then predicts.
+
+    Args:
+        gamma, second: the strengths; the second of `rescale+shift`, and of a shift after `vector`.
+        predicted: [N], the class of every sample, also of those that it was not fitted on.
+        scale, offset: [K] each, for rules with numbers for each class.
+        plateau, reach: the strengths that do as well, and the range; of the second, where there is one.
+        floors_met: whether some strength meets the floors on these samples.
+        smoothing: what is added to probabilities before their logarithm, for `vector`.
+    """
+
+    gamma: float
+    predicted: np.ndarray
+    second: float | None = None
+    scale: np.ndarray | None = None
+    offset: np.ndarray | None = None
+    plateau: tuple[float, float] = (0.0, 0.0)
+    reach: tuple[float, float] = (0.0, 1.0)
+    floors_met: bool = True
+    smoothing: float = 0.0
+
+
+class Fitter(Protocol):
+    """A rule that can be fitted on rows of the held-out samples."""
+
+    @property
+    def curve(self) -> Curve | None:
+        """The metric over gamma on all samples; None for a rule that is not a path."""
+        ...
+
+    def fit(self, rows: np.ndarray) -> Fitted:
+        """Choose on rows [n] alone."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class PathFitter:
+    """A rule of one strength: its exact path is computed once, and rows are taken from it."""
+
+    rule: RulePath
+    options: TuneOptions
+
+    @cached_property
+    def predictions(self) -> Envelope:
+        """Every change of the predictions of the labelled samples."""
+        known = None if self.options.unlabelled is not None else self.rule.changes
+        return labelled_changes(self.rule.parts, self.options) if known is None else known
+
+    @property
+    def curve(self) -> Curve | None:
+        """The metric over gamma on all samples."""
+        objective = self.rule.objective(self.options)
+        return objective.grid.curve(shown(self.options.metric, objective.error()))
+
+    def fit(self, rows: np.ndarray) -> Fitted:
+        """Choose gamma on some rows, as `tune` does."""
+        objective = self.rule.objective(self.options, rows)
+        gamma, plateau = objective.choose(objective.error(), strength=self.options.guide_strength)
+        return Fitted(
+            gamma,
+            self.predictions.predictions(gamma),
+            plateau=plateau,
+            reach=self.rule.path.range,
+            floors_met=objective.floors is None or meets_floors(objective.margins()),
+        )
 
 
 def check_given_floors(path: GammaPath, options: TuneOptions) -> np.ndarray | None:

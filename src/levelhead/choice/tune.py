@@ -68,8 +68,9 @@ def tune(
             with `lh.counts.with_background`, of which one class is left alone.
         metric: what the choice is to be good at, a name or a `Goal`, which has costs and floors.
         rule: `auto`, which chooses; `shift` (``l_k + gamma log r_k``, r_k = n_max / n_k), `rescale`
-            (``l_k r_k^gamma``, the paper's RS), `tau` (``l_k / ||w_k||^gamma``), `rescale+shift`, or `vector`
-            (``scale_k l_k + offset_k``, by log loss; its gain is cross-fitted, and gamma is 1). Or an object of
+            (``l_k r_k^gamma``, the paper's RS), `tau` (``l_k / ||w_k||^gamma``), `rescale+shift`, `vector`
+            (``scale_k l_k + offset_k``, by log loss; its gain is cross-fitted, and gamma is 1), or `offsets`
+            (``l_k + offset_k``, by the metric and its floors; the same). Or an object of
             `lh.rules`, such as ``Tau(norms=head.norms)``, ``Shift(range=(0, 8))`` or ``Auto(norms=head.norms)``.
         target: [K] or {class: share}, prior of the classes in deployment, which weighs them in the metric. Without it,
             balanced error and shares are of a uniform prior, and all other metrics of the samples as they are. Or

@@ -27,7 +27,7 @@ class Candidate:
     """One rule that was tried: what it chose on all samples, and how well it does on samples it was not fitted on.
 
     Args:
-        rule: `none` (the model as it is), `rescale`, `tau`, `shift`, `rescale+shift` or `vector`.
+        rule: `none` (the model as it is), `rescale`, `tau`, `shift`, `rescale+shift`, `vector` or `offsets`.
         gamma, second: the strength that it chooses on all samples; of `rescale+shift`, also that of the shift.
         value: the metric, cross-fitted: each sample is scored by a fit without it.
         gain: how much better that is than the model as it is; above 0 is better, whatever the metric.
@@ -60,8 +60,8 @@ class Tuned:
     Args:
         gamma: the middle of the plateau on which the criterion is lowest.
         interval: of gamma, over bootstrap replicates of the whole choice; None without a bootstrap.
-        rule: what was chosen: `rescale`, `tau`, `shift`, `rescale+shift` or `vector`.
-        scale, offset: [K] each, for the last two rules: ``score_k = scale_k logit_k + offset_k``; else ().
+        rule: what was chosen: `rescale`, `tau`, `shift`, `rescale+shift`, `vector` or `offsets`.
+        scale, offset: [K] each, for the last three rules: ``score_k = scale_k logit_k + offset_k``; else ().
         smoothing: what `vector` adds to probabilities before their logarithm; 0 for logits.
         kind: what it was chosen on: `logits`, or `probabilities`, also if their logarithms were given. Of the latter
             only the shift fits a head.

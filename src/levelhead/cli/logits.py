@@ -62,7 +62,7 @@ def tune(
         RuleRequest,
         typer.Option(
             help="auto chooses on your samples; rescale is RS, of the paper; shift adds gamma log(n_max / n_k); "
-            "tau needs --norms; vector has a scale and an offset per class."
+            "tau needs --norms; vector has a scale and an offset per class, offsets an offset."
         ),
     ] = "auto",
     task: Annotated[

@@ -28,7 +28,7 @@ class Adjusted:
         counts: [K], training samples of each class.
         factors: [K], what each weight vector was multiplied by; for the rule `shift`, what was added to each bias.
         before, after: {path: [K]}, lengths of the weight vectors.
-        rule: `rescale`, `tau`, `shift`, `rescale+shift` or `vector`.
+        rule: `rescale`, `tau`, `shift`, `rescale+shift`, `vector` or `offsets`.
         offset: [K], what was added to each bias after it was multiplied; None for rules of one strength.
         flips: how many of the predictions given could change by rounding to half precision; None if not asked.
 

@@ -101,6 +101,7 @@ def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
     ``shift``          ``b_i <- b_i + gamma log(n_1 / n_i)``
     ``rescale+shift``  ``w_i, b_i <- scale_i (w_i, b_i) + (0, offset_i)``
     ``vector``         the same, with a scale and an offset of its own for each class
+    ``offsets``        ``b_i <- b_i + offset_i``
     =================  ================================================
 
     It does so also where the gain is uncertain; `tuned.worthwhile` says whether it is not.

@@ -5,12 +5,26 @@ adjust, checks: the adjustments of a head as functions; checks of what rules are
 """
 
 from .adjustment import Adjustment
-from .rule import RULES, Auto, OneStrength, Rescale, RescaleThenShift, Rule, Shift, Strengths, Tau, Unchanged, Vector
+from .rule import (
+    RULES,
+    Auto,
+    Offsets,
+    OneStrength,
+    Rescale,
+    RescaleThenShift,
+    Rule,
+    Shift,
+    Strengths,
+    Tau,
+    Unchanged,
+    Vector,
+)
 
 __all__ = [
     "RULES",
     "Adjustment",
     "Auto",
+    "Offsets",
     "OneStrength",
     "Rescale",
     "RescaleThenShift",

@@ -54,6 +54,7 @@ class Rule:
     python: ClassVar[str] = ""  #: see `code`
     follows_target: ClassVar[bool] = False  #: whether a target prior decides, by log(target_k / n_k), where classes go
     first_with_target: ClassVar[bool] = False  #: whether `auto` keeps it, with a target, unless clearly beaten
+    for_named_classes: ClassVar[bool] = False  #: whether it is for goals that name classes: floors, costs, macro-F1
     along: ClassVar[str] = "shift"  #: the rule of one strength whose path shows it, where it has none of its own
 
     def __post_init__(self) -> None:
@@ -292,6 +293,27 @@ class Vector(PerClass):
         return "a scale and an offset for each class"
 
 
+@dataclass(frozen=True, eq=False)
+class Offsets(PerClass):
+    """An offset for each class, for goals that name classes: floors, costs, macro-F1."""
+
+    name = "offsets"
+    title = "offsets"
+    sentence = "a number of its own is added to each class's score"
+    for_named_classes = True
+    multiplies = False
+    follows_counts = False
+    strengths = 0
+
+    def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
+        if _is_one_logit(head, counts) and len(chosen.offset) == 2:  # the second class's score less the first's
+            return Adjustment(offset=_given(self, head, np.ones(1), [chosen.offset[1] - chosen.offset[0]]).offset)
+        return Adjustment(offset=_given(self, head, np.ones(head.classes), chosen.offset).offset)
+
+    def text(self, gamma: float, second: float | None = None) -> str:
+        return "an offset for each class"
+
+
 AUTO = "auto"  # whichever rule is best on samples that it was not fitted on
 
 
@@ -307,7 +329,7 @@ class Auto(Rule):
 
 
 RULES: dict[str, Rule] = {  # simplest first, as they are tried
-    rule.name: rule for rule in (Unchanged(), Shift(), Rescale(), Tau(), RescaleThenShift(), Vector())
+    rule.name: rule for rule in (Unchanged(), Shift(), Rescale(), Tau(), RescaleThenShift(), Vector(), Offsets())
 }
 
 

@@ -1,0 +1,204 @@
+"""Floors of recall by offsets: the least offsets that meet them, or a proof that none do.
+
+A class j that must be right on m samples needs an offset of at least ``f_j(d)``: the m-th smallest lead that its
+samples' best rivals have over it, at the offsets d of the others. f is monotone (rivals that rise ask for more) and
+moves with a common constant. So
+
+- raising each class to what it needs, again and again, ends at the *least* offsets that meet all floors, if any do;
+- floors cannot be met if, at some d, every class of a group needs more than it has though it competes within the group
+  only. For take offsets that meet them, and shift them until they are nowhere in the group below d but touch it: the
+  class that touches needs at least what it needs at d, which is more than it has. Steps of half the need come to
+  such a d, if there is one (Akian, Gaubert and Guterman 2012, of maps of this kind).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+_SWEEPS = 30, 30, 300, 1000
+_ABOVE = 1e-7  # of the unit of the scores: how far above its rival a score is lifted
+
+
+@dataclass(frozen=True, eq=False)
+class FloorsFit:
+    """Offsets that meet floors, or come near.
+
+    Args:
+        offset: [K], added to the scores.
+        met: whether they meet all floors.
+        conflict: the classes whose floors no offsets at all meet together, proven; () if none is known.
+    """
+
+    offset: np.ndarray
+    met: bool
+    conflict: tuple[int, ...] = ()
+
+
+def needed_right(floors: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return how many samples of each class must be right, [K], for recalls [K], NaN for no floor."""
+    sizes = np.bincount(labels, minlength=len(floors))
+    return np.ceil(np.nan_to_num(floors) * sizes - 1e-9).astype(np.int64)
+
+
+def meet_floors(
+    scores: np.ndarray, labels: np.ndarray, need: np.ndarray, start: np.ndarray, *, unit: float = 1.0
+) -> FloorsFit:
+    """Raise the offsets of classes with a floor as little as possible, from where they start.
+
+    Args:
+        scores, labels: [K, N], a class is a row; [N].
+        need: [K], how many samples of each class must be right; 0 for no floor.
+        start: [K], the offsets to begin at; those of classes without a floor stay.
+        unit: of the scores, for how far a score is lifted above its rival.
+
+    >>> scores, labels = np.array([[3.0, 3.0, 3.0], [1.0, 2.0, 0.0]]), np.array([0, 1, 1])
+    >>> meet_floors(scores, labels, np.array([0, 1]), np.zeros(2)).offset.round(3)
+    array([0., 1.])
+    >>> meet_floors(scores, labels, np.array([1, 2]), np.zeros(2)).conflict
+    (0, 1)
+    """
+    largest = float(np.abs(scores, where=np.isfinite(scores), out=np.zeros(scores.shape)).max(initial=0))
+    asked = _Asked(scores, labels, need, max(_ABOVE * unit, 1e-12 * largest))
+    # Steps up to the least offsets, and steps toward a proof that there are none, in turns: either may be long.
+    up, even = start.astype(np.float64), start.astype(np.float64)
+    for sweeps in _SWEEPS:
+        if (found := _raise(asked, up, sweeps)) is not None or (found := _prove(asked, even, sweeps)) is not None:
+            return found if found.met else replace(found, offset=start)
+    return FloorsFit(start, False)
+
+
+def _raise(asked: "_Asked", offset: np.ndarray, sweeps: int) -> FloorsFit | None:
+    """Raise each class with a floor to what it needs, so many times; return the offsets if that is enough."""
+    every = np.arange(len(offset))
+    for _ in range(sweeps):
+        rise = asked.rise(offset, every)
+        if (rise < 0).all():
+            return FloorsFit(offset, True)
+        if np.isinf(rise).any():  # scores of -inf are beyond every offset
+            return FloorsFit(offset, False, tuple(asked.classes[np.isinf(rise)].tolist()))
+        offset[asked.classes] += np.where(rise < 0, 0.0, rise + asked.above)
+    return None
+
+
+def _prove(asked: "_Asked", offset: np.ndarray, sweeps: int) -> FloorsFit | None:
+    """Move each class with a floor by half of what it needs, where only such classes compete; return the proof that
+    some cannot have it together, or offsets with which all have."""
+    for _ in range(sweeps):
+        rise = asked.rise(offset, asked.classes)
+        if (rise < 0).all():  # then all of them can rise together until no other class is above them
+            offset[asked.classes] += asked.common_rise(offset)
+            return FloorsFit(offset, True)
+        if len(group := asked.rising_group(offset, rise)):
+            return FloorsFit(offset, False, tuple(group.tolist()))
+        offset[asked.classes] += (rise + asked.above) / 2
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What the classes with a floor need; fields as in `meet_floors`."""
+
+    scores: np.ndarray
+    labels: np.ndarray
+    need: np.ndarray
+    above: float
+
+    @property
+    def classes(self) -> np.ndarray:
+        """The classes with a floor."""
+        return np.flatnonzero(self.need > 0)
+
+    def rise(self, offset: np.ndarray, group: np.ndarray) -> np.ndarray:
+        """Return by how much each class of a group that has a floor must rise above what it has, where only the group
+        competes; below 0 if it need not."""
+        members = group[self.need[group] > 0]
+        found = np.empty(len(members))
+        for i, c in enumerate(members):
+            found[i] = _smallest(self._lead(offset, c, group[group != c]), int(self.need[c]))
+        return found
+
+    def common_rise(self, offset: np.ndarray) -> float:
+        """Return by how much all classes with a floor must rise together, where they meet their floors if only they
+        compete: of the samples that are then right, enough must be ahead of all other classes too."""
+        others, found = np.flatnonzero(self.need == 0), -self.above
+        for c in self.classes:
+            ahead = self._lead(offset, c, self.classes[self.classes != c]) < 0
+            lead = np.where(ahead, self._lead(offset, c, others), np.inf)
+            found = max(found, _smallest(lead, int(self.need[c])))
+        return found + self.above
+
+    def _lead(self, offset: np.ndarray, c: int, rivals: np.ndarray) -> np.ndarray:
+        """Return by how much the best of the rivals is ahead of a class, on each of that class's samples."""
+        own = self._own(c)
+        with np.errstate(invalid="ignore"):
+            lead = (own[rivals] + offset[rivals, None]).max(axis=0, initial=-np.inf) - (own[c] + offset[c])
+        lead[np.isneginf(own[c])] = np.inf
+        return lead
+
+    def rising_group(self, offset: np.ndarray, rise: np.ndarray) -> np.ndarray:
+        """Return classes that all need to rise though they compete with each other only; none if there are none."""
+        group = self.classes
+        while len(group) and not (rise > self.above).all():
+            group = group[rise > self.above]
+            rise = self.rise(offset, group)
+        return group
+
+    def _own(self, c: int) -> np.ndarray:
+        """Return the scores of the samples of a class, [K, n], kept."""
+        known = self.__dict__.setdefault("_known", {})
+        if c not in known:
+            known[c] = np.ascontiguousarray(self.scores[:, self.labels == c])
+        return known[c]
+
+
+def _smallest(values: np.ndarray, n: int) -> float:
+    """Return the n-th smallest of the values."""
+    return float(np.partition(values, n - 1)[n - 1])
+
+
+def least_conflict(
+    scores: np.ndarray, labels: np.ndarray, need: np.ndarray, conflict: Sequence[int], *, most: int = 12
+) -> tuple[int, ...]:
+    """Return classes of a conflict whose floors conflict still, while those of all but one of them do not; a conflict
+    of more than `most` classes as it is."""
+    kept = list(conflict)
+    for c in conflict if len(kept) <= most else ():
+        rest = [other for other in kept if other != c]
+        alone = np.where(np.isin(np.arange(len(need)), rest), need, 0)
+        if len(rest) > 1 and len(meet_floors(scores, labels, alone, np.zeros(len(need))).conflict):
+            kept = rest
+    return tuple(kept)
+
+
+def met_share(
+    scores: np.ndarray, labels: np.ndarray, floors: np.ndarray, start: np.ndarray, *, steps: int = 7
+) -> tuple[float, FloorsFit]:
+    """Return the largest share of all floors [K], within a hundredth, that offsets meet together; and the offsets."""
+    low, high, best = 0.0, 1.0, FloorsFit(start, True)
+    for _ in range(steps):
+        share = (low + high) / 2
+        found = meet_floors(scores, labels, needed_right(share * floors, labels), start)
+        if found.met:
+            low, best = share, found
+        else:
+            high = share
+    return low, best
+
+
+def most_right(
+    scores: np.ndarray, labels: np.ndarray, need: np.ndarray, of: int, start: np.ndarray, *, unit: float = 1.0
+) -> FloorsFit | None:
+    """Return the offsets with which the most samples of one class are right while all others have what they need; None
+    if those cannot have it. `need` of that class does not count."""
+    low, high, best = 0, int((labels == of).sum()), None
+    while low <= high:  # more is never easier, so the most is found by halving
+        middle = (low + high) // 2
+        wanted = need.copy()
+        wanted[of] = middle
+        found = meet_floors(scores, labels, wanted, start, unit=unit)
+        if found.met:
+            low, best = middle + 1, found
+        else:
+            high = middle - 1
+    return best
