@@ -270,7 +270,7 @@ def adjust_file(
 ) -> RescaleResult:
     """Write a model's file with its head adjusted by what was tuned; every other byte is copied.
 
-    The rules are those of `levelhead.adjust`. It does so also where no gain is to be expected; `check_worthwhile` tells.
+    The rules are those of `levelhead.adjust`. It does so also where no gain is expected; `check_worthwhile` tells.
 
     Args:
         path, out, head, original, force, again, progress: as in `rescale_file`.
