@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from .array import LARGEST_PROBABILITY, SCRATCH, Array, check_logits, to_numpy, usable_cores
+from .array import LARGEST_PROBABILITY, SCRATCH, Array, read_logits, to_numpy, usable_cores
 from .choices import Kind
 from .kept_rows import KeptRows
 
@@ -88,7 +88,7 @@ def some_rows(logits: Array, labels: np.ndarray, *, kind: Kind = "logits") -> tu
     else:
         rows = pick_rows(*logits.shape)
         some = logits[rows] if len(rows) < len(labels) else logits
-    return check_logits(to_numpy(some), kind=kind).astype(np.float64), labels[rows], rows
+    return read_logits(some, kind).astype(np.float64), labels[rows], rows
 
 
 def _minimize(
