@@ -15,6 +15,7 @@ import numpy as np
 from ..core.array import CheckedLogits, read_logits
 from ..core.curve import Curve
 from ..core.errors import LevelheadError
+from ..core.logits import raise_masked
 from ..core.per_class import listed, title
 from ..path.metrics import ERRORS, TITLES, check_cost, check_floors, shown, value_form
 from ..rules.adjustment import smooth_votes
@@ -75,6 +76,7 @@ class ShiftAfter:
             part.rule.scores(read_logits(logits, options.kind), gamma)
             for part, (logits, *_) in zip(self.first.rule.parts, samples.parts, strict=True)
         ]
+        scaled = [np.maximum(one, -1e300) for one in scaled]  # a masked score wins nowhere, however it is scaled
         scaled = [one.view(CheckedLogits) if np.isfinite(one).all() else one for one in scaled]
         pull = None if options.metric not in ERRORS else Pull(0.0, samples.calibration[0], 0.5)
         if options.unlabelled is not None:
@@ -119,7 +121,7 @@ class VectorFitter:
         """The logits of all samples, [N, K], or the logarithms of their probabilities, smoothed."""
         samples, kind = self.paths.samples, self.paths.samples.options.kind
         known = [read_logits(logits, kind).astype(np.float64) for logits, *_ in samples.parts]
-        return smooth_votes(np.concatenate(known), self.smoothing if kind == "probabilities" else 0.0)[0]
+        return raise_masked(smooth_votes(np.concatenate(known), self.smoothing if kind == "probabilities" else 0.0)[0])
 
     @cached_property
     def smoothing(self) -> float:
