@@ -2,7 +2,7 @@
 
 Each block of the README runs by itself, as pasted in an empty folder. Elsewhere a file's blocks share one folder and
 one namespace, as a reader's session would. A block is left out only by a comment right above it that says why:
-`<!-- not run: trains for an hour -->`. What a page takes for granted (a trained model, its logits) is made in a comment:
+`<!-- not run: trains for an hour -->`. What a page takes for granted (a trained model) is made in a comment:
 `<!-- run first`, lines of python, `-->`. A `text` block below `<!-- printed -->` is what the python block before it
 prints; its numbers may differ by a few units of their last digit, as they do from one processor to another.
 """
