@@ -14,7 +14,7 @@ from ..show.curve_text import draw_text_curve, sparkline
 from ..show.html import html
 from ..show.plot import draw_choice
 from .priors import PriorEstimate
-from .verdict import Verdict
+from .verdict import Verdict, is_worthwhile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -177,9 +177,7 @@ class Tuned:
     @property
     def worthwhile(self) -> bool | None:
         """Whether the expected gain is above 0, or the model as it is misses the floors; None if not known."""
-        if self.floors_met_at_zero is False:
-            return True
-        return None if self.expected_gain is None else self.expected_gain > 0
+        return is_worthwhile(self.gain, self.gain_interval, self.floors_met_at_zero)
 
     @property
     def certain(self) -> bool | None:

@@ -302,7 +302,9 @@ def of_file(
             place, labels, counts_file, names=names, label_column=label_column, background=background, say=say
         )
         apart = gamma is not None or (choice is not None and own != arrays.sha256(place))
-        subject = _of_samples(found, title=place.stem, samples=chosen_on, apart=apart, **given)
+        target = sources.get("target")
+        shares = None if target is None else target_shares(target, found.names, len(found.counts))
+        subject = _of_samples(found, title=place.stem, samples=chosen_on, apart=apart, target=shares, **given)
     return replace(subject, **{name: value for name, value in more.items() if value is not None})
 
 

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from ..rules.rule import RULES, Auto, Rescale
-from .subject import LabelSubject, Subject
+from .subject import LabelSubject, Subject, worthwhile
 
 MODEL = "model.safetensors"  # where the model's file is not known
 TUNED = "tuned.json"  # the same for the choice
@@ -87,17 +87,15 @@ def tune_command(subject: Subject | LabelSubject, *more: str) -> str:
 
 
 def _command(subject: Subject | LabelSubject) -> str:
-    """Return the command that applies the choice to a model's file, also where the gain is uncertain."""
+    """Return the command that applies the choice to a model's file, also where no gain is to be expected."""
     model, choice = subject.model or MODEL, subject.choice
-    between = choice.get("gain_interval")
-    doubted = between is not None and between[0] <= 0 and choice.get("floors_met_at_zero") is not False
-    tuned = f"{shlex.quote(subject.tuned_file or TUNED)}{' --anyway' if doubted else ''}"
+    tuned = f"{shlex.quote(subject.tuned_file or TUNED)}{' --anyway' if worthwhile(choice) is False else ''}"
     apply = f"levelhead adjust {shlex.quote(model)} --tuned {tuned} -o {_adjusted(model)}"
     if subject.tuned_file:
         return apply
     if isinstance(subject, LabelSubject) or not subject.files.keys() & {"run", "snapshot"}:
         return f"{tune_command(subject)}\n{apply}"
-    if RULES[choice["rule"]].code():
+    if RULES[choice["rule"]].code() and not choice.get("offset"):  # which only a tuned.json holds
         return code_at_gamma(subject)["command"].replace("{gamma}", repr(subject.gamma))
     return ""
 
