@@ -1,6 +1,7 @@
 """Commands for a model's file: inspect it, adjust it, undo that."""
 
 from pathlib import Path
+from shlex import join
 from typing import Annotated
 
 import typer
