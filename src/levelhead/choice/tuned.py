@@ -53,6 +53,25 @@ class Candidate:
         return {name: getattr(self, name) for name in kept} | {"interval": interval}
 
 
+class TunedGamma(float):
+    """A strength that remembers its rule, so that no other rule takes it without a word.
+
+    >>> TunedGamma(0.5, "shift") + 1, TunedGamma(0.5, "shift").rule
+    (1.5, 'shift')
+    """
+
+    rule: str
+
+    def __new__(cls, gamma: float, rule: str) -> "TunedGamma":
+        """Return the strength."""
+        made = super().__new__(cls, gamma)
+        made.rule = rule
+        return made
+
+    def __getnewargs__(self) -> tuple[float, str]:
+        return float(self), self.rule
+
+
 @dataclass(frozen=True, eq=False)
 class Tuned:
     """A chosen gamma: what `tune`, `cross_fit` and `match_prior` return. Errors, gains and shares are not in percent.
@@ -139,6 +158,9 @@ class Tuned:
     smoothing: float = 0.0
     prior: PriorEstimate | None = None
     kind: Kind = "logits"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gamma", TunedGamma(self.gamma, self.rule))
 
     @property
     def verdict(self) -> Verdict | None:
