@@ -381,8 +381,12 @@ def test_an_uncertain_gain_is_told_in_the_metric_it_was_tuned_by():
     logits = 5 + rng.normal(size=(60, 3)) + 2 * np.eye(3)[labels]
     tuned = lh.tune(logits, labels, [90, 80, 70], metric="mcc", bootstrap=50)
     assert tuned.gain_interval is not None
-    assert not tuned.worthwhile
+    assert (tuned.worthwhile, tuned.certain) == (True, False)
+    check_worthwhile(tuned)
     low, high = tuned.gain_interval
     with pytest.raises(lh.LevelheadError) as caught:
-        check_worthwhile(tuned)
-    assert f"no certain gain ({low:.3f} to {high:.3f}), so" in str(caught.value)
+        check_worthwhile(tuned, certain=True)
+    assert f"no certain gain is to be expected ({tuned.gain:.3f} ({low:.3f} to {high:.3f})), so" in str(caught.value)
+    worse = replace(tuned, gain=-0.01, gain_interval=(-0.05, 0.03))
+    with pytest.raises(lh.LevelheadError, match="no gain is to be expected"):
+        check_worthwhile(worse)

@@ -8,6 +8,7 @@
 - objective: what the choice minimizes
 - replicates, replicate_groups: the choice of many resamples at once
 - tuned, tuned_json: `Tuned`, a chosen gamma with what is needed to judge it; as a file
+- verdict: the gain to expect on new samples, and how likely it is above 0
 - compare: `compare` and `Comparison`, the rules side by side
 - vector: `fit_vector`, a scale and an offset per class, fitted by log loss
 - offsets, floors, offset_fitter: an offset per class by exact line searches, floors of recall, and the rule of these

@@ -19,11 +19,13 @@ from ..core.kept_rows import KeptRows, RowSample
 from ..core.labels import flatten_positions, refuse_label_table, resolve_labels
 from ..core.logits import check_logits, most_rows, pick_rows
 from ..core.per_class import names_of_columns
-from ..path.path import GammaPath, gamma_path, join_paths
-from ..rules.checks import target_prior, toward
+from ..path.engines import check_samples
+from ..path.path import GammaPath, join_paths
+from ..rules.checks import check_range, target_prior, toward
 from ..rules.rule import AUTO, RULES, OneStrength, PerClass, Rule, rule_with
 from .cross_fit import find_winners
 from .goal import Goal, TuneOptions, check_background, rule_options
+from .paths import path_along
 from .samples import Samples
 from .tune import tune_samples
 from .tuned import Tuned
@@ -181,24 +183,18 @@ def chunk_path(
     logits = as_array(logits)
     labels, names = resolve_labels(logits, labels, counts, names)
     n = resolve(counts, logits.shape[1], names=names)
-    paths = {}
+    found, n = check_samples(logits, labels, n, names)
+    prior, paths = None if target is None else target_prior(target, len(n), names), {}
     for made in _rules(rule, kind, alone=isinstance(counts, WithBackground)):
         reach = made.range_at(_largest_temperature(logits, kind) if made.grows else 1.0)
-        path = gamma_path(logits, labels, _moved(n, made, target, names), rule=made, range=reach, kind=kind)
+        toward_it = prior if made.follows_target else None
+        path = path_along(made, logits, found, n, check_range(reach), target=toward_it, kind=kind)
         paths[made.name] = replace(path, logits=(), changes=path.envelope if with_changes else None)
-    found = next(iter(paths.values())).labels
     true = to_numpy(logits[np.arange(len(found)), found])
     lots = np.random.default_rng([crc32(found.tobytes()), crc32(np.ascontiguousarray(true).tobytes())])
     few = _smallest(lots.random(len(found)), most_rows(len(n)))
     winners = find_winners(logits, kind).astype(np.int32)
     return ChunkPath(paths, winners, true, RowSample(*few, to_numpy(logits[few[0]]), len(found)), names)
-
-
-def _moved(counts: np.ndarray, rule: Rule, target: Array | None, names: Sequence[str] | None) -> np.ndarray:
-    """Return the counts [K] that a rule moves classes by, where there is a target."""
-    if target is None or not rule.follows_target:
-        return counts
-    return toward(counts, target_prior(target, len(counts), names))
 
 
 def join_chunks(parts: Sequence[ChunkPath]) -> dict[str, GammaPath]:
@@ -310,7 +306,8 @@ def _check_paths(
         path = paths[rule.name]
         if options.kind != path.kind:
             raise LevelheadError(f"the paths of the chunks are of {path.kind}, got {options.kind!r}", parameter="kind")
-        moved = _moved(counts, rule, options.target, options.names)
+        target = None if options.target is None else target_prior(options.target, len(counts), options.names)
+        moved = toward(counts, target if rule.follows_target else None)
         if not np.array_equal(rule.direction(moved, kind=path.kind).ratios, path.rule.ratios):
             raise LevelheadError(
                 "they, or the target, are not those that the paths of the chunks were made with", parameter="counts"

@@ -1,6 +1,6 @@
 """What a choice is to be good at, `Goal`, and the options of a tuning, checked where they enter."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_args
@@ -11,13 +11,11 @@ from ..core.array import Array
 from ..core.choices import Criterion, Kind, Metric
 from ..core.curve import metric_name
 from ..core.errors import LevelheadError, check_choice
-from ..path.metrics import ERRORS, NAME_CLASSES, RECALLS, check_cost_given
+from ..path.metrics import ERRORS, NAME_CLASSES, RECALLS, Floors, check_cost_given
 from ..path.resample import check_replicates
 from ..rules.checks import check_range
 from ..rules.rule import AUTO, RULES, Auto, OneStrength, Rule
 from ..show.progress import RowProgress, StageProgress
-
-Floors = float | Mapping[Any, float] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +36,7 @@ class Goal:
 
     metric: str = "balanced_error"
     cost: Array | None = None
-    floors: Floors = None
+    floors: Floors | None = None
     criterion: Criterion = "guided"
 
     def __post_init__(self) -> None:
@@ -120,7 +118,7 @@ class TuneOptions:
         return self.goal.cost
 
     @property
-    def floors(self) -> Floors:
+    def floors(self) -> Floors | None:
         """The floors of the goal."""
         return self.goal.floors
 

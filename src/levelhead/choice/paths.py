@@ -7,16 +7,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..core.array import as_array
+from ..core.array import Array, as_array
+from ..core.choices import Kind
 from ..core.curve import Curve
 from ..core.errors import LevelheadError, named
 from ..path.chunks import read_chunks
+from ..path.engines import find_right
 from ..path.envelope import Envelope
 from ..path.envelope_walk import compute_envelope
 from ..path.metrics import ERRORS, check_cost, check_floors, meets_floors, shown
-from ..path.path import GammaPath, gamma_path, join_paths
+from ..path.path import GammaPath, join_paths
 from ..rules.checks import toward
-from ..rules.rule import RULES, Shift, find_path_rule
+from ..rules.rule import RULES, OneStrength, Shift, find_path_rule
+from ..show.progress import RowProgress
 from .goal import TuneOptions
 from .objective import Objective, Pull
 from .samples import Samples, class_shares
@@ -101,12 +104,13 @@ class Paths:
         bias = options.bias if made.multiplies or options.rule == rule else None
         made = replace(made, bias=bias, norms=options.norms if made.needs_norms else None)
         return [
-            gamma_path(
+            path_along(
+                made,
                 own if logits is None else logits[i],
                 labels,
-                toward(counts, target),
-                rule=made,
-                range=(low, high) if logits is None else (-high, high),  # once scaled, the shift may be negative
+                counts,
+                (low, high) if logits is None else (-high, high),  # once scaled, the shift may be negative
+                target=target,
                 kind=options.kind if logits is None else "logits",
                 progress=options.stage("path") if logits is None else None,
             )
@@ -202,6 +206,23 @@ class PathFitter:
             reach=self.rule.path.range,
             floors_met=objective.floors is None or meets_floors(objective.margins()),
         )
+
+
+def path_along(
+    rule: OneStrength,
+    logits: Array,
+    labels: np.ndarray,
+    counts: np.ndarray,
+    reach: tuple[float, float],
+    *,
+    target: np.ndarray | None = None,
+    kind: Kind = "logits",
+    progress: RowProgress | None = None,
+) -> GammaPath:
+    """Return the path of a rule on samples that are checked; with a target [K], toward that."""
+    direction = rule.direction(toward(counts, target), kind=kind)
+    pieces = find_right(logits, labels, direction, reach, kind=kind, progress=progress)
+    return GammaPath(*pieces, labels, counts, direction, reach, logits=(logits,), kind=kind)
 
 
 def check_given_floors(path: GammaPath, options: TuneOptions) -> np.ndarray | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..choice.goal import TuneOptions
     from ..choice.tuned import Tuned
-    from ..io.samples_file import Samples
+    from ..io.samples_file import SamplesRead
 
 DATA = "in a .npy, .npz, .safetensors, .pt, .csv, .tsv or .parquet file; FILE:KEY picks one array or column of several"
 LABELS = "True class of each row: an index or a name."
@@ -294,7 +294,7 @@ def report(
     show({"page": str(page), "bytes": page.stat().st_size}, f"{page}: open it in a browser", as_json)
 
 
-def tune_files(samples: "Samples", options: "TuneOptions", target: str | None) -> "Tuned":
+def tune_files(samples: "SamplesRead", options: "TuneOptions", target: str | None) -> "Tuned":
     """Choose gamma with `tune`, or with `match_prior` if there are no labels. The result holds the warnings."""
     from ..choice.goal import ESTIMATE, check_background
     from ..choice.tune import tune_with
@@ -316,7 +316,7 @@ def tune_files(samples: "Samples", options: "TuneOptions", target: str | None) -
         return tune_with(options, samples.logits, samples.labels, samples.counts)
 
 
-def tune_label_files(samples: "Samples", options: "TuneOptions", target: str | None) -> "Tuned":
+def tune_label_files(samples: "SamplesRead", options: "TuneOptions", target: str | None) -> "Tuned":
     """Choose an offset for each label. The result holds the warnings. Options that are not for labels are refused."""
     from ..core.warnings import quiet
     from ..labels.label_inputs import check_multilabel_options
@@ -342,7 +342,7 @@ def tune_label_files(samples: "Samples", options: "TuneOptions", target: str | N
 
 def tune_folder(
     folder: Path, counts: Path | None, options: "TuneOptions", target: str | None, label_column: str | None
-) -> "tuple[Tuned, Samples]":
+) -> "tuple[Tuned, SamplesRead]":
     """Return the choice on all files of a folder, one in memory at a time, and the samples of the first."""
     from ..choice.chunked import tune_chunks
     from ..choice.goal import ESTIMATE

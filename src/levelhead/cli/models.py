@@ -56,7 +56,10 @@ def adjust(
     tuned: Annotated[Path, typer.Option(help="What `levelhead tune` wrote: the rule, its strength and the counts.")],
     head: HeadName = None,
     background: Background = None,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Adjust also where the gain is uncertain.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Adjust also where no gain is to be expected.")] = False,
+    certain: Annotated[
+        bool, typer.Option("--only-if-certain", help="Adjust only if the interval of the gain is above 0.")
+    ] = False,
     original: Original = True,
     force: Force = False,
     again: Again = False,
@@ -67,7 +70,7 @@ def adjust(
     """Write a copy of a model adjusted by what was tuned.
 
     Rule, strength and counts come from `levelhead tune`. All other bytes are copied unchanged, and `levelhead undo`
-    gives the model back. Where the interval of the gain holds 0, nothing is written.
+    gives the model back. Where no gain is to be expected, nothing is written.
     """
     from ..core.array import to_plain
     from ..files.describe import rescale_text
@@ -77,7 +80,7 @@ def adjust(
     from ..show.progress import copy_progress
 
     if not anyway:
-        check_worthwhile(tuned)
+        check_worthwhile(tuned, certain=certain)
     scores = None if logits is None else arrays.read(logits)
     known = None if names is None else read_names(names)
     with copy_progress(model) as bar:

@@ -270,7 +270,7 @@ def adjust_file(
 ) -> RescaleResult:
     """Write a model's file with its head adjusted by what was tuned; every other byte is copied.
 
-    The rules are those of `levelhead.adjust`. It does so also where the gain is uncertain; `check_worthwhile` tells.
+    The rules are those of `levelhead.adjust`. It does so also where no gain is to be expected; `check_worthwhile` tells.
 
     Args:
         path, out, head, original, force, again, progress: as in `rescale_file`.
@@ -305,20 +305,23 @@ def adjust_file(
     return _result(place, change, written, asdict(choice))
 
 
-def check_worthwhile(tuned: Tuned | str | Path) -> None:
-    """Raise LevelheadError if the interval of the gain holds 0: the model is then better left as it is.
+def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> None:
+    """Raise LevelheadError if no gain is to be expected or, if it must be certain, if its interval contains 0.
 
     Without an interval there is nothing to say, nor where the model as it is does not meet the floors.
     """
     choice = choice_of(tuned)
-    if choice.gain_interval is None or choice.gain_interval[0] > 0 or choice.floors_met_at_zero is False:
+    if choice.gain is None or choice.gain_interval is None or choice.floors_met_at_zero is False:
         return
-    from ..path.metrics import interval_text
+    if choice.gain_interval[0] > 0 or (choice.gain > 0 and not certain):
+        return
+    from ..path.metrics import gain_text
 
-    between = interval_text(choice.metric or "balanced_error", choice.gain_interval)
+    gain = gain_text(choice.metric or "balanced_error", choice.gain, choice.gain_interval)
     source = f"{tuned}: " if isinstance(tuned, str | Path) else ""
     raise LevelheadError(
-        f"{source}no certain gain ({between}), so the model is left as it is and nothing is written",
+        f"{source}no {'certain ' if certain else ''}gain is to be expected ({gain}), so the model is left as it is and "
+        "nothing is written",
         advice=Advice("anyway", None, "to adjust it all the same"),
     )
 

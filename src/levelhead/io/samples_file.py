@@ -25,7 +25,7 @@ NAME_ARRAYS = ("names", "classes", "class_names")  # what an array of class name
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class SamplesRead:
     """What a trained model says about samples."""
 
     logits: np.ndarray  # [N, K]
@@ -61,7 +61,7 @@ def read(
     label_column: str | None = None,
     background: int | str | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> Samples:
+) -> SamplesRead:
     """Read logits, labels and counts. Those not given are looked for next to the logits, under their names."""
     if label_column is None and labels is not None and arrays.is_column_of(labels, logits):
         label_column, labels = arrays.split_key(labels)[1], None
@@ -109,7 +109,7 @@ def read(
                 raise LevelheadError(f"expected {len(scores.values)} labels, one per row of {logits}, got {n}")
     if not_given and scores.label is None:
         say(f"{' and '.join(not_given)} are those in {logits}; to leave them out, {alone}")
-    return Samples(scores.values, found.get("labels"), found["counts"], names, files, stamps)
+    return SamplesRead(scores.values, found.get("labels"), found["counts"], names, files, stamps)
 
 
 def read_label_samples(
@@ -119,7 +119,7 @@ def read_label_samples(
     *,
     names: Sequence[str] | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> Samples:
+) -> SamplesRead:
     """Read logits and labels, [N, K] each, and counts; those not given are looked for next to the logits, by name.
 
     Labels are put in the order of the logits' titles. Without counts, positives are counted in the labels.
@@ -144,7 +144,7 @@ def read_label_samples(
         if not is_inline(given):
             files["counts"] = given
     stamps = {arrays.file_of(file): check_regular_file(arrays.file_of(file), what) for what, file in files.items()}
-    return Samples(scores, truth, positives, known, files, stamps)
+    return SamplesRead(scores, truth, positives, known, files, stamps)
 
 
 def _nothing_next_to(logits: Source, what: str, effect: str) -> LevelheadError:

@@ -6,7 +6,7 @@ cumulative sum (`ClassChanges`): no table of changes by classes is needed, and a
 gather. Inside, a metric is a loss, lower is better: ``1 - macro F1``. `shown` turns it into what people know.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ TITLES |= {"error": "error", "balanced_error": "balanced error", "worst_recall":
 ERRORS = ("error", "balanced_error")  # sums over samples that are right: `GammaPath` and `Objective` compute these
 CLASSES_ALIKE = ("balanced_error",)  # as if all classes were equally frequent
 LOWER_IS_BETTER = (*ERRORS, "cost")
+Floors = float | Mapping[Any, float]  # a recall for all classes, or {class: recall}
 NAME_CLASSES = ("cost", "macro_f1")  # one class may have to move by itself to be good at these
 RECALLS = (*ERRORS, "g_mean", "worst_recall")  # follow from where samples are right, whatever wrong class is predicted
 _NOTHING = 1e-11  # shares below this are 0: they differ from it by rounding

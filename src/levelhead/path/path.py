@@ -3,7 +3,7 @@
 Each sample has intervals of gammas on which it is right (`engines.py`). Their sorted ends give every curve.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -29,13 +29,11 @@ from .engines import Engine, check_samples, find_right
 from .envelope import Envelope
 from .envelope_walk import compute_envelope
 from .intervals import sorted_events
-from .metrics import ERRORS, RECALLS, MetricSteps, shown
+from .metrics import ERRORS, RECALLS, Floors, MetricSteps, shown
 from .resample import check_weights, class_mean_coefficients, draw_resamples, error_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-Floors = float | Mapping[Any, float]  # a recall for all classes, or {class: recall}
 
 
 @dataclass(frozen=True, eq=False)

@@ -380,7 +380,7 @@ def _of_tuned(path: Path) -> Subject | LabelSubject:
     return of_choice(choice, **found, **read_as, title=path.stem)
 
 
-def _of_samples(found: samples_file.Samples, **given: Any) -> Subject:
+def _of_samples(found: samples_file.SamplesRead, **given: Any) -> Subject:
     subject = of_logits(found.logits, found.labels, found.counts, names=found.names, **given)
     return replace(subject, **_places(found.files))
 

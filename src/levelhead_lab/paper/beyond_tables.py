@@ -133,7 +133,8 @@ def copied_table() -> str:
 def authors_table(found: dict[str, Any]) -> str:
     """Return what the authors' code gives, beside the published numbers, and which method it puts ahead."""
     groups = _grouped(found["runs"], "which")
-    parts = {"alone": "alone", "RS at 0.5": "RS at 0.5, as their script", "RS": "RS, best", "shift": "shift, best"}
+    parts = ["alone", "RS at 0.5", "RS", "shift"]
+    titles = ["alone", "RS at 0.5, as their script", "RS, best", "shift, best"]
     rows = [
         (
             f"{METHODS[method].title}, {which.replace('_', ' ')}",
@@ -158,7 +159,7 @@ def authors_table(found: dict[str, Any]) -> str:
         f"**The authors' released code {ahead}**: after the last epoch, with the best gamma on test, WVN+RS has "
         f"{wvn.text} and Baseline+RS {plain.text}, where {published['wvn+rs']:.2f} and {published['baseline+rs']:.2f} "
         f"are published ({column_title(found['column'])}).\n\n"
-        f"{markdown_table(['error, %', 'epoch', *parts.values()], rows)}\n\n"
+        f"{markdown_table(['error, %', 'epoch', *titles], rows)}\n\n"
         f"{found['code']}, on one {found['hardware']} in {found['precision']}, unchanged but for what a torch of today "
         f"needs: {'; '.join(found['changes'])}. Strengths other than 0.5 are the best on test."
     )
