@@ -13,6 +13,7 @@ from _decision_scores import Scores
 import levelhead as lh
 from levelhead.choice.tuned import Tuned
 from levelhead.core.choices import Metric
+from levelhead.rules.adjustment import Adjustment
 from levelhead.rules.rule import RULES, Strengths
 
 METRICS: tuple[Metric, ...] = ("balanced_error", "macro_f1")
@@ -59,14 +60,22 @@ def judge_metric(scores: Scores, metric: str, *, balanced_test: bool) -> Judge:
 
 def adjusted(tuned: Tuned, scores: np.ndarray) -> np.ndarray:
     """Return the class [N] of scores [N, K] as the decision says."""
-    chosen = Strengths(tuned.gamma, tuned.second, tuned.scale, tuned.offset, tuned.smoothing)
-    return RULES[tuned.rule].on_scores(np.array(tuned.counts), chosen).scores(scores).argmax(axis=1)
+    if tuned.scale:  # a scale and an offset for each class, which a target is part of
+        change = Adjustment(np.array(tuned.scale), np.array(tuned.offset), tuned.smoothing)
+    else:
+        chosen = Strengths(tuned.gamma, offset=tuned.offset)
+        change = RULES[tuned.rule].on_scores(np.array(tuned.counts), chosen)
+    return change.scores(scores).argmax(axis=1)
 
 
 def predict_all(
     model: str, scores: Scores, metric: Metric, *, balanced_test: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return what each method predicts [N] without a word of deployment, and what `auto` chose and promised."""
+    """Return what each method predicts [N] without a word of deployment, and what `auto` chose and promised.
+
+    `measured` is the cross-fitted gain and its interval, before it is drawn toward what is usual; `loss` of the plain
+    model.
+    """
     size = len(scores.counts)
     target = np.full(size, 1 / size) if balanced_test else None  # macro-F1 depends on the shares; others do not
     held_out = scores.held_out, scores.held_out_labels, scores.counts
@@ -84,11 +93,16 @@ def predict_all(
     assert tuned.gain is not None
     assert tuned.gain_interval is not None
     predicted["auto"] = adjusted(tuned, scores.test)
-    predicted["auto, gain > 0"] = predicted["auto" if tuned.gain > 0 else "plain"]
-    predicted["auto, if certain"] = predicted["auto" if tuned.gain_interval[0] > 0 else "plain"]
+    predicted["auto, if worthwhile"] = predicted["auto" if tuned.worthwhile else "plain"]
+    predicted["auto, if certain"] = predicted["auto" if tuned.certain else "plain"]
     judge = judge_metric(scores, metric, balanced_test=balanced_test)
+    chosen = next(one for one in tuned.candidates if one.rule == tuned.rule)
+    loss = next(one.value for one in tuned.candidates if one.rule == "none")
+    assert chosen.interval is not None
     return predicted, {
         "rule": tuned.rule if tuned.gamma or tuned.scale else "none",
+        "measured": [round(100 * number, 3) for number in (chosen.gain, *chosen.interval)],
+        "loss": round(100 * (1 - loss if metric == "macro_f1" else loss), 3),
         "gain": round(100 * tuned.gain, 3),
         "interval": [round(100 * end, 3) for end in tuned.gain_interval],
         "noise": round(judge.noise(predicted["auto"], predicted["plain"], metric), 3),

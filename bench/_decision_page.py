@@ -15,7 +15,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "decisions.md"
 README = PAGE.parent.parent / "README.md"
 TITLES = {"balanced_error": "balanced accuracy", "macro_f1": "macro-F1"}
 MIX_TITLES = {"balanced_error": "accuracy", "macro_f1": "macro-F1"}
-FLOW = "auto, gain > 0"  # what README teaches
+FLOW = "auto, if worthwhile"  # what README teaches
 TRAINED = ("class weights", "over-sampling", "SMOTE")
 METHODS = ("plain", *TRAINED, "prior division", "RS", "shift", "vector", "auto", FLOW, "auto, if certain")
 TWO_CLASSES = ("plain", "class weights", "SMOTE", "prior division", "TunedThreshold", "auto", FLOW)
@@ -251,7 +251,7 @@ def behind(results: Results) -> str:
 
 def choices(results: Results) -> str:
     """Return how often `auto` chose each rule, and what that was worth on the test, next to the tuned shift."""
-    lines = ["| metric | chosen | fits | gain > 0 | certain | ahead of the shift |", "|---" * 6 + "|"]
+    lines = ["| metric | chosen | fits | worthwhile | certain | ahead of the shift |", "|---" * 6 + "|"]
     for metric, title in TITLES.items():
         leads: dict[str, list[float]] = {}
         expected: Counter[str] = Counter()

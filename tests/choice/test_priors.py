@@ -28,7 +28,7 @@ def deployed(rng, n, shares=SHIFTED, **options):
 
 
 def naive_em(logits, counts, steps=3000):
-    """Return the shares as Saerens et al. write the steps, sample by sample."""
+    """Return the shares as Saerens et al. write the steps, sample by sample, with one sample more of each class."""
     prior = np.array(counts) / np.sum(counts)
     posteriors = np.exp(log_softmax(logits))
     shares = prior.copy()
@@ -37,7 +37,7 @@ def naive_em(logits, counts, steps=3000):
         for posterior in posteriors:
             new = shares / prior * posterior
             total += new / new.sum()
-        shares = total / len(posteriors)
+        shares = (total + 1) / (len(posteriors) + len(prior))
     return shares
 
 
@@ -49,17 +49,25 @@ def test_em_is_the_naive_loop_over_samples():
     assert estimate.interval is None
 
 
-def test_em_maximizes_the_likelihood():
+@pytest.mark.parametrize("more", [0.0, 2.0])
+def test_em_maximizes_the_likelihood(more):
     rng = np.random.default_rng(1)
     ratios, weights = rng.random((80, 4)) ** 3, rng.integers(0, 4, size=80).astype(float)
 
     def loss(free):
         shares = np.exp(free - free.max())
-        return -(weights @ np.log(ratios @ (shares / shares.sum()))) / weights.sum()
+        shares /= shares.sum()
+        return -(weights @ np.log(ratios @ shares) + more * np.log(shares).sum()) / weights.sum()
 
     best = minimize(loss, np.zeros(4), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-13, "maxiter": 20000})
-    found = maximize_shares(ratios, weights)
+    found = maximize_shares(ratios, weights, more=more)
     assert loss(np.log(found)) <= best.fun + 1e-9
+
+
+def test_a_class_that_a_few_samples_do_not_show_is_not_taken_for_absent():
+    estimate = estimate_prior(np.tile([5.0, 0.0, 0.0], (10, 1)), [10, 10, 10], bootstrap=0)
+    assert estimate.shares[1:].min() > 1 / 13
+    assert estimate.shares[0] > 0.7
 
 
 def test_projection_on_the_simplex_is_the_nearest_point():

