@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from levelhead import tune
+from levelhead import tune, tune_labels
 from levelhead.report import of_labels, of_logits, write
 from levelhead.report.render import render_page
 from levelhead.report.use_it import label_code
@@ -81,10 +81,12 @@ def test_names_are_text_and_labels_stand_next_to_classes():
     assert len(ids) == len(set(ids))
 
 
-def test_the_code_moves_the_biases_of_the_model(tmp_path, monkeypatch):
+@pytest.mark.parametrize("metric", ["macro_f1", "balanced_error"])
+def test_the_code_moves_the_biases_of_the_model(metric):
     torch = pytest.importorskip("torch")
     logits, labels = samples()
-    subject = of_labels(logits, labels, bootstrap=50)
+    subject = of_labels(logits, labels, tuned=tune_labels(logits, labels, metric=metric, bootstrap=50))
+    assert ("--metric balanced_error" in label_code(subject)["command"]) == (metric == "balanced_error")
     net = torch.nn.Linear(3, 4)
     before = net.bias.detach().numpy().copy()
     exec(label_code(subject)["python"], {"model": net, "logits": logits, "labels": labels, "counts": None})

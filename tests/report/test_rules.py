@@ -149,6 +149,15 @@ def test_the_slider_at_the_chosen_gamma_shows_what_was_chosen_for_a_target(rule)
         assert (moved.argmax(axis=1) != predicted_by_counts(logits, tuned.gamma)).any()
 
 
+def test_an_estimated_target_weighs_the_classes_of_the_page():
+    logits, labels = samples()
+    tuned = tune(logits, labels, COUNTS, rule="shift", target="estimate", unlabelled=logits[100:], bootstrap=20)
+    subject = of_logits(logits, labels, COUNTS, tuned=tuned)
+    assert subject.target == pytest.approx(tuned.prior.shares)
+    assert subject.path.at(subject.gamma).balanced_error == pytest.approx(tuned.balanced_error)
+    assert subject.path.at(0.0).balanced_error == pytest.approx(tuned.balanced_error_at_zero)
+
+
 def test_another_metric_than_the_balanced_error_is_named_in_the_verdict():
     logits, labels = samples()
     tuned = tune(logits, labels, COUNTS, metric="macro_f1", bootstrap=200)

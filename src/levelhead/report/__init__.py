@@ -147,7 +147,7 @@ def of_logits(
     names = names_of_columns(logits, counts) if names is None else names
     logits = as_array(logits)
     n = resolve(counts, logits.shape[1] if logits.ndim == 2 else None, names=names)
-    choice = None
+    choice: ChoiceRecord | None = None
     if gamma is not None:
         choice = {"gamma": gamma, "rule": Rescale.name if rule == AUTO else rule, "chosen_on": "given"}
     elif tuned is not None:
@@ -155,6 +155,8 @@ def of_logits(
     if choice is not None:
         _check_choice(choice, kind_of_scores(logits, kind), len(n))
         choice = choice | {"gamma": float(choice["gamma"])}
+    estimated = (choice or {}).get("prior")  # a target that was estimated is in the choice
+    target = estimated["shares"] if target is None and estimated else target
     prior = None if target is None else np.asarray(target, np.float64) / np.sum(target)
     known = None
     if labels is not None:

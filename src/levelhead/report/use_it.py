@@ -59,7 +59,9 @@ def label_code(subject: LabelSubject) -> dict[str, str]:
     if subject.tuned_file:
         what, before = json.dumps(subject.tuned_file), ""
     else:
-        what, before = "tuned", "tuned = lh.tune_labels(logits, labels, counts)    # those of this page\n"
+        metric = subject.choice.get("metric") or "balanced_error"
+        by = "" if metric in ("macro_f1", "cost") else f', metric="{metric}"'
+        what, before = "tuned", f"tuned = lh.tune_labels(logits, labels, counts{by})    # those of this page\n"
     python = f"import levelhead as lh\n\n{before}adjusted = lh.adjust_(model, {what}){UNDO}"
     return {"command": _command(subject), "python": python}
 
@@ -72,7 +74,8 @@ def tune_command(subject: Subject | LabelSubject, *more: str) -> str:
     files = files or {"logits": "logits.npy", "labels": "labels.npy", "counts": "counts.json"}
     given = [f"--{what} {shlex.quote(file)}" for what, file in files.items()]
     metric = choice.get("metric") or "balanced_error"
-    own = [] if metric in ("balanced_error", "cost") else [f"--metric {metric}"]
+    default = "macro_f1" if isinstance(subject, LabelSubject) else "balanced_error"
+    own = [] if metric in (default, "cost") else [f"--metric {metric}"]
     if isinstance(subject, LabelSubject):
         return " ".join(["levelhead tune --task multilabel", *given, *own, "-o", TUNED])
     if "counts" not in files:
