@@ -417,20 +417,30 @@ def test_adjust_does_what_rescale_does_by_the_same_rule_and_is_undone(levelhead,
     assert not (folder / "p.safetensors.original").exists()
 
 
-@pytest.mark.parametrize("interval", [[-0.01, 0.02], [0, 0.02], [-0.3, -0.1]])
-def test_where_the_gain_may_be_nothing_the_model_is_left_as_it_is(levelhead, folder, interval):
+@pytest.mark.parametrize(("gain", "interval"), [(-0.01, [-0.03, 0.01]), (0, [-0.02, 0.02]), (-0.2, [-0.3, -0.1])])
+def test_where_no_gain_is_expected_the_model_is_left_as_it_is(levelhead, folder, gain, interval):
     before = state(folder) | {"shift.json": None}
-    status, out, err = levelhead(*adjust(choice(folder, gain=0.01, gain_interval=interval)))
+    status, out, err = levelhead(*adjust(choice(folder, gain=gain, gain_interval=interval)))
     assert (status, out) == (2, "")
-    low, high = (100 * end for end in interval)
+    gain, low, high = (100 * number for number in (gain, *interval))
     assert err == (
-        f"levelhead: shift.json: no certain gain ({low:.2f} to {high:.2f} points), so the model is left as "
-        "it is and nothing is written; pass --anyway to adjust it all the same\n"
+        f"levelhead: shift.json: no gain is to be expected ({gain:.2f} points ({low:.2f} to {high:.2f})), so the model "
+        "is left as it is and nothing is written; pass --anyway to adjust it all the same\n"
     )
     assert state(folder) | {"shift.json": None} == before
     status, out, _ = levelhead(*adjust("shift.json"), "--anyway")
     assert status == 0
-    assert "note: where gamma was chosen" in out
+    assert "note: no gain was to be expected where it was chosen" in out
+
+
+def test_an_uncertain_gain_is_taken_unless_only_a_certain_one_is_wanted(levelhead, folder):
+    words = adjust(choice(folder, gain=0.01, gain_interval=[-0.01, 0.02]))
+    status, _, err = levelhead(*words, "--only-if-certain")
+    assert status == 2
+    assert "no certain gain is to be expected" in err
+    status, out, _ = levelhead(*words)
+    assert status == 0
+    assert "gain" not in out
 
 
 @pytest.mark.parametrize(

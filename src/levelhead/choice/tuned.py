@@ -1,6 +1,5 @@
 """A chosen gamma, with everything needed to judge it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -311,18 +310,6 @@ class Tuned:
         return "recall of at least " + listed(
             [f"{floor:.1%} in {class_title(i, self.names)}" for i, floor in enumerate(self.floors) if floor > 0]
         )
-
-
-def reason_to_keep_zero(
-    gamma: float, gain: float | None, interval: Sequence[float] | None, *, floors_met: bool | None = None
-) -> str | None:
-    """Return why 0 may be better than gamma, or None if the gain is certain or not known, or 0 fails the floors."""
-    if gamma == 0 or interval is None or interval[0] > 0 or floors_met is False:
-        return None
-    if interval[1] < 0:
-        return "gamma = 0 is better: keep it"
-    likely = "no gain is to be expected" if gain is not None and gain <= 0 else "the interval of the gain holds 0"
-    return f"{likely}: keeping gamma = 0 is a valid answer"
 
 
 def _interval_text(interval: tuple[float, float] | None, form: str, factor: float = 1.0) -> str:

@@ -43,7 +43,8 @@ def inspection_text(seen: Inspection, width: int = 30) -> str:
 
 def rescale_text(done: RescaleResult) -> str:
     """Return what changed, class by class, and how to undo it."""
-    shift = not RULES[done.rule].multiplies
+    rule = RULES[done.rule]
+    shift, strength = not rule.multiplies, f", gamma {done.gamma:g}" if rule.strengths else ""
     policy = {"scale": ", bias scaled", "keep": ", bias kept", None: ""}[None if shift else done.bias]
     then = "" if done.offset is None else "then shift"
     one_logit = len(done.factors) < len(done.counts)
@@ -55,7 +56,7 @@ def rescale_text(done: RescaleResult) -> str:
         rows.append([name, count, *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors)), offset])
     lines = [
         f"{done.path} -> {done.out}",
-        f"  {', '.join(done.head)}: {RULES[done.rule].title}, gamma {done.gamma:g}{policy}",
+        f"  {', '.join(done.head)}: {rule.title}{strength}{policy}",
         "",
         *_table(["class", "count", "norm before", "after", "shift" if shift else "factor", then], rows),
         "",

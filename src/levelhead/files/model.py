@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .._version import __version__
-from ..choice.tuned_json import choice_of
+from ..choice.tuned_json import Choice, choice_of
 from ..core.array import Array, to_numpy
 from ..core.choices import BiasPolicy, Missing
 from ..core.counts import Counts, WithBackground, resolve
@@ -299,7 +299,7 @@ def adjust_file(
     if place.found.names is None and place.found.classes == len(choice.names or ()):
         place = replace(place, found=replace(place.found, given_names=choice.names))
     change, written = apply_tuned(place, choice, counts, background=background, logits=logits, again=again)
-    return _result(place, change, written, asdict(choice))
+    return _result(place, change, written, choice)
 
 
 def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> None:
@@ -323,9 +323,7 @@ def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> Non
     )
 
 
-def _result(
-    place: InFile, change: Change, written: WrittenFile, chosen: Mapping[str, Any] | None = None
-) -> RescaleResult:
+def _result(place: InFile, change: Change, written: WrittenFile, chosen: Choice | None = None) -> RescaleResult:
     """Return what was done to a file; `chosen` is what was tuned, where it was."""
     return RescaleResult(
         path=str(place.path),
@@ -347,16 +345,12 @@ def _result(
     )
 
 
-def _notes(place: InFile, change: Change, chosen: Mapping[str, Any] | None) -> list[str]:
+def _notes(place: InFile, change: Change, chosen: Choice | None) -> list[str]:
     notes, found = [], place.found
     if change.before[0].bias is None and change.after[0].bias is not None:
         notes.append("the head had no bias and has one now")
-    if chosen:
-        from ..choice.tuned import reason_to_keep_zero
-
-        met = chosen.get("floors_met_at_zero")
-        doubt = reason_to_keep_zero(chosen["gamma"], chosen.get("gain"), chosen.get("gain_interval"), floors_met=met)
-        notes += [f"where gamma was chosen, {doubt}"] if doubt else []
+    if chosen is not None and chosen.gain_interval is not None and chosen.floors_met_at_zero is not False:
+        notes += ["no gain was to be expected where it was chosen"] if (chosen.gain or 0) <= 0 else []
     if change.stuck:
         notes.append(
             "the two rows of this head are opposite: scaling never changes its predictions; use the rule shift"
