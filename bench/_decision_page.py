@@ -12,6 +12,7 @@ import numpy as np
 from levelhead_lab.paper.markdown import fill
 
 PAGE = Path(__file__).parent.parent / "docs" / "decisions.md"
+README = PAGE.parent.parent / "README.md"
 TITLES = {"balanced_error": "balanced accuracy", "macro_f1": "macro-F1"}
 MIX_TITLES = {"balanced_error": "accuracy", "macro_f1": "macro-F1"}
 FLOW = "auto, if worthwhile"  # what README teaches
@@ -29,9 +30,10 @@ Row = dict[str, float]
 
 
 def write_page(results: Results) -> None:
-    """Fill the page's blocks."""
+    """Fill the page's blocks, and the table of the README."""
     for name, content in blocks(results).items():
         fill(PAGE, name, content)
+    fill(README, "decisions", readme_table(results))
 
 
 def blocks(results: Results) -> dict[str, str]:
@@ -160,6 +162,20 @@ def two_classes_table(results: Results) -> str:
         lines += [_line(f"{title}, {name}", row, TWO_CLASSES) for name, row in rows.items()]
         mean = {method: _mean(rows, method) for method in TWO_CLASSES}
         lines.append(_line(f"{title}, mean", mean, TWO_CLASSES))
+    return "\n".join(lines)
+
+
+def readme_table(results: Results) -> str:
+    """Return the means of what most people try, over the sets trained here and over those of two classes."""
+    columns = {method: method for method in ("plain", "class weights", "SMOTE")}
+    columns |= {"TunedThreshold": "TunedThresholdClassifierCV", FLOW: "levelhead"}
+    lines = [f"| mean | {' | '.join(columns.values())} |", "|---" * (len(columns) + 1) + "|"]
+    for metric, title in TITLES.items():
+        whole = _whole(results, metric)
+        two = {name: row for name, row in whole.items() if "TunedThreshold" in row}
+        for rows, kind in ((whole, "data sets"), (two, "of them with two classes")):
+            mean = {method: _mean(rows, method) for method in columns if all(method in row for row in rows.values())}
+            lines.append(_line(f"{title}, {len(rows)} {kind}", mean, tuple(columns)))
     return "\n".join(lines)
 
 

@@ -108,10 +108,10 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true", help="skip models that the result has already")
     parser.add_argument("--out", default="results/census.json", help="models not judged now keep their rows there")
     parser.add_argument("--places", action="store_true", help="judge the table of places only, and fill docs/places.md")
-    parser.add_argument("--readme", action="store_true", help="judge nothing; write the result into README.md")
+    parser.add_argument("--sentence", action="store_true", help="judge nothing; write the result into docs/places.md")
     args = parser.parse_args()
-    if args.readme:
-        fill(Path("README.md"), "census", sentence(json.loads(Path(args.out).read_text())["summary"]))
+    if args.sentence:
+        fill(Path("docs/places.md"), "census", sentence(json.loads(Path(args.out).read_text())["summary"]))
         return
     if args.places:
         sys.exit(take_places(Path(args.out)))
@@ -189,7 +189,7 @@ def sentence(summary: dict[str, Any]) -> str:
         f"{summary['timm']['families']} families, built small and judged by what their logits do after the edit, "
         f"{sum(road.get('wrong', 0) for road in roads)} wrong layers were edited; "
         f"{max(found['roads']['counts'].get('refused', 0) for found in summary.values())} models were refused with "
-        "their candidates, and found with an example input ([results/census.json](results/census.json))."
+        "their candidates, and found with an example input (`results/census.json`)."
     )
 
 

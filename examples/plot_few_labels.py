@@ -61,7 +61,7 @@ for size, tuned in rows:
 # The *choice* of gamma is useful early: even from one image per class it was better here than doing
 # nothing, if not by much each time, and more images bring it nearer to the best. The *promise*
 # takes many more: only with some 40 images per class does the interval of the gain leave 0. Where
-# it contains 0, keeping gamma = 0 is a valid answer, and more labels, or unlabelled images
+# it contains 0, ``tuned.verdict`` says at most *probably better*, and more labels, or unlabelled images
 # (``unlabelled=``), are worth having.
 #
 # Beware of the interval of gamma itself for a single image per class: every resample of one image is

@@ -101,13 +101,13 @@ for name, trainer in trainings.items():
 
 # %%
 # What a hundred held-out images can promise: look at the interval of each gain before the table of
-# test errors. Where it holds 0, keeping gamma = 0 is a valid answer.
+# test errors. Where it contains 0, the gain is a bet.
 
 for name, tuned in choices.items():
     print(f"{name}:", *(f"  {title}: {words}" for title, words in tuned.facts().items()), sep="\n")
 
 # %%
-# On 500 test images. Compare with the intervals above: one that holds 0 does not say that there is
+# On 500 test images. Compare with the intervals above: one that contains 0 does not say that there is
 # no gain, only that a hundred images cannot tell, and the gain may also be a loss. A loss function
 # that already pays for rare classes leaves RS little to do.
 

@@ -1,18 +1,20 @@
 """Every example of the README and of docs/*.md is run: python blocks in order, and every `levelhead` command line.
 
-A file's blocks share one folder and one namespace, as a reader's session would. A block is left out only by a comment
-right above it that says why: `<!-- not run: trains for an hour -->`. What a page takes for granted (a trained model,
-its logits) is made in a comment: `<!-- run first`, lines of python, `-->`. A `text` block below `<!-- printed -->` is
-what the python block before it prints; its numbers may differ by a few units of their last digit, as they do from one
-processor to another.
+Each block of the README runs by itself, as pasted in an empty folder. Elsewhere a file's blocks share one folder and
+one namespace, as a reader's session would. A block is left out only by a comment right above it that says why:
+`<!-- not run: trains for an hour -->`. What a page takes for granted (a trained model) is made in a comment:
+`<!-- run first`, lines of python, `-->`. A `text` block below `<!-- printed -->` is what the python block before it
+prints; its numbers may differ by a few units of their last digit, as they do from one processor to another.
 """
 
 import doctest
 import glob
 import io
 import json
+import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -24,7 +26,8 @@ import pytest
 from levelhead import cli
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = ROOT / "README.md"
+PAGES = sorted((ROOT / "docs").glob("*.md"))
 SHELLS = ("console", "sh", "bash", "shell")
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<language>[\w{}.+-]*)")
 SETUP = "<!-- run first"
@@ -151,10 +154,37 @@ def test_every_example_runs(tmp_path, monkeypatch, capfd):
     assert [problem for problem in wrong if problem] == []
 
 
+@pytest.mark.slow
+def test_each_block_of_the_readme_runs_as_pasted_in_an_empty_folder(tmp_path):
+    here = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    found = [block for block in blocks(README.read_text(encoding="utf-8")) if block.skipped is None]
+    assert [block.language for block in found] == ["python", "python", "sh"]  # scikit-learn, torch, a file
+    for block in found:
+        folder = tmp_path / str(block.line)
+        folder.mkdir()
+        start = [sys.executable, "-c"] if block.language == "python" else ["bash", "-ec"]
+        done = subprocess.run(
+            [*start, block.code],
+            cwd=folder,
+            env=os.environ | {"PATH": here},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"README.md:{block.line}: {done.stderr}"
+        assert "better" in done.stdout, f"README.md:{block.line} does not say what it gained: {done.stdout}"
+
+
+def test_the_readme_is_read_in_a_few_minutes():
+    text = re.sub(r"<!--.*?-->", "", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    shown = re.sub(r"(?<=\])\([^)]*\)", "", text).split()  # where links lead is not seen
+    assert 300 < len([word for word in shown if re.search(r"\w", word)]) <= 700
+
+
 def test_every_block_names_its_language():
     unnamed = [
         f"{path.name}:{block.line}"
-        for path in PAGES
+        for path in [README, *PAGES]
         for block in blocks(path.read_text(encoding="utf-8"))
         if not block.language
     ]
@@ -240,7 +270,7 @@ def test_a_wrong_example_is_seen(tmp_path, monkeypatch):
 
 
 def test_what_people_wait_for_was_measured():
-    said, results = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split()), ROOT / "results"
+    said, results = " ".join((ROOT / "docs" / "scale.md").read_text(encoding="utf-8").split()), ROOT / "results"
     rows = json.loads((results / "waiting.json").read_text(encoding="utf-8"))["ratios"]
     times = [row["seconds"]["tune"]["median_s"] for row in rows]
     paths = [row["tune_times_the_paths_of_its_rules"] for row in rows]
@@ -272,7 +302,7 @@ def test_what_people_wait_for_was_measured():
 
 
 def test_what_a_training_takes_was_measured():
-    said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    said = " ".join((ROOT / "docs" / "scale.md").read_text(encoding="utf-8").split())
     every = [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "results" / "records").glob("*.json")]
     cost = [
         (record["seconds"], record["n_train"] * record["identity"]["recipe"]["epochs"])

@@ -15,7 +15,7 @@ import numpy as np
 
 from levelhead.choice.snapshot import Snapshot
 from levelhead.choice.tuned_json import choice_of
-from levelhead.core.logits import check_logits
+from levelhead.core.array import check_logits
 from levelhead.io import arrays
 from levelhead.io.per_class_file import read_counts, read_names
 from levelhead.io.samples_file import read as read_samples

@@ -22,6 +22,6 @@ hook.remove()
 
 # Every process runs the held-out samples by itself (the loader is not prepared), so all choose the same.
 tuned = lh.tune(*lh.scores(model, DataLoader(held_out, batch_size=256)), counts)
-if tuned.worthwhile:
+if tuned.worthwhile:  # the expected gain is above 0; tuned.verdict says it in words
     lh.adjust_(model, tuned)
 print(tuned)

@@ -20,8 +20,8 @@ learn = Learner(data, Net(), loss_func=torch.nn.functional.cross_entropy, cbs=[W
 with learn.no_logging():
     learn.fit(8, lr=3e-3)
 
-tuned = lh.tune(learn.model, data.valid, counts)
-if tuned.worthwhile:
+tuned = lh.tune(*lh.scores(learn.model, data.valid), counts)
+if tuned.worthwhile:  # the expected gain is above 0; tuned.verdict says it in words
     lh.adjust_(learn.model, tuned)
 print(tuned)
 model = learn.model

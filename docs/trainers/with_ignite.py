@@ -17,7 +17,7 @@ def level(engine):
     hook.remove()
     engine.state.tuned = tuned = lh.tune(*lh.scores(model, DataLoader(held_out, batch_size=256)), counts)
     engine.state.metrics["level_gain"] = tuned.gain
-    if tuned.worthwhile:
+    if tuned.worthwhile:  # the expected gain is above 0; tuned.verdict says it in words
         lh.adjust_(model, tuned)
 
 

@@ -31,6 +31,6 @@ lh.normalize_(average)  # before validate(model_ema, ...): an average of unit ve
 model = average.module
 batches = ((as_images(x), y) for x, y in DataLoader(held_out, batch_size=100))
 tuned = lh.tune(*lh.scores(model, batches), counts)
-if tuned.worthwhile:
+if tuned.worthwhile:  # the expected gain is above 0; tuned.verdict says it in words
     lh.adjust_(model, tuned)
 print(tuned)

@@ -8,7 +8,7 @@ import typer
 
 from levelhead.cli.common import Force, Json, Page, app, check_outputs, example, show, typed_command
 from levelhead.cli.errors import options_of
-from levelhead.core.choices import Executor, PaperTable, PathRule, Tracker, TrainingDtype, TrainingEngine
+from levelhead.core.choices import Executor, PaperTable, PathRule, RuleRequest, Tracker, TrainingDtype, TrainingEngine
 from levelhead.core.errors import LevelheadError
 
 
@@ -83,7 +83,13 @@ def train(
     dtype: Annotated[TrainingDtype, typer.Option(help="All but float32 and float64 need the fast engine.")] = "float32",
     threads: Annotated[int | None, typer.Option(help="CPU threads. A resumed run keeps its first number.")] = None,
     gamma: Annotated[float | None, typer.Option(help="Strength of RS, instead of choosing it.")] = None,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Level the model also where the gain is uncertain.")] = False,
+    rule: Annotated[
+        RuleRequest | None, typer.Option(help="How to level it. Default: as the method does, else auto, which chooses.")
+    ] = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Level it also where no gain is to be expected.")] = False,
+    certain: Annotated[
+        bool, typer.Option("--only-if-certain", help="Level it only where the whole interval of the gain is above 0.")
+    ] = False,
     runs: Runs = Path("runs"),
     name: Annotated[str | None, typer.Option(help="First part of the name of the run's folder.")] = None,
     track: Annotated[Tracker | None, typer.Option(help="Log every epoch there too.")] = None,
@@ -91,9 +97,9 @@ def train(
 ) -> None:
     """Train on imbalanced images and level the result.
 
-    Gamma is chosen on held-out images. The run's folder holds the model as trained and the leveled one; where the
-    interval of the gain holds 0, that one is as trained too. To resume an interrupted run, give the same command again;
-    a finished run is not trained again.
+    The rule and its strength are chosen on held-out images. The run's folder holds the model as trained and the leveled
+    one; where no gain is to be expected, that one is as trained too. To resume an interrupted run, give the same
+    command again; a finished run is not trained again.
     """
     from .runs.spec import Spec
     from .runs.train_command import TrainOptions, imbalance_fields, train_and_evaluate
@@ -115,7 +121,7 @@ def train(
         dtype=dtype,
         **part,
     )
-    options = TrainOptions(name=name, gamma=gamma, anyway=anyway, track=track, threads=threads, show=not as_json)
+    options = TrainOptions(name, gamma, rule, anyway, certain, track=track, threads=threads, show=not as_json)
     result, text = train_and_evaluate(
         spec, runs, options, say=partial(typer.echo, err=True), option=options_of(context.command).__getitem__
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import pickle
+
 import numpy as np
 import pytest
 
@@ -83,3 +86,18 @@ def test_chunks_with_a_target_are_as_all_at_once():
     chunks = [(logits[first : first + 300], labels[first : first + 300]) for first in (0, 300, 600)]
     once, joined = lh.tune(logits, labels, COUNTS, **options), lh.tune_chunks(chunks, COUNTS, **options)
     assert (once.gamma, once.offset, once.interval) == (joined.gamma, joined.offset, joined.interval)
+
+
+def test_the_strength_of_a_shift_is_taken_by_no_other_rule():
+    logits, labels = calibrated(np.random.default_rng(7), 400, np.full(4, 0.25))
+    tuned = lh.tune(logits, labels, COUNTS, rule="shift", bootstrap=0)
+    head = lh.Head(np.eye(4))
+    with pytest.raises(lh.LevelheadError, match="gamma: chosen for rule 'shift'"):
+        lh.rescale(head, COUNTS, gamma=tuned.gamma)
+    again = pickle.loads(pickle.dumps(tuned.gamma))
+    assert (again, again.rule, json.dumps(again)) == (tuned.gamma, "shift", json.dumps(float(tuned.gamma)))
+    moved = lh.shift_logits(head, COUNTS, tuned.gamma).bias
+    np.testing.assert_allclose(moved, lh.adjust(head, tuned).bias)
+    aimed = lh.tune(logits, labels, COUNTS, rule="shift", target=REVERSED, bootstrap=0)
+    with pytest.raises(lh.LevelheadError, match="chosen toward a target"):
+        lh.shift_logits(head, COUNTS, aimed)

@@ -447,3 +447,15 @@ def test_a_choice_says_whether_the_bias_was_kept():
     logits, labels = bent(0, [20] * 4)
     assert tune(logits, labels, COUNTS, bootstrap=0).bias == "scale"
     assert tune(logits, labels, COUNTS, bias=np.ones(4), bootstrap=0).bias == "keep"
+
+
+@pytest.mark.parametrize("mask", [-1e9, -1e155, np.finfo(np.float64).min])
+def test_masked_scores_set_neither_scale_nor_rule(mask):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(4, size=2000)
+    logits = (rng.normal(size=(2000, 4)) + 2 * np.eye(4)[labels]) * np.linspace(1, 0.5, 4)
+    masked = logits.copy()
+    masked[::500, 0] = np.where(labels[::500] == 0, masked[::500, 0], mask)
+    plain, other = (lh.tune(some, labels, COUNTS, bootstrap=0) for some in (logits, masked))
+    assert other.temperature == pytest.approx(plain.temperature, rel=0.05)
+    assert other.rule == plain.rule

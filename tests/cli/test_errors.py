@@ -67,6 +67,7 @@ def folder(tmp_path, monkeypatch):
 
 TUNE = ["tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts", "C.json", "--bootstrap", "0"]
 BLIND = ["tune", "--logits", "L.npy", "--counts", "C.json", "--bootstrap", "0"]
+ADJUST = ["adjust", "m.safetensors", "-o", "o.safetensors"]
 RESCALE = ["rescale", "m.safetensors", "-o", "o.safetensors", "--counts", "C.json", "--gamma", "1"]
 REPORT = ["report", "L.npy", "-o", "p.html", "--counts", "C.json"]
 LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that sum to 1; save the values before the"
@@ -155,13 +156,13 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         ([*TUNE, "--counts", "none.json"], "none.json: the file is empty"),
         ([*TUNE, "--target", "none.json"], "none.json: the file is empty"),
         ([*TUNE, "--target", "nan,1,1,1"], "--target: expected finite numbers, got nan for class 0"),
-        ([*RESCALE[:-2], "--tuned", "C.json"], "C.json: not a file that `levelhead tune` wrote (not a JSON object)"),
+        ([*ADJUST, "--tuned", "C.json"], "C.json: not a file that `levelhead tune` wrote (not a JSON object)"),
         (
-            [*RESCALE[:-2], "--tuned", "zero.safetensors"],
+            [*ADJUST, "--tuned", "zero.safetensors"],
             "zero.safetensors: not a file that `levelhead tune` wrote (not valid UTF-8; save the file as UTF-8)",
         ),
         (
-            [*RESCALE[:-2], "--tuned", "word.txt"],
+            [*ADJUST, "--tuned", "word.txt"],
             "word.txt: not a file that `levelhead tune` wrote (not JSON (Extra data: line 1 column 3 (char 2)))",
         ),
         (["report", "named.json", "-o", "p.html"], "named.json: not a file that `levelhead tune` wrote (no 'gamma')"),

@@ -36,7 +36,7 @@ def trained():
 def tuned(trained):
     model, x, y = trained
     with torch.no_grad():
-        found = lh.tune(model(x[:400]), y[:400], None, task="multilabel", bootstrap=200)
+        found = lh.tune(model(x[:400]), y[:400], None, task="multilabel", metric="balanced_error", bootstrap=200)
     assert found.worthwhile
     return found
 
@@ -242,9 +242,7 @@ def test_from_held_out_files_to_a_leveled_file(levelhead, trained, tmp_path):
     write(tmp_path / "labels.csv", ["id", *names[::-1]], np.column_stack([np.arange(400) + 7, truth[:, ::-1]]))
     save_file(model.state_dict(), tmp_path / "model.safetensors")
     given = ("--logits", tmp_path / "logits.csv", "--labels", tmp_path / "labels.csv", "--task", "multilabel")
-    status, output, told = levelhead(
-        "tune", *given, "--metric", "macro_f1", "--floor", "b=0.7", "-o", tmp_path / "tuned.json"
-    )
+    status, output, told = levelhead("tune", *given, "--floor", "b=0.7", "-o", tmp_path / "tuned.json")
     assert status == 0, told
     assert "class 1 (b)" in output
     expected = lh.tune(logits, truth, None, task="multilabel", metric="macro_f1", floors={"b": 0.7}, names=names)

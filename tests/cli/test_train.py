@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,36 +34,59 @@ def small(*words):
 @pytest.mark.parametrize("method", ["wvn", "ldam"])
 def test_the_users_own_folder_in_one_command(levelhead, pets, tmp_path, method):
     onnxruntime = pytest.importorskip("onnxruntime")
-    status, out, err = levelhead(*small("--data", pets, "--method", method, "--runs", tmp_path / "runs", "--anyway"))
+    words = small("--data", pets, "--method", method, "--runs", tmp_path / "runs", "--anyway")
+    status, out, err = levelhead(*words)
     assert (status, err) == (0, "")
     assert "balanced error" in out
     assert "recall of newt (6 in training)" in out
     [there] = (tmp_path / "runs").iterdir()
-    left = Run.open(there).snapshot
-    expected = left.logits("test", evaluate(left).head)
-    images = load(str(pets), size=8).test.images
-    with torch.no_grad():
-        from_file = load_leveled(there / "leveled.safetensors")(torch.from_numpy(images)).numpy()
-    np.testing.assert_allclose(from_file, expected, atol=1e-4)
-    session = onnxruntime.InferenceSession(there / "leveled.onnx", providers=["CPUExecutionProvider"])
-    np.testing.assert_allclose(session.run(None, {"images": images})[0], expected, atol=1e-4)
-    np.testing.assert_allclose(session.run(None, {"images": images[:1]})[0], expected[:1], atol=1e-4)
+    left, images = Run.open(there).snapshot, load(str(pets), size=8).test.images
+    for rule in ("auto", "rescale", "shift", "vector"):  # of which two need a bias, and this head has none
+        assert rule == "auto" or levelhead(*words, "--rule", rule)[0] == 0
+        expected = left.logits("test", evaluate(left, rule=rule).head)
+        with torch.no_grad():
+            from_file = load_leveled(there / "leveled.safetensors")(torch.from_numpy(images)).numpy()
+        np.testing.assert_allclose(from_file, expected, atol=1e-4)
+        session = onnxruntime.InferenceSession(there / "leveled.onnx", providers=["CPUExecutionProvider"])
+        np.testing.assert_allclose(session.run(None, {"images": images})[0], expected, atol=1e-4)
+        np.testing.assert_allclose(session.run(None, {"images": images[:1]})[0], expected[:1], atol=1e-4)
 
 
-def test_a_model_without_a_certain_gain_is_written_as_trained(levelhead, pets, tmp_path):
-    words = small("--data", pets, "--runs", tmp_path / "runs")
-    status, out, _ = levelhead(*words)
-    assert status == 0
+def test_the_model_is_leveled_where_a_gain_is_expected_or_if_asked_for_only_where_it_is_certain(
+    levelhead, pets, tmp_path
+):
+    words = small("--data", pets, "--runs", tmp_path / "runs", "--rule", "rescale")
+    assert json.loads(levelhead(*words, "--json")[1])["leveled"] is True
     [there] = (tmp_path / "runs").iterdir()
     left = Run.open(there).snapshot
-    assert not evaluate(left).tuned.worthwhile  # eleven held-out images of noise
-    assert evaluate(left).gamma > 0
-    assert "no certain gain, so the model is written as trained; pass --anyway to level it all the same" in out
-    np.testing.assert_array_equal(load_leveled(there / "leveled.safetensors").head.weight.detach(), left.head.weight)
-    assert json.loads(levelhead(*words, "--json")[1])["leveled"] is False
-    assert json.loads(levelhead(*words, "--json", "--anyway")[1])["leveled"] is True
+    tuned = evaluate(left).tuned
+    assert (tuned.worthwhile, tuned.certain) == (True, False)  # eleven held-out images of noise
     leveled = load_leveled(there / "leveled.safetensors").head.weight.detach()
     np.testing.assert_allclose(leveled, evaluate(left).head.weight, rtol=1e-5)
+    status, out, _ = levelhead(*words, "--only-if-certain")
+    assert status == 0
+    assert "the gain is not certain, so the model is written as trained; pass --anyway to level it all the same" in out
+    np.testing.assert_array_equal(load_leveled(there / "leveled.safetensors").head.weight.detach(), left.head.weight)
+    status, _, err = levelhead(*words, "--only-if-certain", "--anyway")
+    assert status == 2
+    assert "got both" in err
+
+
+def test_a_model_without_an_expected_gain_is_written_as_trained(levelhead, pets, tmp_path, monkeypatch):
+    words = small("--data", pets, "--runs", tmp_path / "runs", "--rule", "rescale")
+    assert levelhead(*words)[0] == 0
+    [there] = (tmp_path / "runs").iterdir()
+    left = Run.open(there).snapshot
+    for seed in range(100):  # of labels that have nothing to do with the images
+        other = np.random.default_rng(seed).permutation(left.labels["held-out"])
+        worse = replace(left, labels={**left.labels, "held-out": other})
+        if (found := evaluate(worse)).gamma > 0 and not found.tuned.worthwhile:
+            break
+    monkeypatch.setattr(Run, "snapshot", worse)
+    out = levelhead(*words)[1]
+    assert "no gain is to be expected, so the model is written as trained; pass --anyway to level it all the" in out
+    np.testing.assert_array_equal(load_leveled(there / "leveled.safetensors").head.weight.detach(), left.head.weight)
+    assert json.loads(levelhead(*words, "--json", "--anyway")[1])["leveled"] is True
 
 
 def test_json_and_no_training_the_second_time(levelhead, pets, tmp_path, monkeypatch):

@@ -29,7 +29,7 @@ from levelhead.heads.notes import check_note
 
 K, D = 5, 16
 COUNTS = np.array([1000, 300, 90, 9, 2])
-RULES = ("rescale", "tau", "shift", "rescale+shift", "vector")
+RULES = ("rescale", "tau", "shift", "rescale+shift", "vector", "offsets")
 SCALE, OFFSET = (1.0, 1.4, 2.0, 3.1, 4.0), (-0.3, 0.0, 0.5, 1.0, 2.0)  # of the rules with numbers for each class
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2000, D)).astype(np.float32)
@@ -47,7 +47,7 @@ def tuned_for(rule, gamma=0.4, counts=COUNTS, **changes) -> lh.Tuned:
     with quiet():
         path_rule = rule if rule in RULES[:3] else "shift"
         found = lh.match_prior(np.eye(len(counts)) + 1, counts, rule=path_rule, norms=norms, bootstrap=0)
-    parts = {} if rule in RULES[:3] else {"scale": SCALE, "offset": OFFSET}
+    parts = {} if rule in RULES[:3] else {"scale": (1.0,) * K if rule == "offsets" else SCALE, "offset": OFFSET}
     return replace(found, **({"gamma": gamma, "rule": rule} | parts | changes))
 
 
@@ -94,7 +94,7 @@ def on_logits(logits, rule, gamma, head, counts=COUNTS):
     """The rule on plain logits, in float64: the truth that every other place is compared with."""
     norms, rarity = np.linalg.norm(head.weight.astype(float), axis=1), counts.max() / counts
     if rule not in RULES[:3]:
-        return logits * SCALE + OFFSET
+        return logits * (1 if rule == "offsets" else SCALE) + OFFSET
     return {"rescale": logits * rarity**gamma, "tau": logits / norms**gamma, "shift": logits + gamma * np.log(rarity)}[
         rule
     ]

@@ -17,10 +17,11 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import levelhead as lh
+from levelhead.choice.tuned_json import read_choice
 from levelhead.core.counts import resolve
 from levelhead.files.inspect import inspect_file
 from levelhead.files.locate import MODEL_FORMATS, format_of, locate_head
-from levelhead.files.model import adjust_file, given_or_tuned_gamma, rescale_file
+from levelhead.files.model import adjust_file, rescale_file
 from levelhead.files.undo import undo_file
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
@@ -374,12 +375,12 @@ def test_sharded_models_are_undone_too(tmp_path):
         rescale_file(tmp_path / "m", tmp_path / "m", COUNTS, gamma=0.5, force=True)
 
 
-def test_tuned_json_says_gamma_and_rule(tmp_path):
-    (tmp_path / "t.json").write_text('{"gamma": 0.3, "rule": "shift", "chosen_on": "held-out"}', encoding="utf-8")
+def test_tuned_json_is_checked(tmp_path):
     chosen = {"gamma": 0.3, "rule": "shift", "chosen_on": "held-out"}
-    assert given_or_tuned_gamma(None, None, tmp_path / "t.json") == {"gamma": 0.3, "rule": "shift", "chosen": chosen}
+    (tmp_path / "t.json").write_text(json.dumps(chosen), encoding="utf-8")
+    assert read_choice(tmp_path / "t.json") == chosen
     with pytest.raises(ValueError, match="chosen for rule 'shift', not 'tau'"):
-        given_or_tuned_gamma(None, "tau", tmp_path / "t.json")
+        read_choice(tmp_path / "t.json", rule="tau")
     for other in (
         "[]",
         "7",
@@ -390,7 +391,7 @@ def test_tuned_json_says_gamma_and_rule(tmp_path):
     ):
         (tmp_path / "t.json").write_text(other, encoding="utf-8")
         with pytest.raises(ValueError, match=r"t\.json: not a file that `levelhead tune` wrote"):
-            given_or_tuned_gamma(None, None, tmp_path / "t.json")
+            read_choice(tmp_path / "t.json")
 
 
 def test_the_same_head_predicts_the_same_through_torch_every_file_and_numpy(tmp_path):

@@ -19,7 +19,7 @@ from levelhead.core.warnings import quiet
 from levelhead.heads.torch import read
 
 COUNTS = np.array([400, 100, 25, 4])
-RULES = ("rescale", "tau", "shift", "rescale+shift", "vector")
+RULES = ("rescale", "tau", "shift", "rescale+shift", "vector", "offsets")
 PARTS = {"scale": (1.0, 1.4, 2.0, 3.1), "offset": (-0.3, 0.0, 0.5, 2.0)}  # of the rules with numbers for each class
 X = np.random.default_rng(0).standard_normal((500, 8))
 
@@ -40,6 +40,7 @@ def tuned_for(rule, gamma=0.4, counts=COUNTS, **changes) -> lh.Tuned:
         if rule in RULES[:3]
         else {name: values if gamma else (float(name == "scale"),) * 4 for name, values in PARTS.items()}
     )
+    parts |= {"scale": (1.0,) * 4} if rule == "offsets" else {}
     return replace(found, **({"gamma": gamma, "rule": rule} | parts | changes))
 
 
@@ -49,6 +50,7 @@ def by_hand(logits, rule, gamma, norms, counts=COUNTS):
         "rescale": lambda: logits * (counts.max() / counts) ** gamma,
         "tau": lambda: logits / norms**gamma,
         "shift": lambda: logits + gamma * np.log(counts.max() / counts),
+        "offsets": lambda: logits + PARTS["offset"],
     }.get(rule, lambda: logits * PARTS["scale"] + PARTS["offset"])()
 
 

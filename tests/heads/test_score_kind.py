@@ -10,7 +10,7 @@ from torch import nn
 
 import levelhead as lh
 from levelhead.choice.tuned_json import write_tuned
-from levelhead.files.model import adjust_file, given_or_tuned_gamma, open_file, rescale_place
+from levelhead.files.model import adjust_file
 from levelhead.hosts.predictor import RescaledPredictor
 
 COUNTS = [400, 100, 50, 10]
@@ -72,11 +72,7 @@ def test_factors_for_log_probabilities_reach_no_head(tmp_path):
     write_tuned(tuned.to_dict(), tmp_path / "tuned.json")
     save_file({"fc.weight": np.eye(4)}, tmp_path / "model.safetensors")
     with pytest.raises(lh.LevelheadError, match=r"chosen on probabilities"):
-        rescale_place(
-            open_file(tmp_path / "model.safetensors", tmp_path / "out.safetensors", counts=COUNTS),
-            COUNTS,
-            **given_or_tuned_gamma(None, None, tmp_path / "tuned.json"),
-        )
+        adjust_file(tmp_path / "model.safetensors", tmp_path / "out.safetensors", tmp_path / "tuned.json")
 
 
 def test_auto_does_not_multiply_log_probabilities():

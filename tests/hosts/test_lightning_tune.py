@@ -122,11 +122,25 @@ def test_checkpoints_stay_plain_and_one_saved_afterwards_says_what_was_done(tmp_
     assert same(again.tuned, chosen_by_hand(again, other))
 
 
-def test_gain_that_is_not_certain_is_not_applied(tmp_path, capfd):
-    callback = LevelCallback(tune="eval")
-    fit(Net(), tmp_path, callback, validation=drawn([4, 4, 4], 2), epochs=1)
+def test_gain_is_applied_where_it_is_expected_or_if_asked_for_only_where_it_is_certain(tmp_path, capfd):
+    few = drawn([4, 4, 4], 2)
+    for certain in (False, True):
+        callback = LevelCallback(tune="eval", certain=certain)
+        fit(Net(), tmp_path, callback, validation=few, epochs=1)
+        assert (callback.tuned.worthwhile, callback.tuned.certain) == (True, False)
+        assert (callback.adjusted is None) is certain
+        said = capfd.readouterr().err
+        assert ("not applied, as the gain is not certain: the head stays as it was trained" in said) is certain
+    with pytest.raises(lh.LevelheadError, match="anyway: expected this or certain=True, got both"):
+        LevelCallback(tune="eval", anyway=True, certain=True)
+
+
+def test_where_no_gain_is_expected_the_head_stays(tmp_path, capfd):
+    callback = LevelCallback(tune="eval", rule="shift", metric="error")
+    fit(Net(), tmp_path, callback, validation=drawn([100, 20, 5], 33), epochs=1)
+    assert callback.tuned.worthwhile is False
     assert callback.adjusted is None
-    assert "not applied, the head stays as it was trained" in capfd.readouterr().err
+    assert "not applied, as no gain is to be expected: the head stays as it was trained" in capfd.readouterr().err
 
 
 def test_batches_of_another_kind_need_a_function(tmp_path):

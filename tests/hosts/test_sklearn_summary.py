@@ -69,6 +69,12 @@ def test_reading_the_summary_changes_neither_the_choice_nor_the_predictions(tail
     for base, rule in ((LogisticRegression(), "shift"), (LogisticRegression(), "auto"), (trees, "auto")):
         one, other = (TunedRescaledClassifierCV(base, cv=3, rule=rule).fit(X, y) for _ in range(2))
         before = other.decision_function(X_test)
+        tuned = other.tuned_
+        known = tuned.worthwhile, tuned.verdict, tuned.certain, tuned.gain_interval
+        other.summary_.report()
+        assert (tuned.worthwhile, tuned.verdict, tuned.certain, tuned.gain_interval) == known
+        assert (other.tuned_.worthwhile, other.tuned_.verdict, other.tuned_.certain) == known[:3]
+        assert (other.summary_.worthwhile, other.summary_.verdict) == known[:2]
         assert other.summary_.worthwhile == other.tuned_.worthwhile == one.tuned_.worthwhile
         assert other.tuned_.to_dict() == one.tuned_.to_dict()
         assert other.tuned_.gain_interval is not None
@@ -89,11 +95,18 @@ def test_the_old_name_of_the_summary_warns(model):
     assert isinstance(model.summary_, LevelSummary)
 
 
-def test_a_choice_without_a_certain_gain_is_doubted():
+def test_a_gain_is_doubted_where_none_is_expected():
     X, y = make_classification(300, 8, n_informative=6, n_classes=3, random_state=0)
-    found = TunedRescaledClassifierCV(LogisticRegression(), cv=3, rule="shift").fit(X[:90], y[:90]).summary_
-    assert not found.worthwhile
-    assert found.gamma == 0 or "doubt:" in str(found)
+    seen = {}
+    for first in range(0, 210, 30):
+        part = slice(first, first + 90)
+        model = TunedRescaledClassifierCV(LogisticRegression(), cv=3, rule="shift", scoring="accuracy")
+        found = model.fit(X[part], y[part]).summary_
+        assert f"verdict {found.verdict} (gain above 0: " in str(found)
+        assert bool(found.doubts) is (not found.worthwhile)
+        assert ("doubt:" in str(found)) is (not found.worthwhile)
+        seen[found.worthwhile] = found.certain
+    assert seen == {True: False, False: False}
 
 
 def test_other_scorers_have_a_summary_without_an_interval(tail):

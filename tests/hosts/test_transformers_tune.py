@@ -91,13 +91,13 @@ def test_gain_that_is_certain_is_applied_noted_and_said(tmp_path, capfd):
         lh.adjust_(loaded, tuned)
 
 
-def test_gain_that_is_not_certain_is_not_applied(tmp_path, capfd):
+def test_gain_that_is_not_certain_is_not_applied_if_that_is_asked_for(tmp_path, capfd):
     model, few = texts.network(), texts.EVAL[:21]
-    callback = LevelCallback(tune="eval")
+    callback = LevelCallback(tune="eval", certain=True)
     trainer(model, tmp_path, callback, evaluation=few).train()
-    assert not callback.tuned.worthwhile
+    assert not callback.tuned.certain
     assert callback.adjusted is None
-    assert "not applied, the head stays as it was trained" in capfd.readouterr().err
+    assert "not applied, as the gain is not certain: the head stays as it was trained" in capfd.readouterr().err
     assert not hasattr(model.config, "levelhead")
     assert not (tmp_path / "README.md").exists()
 

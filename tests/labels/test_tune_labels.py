@@ -104,18 +104,49 @@ def test_a_label_with_two_positives_has_a_gain_in_doubt():
     labels[:2] = 1
     tuned = tune(2 * labels - 2.5 + rng.normal(size=labels.shape), labels)
     assert tuned.labels[0].interval[0] < 0 < tuned.labels[0].interval[1]
-    assert not tuned.worthwhile
+    assert (tuned.worthwhile, tuned.certain) == (False, False)
 
 
 def test_scores_that_say_nothing_are_rarely_called_worth_moving():
+    """By balanced error: for F1, a label that nothing is known of is best predicted everywhere."""
     called, gains = [], []
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        tuned = tune(rng.normal(size=(200, 5)), rng.integers(2, size=(200, 5)), bootstrap=200)
+        scores, truth = rng.normal(size=(200, 5)), rng.integers(2, size=(200, 5))
+        tuned = tune(scores, truth, metric="balanced_error", bootstrap=200)
         called.append(tuned.worthwhile)
         gains.append(tuned.gain)
     assert np.mean(called) <= 0.1
     assert abs(np.mean(gains)) < 0.01
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95])
+@pytest.mark.parametrize("apart", [0.0, 0.4, 1.5])
+def test_verdict_gain_and_worthwhile_agree(apart, level):
+    said = set()
+    for seed in range(8):
+        tuned = tune(*samples(120, seed=seed, apart=apart), metric="balanced_error", bootstrap=100, level=level)
+        said.add(str(tuned.verdict))
+        assert tuned.expected_gain == tuned.gain
+        assert tuned.worthwhile == (tuned.gain > 0) == (tuned.verdict in ("better", "probably better"))
+        assert tuned.certain == (tuned.gain_interval[0] > 0) == (tuned.verdict == "better")
+    assert said & {"better" if apart == 1.5 else "no difference seen"}
+
+
+def test_the_default_metric_is_macro_f1_which_keeps_the_precision():
+    """By balanced error, rare labels are predicted nearly everywhere; precision stands beside recall in the report."""
+    logits, labels = samples(400, (0.03,) * 12, ties=False)
+    by_f1, balanced = tune(logits, labels, bootstrap=50), tune(logits, labels, metric="balanced_error", bootstrap=50)
+    assert by_f1.metric == "macro_f1"
+    precision = [sk.precision_score(labels, logits + one.offset > 0, average=None) for one in (by_f1, balanced)]
+    assert [label.precision for label in by_f1.labels] == pytest.approx(precision[0])
+    assert precision[0].mean() > 2 * precision[1].mean()
+    before = sk.precision_score(labels, logits > 0, average=None, zero_division=np.nan)
+    found = [np.nan if one.precision_at_zero is None else one.precision_at_zero for one in by_f1.labels]
+    assert found == pytest.approx(before, nan_ok=True)
+    both = np.isfinite(before)
+    assert f"mean precision {before[both].mean():.1%} -> {precision[0][both].mean():.1%}" in str(by_f1)
+    assert "precision" in by_f1.report().partition("\n")[0]
 
 
 def test_what_is_right_is_left_alone():
@@ -137,7 +168,7 @@ def test_the_gain_is_what_new_samples_show():
 
     before, gaps, inside = on_new((0, 0, 0, 0)), [], []
     for seed in range(25):
-        tuned = tune(*samples(200, rates, seed=seed, ties=False), bootstrap=200)
+        tuned = tune(*samples(200, rates, seed=seed, ties=False), metric="balanced_error", bootstrap=200)
         real = before - on_new(tuned.offset)
         gaps.append(tuned.gain - real)
         inside.append(tuned.gain_interval[0] <= real <= tuned.gain_interval[1])

@@ -90,9 +90,6 @@ def test_what_the_page_says_of_the_frontier_was_measured():
 
     ten, hundred = of("cifar10"), of("cifar100")
     assert f"from {ten[0]} to {ten[1]} on CIFAR-10, and from {hundred[0]} to {hundred[1]} on CIFAR-100" in said
-    readme = words(TEMPLATE.parents[1] / "README.md")
-    assert f"CIFAR-10 {ten[0]}, and {ten[1]} with the shift at the hold-out's strength; CIFAR-100" in readme
-    assert f"CIFAR-100 {hundred[0]}, and {hundred[1]}." in readme
     assert f"with the strength from unlabelled images to {ten[2]} and {hundred[2]}" in said
     assert float(ten[1]) <= 15.3  # without test data: the strength of a hold-out
     assert float(hundred[1]) <= 50

@@ -5,6 +5,7 @@ A picture of a page that is too wide goes to test-artifacts/. Without chromium t
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -334,7 +335,7 @@ def test_rare_classes_come_first_in_the_matrix_and_among_labels(show):
     assert rows == [str(subject.names[c]) for c in np.argsort(subject.counts, kind="stable")]
     page, (subject,) = show("labels")
     shown = page.locator("table.sortable tbody td:nth-child(2)").all_text_contents()
-    assert [int(text.replace(",", "")) for text in shown] == sorted(row.count for row in subject.rows)
+    assert [int(text.replace(",", "")) for text in shown] == sorted(row.frequency for row in subject.rows)
 
 
 def test_the_headline_fills_its_card(show):
@@ -374,7 +375,9 @@ def test_changes_are_in_points_and_axes_have_titles(show):
     settle(page)
     for change in page.locator("[data-read]:visible [data-change]").all_text_contents():
         assert change.split(" ", 1)[1] in ("points", "points, better", "points, worse")
-    assert page.locator("#calibration figcaption span").first.text_content().endswith("points on average")
+    off = page.locator("#calibration figcaption span").first.text_content()
+    assert "Every class weighs the same, here and where" in page.locator("#calibration-note").text_content()
+    assert re.fullmatch(r"off by \d+\.\d\d points on average, log loss \d\.\d{3}", off)
     for card, titles in {
         "#calibration svg": ["confidence, %", "right, %"],
         "#norms svg": ["norm of the weight vector"],

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from levelhead import tune
+from levelhead import tune, tune_labels
 from levelhead.report import of_labels, of_logits, write
 from levelhead.report.render import render_page
 from levelhead.report.use_it import label_code
@@ -42,15 +42,31 @@ def test_a_precision_of_nothing_is_not_a_number():
     assert "\N{EN DASH}</td>" in render_page([subject])
 
 
-def test_the_verdict_asks_whether_the_gain_is_certain():
+def test_the_verdict_follows_the_expected_gain():
     logits, labels = samples()
     found = label_verdict(of_labels(logits, labels, bootstrap=200))
     assert (found.status, found.headline[:23]) == ("ship", "Ship the new thresholds")
+    assert "The probability that it will be better at all is " in found.lines["How certain"]
     few = label_verdict(of_labels(logits[:40], labels[:40], bootstrap=0))
     assert (few.status, few.headline[:24]) == ("unclear", "Leave the model as it is")
+    noise = of_labels(np.random.default_rng(3).normal(size=(60, 4)), labels[:60], bootstrap=100)
+    doubted = of_labels(logits[:60], labels[:60], tuned=noise.choice | {"gain": 0.0, "gain_interval": [-0.1, 0.1]})
+    assert label_verdict(doubted).headline == "Leave the model as it is for now: no difference is seen"
+    assert "--anyway" in label_code(doubted)["command"]
     on_test = label_verdict(of_labels(logits, labels, samples="test", bootstrap=0))
     assert on_test.status == "warn"
     assert "chosen on test labels" in on_test.alarms[0].text
+
+
+def test_positives_here_are_not_shown_as_those_of_training():
+    logits, labels = samples()
+    without, counted = of_labels(logits, labels, bootstrap=20), of_labels(logits, labels, [90, 30, 9, 4], bootstrap=20)
+    assert [row.count for row in without.rows] == [None] * 4
+    assert [row.count for row in counted.rows] == [90, 30, 9, 4]
+    assert "In training" not in render_page([without])
+    assert "In training" in render_page([counted])
+    shown = of_labels(logits[::2], labels[::2], tuned=without.choice, apart=True)
+    assert [row.count for row in shown.rows] == [None] * 4
 
 
 def test_names_are_text_and_labels_stand_next_to_classes():
@@ -65,10 +81,12 @@ def test_names_are_text_and_labels_stand_next_to_classes():
     assert len(ids) == len(set(ids))
 
 
-def test_the_code_moves_the_biases_of_the_model(tmp_path, monkeypatch):
+@pytest.mark.parametrize("metric", ["macro_f1", "balanced_error"])
+def test_the_code_moves_the_biases_of_the_model(metric):
     torch = pytest.importorskip("torch")
     logits, labels = samples()
-    subject = of_labels(logits, labels, bootstrap=50)
+    subject = of_labels(logits, labels, tuned=tune_labels(logits, labels, metric=metric, bootstrap=50))
+    assert ("--metric balanced_error" in label_code(subject)["command"]) == (metric == "balanced_error")
     net = torch.nn.Linear(3, 4)
     before = net.bias.detach().numpy().copy()
     exec(label_code(subject)["python"], {"model": net, "logits": logits, "labels": labels, "counts": None})

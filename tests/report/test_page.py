@@ -9,6 +9,7 @@ import re
 import zlib
 from functools import partial
 from html.parser import HTMLParser
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -160,13 +161,22 @@ def test_the_verdict_calls_a_small_gain_small():
     )
 
 
-def test_the_verdict_is_unclear_where_there_may_be_no_gain():
+def test_the_verdict_says_how_sure_it_is_where_there_may_be_no_gain():
     counts, labels = np.array([100, 20]), np.repeat([0, 1], 6)
     logits = np.where(np.eye(2)[labels] > 0, 3.0, 1.0)
     logits[6] = [3.0, 2.9]  # one sample of twelve turns right
-    found = verdict(of_logits(logits, labels, counts, gamma=0.1, apart=True))
-    assert found.status == "unclear"
-    assert found.numbers[2].after > found.numbers[2].before
+    subject = of_logits(logits, labels, counts, gamma=0.1, apart=True)
+    found, (mean, low, high) = verdict(subject), gain(*right(subject), labels, subject.mass)
+    assert low < 0 < mean
+    chance = NormalDist(mean, (high - low) / 2 / 1.959964).cdf(2 * mean)
+    assert found.status == "ship"
+    assert found.headline.endswith(f"it is probably better ({chance:.0%})".replace("%", "\u00a0%"))
+    assert found.lines["How certain"].endswith(f"better at all is {100 * chance:.0f}\u00a0%.")
+
+
+def right(subject):
+    """Where the samples of a subject are right as trained, and as adjusted."""
+    return subject.path.right(0.0), subject.path.right(subject.gamma)
 
 
 def test_a_warning_about_test_labels_comes_first_and_other_warnings_are_shown():
@@ -217,7 +227,6 @@ def test_a_gain_in_plain_error_is_not_shown_as_one_in_balanced_error():
         logits[some], labels[some], counts, tuned=tune(logits[some], labels[some], counts, metric="error", bootstrap=50)
     )
     assert subject.choice["gain_interval"] is not None
-    assert subject.gain_interval is None
     assert verdict(subject).lines["How certain"].startswith("On these samples, error goes from ")
 
 
@@ -242,6 +251,30 @@ def test_reliability_is_what_measure_says(rule):
     assert found["after"]["error"] == pytest.approx(measure.calibration_error(leveled, labels), abs=2e-5)
     assert found["temperature"] == pytest.approx(measure.fit_temperature(leveled, labels))
     assert sum(found["before"]["n"]) == 900
+
+
+def test_the_temperature_of_a_choice_is_drawn_with_the_weights_that_it_was_fitted_with():
+    """Frequent classes, at which the model is good, would call a temperature wrong that is right for all alike."""
+    counts = np.array([900, 60, 9])
+    logits, labels = made.logits_of(counts, 400, noise=2.0)
+    some = np.flatnonzero((labels == 0) | (np.arange(len(labels)) % 8 == 0))
+    logits, labels = 3 * logits[some], labels[some]
+    for metric in ("balanced_error", "error"):
+        tuned = tune(logits, labels, counts, rule="shift", metric=metric, bootstrap=0)
+        found = calibration(of_logits(logits, labels, counts, tuned=tuned))
+        weights = (1 / np.bincount(labels))[labels] if metric == "balanced_error" else np.ones(len(labels))
+        weights = weights / weights.sum()
+        scores = logits + tuned.gamma * np.log(counts.max() / counts)
+        for name, by in (("after", 1.0), ("tempered", tuned.temperature)):
+            loss = measure.negative_log_likelihood(scores, labels, temperature=by, weights=weights)
+            assert found[name]["log_loss"] == pytest.approx(loss, abs=1e-4)
+            p = np.exp(scores / by - (scores / by).max(axis=1, keepdims=True))
+            sure, hit = 1 / p.sum(axis=1), scores.argmax(axis=1) == labels
+            gap = np.bincount(np.minimum((15 * sure).astype(int), 14), weights * (sure - hit))
+            assert found[name]["error"] == pytest.approx(np.abs(gap).sum(), abs=1e-4)
+        assert found["tempered"]["log_loss"] < found["after"]["log_loss"]
+        assert found["tempered"]["error"] < found["after"]["error"]
+        assert found["weighed"].startswith("Every class" if metric == "balanced_error" else "Samples")
 
 
 def test_a_choice_from_a_path_is_the_choice_from_its_logits():

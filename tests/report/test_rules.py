@@ -10,7 +10,7 @@ import pytest
 from levelhead import LevelheadError, tune
 from levelhead.core.measure import calibration_error
 from levelhead.report import of_logits, write
-from levelhead.report.page_data import calibration, rule_table
+from levelhead.report.page_data import calibration, page_data, rule_table
 from levelhead.report.render import render_page, with_titles
 from levelhead.report.rule_view import RuleView, compute_share_envelope
 from levelhead.report.verdict import verdict
@@ -90,11 +90,9 @@ def test_the_verdict_never_says_ship_where_the_rare_half_gains_nothing(rare_gain
 
 
 def test_the_verdict_leaves_the_model_as_it_is_where_tune_says_that_it_is_not_worthwhile():
-    rng = np.random.default_rng(0)
-    labels = rng.integers(5, size=60)
-    logits = rng.normal(size=(60, 5)) + 2 * np.eye(5)[labels]
-    tuned = tune(logits, labels, COUNTS, bootstrap=200)
-    assert not tuned.worthwhile
+    logits, labels = made.balanced_already(10)
+    tuned = tune(logits, labels, COUNTS, rule="shift", bootstrap=100)
+    assert tuned.worthwhile is False
     for apart in (False, True):
         found = verdict(of_logits(logits, labels, COUNTS, tuned=tuned, apart=apart))
         assert found.headline.startswith("Leave the model as it is")
@@ -102,6 +100,62 @@ def test_the_verdict_leaves_the_model_as_it_is_where_tune_says_that_it_is_not_wo
     page = render_page([of_logits(logits, labels, COUNTS, tuned=tuned)])
     assert "Apply it all the same" in page
     assert "Ship" not in page.partition("<script")[0]
+
+
+def test_a_page_follows_the_expected_gain_and_says_how_sure_it_is():
+    logits, labels = (part[::12] for part in samples())
+    tuned = tune(logits, labels, COUNTS, rule="shift", bootstrap=100)
+    assert tuned.verdict == "probably better"
+    subject = of_logits(logits, labels, COUNTS, tuned=tuned)
+    found, chance = verdict(subject), f"{100 * tuned.verdict.probability:.0f}\u00a0%"
+    assert (subject.worthwhile, subject.verdict) == (tuned.worthwhile, tuned.verdict)
+    assert found.status == "ship"
+    assert found.headline.endswith(f"it is probably better ({chance})")
+    assert f"expect {100 * tuned.gain:.2f} points lower" in found.lines["How certain"]
+    assert chance in found.lines["How certain"]
+    page = render_page([subject])
+    assert "Apply it all the same" not in page
+    assert "<h3>Use it</h3>" in page
+
+
+def test_an_old_record_without_a_gain_interval_still_has_a_page():
+    logits, labels = samples()
+    old = {"gamma": 0.3, "rule": "shift", "chosen_on": "held-out", "balanced_error": 0.2, "n": 300}
+    subject = of_logits(logits, labels, COUNTS, tuned=old, target=[0.6, 0.1, 0.1, 0.1, 0.1])
+    assert subject.worthwhile is None
+    assert (subject.views[0].changes.predictions(0.3) == predicted_by_counts(logits, 0.3)).all()
+    render_page([subject])
+
+
+def predicted_by_counts(logits, gamma):
+    return (logits + gamma * np.log(COUNTS.max() / COUNTS)).argmax(axis=1)
+
+
+@pytest.mark.parametrize("rule", ["shift", "auto"])
+def test_the_slider_at_the_chosen_gamma_shows_what_was_chosen_for_a_target(rule):
+    logits, labels = samples()
+    target = np.array([0.02, 0.08, 0.1, 0.3, 0.5])
+    tuned = tune(logits, labels, COUNTS, rule=rule, target=target, bootstrap=20)
+    moved = logits * (np.array(tuned.scale) if tuned.scale else 1.0) + np.array(tuned.offset)
+    assert tuned.gamma > 0
+    for given in (target, None):  # also where a page of other samples does not know it
+        subject = of_logits(logits, labels, COUNTS, tuned=tuned, target=given)
+        view = subject.views[0]
+        assert (view.changes.predictions(subject.gamma) == moved.argmax(axis=1)).all()
+        scale, offset = view.parts(subject.gamma)
+        assert ((logits * scale + offset).argmax(axis=1) == moved.argmax(axis=1)).all()
+    assert page_data(subject)["path"]["code"] is None
+    if rule == "shift":
+        assert (moved.argmax(axis=1) != predicted_by_counts(logits, tuned.gamma)).any()
+
+
+def test_an_estimated_target_weighs_the_classes_of_the_page():
+    logits, labels = samples()
+    tuned = tune(logits, labels, COUNTS, rule="shift", target="estimate", unlabelled=logits[100:], bootstrap=20)
+    subject = of_logits(logits, labels, COUNTS, tuned=tuned)
+    assert subject.target == pytest.approx(tuned.prior.shares)
+    assert subject.path.at(subject.gamma).balanced_error == pytest.approx(tuned.balanced_error)
+    assert subject.path.at(0.0).balanced_error == pytest.approx(tuned.balanced_error_at_zero)
 
 
 def test_another_metric_than_the_balanced_error_is_named_in_the_verdict():
@@ -164,15 +218,17 @@ def test_titles_that_are_the_same_are_told_apart(tmp_path):
     assert page.count('<span class="tag">best</span>') == 1
 
 
-def test_a_model_that_is_best_as_it_is_is_called_so():
-    logits, labels = samples()
-    tuned = tune(logits, labels, COUNTS, bootstrap=10)
-    as_it_is = {"rule": "shift", "gamma": 0.0, "second": None, "scale": (), "offset": ()}
-    still = replace(tuned, **as_it_is, why="the model as it is: better than logit shift by 1.00 points")
-    subject = of_logits(logits, labels, COUNTS, tuned=still)
+@pytest.mark.parametrize("rule", ["none", "shift"])
+def test_a_model_that_is_best_as_it_is_is_called_so(rule):
+    """Also if an older version called that a shift of 0."""
+    logits, labels = made.balanced_already(3)
+    tuned = tune(logits, labels, COUNTS, bootstrap=100)
+    assert (tuned.rule, tuned.gamma) == ("none", 0.0)
+    subject = of_logits(logits, labels, COUNTS, tuned=replace(tuned, rule=rule))
+    assert (subject.views[0].changes.predictions(subject.gamma) == logits.argmax(axis=1)).all()
     found = verdict(subject)
     assert found.headline == "Leave the model as it is: no adjustment did better on samples that it was not fitted on"
-    assert found.lines["How it was chosen"].startswith("The model as it is was chosen on 300 held-out samples")
+    assert found.lines["How it was chosen"].startswith("The model as it is was chosen on 600 held-out samples")
     assert [row.title for row in rule_table(subject).rows if row.chosen] == ["As trained"]
     assert "all the same" not in render_page([subject])
 

@@ -82,11 +82,10 @@ def test_a_tuned_file_is_applied_to_files_and_in_memory(here, levelhead, rule):
     agree(net, tuned)
 
 
-def test_a_choice_in_doubt_is_applied_all_the_same_only_if_told(here, levelhead):
-    logits, labels = here
-    some = np.arange(0, 300, 12)
-    tuned = tune(logits[some], labels[some], np.ones(5) + COUNTS // 40, rule="shift", bootstrap=100)
-    assert not tuned.worthwhile
+def test_a_choice_without_an_expected_gain_is_applied_only_if_told(here, levelhead):
+    logits, labels = made.balanced_already(10)
+    tuned = tune(logits, labels, COUNTS, rule="shift", bootstrap=100)
+    assert tuned.worthwhile is False
     assert tuned.gamma > 0
     write_tuned(tuned.to_dict(), "tuned.json")
     code = code_to_use(of_file("tuned.json"))
@@ -96,6 +95,15 @@ def test_a_choice_in_doubt_is_applied_all_the_same_only_if_told(here, levelhead)
     net = model()
     exec(code["python"], {"model": net})
     agree(net, tuned)
+
+
+def test_a_choice_that_is_probably_better_is_applied_without_more_words(here):
+    logits, labels = here
+    some = np.arange(0, 300, 12)
+    tuned = tune(logits[some], labels[some], np.ones(5) + COUNTS // 40, rule="shift", bootstrap=100)
+    assert tuned.verdict == "probably better"
+    write_tuned(tuned.to_dict(), "tuned.json")
+    assert "--anyway" not in code_to_use(of_file("tuned.json"))["command"]
 
 
 @pytest.mark.slow

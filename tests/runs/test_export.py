@@ -15,7 +15,7 @@ from levelhead_lab.runs import export
 from levelhead_lab.runs.run import run
 from levelhead_lab.runs.run_folder import MODEL_KEY, Run
 from levelhead_lab.runs.spec import Spec
-from levelhead_lab.runs.train_command import evaluate_and_export
+from levelhead_lab.runs.train_command import TrainOptions, evaluate_and_export
 
 from .. import layouts
 
@@ -39,7 +39,7 @@ def head_of(file):
 @pytest.mark.parametrize("suffix", [".safetensors", ".onnx"])
 def test_a_leveled_file_is_not_leveled_twice_unnoticed_and_can_be_undone(levelhead, trained, tmp_path, suffix):
     there, spec = trained
-    result, _ = evaluate_and_export(there, spec, 0.5)
+    result, _ = evaluate_and_export(there, spec, TrainOptions(gamma=0.5))
     left, [file] = there.snapshot, [name for name in result["files"] if name.endswith(suffix)]
     note = locate_head(file).note
     assert (note["rule"], note["gamma"], note["counts"]) == (result["rule"], 0.5, left.counts.tolist())
@@ -56,7 +56,7 @@ def test_a_leveled_file_is_not_leveled_twice_unnoticed_and_can_be_undone(levelhe
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".onnx"])
 def test_a_head_as_trained_has_no_record_of_an_adjustment(trained, suffix):
-    result, _ = evaluate_and_export(*trained, 0.0)
+    result, _ = evaluate_and_export(*trained, TrainOptions(gamma=0.0))
     [file] = [name for name in result["files"] if name.endswith(suffix)]
     assert locate_head(file).note is None
     np.testing.assert_array_equal(head_of(file).weight, trained[0].snapshot.head.weight)
@@ -64,7 +64,7 @@ def test_a_head_as_trained_has_no_record_of_an_adjustment(trained, suffix):
 
 def test_a_leveled_file_loads_after_another_adjustment_and_without_a_record_of_the_first(trained, tmp_path):
     there, spec = trained
-    file, *_ = evaluate_and_export(there, spec, 0.5)[0]["files"]
+    file, *_ = evaluate_and_export(there, spec, TrainOptions(gamma=0.5))[0]["files"]
     with torch.no_grad():
         logits = export.load(file)(IMAGES)
         done = rescale_file(file, tmp_path / "again.safetensors", there.snapshot.counts, gamma=0.25, again=True)

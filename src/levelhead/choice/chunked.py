@@ -11,13 +11,13 @@ from zlib import crc32
 
 import numpy as np
 
-from ..core.array import Array, as_array, to_numpy
+from ..core.array import Array, as_array, check_logits, to_numpy
 from ..core.choices import Kind
 from ..core.counts import Counts, WithBackground, check_labels, resolve
 from ..core.errors import Advice, LevelheadError
 from ..core.kept_rows import KeptRows, RowSample
 from ..core.labels import flatten_positions, refuse_label_table, resolve_labels
-from ..core.logits import check_logits, most_rows, pick_rows
+from ..core.logits import most_rows, pick_rows
 from ..core.per_class import names_of_columns
 from ..path.engines import check_samples
 from ..path.path import GammaPath, join_paths

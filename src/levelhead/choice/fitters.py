@@ -12,10 +12,10 @@ from functools import cached_property, singledispatch
 
 import numpy as np
 
-from ..core.array import to_numpy
+from ..core.array import CheckedLogits, read_logits
 from ..core.curve import Curve
 from ..core.errors import LevelheadError
-from ..core.logits import check_logits
+from ..core.logits import raise_masked
 from ..core.per_class import listed, title
 from ..path.metrics import ERRORS, TITLES, check_cost, check_floors, shown, value_form
 from ..rules.adjustment import smooth_votes
@@ -73,13 +73,15 @@ class ShiftAfter:
     def _shift_after(self, gamma: float) -> PathFitter:
         samples, options = self.paths.samples, self.paths.samples.options
         scaled = [
-            part.rule.scores(check_logits(to_numpy(logits), kind=options.kind), gamma)
+            part.rule.scores(read_logits(logits, options.kind), gamma)
             for part, (logits, *_) in zip(self.first.rule.parts, samples.parts, strict=True)
         ]
+        scaled = [np.maximum(one, -1e300) for one in scaled]  # a masked score wins nowhere, however it is scaled
+        scaled = [one.view(CheckedLogits) if np.isfinite(one).all() else one for one in scaled]
         pull = None if options.metric not in ERRORS else Pull(0.0, samples.calibration[0], 0.5)
         if options.unlabelled is not None:
             rule = self.first.rule.parts[0].rule
-            unlabelled = rule.scores(check_logits(to_numpy(options.unlabelled), kind=options.kind), gamma)
+            unlabelled = rule.scores(read_logits(options.unlabelled, options.kind), gamma)
             options = replace(options, unlabelled=unlabelled)
         return PathFitter(RulePath.of(self.paths.parts(Shift.name, scaled), options, pull=pull), options)
 
@@ -118,15 +120,15 @@ class VectorFitter:
     def scores(self) -> np.ndarray:
         """The logits of all samples, [N, K], or the logarithms of their probabilities, smoothed."""
         samples, kind = self.paths.samples, self.paths.samples.options.kind
-        known = [check_logits(to_numpy(logits), kind=kind).astype(np.float64) for logits, *_ in samples.parts]
-        return smooth_votes(np.concatenate(known), self.smoothing if kind == "probabilities" else 0.0)[0]
+        known = [read_logits(logits, kind).astype(np.float64) for logits, *_ in samples.parts]
+        return raise_masked(smooth_votes(np.concatenate(known), self.smoothing if kind == "probabilities" else 0.0)[0])
 
     @cached_property
     def smoothing(self) -> float:
         """What is added to probabilities before their logarithm; 0 for logits."""
         if self.paths.samples.options.kind != "probabilities":
             return 0.0
-        logs = [check_logits(to_numpy(logits), kind="probabilities") for logits, *_ in self.paths.samples.parts]
+        logs = [read_logits(logits, "probabilities") for logits, *_ in self.paths.samples.parts]
         return smooth_votes(np.concatenate(logs))[1]
 
     @cached_property
@@ -193,9 +195,7 @@ class OffsetFitter:
     def scores(self) -> np.ndarray:
         """The logits of all samples, or the logarithms of their probabilities, [N, K]."""
         kind = self.paths.samples.options.kind
-        known = [
-            check_logits(to_numpy(logits), kind=kind).astype(np.float64) for logits, *_ in self.paths.samples.parts
-        ]
+        known = [read_logits(logits, kind).astype(np.float64) for logits, *_ in self.paths.samples.parts]
         return np.concatenate(known)
 
     @cached_property

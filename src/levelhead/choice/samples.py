@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import Array, as_array
+from ..core.array import Array, CheckedLogits, as_array, check_logits
 from ..core.choices import Kind
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
@@ -36,7 +36,7 @@ class Samples:
     @staticmethod
     def of(parts: Sequence[tuple[Array, Array, Counts]], options: TuneOptions) -> "Samples":
         """Return the samples, checked."""
-        found = tuple(_check_part(*part, options.names) for part in parts)
+        found = tuple(_check_part(*part, options) for part in parts)
         sizes = sorted({len(counts) for *_, counts in found})
         if len(sizes) > 1:
             raise LevelheadError(
@@ -110,10 +110,13 @@ class Samples:
         return np.sum([counts for *_, counts in self.parts], axis=0)
 
 
-def _check_part(logits: Array, labels: Array, counts: Counts, names: Sequence[str] | None) -> Part:
-    """Return one part, checked but for its numbers, which are read chunk by chunk."""
+def _check_part(logits: Array, labels: Array, counts: Counts, options: TuneOptions) -> Part:
+    """Return one part, checked: once if its logits are in memory, or else as they are read, chunk by chunk."""
     logits = as_array(logits)
-    return logits, *check_samples(logits, labels, counts, names)
+    labels, counts = check_samples(logits, labels, counts, options.names)
+    if type(logits) is np.ndarray and options.kind == "logits":
+        logits = check_logits(logits).view(CheckedLogits)
+    return logits, labels, counts
 
 
 def class_shares(labels: np.ndarray, classes: int, options: TuneOptions) -> np.ndarray:

@@ -14,7 +14,7 @@ from ..show.curve_text import draw_text_curve, sparkline
 from ..show.html import html
 from ..show.plot import draw_choice
 from .priors import PriorEstimate
-from .verdict import Verdict
+from .verdict import Verdict, is_worthwhile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,6 +51,25 @@ class Candidate:
         interval = None if self.interval is None else list(self.interval)
         kept = ("rule", "gamma", "second", "value", "gain")
         return {name: getattr(self, name) for name in kept} | {"interval": interval}
+
+
+class TunedGamma(float):
+    """A strength that remembers its rule, so that no other rule takes it without a word.
+
+    >>> TunedGamma(0.5, "shift") + 1, TunedGamma(0.5, "shift").rule
+    (1.5, 'shift')
+    """
+
+    rule: str
+
+    def __new__(cls, gamma: float, rule: str) -> "TunedGamma":
+        """Return the strength."""
+        made = super().__new__(cls, gamma)
+        made.rule = rule
+        return made
+
+    def __getnewargs__(self) -> tuple[float, str]:
+        return float(self), self.rule
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +159,9 @@ class Tuned:
     prior: PriorEstimate | None = None
     kind: Kind = "logits"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gamma", TunedGamma(self.gamma, self.rule))
+
     @property
     def verdict(self) -> Verdict | None:
         """Whether it is better than the model as it is, in words, with the probability of that; None if not known."""
@@ -155,9 +177,7 @@ class Tuned:
     @property
     def worthwhile(self) -> bool | None:
         """Whether the expected gain is above 0, or the model as it is misses the floors; None if not known."""
-        if self.floors_met_at_zero is False:
-            return True
-        return None if self.expected_gain is None else self.expected_gain > 0
+        return is_worthwhile(self.gain, self.gain_interval, self.floors_met_at_zero)
 
     @property
     def certain(self) -> bool | None:

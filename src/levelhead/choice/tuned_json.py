@@ -11,7 +11,7 @@ import numpy as np
 from ..core import atomic
 from ..core.choices import BiasPolicy, Kind, LabelTask, Metric
 from ..core.errors import LevelheadError, check_choice, in_file
-from ..core.per_class import listed, proportional
+from ..core.per_class import listed
 from ..core.regular_file import check_regular_file
 from ..io import arrays, text
 from ..io.fields import convert_fields_, record_from
@@ -193,9 +193,3 @@ def describe_sources(
         "counts": counts.tolist(),
         **({} if background is None else {"background": background}),
     }
-
-
-def same_counts(choice: Mapping[str, Any], counts: np.ndarray) -> bool:
-    """Return whether gamma was chosen with counts of these proportions; True where the choice does not say."""
-    chosen = counts_of(choice)
-    return chosen is None or proportional(chosen, counts)

@@ -9,6 +9,7 @@ balanced error, +1.2 of macro-F1). Chosen for the least such bias on either half
 on the other half 96.6 or 96.4 % lie in their interval. At 0.15, 97.3 % did, and the bias was 0.5.
 """
 
+from collections.abc import Sequence
 from statistics import NormalDist
 
 USUAL, SPREAD = 0.12, 0.2  # gain to expect before any sample is seen, and its spread, as shares of the loss
@@ -44,6 +45,19 @@ class Verdict(str):
 
     def __reduce__(self) -> tuple:
         return str, (str(self),)
+
+
+def is_worthwhile(
+    gain: float | None, interval: Sequence[float] | None, floors_met_at_zero: bool | None = None
+) -> bool | None:
+    """Return whether to apply an adjustment: a gain is expected, or floors are met only so; None if not known.
+
+    >>> is_worthwhile(0.04, (-0.01, 0.09)), is_worthwhile(0.04, None), is_worthwhile(-0.01, (-0.02, 0.0), False)
+    (True, None, True)
+    """
+    if floors_met_at_zero is False:
+        return True
+    return None if gain is None or interval is None else gain > 0
 
 
 def expect_gain(gain: float, error: float, loss: float, level: float) -> tuple[float, tuple[float, float]]:

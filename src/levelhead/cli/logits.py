@@ -68,7 +68,12 @@ def tune(
     task: Annotated[
         LabelTask, typer.Option(help="multilabel: K sigmoids, labels [N, K] of 0 and 1, each label shifted by itself.")
     ] = "multiclass",
-    metric: Annotated[Metric, typer.Option(help="What to improve; cost needs --cost.")] = "balanced_error",
+    metric: Annotated[
+        Metric | None,
+        typer.Option(
+            help="What to improve: balanced_error, of several labels macro_f1, or another; cost needs --cost."
+        ),
+    ] = None,
     cost: Cost = None,
     floor: Annotated[
         list[str] | None,
@@ -120,7 +125,7 @@ def tune(
     check_seed(seed)
     known = None if names is None else read_names(names)
     options = TuneOptions(
-        goal=Goal(metric, _read(cost, "cost"), read_floors(floor or ()), criterion),
+        goal=Goal(metric or "balanced_error", _read(cost, "cost"), read_floors(floor or ()), criterion),
         rule=rule,
         range=range_up_to(most),
         norms=_read(norms, "norms"),
@@ -136,7 +141,8 @@ def tune(
     if task == "multilabel":
         refuse("not for several labels per sample; leave it out", label_column=label_column, background=background)
         samples = read_label_samples(logits, labels, counts, names=known, say=say)
-        tuned = tune_label_files(samples, options, target)
+        own = replace(options.goal, metric="macro_f1") if metric is None and cost is None else options.goal
+        tuned = tune_label_files(samples, replace(options, goal=own), target)
     elif logits.is_dir():
         refuse("expected none with a folder of logits, got {}", labels=labels, report=report)
         refuse("this needs all logits in one file", training=training)

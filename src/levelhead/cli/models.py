@@ -1,6 +1,7 @@
 """Commands for a model's file: inspect it, adjust it, undo that."""
 
 from pathlib import Path
+from shlex import join
 from typing import Annotated
 
 import typer
@@ -105,15 +106,15 @@ def rescale(
     model: Model,
     out: Out,
     counts: Annotated[Path, typer.Option(help=COUNTS)],
-    gamma: Annotated[float | None, typer.Option(help="Strength, as `levelhead tune` chooses it; 0 is none.")] = None,
-    tuned: Annotated[Path | None, typer.Option(help="Instead of --gamma: what `levelhead tune` wrote.")] = None,
+    gamma: Annotated[float | None, typer.Option(help="Strength, chosen on held-out samples; 0 is none.")] = None,
+    tuned: Annotated[Path | None, typer.Option(hidden=True, help="Use `levelhead adjust`.")] = None,
     rule: Annotated[
-        PathRule | None,
+        PathRule,
         typer.Option(
-            help="rescale: w_i <- (n_max / n_i)^gamma w_i, the default; tau: w_i <- w_i / "
+            help="rescale: w_i <- (n_max / n_i)^gamma w_i; tau: w_i <- w_i / "
             "||w_i||^gamma; shift: b_i <- b_i + gamma log(n_max / n_i)."
         ),
-    ] = None,
+    ] = "rescale",
     head: HeadName = None,
     bias: Annotated[BiasPolicy, typer.Option(help="Scale the bias with its weight vector, as tune assumes.")] = "scale",
     missing: Annotated[Missing, typer.Option(help="A class without samples is an error, or is left as is.")] = "error",
@@ -128,23 +129,29 @@ def rescale(
     """Write a copy of a model with its head rescaled (RS).
 
     Each weight vector w_i becomes (n_max / n_i)^gamma w_i, where n_i is the count of its class. All other bytes are
-    copied unchanged, and `levelhead undo` gives the model back.
+    copied unchanged, and `levelhead undo` gives the model back. What `levelhead tune` chose is for `levelhead adjust`.
     """
     from ..core.array import to_plain
     from ..core.counts import with_background
+    from ..core.errors import LevelheadError
     from ..files.describe import rescale_text
-    from ..files.model import given_or_tuned_gamma, open_file, rescale_place
+    from ..files.model import open_file, rescale_place
     from ..io import arrays
     from ..io.per_class_file import read_counts, read_names
     from ..show.progress import copy_progress
 
+    if gamma is None or tuned is not None:
+        instead = join(["levelhead", "adjust", str(model), "--tuned", str(tuned or "tuned.json"), "-o", str(out)])
+        came = "is for a strength of one's own, got a file" if tuned else "expected a number, got none"
+        raise LevelheadError(f"{came}; for what `levelhead tune` chose: {instead}", parameter="gamma")
     scores, n = None if logits is None else arrays.read(logits), read_counts(counts)
     known = None if names is None else read_names(names)
-    strength = given_or_tuned_gamma(gamma, rule, tuned)
     with copy_progress(model) as bar:
         place = open_file(model, out, head=head, counts=n, names=known, original=original, force=force, progress=bar)
         alone = n if background is None else with_background(n, background)
-        done = rescale_place(place, alone, **strength, bias=bias, missing=missing, logits=scores, again=again)
+        done = rescale_place(
+            place, alone, gamma=gamma, rule=rule, bias=bias, missing=missing, logits=scores, again=again
+        )
     show(to_plain(done), rescale_text(done), as_json)
 
 

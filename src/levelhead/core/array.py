@@ -57,6 +57,15 @@ def not_finite(row: int) -> LevelheadError:
     return LevelheadError(f"{first}; leave such rows out, or compute them in float32")
 
 
+class CheckedLogits(np.ndarray):
+    """Logits [N, K] in memory that are checked already, by whoever made this view of them."""
+
+
+def read_logits(logits: Array, kind: Kind = "logits") -> np.ndarray:
+    """Return logits [N, K] in memory, checked unless they are already."""
+    return np.asarray(logits) if isinstance(logits, CheckedLogits) else check_logits(to_numpy(logits), kind=kind)
+
+
 def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.ndarray:
     """Return logits [N, K], checked: floating-point and finite. Probabilities become their logarithms.
 

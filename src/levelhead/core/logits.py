@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from .array import LARGEST_PROBABILITY, SCRATCH, Array, check_logits, to_numpy, usable_cores
+from .array import LARGEST_PROBABILITY, SCRATCH, Array, read_logits, to_numpy, usable_cores
 from .choices import Kind
 from .kept_rows import KeptRows
 
@@ -54,6 +54,7 @@ def fit_scale(
     near: float | None = None,
 ) -> float:
     """Return the T at which ``logits / T + offset`` has the least weighted log loss."""
+    logits = raise_masked(logits)
     values = logits - logits.mean(axis=1, keepdims=True)
     spread = float(np.sqrt(np.vdot(values, values) / values.size)) or 1.0
     start, step = 1 / (near or spread), len(labels) // _FIRST_ROWS
@@ -67,6 +68,20 @@ def fit_scale(
             narrow = values.astype(np.float32), labels, weights, added.astype(np.float32)
             start = 1 / _minimize(*narrow, start, spread, enough=5e-3)
     return _minimize(values, labels, weights, offset, start, spread)
+
+
+def raise_masked(logits: np.ndarray) -> np.ndarray:
+    """Return logits [N, K] without scores far below any that matter, as masks are: they would set the scale.
+
+    Where one is 10^4 times further below the largest of its row than is usual, those 30 times further are raised to
+    that. They win nowhere, before or after.
+    """
+    with np.errstate(over="ignore"):
+        below = logits.max(axis=1, keepdims=True) - logits
+    usual = float(np.median(below[:: max(1, len(below) // 1000)]))
+    if not below.max() > 1e4 * usual > 0:
+        return logits
+    return logits.max(axis=1, keepdims=True) - np.minimum(below, 30 * usual)
 
 
 def most_rows(classes: int) -> int:
@@ -88,7 +103,7 @@ def some_rows(logits: Array, labels: np.ndarray, *, kind: Kind = "logits") -> tu
     else:
         rows = pick_rows(*logits.shape)
         some = logits[rows] if len(rows) < len(labels) else logits
-    return check_logits(to_numpy(some), kind=kind).astype(np.float64), labels[rows], rows
+    return read_logits(some, kind).astype(np.float64), labels[rows], rows
 
 
 def _minimize(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._version import __version__
-from ..choice.tuned_json import choice_of, read_choice, same_counts
+from ..choice.tuned_json import choice_of
 from ..core.array import Array, to_numpy
 from ..core.choices import BiasPolicy, Missing
 from ..core.counts import Counts, WithBackground, resolve
@@ -22,7 +22,7 @@ from ..core.per_class import listed
 from ..heads.apply import apply, apply_tuned, check_fits, check_tuned
 from ..heads.place import Change, Facts
 from ..rules.adjust import check_strength
-from ..rules.rule import RULES, OneStrength, Rescale, Rule, Strengths, find_path_rule
+from ..rules.rule import OneStrength, Rule, Strengths, find_path_rule
 from ..show.progress import ByteProgress
 from .edits import Original
 from .format import companion_files
@@ -236,9 +236,8 @@ def rescale_place(
     missing: Missing | None = None,
     logits: Array | None = None,
     again: bool = False,
-    chosen: Mapping[str, Any] | None = None,
 ) -> RescaleResult:
-    """Adjust a head that was found by a rule of one strength; `chosen` is the file that gamma was tuned into."""
+    """Adjust a head that was found by a rule of one strength."""
     made = find_path_rule(rule)
     check_choice("bias", bias, ("scale", "keep"))
     if isinstance(counts, WithBackground):
@@ -249,9 +248,7 @@ def rescale_place(
     classes, names = (2, None) if place.found.classes == 1 else (place.found.classes, place.found.names)
     n = resolve(counts, classes, names=names, missing=missing)
     strength = Strengths(check_strength(gamma, made.name, n, instead="adjust_file(path, out, tuned)"))
-    if chosen is not None:
-        _check_chosen(place.path, chosen, classes, n)
-    return _result(place, *apply(place, made, strength, n, bias=bias, logits=logits, again=again), chosen)
+    return _result(place, *apply(place, made, strength, n, bias=bias, logits=logits, again=again))
 
 
 def adjust_file(
@@ -270,7 +267,7 @@ def adjust_file(
 ) -> RescaleResult:
     """Write a model's file with its head adjusted by what was tuned; every other byte is copied.
 
-    The rules are those of `levelhead.adjust`. It does so also where no gain is to be expected; `check_worthwhile` tells.
+    The rules are those of `levelhead.adjust`. It does so also where no gain is expected; `check_worthwhile` tells.
 
     Args:
         path, out, head, original, force, again, progress: as in `rescale_file`.
@@ -326,7 +323,9 @@ def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> Non
     )
 
 
-def _result(place: InFile, change: Change, written: WrittenFile, chosen: Mapping[str, Any] | None) -> RescaleResult:
+def _result(
+    place: InFile, change: Change, written: WrittenFile, chosen: Mapping[str, Any] | None = None
+) -> RescaleResult:
     """Return what was done to a file; `chosen` is what was tuned, where it was."""
     return RescaleResult(
         path=str(place.path),
@@ -346,30 +345,6 @@ def _result(place: InFile, change: Change, written: WrittenFile, chosen: Mapping
         flips=change.flips,
         notes=tuple(_notes(place, change, chosen)),
     )
-
-
-def given_or_tuned_gamma(gamma: float | None, rule: str | None, tuned: str | Path | None) -> dict[str, Any]:
-    """Return `gamma`, `rule` and `chosen` for `rescale_file`: as given, or from a file that `levelhead tune` wrote."""
-    if gamma is None and tuned is None:
-        advice = Advice("tuned", None, "to take it from a file that `levelhead tune` wrote")
-        raise LevelheadError("expected a number, got none", parameter="gamma", advice=advice)
-    if gamma is not None and tuned is not None:
-        raise LevelheadError("expected gamma or a file that `levelhead tune` wrote, not both")
-    if tuned is None:
-        return {"gamma": gamma, "rule": rule or Rescale.name, "chosen": None}
-    chosen = read_choice(tuned, rule=rule)
-    if chosen.get("task") == "multilabel":
-        raise LevelheadError(f"{tuned}: chosen for several labels per sample; use `levelhead adjust`")
-    return {"gamma": float(chosen["gamma"]), "rule": chosen["rule"], "chosen": chosen}
-
-
-def _check_chosen(path: Path, chosen: Mapping[str, Any], classes: int, n: np.ndarray) -> None:
-    if chosen.get("classes") not in (None, classes):
-        raise LevelheadError(f"{path}: gamma was tuned on {chosen['classes']} classes, but this head has {classes}")
-    if (reason := RULES[chosen["rule"]].refuses_kind(chosen.get("kind"))) is not None:
-        raise LevelheadError(f"{path}: {reason}")
-    if not same_counts(chosen, n):
-        raise LevelheadError(f"{path}: gamma was tuned with other counts; give those, tune again, or give gamma itself")
 
 
 def _notes(place: InFile, change: Change, chosen: Mapping[str, Any] | None) -> list[str]:

@@ -15,7 +15,6 @@ _NOW = {
     "background": "counts=lh.counts.with_background(counts, background)",
     "names": "counts=lh.counts.resolve(counts, names=names)",
     "logits": "adjust_file(..., logits=logits)",
-    "chosen": "gamma=tuned",
 }
 
 
@@ -27,6 +26,6 @@ def rescale_file(
     for old, new in moved or [("levelhead.files.rescale", "levelhead.files.model")]:
         warn(f"{old} moved to {new}; levelhead 0.2 no longer takes it", DeprecationWarning)
     background, how = options.pop("background", None), {"missing": "error", "gamma": gamma, "rule": rule}
-    how |= {name: options.pop(name) for name in ("bias", "missing", "logits", "again", "chosen") if name in options}
+    how |= {name: options.pop(name) for name in ("bias", "missing", "logits", "again") if name in options}
     place = model.open_file(path, out, counts=counts, **options)
     return model.rescale_place(place, counts if background is None else with_background(counts, background), **how)

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..choice.tuned_json import Choice, choice_of
-from ..core.array import Array, to_numpy
+from ..core.array import Array, check_logits, to_numpy
 from ..core.choices import BiasPolicy, LabelTask, Missing
 from ..core.counts import Counts, check_left_alone, resolve
 from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite, rounding_flips
-from ..core.logits import check_logits
 from ..rules.adjust import can_flip, check_strength
 from ..rules.adjustment import Adjustment
 from ..rules.checks import check_label_task

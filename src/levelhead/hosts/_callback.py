@@ -90,6 +90,7 @@ class BaseLevelCallback:
         rule: str = AUTO,
         metric: Metric = "balanced_error",
         anyway: bool = False,
+        certain: bool = False,
         scores: BatchScores | None = None,
         page: str | Path | None = None,
     ) -> None:
@@ -101,8 +102,10 @@ class BaseLevelCallback:
             raise LevelheadError(
                 f"expected a choice that was tuned before, or tune='eval', which tunes on the evaluation; got {came}"
             )
+        if anyway and certain:
+            raise LevelheadError("expected this or certain=True, got both", parameter="anyway")
         self.tuned, self.layer, self._tunes, self._given = tuned, layer, tune is not None, counts
-        self._rule, self._anyway, self._scores, self._page = rule, anyway, scores, page
+        self._rule, self._anyway, self._certain, self._scores, self._page = rule, anyway, certain, scores, page
         self._metric: Metric = metric
 
     def _check(self, model: nn.Module, training: Any = None) -> None:
@@ -176,11 +179,11 @@ class BaseLevelCallback:
         return Rescale.name if len(layers) > 1 or new_bias else AUTO
 
     def _apply(self, model: nn.Module) -> LevelOutcome | None:
-        """Adjust the head, unless the choice was made on the evaluation and its gain is not certain."""
+        """Adjust the head, unless the choice was made on the evaluation and no gain is to be expected of it."""
         chosen = self.tuned if self._tunes and isinstance(self.tuned, Tuned) else None
         if self._tunes and chosen is None:
             return None
-        if chosen is None or chosen.worthwhile or self._anyway:
+        if chosen is None or self._anyway or (chosen.certain if self._certain else chosen.worthwhile is not False):
             self.adjusted = self._adjust_head(model)
             heads = [unwrap(model).get_submodule(path) for path in self.adjusted.layers]
             self._written = tuple((p, p._version) for head in heads for p in head.parameters(recurse=False))
@@ -196,7 +199,8 @@ class BaseLevelCallback:
         numbers = {"gain": tuned.gain, "gain_low": low_high[0], "gain_high": low_high[1], "gamma": tuned.gamma}
         numbers |= {"applied": float(adjusted is not None)}
         numbers |= {f"{tuned.metric}_as_trained": tuned.value_at_zero, tuned.metric: tuned.value}
-        done = "not applied, the head stays as it was trained; pass anyway=True to apply it all the same"
+        why = "the gain is not certain" if self._certain else "no gain is to be expected"
+        done = f"not applied, as {why}: the head stays as it was trained; pass anyway=True to apply it all the same"
         if adjusted is not None:
             done = f"applied to {', '.join(adjusted.layers) or 'the head'}"
             for name, norms in (("norm_ratio_as_trained", adjusted.before), ("norm_ratio", adjusted.after)):

@@ -131,14 +131,14 @@ def pool_scores(folds: Sequence[ScoredFold], adjustment: AdjustmentFor | None = 
 
 
 def pooled_temperature(
-    folds: Sequence[ScoredFold], adjustment: AdjustmentFor | None = None, *, balanced: bool = False
+    folds: Sequence[ScoredFold], adjustment: AdjustmentFor | None = None, *, shares: np.ndarray | None = None
 ) -> float:
-    """Return the temperature of least log loss of the scores; balanced: every class weighs the same."""
+    """Return the temperature of least log loss of the scores, with classes that weigh shares [K], or as they occur."""
     known = np.concatenate([fold.known for fold in folds])
     if not known.any():
         return 1.0
     labels = pool_labels(folds)[known]
-    weights = 1 / np.bincount(labels)[labels] if balanced else None
+    weights = None if shares is None else shares[labels] / np.bincount(labels)[labels]
     return fit_temperature(pool_scores(folds, adjustment)[known], labels, weights=weights, **_LIMITS)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ..choice.diagnostics import Diagnosis, diagnose_accuracy, diagnose_negative_logits, diagnose_range_end
+from ..choice.goal import Goal
 from ..choice.paths import pool_folds
 from ..choice.tune import cross_fit
 from ..choice.tuned import Tuned
@@ -17,7 +18,7 @@ from ..core.curve import Curve
 from ..core.errors import LevelheadError
 from ..core.measure import measure, recall
 from ..core.warnings import quiet
-from ..path.metrics import ERRORS
+from ..path.metrics import ERRORS, LOWER_IS_BETTER
 from ..path.path import gamma_path
 from ..rules.rule import RULES, OneStrength, Rule, Strengths
 from ..show.html import html
@@ -87,13 +88,20 @@ class ChosenRule(NamedTuple):
 
 
 def tune_folds(
-    folds: Sequence[ScoredFold], metric: Metric, rule: Rule, names: Sequence[str], kind: Kind, *, bootstrap: int = 0
+    folds: Sequence[ScoredFold],
+    goal: Goal,
+    rule: Rule,
+    names: Sequence[str],
+    kind: Kind,
+    target: np.ndarray | None = None,
+    *,
+    bootstrap: int = 0,
 ) -> Tuned:
-    """Choose on the folds by a metric of the exact path. The result holds its warnings; none is issued."""
+    """Choose on the folds by a goal of the exact path. The result holds its warnings; none is issued."""
     scores = [np.exp(fold.scores) if kind == "probabilities" else fold.scores for fold in folds]
     given = [(one, fold.labels, fold.counts) for one, fold in zip(scores, folds, strict=True)]
     with quiet():
-        return cross_fit(given, metric=metric, rule=rule, names=names, kind=kind, bootstrap=bootstrap)
+        return cross_fit(given, metric=goal, rule=rule, target=target, names=names, kind=kind, bootstrap=bootstrap)
 
 
 def as_chosen(tuned: Tuned, *, already_trained: bool) -> ChosenRule:
@@ -147,7 +155,7 @@ class OutOfFoldTuned(Tuned):
     @property
     def doubts(self) -> tuple[str, ...]:
         """One line for each reason to look again."""
-        verdict = super().facts().get("verdict")
+        verdict = None if self.worthwhile is not False else super().facts().get("verdict")
         return self.warnings if verdict is None else (*self.warnings, verdict)
 
     @property
@@ -165,13 +173,15 @@ class OutOfFoldTuned(Tuned):
         """Return score, gain and rule in words, part by part."""
         between = "" if self.gain_interval is None else " ({:.3f} to {:.3f})".format(*self.gain_interval)
         where = "these" if self.gain_interval is None else "new"  # only the bootstrap corrects for choosing on these
-        second = "" if self.second is None else f", then {self.second:.3f}"
-        change = f"{self.score_as_trained:.3f} as trained -> {self.score:.3f}"
+        rule = RULES[self.rule]
+        strength = f", {rule.text(self.gamma, self.second)}" if rule.strengths else ""
+        change, known = f"{self.score_as_trained:.3f} as trained -> {self.score:.3f}", super().facts()
         return {
             self.scoring: f"{change}, on {self.n} out-of-fold samples",
+            **{name: known[name] for name in ("floors",) if name in known},
             f"gain on {where} samples": f"{self.gain:.3f}{between}",
-            "rule": f"{RULES[self.rule].title}, gamma = {self.gamma:.3f}{second}; probabilities at temperature "
-            f"{self.temperature:.2f}",
+            **{name: known[name] for name in ("verdict",) if name in known},
+            "rule": f"{rule.title}{strength}; probabilities at temperature {self.temperature:.2f}",
             **({"why": self.why} if self.why else {}),
         }
 
@@ -266,8 +276,8 @@ def choose_by_scorer(
 
 
 def as_score(metric: str, value: Any) -> Any:
-    """Return a metric as scikit-learn scores it: an accuracy for an error."""
-    return 1 - value if metric in ERRORS else value
+    """Return a metric as scikit-learn scores it: an accuracy for an error, and what a sample costs below 0."""
+    return 1 - value if metric in ERRORS else -value if metric in LOWER_IS_BETTER else value
 
 
 def _diagnosis(line: str) -> kinds.LevelheadWarning:

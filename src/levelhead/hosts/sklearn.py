@@ -31,14 +31,17 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 
 from ..choice.diagnostics import diagnose_negative_logits, issue_warnings
+from ..choice.goal import Goal
 from ..choice.tuned import Tuned
 from ..core.choices import Kind, Metric
 from ..core.counts import Counts, Missing
 from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
+from ..core.head import Head
 from ..core.warnings import CountsWarning, ScaleWarning
 from ..path.metrics import CLASSES_ALIKE, ERRORS
-from ..rules.checks import check_range
+from ..rules.adjustment import Adjustment
+from ..rules.checks import check_range, target_prior
 from ..rules.rule import RULES, OneStrength, Strengths, rule_with
 
 with naming_what_is_missing():
@@ -169,6 +172,12 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         store_cv_results: keep `cv_results_`.
         counts, missing: as in RescaledClassifier.
         rule: `auto`, which chooses on the out-of-fold scores; or `rescale`, or `shift`.
+        cost: [K, K], row true, column predicted, in place of a scorer: the mean cost of a sample is made small.
+        floors: {label: recall}, or a recall for all classes: the best score among those at which no recall on
+            out-of-fold samples is below its floor.
+        target: [K] or {label: share}, the classes' shares where the classifier will be used, if they are known.
+        names: [K], of the classes in the order of `classes_`, for people; the labels if None. The last three and costs
+            need one of the scorers above, whose curves are exact.
         range: of gamma. It may include 0, which changes nothing; without 0, there is no gain to give an interval of,
             and `auto` is `rescale` or `shift`. If None, to 2 for `rescale`, and for `shift` to at least 4, or
             as far as the scale of the scores asks for.
@@ -181,7 +190,7 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         summary_: a `levelhead.Tuned` for any scorer, with `scoring`, `score` and `score_as_trained`; print it.
         cv_results_: {"gammas", "scores"} of `rule_`: for an exact curve, scores[i] holds from gammas[i] up to the next.
         estimator_: the classifier, trained on all data if refit.
-        rule_: `shift`, `rescale`, `rescale+shift` or `vector`.
+        rule_: `shift`, `rescale`, `rescale+shift`, `vector` or, for floors, costs and macro-F1, `offsets`; `none`.
         counts_, classes_, n_features_in_, feature_names_in_: as in RescaledClassifier.
 
     >>> from sklearn.datasets import make_classification
@@ -204,6 +213,10 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
         "store_cv_results": ["boolean"],
+        "cost": ["array-like", None],
+        "floors": [Interval(Real, 0, 1, closed="both"), dict, None],
+        "target": ["array-like", dict, None],
+        "names": ["array-like", None],
         "range": ["array-like", None],
     }
 
@@ -220,11 +233,16 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         counts: Counts | None = None,
         missing: Missing = "error",
         rule: RuleChoice = "auto",
+        cost: Any = None,
+        floors: float | dict[Any, float] | None = None,
+        target: Any = None,
+        names: Sequence[str] | None = None,
         range: tuple[float, float] | None = None,
     ) -> None:
         self.estimator, self.scoring, self.cv, self.refit, self.n_jobs = estimator, scoring, cv, refit, n_jobs
         self.random_state, self.store_cv_results = random_state, store_cv_results
         self.counts, self.missing, self.rule, self.range = counts, missing, rule, range
+        self.cost, self.floors, self.target, self.names = cost, floors, target, names
 
     @property
     def tuned_(self) -> Tuned | None:
@@ -237,7 +255,7 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         """What leveling did on the out-of-fold samples: score, gain with its interval, every class, rule, doubts."""
         check_is_fitted(self, "estimator_")
         return self._out_of_fold.summary(
-            _scorers.scorer_name(self.scoring),
+            _scorers.scorer_name(self.scoring) if self.cost is None else "neg_cost",
             self._adjustment,
             temperature=self.temperature_,
             counts=tuple(self.counts_.tolist()),
@@ -252,7 +270,26 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
 
     @property
     def _names(self) -> tuple[str, ...]:
-        return tuple(str(label) for label in self.classes_)
+        return tuple(map(str, self.classes_ if self.names is None else self.names))
+
+    @property
+    def _target(self) -> np.ndarray | None:
+        """The shares of the target, [K]."""
+        known = self._by_name(self.target)
+        return None if known is None else target_prior(known, len(self.classes_), self._names)
+
+    def _by_name(self, given: Any) -> Any:
+        """Return {label: value} as {name: value}; anything else as it is."""
+        if not isinstance(given, dict):
+            return given
+        names = dict(zip(self.classes_.tolist(), self._names, strict=True))
+        return {names.get(label, label): value for label, value in given.items()}
+
+    def _adjustment(self, counts: np.ndarray) -> Adjustment:
+        if self.target is None:
+            return super()._adjustment(counts)
+        rows = Head(np.ones((len(counts), 1)))  # numbers for each class, which lead to the target and not by the counts
+        return replace(RULES[self.rule_].amounts(rows, counts, self._strengths), smoothing=self._strengths.smoothing)
 
     @property
     def _kind(self) -> Kind:
@@ -274,6 +311,8 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         self.estimator_ = given if self._prefit else _folds.fit_on(clone(given), X, y, trained_on, fit_params)
         if len(self.classes_) < 2:
             raise LevelheadError("expected two or more classes, got one class", parameter="y")
+        if len(self._names) != len(self.classes_):
+            raise LevelheadError(f"expected {len(self.classes_)}, got {len(self._names)}", parameter="names")
         self.counts_ = self._training_counts(y if trained_on is None else y[trained_on])
         scorer = cast(Any, check_scoring(self.estimator, scoring=self.scoring))
         folds, self._zero = _folds.complete_folds(self._scored_folds(X, y, splits, fit_params))
@@ -282,22 +321,32 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         reach = None if self.range is None else check_range(self.range)
         rules = acting_rules(self.estimator_, self.rule)
         without_zero, exact = reach is not None and not reach[0] <= 0 < reach[1], None
+        self._check_goal("a range that holds 0" if without_zero else None if metric else "a scorer with an exact curve")
         if reach is not None and without_zero and metric in ERRORS:
             chosen = _scorers.choose_on_paths(folds, cast(Metric, metric), rules, reach)
         elif metric is None or without_zero:
             chosen = self._choose_by_scorer(X, y, folds, rules, reach, scorer, routed.scorer.score)
         else:
             rule = rule_with(self.rule, range=reach)
-            exact = partial(_scorers.tune_folds, metric=metric, rule=rule, names=self._names, kind=self._kind)
+            goal = Goal(metric, self.cost, self._by_name(self.floors))
+            exact = partial(_scorers.tune_folds, goal=goal, rule=rule, names=self._names, kind=self._kind)
+            exact = partial(exact, target=self._target)
             chosen = _scorers.as_chosen(exact(folds), already_trained=self._already_trained)
         self.rule_, self.best_gamma_, self.best_score_ = chosen.rule, chosen.gamma, chosen.score
         self._strengths = chosen.strengths
         self._out_of_fold = _scorers.OutOfFold(chosen, [replace(fold, model=None) for fold in folds], exact)
-        balanced = metric is None or metric in CLASSES_ALIKE
-        self.temperature_ = _folds.pooled_temperature(folds, self._adjustment, balanced=balanced)
+        alike = self.cost is None and (metric is None or metric in CLASSES_ALIKE)
+        shares = np.ones(len(self.classes_)) if alike and self.target is None else self._target
+        self.temperature_ = _folds.pooled_temperature(folds, self._adjustment, shares=shares)
         if self.store_cv_results:
             self.cv_results_ = {"gammas": chosen.curve.gammas, "scores": chosen.curve.values}
         self._doubts = issue_warnings(chosen.warnings)
+
+    def _check_goal(self, missing: str | None) -> None:
+        """Raise LevelheadError if the goal needs an exact choice, and something for that is missing."""
+        for name in ("cost", "floors", "target"):
+            if missing is not None and getattr(self, name) is not None:
+                raise LevelheadError(f"needs {missing}", parameter=name)
 
     def _scored_folds(self, X: Any, y: np.ndarray, splits: list, fit_params: dict) -> list[_folds.ScoredFold]:
         base, given = (self.estimator, fit_params) if self.refit else (self.estimator_, None)

@@ -68,11 +68,12 @@ class LevelCallback(BaseLevelCallback, TrainerCallback):
     Args:
         tuned: what `levelhead.tune` returned for a model like this one, or the path of a tuned.json; of any rule.
         tune: `eval`, to tune on the evaluation when training has ended, in place of a choice that was tuned before.
-            The head is then adjusted only if the gain is certain. Either way, one line on stderr says so, and the
+            The head is then adjusted if a gain is to be expected. Either way, one line on stderr says so, and the
             numbers and the page go to the trackers that run.
         counts: with `tune`, training samples of each class; from the labels of the training data if not given.
         rule, metric: with `tune`, as in `levelhead.tune`.
-        anyway: with `tune`, adjust also where the gain is not certain.
+        anyway, certain: with `tune`, adjust also where no gain is to be expected; only where the gain is certain, its
+            whole interval above 0.
         scores: with `tune`, a function of the model and a batch that gives (logits, labels), for batches that are
             neither (inputs, labels) nor dicts with labels.
         page: with `tune`, an .html file for the page about it.

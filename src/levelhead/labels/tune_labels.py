@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import nan
+from statistics import NormalDist
 
 import numpy as np
 
@@ -23,13 +24,15 @@ from . import label_inputs as given
 from .cuts import LabelCuts, cross_fitted_gain, draw_label_gains
 from .tuned_labels import LabelChoice, TunedLabels
 
+SEEN = NormalDist().inv_cdf(0.95)  # standard errors above which a gain over all labels is taken to be one
+
 
 def tune_labels(
     logits: Array,
     labels: Array,
     counts: Counts | None = None,
     *,
-    metric: Metric = "balanced_error",
+    metric: Metric = "macro_f1",
     cost: Array | None = None,
     floors: float | Sequence[float] | Mapping[str, float] | None = None,
     chosen_on: str = "held-out",
@@ -51,13 +54,15 @@ def tune_labels(
         labels: [N, K], 1 where a sample has the label, else 0. A label without a positive or without a negative sample
             is named in a warning and left alone.
         counts: training samples that have each label, for the record; None counts those given here.
-        metric: of each label: `balanced_error`, `error`, `macro_f1` (the F1 of the positives), `mcc`, `kappa`,
-            `g_mean`, or `worst_recall` (the lower of the recalls of positives and negatives).
+        metric: of each label: `macro_f1` (the F1 of the positives), `balanced_error`, which takes any number of false
+            alarms for a rare label that is found, `error`, `mcc`, `kappa`, `g_mean`, or `worst_recall` (the lower of
+            the recalls of positives and negatives).
         cost: [2, 2] or [K, 2, 2], row true, column predicted: the metric is then the mean cost.
         floors: least recall of the positives: a number for all labels, one for each, or {label: recall}.
         chosen_on: what the data are, for the record. "test" is printed wherever the result is.
         bootstrap: replicates for the intervals of the gains, which are cross-fitted; 0 for neither. A label is moved
-            whatever its own gain: to leave those in doubt alone did worse on new samples.
+            whatever its own gain: to leave those in doubt alone did worse on new samples. A gain over all labels that
+            is not above 0 with a probability of 95 % counts as none.
         level, rng: of the intervals; a generator, or a seed.
         training, names: as in `tune`; names are of the labels.
         kind: `probabilities` if they come after the sigmoid.
@@ -70,10 +75,10 @@ def tune_labels(
     >>> labels = rng.random((400, 2)) < [0.5, 0.1]
     >>> tuned = tune_labels(2 * labels - [1.0, 3.0] + rng.normal(size=(400, 2)), labels, bootstrap=200)
     >>> [round(offset, 2) for offset in tuned.offset], tuned.worthwhile
-    ([0.05, 1.77], True)
+    ([0.05, 1.2], True)
     """
     check_choice("metric", metric, METRICS)
-    metric = "cost" if cost is not None and metric == "balanced_error" else metric
+    metric = "cost" if cost is not None and metric == "macro_f1" else metric
     check_cost_given(metric, cost)
     check_replicates(bootstrap, level)
     truth = given.check_label_table(labels)
@@ -99,12 +104,16 @@ def tune_labels(
         if bootstrap:
             row += cross_fitted_gain(one, scores[:, k], truth[:, k], generator) - row.mean()
         choices[k] = _describe_label(one, row, level)
-    total = gains.mean(axis=0)
+    total, losses = gains.mean(axis=0), _mean_losses([one.losses[one.ends] for one in cuts.values()])
+    gain = float(total.mean()) if bootstrap else losses[0] - losses[1]
+    if not any(choice.moved for choice in choices):
+        gain, total[:] = 0.0, 0.0
+    elif bootstrap and 0 < gain <= SEEN * total.std():  # of scores that say nothing, half gain that much by chance
+        gain, total = 0.0, total - gain
     warnings = diagnostics.issue_warnings(
         [diagnostics.diagnose_training_rows(scores, training), _diagnose_missing(truth, names)]
     )
     curve = _curve_over_share(list(cuts.values()))
-    losses = _mean_losses([one.losses[one.ends] for one in cuts.values()])
     errors, balanced = (
         _mean_losses([replace(one, metric=other).losses[one.ends] for one in cuts.values()])
         for other in ("error", "balanced_error")
@@ -132,7 +141,7 @@ def tune_labels(
         balanced_error=balanced[1],
         error_at_zero=errors[0],
         balanced_error_at_zero=balanced[0],
-        gain=float(total.mean()) if bootstrap else losses[0] - losses[1],
+        gain=gain,
         gain_interval=_interval(total, level),
         missing=tuple(k for k in range(size) if k not in cuts),
         warnings=warnings,
@@ -151,8 +160,10 @@ def _describe_label(one: LabelCuts, gains: np.ndarray, level: float) -> LabelCho
     recall_at_zero, recall = one.recall[one.ends].tolist()
     gain = float(gains.mean()) if len(gains) else before - after
     values = shown(one.metric, after), shown(one.metric, before)
-    positives = int(one.above[1, -1])
-    return LabelChoice(positives, one.offset, *values, recall, recall_at_zero, gain, _interval(gains, level))
+    positives, predicted = int(one.above[1, -1]), one.above[:, one.ends]
+    at_zero, precision = (float(hits / (hits + alarms)) if hits + alarms else None for alarms, hits in predicted.T)
+    between = _interval(gains, level)
+    return LabelChoice(positives, one.offset, *values, recall, recall_at_zero, gain, between, precision, at_zero)
 
 
 def _mean_losses(ends: list[np.ndarray]) -> list[float]:

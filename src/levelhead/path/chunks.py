@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import check_finite_rows, check_logits, is_torch, to_numpy
+from ..core.array import CheckedLogits, check_finite_rows, check_logits, is_torch, to_numpy
 from ..core.choices import Kind
 from ..core.errors import LevelheadError
 from ..show.progress import RowProgress
@@ -25,8 +25,14 @@ def read_chunks(
         logits, kind = check_logits(logits, kind=kind), "logits"  # raises, or turns a list into an array
     total, step = len(logits), max(1, size // max(1, logits.shape[1]))
     for first in range(0, total, step):
-        _check_not_shorter(logits)
         part = logits[first : first + step]
+        if isinstance(logits, CheckedLogits):
+            part = np.asarray(part)
+            yield first, part.astype(np.float32) if part.dtype == np.float16 else part  # sums of float16 overflow
+            if progress is not None:
+                progress(min(first + step, total), total)
+            continue
+        _check_not_shorter(logits)
         part = to_numpy(part) if is_torch(part) else np.asarray(part)
         part = part.astype(np.float32) if part.dtype == np.float16 else part  # sums of float16 overflow
         if kind != "logits" or part.dtype.kind != "f":

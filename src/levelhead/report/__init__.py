@@ -147,7 +147,7 @@ def of_logits(
     names = names_of_columns(logits, counts) if names is None else names
     logits = as_array(logits)
     n = resolve(counts, logits.shape[1] if logits.ndim == 2 else None, names=names)
-    choice = None
+    choice: ChoiceRecord | None = None
     if gamma is not None:
         choice = {"gamma": gamma, "rule": Rescale.name if rule == AUTO else rule, "chosen_on": "given"}
     elif tuned is not None:
@@ -155,6 +155,8 @@ def of_logits(
     if choice is not None:
         _check_choice(choice, kind_of_scores(logits, kind), len(n))
         choice = choice | {"gamma": float(choice["gamma"])}
+    estimated = (choice or {}).get("prior")  # a target that was estimated is in the choice
+    target = estimated["shares"] if target is None and estimated else target
     prior = None if target is None else np.asarray(target, np.float64) / np.sum(target)
     known = None
     if labels is not None:
@@ -302,7 +304,9 @@ def of_file(
             place, labels, counts_file, names=names, label_column=label_column, background=background, say=say
         )
         apart = gamma is not None or (choice is not None and own != arrays.sha256(place))
-        subject = _of_samples(found, title=place.stem, samples=chosen_on, apart=apart, **given)
+        target = sources.get("target")
+        shares = None if target is None else target_shares(target, found.names, len(found.counts))
+        subject = _of_samples(found, title=place.stem, samples=chosen_on, apart=apart, target=shares, **given)
     return replace(subject, **{name: value for name, value in more.items() if value is not None})
 
 

@@ -22,6 +22,6 @@ function reliability(place, titled) {
         svg("text", { x: edge - 5, y: y(v) + 4, "text-anchor": "end", text: `${100 * v}` }));
     }
     return element("figure", {}, drawing, element("figcaption", {}, element("b", { text: title }),
-      element("span", { text: `off by ${(100 * found.error).toFixed(2)} points on average` })));
+      element("span", { text: `off by ${(100 * found.error).toFixed(2)} points on average, log loss ${found.log_loss.toFixed(3)}` })));
   }));
 }

@@ -118,8 +118,8 @@ function calibrate(facts) {
     [`Adjusted, temperature ${found.temperature.toFixed(2)}`, found.tempered]]);
   const apart = found.fitted_apart ? "held-out samples" : "of these samples";
   setText(find("#calibration-note"), found.own
-    ? `By what was chosen. The temperature, ${found.temperature.toPrecision(4)}, belongs to the choice: divide the adjusted scores by it, for classes that weigh as in the metric.`
-    : `By what was chosen. The temperature was fitted on ${whole(found.fitted_on)} ${apart}.`);
+    ? `By what was chosen. ${found.weighed}, here and where the temperature was fitted: ${found.temperature.toPrecision(4)}, which belongs to the choice. Divide the adjusted scores by it.`
+    : `By what was chosen. ${found.weighed}, here and where the temperature was fitted, on ${whole(found.fitted_on)} ${apart}.`);
 }
 
 async function copy(button) {

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import Array
-from ..core.choices import Kind
 from ..core.measure import fit_temperature
 from ..path.chunks import read_chunks
 from ..path.envelope import Envelope
@@ -65,7 +63,7 @@ def _rule_data(subject: Subject, view: RuleView) -> dict[str, Any]:
     best = None if view.path is None and view.gamma is not None else view.best
     special = tuple(value for value in (view.gamma, best) if value is not None)
     classes, stops = 1 if view.path is None else subject.classes, gamma_stops(view.end, special, view.step)
-    coded = not subject.fitted and bool(RULES[view.rule].code())  # can be applied at any gamma
+    coded = not subject.fitted and not view.by_target and bool(RULES[view.rule].code())  # applies at any gamma
     return {
         "rule": view.rule,
         "title": rule_title(view.rule),
@@ -132,13 +130,17 @@ def encode_changes(changes: Envelope, labels: np.ndarray, classes: int, stops: n
     }
 
 
-def reliability(view: RuleView, logits: Array, kind: Kind, gamma: float, temperature: float = 1.0) -> dict[str, Any]:
-    """Return samples, mean confidence and share right of 15 equal-width bins of confidence, and the ECE.
+def reliability(subject: Subject, gamma: float, temperature: float = 1.0) -> dict[str, Any]:
+    """Return samples, mean confidence and share right of 15 equal-width bins of confidence, the ECE and the log loss.
 
-    ``ECE = sum_b |sum over the bin of (confidence - right)| / N``, as in `measure.calibration_error`, but a few rows of
-    the logits at a time and on all cores. Confidence is ``1 / sum_k exp(l_k - max l)``, in single precision.
+    ``ECE = sum_b |sum over the bin of w_i (confidence_i - right_i)|``, with the weights of the goal, which sum to 1:
+    `measure.calibration_error` where samples weigh alike, but a few rows of the logits at a time and on all cores.
+    Confidence is ``1 / sum_k exp(l_k - max l)``, in single precision.
     """
+    view, logits, kind = subject.views[0], subject.logits, subject.kind
     assert view.path is not None
+    assert logits is not None
+    labels, weights = view.path.labels, subject.weights(view.path.labels)
     right, (scale, shift) = view.path.right(gamma), view.parts(gamma)
     if gamma == 0:  # as trained, whatever unit the rule's numbers have
         scale, shift = np.ones(len(scale)), np.zeros(len(scale))
@@ -148,10 +150,12 @@ def reliability(view: RuleView, logits: Array, kind: Kind, gamma: float, tempera
         scores = np.multiply(view.smoothed(rows) if gamma else rows, scale, dtype=np.float32)
         scores += shift
         scores -= scores.max(axis=1, keepdims=True)
+        some = slice(first, first + len(rows))
+        true = scores[np.arange(len(rows)), labels[some]].astype(np.float64)
         sure = 1 / np.exp(scores, out=scores).sum(axis=1).astype(np.float64)
-        where = np.minimum((sure * BINS).astype(int), BINS - 1)
-        hit = right[first : first + len(rows)]
-        return np.stack([np.bincount(where, x, BINS) for x in (np.ones(len(rows)), sure, hit)])
+        where, w = np.minimum((sure * BINS).astype(int), BINS - 1), weights[some]
+        each = (np.ones(len(rows)), w, w * sure, w * right[some], -w * (true + np.log(sure)))
+        return np.stack([np.bincount(where, x, BINS) for x in each])
 
     parts = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -159,20 +163,22 @@ def reliability(view: RuleView, logits: Array, kind: Kind, gamma: float, tempera
             step = max(1, _BLOCK // chunk.shape[1])
             begins = range(0, len(chunk), step)
             parts += pool.map(sums, [first + i for i in begins], [chunk[i : i + step] for i in begins])
-    n, confidence, found = np.sum(parts, axis=0)
-    some = np.maximum(n, 1)
+    n, mass, confidence, found, losses = np.sum(parts, axis=0)
+    some = np.where(mass > 0, mass, 1.0)
     return {
-        "n": n.astype(int).tolist(),
+        "n": np.where(mass > 0, n, 0).astype(int).tolist(),
         "confidence": (confidence / some).round(6).tolist(),
         "right": (found / some).round(6).tolist(),
-        "error": float(np.abs(confidence - found).sum() / n.sum()),
+        "error": float(np.abs(confidence - found).sum()),
+        "log_loss": float(losses.sum()),
     }
 
 
 def calibration(subject: Subject) -> dict[str, Any] | None:
     """Return reliability before, after, and after with a temperature: the one of the choice, or else fitted here.
 
-    It is fitted on other samples than those shown, if there are any. None without labels, or without a strength.
+    Samples weigh as in the goal, as they do where a temperature is fitted. It is fitted on other samples than those
+    shown, if there are any. None without labels, or without a strength.
     """
     view, logits, kind = subject.views[0] if subject.views else None, subject.logits, subject.kind
     if view is None or view.path is None or view.gamma is None or logits is None:
@@ -185,11 +191,14 @@ def calibration(subject: Subject) -> dict[str, Any] | None:
         rows = np.sort(np.random.default_rng(0).choice(len(known), fitted_on, replace=False))
         _, some = next(read_chunks(np.asarray(source[rows]), kind=kind, size=1 << 60))
         scale, offset = view.parts(view.gamma)
-        temperature = fit_temperature(view.smoothed(some) * scale + offset, known[rows])
+        weights = subject.weights(known[rows])
+        temperature = fit_temperature(view.smoothed(some) * scale + offset, known[rows], weights=weights)
+    alike = "Every class weighs the same" if subject.target is None else "Classes weigh as the target says"
     return {
-        "before": reliability(view, logits, kind, 0.0),
-        "after": reliability(view, logits, kind, view.gamma),
-        "tempered": reliability(view, logits, kind, view.gamma, temperature),
+        "before": reliability(subject, 0.0),
+        "after": reliability(subject, view.gamma),
+        "tempered": reliability(subject, view.gamma, temperature),
+        "weighed": alike if subject.classes_weighed else "Samples weigh alike, as they come",
         "temperature": temperature,
         "own": own,
         "fitted_on": fitted_on,

@@ -6,17 +6,21 @@ the geometric mean of the scales. These are straight lines in t, of which predic
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from ..choice.paths import path_along
 from ..core.array import Array, to_numpy
 from ..core.choices import Kind
 from ..path.chunks import read_chunks
+from ..path.engines import check_samples
 from ..path.envelope import Envelope
 from ..path.envelope_walk import compute_envelope
-from ..path.path import GammaPath, gamma_path
+from ..path.path import GammaPath
+from ..rules.checks import toward
 from ..rules.direction import Direction
-from ..rules.rule import RULES, RescaleThenShift, find_path_rule, rule_with
+from ..rules.rule import RULES, RescaleThenShift, find_path_rule
 from .subject import LEAST_END, ChoiceRecord, RuleView, middle_scale
 
 LARGEST_SHARE = 1.5  # of the way to what was chosen
@@ -44,19 +48,27 @@ def make_views(
     def of_strength(rule: str, gamma: float | None, interval: Sequence[float] | None = None) -> RuleView:
         known = find_path_rule(rule)
         own = norms if known.needs_norms else None
-        made = known.direction(counts, norms=own, kind=kind)
+        # A choice says by its offsets that it follows a target; an older one, or a gamma given, follows the counts.
+        chose, moved = (choice.get("offset") or () if rule == first else ()), counts
+        if known.follows_target and target is not None and (chose or (rule != first and rule in tried)):
+            moved = toward(counts, target)
+        elif known.follows_target and chose and gamma:
+            moved = np.exp(-np.array(chose, np.float64) / gamma)
+        made = known.direction(moved, norms=own, kind=kind)
         reach = (0.0, max(known.reach, 1.25 * (gamma or 0.0), *(interval or ())))
         if labels is None:
             path, changes = None, compute_envelope(logits, made, reach, kind=kind)
         else:
-            by = rule_with(rule, norms=own)
-            path = gamma_path(logits, labels, counts, range=reach, rule=by, kind=kind, target=target)
+            truth, _ = check_samples(logits, labels, counts, None)
+            path = path_along(replace(known, norms=own), logits, truth, moved, reach, kind=kind)
+            path = replace(path, counts=counts, target=target)
             changes = path.envelope
         between, least = None if interval is None else (interval[0], interval[1]), LEAST_END
         if known.grows:  # where scores lie close together, so do the strengths that matter
             some = np.asarray(to_numpy(logits[:1000]), np.float64)
             least *= min(1.0, float(np.std(some - some.mean(axis=1, keepdims=True))) or 1.0)
-        return RuleView(rule, gamma, changes, path, made.ratios, target=target, interval=between, least_end=least)
+        given = {"target": target, "interval": between, "least_end": least, "by_target": moved is not counts}
+        return RuleView(rule, gamma, changes, path, made.ratios, **given)
 
     def of_classes(rule: str, scale: np.ndarray, offset: np.ndarray) -> RuleView:
         smoothing = float(choice.get("smoothing") or 0.0) if rule == chosen else 0.0
@@ -64,22 +76,23 @@ def make_views(
         path = None if labels is None else right_path(changes, labels, counts, rule, target)
         return RuleView(rule, 1.0, changes, path, scale=scale, offset=offset, target=target, smoothing=smoothing)
 
-    if RULES[chosen].has_path:
-        views = [of_strength(chosen, choice["gamma"], choice.get("interval"))]
-    else:
+    first = chosen if choice.get("scale") else RULES[chosen].path_name  # the model as it is has a path at 0
+    if choice.get("scale"):
         views = [of_classes(chosen, np.array(choice["scale"], float), np.array(choice["offset"], float))]
+    else:
+        views = [of_strength(first, choice["gamma"], choice.get("interval"))]
     if len(logits) * len(counts) > MOST_COMPARED:
         return tuple(views)
     for rule, other in RULES.items():
         known = tried.get(rule)
-        if rule == chosen or (tried and known is None) or not other.strengths:
+        if rule == first or (tried and known is None) or not other.strengths:
             continue
         if other.has_path:
             fits = not other.needs_norms or norms is not None
             if fits and not (other.multiplies and kind == "probabilities"):
                 views.append(of_strength(rule, None if known is None else float(known["gamma"])))
         elif known is not None and known.get("second") is not None:
-            both = RescaleThenShift().adjustment(counts, known["gamma"], known["second"])
+            both = RescaleThenShift().adjustment(counts, known["gamma"], known["second"], toward(counts, target))
             assert both.scale is not None
             assert both.offset is not None
             views.append(of_classes(rule, both.scale, both.offset))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..choice.verdict import Verdict, is_worthwhile
 from ..core.array import Array
 from ..core.choices import Kind
 from ..core.curve import Curve
@@ -34,6 +35,7 @@ class RuleView:
     target: np.ndarray | None = None  # [K], what each class weighs
     interval: tuple[float, float] | None = None  # of gamma
     smoothing: float = 0.0  # what is added to probabilities before their logarithm
+    by_target: bool = False  # whether a target and not the counts alone decides where classes go
     least_end: float = LEAST_END  # where the slider ends at least
 
     def smoothed(self, logits: np.ndarray) -> np.ndarray:
@@ -125,7 +127,7 @@ class Subject:
     @property
     def gamma(self) -> float:
         """The strength that was chosen, where the slider of its rule shows it."""
-        return float(self.choice["gamma"]) if RULES[self.choice["rule"]].has_path else 1.0
+        return 1.0 if self.choice.get("scale") else float(self.choice["gamma"])
 
     @property
     def path(self) -> GammaPath | None:
@@ -134,18 +136,31 @@ class Subject:
 
     @property
     def worthwhile(self) -> bool | None:
-        """Whether the choice has a certain gain, by its own metric; None if it was not made on labels, or is old."""
-        choice = self.choice
-        if choice["chosen_on"] in ("given", "unlabelled") or "gain_interval" not in choice:
-            return None
-        between = choice["gain_interval"]
-        return choice.get("floors_met_at_zero") is False or (between is not None and between[0] > 0)
+        """Whether the choice is to be applied, by its own metric; None if that is not known."""
+        return worthwhile(self.choice)
 
     @property
-    def gain_interval(self) -> tuple[float, float] | None:
-        """The interval of the gain in balanced error; None if the choice has none, or was made by another metric."""
-        found = self.choice.get("gain_interval") if self.choice.get("metric") in (None, "balanced_error") else None
-        return None if found is None else (found[0], found[1])
+    def verdict(self) -> Verdict | None:
+        """The verdict on the choice, by its own metric; None if no interval of its gain is known."""
+        return gain_verdict(self.choice)
+
+    @property
+    def metric(self) -> str:
+        """What the choice was to be good at."""
+        return self.choice.get("metric") or "balanced_error"
+
+    @property
+    def classes_weighed(self) -> bool:
+        """Whether the goal weighs classes, by the target or alike, and not samples as they come."""
+        return self.target is not None or self.metric == "balanced_error"
+
+    def weights(self, labels: np.ndarray) -> np.ndarray:
+        """Return what samples of these labels [N] weigh in the goal; they sum to 1."""
+        if not self.classes_weighed:
+            return np.full(len(labels), 1 / len(labels))
+        n = np.bincount(labels, minlength=self.classes)
+        weights = ((1.0 if self.target is None else self.target) / np.maximum(n, 1))[labels]
+        return weights / weights.sum()
 
     @property
     def level(self) -> float:
@@ -184,12 +199,17 @@ class LabelRow:
     """One label, before and after."""
 
     name: str
-    count: float
+    count: float | None  # in training; None if that is not known
     positives: int  # among the samples shown
     threshold: float  # of the probability
     recall: tuple[float | None, float | None]
     precision: tuple[float | None, float | None]  # None where nothing is predicted
     gain: str = ""
+
+    @property
+    def frequency(self) -> float:
+        """How frequent it is: in training or, if that is not known, here."""
+        return self.positives if self.count is None else self.count
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,6 +233,19 @@ class LabelSubject:
     tuned_file: str = ""
 
 
+def gain_verdict(choice: ChoiceRecord) -> Verdict | None:
+    """Return the verdict on a choice, by its own metric; None if no interval of its gain is known."""
+    gain, between = choice.get("gain"), choice.get("gain_interval")
+    if gain is None or between is None:
+        return None
+    return Verdict(gain, (between[0], between[1]), choice.get("level") or 0.95)
+
+
+def worthwhile(choice: ChoiceRecord) -> bool | None:
+    """Return whether a choice is to be applied; None if that is not known."""
+    return is_worthwhile(choice.get("gain"), choice.get("gain_interval"), choice.get("floors_met_at_zero"))
+
+
 def rule_title(rule: str) -> str:
     """Return a rule's name for people, as a title."""
     title = RULES[rule].title
@@ -231,14 +264,16 @@ def label_rows(
     offset = np.array(choice["offset"], np.float64)
     known = names or choice.get("names") or [str(k) for k in range(truth.shape[1])]
     each, metric = choice.get("labels") or [{}] * truth.shape[1], choice.get("metric") or "balanced_error"
-    numbers = choice.get("counts") or truth.sum(axis=0).tolist()
+    numbers = choice.get("counts") or [None] * truth.shape[1]
+    if numbers == [one.get("positives") for one in each]:  # without counts, those of the samples tuned on are kept
+        numbers = [None] * truth.shape[1]
     rows = []
     for k in range(truth.shape[1]):
         before, after = (_rates(scores[:, k] + by > 0, truth[:, k]) for by in (0.0, offset[k]))
         between, positives = each[k].get("interval"), int(truth[:, k].sum())
         gain = "" if between is None else gain_text(metric, each[k]["gain"], (between[0], between[1]))
         threshold, recall, precision = float(1 / (1 + np.exp(offset[k]))), (before[0], after[0]), (before[1], after[1])
-        rows.append(LabelRow(str(known[k]), float(numbers[k]), positives, threshold, recall, precision, gain))
+        rows.append(LabelRow(str(known[k]), numbers[k], positives, threshold, recall, precision, gain))
     return tuple(rows)
 
 

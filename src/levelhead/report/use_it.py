@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from ..rules.rule import RULES, Auto, Rescale
-from .subject import LabelSubject, Subject
+from .subject import LabelSubject, Subject, worthwhile
 
 MODEL = "model.safetensors"  # where the model's file is not known
 TUNED = "tuned.json"  # the same for the choice
@@ -59,7 +59,9 @@ def label_code(subject: LabelSubject) -> dict[str, str]:
     if subject.tuned_file:
         what, before = json.dumps(subject.tuned_file), ""
     else:
-        what, before = "tuned", "tuned = lh.tune_labels(logits, labels, counts)    # those of this page\n"
+        metric = subject.choice.get("metric") or "balanced_error"
+        by = "" if metric in ("macro_f1", "cost") else f', metric="{metric}"'
+        what, before = "tuned", f"tuned = lh.tune_labels(logits, labels, counts{by})    # those of this page\n"
     python = f"import levelhead as lh\n\n{before}adjusted = lh.adjust_(model, {what}){UNDO}"
     return {"command": _command(subject), "python": python}
 
@@ -72,7 +74,8 @@ def tune_command(subject: Subject | LabelSubject, *more: str) -> str:
     files = files or {"logits": "logits.npy", "labels": "labels.npy", "counts": "counts.json"}
     given = [f"--{what} {shlex.quote(file)}" for what, file in files.items()]
     metric = choice.get("metric") or "balanced_error"
-    own = [] if metric in ("balanced_error", "cost") else [f"--metric {metric}"]
+    default = "macro_f1" if isinstance(subject, LabelSubject) else "balanced_error"
+    own = [] if metric in (default, "cost") else [f"--metric {metric}"]
     if isinstance(subject, LabelSubject):
         return " ".join(["levelhead tune --task multilabel", *given, *own, "-o", TUNED])
     if "counts" not in files:
@@ -87,17 +90,15 @@ def tune_command(subject: Subject | LabelSubject, *more: str) -> str:
 
 
 def _command(subject: Subject | LabelSubject) -> str:
-    """Return the command that applies the choice to a model's file, also where the gain is uncertain."""
+    """Return the command that applies the choice to a model's file, also where no gain is to be expected."""
     model, choice = subject.model or MODEL, subject.choice
-    between = choice.get("gain_interval")
-    doubted = between is not None and between[0] <= 0 and choice.get("floors_met_at_zero") is not False
-    tuned = f"{shlex.quote(subject.tuned_file or TUNED)}{' --anyway' if doubted else ''}"
+    tuned = f"{shlex.quote(subject.tuned_file or TUNED)}{' --anyway' if worthwhile(choice) is False else ''}"
     apply = f"levelhead adjust {shlex.quote(model)} --tuned {tuned} -o {_adjusted(model)}"
     if subject.tuned_file:
         return apply
     if isinstance(subject, LabelSubject) or not subject.files.keys() & {"run", "snapshot"}:
         return f"{tune_command(subject)}\n{apply}"
-    if RULES[choice["rule"]].code():
+    if RULES[choice["rule"]].code() and not choice.get("offset"):  # which only a tuned.json holds
         return code_at_gamma(subject)["command"].replace("{gamma}", repr(subject.gamma))
     return ""
 

@@ -8,15 +8,16 @@ from typing import Literal
 
 import numpy as np
 
+from ..choice.verdict import Verdict as GainVerdict
 from ..path.metrics import ERRORS, TITLES, gain_text, value_form
 from ..rules.rule import RULES
 from ..show.style import short
-from .subject import ChoiceRecord, LabelSubject, Subject, rule_title
+from .subject import ChoiceRecord, LabelSubject, Subject, gain_verdict, rule_title, worthwhile
 from .use_it import MODEL, tune_command
 
 Status = Literal["ship", "unclear", "keep", "warn"]
 SMALL_GAIN = 0.01  # one point of balanced error
-LEAVE = "Leave the model as it is"
+LEAVE, NOT_SEEN = "Leave the model as it is", "no difference is seen"
 # for each kind of warning: its title, and the options of the command that helps, or a whole command
 HELP: dict[str, tuple[str, str]] = {
     "LeakageWarning": ("These samples look like training data.", ""),
@@ -86,8 +87,15 @@ def verdict(subject: Subject) -> Verdict:
         return _verdict_without_labels(subject)
     path, gamma = subject.path, subject.gamma
     before, after = path.right(0.0), path.right(gamma)
-    corrected = None if subject.apart else subject.gain_interval  # for the choice of gamma on these samples
-    low, high = corrected or gain(before, after, path.labels, subject.mass, subject.level)[1:]
+    said, between = subject.verdict, subject.choice.get("gain_interval")  # allow for the choice on these samples
+    balanced = said
+    if subject.apart or said is None or subject.metric != "balanced_error":
+        mean, *between = gain(before, after, path.labels, subject.mass, subject.level)
+        balanced = GainVerdict(mean, (between[0], between[1]), subject.level)
+        said = balanced if said is None or subject.metric == "balanced_error" else said
+    assert balanced is not None
+    assert said is not None
+    assert between is not None
     was, now = path.at(0.0), path.at(gamma)
     rare, common = ([float(np.nanmean(x.class_accuracy[half])) for x in (was, now)] for half in subject.halves)
     n = subject.counts
@@ -101,12 +109,11 @@ def verdict(subject: Subject) -> Verdict:
         Number("common", f"Recall, more frequent {half}", *common, better="higher", note=_describe_half(subject, 1)),
     )
     changes = [f"from {percent_text(number.before)} to {percent_text(number.after)}" for number in numbers]
-    changed, lower = bool((before != after).any()), was.balanced_error - now.balanced_error
-    status, headline = _decide(subject, low, high, changed, lower, rare[1] - rare[0])
+    status, headline = _decide(subject, said, bool((before != after).any()), rare[1] - rare[0])
     lines = {
         "What changes": f"The recall of the rarer {half}{of} goes {changes[2]}, that of the more frequent "
         f"{half} {changes[3]}. The error goes {changes[1]}, the balanced error {changes[0]}.",
-        "How certain": _own_certainty(subject) or _certainty(low, high, subject.level),
+        "How certain": _own_certainty(subject) or _certainty(balanced, between, subject.level),
         "Who pays": _who_pays(subject, was.class_accuracy, now.class_accuracy),
         "If imbalance stays": _if_imbalance_stays(mix, subject),
         "How it was chosen": _how_chosen(subject),
@@ -119,62 +126,87 @@ def percent_text(share: float) -> str:
     return f"{100 * share + 1e-9:.2f}\N{NO-BREAK SPACE}%"
 
 
-def _decide(
-    subject: Subject, low: float, high: float, changed: bool, lower: float, rare: float | None
-) -> tuple[Status, str]:
-    """Return status and headline.
+def _decide(subject: Subject, said: GainVerdict, changed: bool, rare: float | None) -> tuple[Status, str]:
+    """Return status and headline, given what to expect of the gain.
 
-    Of the gain in balanced error, `low` and `high` are the interval. On these samples, `changed` says whether any
-    prediction changes, `lower` and `rare` how much the balanced error falls and the recall of the rarer half rises.
+    On these samples, `changed` says whether any prediction changes, and `rare` how much the recall of the rarer half
+    rises; None if that is not known.
     """
-    metric = subject.choice.get("metric") or "balanced_error"
-    certain = subject.worthwhile is not False
-    if subject.choice["chosen_on"] == "test":
+    choice, balanced = subject.choice, subject.metric == "balanced_error"
+    if choice["chosen_on"] == "test":
         return "warn", "Do not decide on this page: gamma was chosen on test labels"
-    if subject.gamma == 0 and subject.choice.get("candidates"):
+    if subject.gamma == 0 and choice.get("candidates"):
         return "keep", f"{LEAVE}: no adjustment did better on samples that it was not fitted on"
     if not changed:
         return "keep", f"{LEAVE}: the adjustment changes no prediction"
-    if not certain and subject.choice.get("gain_interval") is None:
+    if choice.get("floors_met_at_zero") is False:
+        return "ship", "Ship the adjusted model: as trained, it misses the least recall that was asked for"
+    if not subject.apart and choice["chosen_on"] not in ("given", "unlabelled") and subject.verdict is None:
         return "unclear", f"{LEAVE} for now: how certain the gain is has not been estimated"
-    if high < 0 and (metric == "balanced_error" or not certain):
+    if said == "worse":
         return "keep", f"{LEAVE}: the adjustment makes it worse"
-    own = metric != "balanced_error" and subject.worthwhile
-    if not certain or (low <= 0 and not own and subject.choice.get("floors_met_at_zero") is not False):
-        return "unclear", f"{LEAVE} for now: a gain is not certain"
-    if rare is not None and rare <= 0:
+    if said.expected_gain <= 0 or subject.worthwhile is False:
+        return "unclear", f"{LEAVE} for now: {NOT_SEEN}"
+    probably = "" if said == "better" else f": it is probably better ({chance_text(said.probability)})"
+    if not balanced:
+        return (
+            "ship",
+            f"Ship the adjusted model, if {TITLES.get(subject.metric, subject.metric)} is what matters{probably}",
+        )
+    if subject.target is None and rare is not None and rare <= 0:
         half = "class" if subject.classes == 2 else "half of the classes"
         return "unclear", f"{LEAVE} if rare classes matter: the rarer {half} gains nothing"
-    if own:
-        return "ship", f"Ship the adjusted model, if {TITLES.get(metric, metric)} is what matters"
-    if subject.choice.get("floors_met_at_zero") is False:
-        return "ship", "Ship the adjusted model: as trained, it misses the least recall that was asked for"
-    if lower < SMALL_GAIN:
-        return "ship", f"The adjusted model is better, but only by {100 * lower:.2f} points of balanced error"
-    return "ship", "Ship the adjusted model, if rare classes matter as much as frequent ones"
+    if said.expected_gain < SMALL_GAIN:
+        better = "better" if said == "better" else f"probably better ({chance_text(said.probability)})"
+        points = f"{100 * said.expected_gain:.2f} points of balanced error"
+        return "ship", f"The adjusted model is {better}, but only by {points}"
+    matter = "rare classes matter as much as frequent ones" if subject.target is None else "classes occur as assumed"
+    return "ship", f"Ship the adjusted model, if {matter}{probably}"
+
+
+def chance_text(probability: float) -> str:
+    """Return a probability in percent, never as certain as 0 or 100."""
+    percent = round(100 * probability)
+    return "under 1\u00a0%" if percent < 1 else "over 99\u00a0%" if percent > 99 else f"{percent}\u00a0%"
 
 
 def _own_certainty(subject: Subject) -> str | None:
     """Return how certain the gain is in the metric that was asked for, if that is not the balanced error."""
-    choice = subject.choice
-    metric, between = choice.get("metric"), choice.get("gain_interval")
-    if subject.apart or metric in (None, "balanced_error") or between is None or choice.get("value") is None:
+    choice, metric, said = subject.choice, subject.metric, subject.verdict
+    if subject.apart or metric == "balanced_error" or said is None or choice.get("value") is None:
         return None
     form = value_form(metric)
     return (
         f"On these samples, {TITLES.get(metric, metric)} goes from {choice['value_at_zero']:{form}} to "
-        f"{choice['value']:{form}}. On new samples like these, expect a gain of "
-        f"{gain_text(metric, choice['gain'], (between[0], between[1]))} ({100 * subject.level:g}\u00a0% confidence)."
+        f"{choice['value']:{form}}. {_expected(choice, said, metric)}"
     )
 
 
-def _certainty(low: float, high: float, level: float) -> str:
+def _expected(choice: ChoiceRecord, said: GainVerdict, of: str) -> str:
+    """Return the gain to expect by the metric of a choice, its interval, and how likely it is."""
+    metric, (low, high) = choice.get("metric") or "balanced_error", choice["gain_interval"]
+    return (
+        f"On new samples like these, expect a gain in {of} of {gain_text(metric, said.expected_gain, (low, high))} "
+        f"({100 * (choice.get('level') or 0.95):g}\u00a0% confidence). {_chance(said)}"
+    )
+
+
+def _chance(said: GainVerdict) -> str:
+    return f"The probability that it will be better at all is {chance_text(said.probability)}."
+
+
+def _certainty(said: GainVerdict, between: Sequence[float], level: float) -> str:
+    low, high = between
     change = f"anywhere from {100 * high:.2f} points lower to {-100 * low:.2f} points higher"
     if low > 0:
         change = f"between {100 * low:.2f} and {100 * high:.2f} points lower"
     elif high < 0:
         change = f"between {-100 * high:.2f} and {-100 * low:.2f} points higher"
-    return f"On new samples like these, the balanced error will be {change} ({100 * level:g}\u00a0% confidence)."
+    most = f"{100 * abs(said.expected_gain):.2f} points {'lower' if said.expected_gain >= 0 else 'higher'}"
+    return (
+        f"On new samples like these, the balanced error will be {change} ({100 * level:g}\u00a0% confidence); expect "
+        f"{most}. {_chance(said)}"
+    )
 
 
 def _who_pays(subject: Subject, was: np.ndarray, now: np.ndarray) -> str:
@@ -228,7 +260,7 @@ def _how_chosen(subject: Subject) -> str:
 
 def _verdict_without_labels(subject: Subject) -> Verdict:
     """Return the verdict from the choice alone, where labels or logits are missing."""
-    choice, known, lines = subject.choice, subject.gain_interval, {"How it was chosen": _how_chosen(subject)}
+    choice, said, lines = subject.choice, subject.verdict, {"How it was chosen": _how_chosen(subject)}
     titles = {
         "balanced_error": ("Balanced error", "every class weighs the same"),
         "error": ("Error", ""),
@@ -239,11 +271,11 @@ def _verdict_without_labels(subject: Subject) -> Verdict:
         for key, (title, note) in titles.items()
         if choice.get(key) is not None and choice.get(f"{key}_at_zero") is not None
     }
-    balanced = numbers.get("balanced_error")
-    if known is not None and choice.get("n") and balanced:
+    if said is not None and choice.get("n") and "balanced_error" in numbers:
         changed = choice["gamma"] != 0 or not RULES[choice["rule"]].has_path
-        status, headline = _decide(subject, *known, changed, balanced.before - balanced.after, _rare_gain(choice))
-        lines["How certain"] = _certainty(*known, subject.level)
+        status, headline = _decide(subject, said, changed, _rare_gain(choice))
+        certainty = _certainty(said, choice["gain_interval"], subject.level)
+        lines["How certain"] = _own_certainty(subject) or certainty
     else:
         status, headline = "unclear", "No decision without labels: label a few samples and evaluate on them first"
         unknown = "Without labels it is not known how often the model is right, before or after. "
@@ -272,10 +304,10 @@ def _describe_half(subject: Subject, which: int) -> str:
 def label_verdict(subject: LabelSubject) -> Verdict:
     """Return the verdict on a multi-label model, in words."""
     choice, rows = subject.choice, subject.rows
-    metric, between = choice.get("metric") or "balanced_error", choice.get("gain_interval")
+    metric, said = choice.get("metric") or "balanced_error", gain_verdict(choice)
     moved = sum(row.threshold != 0.5 for row in rows)
     recall, precision = (_means([getattr(row, name) for row in rows]) for name in ("recall", "precision"))
-    half = sorted(rows, key=lambda row: row.count)[: max(1, len(rows) // 2)]
+    half = sorted(rows, key=lambda row: row.frequency)[: max(1, len(rows) // 2)]
     rare = _means([row.recall for row in half])
     both = "of labels predicted before and after"
     numbers = [
@@ -291,12 +323,8 @@ def label_verdict(subject: LabelSubject) -> Verdict:
     means = f"recall goes from {recall[0]:.2%} to {recall[1]:.2%}, the mean precision from {precision[0]:.2%} to"
     changes = f"{moved:,} of {len(rows):,} labels get a threshold of their own. The mean {means} {precision[1]:.2%}."
     lines = {"What changes": changes}
-    if between is not None and choice.get("gain") is not None:
-        lines["How certain"] = (
-            f"On new samples like these, expect a gain in {TITLES.get(metric, metric)}, over all labels, of "
-            f"{gain_text(metric, choice['gain'], (between[0], between[1]))} ({100 * (choice.get('level') or 0.95):g} % "
-            "confidence)."
-        )
+    if said is not None:
+        lines["How certain"] = _expected(choice, said, f"{TITLES.get(metric, metric)}, over all labels,")
     part = "that had no part in the choice" if subject.apart else "that the thresholds were chosen on"
     lines["How it was chosen"] = (
         f"Each label's threshold is the middle of the best ones on {choice.get('n') or subject.n:,} "
@@ -306,17 +334,26 @@ def label_verdict(subject: LabelSubject) -> Verdict:
 
 
 def _decide_labels(choice: ChoiceRecord, moved: int, rare: float) -> tuple[Status, str]:
-    between = choice.get("gain_interval")
+    metric, said = choice.get("metric") or "balanced_error", gain_verdict(choice)
     if choice["chosen_on"] == "test":
         return "warn", "Do not decide on this page: the thresholds were chosen on test labels"
     if not moved:
         return "keep", f"{LEAVE}: every label is best as it is"
-    if choice.get("floors_met_at_zero") is not False and (between is None or between[0] <= 0):
-        return "unclear", f"{LEAVE} for now: a gain is not certain"
-    if rare <= 0:
+    if choice.get("floors_met_at_zero") is False:
+        return "ship", "Ship the new thresholds: as trained, the model misses the least recall that was asked for"
+    if said is None:
+        return "unclear", f"{LEAVE} for now: how certain the gain is has not been estimated"
+    if said == "worse":
+        return "keep", f"{LEAVE}: the new thresholds make it worse"
+    if not worthwhile(choice):
+        return "unclear", f"{LEAVE} for now: {NOT_SEEN}"
+    if rare <= 0 and metric == "balanced_error":
         return "unclear", f"{LEAVE} if rare labels matter: their recall does not rise"
-    metric = choice.get("metric") or "balanced_error"
-    return "ship", f"Ship the new thresholds, if {TITLES.get(metric, metric)}, over all labels, is what matters"
+    probably = "" if said == "better" else f": they are probably better ({chance_text(said.probability)})"
+    return (
+        "ship",
+        f"Ship the new thresholds, if {TITLES.get(metric, metric)}, over all labels, is what matters{probably}",
+    )
 
 
 def _means(pairs: Sequence[tuple[float | None, float | None]]) -> tuple[float, float]:

@@ -146,13 +146,17 @@ def check_strength(
     value: Any, rule: str, counts: Any = None, *, name: str = "gamma", instead: str = "lh.adjust(head, tuned)"
 ) -> float:
     """Return a strength as a finite float. A `Tuned` must have been chosen for this rule and counts like these."""
-    if not (hasattr(value, "rule") and hasattr(value, "gamma")):
+    if not hasattr(value, "gamma"):
+        if getattr(value, "rule", rule) != rule:  # the gamma of a `Tuned`
+            raise LevelheadError(f"chosen for rule {value.rule!r}; use {instead}", parameter=name)
         return finite_number(name, value)
     with named(name):
         if getattr(value, "task", "") == "multilabel":
             raise LevelheadError(f"chosen for several labels per sample; use {instead}")
         if value.rule != rule:
             raise LevelheadError(f"chosen for rule {value.rule!r}; use {instead}")
+        if len(getattr(value, "offset", ())):
+            raise LevelheadError(f"chosen toward a target, which a strength alone does not say; use {instead}")
         if (reason := RULES[rule].refuses_kind(getattr(value, "kind", None))) is not None:
             raise LevelheadError(reason)
         follows = RULES[rule].follows_counts and counts is not None and value.counts

@@ -21,7 +21,7 @@ from levelhead.methods.tau_norm import tau_normalize_head
 from levelhead.rules.checks import finite_number
 from levelhead.rules.rule import RULES, Rescale, Strengths, Tau, find_path_rule, rule_with
 
-LEVELED_BY = {None: Rescale.name, rescale_head: Rescale.name, tau_normalize_head: Tau.name}  # what a method adjusts by
+LEVELED_BY = {rescale_head: Rescale.name, tau_normalize_head: Tau.name}  # what a method adjusts by
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,7 @@ class Evaluation:
     gamma: float
     tuned: Tuned | None  # how gamma was chosen on held-out samples; None where it was given
     head: Head  # after the adjustment
+    changed: bool  # whether that is another than the head as trained
     before: Measures
     after: Measures
 
@@ -69,7 +70,11 @@ class Evaluation:
             *groups,
             *(classes if len(classes) <= most else []),
         ]
-        width, adjusted = max(len(title) for title, *_ in rows), f"with {RULES[self.rule].title}"
+        rule = RULES[self.rule]
+        width, adjusted = (
+            max(len(title) for title, *_ in rows),
+            f"{'with ' * (rule.multiplies or rule.adds)}{rule.title}",
+        )
         last = max(13, len(adjusted) + 2)
         lines = [f"{'test set':{width}}{'as trained':>13}{adjusted:>{last}}"]
         lines += [f"{title:{width}}{_share_text(x):>13}{_share_text(y):>{last}}" for title, x, y in rows]
@@ -79,10 +84,14 @@ class Evaluation:
 
 
 def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: str = Rescale.name) -> Evaluation:
-    """Measure a head on the test set before and after an adjustment. Without a gamma, `held-out` samples choose it."""
-    made = find_path_rule(rule)
+    """Measure a head on the test set before and after an adjustment.
+
+    Without a gamma, `held-out` samples choose it, and with `auto` the rule too.
+    """
     tuned, head, counts = None, snapshot.head, snapshot.counts
-    if gamma is None:
+    if gamma is not None:
+        made, chosen = find_path_rule(rule), Strengths(finite_number("gamma", gamma))
+    else:
         if "held-out" not in snapshot.features:
             raise LevelheadError(
                 "this run was trained without held-out samples to choose gamma on",
@@ -90,13 +99,12 @@ def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: str = Resc
             )
         with quiet():  # tuned.warnings has them
             tuned = tune(*held_out(snapshot), rule=rule_with(rule, norms=head.norms), names=head.names)
-        gamma = tuned.gamma
-    leveled = made.amounts(
-        check_finite(head), resolve(counts, head.classes), Strengths(finite_number("gamma", gamma))
-    ).head(head)
+        made, chosen = RULES[tuned.rule], Strengths(tuned.gamma, scale=tuned.scale, offset=tuned.offset)
+    by = made.amounts(check_finite(head), resolve(counts, head.classes), chosen)
+    leveled = by.head(head)
     before, after = (measure(snapshot.logits("test", h), snapshot.labels["test"], counts) for h in (head, leveled))
     names = tuple(head.names or map(str, range(head.classes)))
-    return Evaluation(rule, names, counts, float(gamma), tuned, leveled, before, after)
+    return Evaluation(made.name, names, counts, chosen.gamma, tuned, leveled, by.changes, before, after)
 
 
 def held_out(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -104,14 +112,14 @@ def held_out(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return snapshot.logits("held-out"), snapshot.labels["held-out"], snapshot.counts
 
 
-def rule_for(method: Method) -> str:
-    """Return the rule that levels what a method trained: its own or, if it has none, RS."""
-    if method.adjust not in LEVELED_BY:
+def rule_for(method: Method, other: str = Rescale.name) -> str:
+    """Return the rule that levels what a method trained: its own or, if it has none, another one, RS."""
+    if method.adjust is not None and method.adjust not in LEVELED_BY:
         raise LevelheadError(
             f"method {method.name}: its adjust is neither RS nor tau-normalization, so its strength "
             "cannot be chosen here; train without it, and apply it to the head of the run's snapshot"
         )
-    return LEVELED_BY[method.adjust]
+    return other if method.adjust is None else LEVELED_BY[method.adjust]
 
 
 def _share_text(share: float) -> str:

@@ -3,10 +3,12 @@
 import json
 import tempfile
 import warnings
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors import safe_open
@@ -14,12 +16,14 @@ from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
+from levelhead.choice.tuned import Tuned
 from levelhead.core import atomic
 from levelhead.core.errors import LevelheadError, in_file
 from levelhead.core.head import Head
-from levelhead.files.model import rescale_file
+from levelhead.files.model import adjust_file, rescale_file
 from levelhead.io.safetensors_file import read_header
 from levelhead.io.text import parse_json
+from levelhead.rules.rule import RULES
 
 from ..lab.nets import build
 from .run_folder import MODEL_KEY
@@ -70,38 +74,37 @@ def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]
     return model.float().eval(), facts
 
 
-def export(run_folder: Path, head: Head, *, adjusted: dict[str, Any]) -> list[Path]:
+def export(run_folder: Path, head: Head, *, adjusted: dict[str, Any], tuned: Tuned | None = None) -> list[Path]:
     """Write leveled.safetensors and, where onnx is installed, leveled.onnx into a run's folder.
 
-    They are what `levelhead rescale` makes of the network with its head as trained, and hold its note of the
-    adjustment: rule, gamma, counts. With a gamma of 0 nothing is adjusted or noted.
+    They are what `levelhead rescale` makes of the network with its head as trained or, of what was tuned, `levelhead
+    adjust`, and hold its note of the adjustment: rule, gamma, counts. With a gamma of 0 and nothing tuned, nothing is
+    adjusted or noted.
     """
+    if tuned is not None and RULES[tuned.rule].adds and head.bias is None:  # in our own network there is room for one
+        head = replace(head, bias=np.zeros(head.classes, np.float32))
     model, facts = classifier(run_folder, head)
     metadata = {MODEL_KEY: json.dumps({**facts, "adjusted": adjusted})}
     made = {".safetensors": to_bytes({k: v.contiguous() for k, v in model.state_dict().items()}, metadata)}
     if find_spec("onnx") is not None:
         made[".onnx"] = _to_onnx(model, facts["shape"])
-    return [_write_adjusted(run_folder / f"leveled{suffix}", content, adjusted) for suffix, content in made.items()]
+    return [_write_adjusted(run_folder / f"leveled{end}", content, adjusted, tuned) for end, content in made.items()]
 
 
-def _write_adjusted(path: Path, content: bytes, adjusted: dict[str, Any]) -> Path:
+def _write_adjusted(path: Path, content: bytes, adjusted: dict[str, Any], tuned: Tuned | None) -> Path:
     """Write a model file with its head adjusted."""
-    if adjusted["gamma"] == 0:
+    if tuned is None and adjusted["gamma"] == 0:
         atomic.write(path, content)
         return path
     with tempfile.TemporaryDirectory() as folder:
         trained = Path(folder) / path.name
         trained.write_bytes(content)
-        rescale_file(
-            trained,
-            path,
-            adjusted["counts"],
-            gamma=adjusted["gamma"],
-            rule=adjusted["rule"],
-            head="logits" if path.suffix == ".onnx" else "head",  # the output that it feeds, or its layer
-            original=False,
-            force=True,
-        )
+        layer = "logits" if path.suffix == ".onnx" else "head"  # the output that it feeds, or its name
+        how: dict[str, Any] = {"head": layer, "original": False, "force": True}
+        if tuned is not None:
+            adjust_file(trained, path, tuned, **how)
+        else:
+            rescale_file(trained, path, adjusted["counts"], gamma=adjusted["gamma"], rule=adjusted["rule"], **how)
     return path
 
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from levelhead.core.choices import Profile, Tracker
 from levelhead.core.errors import LevelheadError
 from levelhead.io.per_class_file import read_counts
+from levelhead.rules.rule import AUTO, Rescale, find_path_rule
 from levelhead.show.progress import epoch_progress
 
 from ..lab.data import Data
@@ -37,7 +38,9 @@ class TrainOptions:
 
     name: str | None = None  # the first part of the run's folder; made from the spec if None
     gamma: float | None = None  # strength of RS; chosen on the held-out samples if None
-    anyway: bool = False  # level the model also where the gain of the chosen gamma is uncertain
+    rule: str | None = None  # how to level the model; that of the method if None or, if it has none, `auto`
+    anyway: bool = False  # level the model also where no gain is to be expected
+    certain: bool = False  # level it only where the gain is certain
     track: Tracker | None = None  # where to log every epoch too
     threads: int | None = None  # of the CPU; torch's own choice if None
     show: bool = True  # draw a progress bar on a terminal
@@ -47,6 +50,10 @@ class TrainOptions:
             raise LevelheadError(f"expected 1 to {MOST_THREADS} threads, got {self.threads}", parameter="threads")
         if self.gamma is not None and not math.isfinite(self.gamma):
             raise LevelheadError(f"expected a finite gamma, got {self.gamma}", parameter="gamma")
+        if self.rule is not None and self.gamma is not None:
+            find_path_rule(self.rule)  # one that has a strength
+        if self.anyway and self.certain:
+            raise LevelheadError("expected this or `only if certain`, got both", parameter="anyway")
 
 
 def imbalance_fields(
@@ -132,24 +139,29 @@ def train_and_evaluate(
             dist.destroy_process_group()
         if not first:
             return {}, ""
-        return evaluate_and_export(trained, spec, options.gamma, anyway=options.anyway, option=option)
+        return evaluate_and_export(trained, spec, options, option=option)
 
 
 def evaluate_and_export(
-    trained: Run, spec: Spec, gamma: float | None = None, *, anyway: bool = False, option: Callable[[str], str] = str
+    trained: Run, spec: Spec, options: TrainOptions | None = None, *, option: Callable[[str], str] = str
 ) -> tuple[dict[str, Any], str]:
     """Evaluate a finished run before and after leveling, and write the leveled model.
 
-    Where gamma was chosen and the interval of its gain holds 0, the model is written as trained, unless `anyway`.
+    Where no gain is to be expected of what was chosen, the model is written as trained, unless `anyway`.
     """
-    rule, snapshot, facts = rule_for(spec.resolve_method()), trained.snapshot, trained.result
+    options = options or TrainOptions()
+    snapshot, facts, gamma = trained.snapshot, trained.result, options.gamma
     not_chosen = gamma is None and "held-out" not in snapshot.features
-    found = evaluate(snapshot, gamma=0.0 if not_chosen else gamma, rule=rule)
-    uncertain = found.tuned is not None and not found.tuned.worthwhile and not anyway
-    written = 0.0 if uncertain else found.gamma
-    adjusted = {"rule": rule, "gamma": written, "counts": snapshot.counts.tolist()}
-    files = [str(file) for file in export(trained.path, snapshot.head, adjusted=adjusted)]
-    result = {"run": str(trained.path), **facts, **found.to_dict(), "leveled": written != 0, "files": files}
+    gamma = 0.0 if not_chosen else gamma
+    rule = options.rule or rule_for(spec.resolve_method(), AUTO if gamma is None else Rescale.name)
+    found = evaluate(snapshot, gamma=gamma, rule=Rescale.name if not_chosen else rule)
+    tuned = found.tuned
+    refused = tuned is not None and not (tuned.certain if options.certain else tuned.worthwhile is not False)
+    leveled = found.changed and (options.anyway or not refused)
+    adjusted = {"rule": found.rule, "gamma": found.gamma if leveled else 0.0, "counts": snapshot.counts.tolist()}
+    made = export(trained.path, snapshot.head, adjusted=adjusted, tuned=tuned if leveled else None)
+    files = [str(file) for file in made]
+    result = {"run": str(trained.path), **facts, **found.to_dict(), "leveled": leveled, "files": files}
     lines = [
         f"{trained.path}: {facts['epoch']} epochs, {facts['seconds']:.0f} s, {facts['parameters']:,} parameters",
         "",
@@ -161,9 +173,10 @@ def evaluate_and_export(
             "no samples were held out to choose gamma on, so the head is as trained; pass "
             f"{option('gamma')} to set its strength, or train another network with {option('hold_out')} 0.1"
         )
-    if uncertain and found.gamma:
+    if found.changed and not leveled:
+        reason = "the gain is not certain" if options.certain else "no gain is to be expected"
         lines.append(
-            "no certain gain, so the model is written as trained; pass "
-            f"{option('anyway')} to level it all the same: nothing is trained again"
+            f"{reason}, so the model is written as trained; pass {option('anyway')} to level it all the same: nothing "
+            "is trained again"
         )
-    return result, "\n".join([*lines, f"the {'leveled ' * bool(written)}model: {', '.join(files)}"])
+    return result, "\n".join([*lines, f"the {'leveled ' * leveled}model: {', '.join(files)}"])
