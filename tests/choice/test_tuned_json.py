@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import levelhead as lh
-from levelhead.choice.tuned_json import choice_of, describe_sources, read_choice, same_counts, write_tuned
+from levelhead.choice.tuned_json import choice_of, describe_sources, read_choice, write_tuned
 
 CHOICE = {"gamma": 0.5, "rule": "rescale", "chosen_on": "held-out"}
 SOURCES = {
@@ -85,14 +85,6 @@ def test_a_file_that_is_not_a_choice_is_named(tmp_path, content, says):
     (tmp_path / "t.json").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=rf"\({says}"):
         read_choice(tmp_path / "t.json")
-
-
-def test_counts_are_the_same_if_their_proportions_are():
-    assert same_counts({"sources": SOURCES}, np.array([60, 30]))
-    assert not same_counts({"sources": SOURCES}, np.array([60, 31]))
-    assert not same_counts({"sources": SOURCES}, np.array([60, 30, 1]))
-    assert not same_counts({"counts": [1e9, 1, 4]}, np.array([10**9, 4, 1]))  # however rare the classes are
-    assert same_counts(CHOICE, np.array([60, 31]))
 
 
 def test_a_choice_has_its_counts_whichever_version_wrote_it(tmp_path):

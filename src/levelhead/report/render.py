@@ -27,7 +27,7 @@ from ..rules.rule import RULES
 from .page_data import STEP, page_data, rule_table
 from .subject import LabelSubject, Subject, rule_title
 from .use_it import code_to_use, label_code
-from .verdict import Number, Verdict, label_verdict, percent_text, verdict
+from .verdict import Number, PageVerdict, label_verdict, percent_text, verdict
 
 SCRIPTS = ("format", "engine", "chart", "curve", "classes", "confusion", "head", "calibration", "compare", "page")
 BALANCED = ("balanced", "balanced_error")  # keys of that number, from the samples or from the choice alone
@@ -165,7 +165,7 @@ def _shown(index: int, subject: Subject | LabelSubject) -> dict[str, Any]:
     return known | {"verdict": said, "rule": rule, "rule_title": title, "code": code, "tried": tried}
 
 
-def _best(verdicts: Sequence[Verdict]) -> int | None:
+def _best(verdicts: Sequence[PageVerdict]) -> int | None:
     """Return which of several models has the lowest balanced error once adjusted; None unless there are two."""
     found = [(one.after, i) for i, said in enumerate(verdicts) for one in said.numbers if one.key in BALANCED]
     return min(found)[1] if len(found) > 1 else None

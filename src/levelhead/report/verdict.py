@@ -56,7 +56,7 @@ class Alarm:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PageVerdict:
     """The top of the page."""
 
     status: Status
@@ -81,7 +81,7 @@ def gain(
     return mean, mean - spread, mean + spread
 
 
-def verdict(subject: Subject) -> Verdict:
+def verdict(subject: Subject) -> PageVerdict:
     """Return the verdict on a subject."""
     if subject.path is None:
         return _verdict_without_labels(subject)
@@ -118,7 +118,7 @@ def verdict(subject: Subject) -> Verdict:
         "If imbalance stays": _if_imbalance_stays(mix, subject),
         "How it was chosen": _how_chosen(subject),
     }
-    return Verdict(status, headline, lines, numbers, alarms(subject))
+    return PageVerdict(status, headline, lines, numbers, alarms(subject))
 
 
 def percent_text(share: float) -> str:
@@ -258,7 +258,7 @@ def _how_chosen(subject: Subject) -> str:
     return f"{chosen}, and {same}."
 
 
-def _verdict_without_labels(subject: Subject) -> Verdict:
+def _verdict_without_labels(subject: Subject) -> PageVerdict:
     """Return the verdict from the choice alone, where labels or logits are missing."""
     choice, said, lines = subject.choice, subject.verdict, {"How it was chosen": _how_chosen(subject)}
     titles = {
@@ -280,7 +280,7 @@ def _verdict_without_labels(subject: Subject) -> Verdict:
         status, headline = "unclear", "No decision without labels: label a few samples and evaluate on them first"
         unknown = "Without labels it is not known how often the model is right, before or after. "
         lines["What is missing"] = f"{unknown}This page shows how often each class is predicted."
-    return Verdict(status, headline, lines, tuple(numbers.values()), alarms(subject))
+    return PageVerdict(status, headline, lines, tuple(numbers.values()), alarms(subject))
 
 
 def _rare_gain(choice: ChoiceRecord) -> float | None:
@@ -301,7 +301,7 @@ def _describe_half(subject: Subject, which: int) -> str:
     return f"{len(n):,} class{'es' if len(n) > 1 else ''} of {counts} training samples"
 
 
-def label_verdict(subject: LabelSubject) -> Verdict:
+def label_verdict(subject: LabelSubject) -> PageVerdict:
     """Return the verdict on a multi-label model, in words."""
     choice, rows = subject.choice, subject.rows
     metric, said = choice.get("metric") or "balanced_error", gain_verdict(choice)
@@ -330,7 +330,7 @@ def label_verdict(subject: LabelSubject) -> Verdict:
         f"Each label's threshold is the middle of the best ones on {choice.get('n') or subject.n:,} "
         f"{choice['chosen_on']} samples; the numbers here are of {subject.n:,} samples {part}."
     )
-    return Verdict(status, headline, lines, tuple(numbers), alarms(subject))
+    return PageVerdict(status, headline, lines, tuple(numbers), alarms(subject))
 
 
 def _decide_labels(choice: ChoiceRecord, moved: int, rare: float) -> tuple[Status, str]:

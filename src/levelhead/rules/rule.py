@@ -275,6 +275,8 @@ class RescaleThenShift(PerClass):
         return Adjustment((counts.max() / counts) ** gamma, second * np.log(shifted.max() / shifted) + 0.0)
 
     def on_scores(self, counts: np.ndarray, chosen: Strengths) -> Adjustment:
+        if len(chosen.offset):  # by a target, and not by counts alone
+            return super().on_scores(counts, chosen)
         return self.adjustment(counts, chosen.gamma, chosen.second or 0.0)
 
 
