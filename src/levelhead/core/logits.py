@@ -73,15 +73,16 @@ def fit_scale(
 def raise_masked(logits: np.ndarray) -> np.ndarray:
     """Return logits [N, K] without scores far below any that matter, as masks are: they would set the scale.
 
-    Where one is 10^4 times further below the largest of its row than is usual, those 30 times further are raised to
+    Where one is 10^4 times further below the largest of its row than is usual, those 10 times further are raised to
     that. They win nowhere, before or after.
     """
     with np.errstate(over="ignore"):
         below = logits.max(axis=1, keepdims=True) - logits
-    usual = float(np.median(below[:: max(1, len(below) // 1000)]))
-    if not below.max() > 1e4 * usual > 0:
+    some = below[:: max(1, len(below) // 1000)]
+    some = some[some > 0]  # the largest of each row is not below itself
+    if not len(some) or below.max() <= 1e4 * (usual := float(np.median(some))):
         return logits
-    return logits.max(axis=1, keepdims=True) - np.minimum(below, 30 * usual)
+    return logits.max(axis=1, keepdims=True) - np.minimum(below, 10 * usual)
 
 
 def most_rows(classes: int) -> int:
