@@ -6,15 +6,18 @@ at first (recipe `cui2019-sigmoid`). Class weights have mean 1 over the classes,
 Reference: Cui et al., Class-Balanced Loss Based on Effective Number of Samples, 2019, and its released code.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-import torch.nn.functional as F
-from torch import Tensor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from levelhead.core.counts import Counts
 from levelhead.methods._loss import ClassConstant, Loss, WeightedLoss, check_label_shape, cross_entropy
 from levelhead.methods.class_balanced import class_balanced_weights
 from levelhead.methods.method import Method
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class SigmoidLoss:
     focus: float = 0.0
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+        import torch.nn.functional as F  # the demo knows the names of methods without torch
+
         check_label_shape(logits, labels)
         wide = logits if logits.dtype.itemsize >= 4 else logits.float()
         margin = wide * (2 * F.one_hot(labels, wide.shape[-1]) - 1)
