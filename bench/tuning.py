@@ -28,8 +28,7 @@ from _tuning_page import STRENGTHS, write
 from levelhead import gamma_path, tune
 from levelhead.choice.objective import Grid, Objective, ShareMismatch
 from levelhead.core import atomic
-from levelhead.path.envelope import Envelope
-from levelhead.path.envelope_walk import compute_envelope
+from levelhead.path.envelope import Envelope, compute_envelope
 from levelhead.rules.rule import find_path_rule
 
 ROOT = Path(__file__).parent.parent

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .choice.chunked import tune_chunks
     from .choice.compare import Comparison as Comparison
     from .choice.compare import compare
-    from .choice.goal import Goal
+    from .choice.samples import Goal
     from .choice.snapshot import Snapshot as Snapshot
     from .choice.tune import cross_fit, match_prior, tune
     from .choice.tuned import Tuned
@@ -67,7 +67,7 @@ _HOMES = {  # module: the public names that it defines
     "_moved": ("compare", "cross_fit", "gamma_path", "match_prior", "tune"),
     "choice.chunked": ("tune_chunks",),
     "choice.compare": ("Comparison",),
-    "choice.goal": ("Goal",),
+    "choice.samples": ("Goal",),
     "choice.snapshot": ("Snapshot",),
     "choice.tuned": ("Tuned",),
     "core.errors": ("LevelheadError",),

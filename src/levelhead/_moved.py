@@ -10,13 +10,11 @@ import numpy as np
 from .choice import compare as comparing
 from .choice import tune as choosing
 from .choice.chunked import tune_chunks
-from .choice.goal import Goal, TuneOptions, rule_options
-from .core.array import to_numpy
+from .choice.samples import Goal, TuneOptions, rule_options
+from .core.array import are_log_probabilities, to_numpy
 from .core.choices import LabelTask
-from .core.counts import WithBackground, check_labels
+from .core.counts import IGNORED, WithBackground, check_labels
 from .core.errors import LevelheadError, check_choice
-from .core.labels import IGNORED
-from .core.logits import are_log_probabilities
 from .core.per_class import names_in_config
 from .core.warnings import warn
 from .heads.collect import is_module
@@ -74,7 +72,7 @@ def tune(logits: Any, labels: Any = None, counts: Any = None, *, task: LabelTask
     if task == "multilabel":
         say_moved('tune(task="multilabel")', "lh.tune_labels(logits, labels, counts)")
         return _tune_labels(logits, labels, counts, options)
-    if is_module(logits):
+    if not isinstance(logits, np.ndarray) and is_module(logits):
         say_moved("tune(model, loader, counts)", "lh.tune(*lh.scores(model, loader), counts)")
         model, ignored = logits, options.pop("ignore_index", IGNORED)
         logits, labels = scores_of(model, labels, ignore_index=ignored, progress=options.get("progress"))
@@ -126,7 +124,7 @@ def are_chunks(given: Any, *, alone: bool = False) -> bool:
     >>> are_chunks(np.zeros((3, 2, 4, 4)).tolist())  # pixels
     False
     """
-    if is_module(given):
+    if isinstance(given, np.ndarray) or is_module(given):
         return False
     if isinstance(given, Iterator) or callable(given):
         return True

@@ -11,11 +11,10 @@ from scipy.special import log_softmax
 import levelhead as lh
 from levelhead.choice.cross_fit import cross_fit_rules
 from levelhead.choice.fitters import make_fitter
-from levelhead.choice.goal import TuneOptions
 from levelhead.choice.paths import Paths
-from levelhead.choice.samples import Samples
+from levelhead.choice.samples import Samples, TuneOptions
 from levelhead.choice.tuned_json import choice_of
-from levelhead.core.logits import fit_scale
+from levelhead.core.array import fit_scale
 from levelhead.core.warnings import quiet
 from levelhead.rules import RULES
 

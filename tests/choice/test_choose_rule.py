@@ -9,9 +9,8 @@ import pytest
 
 from levelhead.choice.auto import choose_rule
 from levelhead.choice.cross_fit import CrossFitted, Fitted
-from levelhead.choice.goal import TuneOptions
 from levelhead.choice.paths import Paths
-from levelhead.choice.samples import Samples
+from levelhead.choice.samples import Samples, TuneOptions
 
 LABELS = np.repeat([0, 1, 2], [40, 40, 8])
 PLAIN = np.where(LABELS < 2, LABELS, 0)  # right in the two large classes, never in the rare one: balanced error 1/3

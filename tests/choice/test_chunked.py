@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import levelhead as lh
 from levelhead.choice import fitters
 from levelhead.choice.chunked import chunk_path
-from levelhead.core import logits as core_logits
+from levelhead.core import array as core_logits
 from levelhead.core.errors import LevelheadError
 from levelhead.core.warnings import quiet
 from levelhead.rules.rule import rule_with

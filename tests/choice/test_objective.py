@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from levelhead.choice.cross_fit import draw_replicates
 from levelhead.choice.objective import Objective, Pull
-from levelhead.choice.replicates import draw_replicates
-from levelhead.path.envelope_walk import compute_envelope
+from levelhead.path.envelope import compute_envelope
 from levelhead.path.path import gamma_path
 from levelhead.rules.rule import Tau, find_path_rule
 

@@ -7,8 +7,8 @@ import pytest
 from scipy.optimize import minimize
 
 from levelhead.choice.priors import estimate_prior, maximize_shares, project_on_simplex
+from levelhead.core.array import log_softmax
 from levelhead.core.errors import LevelheadError
-from levelhead.core.logits import log_softmax
 from levelhead.core.warnings import PriorWarning
 from levelhead.rules.adjustment import smooth_votes
 

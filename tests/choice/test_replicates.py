@@ -7,6 +7,7 @@ import pytest
 
 from levelhead import gamma_path
 from levelhead.choice import replicate_groups
+from levelhead.choice.cross_fit import ResampledChoice
 from levelhead.choice.objective import Objective, Pull, ShareMismatch
 from levelhead.choice.replicate_groups import (
     BlockShares,
@@ -15,10 +16,9 @@ from levelhead.choice.replicate_groups import (
     group_predictions,
     possible_by_shares,
 )
-from levelhead.choice.replicates import ResampledChoice
 from levelhead.core.counts import long_tail
-from levelhead.path.envelope_walk import compute_envelope
-from levelhead.path.grid import SAME_VALUE, Grid
+from levelhead.path.envelope import compute_envelope
+from levelhead.path.resample import SAME_VALUE, Grid
 
 
 @pytest.mark.parametrize("seed", range(24))

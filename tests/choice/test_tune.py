@@ -10,8 +10,7 @@ import pytest
 
 import levelhead as lh
 from levelhead import measure
-from levelhead.choice.diagnostics import diagnose_accuracy
-from levelhead.choice.verdict import Verdict, expect_gain
+from levelhead.choice.diagnostics import Verdict, diagnose_accuracy, expect_gain
 from levelhead.path.path import gamma_path
 
 COUNTS = np.array([1000, 300, 90, 27])

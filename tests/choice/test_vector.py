@@ -6,9 +6,8 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from levelhead.choice.vector import RIDGES, VectorLoss, choose_ridge, fit_vector
-from levelhead.core.array import check_logits
+from levelhead.core.array import check_logits, log_softmax
 from levelhead.core.errors import LevelheadError
-from levelhead.core.logits import log_softmax
 from levelhead.core.measure import balanced_error
 from levelhead.path.resample import draw_folds
 from levelhead.rules.adjustment import smooth_votes

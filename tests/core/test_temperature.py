@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import softmax
 
-from levelhead.core.logits import fit_scale
+from levelhead.core.array import fit_scale
 
 
 def problem(n: int, k: int, scale: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -184,7 +184,7 @@ def test_a_large_file_that_becomes_shorter_is_refused_in_one_line(tmp_path, suff
 import os, numpy as np
 from levelhead import LevelheadError
 from levelhead.core.counts import resolve
-from levelhead.path.chunks import read_chunks
+from levelhead.path.envelope import read_chunks
 from levelhead.io import arrays
 values = arrays.read({str(path)!r})
 assert isinstance(values, np.memmap)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from levelhead.path.envelope_walk import compute_envelope
+from levelhead.path.envelope import compute_envelope
 from levelhead.rules.rule import find_path_rule
 
 

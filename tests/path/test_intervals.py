@@ -11,8 +11,8 @@ from hypothesis.extra import numpy as hnp
 
 from levelhead import gamma_path, measure
 from levelhead.path import engines
-from levelhead.path.crossing import snap, winning_range
-from levelhead.path.intervals import FEW_CLASSES
+from levelhead.path.engines import FEW_CLASSES
+from levelhead.rules.direction import snap, winning_range
 from levelhead.rules.rule import Rescale, Shift, Tau, find_path_rule
 
 NICE = (-1.0, 0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0)  # where ties are made on purpose

@@ -19,7 +19,7 @@ import levelhead as lh
 from levelhead import gamma_path, measure
 from levelhead.choice.tune import tune_path
 from levelhead.core.curve import Curve, ascending
-from levelhead.path.envelope_walk import compute_envelope
+from levelhead.path.envelope import compute_envelope
 from levelhead.path.resample import draw_resamples
 from levelhead.rules.rule import find_path_rule
 

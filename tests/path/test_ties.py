@@ -9,7 +9,7 @@ import pytest
 from levelhead import gamma_path, match_prior, tune
 from levelhead.choice.objective import Grid, Objective
 from levelhead.core.curve import METRICS, Curve
-from levelhead.path.envelope_walk import compute_envelope
+from levelhead.path.envelope import compute_envelope
 from levelhead.path.metrics import shown
 from levelhead.rules import Tau
 from levelhead.rules.rule import find_path_rule

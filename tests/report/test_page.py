@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot, measure, tune
-from levelhead.choice.goal import TuneOptions
+from levelhead.choice.samples import TuneOptions
 from levelhead.choice.tune import tune_path
 from levelhead.path.path import gamma_path
 from levelhead.report import PageTable, of_logits, of_snapshot, write

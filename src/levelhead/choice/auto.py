@@ -16,21 +16,19 @@ from typing import Any
 
 import numpy as np
 
+from ..core.array import fit_scale, some_rows
 from ..core.errors import LevelheadError
-from ..core.logits import fit_scale, some_rows
 from ..path.metrics import ERRORS, gain_text, meets_floors, shown, unmet_floors
 from ..rules.adjustment import smooth_votes
 from ..rules.direction import Direction
 from ..rules.rule import RULES, Unchanged
 from . import diagnostics
-from .cross_fit import CrossFitted, cross_fit_rules
+from .cross_fit import CrossFitted, cross_fit_rules, draw_replicates
+from .diagnostics import expect_gain
 from .fitters import check_floors_met, left_out_text, make_fitter
-from .goal import TuneOptions
 from .paths import Fitted, Fitter, Paths, RulePath
-from .replicates import draw_replicates
-from .samples import kind_of_scores
+from .samples import TuneOptions, kind_of_scores
 from .tuned import Candidate, Tuned
-from .verdict import expect_gain
 
 CLEARLY = 0.5  # paired standard errors by which a rule must be better than a simpler one
 NONE = Unchanged.name

@@ -11,22 +11,26 @@ from zlib import crc32
 
 import numpy as np
 
-from ..core.array import Array, as_array, check_logits, to_numpy
+from ..core.array import Array, KeptRows, RowSample, as_array, check_logits, most_rows, pick_rows, to_numpy
 from ..core.choices import Kind
-from ..core.counts import Counts, WithBackground, check_labels, resolve
+from ..core.counts import (
+    Counts,
+    WithBackground,
+    check_labels,
+    flatten_positions,
+    refuse_label_table,
+    resolve,
+    resolve_labels,
+)
 from ..core.errors import Advice, LevelheadError
-from ..core.kept_rows import KeptRows, RowSample
-from ..core.labels import flatten_positions, refuse_label_table, resolve_labels
-from ..core.logits import most_rows, pick_rows
 from ..core.per_class import names_of_columns
 from ..path.engines import check_samples
 from ..path.path import GammaPath, join_paths
-from ..rules.checks import check_range, target_prior, toward
+from ..rules.adjustment import check_range, target_prior, toward
 from ..rules.rule import AUTO, RULES, OneStrength, PerClass, Rule, rule_with
 from .cross_fit import find_winners
-from .goal import Goal, TuneOptions, check_background, rule_options
 from .paths import path_along
-from .samples import Samples
+from .samples import Goal, Samples, TuneOptions, check_background, rule_options
 from .tune import tune_samples
 from .tuned import Tuned
 

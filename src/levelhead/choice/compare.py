@@ -8,9 +8,8 @@ import numpy as np
 
 from ..core.array import Array
 from ..core.choices import Kind, Metric
-from ..core.counts import Counts
+from ..core.counts import Counts, flatten_positions, resolve_labels
 from ..core.errors import LevelheadError
-from ..core.labels import flatten_positions, resolve_labels
 from ..core.per_class import names_of_columns
 from ..path.metrics import TITLES, gain_text, shown, value_form
 from ..rules.rule import RULES, Auto, Rescale
@@ -19,9 +18,8 @@ from .auto import choose_rule, make_fitters
 from .cross_fit import CrossFitted, cross_fit_rules
 from .diagnostics import diagnose_counts
 from .fitters import left_out_text
-from .goal import Goal, TuneOptions, rule_options
 from .paths import Paths
-from .samples import Samples
+from .samples import Goal, Samples, TuneOptions, rule_options
 
 _LEVEL = 0.95
 

@@ -1,28 +1,301 @@
-"""Rules judged on samples that they were not fitted on.
+"""Rules judged on samples that they were not fitted on, and the choice of gamma on many resamples at once.
 
 The samples are dealt into five folds, class by class, twice. Each rule is fitted on four folds and predicts the fifth.
 So every sample gets, from every rule, as many predictions as there are repeats, none by a fit that saw its label. A
 rule with more numbers to choose has no advantage from choosing them.
+
+
+Replicates can choose only on some intervals. Samples of a class that are right or wrong and predicted alike on all of
+these are one group (`replicate_groups.py`). The error of a replicate is known on every such interval
+first. No interval can be chosen whose error alone exceeds the whole criterion of another, so shares are followed only
+where the choice can fall. Apart from the chance that is left out there, all choices are the same as if each
+replicate were chosen by itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 
-from ..core.array import Array, usable_cores
+from ..core.array import SCRATCH, Array, KeptRows, usable_cores
 from ..core.choices import Kind
-from ..core.kept_rows import KeptRows
-from ..path.chunks import read_chunks
+from ..path.envelope import Envelope, read_chunks
 from ..path.metrics import ERRORS
-from ..path.resample import class_variance, draw_folds, draw_resamples
+from ..path.resample import Grid, class_variance, draw_folds, draw_resamples
 from ..rules.rule import Unchanged
-from .objective import Objective, class_effects
+from ..show.progress import RowProgress
+from .objective import FixedLoss, Objective, class_effects
 from .paths import Fitted, Fitter
+from .replicate_groups import (
+    TABLE_NUMBERS,
+    BlockShares,
+    Groups,
+    changing,
+    group_changes,
+    group_predictions,
+    possible_intervals,
+)
 from .samples import Samples
+
+
+class Block(NamedTuple):
+    """Some replicates: what each chooses, its error there, and its loss at 0 and at the real gamma, [B] each."""
+
+    gammas: np.ndarray
+    errors: np.ndarray
+    at_zero: np.ndarray
+    at_gamma: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class ResampledChoice:
+    """The choice repeated on samples drawn with replacement, each class by itself.
+
+    Args:
+        objective: what is minimized, on a grid of at most a thousand intervals or so.
+        gamma, strength: what was chosen on all samples; how much the mismatch of shares counts.
+    """
+
+    objective: Objective
+    gamma: float
+    strength: float
+
+    def blocks(self, n: int, rng: np.random.Generator) -> Iterator[Block]:
+        """Yield n replicates, in blocks that threads work on; the seed alone decides what is drawn."""
+        size = max(1, min(64, TABLE_NUMBERS // len(self.groups.sizes)))
+        sizes = [min(size, n - first) for first in range(0, n, size)]
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            yield from pool.map(self._draw_block, sizes, rng.integers(1 << 63, size=len(sizes)).tolist())
+
+    def _draw_block(self, n: int, seed: int) -> Block:
+        rng = np.random.Generator(np.random.SFC64(seed))
+        times, objective = self.groups.draw(n, rng), self.objective
+        free = None if self.free is None else self.free.draw(n, rng, "free")
+        if self.whole:
+            gammas, errors = self.choose(times, free)
+            at_zero, at_gamma = 1 - (times @ self._right_weights).T
+        else:
+            own = times[:, self.groups.member]
+            each = [objective.error(row) for row in own]
+            gammas = np.empty(n)
+            for i, (error, row) in enumerate(zip(each, own, strict=True)):
+                other = None if free is None or self.free is None else free[i, self.free.member]
+                values = objective.values(error, row, unlabelled_times=other, strength=self.strength)
+                gammas[i], _ = objective.grid.choose(values)
+            errors = np.array(each)
+            at_zero, at_gamma = (np.array([loss(row) for row in own]) for loss in self._losses)
+        at = np.searchsorted(self.grid.edges[1:-1], gammas, side="right")
+        return Block(gammas, errors[np.arange(n), at], at_zero, at_gamma)
+
+    def choose(self, times: np.ndarray, free: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the gamma that each replicate chooses, [B], and its error on each interval of `grid`, [B, G].
+
+        Args:
+            times: [B, M], how often each of the `groups` is drawn.
+            free: [B, M'], the same of the groups `free` of the unlabelled samples.
+        """
+        # What `Objective.values` does for one weighting, for a table of them: the error of every replicate on every
+        # interval, its standard error at its own optimum, and with that the pull and the weight of the mismatch.
+        objective, grid = self.objective, self.grid
+        mass = np.multiply(times, self._weights, out=SCRATCH.table("mass", times.shape))
+        errors = self._errors(mass)
+        guided = objective.mismatch is not None and self.strength > 0
+        values = errors
+        if objective.pull is not None or guided:
+            s = self._standard_errors(grid.choose_rows(errors, prefer_zero=False), times)
+            if objective.pull is not None:
+                values = errors + np.outer(s, objective.pull.values(grid.middles, 1.0))
+            if guided:
+                assert objective.changes is not None
+                mass = mass if free is None else free / len(objective.changes.start)
+                values = self._shares.add(values, mass, np.minimum(1.0, self.strength * s))
+        return grid.choose_rows(values, prefer_zero=len(grid.middles) == len(objective.grid.middles)), errors
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether the metric is an error without floors, and each sample is right on one interval."""
+        objective = self.objective
+        path = objective.path
+        single = len(path.sample) == len(path.labels) and bool((path.sample == np.arange(len(path.labels))).all())
+        return objective.metric in ("error", "balanced_error") and objective.floors is None and single
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """The first and the last interval on which a replicate can choose."""
+        if not self.whole:
+            return 0, len(self.objective.grid.middles) - 1
+        return possible_intervals(self.objective, self.strength)
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The intervals on which a replicate can choose."""
+        first, last = self.span
+        return Grid(self.objective.grid.edges[first : last + 2])
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The samples, class by class, in groups that are right or wrong and predicted alike wherever that counts."""
+        path = self.objective.path
+        strata = np.unique(path.labels, return_inverse=True)[1]
+        if not self.whole:
+            return Groups.of(strata, [], np.ones(len(strata), bool))
+        # Right on the whole span, or wrong on all of it: such samples of a class differ in nothing that is computed,
+        # but for whether they are right at 0 and at the real gamma, which may lie outside, and for what is predicted.
+        begin, end = self.grid.edges[[0, -1]]
+        right = (path.lo <= begin) & (end <= path.hi)
+        alone = ~(right | (path.lo > path.hi) | (path.hi < begin) | (end < path.lo))
+        keys = [right, *(path.right(gamma) for gamma in (0.0, self.gamma))]
+        if self._changes is not None and not self.objective.unlabelled:
+            alone |= changing(self._changes)
+            keys.insert(0, self._changes.start)
+        return Groups.of(strata, keys, alone)
+
+    @cached_property
+    def free(self) -> Groups | None:
+        """The unlabelled samples, in groups that are predicted alike; None if there are none."""
+        objective = self.objective
+        if objective.changes is None or not objective.unlabelled:
+            return None
+        return group_predictions(objective.changes, objective.grid, *self.span)[0]
+
+    @cached_property
+    def _changes(self) -> Envelope | None:
+        """The changes where a replicate can choose, if predicted shares count."""
+        mismatch = self.objective.mismatch if self.strength > 0 else None
+        return None if mismatch is None else mismatch.changes.between(*self.grid.middles[[0, -1]])
+
+    @cached_property
+    def _classes(self) -> tuple[np.ndarray, np.ndarray]:
+        """The first group of each class that has one, and how many samples it has."""
+        stratum, sizes = self.groups.stratum, self.groups.sizes
+        return np.flatnonzero(np.diff(stratum, prepend=-1)), np.bincount(stratum, sizes)
+
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        return self.objective.weights[self.groups.first]
+
+    @cached_property
+    def _losses(self) -> tuple[FixedLoss, FixedLoss]:
+        return self.objective.fixed_loss(0.0), self.objective.fixed_loss(self.gamma)
+
+    @cached_property
+    def _right_weights(self) -> np.ndarray:
+        right = [self.objective.path.right(gamma)[self.groups.first] for gamma in (0.0, self.gamma)]
+        return np.stack(right, axis=1) * self._weights[:, None]
+
+    @cached_property
+    def _events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Which groups are right at the start; group and sign of each change; the first change of each interval that
+        has one, and which these are."""
+        _, gammas, sign, sample = self.objective.path.events
+        low, high = self.grid.middles[[0, -1]]
+        begin, end = np.searchsorted(gammas, [low, high], side="right")
+        right = self.objective.path.right(low)[self.groups.first].astype(np.float64)
+        bins, opens = np.unique(self.grid.bins(gammas[begin:end]), return_index=True)
+        return right, self.groups.member[sample[begin:end]], sign[begin:end], opens, bins
+
+    def _errors(self, mass: np.ndarray) -> np.ndarray:
+        """Return the error on each interval, [B, G], of groups that weigh `mass` [B, M]."""
+        # One sum for each interval that has a change, in the first column what is right at the start: the cumulative
+        # sum along the row is then what is right on each interval.
+        right, group, sign, opens, bins = self._events
+        found = np.zeros((len(mass), len(self.grid.middles)))
+        if len(bins):
+            room = SCRATCH.table("changes", (len(mass), len(group)))
+            changes = mass.take(group, axis=1, out=room, mode="clip")  # all within bounds: "clip" avoids a copy
+            changes *= sign
+            found[:, bins] = np.add.reduceat(changes, opens, axis=1)
+        found[:, 0] += mass @ right
+        return 1 - np.cumsum(found, axis=1, out=found)
+
+    def _standard_errors(self, gammas: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """Return `Objective.standard_error` of each replicate at its own gamma, [B]."""
+        # A class with one more success and one more failure; each class keeps its size in every replicate, so only
+        # how many of it are right is counted anew.
+        opens, sizes = self._classes
+        lo, hi = self._ends
+        right, other = (SCRATCH.table(name, times.shape, np.bool_) for name in ("right", "other"))
+        np.less_equal(lo, gammas[:, None], out=right)
+        right &= np.less_equal(gammas[:, None], hi, out=other)
+        counted = np.multiply(times, right, out=SCRATCH.table("counted", times.shape))
+        accuracy = (np.add.reduceat(counted, opens, axis=1) + 1) / (sizes + 2)
+        prior = self.objective.prior[self.objective.path.labels[self.groups.first[opens]]]
+        return np.sqrt((accuracy * (1 - accuracy)) @ (prior**2 / (sizes + 2)))
+
+    @cached_property
+    def _ends(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.objective.path.lo[self.groups.first], self.objective.path.hi[self.groups.first]
+
+    @cached_property
+    def _shares(self) -> BlockShares:
+        mismatch, first = self.objective.mismatch, self.span[0]
+        assert mismatch is not None
+        assert self._changes is not None
+        few = group_changes(self._changes, self.groups if self.free is None else self.free)
+        low, high = self._likely
+        return BlockShares(replace(mismatch, changes=few, grid=self.grid), (low - first, high - first))
+
+    @cached_property
+    def _likely(self) -> tuple[int, int]:
+        """The first and the last interval on which replicates will choose, by the criterion on all samples."""
+        objective, error = self.objective, self.objective.error()
+        alone = error if objective.pull is None else objective.values(error, strength=0.0)
+        slack = 2 * objective.standard_error(self.gamma)
+        likely = np.flatnonzero(alone <= objective.values(error, strength=self.strength).min() + slack)
+        return max(int(likely[0]), self.span[0]), min(int(likely[-1]), self.span[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Replicates:
+    """The choice repeated on resamples: the gammas they choose, [B], what the real gamma gains on each, [B], and how
+    much more, on average, a replicate's own choice gains on it than on the samples that it was drawn from.
+
+    Gains are spread as if each class had one more sample that gains and one that loses: resampling a single sample
+    shows no doubt. The real choice flatters itself on the real samples by that optimism, too (Efron 1983).
+    """
+
+    gammas: np.ndarray
+    gains: np.ndarray
+    optimism: float
+
+
+def draw_replicates(
+    objective: Objective,
+    gamma: float,
+    strength: float,
+    n: int,
+    rng: np.random.Generator,
+    progress: RowProgress | None = None,
+) -> Replicates:
+    """Repeat the whole choice on n resamples, each drawn within its class, on at most 1000 intervals."""
+    objective = replace(objective, most=1000)
+    path, grid, error = objective.path, objective.grid, objective.error()
+    change = path.right(gamma) - path.right(0.0).astype(np.float64)
+    blocks = [Block(*(np.zeros(0) for _ in Block._fields))]
+    for block in ResampledChoice(objective, gamma, strength).blocks(n, rng):
+        blocks.append(block)
+        if progress is not None:
+            progress(sum(len(one.gammas) for one in blocks), n)
+    gammas, again, zero, at_gamma = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    gains = zero - at_gamma
+    at = np.searchsorted(grid.edges[1:-1], gammas, side="right")
+    optimism = (error[at] - again) - (objective.fixed_loss(0.0)(None) - zero)
+    if gamma == 0:  # nothing changes, on whatever samples
+        return Replicates(gammas, np.zeros(n), 0.0)
+    gains += rng.normal(scale=np.sqrt(_unseen_variance(objective, change, gamma)), size=n)
+    return Replicates(gammas, gains, float(optimism.mean()) if n else 0.0)
+
+
+def _unseen_variance(objective: Objective, change: np.ndarray, gamma: float) -> float:
+    """Return how much the variance of a mean change (+1, 0, -1) grows if each class had one +1 and one -1 more."""
+    labels, size = objective.path.labels, len(objective.target)
+    seen, smoothed = (class_variance(change, labels, size, more) for more in (0, 1))
+    return max(0.0, float((class_effects(objective, gamma) ** 2 * (smoothed - seen)).sum()))
+
 
 FOLDS, REPEATS = 5, 2
 _FEW_NUMBERS = 500_000  # N times K, up to which threads would wait for each other

@@ -12,22 +12,19 @@ from functools import cached_property, singledispatch
 
 import numpy as np
 
-from ..core.array import CheckedLogits, read_logits
+from ..core.array import CheckedLogits, raise_masked, read_logits
 from ..core.curve import Curve
 from ..core.errors import LevelheadError
-from ..core.logits import raise_masked
 from ..core.per_class import listed, title
 from ..path.metrics import ERRORS, TITLES, check_cost, check_floors, shown, value_form
-from ..rules.adjustment import smooth_votes
-from ..rules.checks import toward
+from ..rules.adjustment import smooth_votes, toward
 from ..rules.rule import RULES, Offsets, OneStrength, PerClass, Rescale, RescaleThenShift, Rule, Shift, Vector
 from . import diagnostics
 from .floors import FloorsFit, least_conflict, meet_floors, met_share, most_right
-from .goal import TuneOptions
 from .objective import Pull
 from .offsets import OffsetFit, OffsetGoal, choose_pull, fit_offsets
 from .paths import Fitted, Fitter, PathFitter, Paths, RulePath
-from .samples import Samples, class_shares
+from .samples import Samples, TuneOptions, class_shares
 from .vector import choose_ridge, fit_vector, vector_loss
 
 MOST_NUMBERS = 8_000_000  # N times K, up to which rules are fitted that need all scores in memory for each fold

@@ -16,10 +16,9 @@ import numpy as np
 
 from ..core.choices import Metric
 from ..path.envelope import Envelope
-from ..path.grid import SAME_VALUE, Grid
 from ..path.metrics import ERRORS, RECALLS, MetricSteps, apply_floors
 from ..path.path import GammaPath
-from .goal import STRENGTH
+from ..path.resample import SAME_VALUE, STRENGTH, Grid
 
 FixedLoss = Callable[[np.ndarray | None], float]  # of each sample's count
 

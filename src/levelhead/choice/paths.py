@@ -11,18 +11,15 @@ from ..core.array import Array, as_array
 from ..core.choices import Kind
 from ..core.curve import Curve
 from ..core.errors import LevelheadError, named
-from ..path.chunks import read_chunks
 from ..path.engines import find_right
-from ..path.envelope import Envelope
-from ..path.envelope_walk import compute_envelope
+from ..path.envelope import Envelope, compute_envelope, read_chunks
 from ..path.metrics import ERRORS, check_cost, check_floors, meets_floors, shown
 from ..path.path import GammaPath, join_paths
-from ..rules.checks import toward
+from ..rules.adjustment import toward
 from ..rules.rule import RULES, OneStrength, Shift, find_path_rule
 from ..show.progress import RowProgress
-from .goal import TuneOptions
 from .objective import Objective, Pull
-from .samples import Samples, class_shares
+from .samples import Samples, TuneOptions, class_shares
 
 
 @dataclass(frozen=True, eq=False)

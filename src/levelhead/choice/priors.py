@@ -19,17 +19,16 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from ..core.array import Array, as_array, check_logits, to_numpy
+from ..core.array import Array, as_array, check_logits, log_softmax, to_numpy
 from ..core.choices import Kind, PriorMethod
 from ..core.counts import Counts, check_labels, resolve
 from ..core.errors import Advice, LevelheadError, check_choice, named
-from ..core.logits import log_softmax
 from ..core.per_class import listed, title
 from ..core.warnings import PriorWarning
 from ..path.resample import draw_resamples
 from ..rules.adjustment import smooth_votes
 from .diagnostics import Diagnosis, issue_warnings
-from .goal import TuneOptions
+from .samples import TuneOptions
 from .vector import vector_loss
 
 _LEAST_SHARE = 1e-12  # EM never takes a share from 0

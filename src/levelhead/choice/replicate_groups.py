@@ -18,7 +18,7 @@ import numpy as np
 
 from ..core.array import SCRATCH, usable_cores
 from ..path.envelope import Envelope
-from ..path.grid import SAME_VALUE, Grid
+from ..path.resample import SAME_VALUE, Grid
 from .objective import Objective, ShareMismatch
 
 CHANCE = 1e-12  # that one replicate would choose on one of the intervals left out

@@ -1,21 +1,198 @@
-"""Held-out samples as a choice needs them: checked once, with their weights and the scale of their scores."""
+"""Held-out `Samples`, the `Goal` of a choice, and the options of a tuning: each checked once, where it is made."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, get_args
 
 import numpy as np
 
-from ..core.array import Array, CheckedLogits, as_array, check_logits
-from ..core.choices import Kind
+from ..core.array import Array, CheckedLogits, are_log_probabilities, as_array, check_logits, fit_scale, some_rows
+from ..core.choices import Criterion, Kind, Metric
 from ..core.counts import Counts
-from ..core.errors import LevelheadError
-from ..core.logits import are_log_probabilities, fit_scale, some_rows
+from ..core.curve import metric_name
+from ..core.errors import LevelheadError, check_choice
 from ..path.engines import check_samples
+from ..path.metrics import ERRORS, NAME_CLASSES, RECALLS, Floors, check_cost_given
 from ..path.path import GammaPath
-from ..rules.checks import target_prior, toward
-from .goal import TuneOptions
+from ..path.resample import STRENGTH, check_replicates
+from ..rules.adjustment import check_range, target_prior, toward
+from ..rules.rule import AUTO, RULES, Auto, OneStrength, Rule
+from ..show.progress import RowProgress, StageProgress
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """What a choice is to be good at.
+
+    Args:
+        metric: `balanced_error`; or `error`, which weighs classes as they occur among the labels; or `macro_f1`, `mcc`,
+            `kappa` (Cohen's), `g_mean` or `worst_recall`, over the classes that have a sample; or scikit-learn's names
+            of these, such as `balanced_accuracy` and `f1_macro`.
+        cost: [K, K], row true, column predicted: the metric is then the mean cost of a sample.
+        floors: {class: recall}, or a recall for all classes: only strengths at which no recall is below its floor.
+        criterion: `guided`, by the metric and predicted shares, or `balanced_error`, by the metric alone: for errors.
+
+    >>> Goal("f1_macro").metric, Goal(cost=[[0, 1], [5, 0]]).metric
+    ('macro_f1', 'cost')
+    """
+
+    metric: str = "balanced_error"
+    cost: Array | None = None
+    floors: Floors | None = None
+    criterion: Criterion = "guided"
+
+    def __post_init__(self) -> None:
+        name = metric_name(self.metric)
+        if self.cost is not None and name == "balanced_error":  # the default: a cost is a metric by itself
+            name = "cost"
+        object.__setattr__(self, "metric", name)
+        check_choice("criterion", self.criterion, get_args(Criterion))
+        check_cost_given(name, self.cost)
+
+    @property
+    def names_classes(self) -> bool:
+        """Whether single classes may have to move, whatever their counts: for floors, costs and macro-F1."""
+        return self.floors is not None or self.metric in NAME_CLASSES
+
+    @staticmethod
+    def of(given: "str | Goal") -> "Goal":
+        """Return a goal that was given, or that of a metric."""
+        return given if isinstance(given, Goal) else Goal(given)
+
+
+ESTIMATE = "estimate"  # as target: from unlabelled samples
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TuneOptions:
+    """The options of a tuning, checked. The parameters of `tune` explain them."""
+
+    goal: Goal = field(default_factory=Goal)
+    rule: str = AUTO
+    range: tuple[float, float] | None = None
+    unlabelled: Array | None = None
+    target: Array | None = None
+    chosen_on: str = "held-out"
+    bootstrap: int = 1000
+    level: float = 0.95
+    rng: np.random.Generator | int = 0
+    norms: Array | None = None
+    bias: Array | None = None
+    training: Array | None = None
+    names: Sequence[str] | None = None
+    kind: Kind = "logits"
+    background: int | str | None = None
+    progress: StageProgress | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("rule", self.rule, (AUTO, *RULES))
+        if not isinstance(self.chosen_on, str):
+            raise LevelheadError(f"expected text, such as 'held-out', got {self.chosen_on!r}", parameter="chosen_on")
+        if self.range is not None:
+            object.__setattr__(self, "range", check_range(self.range, holds_zero=True))
+        if self.metric in ("error", "g_mean", "worst_recall") and self.target is not None:
+            weighs = "classes as they occur" if self.metric == "error" else "every class the same"
+            raise LevelheadError(
+                f"the metric {self.metric} weighs {weighs}; leave out the target, or choose the metric balanced_error",
+                parameter="target",
+            )
+        if isinstance(self.target, str) and self.target != ESTIMATE:
+            raise LevelheadError(
+                f"expected a share for each class, or 'estimate', got {self.target!r}", parameter="target"
+            )
+        if self.metric not in ERRORS and self.unlabelled is not None and not self.estimates_target:
+            raise LevelheadError(
+                f"their predicted shares guide only the metrics error and balanced_error, not "
+                f"{self.metric}; leave them out",
+                parameter="unlabelled",
+            )
+        check_replicates(self.bootstrap, self.level)
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of the goal."""
+        return metric_name(self.goal.metric)
+
+    @property
+    def cost(self) -> Array | None:
+        """The costs of the goal."""
+        return self.goal.cost
+
+    @property
+    def floors(self) -> Floors | None:
+        """The floors of the goal."""
+        return self.goal.floors
+
+    @property
+    def criterion(self) -> Criterion:
+        """The criterion of the goal."""
+        return self.goal.criterion
+
+    @property
+    def estimates_target(self) -> bool:
+        """Whether the target is to be estimated from unlabelled samples."""
+        return isinstance(self.target, str)
+
+    @property
+    def guided(self) -> bool:
+        """Whether predicted shares count: with an error as metric, unless the criterion is that error alone.
+
+        Where classes occur unevenly, the best predictions do not: a target guides only what is known of its samples.
+        """
+        known = self.target is None or self.unlabelled is not None
+        return self.criterion == "guided" and self.metric in ERRORS and known
+
+    @property
+    def guide_strength(self) -> float:
+        """How much the mismatch of shares counts: the 20 of ``min(1, 20 s)``, or 0."""
+        return STRENGTH if self.guided else 0.0
+
+    @property
+    def needs_predictions(self) -> bool:
+        """Whether every change of every prediction must be known, or only where samples are right."""
+        return self.guided or self.metric not in RECALLS
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the rule is to be chosen too."""
+        return self.rule == AUTO
+
+    def may_take(self, rule: Rule) -> bool:
+        """Whether `auto` tries a rule for this goal, wherever it can act."""
+        wanted = self.goal.names_classes or not rule.for_named_classes
+        return self.is_auto and wanted and (rule.follows_counts or self.background is None)
+
+    def range_of(self, rule: str, temperature: float = 1.0) -> tuple[float, float]:
+        """Return the range given, or that of a rule on scores of a temperature."""
+        return self.range if self.range is not None else RULES[rule].range_at(temperature)
+
+    def stage(self, name: str) -> RowProgress | None:
+        """Return the progress function of one stage."""
+        return None if self.progress is None else partial(self.progress, name)
+
+
+def check_background(background: int | str | None, rule: str, *, summary: bool) -> None:
+    """Check that a class can be left alone: by rules that follow counts, of samples that have one class each."""
+    if background is None:
+        return
+    if rule != AUTO and not RULES[rule].follows_counts:
+        able = ", ".join(name for name, other in RULES.items() if other.follows_counts)
+        reason = f"the rule {rule} changes every class; use {able} or auto"
+    elif summary:
+        reason = "a summary has its counts already; give counts.resolve(counts, background=...) when it is made"
+    else:
+        return
+    raise LevelheadError(reason, parameter="background")
+
+
+def rule_options(rule: str | Rule) -> dict[str, Any]:
+    """Return the options of a rule that was given by its name or as an object: rule, range, norms and bias."""
+    if not isinstance(rule, Rule):
+        return {"rule": rule}
+    more = {"norms": rule.norms, "bias": rule.bias} if isinstance(rule, Auto | OneStrength) else {}
+    return {"rule": rule.name, "range": rule.range} | more
+
 
 Part = tuple[Array, np.ndarray, np.ndarray]  # logits [n, K], labels [n], counts [K]
 

@@ -10,24 +10,22 @@ import numpy as np
 
 from ..core.array import Array, as_array, check_shape
 from ..core.choices import Kind
-from ..core.counts import Counts, WithBackground, resolve
+from ..core.counts import Counts, WithBackground, flatten_positions, refuse_label_table, resolve, resolve_labels
 from ..core.errors import LevelheadError
-from ..core.labels import flatten_positions, refuse_label_table, resolve_labels
 from ..core.per_class import names_of_columns
-from ..path.envelope_walk import compute_envelope
+from ..path.envelope import compute_envelope
 from ..path.path import GammaPath
-from ..rules.checks import target_prior, toward
+from ..rules.adjustment import target_prior, toward
 from ..rules.rule import AUTO, RULES, Rescale, Rule, Shift, find_path_rule
 from ..show.progress import StageProgress
 from . import diagnostics
 from .auto import choose_gamma, chosen_for, quantiles, shift_to_target, tune_auto
 from .diagnostics import diagnose_counts
-from .goal import Goal, TuneOptions, check_background, rule_options
 from .objective import Grid, ShareMismatch
 from .paths import Paths, RulePath
 from .priors import estimate_target
 from .replicate_groups import choose_by_shares
-from .samples import Samples, kind_of_scores
+from .samples import Goal, Samples, TuneOptions, check_background, kind_of_scores, rule_options
 from .tuned import Tuned
 
 __all__ = ["cross_fit", "match_prior", "tune", "tune_path", "tune_samples", "tune_with"]

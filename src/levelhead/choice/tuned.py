@@ -12,8 +12,8 @@ from ..rules.rule import RULES
 from ..show.curve_text import draw_text_curve, sparkline
 from ..show.html import html
 from ..show.plot import draw_choice
+from .diagnostics import Verdict, is_worthwhile
 from .priors import PriorEstimate
-from .verdict import Verdict, is_worthwhile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,8 +22,8 @@ from functools import cached_property
 
 import numpy as np
 
+from ..core.array import fit_scale, log_softmax
 from ..core.errors import LevelheadError
-from ..core.logits import fit_scale, log_softmax
 from ..path.resample import draw_folds
 
 RIDGES = (np.inf, 1.0, 0.3, 0.1, 0.03, 0.01)  # infinity is the counts' shift itself

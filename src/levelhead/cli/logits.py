@@ -15,7 +15,7 @@ from .common import COUNTS, Background, Force, Json, Names, Page, app, check_out
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..choice.goal import TuneOptions
+    from ..choice.samples import TuneOptions
     from ..choice.tuned import Tuned
     from ..io.samples_file import SamplesRead
 
@@ -111,7 +111,7 @@ def tune(
     Computes the exact error (or another metric) at every gamma, chooses rule and gamma, and estimates the gain on new
     samples.
     """
-    from ..choice.goal import Goal, TuneOptions
+    from ..choice.samples import Goal, TuneOptions
     from ..choice.tuned_json import describe_sources, write_tuned
     from ..io.per_class_file import read_names
     from ..io.samples_file import read, read_label_samples
@@ -199,7 +199,7 @@ def compare(
     by chance.
     """
     from ..choice.compare import compare as compare_rules
-    from ..choice.goal import Goal
+    from ..choice.samples import Goal
     from ..core.warnings import quiet
     from ..io.per_class_file import read_names, target_shares
     from ..io.samples_file import read
@@ -302,7 +302,7 @@ def report(
 
 def tune_files(samples: "SamplesRead", options: "TuneOptions", target: str | None) -> "Tuned":
     """Choose gamma with `tune`, or with `match_prior` if there are no labels. The result holds the warnings."""
-    from ..choice.goal import ESTIMATE, check_background
+    from ..choice.samples import ESTIMATE, check_background
     from ..choice.tune import tune_with
     from ..core.warnings import quiet
     from ..io.per_class_file import target_shares
@@ -351,7 +351,7 @@ def tune_folder(
 ) -> "tuple[Tuned, SamplesRead]":
     """Return the choice on all files of a folder, one in memory at a time, and the samples of the first."""
     from ..choice.chunked import tune_chunks
-    from ..choice.goal import ESTIMATE
+    from ..choice.samples import ESTIMATE
     from ..core.counts import find_background, with_background
     from ..core.warnings import quiet
     from ..io import arrays

@@ -8,10 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .array import Array, check_logits, check_shape, looks_like_probabilities, numeric_logits, to_numpy
+from .array import (
+    Array,
+    are_log_probabilities,
+    check_logits,
+    check_shape,
+    log_softmax,
+    looks_like_probabilities,
+    numeric_logits,
+    to_numpy,
+)
 from .counts import Counts, check_labels, groups, resolve
 from .errors import LevelheadError
-from .logits import are_log_probabilities, log_softmax
 
 __all__ = [
     "Measures",

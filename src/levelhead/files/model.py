@@ -241,7 +241,7 @@ def rescale_place(
     made = find_path_rule(rule)
     check_choice("bias", bias, ("scale", "keep"))
     if isinstance(counts, WithBackground):
-        from ..choice.goal import check_background  # loads as much as all else here, and few need it
+        from ..choice.samples import check_background  # loads as much as all else here, and few need it
 
         check_background(counts.background, made.name, summary=False)
     check_fits(place, made)

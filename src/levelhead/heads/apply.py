@@ -20,8 +20,7 @@ from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite, rounding_flips
 from ..rules.adjust import can_flip, check_strength
-from ..rules.adjustment import Adjustment
-from ..rules.checks import check_label_task
+from ..rules.adjustment import Adjustment, check_label_task
 from ..rules.rule import RULES, Rescale, Rule, Strengths
 from .adjusted import Adjusted
 from .place import Change, InMemory, ModelInMemory, Place, Written

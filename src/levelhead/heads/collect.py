@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..core.array import Array, is_torch
+from ..core.counts import IGNORED, flatten_positions
 from ..core.errors import LevelheadError
-from ..core.labels import IGNORED, flatten_positions
 from ..core.warnings import LeakageWarning, warn
 from ..show.progress import StageProgress
 

@@ -11,7 +11,7 @@ from torch import jit, nn
 
 from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
-from ..rules.checks import PROBLEM_TYPES
+from ..rules.adjustment import PROBLEM_TYPES
 from .candidates import HEAD_PAIRS, check_no_rivals, find_by_names, is_logit_scale, list_layers
 from .probe import NAME_HEAD, Probe, probes_of
 

@@ -14,9 +14,9 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _estimator_has, check_is_fitted, column_or_1d, indexable
 
 from ..choice.diagnostics import diagnose_balanced_counts, issue_warnings
+from ..core.array import log_softmax
 from ..core.counts import Counts, Missing, of, resolve
 from ..core.errors import LevelheadError
-from ..core.logits import log_softmax
 from ..core.per_class import listed
 from ..heads.sklearn import innermost
 from ..rules.adjustment import Adjustment

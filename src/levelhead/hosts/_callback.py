@@ -15,12 +15,11 @@ from torch import Tensor, nn
 
 from ..choice.tune import tune
 from ..choice.tuned import Tuned
-from ..core.array import to_numpy
+from ..core.array import are_log_probabilities, to_numpy
 from ..core.choices import Metric
 from ..core.counts import Counts, resolve
 from ..core.curve import METRICS
 from ..core.errors import Advice, LevelheadError, check_choice
-from ..core.logits import are_log_probabilities
 from ..core.per_class import names_in_config
 from ..core.warnings import LevelheadWarning, warn
 from ..heads.adjusted import Adjusted

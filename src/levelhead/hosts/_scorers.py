@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ..choice.diagnostics import Diagnosis, diagnose_accuracy, diagnose_negative_logits, diagnose_range_end
-from ..choice.goal import Goal
 from ..choice.paths import pool_folds
+from ..choice.samples import Goal
 from ..choice.tune import cross_fit
 from ..choice.tuned import Tuned
 from ..core import warnings as kinds

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from ..core.array import to_numpy
-from ..core.counts import of
+from ..core.counts import IGNORED, of
 from ..core.errors import Advice, LevelheadError
-from ..core.labels import IGNORED
 from ..heads.collect import LABEL_KEYS
 
 _GIVE_COUNTS = Advice("counts", None, "to say how many training samples each class has")

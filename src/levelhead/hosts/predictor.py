@@ -14,12 +14,11 @@ import numpy as np
 from ..choice.tune import tune
 from ..choice.tuned import Tuned
 from ..choice.tuned_json import choice_of
-from ..core.array import check_logits
+from ..core.array import check_logits, log_softmax
 from ..core.choices import Kind, Metric
 from ..core.counts import Counts
 from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.head import Head
-from ..core.logits import log_softmax
 from ..rules.rule import AUTO, RULES, Strengths
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..choice.chunked import ChunkPath, chunk_path, tune_chunks
-from ..choice.goal import Goal
+from ..choice.samples import Goal
 from ..choice.tuned import Tuned
 from ..core.array import Array
 from ..core.choices import Criterion, Kind

@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 
 from ..choice.diagnostics import diagnose_negative_logits, issue_warnings
-from ..choice.goal import Goal
+from ..choice.samples import Goal
 from ..choice.tuned import Tuned
 from ..core.choices import Kind, Metric
 from ..core.counts import Counts, Missing
@@ -40,8 +40,7 @@ from ..core.extras import naming_what_is_missing
 from ..core.head import Head
 from ..core.warnings import CountsWarning, ScaleWarning
 from ..path.metrics import CLASSES_ALIKE, ERRORS
-from ..rules.adjustment import Adjustment
-from ..rules.checks import check_range, target_prior
+from ..rules.adjustment import Adjustment, check_range, target_prior
 from ..rules.rule import RULES, OneStrength, Strengths, rule_with
 
 with naming_what_is_missing():

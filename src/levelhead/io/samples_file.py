@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..core.array import check_shape, described
-from ..core.counts import Counts, check_labels, find_background, resolve
+from ..core.counts import Counts, are_names, check_labels, find_background, index_labels, resolve
 from ..core.errors import Advice, LevelheadError, in_file
-from ..core.labels import are_names, index_labels
 from ..core.per_class import as_mapping, check_names, in_order, listed
 from ..core.regular_file import Stamp, check_regular_file, check_unchanged
 from . import arrays

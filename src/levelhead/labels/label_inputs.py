@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import Array, check_finite_rows, described, to_numpy
+from ..core.array import LARGEST_PROBABILITY, Array, check_finite_rows, described, to_numpy
 from ..core.choices import Kind
 from ..core.errors import Advice, LevelheadError, check_choice, named
-from ..core.logits import LARGEST_PROBABILITY
 from ..core.per_class import as_mapping, find_classes, in_order, title
 from ..path.metrics import check_cost
 from ..rules.rule import AUTO, Shift

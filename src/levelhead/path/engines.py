@@ -1,4 +1,4 @@
-"""Finding where each sample is right, chunk by chunk, with the engine that fits the logits."""
+"""For each sample, the interval of gammas on which its true class wins, chunk by chunk, by the engine that fits."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -6,17 +6,147 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ..core.array import Array, check_shape, is_torch, usable_cores
+from ..core.array import SCRATCH, Array, check_shape, is_torch, usable_cores
 from ..core.choices import Kind
 from ..core.counts import Counts, check_labels, resolve
+from ..core.curve import ascending
 from ..core.errors import LevelheadError, check_choice
 from ..core.warnings import warn
-from ..rules.direction import Direction
+from ..rules.direction import NEVER, Direction, TabulatedRule, winning_range
 from ..show.progress import RowProgress
-from .chunks import read_chunks
-from .crossing import TabulatedRule
-from .intervals import find_intervals
+from .envelope import read_chunks
 from .top_k import Pieces, find_pieces
+
+FEW_CLASSES = 32  # up to so many, it is faster to look at all classes
+_BLOCK = 1 << 18  # numbers that fit in the cache, for several passes over them
+_SMALL_BLOCK = 1 << 17  # the same of five tables
+
+
+def find_intervals(
+    logits: np.ndarray, labels: np.ndarray, rule: Direction, table: TabulatedRule
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return lo [N] and hi [N] of a block of logits [N, K]."""
+    # What another class takes from y's range is a half-line, so it covers an end of the range: a class matters only if
+    # it is ahead of y at one of the two ends.
+    lo, hi = np.full(len(logits), table.gammas[0]), np.full(len(logits), table.gammas[-1])
+    width, slopes = logits.shape[1], rule.slopes
+    own = logits.take(np.arange(0, logits.size, width) + labels).astype(np.float64)
+
+    def intersect(rows: np.ndarray, other: np.ndarray) -> None:
+        true, rival = labels[rows], logits.take(rows * width + other).astype(np.float64)
+        rise = slopes[other] - slopes[true]
+        low, high = winning_range(own[rows], rival, rise, true < other, multiplies=rule.multiplies)
+        np.maximum.at(lo, rows, low)
+        np.minimum.at(hi, rows, high)
+
+    if width <= FEW_CLASSES:
+        # Every class that is ahead of y at an end is intersected. One ahead at both ends is ahead everywhere between:
+        # what it leaves of the range is not one interval but nothing.
+        never, step = np.empty(len(logits), bool), _SMALL_BLOCK // width
+        for first in range(0, len(logits), step):
+            part = slice(first, first + step)
+            never[part], rows, other = _rivals_at_ends(logits[part], labels[part], table)
+            intersect(rows + first, other)
+        never |= lo > hi
+    else:
+        # The winner at an end bounds the interval. Few classes are ahead of y at that bound, rounded outward to a gamma
+        # of the table.
+        at_begin, at_end = (_winners_at_end(logits, labels, table, at) for at in (0, -1))
+        late, early = np.flatnonzero(at_begin != labels), np.flatnonzero(at_end != labels)
+        intersect(np.concatenate([late, early]), np.concatenate([at_begin[late], at_end[early]]))
+        late, early = late[lo[late] <= hi[late]], early[lo[early] <= hi[early]]
+        at = np.concatenate([np.floor(table.positions(lo[late])), np.ceil(table.positions(hi[early]))]).astype(np.int64)
+        done = np.concatenate([at_begin[late], at_end[early]])
+        intersect(*_rivals_at(logits, labels, table, np.concatenate([late, early]), at, done))
+        never = lo > hi
+    np.copyto(lo, NEVER[0], where=never)
+    np.copyto(hi, NEVER[1], where=never)
+    return lo, hi
+
+
+def sorted_events(
+    sample: np.ndarray, lo: np.ndarray, hi: np.ndarray, range: tuple[float, float]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the samples right at the start; then gamma, sign and sample of every change within the range, by gamma."""
+    (begin, end), some = range, lo <= hi
+    # A sample turns right at lo and wrong at the float after hi. What begins at the start of the range is no change but
+    # a state, and what ends with the range does not change within it.
+    enters, leaves = np.flatnonzero(some & (lo > begin)), np.flatnonzero(some & (hi < end))
+    at = np.concatenate([lo[enters], np.nextafter(hi[leaves], np.inf)])
+    order = ascending(at)
+    sign = np.repeat([1.0, -1.0], [len(enters), len(leaves)])
+    return sample[lo <= np.minimum(hi, begin)], at[order], sign[order], sample[np.concatenate([enters, leaves])][order]
+
+
+def _rivals_at_ends(
+    logits: np.ndarray, labels: np.ndarray, table: TabulatedRule
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return which rows have a class ahead of y at both ends, [N]; of the others, (row, class) of each ahead at one."""
+    # Rows are short, so the array is transposed: each operation runs over all rows of a class. `may` and `must` differ
+    # by what rounding in the logits' precision can move a score.
+    y, shape = labels * len(logits) + np.arange(len(logits)), logits.T.shape
+    columns, scores = (SCRATCH.table(name, shape, logits.dtype) for name in ("columns", "scores of columns"))
+    may, must, beats = (SCRATCH.table(name, shape, np.bool_) for name in ("may", "must", "beats"))
+    columns[:], may[:], must[:] = logits.T, False, True
+    for moves in table.moves[[0, -1]]:
+        table.apply(columns, moves[:, None], out=scores)
+        own = scores.take(y)
+        margin = table.margin(own)
+        may |= np.greater_equal(scores, own - margin, out=beats)
+        must &= np.greater(scores, own + margin, out=beats)
+    never = np.logical_or.reduce(must, axis=0)
+    may &= ~never
+    may.reshape(-1)[y] = False
+    other, row = np.divmod(np.flatnonzero(may), len(logits))
+    return never, row, other
+
+
+def _winners_at_end(logits: np.ndarray, labels: np.ndarray, table: TabulatedRule, at: int) -> np.ndarray:
+    """Return the winning class at one end of the range, [N]: y only where rounding cannot matter."""
+    if table.gammas[at] == 0:
+        return logits.argmax(axis=1)
+    first, width = np.empty(len(logits), np.int64), logits.shape[1]
+    step = max(1, _BLOCK // width)
+    shape = min(step, len(logits)), width
+    moves, scores = (SCRATCH.table(name, shape, logits.dtype) for name in ("moves of rows", "scores of rows"))
+    moves[:] = table.moves[at]
+    # y's own score is lowered by what rounding can move the two: where y still wins, it does without rounding.
+    for start in range(0, len(logits), step):
+        part = slice(start, start + step)
+        n = len(labels[part])
+        table.apply(logits[part], moves[:n], out=scores[:n])
+        y = np.arange(0, n * width, width) + labels[part]
+        own = scores.take(y)
+        scores.reshape(-1)[y] = own - table.margin(own)
+        np.argmax(scores[:n], axis=1, out=first[part])
+    return first
+
+
+def _rivals_at(
+    logits: np.ndarray, labels: np.ndarray, table: TabulatedRule, rows: np.ndarray, at: np.ndarray, done: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (row, class) of each class, except those in `done`, that may be ahead of y in `rows` at gammas[at]."""
+    width = logits.shape[1]
+    step = min(max(1, _BLOCK // width), len(rows))
+    scores, moves = (SCRATCH.table(name, (step, width), logits.dtype) for name in ("scores of rows", "moves of rows"))
+    mask = SCRATCH.table("rivals", (step, width), np.bool_)
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for start in range(0, len(rows), step or 1):
+        part = slice(start, start + step)
+        here = rows[part]
+        n = len(here)
+        logits.take(here, axis=0, out=scores[:n], mode="clip")  # all within bounds: "clip" avoids a copy
+        table.moves.take(at[part], axis=0, out=moves[:n], mode="clip")
+        table.apply(scores[:n], moves[:n], out=scores[:n])
+        each, flat = np.arange(0, n * width, width), scores.reshape(-1)
+        y = each + labels[here]
+        own = flat[y]
+        flat[y] = flat[each + done[part]] = -np.inf
+        np.greater_equal(scores[:n], (own - table.margin(own))[:, None], out=mask[:n])
+        row, other = np.divmod(np.flatnonzero(mask[:n]), width)
+        found.append((here[row], other))
+    return np.concatenate([row for row, _ in found]), np.concatenate([other for _, other in found])
+
 
 Engine = Literal["auto", "numpy", "torch"]
 _MANY_NUMBERS = 1 << 26  # N times K, from which on threads share the rows

@@ -1,12 +1,258 @@
-"""Predictions along the whole path: every change of every prediction (`envelope_walk.py`), and shares of classes."""
+"""Predictions along the whole path: the walk from one change of a prediction to the next, and shares of classes.
 
-from collections.abc import Sequence
+The winner of a row is always among its logits of the highest sign, whose (log) scores are straight lines in gamma. The
+prediction changes where the upper envelope of these lines bends, and only to a class of a steeper line.
+
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
+from ..core.array import CheckedLogits, check_finite_rows, check_logits, is_torch, to_numpy, usable_cores
+from ..core.choices import Kind
 from ..core.curve import Curve, accumulate
+from ..core.errors import LevelheadError
+from ..rules.direction import Direction, TabulatedRule, crossing, winning_range
+from ..show.progress import RowProgress
+
+CACHED_NUMBERS = 1 << 18  # numbers worked on at a time: what fits in a cache
+_TABLE = 1 << 19  # numbers of a table of factors
+_SIZES = 3, 6, 12, 24  # rows with up to so many contenders are walked together
+TINY, ENLARGED = 1e-290, 200  # logits nearer to 0 than this are multiplied by this power of two
+
+
+def compute_envelope(
+    logits: Any,
+    rule: Direction,
+    range: tuple[float, float],
+    *,
+    kind: Kind = "logits",
+    progress: RowProgress | None = None,
+) -> Envelope:
+    """Compute the envelope under a rule without a kept bias, chunk by chunk."""
+    if rule.bias is not None:
+        raise LevelheadError("the envelope needs straight lines, which a kept bias bends; use predictions(gamma)")
+    # float32 logits are compared with a table of factors; others, by their scores in float64.
+    table = TabulatedRule.of(rule, range, np.dtype(np.float32), min(1024, max(64, _TABLE // len(rule.ratios))))
+
+    def walk_block(first: int, part: np.ndarray) -> tuple[np.ndarray, list[tuple]]:
+        # Only float64 holds logits so large or small that scores overflow, or that crossings have few bits. Multiplied
+        # logits are scaled row by row, which moves no crossing; added to, rows near 0 are walked apart, enlarged.
+        wide = part.dtype.itemsize > 4
+        part = scale_extreme_rows(part) if rule.multiplies and wide else part
+        start = winners_at(part, rule, range[0])
+        narrow = table if part.dtype == np.float32 else None
+        tiny = np.flatnonzero(has_tiny(part)) if not rule.multiplies and wide else ()
+        rest = np.setdiff1d(np.arange(len(part)), tiny) if len(tiny) else slice(None)
+        places = np.arange(first, first + len(part))
+        found = [(places[rest][rows], *event) for rows, *event in walk(part[rest], start[rest], rule, range, narrow)]
+        if len(tiny):
+            again = walk_enlarged(part[tiny], start[tiny], rule, range)
+            found += [(places[tiny][rows], *event) for rows, *event in again]
+        return start, found
+
+    starts, events = [], [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    with ThreadPoolExecutor(usable_cores()) as pool:  # numpy releases the interpreter lock
+        for offset, chunk in read_chunks(logits, kind=kind, progress=progress):
+            step = max(1, 8 * CACHED_NUMBERS // chunk.shape[1])
+            if chunk.size >= 2 * CACHED_NUMBERS:
+                step = min(step, -(-len(chunk) // 2))
+            firsts = np.arange(0, len(chunk), step)
+            each = pool.map if len(firsts) > 1 else map  # a thread costs more than a small block
+            for start, found in each(walk_block, (firsts + offset).tolist(), [chunk[i : i + step] for i in firsts]):
+                starts.append(start)
+                events += found
+    sample, gamma, new_class, old_class = (np.concatenate(parts) for parts in zip(*events, strict=True))
+    order = np.argsort(gamma, kind="stable")  # the changes of a row stay in their order
+    sample, gamma, new_class, old_class = (each[order] for each in (sample, gamma, new_class, old_class))
+    return Envelope(np.concatenate(starts), sample, gamma, new_class, old_class, logits.shape[1], range)
+
+
+def walk(
+    logits: np.ndarray, start: np.ndarray, rule: Direction, range: tuple[float, float], table: TabulatedRule | None
+) -> Iterator[tuple]:
+    """Yield rows, gammas, new and old classes of the changes, those of one row in order."""
+    # The few classes of each row that its envelope can touch, found block by block: what fits in a cache.
+    step = max(1, CACHED_NUMBERS // logits.shape[1])
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for first in np.arange(0, len(logits), step):
+        part = slice(first, first + step)
+        row, other = _reaching(logits[part], start[part], rule, range, table)
+        found.append((row + first, other))
+    row, reached = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    sizes = np.bincount(row, minlength=len(start))
+    opens = np.cumsum(sizes) - sizes
+    # A table of rows by contenders is as wide as its row with the most. So rows with about as many are walked together,
+    # the rest of a row filled with its winner, whose line never crosses itself.
+    for few, many in pairwise((0, *_SIZES, logits.shape[1])):
+        rows = np.flatnonzero((sizes > few) & (sizes <= many))
+        if not len(rows):
+            continue
+        column = np.arange(sizes[rows].max())
+        other = reached[np.minimum(opens[rows, None] + column, len(reached) - 1)]
+        own = start[rows, None]
+        some = np.concatenate([own, np.where(column < sizes[rows, None], other, own)], axis=1)
+        for moved, *changes in _follow(logits[rows[:, None], some].astype(np.float64), some, rule, range):
+            yield rows[moved], *changes
+
+
+def _follow(values: np.ndarray, classes: np.ndarray, rule: Direction, range: tuple[float, float]) -> Iterator[tuple]:
+    """Follow each row's envelope: from the winner's line to the first line that crosses it, until the range ends."""
+    # Each turn of the loop moves all rows that are left by one bend: where the winner's line is first crossed by a
+    # steeper one. A line that is not steeper never overtakes it, so the slopes ascend, and the loop ends.
+    slopes, slope = rule.slopes, _lines(values, classes, rule)[1]
+    rows, column, last = np.arange(len(values)), np.zeros(len(values), np.int64), np.full(len(values), -np.inf)
+    while len(rows):
+        opens = np.arange(0, slope.size, slope.shape[1])  # flat positions are taken several times faster
+        own = opens + column
+        value, s, current = (x.take(own) for x in (values, slope, classes))
+        steeper, at = np.flatnonzero(slope > s[:, None]), np.full(slope.shape, np.inf)
+        row = steeper // slope.shape[1]
+        rise = slopes.take(classes.take(steeper))
+        rise -= slopes.take(current.take(row))
+        at.reshape(-1)[steeper] = crossing(value.take(row), values.take(steeper), rise, multiplies=rule.multiplies)
+        # Of several lines that cross at once, the steepest leads after it. At the very crossing all of them tie with
+        # the winner so far, and the smallest class index wins: for that one float it may be a third class (`alone`).
+        when = np.maximum(at.min(axis=1), last)  # where three lines meet, rounding must not change their order
+        tied = at <= when[:, None]
+        column = np.where(tied, slope, -np.inf).argmax(axis=1)
+        new = classes.take(opens + column)
+        here = np.where(tied | (classes == current[:, None]), classes, len(slopes)).min(axis=1)  # wins the tie itself
+        alive = when <= range[1]
+        alone = alive & (here != current) & (here != new)
+        if alone.any():  # three or more lines meet, and one that leads nowhere else wins there
+            yield rows[alone], when[alone], here[alone], current[alone]
+        # A new winner that loses the tie leads from the next float on.
+        enters = np.where(here == new, when, np.nextafter(when, np.inf))
+        shown = alive & (enters <= range[1])
+        yield rows[shown], enters[shown], new[shown], np.where(alone, here, current)[shown]
+        rows, column, classes = (x[shown] for x in (rows, column, classes))
+        values, slope, last = (x[shown] for x in (values, slope, enters))
+
+
+def walk_enlarged(
+    logits: np.ndarray, start: np.ndarray, rule: Direction, range: tuple[float, float]
+) -> Iterator[tuple]:
+    """Walk rows whose logits are near 1e-323 under a rule that adds, with logits and gamma a power of two larger."""
+    # Crossings of such logits are a few floats from 0: rounded, they would lose their order.
+    with np.errstate(over="ignore"):
+        larger = np.clip(np.ldexp(logits, ENLARGED), -1e300, 1e300)
+    ends = math.ldexp(range[0], ENLARGED), math.ldexp(range[1], ENLARGED)
+    for rows, enters, new, old in walk(larger, start, rule, ends, None):
+        with np.errstate(under="ignore"):
+            gamma = np.ldexp(enters, -ENLARGED)
+        below = np.ldexp(gamma, ENLARGED) < enters  # of two floats, a class enters at the upper one
+        yield rows, np.where(below, np.nextafter(gamma, np.inf), gamma), new, old
+
+
+def has_tiny(logits: np.ndarray) -> np.ndarray:
+    """Return which rows have their largest logit so near 0 that its crossings may have few bits, [n]."""
+    few = (np.abs(logits) < TINY) & (logits != 0)
+    return np.asarray(np.any(few, axis=1) & (np.abs(logits.max(axis=1)) < TINY))
+
+
+def winners_at(logits: np.ndarray, rule: Direction, gamma: float) -> np.ndarray:
+    """Return the class that wins at gamma, [n]. Where rounding could decide, scores are compared by their crossings."""
+    if gamma == 0:
+        return logits.argmax(axis=1)
+    scores = rule.scores(logits, gamma)
+    found = scores.argmax(axis=1)
+    level = np.take_along_axis(scores, found[:, None], 1)
+    added = 0.0 if rule.multiplies else abs(gamma) * np.abs(rule.slopes).max()
+    # A class within rounding of the winner takes its place if the crossing of the two lines, exact to its last bits,
+    # says so. One class after another, so that the winner of all pairs is left.
+    near = scores >= level - 1e-12 * (np.abs(level) + added)
+    rows = np.flatnonzero(near.sum(axis=1) > 1)
+    for other in np.flatnonzero(near[rows].any(axis=0)):
+        some = rows[near[rows, other] & (found[rows] != other)]
+        own = found[some]
+        pair = logits[some, own].astype(np.float64), logits[some, other].astype(np.float64)
+        lo, hi = winning_range(*pair, rule.slopes[other] - rule.slopes[own], own < other, multiplies=rule.multiplies)
+        found[some[(lo > gamma) | (gamma > hi)]] = other
+    return found
+
+
+def _reaching(
+    logits: np.ndarray, start: np.ndarray, rule: Direction, range: tuple[float, float], table: TabulatedRule | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (row, class) of each class that the row's envelope can touch after its first winner."""
+    # The lines of the winners at the two ends of the range cross at one gamma. A line below both there is below the
+    # first winner's line from the start up to that gamma, and below the last winner's from there to the end. The same
+    # holds for a line below the last winner's a little before they cross. So float32 and a table of factors do.
+    end = _last_winners(logits, rule, range[1], table)
+    both = np.stack([start, end], axis=1)
+    opens = np.arange(0, logits.size, logits.shape[1])  # flat positions are taken several times faster
+    height, slope = _lines(logits.take(opens[:, None] + both).astype(np.float64), both, rule)
+    rise = slope[:, 1] - slope[:, 0]
+    meet = np.divide(height[:, 0] - height[:, 1], rise, out=np.full(len(start), range[0]), where=rise > 0)
+    at = np.clip(meet, *range)
+    if table is not None:
+        scores = table.moves.take(np.maximum(np.floor(table.positions(at)).astype(np.int64), 0), axis=0)
+        table.apply(scores, logits, out=scores)
+        level = scores.take(opens + end)[:, None]
+        reaches = scores >= level - table.margin(level)
+    else:
+        scores = at[:, None] * rule.slopes
+        if rule.multiplies:
+            np.exp(scores, out=scores)
+            scores *= logits
+        else:
+            scores += logits
+        level = np.take_along_axis(scores, start[:, None], 1)
+        margin = 1e-9 * (np.abs(level) + np.abs(at)[:, None] * np.abs(rule.slopes).max())
+        reaches = scores >= level - (margin + np.finfo(np.float64).tiny)
+    reaches.reshape(-1)[opens + start] = False
+    row, other = np.divmod(np.flatnonzero(reaches), reaches.shape[1])
+    return row, other
+
+
+def _last_winners(logits: np.ndarray, rule: Direction, gamma: float, table: TabulatedRule | None) -> np.ndarray:
+    """Return the class that wins at the end of the range, [n]: of float32, where rounding cannot decide."""
+    if table is None:
+        return rule.scores(logits, gamma).argmax(axis=1)
+    scores = table.apply(logits, table.moves[-1])
+    found = scores.argmax(axis=1)
+    level = scores.take(np.arange(0, scores.size, scores.shape[1]) + found)[:, None]
+    near = np.flatnonzero(scores >= level - 2 * table.margin(level)) // scores.shape[1]
+    close = near[1:][near[1:] == near[:-1]]
+    found[close] = rule.scores(logits[close], gamma).argmax(axis=1)
+    return found
+
+
+def scale_extreme_rows(logits: np.ndarray) -> np.ndarray:
+    """Return logits with no score that overflows or is denormal: each row times a power of two, where there is need."""
+    # What is then too large is below 0, and what is too small above 0: neither is ever the winner.
+    largest, smallest = np.abs(logits).max(), np.abs(logits).min(initial=np.inf, where=logits != 0)
+    if largest < 1e150 and smallest > 1e-150:
+        return logits
+    _, exponent = np.frexp(logits.max(axis=1, keepdims=True))
+    with np.errstate(over="ignore", under="ignore"):
+        return np.clip(np.ldexp(logits, -exponent), -1e300, 1e300)
+
+
+def _lines(values: np.ndarray, classes: np.ndarray, rule: Direction) -> tuple[np.ndarray, np.ndarray]:
+    """Return height at 0 and slope of the lines of logits [n, C] of `classes`; -inf if the sign is not the highest."""
+    slopes = rule.slopes[classes]
+    if not rule.multiplies:
+        return values, slopes
+    sign = np.sign(values)
+    top = sign.max(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        height = np.where(top == 0, 0.0, sign * np.log(np.abs(values)))
+    return np.where(sign == top, height, -np.inf), np.where(sign == top, top * slopes, -np.inf)
+
 
 _EVENT = ("sample", "gamma", "new_class", "old_class")  # the fields that describe a change
 
@@ -30,7 +276,7 @@ class Envelope:
         found[self.sample[:upto]] = self.new_class[:upto]  # in order of gamma, so the last assignment wins
         return found
 
-    def joined(self, others: Sequence["Envelope"]) -> "Envelope":
+    def joined(self, others: Sequence[Envelope]) -> Envelope:
         """Return the envelope of these samples and then those of others."""
         every = [self, *others]
         offsets = np.cumsum([0, *(len(part.start) for part in every[:-1])])
@@ -41,11 +287,11 @@ class Envelope:
         events = dict(zip(_EVENT, (each[order] for each in (np.concatenate(sample), gamma, new, old)), strict=True))
         return replace(self, start=np.concatenate([part.start for part in every]), **events)
 
-    def within(self, range: tuple[float, float]) -> "Envelope":
+    def within(self, range: tuple[float, float]) -> Envelope:
         """Return the envelope over a part of the range."""
         return replace(self.between(*range), range=range)
 
-    def between(self, low: float, high: float) -> "Envelope":
+    def between(self, low: float, high: float) -> Envelope:
         """Return the changes after `low` and up to `high`, from what is predicted at `low`."""
         begin, end = np.searchsorted(self.gamma, [low, high], side="right")
         return replace(self, start=self.predictions(low), **{name: getattr(self, name)[begin:end] for name in _EVENT})
@@ -101,7 +347,7 @@ class Envelope:
         sizes = np.bincount(changed, minlength=self.classes)
         return order, self.sample[order] + n * lost, sizes, np.cumsum(sizes) - sizes
 
-    def take(self, rows: np.ndarray) -> "Envelope":
+    def take(self, rows: np.ndarray) -> Envelope:
         """Return the changes of some samples, rows [n] in ascending order. What is sorted is not sorted again."""
         position = np.full(len(self.start), -1)
         position[rows] = np.arange(len(rows))
@@ -118,3 +364,47 @@ class Envelope:
         order = (np.cumsum(kept) - 1)[order[some]]
         found.by_class = order, found.sample[order] + len(rows) * lost, left, np.cumsum(left) - left
         return found
+
+
+def read_chunks(
+    logits: Any, *, kind: Kind = "logits", size: int = 1 << 22, check: bool = True, progress: RowProgress | None = None
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (first row, logits [n, K]) of each chunk of about `size` numbers, with logarithms of probabilities.
+
+    No more than one chunk of a memory-mapped file stays in memory. `check` is whether all values must be finite.
+    """
+    if getattr(logits, "ndim", None) != 2:
+        logits, kind = check_logits(logits, kind=kind), "logits"  # raises, or turns a list into an array
+    total, step = len(logits), max(1, size // max(1, logits.shape[1]))
+    for first in range(0, total, step):
+        part = logits[first : first + step]
+        if isinstance(logits, CheckedLogits):
+            part = np.asarray(part)
+            yield first, part.astype(np.float32) if part.dtype == np.float16 else part  # sums of float16 overflow
+            if progress is not None:
+                progress(min(first + step, total), total)
+            continue
+        _check_not_shorter(logits)
+        part = to_numpy(part) if is_torch(part) else np.asarray(part)
+        part = part.astype(np.float32) if part.dtype == np.float16 else part  # sums of float16 overflow
+        if kind != "logits" or part.dtype.kind != "f":
+            part = check_logits(part, kind=kind, first=first)
+        elif first == 0 and part.shape[1] > 1:
+            check_logits(part[:100])
+        if check:
+            check_finite_rows(part, first)
+        yield first, part
+        file = logits._mmap if isinstance(logits, np.memmap) and logits.mode in ("r", "r+") else None  # pyright: ignore
+        if file is not None and hasattr(mmap, "MADV_DONTNEED"):  # drop its pages; the system reads them again if needed
+            file.madvise(mmap.MADV_DONTNEED)
+        if progress is not None:
+            progress(min(first + step, total), total)
+
+
+def _check_not_shorter(values: Any) -> None:
+    """Check that a memory-mapped file is still as long as its map: reading what is gone would end the process."""
+    if isinstance(values, np.memmap) and isinstance(values.base, mmap.mmap) and values.filename is not None:
+        with suppress(FileNotFoundError):  # its name is gone, its content is not
+            if os.stat(values.filename).st_size < values.offset + values.nbytes:
+                shorter = "became shorter while it was read; try again when nothing writes to it"
+                raise LevelheadError(f"{values.filename}: {shorter}")

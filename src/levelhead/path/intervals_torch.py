@@ -2,7 +2,7 @@
 
 On a GPU with Triton, one kernel does the same (`intervals_triton.py`).
 
-Bounds and half-lines are those of `intervals.py`, line by line. Crossings are computed in float64 on the device, whose
+Bounds and half-lines are those of `engines.py`, line by line. Crossings are computed in float64 on the device, whose
 logarithm may differ from the host's in the last bit: lo and hi are equal to a few units in the last place, and to the
 bit at 0 and at multiples of 1/64000. Logarithms of probabilities are taken in their own precision, with its last bit.
 """
@@ -16,9 +16,8 @@ from torch import Tensor
 
 from ..core.array import LARGEST_PROBABILITY, check_logits, not_finite
 from ..core.choices import Kind
-from ..rules.direction import Direction
+from ..rules.direction import FAR_FROM_ONE, NEAR_ONE, SMALLEST, Direction, TabulatedRule
 from ..show.progress import RowProgress
-from .crossing import FAR_FROM_ONE, NEAR_ONE, SMALLEST, TabulatedRule
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)  # whole numbers become float64, as in numpy
 

@@ -2,7 +2,7 @@
 
 One warp follows a row and reads it once, in blocks. Each class gets its crossing with y in float32, moved towards y by
 more than rounding. The nearest crossing on either side is computed again in float64, by the half-lines of
-`intervals.py`. If no other one in float32 is as near as this, it is the end of the interval. In the few other rows, all
+`engines.py`. If no other one in float32 is as near as this, it is the end of the interval. In the few other rows, all
 classes are compared again in float32 at the two bounds, and each that may be ahead of y there gets its half-line.
 This module is imported only when it is used.
 """

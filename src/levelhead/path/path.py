@@ -12,23 +12,18 @@ import numpy as np
 
 from ..core.array import Array
 from ..core.choices import Kind, Metric
-from ..core.counts import Counts, groups
+from ..core.counts import Counts, flatten_positions, groups
 from ..core.curve import METRICS, Curve, Point, accumulate
 from ..core.errors import LevelheadError, check_choice
-from ..core.labels import flatten_positions
 from ..core.warnings import warn
-from ..rules.checks import check_range, target_prior
-from ..rules.direction import Direction
+from ..rules.adjustment import check_range, target_prior
+from ..rules.direction import Direction, intersect
 from ..rules.rule import Rule, find_path_rule
 from ..show import curve_text, html, plot
 from ..show.progress import RowProgress
 from . import metrics
-from .chunks import read_chunks
-from .crossing import intersect
-from .engines import Engine, check_samples, find_right
-from .envelope import Envelope
-from .envelope_walk import compute_envelope
-from .intervals import sorted_events
+from .engines import Engine, check_samples, find_right, sorted_events
+from .envelope import Envelope, compute_envelope, read_chunks
 from .metrics import ERRORS, RECALLS, Floors, MetricSteps, shown
 from .resample import check_weights, class_mean_coefficients, draw_resamples, error_rows
 
@@ -40,7 +35,7 @@ if TYPE_CHECKING:
 class GammaPath:
     """Where each sample is right over gamma, and every curve that follows from it. `gamma_path` computes it.
 
-    A sample is right at gamma if and only if ``lo <= gamma <= hi`` for one of its pieces (ties: `intervals.py`). For
+    A sample is right at gamma if and only if ``lo <= gamma <= hi`` for one of its pieces (ties: `engines.py`). For
     top-1 without a kept bias, piece i is of sample i, with lo > hi if never right. Else a sample has any number.
 
     Args:

@@ -1,11 +1,105 @@
-"""Weights of samples: given by the user, drawn by a bootstrap, or dealt into folds; and the curves that they give."""
+"""Weights of samples, given, drawn or dealt into folds; and the grid of gammas on which their curves are compared."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from ..core.array import Array, to_numpy
+from ..core.curve import SLIVER, Curve
 from ..core.errors import LevelheadError
+
+STRENGTH = 20.0  # of ``min(1, 20 s)``, by which a mismatch of shares counts in a choice
+SAME_VALUE = 1e-10  # values closer than this are equal: they differ by rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Intervals of gamma, of which each holds its first edge. Step functions are evaluated in the middle of each.
+
+    If every event is an edge, the values are exact at every gamma (ties: `direction.py`).
+    """
+
+    edges: np.ndarray  # [G + 1], ascending
+
+    @staticmethod
+    def between(events: np.ndarray, range: tuple[float, float], most: int | None = None) -> "Grid":
+        """Return the intervals between all events or, if those are more than `most`, as many of equal width."""
+        low, high = range
+        inside = np.sort(events[(events > low) & (events <= high)], kind="stable")  # of a few sorted parts
+        inside = inside[np.append(True, inside[1:] != inside[:-1])] if len(inside) else inside
+        if most is None or len(inside) < most:
+            return Grid(np.concatenate([[low], inside, [high]]))
+        even = np.linspace(low, high, most + 1)
+        # Scores that tie at 0 change next to it: 0 is then an interval by itself.
+        tied = low <= 0 < high and (np.abs(events) <= SLIVER).any()
+        return Grid(np.unique(np.append(even, [0.0, np.nextafter(0.0, 1.0)])) if tied else even)
+
+    @cached_property
+    def middles(self) -> np.ndarray:
+        """The middle of each interval, [G]: its first edge, if no other float is in it."""
+        middles = (self.edges[1:] + self.edges[:-1]) / 2
+        return np.where(middles < self.edges[1:], middles, self.edges[:-1])
+
+    @cached_property
+    def wide(self) -> np.ndarray:
+        """Whether an interval can be chosen by itself, [G]: slivers cannot, but for the one that holds 0."""
+        begins, ends = self.edges[:-1], self.edges[1:]
+        return (ends - begins > SLIVER) | ((begins <= 0) & (ends > 0))
+
+    def bins(self, gammas: np.ndarray) -> np.ndarray:
+        """Return the first interval by whose middle each event has happened."""
+        return np.searchsorted(self.middles, gammas)
+
+    def accumulate(self, start: float, bins: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Return the values [G] of a step function that begins at `start`."""
+        intervals = len(self.edges) - 1
+        return start + np.cumsum(np.bincount(bins, steps, intervals + 1)[:intervals])
+
+    def curve(self, values: np.ndarray) -> Curve:
+        """Return values [G] as a curve."""
+        return Curve(self.edges[:-1], values, float(self.edges[-1]))
+
+    def choose(self, values: np.ndarray, *, prefer_zero: bool = True) -> tuple[float, tuple[float, float]]:
+        """Return gamma and the widest plateau on which values [G] are lowest: its middle, or 0 if all are equal."""
+        curve = self.curve(values)
+        unchanged = curve.plateau_at_zero(SAME_VALUE) if prefer_zero else None
+        if unchanged is not None:
+            return 0.0, unchanged
+        plateau = curve.plateau(SAME_VALUE)
+        return curve.middle(plateau), plateau
+
+    def lowest(self, values: np.ndarray) -> int:
+        """Return the interval of the lowest of values [G] that can be chosen by itself, or of all if none can."""
+        return int(np.argmin(np.where(self.wide, values, np.inf) if self.wide.any() else values))
+
+    def choose_rows(self, values: np.ndarray, *, prefer_zero: bool = True) -> np.ndarray:
+        """Return the gamma that `choose` gives for each row of values [B, G]; or the middle of each widest plateau."""
+        begins, ends, wide = self.edges[:-1], self.edges[1:], self.wide
+        least = values[:, wide].min(axis=1, initial=np.inf)
+        if not np.isfinite(least).all():  # only slivers can be chosen
+            return np.array([self.choose(row, prefer_zero=prefer_zero)[0] for row in values])
+        # Stretches of low intervals, row by row: each begins where the one before is not low, and stops likewise. Of a
+        # row's stretches that hold a wide interval, the widest is taken, and of equal ones the first.
+        low = np.zeros((len(values), len(begins) + 2), bool)
+        np.less_equal(values, least[:, None] + SAME_VALUE, out=low[:, 1:-1])
+        row, start = np.nonzero(low[:, 1:-1] & ~low[:, :-2])
+        stop = np.nonzero(low[:, 1:-1] & ~low[:, 2:])[1]
+        known = np.concatenate([[0], np.cumsum(wide)])
+        width = np.where(known[stop + 1] > known[start], ends[stop] - begins[start], -1.0)
+        order = np.lexsort((start, -width, row))
+        widest = order[np.searchsorted(row, np.arange(len(values)))]  # the rows stay in their order
+        a, b = begins[start[widest]], ends[stop[widest]]
+        found = np.where(b - a > SLIVER, a + (b - a) / 2, np.where((a <= 0) & (b > 0), 0.0, a))
+        last = np.searchsorted(self.edges, found)
+        for side in (last - 1, np.minimum(last, len(ends))):  # where a change may be at the very middle
+            edge = self.edges[np.maximum(side, 0)]
+            for i in np.flatnonzero((a < edge) & (edge < b) & (np.abs(edge - found) <= SLIVER / 2)):
+                found[i] = self.curve(values[i]).middle((float(a[i]), float(b[i])))
+        if prefer_zero and self.edges[0] <= 0 < self.edges[-1]:
+            found[low[:, 1:-1][:, wide].all(axis=1)] = 0.0
+        return found
 
 
 def check_weights(weights: Array, size: int) -> np.ndarray:

@@ -6,8 +6,7 @@ ahead. Sets are half-open stretches ``[start, stop)`` of floats, so counting mea
 
 import numpy as np
 
-from ..rules.direction import Direction
-from .crossing import snap, winning_range
+from ..rules.direction import Direction, snap, winning_range
 
 Pieces = tuple[np.ndarray, np.ndarray, np.ndarray]  # sample [M], lo [M], hi [M]
 

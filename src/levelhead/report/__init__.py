@@ -24,10 +24,9 @@ from ..choice.tuned import Tuned
 from ..choice.tuned_json import read_choice
 from ..core.array import Array, as_array
 from ..core.choices import Kind
-from ..core.counts import Counts, check_labels, resolve
+from ..core.counts import Counts, check_labels, resolve, resolve_labels
 from ..core.errors import LevelheadError
 from ..core.head import Head
-from ..core.labels import resolve_labels
 from ..core.per_class import names_of_columns
 from ..core.study import from_the_study
 from ..core.warnings import quiet

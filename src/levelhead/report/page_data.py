@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..core.measure import fit_temperature
-from ..path.chunks import read_chunks
-from ..path.envelope import Envelope
+from ..path.envelope import Envelope, read_chunks
 from ..path.metrics import TITLES, gain_text, value_form
 from ..rules.rule import RULES, Unchanged
 from .subject import RuleView, Subject, rule_title

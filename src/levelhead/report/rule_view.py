@@ -13,12 +13,10 @@ import numpy as np
 from ..choice.paths import path_along
 from ..core.array import Array, to_numpy
 from ..core.choices import Kind
-from ..path.chunks import read_chunks
 from ..path.engines import check_samples
-from ..path.envelope import Envelope
-from ..path.envelope_walk import compute_envelope
+from ..path.envelope import Envelope, compute_envelope, read_chunks
 from ..path.path import GammaPath
-from ..rules.checks import toward
+from ..rules.adjustment import toward
 from ..rules.direction import Direction
 from ..rules.rule import RULES, RescaleThenShift, find_path_rule
 from .subject import LEAST_END, ChoiceRecord, RuleView, middle_scale

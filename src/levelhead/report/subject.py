@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..choice.verdict import Verdict, is_worthwhile
+from ..choice.diagnostics import Verdict, is_worthwhile
 from ..core.array import Array
 from ..core.choices import Kind
 from ..core.curve import Curve

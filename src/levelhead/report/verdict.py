@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..choice.verdict import Verdict as GainVerdict
+from ..choice.diagnostics import Verdict as GainVerdict
 from ..path.metrics import ERRORS, TITLES, gain_text, value_form
 from ..rules.rule import RULES
 from ..show.style import short

@@ -1,7 +1,8 @@
 """What can be done to a head: the rules, and what each does to scores and weights.
 
-rule, adjustment, direction: the table of rules; what one does to each class; how scores depend on one strength
-adjust, checks: the adjustments of a head as functions; checks of what rules are given
+rule, adjustment: the table of rules; what one does to each class, and checks of what rules are given
+direction: how scores depend on one strength, and where two of them cross
+adjust: the adjustments of a head as functions
 """
 
 from .adjustment import Adjustment

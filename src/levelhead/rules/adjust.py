@@ -11,7 +11,7 @@ from ..core.counts import Counts, resolve
 from ..core.errors import LevelheadError, named
 from ..core.head import Head, check_finite
 from ..core.per_class import proportional
-from .checks import finite_number
+from .adjustment import finite_number
 from .rule import RULES, Rescale, Shift, Strengths, Tau, positive_norms
 
 

@@ -14,8 +14,7 @@ from ..core.array import to_numpy
 from ..core.choices import Kind
 from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.head import Head
-from .adjustment import Adjustment
-from .checks import check_range, check_vector
+from .adjustment import Adjustment, check_range, check_vector
 from .direction import Direction
 
 

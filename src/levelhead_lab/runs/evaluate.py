@@ -18,7 +18,7 @@ from levelhead.core.warnings import quiet
 from levelhead.methods.method import Method
 from levelhead.methods.rs import rescale_head
 from levelhead.methods.tau_norm import tau_normalize_head
-from levelhead.rules.checks import finite_number
+from levelhead.rules.adjustment import finite_number
 from levelhead.rules.rule import RULES, Rescale, Strengths, Tau, find_path_rule, rule_with
 
 LEVELED_BY = {rescale_head: Rescale.name, tau_normalize_head: Tau.name}  # what a method adjusts by
