@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from levelhead.choice.snapshot import Snapshot
-from levelhead.choice.tuned_json import choice_of
+from levelhead.choice.tuned_json import tuned_of
 from levelhead.core.array import check_logits
 from levelhead.io import arrays
 from levelhead.io.per_class_file import read_counts, read_names
@@ -171,7 +171,7 @@ def _readers(suffix: str) -> dict[str, Callable[[Path], Any]]:
         "names": read_names,
     }
     if suffix == ".json":
-        found["tuned"] = choice_of
+        found["tuned"] = tuned_of
     if suffix == ".safetensors":
         found["snapshot"] = Snapshot.load
     return found

@@ -13,7 +13,7 @@ from levelhead.choice.cross_fit import cross_fit_rules
 from levelhead.choice.fitters import make_fitter
 from levelhead.choice.paths import Paths
 from levelhead.choice.samples import Samples, TuneOptions
-from levelhead.choice.tuned_json import choice_of
+from levelhead.choice.tuned_json import tuned_of
 from levelhead.core.array import fit_scale
 from levelhead.core.warnings import quiet
 from levelhead.rules import RULES
@@ -65,7 +65,7 @@ def test_the_numbers_are_those_of_the_decision_that_was_chosen(rule, options):
     assert tuned.error == pytest.approx((found != labels).mean())
     assert tuned.recall == pytest.approx([(found[labels == c] == c).mean() for c in range(4)])
     assert tuned.recall_at_zero == pytest.approx([(logits.argmax(1)[labels == c] == c).mean() for c in range(4)])
-    again = choice_of(tuned)
+    again = tuned_of(tuned)
     assert (again.rule, again.scale, again.second) == (tuned.rule, tuned.scale, tuned.second)
     assert len(json.loads(json.dumps(tuned.to_dict()))["candidates"]) == len(tuned.candidates)
     assert "rules tried" in tuned.report()

@@ -240,7 +240,7 @@ def test_macro_f1_is_not_worse_on_the_samples_than_with_the_shift(kind):
 def test_offsets_are_written_to_a_file_and_undone(tmp_path):
     scores, labels = low_class()
     tuned = lh.tune(scores, labels, COUNTS, metric="macro_f1", rule="offsets", bootstrap=0)
-    write_tuned(tuned.to_dict(), tmp_path / "tuned.json")
+    write_tuned(tuned, tmp_path / "tuned.json")
     weight, bias = np.eye(5, dtype=np.float32), np.arange(5, dtype=np.float32)
     save_file({"fc.weight": weight, "fc.bias": bias}, tmp_path / "m.safetensors")
     adjust_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", tmp_path / "tuned.json")

@@ -66,7 +66,7 @@ def test_what_is_matched_without_labels_moves_by_the_target_too():
 def test_a_file_carries_the_target_to_the_head(tmp_path):
     logits, labels = calibrated(np.random.default_rng(4), 1000, np.full(4, 0.25))
     tuned = lh.tune(logits, labels, COUNTS, rule="shift", target=REVERSED, bootstrap=0)
-    write_tuned(tuned.to_dict(), tmp_path / "tuned.json")
+    write_tuned(tuned, tmp_path / "tuned.json")
     head = lh.adjust(lh.Head(np.eye(4)), tmp_path / "tuned.json")
     np.testing.assert_allclose(head.bias, tuned.offset)
 

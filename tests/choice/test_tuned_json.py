@@ -1,12 +1,13 @@
 """tuned.json: written, read again, refused if an entry that is used cannot be used."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import levelhead as lh
-from levelhead.choice.tuned_json import choice_of, describe_sources, read_choice, write_tuned
+from levelhead.choice.tuned_json import describe_sources, read_tuned, tuned_of, write_tuned
 
 CHOICE = {"gamma": 0.5, "rule": "rescale", "chosen_on": "held-out"}
 SOURCES = {
@@ -18,12 +19,40 @@ SOURCES = {
 }
 
 
+def tunings():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=90)
+    logits, counts = rng.normal(size=(90, 3)) + 2 * np.eye(3)[labels], [400, 100, 30]
+    yield lh.tune(logits, labels, counts, bootstrap=20, names=["a", "b", "c"], metric=lh.Goal("macro_f1", floors=0.1))
+    yield lh.tune(logits, labels, counts, bootstrap=20, rule="vector", unlabelled=logits, target="estimate")
+    yield lh.tune(logits[labels < 2], labels[labels < 2], counts, bootstrap=0, rule="shift")  # a class without a sample
+    yield lh.tune_labels(logits, np.eye(3, dtype=int)[labels], counts, bootstrap=20)
+    yield lh.match_prior(logits, counts, bootstrap=20)
+
+
+@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.LevelheadWarning")
 def test_a_choice_is_read_as_it_was_written(tmp_path):
     np.save(tmp_path / "L.npy", np.eye(2))
     files = {"logits": tmp_path / "L.npy", "counts": tmp_path / "L.npy", "labels": None}
-    sources = describe_sources(files, np.array([6, 3]), kind="logits", target=None)
-    write_tuned(CHOICE, tmp_path / "tuned.json", sources)
-    assert read_choice(tmp_path / "tuned.json", rule="rescale") == CHOICE | {"sources": sources}
+    sources = describe_sources(files, np.array([400, 100, 30]), kind="logits", target=None)
+    for known in tunings():
+        tuned = replace(known, sources=sources)
+        write_tuned(tuned, tmp_path / "tuned.json")
+        again = read_tuned(tmp_path / "tuned.json", rule=tuned.rule)
+        assert again.to_dict() == tuned.to_dict() == known.to_dict() | {"sources": sources}
+        assert tuned.multilabel or str(again) == str(tuned)
+        assert again.curve.at(again.gamma) == pytest.approx(tuned.curve.at(tuned.gamma))
+        assert again.gamma.rule == tuned.rule
+
+
+@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.LevelheadWarning")
+def test_what_was_read_prints_all_but_its_curve(tmp_path):
+    tuned = next(tunings())
+    write_tuned(tuned, tmp_path / "t.json")
+    again = read_tuned(tmp_path / "t.json")
+    assert tuned.report().endswith(again.report())
+    assert "svg" in tuned._repr_html_()
+    assert "svg" not in again._repr_html_()
 
 
 @pytest.mark.parametrize(
@@ -43,7 +72,8 @@ def test_a_choice_is_read_as_it_was_written(tmp_path):
 )
 def test_files_of_every_version_are_read(tmp_path, entries):
     (tmp_path / "t.json").write_text(json.dumps(CHOICE | entries))
-    assert read_choice(tmp_path / "t.json") == CHOICE | entries
+    said = {name: value for name, value in (CHOICE | entries).items() if value and name != "unknown"}
+    assert said.items() <= read_tuned(tmp_path / "t.json").to_dict().items()
 
 
 @pytest.mark.parametrize(
@@ -63,6 +93,15 @@ def test_files_of_every_version_are_read(tmp_path, entries):
         ({"names": ["a"], "classes": 3}, "names: expected 3, one per class, got 1"),
         ({"bias": "drop"}, "bias: expected scale or keep, got 'drop'"),
         ({"n": 2.5}, "n: expected a whole number, got 2.5"),
+        ({"recall": [0.5, "x"]}, "recall: expected a list of numbers"),
+        ({"candidates": 3}, "candidates: expected a list of objects, got 3"),
+        ({"candidates": [{"rule": "shift", "gamma": 1}]}, "candidates: no 'value'"),
+        ({"candidates": [{"rule": "shift", "gamma": "x", "value": 1, "gain": 1}]}, "candidates: gamma: expected a num"),
+        ({"prior": {"shares": [0.5]}}, "prior: no 'interval'"),
+        (
+            {"prior": {"shares": ["x"], "interval": None, "method": "em", "n": 1, "held_out": 0}},
+            "prior: shares: expected a list of numbers",
+        ),
         ({"sources": "x"}, "sources: not a JSON object"),
         ({"sources": {"files": {}}}, "sources: no 'sha256'"),
         ({"sources": SOURCES | {"files": {"logits": 3}}}, "sources: files: expected an object"),
@@ -74,7 +113,7 @@ def test_files_of_every_version_are_read(tmp_path, entries):
 def test_an_entry_that_cannot_be_used_is_named(tmp_path, entries, says):
     (tmp_path / "t.json").write_text(json.dumps(CHOICE | entries))
     with pytest.raises(ValueError, match=rf"t\.json: not a file that `levelhead tune` wrote \({says}"):
-        read_choice(tmp_path / "t.json")
+        read_tuned(tmp_path / "t.json")
 
 
 @pytest.mark.parametrize(
@@ -84,25 +123,26 @@ def test_an_entry_that_cannot_be_used_is_named(tmp_path, entries, says):
 def test_a_file_that_is_not_a_choice_is_named(tmp_path, content, says):
     (tmp_path / "t.json").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=rf"\({says}"):
-        read_choice(tmp_path / "t.json")
+        read_tuned(tmp_path / "t.json")
 
 
 def test_a_choice_has_its_counts_whichever_version_wrote_it(tmp_path):
     for entries in ({"counts": [6, 3]}, {"sources": SOURCES}, {"counts": None, "sources": SOURCES}):
         (tmp_path / "t.json").write_text(json.dumps(CHOICE | entries))
-        assert choice_of(tmp_path / "t.json").counts == choice_of(str(tmp_path / "t.json")).counts == (6.0, 3.0)
+        assert tuned_of(tmp_path / "t.json").counts == tuned_of(str(tmp_path / "t.json")).counts == (6.0, 3.0)
     (tmp_path / "t.json").write_text(json.dumps(CHOICE))
     with pytest.raises(ValueError, match=r"t\.json: does not say which counts gamma was chosen with; tune again"):
-        choice_of(tmp_path / "t.json")
+        tuned_of(tmp_path / "t.json")
 
 
 def test_a_choice_in_memory_is_the_same_as_the_one_in_its_file(tmp_path):
     logits = np.array([[4.0, 0.0], [4.0, 1.0], [4.0, 3.0], [4.0, 2.5]])
     tuned = lh.tune(logits, [0, 0, 1, 1], [400, 100], rule="shift", range=(0, 3), names=["a", "b"], bootstrap=0)
-    write_tuned(tuned.to_dict(), tmp_path / "t.json")
-    assert choice_of(tuned) == choice_of(tmp_path / "t.json")
-    assert choice_of(tuned).names == ("a", "b")
+    write_tuned(tuned, tmp_path / "t.json")
+    assert tuned_of(tuned) is tuned
+    assert tuned_of(tmp_path / "t.json").to_dict() == tuned.to_dict()
+    assert tuned_of(tuned).names == ("a", "b")
     with pytest.raises(ValueError, match=r"tuned: expected what `tune` returned, or the path of a file .* got float"):
-        choice_of(0.5)
+        tuned_of(0.5)
     with pytest.raises(FileNotFoundError, match=r"gone\.json: no such file"):
-        choice_of("gone.json")
+        tuned_of("gone.json")

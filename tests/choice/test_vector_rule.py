@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import f1_score
 
 import levelhead as lh
-from levelhead.choice.tuned_json import choice_of, write_tuned
+from levelhead.choice.tuned_json import tuned_of, write_tuned
 from levelhead.choice.vector import fit_vector
 from levelhead.core.measure import balanced_error, recall
 
@@ -55,7 +55,7 @@ def test_the_gain_is_cross_fitted(held_out):
 def test_an_adjusted_head_predicts_as_scale_and_offset_do(held_out, tmp_path):
     logits, labels = held_out
     tuned = lh.tune(logits, labels, COUNTS, rule="vector", bootstrap=0)
-    write_tuned(tuned.to_dict(), tmp_path / "tuned.json")
+    write_tuned(tuned, tmp_path / "tuned.json")
     rng = np.random.default_rng(3)
     head = lh.Head(rng.normal(size=(3, 5)), rng.normal(size=3))
     features = rng.normal(size=(50, 5))
@@ -99,7 +99,7 @@ def test_votes_are_smoothed_and_the_choice_says_by_how_much(tmp_path):
     scores = np.array(tuned.scale) * np.log(votes + tuned.smoothing) + tuned.offset
     assert balanced_error(scores, labels) == pytest.approx(tuned.balanced_error)
     assert tuned.balanced_error < balanced_error(votes, labels) - 0.1
-    assert choice_of(tuned).smoothing == tuned.smoothing
+    assert tuned_of(tuned).smoothing == tuned.smoothing
 
 
 def test_a_target_weighs_the_classes(held_out):

@@ -153,7 +153,7 @@ def test_a_failed_write_leaves_what_was_there(files, tmp_path, monkeypatch):
     (tmp_path / "tuned.json").write_text("old")
     monkeypatch.setattr("levelhead.core.atomic.os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        write_tuned(lh.tune(*files, COUNTS, bootstrap=0).to_dict(), tmp_path / "tuned.json")
+        write_tuned(lh.tune(*files, COUNTS, bootstrap=0), tmp_path / "tuned.json")
     assert (tmp_path / "tuned.json").read_text() == "old"
     assert not list(tmp_path.glob("*.tmp"))
 

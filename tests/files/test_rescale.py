@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import levelhead as lh
-from levelhead.choice.tuned_json import read_choice
+from levelhead.choice.tuned_json import read_tuned
 from levelhead.core.counts import resolve
 from levelhead.files.inspect import inspect_file
 from levelhead.files.locate import MODEL_FORMATS, format_of, locate_head
@@ -378,9 +378,9 @@ def test_sharded_models_are_undone_too(tmp_path):
 def test_tuned_json_is_checked(tmp_path):
     chosen = {"gamma": 0.3, "rule": "shift", "chosen_on": "held-out"}
     (tmp_path / "t.json").write_text(json.dumps(chosen), encoding="utf-8")
-    assert read_choice(tmp_path / "t.json") == chosen
+    assert chosen.items() <= read_tuned(tmp_path / "t.json").to_dict().items()
     with pytest.raises(ValueError, match="chosen for rule 'shift', not 'tau'"):
-        read_choice(tmp_path / "t.json", rule="tau")
+        read_tuned(tmp_path / "t.json", rule="tau")
     for other in (
         "[]",
         "7",
@@ -391,7 +391,7 @@ def test_tuned_json_is_checked(tmp_path):
     ):
         (tmp_path / "t.json").write_text(other, encoding="utf-8")
         with pytest.raises(ValueError, match=r"t\.json: not a file that `levelhead tune` wrote"):
-            read_choice(tmp_path / "t.json")
+            read_tuned(tmp_path / "t.json")
 
 
 def test_the_same_head_predicts_the_same_through_torch_every_file_and_numpy(tmp_path):

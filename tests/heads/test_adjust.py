@@ -60,7 +60,7 @@ def test_the_rule_that_was_tuned_is_applied_to_a_head(rule, bias, tmp_path):
     head, tuned = made(bias), tuned_for(rule)
     expected = by_hand(head.logits(X), rule, 0.4, np.linalg.norm(head.weight, axis=1))
     np.testing.assert_allclose(lh.adjust(head, tuned).logits(X), expected)
-    write_tuned(tuned.to_dict(), tmp_path / "tuned.json")
+    write_tuned(tuned, tmp_path / "tuned.json")
     for path in (tmp_path / "tuned.json", str(tmp_path / "tuned.json")):
         np.testing.assert_allclose(lh.adjust(head, path).logits(X), expected)
     assert (head.bias is None) is not bias  # the argument is left as it is

@@ -35,7 +35,7 @@ def test_numbers_for_probabilities_reach_no_head(given, tmp_path):
     tuned = tune(given, "vector")
     scores = tuned.scale * np.log(PROBABILITIES) + tuned.offset
     assert ((tuned.scale * LOGITS + tuned.offset).argmax(1) != scores.argmax(1)).any()  # what would be wrong
-    write_tuned(tuned.to_dict(), tmp_path / "tuned.json")
+    write_tuned(tuned, tmp_path / "tuned.json")
     save_file({"fc.weight": np.eye(4), "fc.bias": np.zeros(4)}, tmp_path / "model.safetensors")
     model = nn.Linear(4, 4)
     for choice in (tuned, tmp_path / "tuned.json"):
@@ -69,7 +69,7 @@ def test_factors_for_log_probabilities_reach_no_head(tmp_path):
         ):
             with pytest.raises(lh.LevelheadError, match=r"chosen on probabilities.*tune.*shift"):
                 apply()
-    write_tuned(tuned.to_dict(), tmp_path / "tuned.json")
+    write_tuned(tuned, tmp_path / "tuned.json")
     save_file({"fc.weight": np.eye(4)}, tmp_path / "model.safetensors")
     with pytest.raises(lh.LevelheadError, match=r"chosen on probabilities"):
         adjust_file(tmp_path / "model.safetensors", tmp_path / "out.safetensors", tmp_path / "tuned.json")

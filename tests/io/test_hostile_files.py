@@ -14,7 +14,7 @@ import pytest
 from bench.trust import fuzz_data
 from levelhead import LevelheadError
 from levelhead.choice.snapshot import Snapshot
-from levelhead.choice.tuned_json import read_choice
+from levelhead.choice.tuned_json import read_tuned
 from levelhead.core.counts import resolve
 from levelhead.io import arrays, numpy_file, text
 from levelhead.io.per_class_file import read_counts, read_names
@@ -30,7 +30,7 @@ def test_damaged_files_are_read_or_refused_in_one_line():
     assert found["read"] > 150
 
 
-@pytest.mark.parametrize("reader", [read_counts, read_names, read_choice, arrays.read])
+@pytest.mark.parametrize("reader", [read_counts, read_names, read_tuned, arrays.read])
 def test_json_nested_ever_deeper_is_refused(tmp_path, reader):
     for content in ("[" * 100_000, "[" * 900 + "]" * 900, '{"a":' * 100_000):
         (tmp_path / "x.json").write_text(content)
@@ -64,7 +64,7 @@ def test_pipes_are_refused_as_choice_snapshot_and_samples(tmp_path):
     for name in ("t.json", "s.safetensors", "x.npz", "x.csv"):
         os.mkfifo(tmp_path / name)
     with pytest.raises(LevelheadError, match="a pipe"):
-        read_choice(tmp_path / "t.json")
+        read_tuned(tmp_path / "t.json")
     with pytest.raises(LevelheadError, match="a pipe"):
         Snapshot.load(tmp_path / "s.safetensors")
     for name in ("x.npz", "x.csv"):

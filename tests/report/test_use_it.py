@@ -74,7 +74,7 @@ def agree(net: torch.nn.Module, tuned) -> None:
 def test_a_tuned_file_is_applied_to_files_and_in_memory(here, levelhead, rule):
     logits, labels = here
     tuned = tune(logits, labels, COUNTS, rule=rule, bootstrap=30)
-    write_tuned(tuned.to_dict(), "my tuned.json")
+    write_tuned(tuned, "my tuned.json")
     code = code_to_use(of_file("my tuned.json"))
     net = model()
     exec(code["python"], {"model": net})
@@ -87,7 +87,7 @@ def test_a_choice_without_an_expected_gain_is_applied_only_if_told(here, levelhe
     tuned = tune(logits, labels, COUNTS, rule="shift", bootstrap=100)
     assert tuned.worthwhile is False
     assert tuned.gamma > 0
-    write_tuned(tuned.to_dict(), "tuned.json")
+    write_tuned(tuned, "tuned.json")
     code = code_to_use(of_file("tuned.json"))
     assert "--anyway" in code["command"]
     assert levelhead(*shlex.split(code["command"].replace(" --anyway", ""))[1:])[0] != 0
@@ -102,7 +102,7 @@ def test_a_choice_that_is_probably_better_is_applied_without_more_words(here):
     some = np.arange(0, 300, 12)
     tuned = tune(logits[some], labels[some], np.ones(5) + COUNTS // 40, rule="shift", bootstrap=100)
     assert tuned.verdict == "probably better"
-    write_tuned(tuned.to_dict(), "tuned.json")
+    write_tuned(tuned, "tuned.json")
     assert "--anyway" not in code_to_use(of_file("tuned.json"))["command"]
 
 

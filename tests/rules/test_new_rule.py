@@ -71,7 +71,7 @@ def test_it_is_applied_to_a_model_and_taken_back(samples):
 
 def test_it_is_applied_to_a_file_and_undone(samples, tmp_path):
     tuned = lh.tune(*samples, COUNTS, rule="effective-number", bootstrap=0)
-    write_tuned(tuned.to_dict(), tmp_path / "tuned.json")
+    write_tuned(tuned, tmp_path / "tuned.json")
     save_file({"fc.weight": np.eye(3, dtype=np.float32)}, tmp_path / "m.safetensors")
     adjust_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", tmp_path / "tuned.json")
     scaled = load_file(tmp_path / "o.safetensors")["fc.weight"]

@@ -1,6 +1,6 @@
 """A chosen gamma, with everything needed to judge it."""
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ..core.choices import BiasPolicy, Kind, LabelTask, Metric
@@ -18,7 +18,7 @@ from .priors import PriorEstimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_NOT_IN_JSON = ("curve", "criterion_curve", "prior", "candidates")
+NOT_IN_JSON = ("curve", "criterion_curve", "prior", "candidates", "labels", "sources")  # or not as they are
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +52,27 @@ class Candidate:
         return {name: getattr(self, name) for name in kept} | {"interval": interval}
 
 
+@dataclass(frozen=True)
+class LabelChoice:
+    """What was chosen for one label; None where it has no positive or no negative sample to tell."""
+
+    positives: int  # how many of the samples have it
+    offset: float = 0.0  # what is added to its logit; 0 leaves it as it is
+    value: float | None = None  # its metric on these samples with the offset, and without
+    value_at_zero: float | None = None
+    recall: float | None = None  # of its positives
+    recall_at_zero: float | None = None
+    gain: float | None = None  # how much the offset improves the metric on new samples; without a bootstrap, on these
+    interval: tuple[float, float] | None = None
+    precision: float | None = None  # of what is predicted to have it, with the offset, and without; None of nothing
+    precision_at_zero: float | None = None
+
+    @property
+    def moved(self) -> bool:
+        """Whether it has another threshold than before."""
+        return self.offset != 0
+
+
 class TunedGamma(float):
     """A strength that remembers its rule, so that no other rule takes it without a word.
 
@@ -82,7 +103,7 @@ class Tuned:
         scale, offset: [K] each, for the last three rules: ``score_k = scale_k logit_k + offset_k``; else ().
         smoothing: what `vector` adds to probabilities before their logarithm; 0 for logits.
         kind: what it was chosen on: `logits`, or `probabilities`, also if their logarithms were given. Of the latter
-            only the shift fits a head.
+            only the shift fits a head. None if an older file does not say it.
         prior: the shares that the target was estimated to be; None if it was given.
         second: the strength of the shift in `rescale+shift`, whose gamma is that of rescaling, and of the shift that
             follows `vector` where the metric is not an error or there are floors.
@@ -109,6 +130,7 @@ class Tuned:
         floors, floors_met_at_zero: [K], the least recall of each class, 0 for none, or () without any floor; whether
             gamma = 0 meets them, or None.
         missing, warnings: classes without a labelled sample, which are neutral; one line each.
+        labels, sources: what was chosen for each of several labels, else (); the files it was chosen on, where known.
 
     >>> from levelhead import match_prior
     >>> tuned = match_prior([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]], [400, 100], bootstrap=0)
@@ -156,10 +178,17 @@ class Tuned:
     recall_at_zero: tuple[float, ...] = ()
     smoothing: float = 0.0
     prior: PriorEstimate | None = None
-    kind: Kind = "logits"
+    kind: Kind | None = "logits"
+    labels: tuple[LabelChoice, ...] = ()
+    sources: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gamma", TunedGamma(self.gamma, self.rule))
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether samples may have several labels, each with an offset."""
+        return self.task == "multilabel"
 
     @property
     def verdict(self) -> Verdict | None:
@@ -187,12 +216,15 @@ class Tuned:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers without the curves, as JSON can hold them."""
-        kept = {field.name: getattr(self, field.name) for field in fields(Tuned) if field.name not in _NOT_IN_JSON}
+        kept = {field.name: getattr(self, field.name) for field in fields(Tuned) if field.name not in NOT_IN_JSON}
         found = {name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()}
         for name in ("recall", "recall_at_zero"):
             found[name] = [None if value != value else value for value in found[name]]
-        prior = None if self.prior is None else self.prior.to_dict()
-        return found | {"prior": prior, "candidates": [candidate.to_dict() for candidate in self.candidates]}
+        found["prior"] = None if self.prior is None else self.prior.to_dict()
+        found["candidates"] = [candidate.to_dict() for candidate in self.candidates]
+        if self.multilabel:
+            found["labels"] = [asdict(label) for label in self.labels]
+        return found if self.sources is None else found | {"sources": self.sources}
 
     def facts(self) -> dict[str, str]:
         """Return the result in words, part by part, with a `verdict` if 0 may be the better gamma."""
@@ -223,13 +255,10 @@ class Tuned:
 
     def report(self) -> str:
         """Return the result as text: the curve, the numbers, and what they mean."""
-        lines = [
-            draw_text_curve(self.curve, self.gamma, self.interval, form=value_form(self.metric)),
-            f"{self.title} over gamma; ^ chosen, - its interval",
-            "",
-            *self._lines(),
-        ]
-        lines += self._class_lines() + self._candidate_lines()
+        lines = self._lines() + self._class_lines() + self._candidate_lines()
+        if self._drawn:
+            drawn = draw_text_curve(self.curve, self.gamma, self.interval, form=value_form(self.metric))
+            lines = [drawn, f"{self.title} over gamma; ^ chosen, - its interval", "", *lines]
         if self.error is not None:
             lines += [
                 f"{kind} error on these samples {self._change(other, other)}"
@@ -258,6 +287,11 @@ class Tuned:
             in_percent="%" in value_form(self.metric),
         )
 
+    @property
+    def _drawn(self) -> bool:
+        """Whether the curve is known at more than one gamma, which that of a tuned.json is not."""
+        return self.curve.end > self.curve.gammas[0]
+
     def __repr__(self) -> str:
         return f"Tuned({self})"
 
@@ -265,7 +299,7 @@ class Tuned:
         return html(
             "Tuned",
             self.facts(),
-            picture=sparkline(self.curve, self.gamma, self.interval),
+            picture=sparkline(self.curve, self.gamma, self.interval) if self._drawn else "",
             notes=[f"warning: {line}" for line in self.warnings],
         )
 

@@ -4,18 +4,23 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..core import atomic
-from ..core.choices import BiasPolicy, Kind, LabelTask, Metric
+from ..core.choices import Kind
+from ..core.curve import Curve
 from ..core.errors import LevelheadError, check_choice, in_file
 from ..core.per_class import listed
 from ..core.regular_file import check_regular_file
 from ..io import arrays, text
-from ..io.fields import convert_fields_, record_from
+from ..io.fields import convert_fields_, fits, record_from
 from ..rules.rule import RULES, PerClass
+from .priors import PriorEstimate
+from .tuned import NOT_IN_JSON, Candidate, LabelChoice, Tuned
+
+_Part = TypeVar("_Part", Candidate, LabelChoice)
 
 
 @dataclass(frozen=True)
@@ -41,138 +46,67 @@ class _Sources:
             raise LevelheadError(f"expected positive numbers, got {list(self.counts)}", parameter="counts")
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What was chosen: the entries of a tuned.json, or of a `Tuned`, that are used; `null` is an absent entry."""
-
-    gamma: float
-    rule: str
-    chosen_on: str
-    level: float | None = None
-    interval: tuple[float, float] | None = None
-    gain: float | None = None
-    gain_interval: tuple[float, float] | None = None
-    n: int | None = None
-    classes: int | None = None
-    counts: tuple[float, ...] | None = None
-    names: tuple[str, ...] | None = None
-    bias: BiasPolicy | None = None
-    floors_met_at_zero: bool | None = None
-    metric: Metric | None = None
-    scale: tuple[float, ...] = ()
-    offset: tuple[float, ...] = ()
-    second: float | None = None
-    temperature: float | None = None
-    candidates: tuple[dict[str, Any], ...] = ()
-    why: str = ""
-    smoothing: float = 0.0
-    task: LabelTask = "multiclass"
-    kind: Kind | None = None
-
-    def __post_init__(self) -> None:
-        convert_fields_(self)
-        if self.level is not None and not 0 < self.level < 1:
-            raise LevelheadError(f"expected a number between 0 and 1, got {self.level:g}", parameter="level")
-        for name, value in (("n", self.n), ("classes", self.classes)):
-            if value is not None and value < 1:
-                raise LevelheadError(f"expected at least 1, got {value}", parameter=name)
-        check_choice("rule", self.rule, tuple(RULES))
-        if isinstance(RULES[self.rule], PerClass) and not (self.scale and self.offset):
-            raise LevelheadError(f"the rule {self.rule} needs a scale and an offset for each class")
-        if self.scale and min(self.scale) <= 0:
-            raise LevelheadError(f"expected positive numbers, got {list(self.scale)}", parameter="scale")
-        if self.temperature is not None and self.temperature <= 0:
-            raise LevelheadError(f"expected a number above 0, got {self.temperature:g}", parameter="temperature")
-        if self.multilabel and (RULES[self.rule].multiplies or not self.offset):
-            raise LevelheadError("several labels per sample need the rule shift and an offset for each label")
-        if self.counts and (min(self.counts) < 0 or (0 in self.counts and not self.multilabel)):
-            raise LevelheadError(f"expected positive numbers, got {list(self.counts)}", parameter="counts")
-        for name, values in (
-            ("counts", self.counts),
-            ("names", self.names),
-            ("scale", self.scale),
-            ("offset", self.offset),
-        ):
-            if values and self.classes not in (None, len(values)):
-                raise LevelheadError(f"expected {self.classes}, one per class, got {len(values)}", parameter=name)
-
-    @property
-    def multilabel(self) -> bool:
-        """Whether samples may have several labels, each with an offset."""
-        return self.task == "multilabel"
-
-    def counts_for(self, classes: int, names: Sequence[str] | None, where: str) -> np.ndarray:
-        """Return the counts, after checking that the choice is for a head of so many classes, in the same order.
-
-        A head with one logit has two classes: counts are [negative, positive].
-        """
-        counts = np.array(self.counts)
-        if (reason := RULES[self.rule].refuses_kind(self.kind)) is not None:
-            raise LevelheadError(f"{where}: {reason}")
-        if self.multilabel and len(counts) != classes:
-            raise LevelheadError(
-                f"{where} has {classes} outputs, but {len(counts)} labels were tuned; tune on this model's own logits"
-            )
-        if not self.multilabel and len(counts) != max(classes, 2):
-            has = "gives a single logit" if classes == 1 else f"has {classes} classes"
-            raise LevelheadError(
-                f"{where} {has}, but gamma was tuned on {len(counts)} classes; tune on this model's own logits"
-            )
-        here, there = names or (), self.names or ()
-        if any(one != other and one in there for one, other in zip(here, there, strict=False)):
-            raise LevelheadError(
-                f"{where} has its classes in another order ({listed(here)}) than the logits that "
-                f"gamma was tuned on ({listed(there)}); tune on this model's own logits"
-            )
-        return counts.astype(np.int64) if (counts == np.floor(counts)).all() else counts
+def write_tuned(tuned: Tuned, path: str | Path) -> None:
+    """Write what was tuned, atomically, with the files it was chosen on where they are known."""
+    atomic.write(path, json.dumps(tuned.to_dict(), indent=2) + "\n")
 
 
-def write_tuned(choice: Mapping[str, Any], path: str | Path, sources: Mapping[str, Any] | None = None) -> None:
-    """Write a choice, atomically, with the files it was made on where they are known."""
-    atomic.write(path, json.dumps({**choice} | ({} if sources is None else {"sources": sources}), indent=2) + "\n")
+def read_tuned(path: str | Path, *, rule: str | None = None) -> Tuned:
+    """Return what `write_tuned` wrote, of this version or an older one, after checking that it is for the rule given.
 
-
-def read_choice(path: str | Path, *, rule: str | None = None) -> dict[str, Any]:
-    """Return what `write_tuned` wrote, after checking the entries that are used, and that it is for the rule given."""
+    Curves are not in the file: those of the result are known at gamma alone.
+    """
     check_regular_file(path, "one that `levelhead tune` wrote")
     try:
-        choice = text.parse_json(text.read(path))
-        record_from(Choice, choice)
-        if choice.get("sources"):
-            with in_file("sources"):
-                record_from(_Sources, choice["sources"])
+        tuned = _from_json(text.parse_json(text.read(path)))
     except ValueError as error:
         flaw = str(error).removeprefix(f"{path}: ")
         raise LevelheadError(f"{path}: not a file that `levelhead tune` wrote ({flaw})") from None
-    if rule not in (None, choice["rule"]):
-        raise LevelheadError(f"{path}: gamma was chosen for rule {choice['rule']!r}, not {rule!r}; leave out the rule")
-    return choice
+    if rule not in (None, tuned.rule):
+        raise LevelheadError(f"{path}: gamma was chosen for rule {tuned.rule!r}, not {rule!r}; leave out the rule")
+    return tuned
 
 
-def choice_of(tuned: Any) -> Choice:
-    """Return what was chosen, with its counts, from a `Tuned` or the path of a file that `levelhead tune` wrote."""
-    if isinstance(tuned, str | Path):
-        content = read_choice(tuned)
-    elif hasattr(tuned, "to_dict") and hasattr(tuned, "gamma"):
-        content = tuned.to_dict()
-    else:
+def tuned_of(tuned: Tuned | str | Path) -> Tuned:
+    """Return what was tuned, with its counts, from itself or from the path of a file that `levelhead tune` wrote."""
+    if not isinstance(tuned, Tuned | str | Path):
         raise LevelheadError(
             "expected what `tune` returned, or the path of a file that `levelhead tune` wrote, got "
             f"{type(tuned).__name__}",
             parameter="tuned",
         )
-    counts = counts_of(content)
-    if counts is None:
-        source = f"{tuned}: " if isinstance(tuned, str | Path) else ""
+    known = tuned if isinstance(tuned, Tuned) else read_tuned(tuned)
+    _check(known)
+    if not known.counts:
+        source = "" if isinstance(tuned, Tuned) else f"{tuned}: "
         raise LevelheadError(f"{source}does not say which counts gamma was chosen with; tune again")
-    kind = content.get("kind") or (content.get("sources") or {}).get("kind")  # where older files have it
-    return replace(record_from(Choice, content), counts=counts, kind=kind)
+    return known
 
 
-def counts_of(choice: Mapping[str, Any]) -> tuple[float, ...] | None:
-    """Return the counts of a tuned.json; older files have them among their sources only, or not at all."""
-    found = choice.get("counts") or (choice.get("sources") or {}).get("counts")
-    return tuple(map(float, found)) if found else None
+def counts_for(tuned: Tuned, classes: int, names: Sequence[str] | None, where: str) -> np.ndarray:
+    """Return the counts [K], after checking that the choice is for a head of so many classes, in the same order.
+
+    A head with one logit has two classes: counts are [negative, positive].
+    """
+    counts = np.array(tuned.counts)
+    if (reason := RULES[tuned.rule].refuses_kind(tuned.kind)) is not None:
+        raise LevelheadError(f"{where}: {reason}")
+    if tuned.multilabel and len(counts) != classes:
+        raise LevelheadError(
+            f"{where} has {classes} outputs, but {len(counts)} labels were tuned; tune on this model's own logits"
+        )
+    if not tuned.multilabel and len(counts) != max(classes, 2):
+        has = "gives a single logit" if classes == 1 else f"has {classes} classes"
+        raise LevelheadError(
+            f"{where} {has}, but gamma was tuned on {len(counts)} classes; tune on this model's own logits"
+        )
+    here, there = names or (), tuned.names or ()
+    if any(one != other and one in there for one, other in zip(here, there, strict=False)):
+        raise LevelheadError(
+            f"{where} has its classes in another order ({listed(here)}) than the logits that "
+            f"gamma was tuned on ({listed(there)}); tune on this model's own logits"
+        )
+    return counts.astype(np.int64) if (counts == np.floor(counts)).all() else counts
 
 
 def describe_sources(
@@ -183,7 +117,7 @@ def describe_sources(
     target: str | None,
     background: str | None = None,
 ) -> dict[str, Any]:
-    """Return what a choice was made on, for `write_tuned`: files with their sha256, counts, and how to read them."""
+    """Return what a choice was made on, for `Tuned.sources`: files with their sha256, counts, and how to read them."""
     given = {what: str(source) for what, source in files.items() if source is not None}
     return {
         "files": given,
@@ -193,3 +127,93 @@ def describe_sources(
         "counts": counts.tolist(),
         **({} if background is None else {"background": background}),
     }
+
+
+def _from_json(content: Any) -> Tuned:
+    """Return what the entries of a tuned.json say; `null` is an absent entry, and older files have few of them."""
+    if not isinstance(content, dict):
+        raise LevelheadError("not a JSON object")
+    given = {name: value for name, value in content.items() if value is not None and name not in NOT_IN_JSON}
+    if not fits(given.get("gamma", 0.0), float):
+        raise LevelheadError(f"expected a number, got {given['gamma']!r}", parameter="gamma")
+    recalls = {name: _recall(name, given.pop(name, [])) for name in ("recall", "recall_at_zero")}
+    sources = content.get("sources") or None
+    if sources is not None:
+        with in_file("sources"):
+            record_from(_Sources, sources)
+        older = {"counts": sources.get("counts"), "kind": sources["kind"]}  # where older files have them
+        given = {name: value for name, value in older.items() if value} | given
+    unsaid = {"interval": None, "criterion": "", "n": 0, "classes": 0, "plateau": [0.0, 0.0], "kind": None}
+    unknown = Curve(np.zeros(1), np.full(1, np.nan), 0.0)
+    parts = {
+        "curve": unknown,
+        "criterion_curve": unknown,
+        "sources": sources,
+        "prior": _prior(content.get("prior")),
+        "candidates": _records(Candidate, content.get("candidates"), "candidates"),
+        "labels": _records(LabelChoice, content.get("labels"), "labels"),
+    }
+    tuned = record_from(Tuned, unsaid | given | parts)
+    convert_fields_(tuned)
+    for name in {"n", "classes"} & given.keys():
+        if getattr(tuned, name) < 1:
+            raise LevelheadError(f"expected at least 1, got {getattr(tuned, name)}", parameter=name)
+    _check(tuned)
+    value = tuned.mismatch if tuned.value is None else tuned.value
+    here = Curve(np.array([tuned.gamma]), np.array([np.nan if value is None else value]), tuned.gamma)
+    return replace(tuned, curve=here, criterion_curve=here, **recalls)
+
+
+def _recall(name: str, values: Any) -> tuple[float, ...]:
+    """Return recalls, of which JSON has those of classes without a sample as null."""
+    if not (isinstance(values, list) and fits(tuple(values), tuple[float | None, ...])):
+        raise LevelheadError(f"expected a list of numbers, got {values!r}", parameter=name)
+    return tuple(np.nan if value is None else float(value) for value in values)
+
+
+def _records(kind: type[_Part], values: Any, name: str) -> tuple[_Part, ...]:
+    """Return the records that a list of JSON objects holds."""
+    if values is not None and not isinstance(values, list):
+        raise LevelheadError(f"expected a list of objects, got {values!r}", parameter=name)
+    with in_file(name):
+        found = [record_from(kind, value) for value in values or ()]
+        for part in found:
+            convert_fields_(part)
+    return tuple(found)
+
+
+def _prior(values: Any) -> PriorEstimate | None:
+    """Return the shares that a target was estimated to be."""
+    if values is None:
+        return None
+    with in_file("prior"):
+        prior = record_from(PriorEstimate, values)
+        try:
+            shares = np.array(prior.shares, np.float64)
+            interval = None if prior.interval is None else np.array(prior.interval, np.float64)
+        except (TypeError, ValueError):
+            raise LevelheadError("expected a list of numbers", parameter="shares") from None
+        prior = replace(prior, shares=shares, interval=interval)
+        convert_fields_(prior)
+    return prior
+
+
+def _check(tuned: Tuned) -> None:
+    """Raise LevelheadError where the parts of a choice do not fit each other."""
+    if not 0 < tuned.level < 1:
+        raise LevelheadError(f"expected a number between 0 and 1, got {tuned.level:g}", parameter="level")
+    check_choice("rule", tuned.rule, tuple(RULES))
+    if isinstance(RULES[tuned.rule], PerClass) and not (tuned.scale and tuned.offset):
+        raise LevelheadError(f"the rule {tuned.rule} needs a scale and an offset for each class")
+    if tuned.scale and min(tuned.scale) <= 0:
+        raise LevelheadError(f"expected positive numbers, got {list(tuned.scale)}", parameter="scale")
+    if tuned.temperature is not None and tuned.temperature <= 0:
+        raise LevelheadError(f"expected a number above 0, got {tuned.temperature:g}", parameter="temperature")
+    if tuned.multilabel and (RULES[tuned.rule].multiplies or not tuned.offset):
+        raise LevelheadError("several labels per sample need the rule shift and an offset for each label")
+    if tuned.counts and (min(tuned.counts) < 0 or (0 in tuned.counts and not tuned.multilabel)):
+        raise LevelheadError(f"expected positive numbers, got {list(tuned.counts)}", parameter="counts")
+    for name in ("counts", "names", "scale", "offset"):
+        values = getattr(tuned, name)
+        if values and tuned.classes not in (0, len(values)):
+            raise LevelheadError(f"expected {tuned.classes}, one per class, got {len(values)}", parameter=name)

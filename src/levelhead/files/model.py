@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._version import __version__
-from ..choice.tuned_json import Choice, choice_of
+from ..choice.tuned_json import tuned_of
 from ..core.array import Array, to_numpy
 from ..core.choices import BiasPolicy, Missing
 from ..core.counts import Counts, WithBackground, resolve
@@ -291,7 +291,7 @@ def adjust_file(
     ...     adjust_file(model, out, tuned).after.round(3)
     array([1. , 2.309])
     """
-    choice = choice_of(tuned)
+    choice = tuned_of(tuned)
     place = open_file(
         path, out, head=head, counts=choice.counts, names=names, original=original, force=force, progress=progress
     )
@@ -307,14 +307,14 @@ def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> Non
 
     Without an interval there is nothing to say, nor where the model as it is does not meet the floors.
     """
-    choice = choice_of(tuned)
+    choice = tuned_of(tuned)
     if choice.gain is None or choice.gain_interval is None or choice.floors_met_at_zero is False:
         return
     if choice.gain_interval[0] > 0 or (choice.gain > 0 and not certain):
         return
     from ..path.metrics import gain_text
 
-    gain = gain_text(choice.metric or "balanced_error", choice.gain, choice.gain_interval)
+    gain = gain_text(choice.metric, choice.gain, choice.gain_interval)
     source = f"{tuned}: " if isinstance(tuned, str | Path) else ""
     raise LevelheadError(
         f"{source}no {'certain ' if certain else ''}gain is to be expected ({gain}), so the model is left as it is and "
@@ -323,7 +323,7 @@ def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> Non
     )
 
 
-def _result(place: InFile, change: Change, written: WrittenFile, chosen: Choice | None = None) -> RescaleResult:
+def _result(place: InFile, change: Change, written: WrittenFile, chosen: Tuned | None = None) -> RescaleResult:
     """Return what was done to a file; `chosen` is what was tuned, where it was."""
     return RescaleResult(
         path=str(place.path),
@@ -345,7 +345,7 @@ def _result(place: InFile, change: Change, written: WrittenFile, chosen: Choice 
     )
 
 
-def _notes(place: InFile, change: Change, chosen: Choice | None) -> list[str]:
+def _notes(place: InFile, change: Change, chosen: Tuned | None) -> list[str]:
     notes, found = [], place.found
     if change.before[0].bias is None and change.after[0].bias is not None:
         notes.append("the head had no bias and has one now")

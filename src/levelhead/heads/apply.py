@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..choice.tuned_json import Choice, choice_of
+from ..choice.tuned_json import counts_for, tuned_of
 from ..core.array import Array, check_logits, to_numpy
 from ..core.choices import BiasPolicy, LabelTask, Missing
 from ..core.counts import Counts, check_left_alone, resolve
@@ -78,16 +78,16 @@ def apply(
     return change, place.write(change)
 
 
-def check_tuned(place: Place[Any], choice: Choice) -> np.ndarray:
+def check_tuned(place: Place[Any], choice: Tuned) -> np.ndarray:
     """Return the counts [K] of what was tuned, after checking that it is for the head of a place. Reads no weight."""
     check_fits(place, RULES[choice.rule], choice.task)
-    return choice.counts_for(place.facts.sizes[0], place.facts.names, place.facts.where)
+    return counts_for(choice, place.facts.sizes[0], place.facts.names, place.facts.where)
 
 
-def apply_tuned(place: Place[Written], choice: Choice, counts: np.ndarray, **options: Any) -> tuple[Change, Written]:
+def apply_tuned(place: Place[Written], choice: Tuned, counts: np.ndarray, **options: Any) -> tuple[Change, Written]:
     """Adjust the head of a place by what was tuned, with the counts of `check_tuned` and the options of `apply`."""
     chosen = Strengths(choice.gamma, scale=choice.scale, offset=choice.offset)
-    return apply(place, RULES[choice.rule], chosen, counts, bias=choice.bias or "scale", **options)
+    return apply(place, RULES[choice.rule], chosen, counts, bias=choice.bias, **options)
 
 
 def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
@@ -119,10 +119,10 @@ def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
     >>> adjust(Head(np.eye(2)), tuned).logits(logits).argmax(axis=1)  # the identity: logits in, logits out
     array([1, 0, 1, 0])
     """
-    choice = choice_of(tuned)
-    counts = choice.counts_for(check_finite(head).classes, head.names, "the head")
+    choice = tuned_of(tuned)
+    counts = counts_for(choice, check_finite(head).classes, head.names, "the head")
     chosen = Strengths(choice.gamma, scale=choice.scale, offset=choice.offset)
-    return replace(RULES[choice.rule].amounts(head, counts, chosen), bias=choice.bias or "scale").head(head)
+    return replace(RULES[choice.rule].amounts(head, counts, chosen), bias=choice.bias).head(head)
 
 
 def adjust_(
@@ -169,10 +169,10 @@ def adjust_(
 
 def check_adjust(
     model: Any, tuned: Tuned | str | Path, *, layer: Any = None, example: Any = None
-) -> tuple[InMemory, Choice, np.ndarray]:
+) -> tuple[InMemory, Tuned, np.ndarray]:
     """Check that a choice is for the model, before training, reading no weight; return its head, choice, counts."""
-    choice = choice_of(tuned)
-    place = _head_of(model, layer, example, len(choice.counts or ()))
+    choice = tuned_of(tuned)
+    place = _head_of(model, layer, example, len(choice.counts))
     return place, choice, check_tuned(place, choice)
 
 

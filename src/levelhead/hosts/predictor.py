@@ -13,7 +13,7 @@ import numpy as np
 
 from ..choice.tune import tune
 from ..choice.tuned import Tuned
-from ..choice.tuned_json import choice_of
+from ..choice.tuned_json import counts_for, tuned_of
 from ..core.array import check_logits, log_softmax
 from ..core.choices import Kind, Metric
 from ..core.counts import Counts
@@ -63,7 +63,7 @@ class RescaledPredictor:
             raise LevelheadError("expected counts, to tune with, or what was tuned already; give one of them")
         self._scores_of, self.counts, self.classes = predict_proba, counts, classes
         self.kind: Kind = kind
-        choice = None if tuned is None else choice_of(tuned)
+        choice = None if tuned is None else tuned_of(tuned)
         if choice and choice.kind == "logits" != kind and RULES[choice.rule].multiplies:
             reason = f"the rule {choice.rule} was chosen on logits, and multiplies those"
             raise LevelheadError(f"{reason}; give a function of logits and set kind to 'logits'", parameter="tuned")
@@ -96,8 +96,8 @@ class RescaledPredictor:
         """Return the adjusted scores, [N, K]."""
         if self.tuned_ is None:
             raise LevelheadError("it is not tuned yet; call fit(X, y) with held-out samples first")
-        scores, choice = check_logits(self._scores(X), kind=self.kind), choice_of(self.tuned_)
-        counts = replace(choice, kind=None).counts_for(scores.shape[1], None, "the function")  # scores, not a head
+        scores, choice = check_logits(self._scores(X), kind=self.kind), tuned_of(self.tuned_)
+        counts = counts_for(replace(choice, kind=None), scores.shape[1], None, "the function")  # scores, not a head
         chosen = Strengths(choice.gamma, scale=choice.scale, offset=choice.offset)
         rows = Head(np.ones((len(counts), 1)))  # the scores are of no head
         by = RULES[choice.rule].amounts(rows, counts, chosen)
@@ -111,7 +111,7 @@ class RescaledPredictor:
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the softmax of the adjusted scores, over the temperature if one was tuned, [N, K]."""
         scores = self.decision_function(X)
-        return np.exp(log_softmax(scores / (choice_of(self.tuned_).temperature or 1.0)))  # type: ignore[arg-type]
+        return np.exp(log_softmax(scores / (tuned_of(self.tuned_).temperature or 1.0)))  # type: ignore[arg-type]
 
     def _scores(self, X: Any) -> np.ndarray:
         """Return what the function gives, [N, K]: [N] is of the second of two classes."""

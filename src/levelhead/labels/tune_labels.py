@@ -9,6 +9,7 @@ from statistics import NormalDist
 import numpy as np
 
 from ..choice import diagnostics
+from ..choice.tuned import LabelChoice
 from ..core.array import Array
 from ..core.choices import Kind, Metric
 from ..core.counts import Counts
@@ -22,7 +23,7 @@ from ..rules.rule import Shift
 from ..show.progress import StageProgress
 from . import label_inputs as given
 from .cuts import LabelCuts, cross_fitted_gain, draw_label_gains
-from .tuned_labels import LabelChoice, TunedLabels
+from .tuned_labels import TunedLabels
 
 SEEN = NormalDist().inv_cdf(0.95)  # standard errors above which a gain over all labels is taken to be one
 

@@ -1,34 +1,12 @@
 """What was chosen for a model with several labels per sample: an offset for each label."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 from ..choice.tuned import Tuned
 from ..core.per_class import listed
 from ..core.per_class import title as class_title
 from ..path.metrics import TITLES, value_form
-
-
-@dataclass(frozen=True)
-class LabelChoice:
-    """What was chosen for one label; None where it has no positive or no negative sample to tell."""
-
-    positives: int  # how many of the samples have it
-    offset: float = 0.0  # what is added to its logit; 0 leaves it as it is
-    value: float | None = None  # its metric on these samples with the offset, and without
-    value_at_zero: float | None = None
-    recall: float | None = None  # of its positives
-    recall_at_zero: float | None = None
-    gain: float | None = None  # how much the offset improves the metric on new samples; without a bootstrap, on these
-    interval: tuple[float, float] | None = None
-    precision: float | None = None  # of what is predicted to have it, with the offset, and without; None of nothing
-    precision_at_zero: float | None = None
-
-    @property
-    def moved(self) -> bool:
-        """Whether it has another threshold than before."""
-        return self.offset != 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,12 +19,6 @@ class TunedLabels(Tuned):
     and `labels` [K] what was chosen for each. `gain` is cross-fitted, and 0 if it is not above that with a probability
     of 95 %, so that scores that say nothing are rarely called `worthwhile`.
     """
-
-    labels: tuple[LabelChoice, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the numbers without the curve, as JSON can hold them."""
-        return super().to_dict() | {"labels": [asdict(label) for label in self.labels]}
 
     @property
     def title(self) -> str:

@@ -21,7 +21,7 @@ from ..choice.samples import kind_of_scores
 from ..choice.snapshot import Snapshot
 from ..choice.tune import match_prior, tune
 from ..choice.tuned import Tuned
-from ..choice.tuned_json import read_choice
+from ..choice.tuned_json import read_tuned
 from ..core.array import Array, as_array
 from ..core.choices import Kind
 from ..core.counts import Counts, check_labels, resolve, resolve_labels
@@ -272,7 +272,7 @@ def of_file(
         find_path_rule(rule)
     if gamma is not None and tuned is not None:
         raise LevelheadError("expected a gamma or a tuned.json, got both; leave one of them out", parameter="gamma")
-    choice = None if tuned is None else read_choice(tuned, rule=rule)
+    choice = None if tuned is None else read_tuned(tuned, rule=rule).to_dict()
     sources = (choice or {}).get("sources") or {}
     own = sources.get("sha256", {}).get("logits")  # the bytes of the logits that it was chosen on
     given: dict[str, Any] = {"gamma": gamma, "rule": rule or AUTO, "tuned": choice, "bootstrap": bootstrap}
@@ -363,7 +363,7 @@ def of_choice(
 
 def _of_tuned(path: Path) -> Subject | LabelSubject:
     """Return the subject of a tuned.json on the files it was chosen on, or of the choice alone if it names no files."""
-    choice = read_choice(path)
+    choice = read_tuned(path).to_dict()
     sources = choice.get("sources")
     if not sources:
         note = "this file does not name its logits; tune again with this version of levelhead for the whole page"
@@ -411,7 +411,7 @@ def _check_choice(choice: ChoiceRecord, kind: str, classes: int) -> None:
     if not 0 <= gamma <= (np.inf if rule.grows and not given else LARGEST_GAMMA) or not np.isfinite(gamma):
         bounds = f"expected a gamma from 0 to {LARGEST_GAMMA:g}, got {gamma:g}"
         raise LevelheadError(bounds, parameter="gamma" if given else "tuned")
-    if choice.get("classes") not in (None, classes):
+    if choice.get("classes") not in (None, 0, classes):
         raise LevelheadError(f"gamma was chosen on logits of {choice['classes']} classes, but these have {classes}")
     chosen = choice.get("kind")  # an older choice may not say it
     if rule.multiplies and chosen not in (None, kind):
