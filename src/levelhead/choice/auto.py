@@ -35,16 +35,7 @@ NONE = Unchanged.name
 
 
 def tune_auto(paths: Paths, found: Sequence[diagnostics.Diagnosis]) -> Tuned:
-    """Choose a rule and its strengths on held-out samples. A rule asked for by name is cross-fitted by itself.
-
-    Args:
-        paths: of the samples, with the options of the tuning.
-        found: what is known to be wrong with them.
-
-    Returns:
-        The choice, with every rule that was tried and why this one was taken. Intervals of strengths are those of the
-        rule that was chosen.
-    """
+    """Choose a rule and its strengths on held-out samples. A rule asked for by name is cross-fitted by itself."""
     samples, options, fitters = paths.samples, paths.samples.options, make_fitters(paths)
     fits = {rule: fitter.fit(np.arange(len(samples.labels))) for rule, fitter in fitters.items()}
     check_floors_met(fitters, fits)
@@ -86,11 +77,7 @@ def make_fitters(paths: Paths) -> dict[str, Fitter]:
 
 
 def choose_rule(crossed: CrossFitted, fits: Mapping[str, Fitted]) -> tuple[str, str]:
-    """Return the rule to use, or `none`, and why. Of those that meet the floors, the first stays unless clearly beaten.
-
-    Args:
-        crossed, fits: the rules on samples that they were not fitted on, and fitted on all.
-    """
+    """Return the rule to use, or `none`, and why: the first that meets the floors stays unless clearly beaten."""
     able = [rule for rule, fit in fits.items() if fit.floors_met] or list(fits)
     if crossed.samples.target is not None:  # which log loss knows better how to reach than one strength does
         able.sort(key=lambda rule: not RULES[rule].first_with_target)

@@ -53,16 +53,11 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ResampledChoice:
-    """The choice repeated on samples drawn with replacement, each class by itself.
+    """The choice repeated on samples drawn with replacement, each class by itself."""
 
-    Args:
-        objective: what is minimized, on a grid of at most a thousand intervals or so.
-        gamma, strength: what was chosen on all samples; how much the mismatch of shares counts.
-    """
-
-    objective: Objective
-    gamma: float
-    strength: float
+    objective: Objective  # what is minimized, on a grid of at most a thousand intervals or so
+    gamma: float  # what was chosen on all samples
+    strength: float  # how much the mismatch of shares counts
 
     def blocks(self, n: int, rng: np.random.Generator) -> Iterator[Block]:
         """Yield n replicates, in blocks that threads work on; the seed alone decides what is drawn."""
@@ -92,12 +87,7 @@ class ResampledChoice:
         return Block(gammas, errors[np.arange(n), at], at_zero, at_gamma)
 
     def choose(self, times: np.ndarray, free: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the gamma that each replicate chooses, [B], and its error on each interval of `grid`, [B, G].
-
-        Args:
-            times: [B, M], how often each of the `groups` is drawn.
-            free: [B, M'], the same of the groups `free` of the unlabelled samples.
-        """
+        """Return the gamma of each replicate, [B], and its errors [B, G], by how often groups are drawn, [B, M]."""
         # What `Objective.values` does for one weighting, for a table of them: the error of every replicate on every
         # interval, its standard error at its own optimum, and with that the pull and the weight of the mismatch.
         objective, grid = self.objective, self.grid
@@ -189,8 +179,7 @@ class ResampledChoice:
 
     @cached_property
     def _events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Which groups are right at the start; group and sign of each change; the first change of each interval that
-        has one, and which these are."""
+        """Which groups are right at the start; group and sign of each change; where intervals open, and which."""
         _, gammas, sign, sample = self.objective.path.events
         low, high = self.grid.middles[[0, -1]]
         begin, end = np.searchsorted(gammas, [low, high], side="right")
@@ -251,16 +240,14 @@ class ResampledChoice:
 
 @dataclass(frozen=True, eq=False)
 class Replicates:
-    """The choice repeated on resamples: the gammas they choose, [B], what the real gamma gains on each, [B], and how
-    much more, on average, a replicate's own choice gains on it than on the samples that it was drawn from.
+    """The choice repeated on resamples."""
 
-    Gains are spread as if each class had one more sample that gains and one that loses: resampling a single sample
-    shows no doubt. The real choice flatters itself on the real samples by that optimism, too (Efron 1983).
-    """
+    # Gains are spread as if each class had one more sample that gains and one that loses: resampling a single sample
+    # shows no doubt. The real choice flatters itself on the real samples by that optimism, too (Efron 1983).
 
-    gammas: np.ndarray
-    gains: np.ndarray
-    optimism: float
+    gammas: np.ndarray  # [B], what they choose
+    gains: np.ndarray  # [B], what the real gamma gains on each
+    optimism: float  # how much more, on average, its own choice gains on a replicate than on all samples
 
 
 def draw_replicates(
@@ -304,18 +291,12 @@ _RESAMPLES = 200  # for the standard error of a metric that is not a mean over s
 
 @dataclass(frozen=True, eq=False)
 class CrossFitted:
-    """What each rule predicts for samples that it was not fitted on.
-
-    Args:
-        samples, objective: the samples; the metric on them, of any rule.
-        predicted: {rule: [repeats, N]}; `none` is the model as it is.
-        fits: {rule: what it chose in each fold, with its predictions for that fold}.
-    """
+    """What each rule predicts for samples that it was not fitted on."""
 
     samples: Samples
-    objective: Objective
-    predicted: Mapping[str, np.ndarray]
-    fits: Mapping[str, Sequence[Fitted]]
+    objective: Objective  # the metric on the samples, of any rule
+    predicted: Mapping[str, np.ndarray]  # {rule: [repeats, N]}; `none` is the model as it is
+    fits: Mapping[str, Sequence[Fitted]]  # {rule: what it chose in each fold, with its predictions for that fold}
 
     def loss(self, rule: str, times: np.ndarray | None = None) -> float:
         """Return the loss of a rule, the mean over the repeats, with sample i counted times[i] times."""
@@ -326,11 +307,9 @@ class CrossFitted:
         return self.loss(rule) + self.guide * self._mismatch(rule)
 
     def gain(self, rule: str, over: str = Unchanged.name) -> tuple[float, float]:
-        """Return by how much a rule's loss is lower than another's, and the standard error of that.
-
-        The error counts, for each class, one sample more that gains and one that loses: a class with a single sample
-        is not taken for certain.
-        """
+        """Return by how much a rule's loss is lower than another's, and the standard error of that."""
+        # The error counts, for each class, one sample more that gains and one that loses: a class with a single sample
+        # is not taken for certain.
         if rule == over:
             return 0.0, 0.0
         labels, size = self.samples.labels, self.samples.classes

@@ -37,11 +37,9 @@ def diagnose_accuracy(right: np.ndarray) -> Diagnosis:
 
 
 def diagnose_few_errors(n: int, wrong: int) -> Diagnosis:
-    """Warn if fewer than 1 in 500 of n samples, at least 300, are wrong.
-
-    With fewer than 300 samples, none wrong is still compatible with an honest error of 1 % (the rule of three). On
-    training data a network is wrong almost nowhere. On unseen long-tailed data almost none is that good.
-    """
+    """Warn if fewer than 1 in 500 of n samples, at least 300, are wrong."""
+    # With fewer than 300 samples, none wrong is still compatible with an honest error of 1 % (the rule of three). On
+    # training data a network is wrong almost nowhere. On unseen long-tailed data almost none is that good.
     return (
         None
         if n < 300 or wrong * 500 >= n
@@ -53,10 +51,8 @@ def diagnose_few_errors(n: int, wrong: int) -> Diagnosis:
 
 
 def diagnose_below_chance(right: np.ndarray, labels: np.ndarray, classes: int) -> Diagnosis:
-    """Warn if the model as it is is worse than guessing, by three standard errors and every class weighing the same.
-
-    No trained model is; labels, counts or names in another order than the columns of the logits are.
-    """
+    """Warn if the model as it is is worse than guessing, by three standard errors and every class weighing the same."""
+    # No trained model is; labels, counts or names in another order than the columns of the logits are.
     sizes = np.bincount(labels, minlength=classes)
     present = sizes > 0
     recall = np.bincount(labels, right, classes)[present] / sizes[present]
@@ -94,10 +90,8 @@ def diagnose_training_rows(logits: Array, training: Array | None) -> Diagnosis:
 
 
 def diagnose_negative_logits(logits: Array, labels: np.ndarray, rule: Rule) -> Diagnosis:
-    """Warn if more than one true-class logit in five is negative, averaged over classes, and the rule multiplies.
-
-    Without averaging, frequent classes, whose logits are rarely negative, would hide the rare ones that RS is for.
-    """
+    """Warn if more than one true-class logit in five is negative, averaged over classes, and the rule multiplies."""
+    # Without averaging, frequent classes, whose logits are rarely negative, would hide the rare ones that RS is for.
     if not rule.multiplies:
         return None
     sizes, rows = np.bincount(labels), np.arange(len(labels))
@@ -167,12 +161,10 @@ def diagnose_balanced_counts(counts: np.ndarray, model: str) -> Diagnosis:
 
 
 def diagnose_unpredicted_classes(shares: np.ndarray, target: np.ndarray, n: int) -> Diagnosis:
-    """Warn if more than a third of n samples belong to classes predicted less than a tenth as often as they occur.
-
-    Only classes with at least 5 expected samples count. In our networks on CIFAR and Tiny ImageNet (results/records),
-    matching shares cost 2 to 9 points of error where at least 2 classes in 5 were never predicted (step imbalance,
-    ratio 100), and at most 0.8 elsewhere, where it mostly gained.
-    """
+    """Warn if more than a third of n samples belong to classes predicted less than a tenth as often as they occur."""
+    # Only classes with at least 5 expected samples count. In our networks on CIFAR and Tiny ImageNet (results/records),
+    # matching shares cost 2 to 9 points of error where at least 2 classes in 5 were never predicted, and at most 0.8
+    # elsewhere.
     absent = (shares < target / 10) & (n * target >= 5)
     return (
         None
@@ -215,30 +207,14 @@ _SAMPLES = 20_000  # are enough to tell
 
 
 def diagnose_counts(logits: Array, labels: np.ndarray, counts: np.ndarray, rule: Rule) -> list[CountsWarning | None]:
-    """Return the doubts about the counts of a rule that uses them.
-
-    >>> from levelhead.rules import RULES
-    >>> diagnose_counts(np.eye(2), np.arange(2), np.array([400, 100]), RULES["shift"])
-    [None, None]
-    """
+    """Return the doubts about the counts of a rule that uses them."""
     if not rule.follows_counts:
         return []
     return [diagnose_equal_counts(counts), diagnose_reversed_counts(logits, labels, counts)]
 
 
 def diagnose_equal_counts(counts: np.ndarray) -> CountsWarning | None:
-    """Warn if counts are equal, or all within a tenth of each other: rules that use them then change nothing.
-
-    Args:
-        counts: [K].
-
-    Returns:
-        The warning, or None.
-
-    >>> str(diagnose_equal_counts(np.array([100, 100])))[:71]
-    'the counts are equal (100 in each class), so there is nothing to level;'
-    >>> diagnose_equal_counts(np.array([400, 100]))
-    """
+    """Warn if counts are equal, or all within a tenth of each other: rules that use them then change nothing."""
     low, high = counts.min(), counts.max()
     if high > EQUAL * low:
         return None
@@ -254,27 +230,12 @@ def diagnose_equal_counts(counts: np.ndarray) -> CountsWarning | None:
 
 
 def diagnose_reversed_counts(logits: Array, labels: np.ndarray, counts: np.ndarray) -> CountsWarning | None:
-    """Warn if predictions lean clearly toward the classes with few counts.
-
-    ``lean = mean over classes j of E[z_predicted - z_j | label j]``, with z the logarithms of the counts, standardized.
-    A model that was trained plainly leans toward frequent classes, lean > 0. One that was trained with class weights
-    or over-sampling leans to neither side. The warning asks for a lean below -0.2, and below -0.1 by three standard
-    errors. On long-tailed digits with ratios 5, 20 and 100 (8 models, with and without weights, also exaggerated ones;
-    4 seeds; balanced and long-tailed hold-outs) and on the two networks of the package, the right counts gave -0.14 or
-    more; reversed ones gave -0.15 or less for all plainly trained models with ratios of 20 and 100.
-
-    Args:
-        logits, labels, counts: [N, K], [N] and [K].
-
-    Returns:
-        The warning, or None.
-
-    >>> logits = np.tile([[3.0, 1.0]], (50, 1)) + np.arange(50)[:, None] % 2 * [0.0, 0.5]
-    >>> labels = np.arange(50) % 2
-    >>> diagnose_reversed_counts(logits, labels, np.array([900, 30]))
-    >>> type(diagnose_reversed_counts(logits, labels, np.array([30, 900]))).__name__
-    'CountsWarning'
-    """
+    """Warn if predictions lean clearly toward the classes with few counts."""
+    # ``lean = mean over classes j of E[z_predicted - z_j | label j]``, with z the logarithms of the counts,
+    # standardized: above 0 for a model that was trained plainly, about 0 with class weights or over-sampling. Asked for
+    # is a lean below -0.2, and below -0.1 by three standard errors. On long-tailed digits (ratios 5, 20 and 100, 8
+    # models, 4 seeds) and the two networks of the package, the right counts gave -0.14 or more; reversed ones -0.15 or
+    # less for plain models of ratio 20 and 100.
     if counts.max() < 2 * counts.min():
         return None
     step = -(-len(labels) // _SAMPLES)
@@ -342,29 +303,16 @@ class Verdict(str):
 def is_worthwhile(
     gain: float | None, interval: Sequence[float] | None, floors_met_at_zero: bool | None = None
 ) -> bool | None:
-    """Return whether to apply an adjustment: a gain is expected, or floors are met only so; None if not known.
-
-    >>> is_worthwhile(0.04, (-0.01, 0.09)), is_worthwhile(0.04, None), is_worthwhile(-0.01, (-0.02, 0.0), False)
-    (True, None, True)
-    """
+    """Return whether to apply an adjustment: a gain is expected, or floors are met only so; None if not known."""
     if floors_met_at_zero is False:
         return True
     return None if gain is None or interval is None else gain > 0
 
 
 def expect_gain(gain: float, error: float, loss: float, level: float) -> tuple[float, tuple[float, float]]:
-    """Return the gain to expect on new samples, and its interval.
-
-    Args:
-        gain, error: measured on samples that the choice was not made on, or less the optimism of choosing on them; its
-            standard error.
-        loss: of the model as it is, in the same units.
-        level: of the interval.
-
-    >>> gain, (low, high) = expect_gain(-0.02, 0.06, 0.4, level=0.95)  # little is known, and most adjustments help
-    >>> round(gain, 3), round(low, 3), round(high, 3)
-    (0.004, -0.09, 0.099)
-    """
+    """Return the gain to expect on new samples, and its interval, from one that has a standard error."""
+    # Drawn toward `USUAL`, a share of the loss of the model as it is, the more the less certain the gain is: the
+    # posterior mean and spread of a normal prior.
     if error == 0:
         return gain, (gain, gain)
     spread = SPREAD * abs(loss)

@@ -85,24 +85,18 @@ class ShiftAfter:
 
 @dataclass(frozen=True, eq=False)
 class VectorFitter:
-    """A scale and an offset for each class, by log loss (`vector.py`), where classes weigh as in the metric.
+    """A scale and an offset for each class, by log loss (`vector.py`), where classes weigh as in the metric."""
 
-    The ridge is chosen once, on all samples. For a metric that is not an error, and for floors, the scores are then
-    shifted by the strength that is best on the rows: log loss does not know of those.
-
-    Args:
-        most: N times K of the random part of the samples that the numbers are fitted on; all if None.
-    """
+    # The ridge is chosen once, on all samples. For a metric that is not an error, and for floors, the scores are then
+    # shifted by the strength that is best on the rows: log loss does not know of those.
 
     paths: Paths
-    most: int | None = None
+    most: int | None = None  # N times K of the random part of the samples that is fitted on; all if None
 
     @property
     def curve(self) -> Curve | None:
-        """The metric at 41 steps from the scores as they are (0) to the fitted ones (1), on all samples.
-
-        Both are in the units of log-probabilities: the first are divided by their temperature.
-        """
+        """The metric at 41 steps from the scores as they are (0) to the fitted ones (1), on all samples."""
+        # Both are in the units of log-probabilities: the first are divided by their temperature.
         fitted = self.fit(np.arange(len(self.paths.samples.labels)))
         assert fitted.scale is not None
         assert fitted.offset is not None
@@ -176,10 +170,9 @@ class VectorFitter:
 
 @dataclass(frozen=True, eq=False)
 class OffsetFitter:
-    """An offset for each class, from the offsets of another rule: the shift, or vector scaling with one scale for all.
+    """An offset for each class, from the offsets of the shift, or of vector scaling with one scale for all."""
 
-    Which rule, and how strong the pull toward it is, are chosen once, on all samples.
-    """
+    # Which of the two, and how strong the pull toward it is, are chosen once, on all samples.
 
     paths: Paths
 
@@ -231,8 +224,8 @@ class OffsetFitter:
         return self.shift.fit(rows).gamma * np.log(moved.max() / moved)
 
     def start_from_vector(self, rows: np.ndarray) -> np.ndarray:
-        """Return the offsets of vector scaling on rows, [K], where every class has the common scale 1 / T instead of
-        its own: a score at its class's mean logit stays what it is."""
+        """Return the offsets of vector scaling on rows, [K], where every class has the common scale 1 / T."""
+        # A score at its class's mean logit stays what it is.
         fit = self.vector.fit(rows)
         assert fit.scale is not None
         assert fit.offset is not None
@@ -390,8 +383,7 @@ def left_out_text(samples: Samples) -> str:
 
 
 def _can_be_scaled(samples: Samples) -> bool:
-    """Return whether multiplying scores can change a prediction: not those of probabilities, nor where two classes have
-    opposite logits, or one is always 0."""
+    """Return whether multiplying scores can change a prediction: not of probabilities, nor of two opposite logits."""
     binary = (diagnostics.diagnose_binary_head(logits, Rescale()) for logits, *_ in samples.parts)
     return not (samples.of_probabilities or all(found is not None for found in binary))
 

@@ -50,10 +50,9 @@ class ShareMismatch:
 
 @dataclass(frozen=True)
 class Pull:
-    """A pull toward the gamma that a calibrated model would need: ``strength * s * |gamma - center| / unit``.
+    """``strength * s * |gamma - center| / unit``: toward the gamma that a calibrated model would need."""
 
-    It is measured in standard errors s of the balanced error, so it fades as labels become many.
-    """
+    # It is measured in standard errors s of the balanced error, so it fades as labels become many.
 
     center: float
     unit: float = 1.0
@@ -66,31 +65,21 @@ class Pull:
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """Error of labelled samples and mismatch of shares on at most `most` intervals, for any weighting of the samples.
+    """Error of labelled samples and mismatch of shares, for any weighting of the samples, on `most` intervals."""
 
-    Args:
-        path, target: of the labelled samples; [K], sums to 1: the weight of each class where the model will be used.
-        changes: the predictions whose shares are compared with the target; None for the error alone. For a metric that
-            is not an error, the predictions of the path's samples.
-        unlabelled: whether `changes` are of other samples than the path, drawn as in deployment.
-        metric, cost: what the error is, a loss of `metrics.py` if not one of the two errors; [K, K], for `cost`.
-        floors: [K], the least recall of each class, NaN for none; None for no floors at all.
-        pull: what is added where gamma is far from what a calibrated model would need; None for nothing.
-        kept: [N] bool, the samples that count, for the two errors without floors; all if None.
-        known: the grid and the interval of each event of the path, where they are known already.
-    """
-
-    path: GammaPath
-    target: np.ndarray
+    path: GammaPath  # of the labelled samples
+    target: np.ndarray  # [K], sums to 1: the weight of each class where the model will be used
+    # The predictions whose shares are compared with the target; None for the error alone. For a metric that is not an
+    # error, those of the path's samples; else they may be of other samples, `unlabelled`, drawn as in deployment.
     changes: Envelope | None = None
     unlabelled: bool = False
     most: int | None = None
-    metric: Metric = "balanced_error"
-    cost: np.ndarray | None = None
-    floors: np.ndarray | None = None
+    metric: Metric = "balanced_error"  # or a loss of `metrics.py`
+    cost: np.ndarray | None = None  # [K, K], for the metric cost
+    floors: np.ndarray | None = None  # [K], the least recall of each class, NaN for none; None for no floors at all
     pull: Pull | None = None
-    kept: np.ndarray | None = None
-    known: tuple[Grid, np.ndarray] | None = None
+    kept: np.ndarray | None = None  # [N] bool, the samples that count, for the two errors without floors; all if None
+    known: tuple[Grid, np.ndarray] | None = None  # the grid and the interval of each event, where known already
 
     def on(self, kept: np.ndarray, target: np.ndarray) -> "Objective":
         """Return the objective of some samples, [N] bool, and their target; what is sorted is not sorted again."""
@@ -120,19 +109,18 @@ class Objective:
         unlabelled_times: np.ndarray | None = None,
         strength: float = STRENGTH,
     ) -> np.ndarray:
-        """Return J on each interval, [G], given `error(times)`. Samples count `times` or `unlabelled_times`, or once.
-
-        The strength is the 20 of ``min(1, 20 s)``: 0 gives the error alone, infinity the sum with the whole mismatch.
-        Where a floor is not met, J is infinite; where no gamma meets them all, J is how far below the floors each is.
-        """
+        """Return J on each interval, [G], given `error(times)`. Samples count so many `times`, or once."""
+        # The strength is the 20 of ``min(1, 20 s)``: 0 gives the error alone, infinity the sum with the whole mismatch.
+        # Where a floor is not met, J is infinite; where no gamma meets them all, J is how far below the floors each is.
         pulled, guide = self._pulled(error, times, strength)
         if self.mismatch is not None and guide:
             pulled = pulled + guide * self.mismatch.values(unlabelled_times if self.unlabelled else times)
         return pulled if self.floors is None else apply_floors(pulled, self.margins(times))
 
     def choose(self, error: np.ndarray, *, strength: float = STRENGTH) -> tuple[float, tuple[float, float]]:
-        """Return gamma and its plateau as ``grid.choose(values(error))`` does; shares are followed only where J can be
-        lowest: not where its other terms alone exceed J at the gamma at which they are lowest."""
+        """Return gamma and its plateau as ``grid.choose(values(error))`` does."""
+        # Shares are followed only where J can be lowest: not where its other terms alone exceed J at the gamma at which
+        # they are lowest.
         if self.mismatch is None or self.floors is not None:
             return self.grid.choose(self.values(error, strength=strength))
         pulled, guide = self._pulled(error, None, strength)
@@ -182,11 +170,9 @@ class Objective:
         return weights if times is None else weights * times
 
     def standard_error(self, gamma: float, times: np.ndarray | None = None) -> float:
-        """Return the standard error of the class-weighted error: ``s^2 = sum_c prior_c^2 a_c (1 - a_c) / (n_c + 2)``.
-
-        ``a_c = (right_c + 1) / (n_c + 2)``: each class gets one success and one failure more, so that a class with a
-        single sample does not count as certain.
-        """
+        """Return s of the class-weighted error: ``s^2 = sum_c prior_c^2 a_c (1 - a_c) / (n_c + 2)``."""
+        # ``a_c = (right_c + 1) / (n_c + 2)``: each class gets one success and one failure more, so that a class with a
+        # single sample does not count as certain.
         times = self.kept if times is None else times
         right = self.path.right(gamma).astype(np.float64) if times is None else times * self.path.right(gamma)
         sizes = np.bincount(self.path.labels, times, len(self.target))

@@ -24,18 +24,11 @@ from .samples import Samples, TuneOptions, class_shares
 
 @dataclass(frozen=True, eq=False)
 class RulePath:
-    """One rule over its range, on all labelled samples.
+    """One rule over its range, on all labelled samples."""
 
-    Args:
-        parts: a path for each set of samples that has its own counts, with its logits; most often a single one.
-        path: where the samples of all parts are right.
-        changes: the predictions whose shares guide the choice; None if only right and wrong count.
-        pull: toward what a calibrated model would need; None for nothing.
-    """
-
-    parts: tuple[GammaPath, ...]
-    path: GammaPath
-    changes: Envelope | None
+    parts: tuple[GammaPath, ...]  # of each set of samples that has its own counts, with its logits; most often one
+    path: GammaPath  # where the samples of all parts are right
+    changes: Envelope | None  # the predictions whose shares guide the choice; None if only right and wrong count
     pull: Pull | None = None
 
     @staticmethod
@@ -49,10 +42,7 @@ class RulePath:
         return RulePath(tuple(parts), pool_folds(parts) if len(parts) > 1 else parts[0], changes, pull)
 
     def objective(self, options: TuneOptions, rows: np.ndarray | None = None) -> Objective:
-        """Return what is minimized over gamma, on all labelled samples or on rows [n] of them.
-
-        That of all samples is remembered for the options it was last asked with.
-        """
+        """Return what is minimized, on rows [n] or on all labelled samples (then remembered for these options)."""
         path, changes = self.path, self.changes
         if rows is None and options in self._known:
             return self._known[options]
@@ -138,26 +128,17 @@ class Paths:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What a rule chose on some samples: its strengths, or its numbers for each class, and what it then predicts.
-
-    Args:
-        gamma, second: the strengths; the second of `rescale+shift`, and of a shift after `vector`.
-        predicted: [N], the class of every sample, also of those that it was not fitted on.
-        scale, offset: [K] each, for rules with numbers for each class.
-        plateau, reach: the strengths that do as well, and the range; of the second, where there is one.
-        floors_met: whether some strength meets the floors on these samples.
-        smoothing: what is added to probabilities before their logarithm, for `vector`.
-    """
+    """What a rule chose on some samples: its strengths, or its numbers for each class, and what it then predicts."""
 
     gamma: float
-    predicted: np.ndarray
-    second: float | None = None
-    scale: np.ndarray | None = None
+    predicted: np.ndarray  # [N], the class of every sample, also of those that it was not fitted on
+    second: float | None = None  # the strength of the shift in `rescale+shift`, and of a shift after `vector`
+    scale: np.ndarray | None = None  # [K] each, for rules with numbers for each class
     offset: np.ndarray | None = None
-    plateau: tuple[float, float] = (0.0, 0.0)
-    reach: tuple[float, float] = (0.0, 1.0)
-    floors_met: bool = True
-    smoothing: float = 0.0
+    plateau: tuple[float, float] = (0.0, 0.0)  # the strengths that do as well; of the second, where there is one
+    reach: tuple[float, float] = (0.0, 1.0)  # the range of that strength
+    floors_met: bool = True  # whether some strength meets the floors on these samples
+    smoothing: float = 0.0  # what is added to probabilities before their logarithm, for `vector`
 
 
 class Fitter(Protocol):
@@ -230,8 +211,9 @@ def check_given_floors(path: GammaPath, options: TuneOptions) -> np.ndarray | No
 
 
 def pool_folds(paths: Sequence[GammaPath]) -> GammaPath:
-    """Return the path of all folds together. Each fold has its own counts, and so its own factors: where its samples
-    are right is kept, but the logits, which would need one rule for all, are not."""
+    """Return the path of all folds together."""
+    # Each fold has its own counts, and so its own factors: where its samples are right is kept, but the logits, which
+    # would need one rule for all, are not.
     sizes = sorted({len(path.counts) for path in paths})
     if len(sizes) > 1:
         raise LevelheadError(

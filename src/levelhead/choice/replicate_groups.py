@@ -25,17 +25,11 @@ CHANCE = 1e-12  # that one replicate would choose on one of the intervals left o
 
 
 def possible_intervals(objective: Objective, strength: float) -> tuple[int, int]:
-    """Return the first and the last interval on which a replicate can choose.
-
-    Left out are intervals g for which ``error(g) - error(best) - t(g) > allowance``. By Bernstein's inequality, the
-    difference of a replicate's errors falls by t(g) only with the chance above. The allowance is the most that pull
-    and mismatch add at the best gamma: ``E |x| <= sqrt((E x)^2 + var x)`` for each class's share, and McDiarmid's
-    inequality for the distance of their sum from its mean.
-
-    Args:
-        objective: an `Objective` whose metric is an error, without floors.
-        strength: how much the mismatch of shares counts.
-    """
+    """Return the first and the last interval on which a replicate can choose, by an error without floors."""
+    # Left out are intervals g for which ``error(g) - error(best) - t(g) > allowance``. By Bernstein's inequality, the
+    # difference of a replicate's errors falls by t(g) only with the chance above. The allowance is the most that pull
+    # and mismatch add at the best gamma: ``E |x| <= sqrt((E x)^2 + var x)`` for each class's share, and McDiarmid's
+    # inequality for the distance of their sum from its mean.
     grid, weights, error = objective.grid, objective.weights, objective.error()
     best = grid.lowest(objective.values(error, strength=strength))
     doubt, path = -np.log(CHANCE), objective.path
@@ -48,14 +42,9 @@ def possible_intervals(objective: Objective, strength: float) -> tuple[int, int]
 
 
 def possible_by_shares(mismatch: ShareMismatch) -> tuple[int, int]:
-    """Return the first and the last interval on which a replicate can choose by the mismatch of shares alone.
-
-    The mismatch is ``max_S share(S) - prior(S)`` over sets of classes. For the S of all samples that is a mean of
-    independent draws, which Hoeffding's inequality keeps near the mismatch of all samples.
-
-    Args:
-        mismatch: a `ShareMismatch` of samples that weigh the same.
-    """
+    """Return the first and the last interval on which a replicate can choose by the mismatch of shares alone."""
+    # The mismatch is ``max_S share(S) - prior(S)`` over sets of classes. For the S of all samples, which weigh the
+    # same, that is a mean of independent draws, which Hoeffding's inequality keeps near the mismatch of all samples.
     values, n, doubt = mismatch.values(), len(mismatch.changes.start), -np.log(CHANCE)
     best = mismatch.grid.lowest(values)
     most = _most_mismatch(mismatch, np.full(n, 1 / n), mismatch.grid.middles[best], doubt)
@@ -93,31 +82,16 @@ MOST_SAMPLES = 0.5  # if at least this share of the samples is in such groups
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Samples in groups, stratum by stratum.
+    """Samples in groups, stratum by stratum."""
 
-    Args:
-        member: [N], the group of each sample; groups of one stratum follow each other.
-        first, sizes: [M], a sample of each group, and how many it has.
-        stratum: [M], the stratum of each group, from 0 on, ascending.
-    """
-
-    member: np.ndarray
-    first: np.ndarray
-    sizes: np.ndarray
-    stratum: np.ndarray
+    member: np.ndarray  # [N], the group of each sample; groups of one stratum follow each other
+    first: np.ndarray  # [M], a sample of each group
+    sizes: np.ndarray  # [M], how many it has
+    stratum: np.ndarray  # [M], from 0 on, ascending
 
     @staticmethod
     def of(strata: np.ndarray, keys: Sequence[np.ndarray], alone: np.ndarray) -> "Groups":
-        """Return samples of one stratum and equal keys as one group, those `alone` [N] as groups of their own.
-
-        Args:
-            strata: [N], whole numbers from 0 on.
-            keys: whole numbers from 0 on, [N] each.
-
-        >>> groups = Groups.of(np.array([0, 1, 0, 0]), [np.array([5, 5, 5, 5])], np.array([False, False, False, True]))
-        >>> groups.member, groups.sizes
-        (array([0, 2, 0, 1]), array([2, 1, 1]))
-        """
+        """Return samples of one stratum and equal keys ([N] each) as one group, those `alone` [N] by themselves."""
         key = strata.astype(np.int64)
         for other in (*keys, alone):
             key = key * (int(other.max(initial=0)) + 1) + other
@@ -130,10 +104,7 @@ class Groups:
         return Groups(member, order[opens], sizes, strata[order[opens]])
 
     def draw(self, n: int, rng: np.random.Generator, name: str = "times") -> np.ndarray:
-        """Return how often a sample of each group is drawn, [n, M]; every stratum keeps its size.
-
-        The table is that of this name, which the next call of the thread fills anew.
-        """
+        """Return how often each group is drawn, [n, M], in the table of this name; every stratum keeps its size."""
         large, chances, group, bounds, members = self._plan
         found = SCRATCH.table(name, (n, len(self.sizes)))
         counts = rng.multinomial(np.broadcast_to(self._totals, (n, len(self._totals))), chances) if len(group) else None
@@ -166,8 +137,9 @@ class Groups:
 
     @cached_property
     def _plan(self) -> tuple:
-        """The place of each large group in a table of chances, that table, which groups these are; for all others, the
-        number of places of each stratum and the first, and the group of each place if it has another number."""
+        """What is drawn from: large groups by their chances, all others sample by sample."""
+        # The place of each large group in a table of chances, that table, which groups these are; for all others, the
+        # number of places of each stratum and the first, and the group of each place if it has another number.
         strata, is_large = len(self._totals), self.sizes >= LARGE_GROUP
         is_large &= self.sizes[is_large].sum() >= MOST_SAMPLES * self.sizes.sum()
         group, rest = np.flatnonzero(is_large), np.flatnonzero(~is_large)
@@ -189,23 +161,13 @@ MANY = 4  # changes that are summed at once: numpy takes about as long to begin 
 
 @dataclass(frozen=True, eq=False)
 class BlockShares:
-    """The mismatch of predicted shares on some intervals, for a block of replicates.
-
-    Args:
-        mismatch: of what, on which grid.
-        likely: the first and the last interval on which the choice is likely to fall.
-    """
+    """The mismatch of predicted shares on some intervals, for a block of replicates."""
 
     mismatch: ShareMismatch
-    likely: tuple[int, int]
+    likely: tuple[int, int]  # the first and the last interval on which the choice is likely to fall
 
     def add(self, values: np.ndarray, mass: np.ndarray, guide: np.ndarray) -> np.ndarray:
-        """Return values [B, G] plus `guide` [B] times the mismatch; infinite where that cannot be the lowest.
-
-        Args:
-            values, guide: the rest of the criterion; the weight of the mismatch.
-            mass: [B, M], weights of the samples, which sum to 1.
-        """
+        """Return values [B, G] plus `guide` [B] times the mismatch, or infinity where that cannot be the lowest."""
         first, last = self.likely
         while True:
             part = values[:, first : last + 1] + guide[:, None] * self.between(first, last, mass)
@@ -252,10 +214,7 @@ class BlockShares:
         return {}
 
     def _steps(self, first: int, last: int) -> tuple:
-        """Return the samples by their prediction on the interval `first`, and every change up to `last`; remembered.
-
-        Changes of one class on one interval are summed at once if they are many.
-        """
+        """Return the samples by their prediction on the interval `first`, and every change up to `last`; remembered."""
         known = self._known
         if (first, last) not in known:
             changes, grid = self.mismatch.changes, self.mismatch.grid
@@ -282,12 +241,7 @@ class BlockShares:
 
 
 def choose_by_shares(mismatch: ShareMismatch, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the gamma that each of n resamples chooses by the mismatch of shares alone, [n].
-
-    Args:
-        mismatch: a ShareMismatch, of samples that weigh the same.
-        n, rng: how many; a generator.
-    """
+    """Return the gamma that each of n resamples chooses by the mismatch of shares alone, [n]."""
     changes, (first, last) = mismatch.changes, possible_by_shares(mismatch)
     groups, few = group_predictions(changes, mismatch.grid, first, last)
     grid, whole = Grid(mismatch.grid.edges[first : last + 2]), last - first + 1 == len(mismatch.grid.middles)
@@ -306,15 +260,7 @@ def choose_by_shares(mismatch: ShareMismatch, n: int, rng: np.random.Generator) 
 
 
 def group_predictions(changes: Envelope, grid: Grid, first: int, last: int) -> tuple[Groups, Envelope]:
-    """Return samples without a label in groups of those that are predicted alike on some intervals, and their changes.
-
-    Args:
-        changes, grid: the predictions over gamma; the intervals.
-        first, last: the first and the last interval that counts.
-
-    Returns:
-        The groups, and the changes on these intervals with groups in place of samples.
-    """
+    """Return unlabelled samples in groups that are predicted alike on some intervals, and the groups' changes."""
     some = changes.between(*grid.middles[[first, last]])
     groups = Groups.of(np.zeros(len(some.start), np.int64), [some.start], changing(some))
     return groups, group_changes(some, groups)

@@ -136,10 +136,8 @@ class TuneOptions:
 
     @property
     def guided(self) -> bool:
-        """Whether predicted shares count: with an error as metric, unless the criterion is that error alone.
-
-        Where classes occur unevenly, the best predictions do not: a target guides only what is known of its samples.
-        """
+        """Whether predicted shares count: with an error as metric, unless the criterion is that error alone."""
+        # Where classes occur unevenly, the best predictions do not: a target guides only what is known of its samples.
         known = self.target is None or self.unlabelled is not None
         return self.criterion == "guided" and self.metric in ERRORS and known
 
@@ -199,16 +197,11 @@ Part = tuple[Array, np.ndarray, np.ndarray]  # logits [n, K], labels [n], counts
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Held-out samples, in parts that each have their own counts, with the options of the tuning.
-
-    Args:
-        parts: (logits [n, K], labels [n], counts [K]) of each part, checked.
-        joined: the path of each rule, of samples whose logits were not kept; None if the logits are here.
-    """
+    """Held-out samples, in parts that each have their own counts, with the options of the tuning."""
 
     parts: tuple[Part, ...]
     options: TuneOptions
-    joined: Mapping[str, GammaPath] | None = None
+    joined: Mapping[str, GammaPath] | None = None  # the path of each rule, of samples whose logits were not kept
 
     @staticmethod
     def of(parts: Sequence[tuple[Array, Array, Counts]], options: TuneOptions) -> "Samples":
@@ -252,11 +245,9 @@ class Samples:
 
     @cached_property
     def calibration(self) -> tuple[float, float]:
-        """The temperature of the scores, and the shift that a calibrated model would then need.
-
-        ``logits / T + log(share_k / n_k)``, with the shares that the metric weighs classes by, has the least log loss.
-        The shift is T times how much of ``log(share_k / n_k)`` lies along ``log(n_max / n_k)``.
-        """
+        """The temperature of the scores, and the shift that a calibrated model would then need."""
+        # ``logits / T + log(share_k / n_k)``, with the shares that the metric weighs classes by, has the least log
+        # loss. The shift is T times how much of ``log(share_k / n_k)`` lies along ``log(n_max / n_k)``.
         shares = class_shares(self.labels, self.classes, self.options)
         log_shares = np.log(np.maximum(shares, 1e-3 / self.classes))
         scores, labels, weights, offsets, first = [], [], [], [], 0

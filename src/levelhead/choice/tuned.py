@@ -23,27 +23,15 @@ NOT_IN_JSON = ("curve", "criterion_curve", "prior", "candidates", "labels", "sou
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One rule that was tried: what it chose on all samples, and how well it does on samples it was not fitted on.
+    """One rule that was tried: what it chose on all samples, and how well it does on samples it was not fitted on."""
 
-    Args:
-        rule: `none` (the model as it is), `rescale`, `tau`, `shift`, `rescale+shift`, `vector` or `offsets`.
-        gamma, second: the strength that it chooses on all samples; of `rescale+shift`, also that of the shift.
-        value: the metric, cross-fitted: each sample is scored by a fit without it.
-        gain: how much better that is than the model as it is; above 0 is better, whatever the metric.
-        interval: of the gain; None if it is not known.
-        curve: the metric over gamma on all samples; None for rules that are not a path.
-
-    >>> Candidate("shift", 1.0, value=0.2, gain=0.05, interval=(0.01, 0.09)).to_dict()["gain"]
-    0.05
-    """
-
-    rule: str
-    gamma: float
-    value: float
-    gain: float
-    interval: tuple[float, float] | None = None
-    second: float | None = None
-    curve: Curve | None = None
+    rule: str  # `none` is the model as it is
+    gamma: float  # the strength that it chooses on all samples
+    value: float  # the metric, cross-fitted: each sample is scored by a fit without it
+    gain: float  # how much better that is than the model as it is; above 0 is better, whatever the metric
+    interval: tuple[float, float] | None = None  # of the gain; None if it is not known
+    second: float | None = None  # of `rescale+shift`, the strength of the shift
+    curve: Curve | None = None  # the metric over gamma on all samples; None for rules that are not a path
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers without the curve, as JSON can hold them."""
@@ -74,11 +62,7 @@ class LabelChoice:
 
 
 class TunedGamma(float):
-    """A strength that remembers its rule, so that no other rule takes it without a word.
-
-    >>> TunedGamma(0.5, "shift") + 1, TunedGamma(0.5, "shift").rule
-    (1.5, 'shift')
-    """
+    """A strength that remembers its rule, so that no other rule takes it without a word."""
 
     rule: str
 

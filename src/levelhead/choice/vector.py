@@ -34,17 +34,12 @@ _LEAST_SCALE = 0.05  # of the common scale: a class whose own logit hardly count
 
 @dataclass(frozen=True, eq=False)
 class VectorFit:
-    """A fitted scale and offset per class.
+    """A fitted scale and offset per class."""
 
-    Args:
-        scale, offset: [K], of the logits as they were given.
-        ridge, temperature: strength of the penalty; T of the logits where classes weigh as in training.
-    """
-
-    scale: np.ndarray
+    scale: np.ndarray  # [K], as the offset, of the logits as they were given
     offset: np.ndarray
     ridge: float
-    temperature: float
+    temperature: float  # T of the logits where classes weigh as in training
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
         """Return the scores [N, K] of logits [N, K]."""
@@ -56,31 +51,13 @@ def fit_vector(
     labels: np.ndarray,
     counts: np.ndarray,
     *,
-    prior: np.ndarray | None = None,
-    ridge: float | None = None,
-    start: np.ndarray | None = None,
-    near: float | None = None,
+    prior: np.ndarray | None = None,  # [K], the weight of each class; uniform if not given
+    ridge: float | None = None,  # what `choose_ridge` returns if not given
+    start: np.ndarray | None = None,  # [2, K], parameters of similar samples to begin at
+    near: float | None = None,  # and their temperature
     rng: np.random.Generator | int = 0,
 ) -> VectorFit:
-    """Fit a scale and an offset per class to held-out scores, by log loss with a ridge toward the counts' shift.
-
-    Args:
-        logits, labels: [N, K], finite; [N], of samples the model was not trained on.
-        counts: [K], training samples of each class.
-        prior: [K], the weight of each class, sums to 1; uniform if not given. Classes without a sample keep the shift.
-        ridge: strength of the penalty; what `choose_ridge` returns if not given.
-        start, near: [2, K], parameters of similar samples to begin at, and their temperature; they save steps.
-        rng: a generator, or a seed, for the folds of that choice.
-
-    Returns:
-        Scale and offset, with the ridge and the temperature.
-
-    >>> rng = np.random.default_rng(0)
-    >>> labels = np.repeat(np.arange(3), [400, 100, 40])
-    >>> logits = (4 * np.eye(3)[labels] + 2 * rng.normal(size=(540, 3)) + np.log([1000, 250, 100])) * [2.0, 1.0, 0.5]
-    >>> fit_vector(logits, labels, np.array([1000, 250, 100])).scale.round(1)  # undoes 2, 1 and 0.5
-    array([0.4, 0.8, 1.5])
-    """
+    """Fit a scale and an offset per class to held-out scores, by log loss with a ridge toward the counts' shift."""
     wide = logits.astype(np.float64)
     ridge = choose_ridge(wide, labels, counts, prior=prior, rng=rng) if ridge is None else ridge
     loss = vector_loss(wide, labels, counts, prior, near=near)
@@ -98,19 +75,7 @@ def choose_ridge(
     prior: np.ndarray | None = None,
     rng: np.random.Generator | int = 0,
 ) -> float:
-    """Return the one of `RIDGES` with the least log loss on samples that the numbers were not fitted on: five folds.
-
-    Args:
-        logits, labels, counts, prior, rng: as in `fit_vector`.
-
-    Returns:
-        The ridge; infinity for the counts' shift itself.
-
-    >>> labels = np.repeat(np.arange(2), [40, 10])
-    >>> logits = np.random.default_rng(0).normal(size=(50, 2)) + 2 * np.eye(2)[labels] + np.log([40, 10])
-    >>> choose_ridge(logits, labels, np.array([40, 10])) in RIDGES
-    True
-    """
+    """Return the one of `RIDGES` with the least log loss on samples that the numbers were not fitted on: five folds."""
     if np.bincount(labels).max() < 2:
         raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
     fold = draw_folds(labels, _FOLDS, np.random.default_rng(rng))
@@ -128,21 +93,13 @@ def choose_ridge(
 
 @dataclass(eq=False)
 class VectorLoss:
-    """The penalized log loss of held-out samples, as a function of parameters [2, K]: a and c of the module's formula.
+    """The penalized log loss of held-out samples: of parameters [2, K], a and c of the module's formula."""
 
-    Args:
-        logits, labels: [N, K] in float64; [N].
-        weights: [N], sum to 1.
-        shift: [K], ``log(prior_k / n_k)``.
-        inverse: 1 / T.
-        ridge: strength of the penalty.
-    """
-
-    logits: np.ndarray
-    labels: np.ndarray
-    weights: np.ndarray
-    shift: np.ndarray
-    inverse: float
+    logits: np.ndarray  # [N, K] in float64
+    labels: np.ndarray  # [N]
+    weights: np.ndarray  # [N], sum to 1
+    shift: np.ndarray  # [K], ``log(prior_k / n_k)``
+    inverse: float  # 1 / T
     ridge: float = 0.0
 
     @cached_property
@@ -287,10 +244,7 @@ def vector_loss(
     *,
     near: float | None = None,
 ) -> VectorLoss:
-    """Return the loss of some samples, with the temperature at which they are calibrated for the training counts.
-
-    `near` is the temperature of similar samples.
-    """
+    """Return the loss of some samples, calibrated for the training counts; `near` is the T of similar samples."""
     prior = np.full(len(counts), 1 / len(counts)) if prior is None else prior
     temperature = fit_scale(logits, labels, _class_weights(labels, counts / counts.sum()), near=near)
     shift = np.log(np.maximum(prior, _LEAST_SHARE) * counts.max() / counts)
