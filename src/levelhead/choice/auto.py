@@ -19,6 +19,7 @@ import numpy as np
 from ..core.array import fit_scale, some_rows
 from ..core.errors import LevelheadError
 from ..path.metrics import ERRORS, gain_text, meets_floors, shown, unmet_floors
+from ..path.resample import quantiles
 from ..rules.adjustment import smooth_votes
 from ..rules.direction import Direction
 from ..rules.rule import RULES, Unchanged
@@ -270,11 +271,3 @@ def chosen_for(counts: np.ndarray, names: Sequence[str] | None, *, kept: bool = 
         "bias": "keep" if kept else "scale",
         "names": None if names is None else tuple(map(str, names)),
     }
-
-
-def quantiles(values: np.ndarray, level: float) -> tuple[float, float] | None:
-    """Return the interval that holds this share of the values; None if there are none."""
-    if len(values) == 0:
-        return None
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)

@@ -256,7 +256,7 @@ def _read(chunks: Iterable[Any]) -> Iterator[Chunk | ChunkPath]:
         _check_chunk(chunk)
         logits, labels, _ = flatten_positions(*chunk)
         plain = isinstance(logits, np.ndarray) and logits.ndim == 2 and np.ndim(labels) == 1
-        if waiting and not (plain and (logits.dtype, logits.shape[1]) == _form(waiting[0][0])):
+        if waiting and not (plain and (logits.dtype, logits.shape[1]) == (waiting[0][0].dtype, waiting[0][0].shape[1])):
             yield _together(waiting)
             waiting = []
         if not len(logits):
@@ -270,10 +270,6 @@ def _read(chunks: Iterable[Any]) -> Iterator[Chunk | ChunkPath]:
             waiting = []
     if waiting:
         yield _together(waiting)
-
-
-def _form(logits: np.ndarray) -> tuple[np.dtype, int]:
-    return logits.dtype, logits.shape[1]
 
 
 def _together(pairs: list[tuple[np.ndarray, np.ndarray]]) -> Chunk:

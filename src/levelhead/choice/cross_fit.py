@@ -4,12 +4,10 @@ The samples are dealt into five folds, class by class, twice. Each rule is fitte
 So every sample gets, from every rule, as many predictions as there are repeats, none by a fit that saw its label. A
 rule with more numbers to choose has no advantage from choosing them.
 
-
 Replicates can choose only on some intervals. Samples of a class that are right or wrong and predicted alike on all of
-these are one group (`replicate_groups.py`). The error of a replicate is known on every such interval
-first. No interval can be chosen whose error alone exceeds the whole criterion of another, so shares are followed only
-where the choice can fall. Apart from the chance that is left out there, all choices are the same as if each
-replicate were chosen by itself.
+these are one group (`replicate_groups.py`). The error of a replicate is known on every such interval first. No interval
+can be chosen whose error alone exceeds the whole criterion of another, so shares are followed only where the choice can
+fall. Apart from the chance that is left out there, all choices are those of each replicate by itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -10,7 +10,6 @@ with a standard deviation of a quarter. The prior is more cautious than that: of
 interval, the test's own noise taken into account, and the gain to expect is too high by 0.2 points in the mean (-0.9 of
 balanced error, +1.2 of macro-F1). Chosen for the least such bias on either half of the sets, `USUAL` is 0.10 or 0.12;
 on the other half 96.6 or 96.4 % lie in their interval. At 0.15, 97.3 % did, and the bias was 0.5.
-
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,13 +39,11 @@ def diagnose_few_errors(n: int, wrong: int) -> Diagnosis:
     """Warn if fewer than 1 in 500 of n samples, at least 300, are wrong."""
     # With fewer than 300 samples, none wrong is still compatible with an honest error of 1 % (the rule of three). On
     # training data a network is wrong almost nowhere. On unseen long-tailed data almost none is that good.
-    return (
-        None
-        if n < 300 or wrong * 500 >= n
-        else kinds.LeakageWarning(
-            f"{wrong} of {n} samples are wrong at gamma = 0, which is too good for data that the model has not seen; "
-            "choose gamma on samples that it was not trained on, or without labels"
-        )
+    if n < 300 or wrong * 500 >= n:
+        return None
+    return kinds.LeakageWarning(
+        f"{wrong} of {n} samples are wrong at gamma = 0, which is too good for data that the model has not seen; "
+        "choose gamma on samples that it was not trained on, or without labels"
     )
 
 
@@ -78,14 +75,11 @@ def diagnose_training_rows(logits: Array, training: Array | None) -> Diagnosis:
         raise LevelheadError(f"expected floating-point numbers, got {described(trained)}", parameter="training")
     known = {row.tobytes() for row in trained.astype(held.dtype, copy=False)}
     shared = sum(row.tobytes() in known for row in held)
-    return (
-        None
-        if shared * 10 < len(held)
-        else kinds.LeakageWarning(
-            f"{shared} of {len(held)} held-out rows are also in the training data; choose gamma on samples that "
-            "the model "
-            "was not trained on"
-        )
+    if shared * 10 < len(held):
+        return None
+    return kinds.LeakageWarning(
+        f"{shared} of {len(held)} held-out rows are also in the training data; choose gamma on samples that the model "
+        "was not trained on"
     )
 
 
@@ -97,13 +91,11 @@ def diagnose_negative_logits(logits: Array, labels: np.ndarray, rule: Rule) -> D
     sizes, rows = np.bincount(labels), np.arange(len(labels))
     below = np.bincount(labels, to_numpy(logits[rows, labels]) < 0)  # only these of a memory-mapped or GPU array
     share = float((below[sizes > 0] / sizes[sizes > 0]).mean())
-    return (
-        None
-        if share <= 0.2
-        else kinds.NegativeLogitsWarning(
-            f"{share:.0%} of the true-class logits are negative, and a larger factor moves those down, not up; "
-            + _USE_SHIFT
-        )
+    if share <= 0.2:
+        return None
+    return kinds.NegativeLogitsWarning(
+        f"{share:.0%} of the true-class logits are negative, and a larger factor moves those down, not up; "
+        + _USE_SHIFT
     )
 
 
@@ -124,14 +116,11 @@ def diagnose_norms(norms: Array | None, counts: np.ndarray, rule: Rule) -> Diagn
     if norms is None or not (rule.multiplies and rule.follows_counts):
         return None
     correlation = norm_follows_count(Head(check_vector(norms, len(counts), "norms")[:, None]), counts)
-    return (
-        None
-        if not correlation < -0.3
-        else kinds.NormWarning(
-            f"weight norms fall as counts grow (rank correlation {correlation:.2f}, typical of Adam), so rare "
-            "classes do "
-            f"not have the short weight vectors; {_USE_SHIFT}, or compare the rules (levelhead.compare)"
-        )
+    if not correlation < -0.3:
+        return None
+    return kinds.NormWarning(
+        f"weight norms fall as counts grow (rank correlation {correlation:.2f}, typical of Adam), so rare "
+        f"classes do not have the short weight vectors; {_USE_SHIFT}, or compare the rules (levelhead.compare)"
     )
 
 
@@ -149,14 +138,11 @@ def diagnose_missing_classes(sizes: np.ndarray, names: Sequence[str] | None = No
 
 def diagnose_balanced_counts(counts: np.ndarray, model: str) -> Diagnosis:
     """Warn if counts of other samples than a trained model's own are balanced: none is twice another."""
-    return (
-        None
-        if counts.max() >= 2 * counts.min()
-        else kinds.CountsWarning(
-            f"{model} is already trained, and the samples given now are balanced ({counts.min():g} to "
-            f"{counts.max():g} per "
-            "class), so their counts level almost nothing; pass the counts of its training samples"
-        )
+    if counts.max() >= 2 * counts.min():
+        return None
+    return kinds.CountsWarning(
+        f"{model} is already trained, and the samples given now are balanced ({counts.min():g} to "
+        f"{counts.max():g} per class), so their counts level almost nothing; pass the counts of its training samples"
     )
 
 
@@ -166,16 +152,12 @@ def diagnose_unpredicted_classes(shares: np.ndarray, target: np.ndarray, n: int)
     # matching shares cost 2 to 9 points of error where at least 2 classes in 5 were never predicted, and at most 0.8
     # elsewhere.
     absent = (shares < target / 10) & (n * target >= 5)
-    return (
-        None
-        if target[absent].sum() <= 1 / 3
-        else kinds.NeverPredictedWarning(
-            f"{absent.sum()} of {len(target)} classes, {target[absent].sum():.0%} of the samples by the target, "
-            "are hardly "
-            "ever predicted at gamma = 0, so samples of other classes may make up their shares; choose gamma on "
-            "labelled "
-            "samples"
-        )
+    if target[absent].sum() <= 1 / 3:
+        return None
+    return kinds.NeverPredictedWarning(
+        f"{absent.sum()} of {len(target)} classes, {target[absent].sum():.0%} of the samples by the target, "
+        "are hardly ever predicted at gamma = 0, so samples of other classes may make up their shares; choose gamma on "
+        "labelled samples"
     )
 
 
@@ -183,13 +165,11 @@ def diagnose_range_end(plateau: tuple[float, float], reach: tuple[float, float])
     """Warn if the best plateau touches an end of the range, other than 0, and is not the whole of it."""
     low, high = plateau
     at_end = (high >= reach[1]) != (low <= reach[0] and reach[0] < 0)
-    return (
-        None
-        if not at_end or (high >= reach[1] and low <= reach[0])
-        else kinds.RangeWarning(
-            f"the criterion is lowest at the end of the range ({low:.3g} to {high:.3g}); a wider range of gamma may do "
-            "better"
-        )
+    if not at_end or (high >= reach[1] and low <= reach[0]):
+        return None
+    return kinds.RangeWarning(
+        f"the criterion is lowest at the end of the range ({low:.3g} to {high:.3g}); a wider range of gamma may do "
+        "better"
     )
 
 

@@ -313,7 +313,7 @@ def draw_rows(rows: np.ndarray, n: int) -> np.ndarray:
 def curve_between(paths: Paths, plain: np.ndarray, after: np.ndarray) -> Curve:
     """Return the metric at 41 steps from some scores [N, K] to others."""
     options = paths.samples.options
-    objective = paths.reference.objective(replace(options, goal=replace(options.goal, floors=None)))
+    objective = paths.reference.objective(without_floors(options))
     steps = np.linspace(0, 1, 41)
     losses = [objective.loss_of(((1 - step) * plain + step * after).argmax(axis=1)) for step in steps]
     starts = np.concatenate([[0.0], (steps[1:] + steps[:-1]) / 2])

@@ -83,6 +83,7 @@ class Objective:
 
     def on(self, kept: np.ndarray, target: np.ndarray) -> "Objective":
         """Return the objective of some samples, [N] bool, and their target; what is sorted is not sorted again."""
+        # An interval of all samples begins where one of these changes, or else belongs to the one before it.
         edges, present = self.grid.edges, np.zeros(len(self.grid.edges), bool)
         present[0] = True
         present[self._error_bins[kept[self.path.events[3]]]] = True

@@ -46,7 +46,8 @@ class RulePath:
         path, changes = self.path, self.changes
         if rows is None and options in self._known:
             return self._known[options]
-        floors = check_given_floors(path, options)
+        floors = options.floors
+        floors = None if floors is None else check_floors(floors, path.labels, len(path.counts), options.names)
         if rows is not None and options.metric in ERRORS and floors is None:
             kept = np.zeros(len(path.labels), bool)
             kept[rows] = True
@@ -201,13 +202,6 @@ def path_along(
     direction = rule.direction(toward(counts, target), kind=kind)
     pieces = find_right(logits, labels, direction, reach, kind=kind, progress=progress)
     return GammaPath(*pieces, labels, counts, direction, reach, logits=(logits,), kind=kind)
-
-
-def check_given_floors(path: GammaPath, options: TuneOptions) -> np.ndarray | None:
-    """Return the floors [K], or None if none was given."""
-    return (
-        None if options.floors is None else check_floors(options.floors, path.labels, len(path.counts), options.names)
-    )
 
 
 def pool_folds(paths: Sequence[GammaPath]) -> GammaPath:

@@ -110,6 +110,8 @@ class Groups:
         counts = rng.multinomial(np.broadcast_to(self._totals, (n, len(self._totals))), chances) if len(group) else None
         most = int(self._totals.sum())
         room = SCRATCH.table("uniform", (most,)), *(SCRATCH.table(x, (most,), np.int64) for x in ("index", "members"))
+        # A sample of a stratum is a place among its places: the first plus a uniform number times how many there are.
+        # What large groups have taken by their multinomial draw is left out of the places that are drawn here.
         for row in range(n):
             span, start = self._places if counts is None else (np.repeat(x, counts[row, :, -1]) for x in bounds)
             uniform, index, group_of = room if len(span) == most else [table[: len(span)] for table in room]
@@ -168,6 +170,8 @@ class BlockShares:
 
     def add(self, values: np.ndarray, mass: np.ndarray, guide: np.ndarray) -> np.ndarray:
         """Return values [B, G] plus `guide` [B] times the mismatch, or infinity where that cannot be the lowest."""
+        # Shares are followed on the likely intervals first. Elsewhere the rest of the criterion alone is a lower bound:
+        # only where that is not above the lowest found can the choice fall, so the stretch grows until it holds those.
         first, last = self.likely
         while True:
             part = values[:, first : last + 1] + guide[:, None] * self.between(first, last, mass)
@@ -184,6 +188,7 @@ class BlockShares:
     def between(self, first: int, last: int, mass: np.ndarray) -> np.ndarray:
         """Return the mismatch on the intervals from `first` to `last`, [B, ...]; the masses [B, M] sum to 1."""
         by_start, opens, classes, samples, signs, cells, sizes, by_bin, runs, bins = self._steps(first, last)
+        # How far each class's share is off its prior on the first interval: sums over samples sorted by prediction.
         off = np.tile(-self.mismatch.prior, (len(mass), 1))
         start = mass.take(by_start, axis=1, out=SCRATCH.table("start", (len(mass), len(by_start))), mode="clip")
         off[:, classes] += np.add.reduceat(start, opens, axis=1)
@@ -197,9 +202,13 @@ class BlockShares:
             steps, moved = (SCRATCH.table(name, (len(mass), len(by_bin))) for name in ("steps", "moved"))
             if cells is not None:
                 moves = np.add.reduceat(moves, cells, axis=1)
+            # One running sum over the changes of all classes, one class after another. Less its value where a class
+            # opens, and plus what that class was off at first, it says how far off the class is after each change.
             np.cumsum(moves, axis=1, out=steps)
             before = np.where(heads > 0, steps[:, heads - 1], 0.0)
             steps += np.repeat(off[:, some] - before, sizes[some], axis=1)  # how far off a class is after each change
+            # The sum of distances moves by their differences; the first of a class is from its start. Sorted by
+            # interval and added up, a running sum of them is the mismatch on each interval, doubled.
             np.abs(steps, out=steps)
             np.subtract(steps[:, 1:], steps[:, :-1], out=moved[:, 1:])
             moved[:, heads] = steps[:, heads] - np.abs(off[:, some])

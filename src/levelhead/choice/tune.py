@@ -15,11 +15,12 @@ from ..core.errors import LevelheadError
 from ..core.per_class import names_of_columns
 from ..path.envelope import compute_envelope
 from ..path.path import GammaPath
+from ..path.resample import quantiles
 from ..rules.adjustment import target_prior, toward
 from ..rules.rule import AUTO, RULES, Rescale, Rule, Shift, find_path_rule
 from ..show.progress import StageProgress
 from . import diagnostics
-from .auto import choose_gamma, chosen_for, quantiles, shift_to_target, tune_auto
+from .auto import choose_gamma, chosen_for, shift_to_target, tune_auto
 from .diagnostics import diagnose_counts
 from .objective import Grid, ShareMismatch
 from .paths import Paths, RulePath
@@ -112,7 +113,8 @@ def tune(
     check_background(options.background, options.rule, summary=False)
     if labels is None:
         raise LevelheadError("expected labels [N]; without labels, use match_prior", parameter="labels")
-    _check_given(counts)
+    if counts is None:
+        raise LevelheadError("expected the training samples of each class, got none", parameter="counts")
     names = names_of_columns(logits, counts) if names is None else names
     logits, labels, _ = flatten_positions(logits, labels)
     refuse_label_table(labels)
@@ -120,11 +122,6 @@ def tune(
     if options.background is not None:
         counts = resolve(counts, logits.shape[1], names=names)
     return _tune_parts([(logits, labels, counts)], replace(options, names=names))
-
-
-def _check_given(counts: Counts | None) -> None:
-    if counts is None:
-        raise LevelheadError("expected the training samples of each class, got none", parameter="counts")
 
 
 def tune_path(path: GammaPath, counts: Counts | None = None, options: TuneOptions | None = None) -> Tuned:

@@ -215,7 +215,8 @@ class Tuned:
         source = "TEST DATA, so no test result at this gamma is honest" if self.chosen_on == "test" else self.chosen_on
         on = f"chosen on {source} ({self.n} samples)"
         if RULES[self.rule].strengths:
-            parts = {"gamma": f"{self.gamma:.3f}{_interval_text(self.interval, '.3f')} for rule {self.rule}, {on}"}
+            between = "" if self.interval is None else " ({:.3f} to {:.3f})".format(*self.interval)
+            parts = {"gamma": f"{self.gamma:.3f}{between} for rule {self.rule}, {on}"}
         else:
             parts = {"rule": f"{self.rule} ({RULES[self.rule].sentence}), {on}"}
         if self.balanced_error is not None:
@@ -328,7 +329,3 @@ class Tuned:
         return "recall of at least " + listed(
             [f"{floor:.1%} in {class_title(i, self.names)}" for i, floor in enumerate(self.floors) if floor > 0]
         )
-
-
-def _interval_text(interval: tuple[float, float] | None, form: str, factor: float = 1.0) -> str:
-    return "" if interval is None else f" ({factor * interval[0]:{form}} to {factor * interval[1]:{form}})"

@@ -159,6 +159,7 @@ class VectorLoss:
             gradient = self._gradient(found, probability)
             if np.abs(gradient).max() < tolerance:
                 break
+            # Newton's direction, and half of it as long as the loss falls by less than its slope promises (Armijo).
             step, size = _solve(self._curvature(probability), -gradient), 1.0
             decrease = float((gradient * step).sum())
             while True:
@@ -201,7 +202,7 @@ class VectorLoss:
             moved = direction[0][:, None] * self.standard
             moved += direction[1][:, None]
             moved *= probability
-            moved -= probability * moved.sum(axis=0)
+            moved -= probability * moved.sum(axis=0)  # (diag(p) - p p^T) times how the direction moves the scores
             return self._collect(moved) + self.ridge * direction
 
         return product

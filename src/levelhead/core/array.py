@@ -3,7 +3,6 @@
 A temperature T, fitted on held-out samples, makes a logit of any margin: with ``z = logits / T`` calibrated, a model
 trained on counts n needs ``z_k + log(prior_k / n_k)`` where classes occur as the prior says. That is a shift of the raw
 logits by T, whatever their units.
-
 """
 
 import math
@@ -333,11 +332,9 @@ def fit_scale(
 
 
 def raise_masked(logits: np.ndarray) -> np.ndarray:
-    """Return logits [N, K] without scores far below any that matter, as masks are: they would set the scale.
-
-    Where one is 10^4 times further below the largest of its row than is usual, those 10 times further are raised to
-    that. They win nowhere, before or after.
-    """
+    """Return logits [N, K] without scores far below any that matter, as masks are: they would set the scale."""
+    # Where one is 10^4 times further below the largest of its row than is usual, those 10 times further are raised to
+    # that. They win nowhere, before or after.
     with np.errstate(over="ignore"):
         below = logits.max(axis=1, keepdims=True) - logits
     some = below[:: max(1, len(below) // 1000)]

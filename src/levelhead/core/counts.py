@@ -305,11 +305,9 @@ def index_labels(labels: Any, names: Sequence[str], known: str = "the classes") 
 def resolve_labels(
     logits: Array, labels: Any, counts: Any, names: Sequence[str] | None = None
 ) -> tuple[Any, Sequence[str] | None]:
-    """Return labels as class indices, and the names of the classes where they are known.
-
-    Names of classes are looked up in `names` or, without them, in the keys of counts given as {class: n}, whose order
-    is then that of the logits' columns.
-    """
+    """Return labels as class indices, and the names of the classes where they are known."""
+    # Names are looked up in `names` or, without them, in the keys of counts given as {class: n}, whose order is then
+    # that of the logits' columns.
     shape = as_array(logits).shape
     mapping = as_mapping(counts, shape[1]) if len(shape) == 2 else None
     if names is not None or not are_names(labels):
@@ -344,14 +342,9 @@ def resolve_labels(
 def flatten_positions(
     logits: Array, labels: Any, weights: Any = None, *, ignore_index: int = IGNORED
 ) -> tuple[Array, Any, Any]:
-    """Return logits [M, K] and labels [M] of positions, without those that are ignored; [N, K] is left as it is.
-
-    Classes are the last axis, as of tokens, or the second, as torch has them for pixels; the labels tell which. Logits
-    are copied if classes are second or a label is ignored, also out of a memory-mapped file.
-
-    Logits are [N, ..., K] or [N, K, ...], labels and weights [N, ...]; positions with the label `ignore_index`, such as
-    padding, do not count.
-    """
+    """Return logits [M, K] and labels [M] of positions, without those that are ignored; [N, K] is left as it is."""
+    # Classes are the last axis, as of tokens, or the second, as torch has them for pixels; the labels [N, ...] tell
+    # which. Logits are copied if classes are second or a label is ignored, also out of a memory-mapped file.
     logits = as_array(logits)
     if logits.ndim < 3:
         return logits, labels, weights

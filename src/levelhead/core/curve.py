@@ -60,12 +60,10 @@ class Curve:
         return float(found) if found.ndim == 0 else found
 
     def plateau(self, tolerance: float = 1e-12) -> tuple[float, float]:
-        """Return the widest stretch (a, b) on which the curve is lowest, the first of equally wide ones.
-
-        Values as close as the tolerance count as equal: they may be sums of the same terms in another order. A sliver,
-        which is narrower than 1e-9, is not taken for its value unless 0 is in it: rounding of scores, and not gamma,
-        would decide which side of its ends one is on. At 0, scores are the logits themselves.
-        """
+        """Return the widest stretch (a, b) on which the curve is lowest, the first of equally wide ones."""
+        # Values as close as the tolerance count as equal: they may be sums of the same terms in another order. A
+        # sliver, narrower than 1e-9, is not taken for its value unless 0 is in it: rounding of scores, and not gamma,
+        # would decide which side of its ends one is on. At 0, scores are the logits themselves.
         a, b, _ = self._lowest(tolerance)
         widest = int(np.argmax(b - a))
         return float(a[widest]), float(b[widest])

@@ -131,13 +131,11 @@ def rank_correlation(a: Array, b: Array) -> float:
 def rounding_flips(
     logits: Array, by: np.ndarray, dtype: object, *, head: Head | None = None, features: Array | None = None
 ) -> int:
-    """Count the predictions that could flip because the weights, scaled by factors [K], are rounded to `dtype`.
-
-    Rounding moves a scaled weight by at most u of its size (u = 2^-11 in float16, 2^-8 in bfloat16), and not at all if
-    its factor is a power of two. So logit i of x moves by at most ``u f_i sum_k |w_ik x_k|``, and a prediction is safe
-    if the largest logit leads every other by more than the two can move. Without features the sum is not known, and
-    ``|l_i| = |sum_k w_ik x_k|`` is used for it: an estimate, which is a bound only where no terms cancel.
-    """
+    """Count the predictions that could flip because the weights, scaled by factors [K], are rounded to `dtype`."""
+    # Rounding moves a scaled weight by at most u of its size (u = 2^-11 in float16, 2^-8 in bfloat16), and not at all
+    # if its factor is a power of two. So logit i of x moves by at most ``u f_i sum_k |w_ik x_k|``, and a prediction is
+    # safe if the largest logit leads every other by more than the two can move. Without features ``|l_i|`` stands for
+    # the sum: an estimate, which is a bound only where no terms cancel.
     name = str(dtype).removeprefix("torch.") if not isinstance(dtype, np.dtype | type) else np.dtype(dtype).name
     check_choice("dtype", name, _ROUNDOFF)
     scores = to_numpy(logits).astype(np.float64)

@@ -80,11 +80,9 @@ class LabelCuts:
         return label_loss(self.metric, recall, alarms, share, self.cost)
 
     def offset_of_least(self, losses: np.ndarray) -> float:
-        """Return the offset of least loss [m + 1]: 0 if it is one, else the middle of the widest range of them.
-
-        Above all logits and below them, where thresholds have no end, a range is as wide as distinct logits are apart
-        on average.
-        """
+        """Return the offset of least loss [m + 1]: 0 if it is one, else the middle of the widest range of them."""
+        # Above all logits and below them, where thresholds have no end, a range is as wide as distinct logits are apart
+        # on average.
         best = losses <= losses.min() + SAME_LOSS
         if best[self.cut(0.0)]:
             return 0.0
@@ -151,12 +149,10 @@ def cross_fitted_gain(
 def draw_label_gains(
     labels: Sequence[LabelCuts], n: int, rng: np.random.Generator, progress: RowProgress | None = None
 ) -> np.ndarray:
-    """Return what each label's best offset gains on n reweightings of the samples, [K, n].
-
-    The weights are exponential, the Bayesian bootstrap, and the same for all labels. Within a label, positives and
-    negatives keep their totals, so it is stratified. Each of the two has one sample more that is predicted only with
-    the offset and one only without, so that few positives leave the gain in doubt.
-    """
+    """Return what each label's best offset gains on n reweightings of the samples, [K, n]."""
+    # The weights are exponential, the Bayesian bootstrap, and the same for all labels. Within a label, positives and
+    # negatives keep their totals, so it is stratified. Each of the two has one sample more that is predicted only with
+    # the offset and one only without, so that few positives leave the gain in doubt.
     gains = np.empty((len(labels), n))
     samples = sum(map(len, labels[0].order))
     step = max(1, _NUMBERS // samples)

@@ -51,10 +51,8 @@ def check_label_table(labels: Any) -> np.ndarray:
 
 
 def check_label_scores(logits: Array, truth: np.ndarray, kind: Kind) -> np.ndarray:
-    """Return logits [N, K] of sigmoids in float64; of probabilities, ``log p / (1 - p)``.
-
-    Probabilities of 0 or 1 become as extreme as half of the smallest others.
-    """
+    """Return logits [N, K] of sigmoids in float64; of probabilities, ``log p / (1 - p)``."""
+    # Probabilities of 0 or 1 become as extreme as half of the smallest others.
     check_choice("kind", kind, ("logits", "probabilities"))
     found = to_numpy(logits)
     if found.dtype.kind not in "fiu":

@@ -18,7 +18,7 @@ from ..core.errors import LevelheadError, check_choice
 from ..core.per_class import listed
 from ..core.warnings import MissingClassWarning
 from ..path.metrics import check_cost_given, shown
-from ..path.resample import check_replicates
+from ..path.resample import check_replicates, quantiles
 from ..rules.rule import Shift
 from ..show.progress import StageProgress
 from . import label_inputs as given
@@ -143,7 +143,7 @@ def tune_labels(
         error_at_zero=errors[0],
         balanced_error_at_zero=balanced[0],
         gain=gain,
-        gain_interval=_interval(total, level),
+        gain_interval=quantiles(total, level),
         missing=tuple(k for k in range(size) if k not in cuts),
         warnings=warnings,
         counts=tuple(positives.tolist()),
@@ -163,7 +163,7 @@ def _describe_label(one: LabelCuts, gains: np.ndarray, level: float) -> LabelCho
     values = shown(one.metric, after), shown(one.metric, before)
     positives, predicted = int(one.above[1, -1]), one.above[:, one.ends]
     at_zero, precision = (float(hits / (hits + alarms)) if hits + alarms else None for alarms, hits in predicted.T)
-    between = _interval(gains, level)
+    between = quantiles(gains, level)
     return LabelChoice(positives, one.offset, *values, recall, recall_at_zero, gain, between, precision, at_zero)
 
 
@@ -198,10 +198,3 @@ def _diagnose_missing(truth: np.ndarray, names: Sequence[str] | None) -> diagnos
         for k in np.flatnonzero((positives == 0) | (positives == len(truth))).tolist()
     ]
     return None if not absent else MissingClassWarning(f"no positive sample here of label {listed(absent)}: left alone")
-
-
-def _interval(values: np.ndarray, level: float) -> tuple[float, float] | None:
-    if len(values) == 0:
-        return None
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)

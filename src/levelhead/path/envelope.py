@@ -2,7 +2,6 @@
 
 The winner of a row is always among its logits of the highest sign, whose (log) scores are straight lines in gamma. The
 prediction changes where the upper envelope of these lines bends, and only to a class of a steeper line.
-
 """
 
 from __future__ import annotations

@@ -121,6 +121,14 @@ def check_replicates(bootstrap: int, level: float) -> None:
         raise LevelheadError(f"expected a number between 0 and 1, got {level}", parameter="level")
 
 
+def quantiles(values: np.ndarray, level: float) -> tuple[float, float] | None:
+    """Return the interval that holds this share of the values; None if there are none."""
+    if len(values) == 0:
+        return None
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
 def class_mean_coefficients(labels: np.ndarray, weights: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Return the coefficients [N] of a mean of class accuracies, weighted by shares [K], over the classes present."""
     totals = np.bincount(labels, weights, len(shares))

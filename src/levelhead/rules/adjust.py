@@ -166,10 +166,8 @@ def check_strength(
 
 
 def can_flip(head: Head) -> bool:
-    """Return whether scaling rows can change any prediction: it cannot with one class, or two with opposite rows.
-
-    Logits (-z, cz) with c > 0 keep their signs under positive factors, so the larger stays the larger.
-    """
+    """Return whether scaling rows can change any prediction: not with one class, or two with opposite rows."""
+    # Logits (-z, cz) with c > 0 keep their signs under positive factors, so the larger stays the larger.
     if head.classes > 2:
         return True
     rows = to_numpy(widen(head.weight)).astype(np.float64)

@@ -37,14 +37,9 @@ def check_range(range: Any, *, holds_zero: bool = False) -> tuple[float, float]:
 
 
 def toward(counts: np.ndarray, target: np.ndarray | None) -> np.ndarray:
-    """Return counts [K] by which a shift of strength 1 moves a calibrated model to a target prior: n_k / target_k.
-
-    Without a target they are the counts themselves, for classes that occur alike. A share near 0 counts as 0.001 of an
-    even one.
-
-    >>> toward(np.array([30.0, 10.0]), np.array([0.75, 0.25]))  # as in training: nothing is to be moved
-    array([40., 40.])
-    """
+    """Return counts [K] by which a shift of 1 moves a calibrated model to a target prior: n_k / target_k."""
+    # Without a target, the counts themselves, for classes that occur alike. A share near 0 counts as 0.001 of an even
+    # one.
     return counts if target is None else counts / np.maximum(target, 1e-3 / len(target))
 
 
@@ -174,11 +169,10 @@ def shift_head(head: Head, by: np.ndarray) -> Head:
 
 
 def smooth_votes(logs: np.ndarray, smoothing: float | None = None) -> tuple[np.ndarray, float]:
-    """Return ``log(p + smoothing)`` [N, K] of logarithms of probabilities, and the smoothing.
-
-    Votes of an ensemble are often 0, which says "fewer than one vote", and whose logarithm no scale and offset can use.
-    If not given, the smoothing is the least positive probability, at least 0.0001, if there are zeros, and 0 otherwise.
-    """
+    """Return ``log(p + smoothing)`` [N, K] of logarithms of probabilities, and the smoothing."""
+    # Votes of an ensemble are often 0, which says "fewer than one vote", and whose logarithm no scale and offset can
+    # use. If not given, the smoothing is the least positive probability, at least 0.0001, if there are zeros, and 0
+    # otherwise.
     if smoothing is None:
         zero = logs <= _LOG_OF_ZERO
         smoothing = max(_LEAST_VOTE, float(np.exp(logs[~zero].min()))) if zero.any() else 0.0

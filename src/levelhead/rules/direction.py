@@ -16,7 +16,6 @@ float64 gives the same predictions, unless the logits are so large that float64 
 A crossing is right to about three units in its last place, given the float64 slopes. The engines numpy and
 top-k compute it by the same operations of numpy; torch may differ in the last bits. `bench/trust/exact_numbers.py`
 compares all engines with exact arithmetic.
-
 """
 
 from dataclasses import dataclass
