@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ..core.array import to_numpy
-from ..core.choices import LabelTask
 from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite
@@ -23,6 +22,7 @@ from ..rules.rule import RULES
 from .candidates import check_same_shape, list_layers
 from .graph import KERAS_ACTIVATIONS, KERAS_LINEAR, GraphHead, KerasNode, find_keras_heads
 from .notes import run_all
+from .place import Facts
 
 NAME_LAYER = Advice("layer", None, "to name the head")
 
@@ -40,7 +40,7 @@ def read(model: Any, *, layer: Any = None, example: Any = None, classes: int | N
         weight [K, d], which is the kernel transposed, and bias [K] if the layer has one.
     """
     opened = KerasModel(model)
-    return opened.head(opened.single(layer=layer, example=example, classes=classes)[1], None)
+    return opened.head(opened.single(layer=layer, example=example, classes=classes)[1])
 
 
 def write(model: Any, head: Head, *, layer: Any = None, example: Any = None) -> None:
@@ -86,23 +86,16 @@ class KerasModel:
         """Return the size as the number of classes if some layer has so many outputs."""
         return size if size in {keras_units(one) for one in keras_linear_layers(self.model)} else None
 
-    def classes(self, module: Any) -> int:
-        return keras_units(module) or 0
+    def facts(self, layers: Mapping[str, Any]) -> Facts:
+        keys, modules, task = tuple(layers), list(layers.values()), self._found.task
+        known = None if task is None else (task, f"a {'sigmoid' if task == 'multilabel' else 'softmax'} follows it")
+        half = modules[0].kernel.dtype if modules[0].kernel.dtype in ("float16", "bfloat16") else None
+        return Facts(keys, ", ".join(keys), tuple(keras_units(module) or 0 for module in modules), None, known, half)
 
-    def task(self, path: str) -> tuple[LabelTask, str] | None:
-        task = self._found.task
-        return None if task is None else (task, f"a {'sigmoid' if task == 'multilabel' else 'softmax'} follows it")
-
-    def names(self, classes: int) -> list[str] | None:
-        return None
-
-    def head(self, module: Any, names: Sequence[str] | None) -> Head:
+    def head(self, module: Any, names: Sequence[str] | None = None) -> Head:
         """Return a copy of a layer's variables, in float32 or better: the kernel transposed to [K, d]."""
         kernel, *bias = (_numpy(variable) for variable in _variables(module))
         return Head(np.ascontiguousarray(kernel.reshape(-1, kernel.shape[-1]).T), bias[0] if bias else None, names)
-
-    def half_dtype(self, module: Any) -> str | None:
-        return module.kernel.dtype if module.kernel.dtype in ("float16", "bfloat16") else None
 
     def state(self, module: Any, rule: str) -> tuple[str, tuple[str]]:
         variable = module.kernel if RULES[rule].multiplies else module.bias
