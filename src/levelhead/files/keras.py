@@ -25,7 +25,7 @@ from .find import find_layers
 from .format import Format
 from .hdf5 import hdf5_arrays
 from .spans import LayerSpans, LocatedHead, Span
-from .zip import Archive, complete_zip, note_in_zip
+from .zip import Archive
 
 MODELS = ("Functional", "Sequential", "Model")
 NAME_HEAD_LAYER = Advice("head", None, "to name the layer")
@@ -43,7 +43,11 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     task = None
     if named is None:
         with in_file(path):
-            head = head_in_config(_config(archive), classes)
+            try:
+                config = parse_json(archive.unpack(CONFIG).decode())
+            except (BadZipFile, UnicodeDecodeError) as error:
+                raise LevelheadError(f"cut short, or not a Keras model ({error}); save the model again") from None
+            head = head_in_config(config, classes)
         if head is not None:
             places, task = _places(names), head.task
             if lacking := [one for one in head.layers if one not in places]:
@@ -52,7 +56,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
             named = ",".join(places[one] for one in head.layers)
     layers = _find_layers(path, arrays, names, named=named, classes=classes)
     layers = tuple(replace(layer, task=task) for layer in layers)
-    return LocatedHead(path, layers, (path,), {path: stamp}, note_in_zip(archive), detail=archive)
+    return LocatedHead(path, layers, (path,), {path: stamp}, archive.complete, archive.note)
 
 
 def _arrays(archive: Archive) -> tuple[dict[str, Span], dict[str, str]]:
@@ -62,13 +66,6 @@ def _arrays(archive: Archive) -> tuple[dict[str, Span], dict[str, str]]:
     if not archive.is_plain(record):
         raise LevelheadError(f"{archive.path}: its weights are compressed; save the model again with Keras itself")
     return hdf5_arrays(archive.path, archive.data_at[record.filename], record.file_size)
-
-
-def _config(archive: Archive) -> Any:
-    try:
-        return parse_json(archive.unpack(CONFIG).decode())
-    except (BadZipFile, UnicodeDecodeError) as error:
-        raise LevelheadError(f"cut short, or not a Keras model ({error}); save the model again") from None
 
 
 def _places(names: Mapping[str, str]) -> dict[tuple[str, ...], str]:
@@ -89,27 +86,23 @@ def _open(path: Path) -> Archive:
         raise LevelheadError(f"{path}: cut short, or not a Keras 3 model ({error}); save the model again") from None
 
 
-def head_in_config(config: Any, classes: int | None = None) -> GraphHead | None:
+def head_in_config(config: Any, classes: int | None) -> GraphHead[tuple[str, ...], None] | None:
     """Return the head of a functional or sequential model, proved by its graph; None for a model without one."""
     try:
         if not _is_own(config, *MODELS) or "layers" not in config["config"]:
             return None
         graph = _ConfiguredGraph({(): config})
-        heads, reasons = find_keras_heads([((), *one) for one in _outputs(config)], graph.node_of, NAME_HEAD_LAYER)
+        outputs = [((), *one) for one in _outputs(config)]
+        fitting, heads = find_keras_heads(outputs, graph.node_of, classes, NAME_HEAD_LAYER)
     except LevelheadError:
         raise
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise LevelheadError(f"its config.json is not as Keras writes it ({error!r}); save the model again") from None
-    fitting = [head for head in heads if classes in (None, head.units)]
-    if len(fitting) == 1 and not (reasons and classes is None):
-        return fitting[0]
     if len(fitting) > 1:
         listed = list_layers(("/".join(path), [head.units]) for head in heads for path in head.layers)
         reason = f"more than one layer could be the head: {listed}"
         raise LevelheadError(reason, advice=Advice("head", None, "to name it"))
-    if reasons:
-        raise reasons[0]
-    return heads[0] if len(heads) == 1 else None
+    return fitting[0] if fitting else heads[0] if len(heads) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -118,7 +111,7 @@ class _ConfiguredGraph:
 
     models: dict[tuple[str, ...], Mapping[str, Any]]
 
-    def node_of(self, value: tuple[tuple[str, ...], str, int, int]) -> KerasNode:
+    def node_of(self, value: tuple[tuple[str, ...], str, int, int]) -> KerasNode[tuple[str, ...], None]:
         inside, name, node, index = value  # the names that lead to its model, its layer, node and index
         layer = {one["config"]["name"]: one for one in self.models[inside]["config"]["layers"]}[name]
         wrapped = layer["config"]["layer"] if _is_own(layer, "TimeDistributed") else layer
@@ -139,6 +132,7 @@ class _ConfiguredGraph:
             inner = (path, *_outputs(layer)[index])
         return KerasNode(
             key=path,
+            layer=None,
             name=title,
             type_name=layer["class_name"],
             kind=layer["class_name"] if _is_own(layer, layer["class_name"]) else "",
@@ -200,7 +194,7 @@ def _find_in_weights(path: Path, *, named: str | None = None, classes: int | Non
     """Find the head in a file of weights: by the name of its layer or of its place, or as the only one that fits."""
     stamp = check_regular_file(path, "weights of Keras")
     layers = _find_layers(path, *hdf5_arrays(path), named=named, classes=classes)
-    return LocatedHead(path=path, layers=layers, files=(path,), stamps={path: stamp}, note=_note_behind(path))
+    return LocatedHead(path, layers, (path,), {path: stamp}, _complete_weights, _note_behind(path))
 
 
 def _find_layers(
@@ -271,9 +265,7 @@ def _note_behind(path: Path) -> dict[str, Any] | None:
         return note_from_json(file.read(stop - start), path)  # None without one
 
 
-def _complete_weights(
-    found: LocatedHead, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
-) -> list[Edit]:
+def _complete_weights(source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]) -> list[Edit]:
     """Return the edits with the note behind the end of the HDF5 file."""
     if note is None:
         return edits
@@ -288,17 +280,9 @@ FORMAT = Format(
     name="Keras",
     suffixes=(".keras",),
     find=_find,
-    files=lambda path: (path,),
-    complete=complete_zip,
     check=lambda path: _arrays(_open(path)),
-    note=lambda path: note_in_zip(_open(path)),
+    note=lambda path: _open(path).note,
 )
 WEIGHTS_FORMAT = Format(
-    name="Keras weights",
-    suffixes=(".weights.h5",),
-    find=_find_in_weights,
-    files=lambda path: (path,),
-    complete=_complete_weights,
-    check=hdf5_arrays,
-    note=_note_behind,
+    name="Keras weights", suffixes=(".weights.h5",), find=_find_in_weights, check=hdf5_arrays, note=_note_behind
 )

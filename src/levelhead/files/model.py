@@ -81,11 +81,10 @@ class InFile:
 
     def check_adds(self) -> None:
         """Raise if the head has no bias and the file cannot hold one."""
-        form = format_of(self.found.path)
-        if self.found.layers[0].bias is None and form.add_bias is None:
+        if self.found.layers[0].bias is None and self.found.add_bias is None:
             raise LevelheadError(
-                f"{self.facts.where} has no bias to shift, and a {form.name} file cannot hold one that the model "
-                "does not expect; use the rule rescale, an ONNX file, or lh.adjust_ in memory"
+                f"{self.facts.where} has no bias to shift, and a {format_of(self.found.path).name} file cannot hold "
+                "one that the model does not expect; use the rule rescale, an ONNX file, or lh.adjust_ in memory"
             )
 
     def check_takes_bias(self, key: str) -> None:

@@ -25,7 +25,7 @@ from ..io.pickle_check import check_pickle
 from .find import find_layers, overlap
 from .format import Format
 from .spans import LocatedHead, Span
-from .zip import Archive, complete_zip, note_in_zip
+from .zip import Archive
 
 TORCH_DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 # Where training scripts keep a state dict among other things. Optimizers' states, which have the same shapes, are not
@@ -51,9 +51,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
             raise LevelheadError(f"{path}: {reason}; {HOW_TO_SAVE}")
         if archive.record_at(span.offset) is None:
             raise LevelheadError(f"{path}: {span.key} is not stored as plain bytes; {HOW_TO_SAVE}")
-    return LocatedHead(
-        path=path, layers=layers, files=(path,), stamps={path: stamp}, note=note_in_zip(archive), detail=archive
-    )
+    return LocatedHead(path, layers, (path,), {path: stamp}, archive.complete, archive.note)
 
 
 def _spans(
@@ -196,8 +194,6 @@ FORMAT = Format(
     name="state dict",
     suffixes=(".pt", ".pth", ".bin", ".ckpt"),
     find=_find,
-    files=lambda path: (path,),
-    complete=complete_zip,
     check=lambda path: _load(_open(path)),
-    note=lambda path: note_in_zip(_open(path)),
+    note=lambda path: _open(path).note,
 )

@@ -24,6 +24,7 @@ from .graph import KERAS_ACTIVATIONS, KERAS_LINEAR, GraphHead, KerasNode, find_k
 from .notes import run_all
 from .place import Facts
 
+KerasHead = GraphHead[str, Any]  # layers of Keras by name
 NAME_LAYER = Advice("layer", None, "to name the head")
 
 
@@ -62,7 +63,7 @@ class KerasModel:
         if int(keras.__version__.partition(".")[0]) < 3 or not isinstance(model, keras.Layer):
             raise LevelheadError(f"expected a model of Keras 3, got {type(model).__module__}.{type(model).__name__}")
         self.model = model
-        self._found = GraphHead({}, 0)
+        self._found = KerasHead({}, 0)
 
     def layers(self, *, layer: Any, example: Any, classes: int | None) -> dict[str, Any]:
         """Find the head and check that each of its layers can be changed in place without changing anything else."""
@@ -174,7 +175,7 @@ def _why_not_editable(layer: Any, model: Any) -> str | None:
     return None
 
 
-def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> GraphHead:
+def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> KerasHead:
     """Find the layer, or layers, whose columns are a Keras model's class weight vectors."""
     if layer is not None:
         return _named_head(model, layer)
@@ -227,13 +228,13 @@ def _kind(layer: Any) -> str:
     return next(own, "")
 
 
-def _head_of(layers: dict[str, Any]) -> GraphHead:
+def _head_of(layers: dict[str, Any]) -> KerasHead:
     """Return a head of which only its own layers are known, and not what follows them."""
     activations = frozenset(activation_of(layer) for layer in layers.values())
-    return GraphHead(layers, keras_units(next(iter(layers.values()))) or 0, activations)
+    return KerasHead(layers, keras_units(next(iter(layers.values()))) or 0, activations)
 
 
-def _named_head(model: Any, layer: Any) -> GraphHead:
+def _named_head(model: Any, layer: Any) -> KerasHead:
     found: dict[str, Any] = {}
     layers = list(keras_linear_layers(model))
     for one in layer if isinstance(layer, list | tuple) else [layer]:
@@ -248,21 +249,19 @@ def _named_head(model: Any, layer: Any) -> GraphHead:
     return _head_of(found)
 
 
-def _head_by_graph(model: Any, classes: int | None) -> GraphHead:
+def _head_by_graph(model: Any, classes: int | None) -> KerasHead:
     """Return the head of the one output, or of the one with K columns."""
-    heads, reasons = find_keras_heads([tensor._keras_history for tensor in model.outputs], _node_of, NAME_LAYER)
-    fitting = [head for head in heads if classes in (None, head.units)]
-    if len(fitting) == 1 and not (reasons and classes is None):
+    outputs = [tensor._keras_history for tensor in model.outputs]
+    fitting, heads = find_keras_heads(outputs, _node_of, classes, NAME_LAYER)
+    if len(fitting) == 1:
         return fitting[0]
     listed = _listing(layer for head in heads for layer in head.layers.values())
     if len(fitting) > 1:
         raise LevelheadError(f"the model has more than one head: {listed}; none is taken", advice=NAME_LAYER)
-    if reasons:
-        raise reasons[0]
     raise LevelheadError(f"no head has {classes} outputs, one per class; there is {listed}")
 
 
-def _node_of(history: Any) -> KerasNode:
+def _node_of(history: Any) -> KerasNode[str, Any]:
     """Return what a tensor comes from, by its history: layer, node, index."""
     layer, node, index = history
     wrapped = layer.layer if type(layer).__name__ == "TimeDistributed" else layer
@@ -280,7 +279,7 @@ def _node_of(history: Any) -> KerasNode:
     )
 
 
-def _proved_head(model: Any, example: Any, candidates: list[Any]) -> GraphHead:
+def _proved_head(model: Any, example: Any, candidates: list[Any]) -> KerasHead:
     """Return the one layer whose columns, scaled, scale the output's columns one by one on an example."""
     found = [one for one in candidates if _scales(model, example, one)]
     if len(found) == 1:
