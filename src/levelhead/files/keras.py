@@ -54,7 +54,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
                 reason = f"its weights have no layer {'/'.join(lacking[0])}"
                 raise LevelheadError(f"{path}: {reason}; save the model again with Keras 3")
             named = ",".join(places[one] for one in head.layers)
-    layers = _find_layers(path, arrays, names, named=named, classes=classes)
+    layers = _find_layers(path, arrays, names, named, classes)
     layers = tuple(replace(layer, task=task) for layer in layers)
     return LocatedHead(path, layers, (path,), {path: stamp}, archive.complete, archive.note)
 
@@ -113,14 +113,23 @@ class _ConfiguredGraph:
 
     def node_of(self, value: tuple[tuple[str, ...], str, int, int]) -> KerasNode[tuple[str, ...], None]:
         inside, name, node, index = value  # the names that lead to its model, its layer, node and index
-        layer = {one["config"]["name"]: one for one in self.models[inside]["config"]["layers"]}[name]
+        model = self.models[inside]
+        layers = model["config"]["layers"]
+        layer = {one["config"]["name"]: one for one in layers}[name]
+
+        def sources() -> list[tuple[tuple[str, ...], str, int, int]]:
+            if model["class_name"] != "Sequential":
+                return [(inside, *one) for one in _tensors(layer["inbound_nodes"][node])]
+            before = layers[max(layers.index(layer) - 1, 0)]
+            return [(inside, before["config"]["name"], 0, 0)]
+
         wrapped = layer["config"]["layer"] if _is_own(layer, "TimeDistributed") else layer
         path = (*inside, name) if wrapped is layer else (*inside, name, wrapped["config"]["name"])
         settings, title, inner = wrapped["config"], "/".join(path), None
-        activation, linear = (
-            _activation(settings),
-            _is_own(wrapped, *KERAS_LINEAR) and {*settings.get("kernel_size", (1,))} == {1},
-        )
+        linear = _is_own(wrapped, *KERAS_LINEAR) and {*settings.get("kernel_size", (1,))} == {1}
+        activation = settings.get("activation") or "linear"
+        while isinstance(activation, Mapping):
+            activation = activation["config"] if isinstance(activation["config"], str) else activation["class_name"]
         if linear and activation not in KERAS_ACTIVATIONS:
             raise LevelheadError(f"cannot change {title}: its activation is {activation}")
         if linear and (settings.get("quantization_config") or "Quantized" in str(settings.get("dtype"))):
@@ -136,19 +145,11 @@ class _ConfiguredGraph:
             name=title,
             type_name=layer["class_name"],
             kind=layer["class_name"] if _is_own(layer, layer["class_name"]) else "",
-            activation=activation,
+            activation=str(activation),
             units=int(settings.get("units") or settings["filters"]) if linear else None,
             inner=inner,
-            sources=lambda: [(inside, *one) for one in self._sources(inside, layer, node)],
+            sources=sources,
         )
-
-    def _sources(self, inside: tuple[str, ...], layer: Mapping[str, Any], node: int) -> list[tuple[str, int, int]]:
-        model = self.models[inside]
-        if model["class_name"] != "Sequential":
-            return list(_tensors(layer["inbound_nodes"][node]))
-        layers = model["config"]["layers"]
-        at = layers.index(layer)
-        return [(layers[at - 1 if at else 0]["config"]["name"], 0, 0)]
 
 
 def _is_own(layer: Mapping[str, Any], *kinds: str) -> bool:
@@ -182,28 +183,25 @@ def _tensors(found: Any) -> Iterator[tuple[str, int, int]]:
         yield from _tensors(part)
 
 
-def _activation(settings: Mapping[str, Any]) -> str:
-    """Return the name of a layer's activation: linear if it has none."""
-    activation = settings.get("activation") or "linear"
-    while isinstance(activation, Mapping):
-        activation = activation["config"] if isinstance(activation["config"], str) else activation["class_name"]
-    return str(activation)
-
-
 def _find_in_weights(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head in a file of weights: by the name of its layer or of its place, or as the only one that fits."""
     stamp = check_regular_file(path, "weights of Keras")
-    layers = _find_layers(path, *hdf5_arrays(path), named=named, classes=classes)
+    layers = _find_layers(path, *hdf5_arrays(path), named, classes)
     return LocatedHead(path, layers, (path,), {path: stamp}, _complete_weights, _note_behind(path))
 
 
 def _find_layers(
-    path: Path, arrays: Mapping[str, Span], names: Mapping[str, str], *, named: str | None, classes: int | None
+    path: Path, arrays: Mapping[str, Span], names: Mapping[str, str], named: str | None, classes: int | None
 ) -> tuple[LayerSpans, ...]:
-    """Find the head among the arrays of a Keras model, which do not say what they are: only their order does."""
-    spans = _name_variables(arrays)
-    places = [] if named is None else [_place_named(path, one, names) for one in named.split(",")]
-    return find_layers(path, spans, named=",".join(places) or None, classes=classes)
+    """Find the head among the arrays of a Keras model; it is named as in the model, or by its place in the file."""
+    places = []
+    for one in [] if named is None else named.split(","):
+        keys = [key.removesuffix("/vars").removesuffix("vars") for key, name in names.items() if name == one]
+        if len(keys) > 1:
+            listed = ", ".join(keys)
+            raise LevelheadError(f"{path}: more than one layer is called {one!r}; name its place: {listed}")
+        places += keys or [one.replace(".", "/")]
+    return find_layers(path, _name_variables(arrays), named=",".join(places) or None, classes=classes)
 
 
 def _name_variables(arrays: Mapping[str, Span]) -> dict[str, Span]:
@@ -234,15 +232,6 @@ def _titles(spans: list[Span]) -> list[str]:
     if len(first) == 1 and rest == [first] * 3:
         return ["scale", "bias", "running_mean", "running_var"]
     return [f"vars/{i}" for i in range(len(spans))]
-
-
-def _place_named(path: Path, named: str, names: Mapping[str, str]) -> str:
-    """Return where in the file a layer is that was named as in the model, or by its place there."""
-    found = [key.removesuffix("/vars").removesuffix("vars") for key, name in names.items() if name == named]
-    if len(found) > 1:
-        places = ", ".join(found)
-        raise LevelheadError(f"{path}: more than one layer is called {named!r}; name its place: {places}")
-    return found[0] if found else named.replace(".", "/")
 
 
 def _note_range(path: Path) -> tuple[int, int, int]:

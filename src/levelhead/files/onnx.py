@@ -8,6 +8,7 @@ serialize the graph again; its tensors stay as they are.
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -57,8 +58,12 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     stamps = {path: stamp} | {file: check_regular_file(file, f"weights of {path.name}") for file in files[1:]}
     with in_file(path):
         layers = _find_layers(graph, named, classes)
-    classifiers = {classifier_key(graph, node): node for node in graph.model.graph.node if node.op_type == CLASSIFIER}
-    names = classifier_names(classifiers[layers[0].key]) if layers[0].key in classifiers else None
+    names = None
+    for node in graph.model.graph.node:
+        if node.op_type == CLASSIFIER and classifier_key(graph, node) == layers[0].key:
+            labels = [label for one in node.attribute if one.name == "classlabels_strings" for label in one.strings]
+            with suppress(UnicodeDecodeError):
+                names = tuple(label.decode() for label in labels)
     names = names if len({*(names or ())}) == layers[0].classes else None  # one for each class
     complete, add_bias = partial(_complete, graph), partial(_add_bias, graph)
     return LocatedHead(path, layers, files, stamps, complete, _note(graph), add_bias=add_bias, given_names=names)
@@ -201,15 +206,6 @@ def _layer_spans(graph: Graph, node: LinearNode, plain: bool) -> LayerSpans:
     return layer
 
 
-def classifier_names(node: Any) -> tuple[str, ...] | None:
-    """Return the class names of a LinearClassifier, if its labels are texts."""
-    labels = next((one.strings for one in node.attribute if one.name == "classlabels_strings"), ())
-    try:
-        return tuple(label.decode() for label in labels) or None
-    except UnicodeDecodeError:
-        return None
-
-
 def classifier_layer(graph: Graph, node: Any) -> LayerSpans:
     """Return where the rows and intercepts of a LinearClassifier are in the file."""
     key, title = classifier_key(graph, node), f"LinearClassifier {node.name!r}"
@@ -285,19 +281,13 @@ def _check_untied(graph: Graph, tensor: Any, span: Span) -> None:
         place = _external(other, graph.path)
         if other is tensor or not place or place["location"] != span.file.name:
             continue
-        start, stated = int(place.get("offset", 0)), place.get("length")
-        length = int(stated) if stated else _item_bytes(other.data_type) * prod(other.dims)
+        start, item = int(place.get("offset", 0)), 16  # bytes of a number, at most, of a type that onnx does not know
+        with suppress(KeyError):
+            item = _onnx().helper.tensor_dtype_to_np_dtype(other.data_type).itemsize
+        length = int(place.get("length") or item * prod(other.dims))
         if span.offset < start + length and start < span.offset + span.nbytes:
             tied = f"{span.key!r} has the same bytes of {span.file.name} as {other.name!r}"
             raise LevelheadError(f"{graph.path}: {tied}, and scaling it would change both; give each its own")
-
-
-def _item_bytes(data_type: int) -> int:
-    """Return how many bytes a number takes, at most; 16 if onnx does not know the type."""
-    try:
-        return _onnx().helper.tensor_dtype_to_np_dtype(data_type).itemsize
-    except KeyError:
-        return 16
 
 
 def _external(tensor: Any, path: Path) -> dict[str, str]:

@@ -91,7 +91,8 @@ def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: A
     if record is None:
         return Span(key, path, 0, f"{dtype}, without data", shape)
     if record.file_size != (size := storage.nbytes()):
-        what = f"expected {size} bytes in its record {archive.inside(record)}, got {record.file_size}"
+        name = record.filename.removeprefix(archive.prefix)
+        what = f"expected {size} bytes in its record {name}, got {record.file_size}"
         raise LevelheadError(f"{path}: {key}: {what}; {HOW_TO_SAVE}")
     turned = len(shape) == 2 and tensor.stride() == (1, shape[0]) and not tensor.is_contiguous()
     stored = TORCH_DTYPES.get(dtype, dtype) if tensor.is_contiguous() or turned else f"{dtype}, not contiguous"
@@ -138,7 +139,7 @@ def _load_skeleton(archive: Archive, pickled: bytes) -> tuple[Any, dict[int, Zip
     with ZipFile(file, "w") as made:
         made.writestr("archive/data.pkl", pickled)
         for record in archive.records:
-            if (name := archive.inside(record)).startswith("data/"):
+            if (name := record.filename.removeprefix(archive.prefix)).startswith("data/"):
                 made.writestr(f"archive/{name}", b"")
                 storages[made.start_dir] = record  # an empty record ends where its data would begin
         made.writestr("archive/version", b"3\n")

@@ -48,17 +48,9 @@ class Archive:
             raise BadZipFile(str(error)) from None
         self.names = [one.filename for one in self.records]
         self.by_name = dict(zip(self.names, self.records, strict=True))
-        self._check_names(in_folder)
-        try:
-            self._check_apart()
-        except struct.error as error:
-            raise BadZipFile(str(error)) from None
-        self.prefix = f"{self.records[0].filename.partition('/')[0]}/" if in_folder else ""
-
-    def _check_names(self, in_folder: bool) -> None:
-        inside = [not in_folder or "/" in name.strip("/") or name.endswith("/") for name in self.names]
-        if not self.records or not all(inside):
+        if not self.records or (in_folder and not all("/" in n.strip("/") or n.endswith("/") for n in self.names)):
             raise BadZipFile("its records are not in a folder")
+        self.prefix = f"{self.names[0].partition('/')[0]}/" if in_folder else ""
         seen: set[str] = set()
         for one in self.records:
             if one.filename.lower() in seen:
@@ -66,6 +58,10 @@ class Archive:
             if one.filename != one.orig_filename:
                 raise BadZipFile(f"a record is called {one.orig_filename!r}")
             seen.add(one.filename.lower())
+        try:
+            self._check_apart()
+        except struct.error as error:
+            raise BadZipFile(str(error)) from None
 
     def _check_apart(self) -> None:
         """Check that each record ends before the next begins, and that all offsets count from the file's first byte."""
@@ -83,10 +79,6 @@ class Archive:
     def find(self, name: str) -> ZipInfo | None:
         """Return a record by its name without the folder that torch puts everything in, or None."""
         return self.by_name.get(f"{self.prefix}{name}")
-
-    def inside(self, one: ZipInfo) -> str:
-        """Return a record's name without the folder."""
-        return one.filename.removeprefix(self.prefix)
 
     def is_plain(self, one: ZipInfo) -> bool:
         """Return whether a record's data lie in the file as they are."""
@@ -131,18 +123,16 @@ class Archive:
         extra, sums = [], {}
         for one in {id(one): one for edit in edits if (one := self.record_at(edit.offset))}.values():
             sums[one.header_offset] = crc = self._crc(one, edits)
-            place = self._crc_behind(one) if one.flag_bits & DESCRIBED else one.header_offset + 14
+            place = one.header_offset + 14
+            if one.flag_bits & DESCRIBED:  # after the data, where most programs put a signature before it
+                place = self.data_at[one.filename] + one.file_size
+                with self.path.open("rb") as file:
+                    file.seek(place)
+                    place += 4 if file.read(4) == b"PK\x07\x08" else 0
             extra.append(Edit(place, 4, struct.pack("<I", crc)))
         if not sums and note is None:
             return edits
         return [*edits, *extra, Edit(self.start, self.size - self.start, self._new_tail(sums, note))]
-
-    def _crc_behind(self, one: ZipInfo) -> int:
-        """Return where after its data a record's checksum is: most programs put a signature before it."""
-        behind = self.data_at[one.filename] + one.file_size
-        with self.path.open("rb") as file:
-            file.seek(behind)
-            return behind + (4 if file.read(4) == b"PK\x07\x08" else 0)
 
     def _crc(self, one: ZipInfo, edits: list[Edit]) -> int:
         """Return the checksum of a record once edited."""
@@ -166,7 +156,7 @@ class Archive:
             fields = list(CENTRAL.unpack_from(self.tail, at))
             size = CENTRAL.size + sum(fields[10:13])
             fields[7] = sums.get(one.header_offset, fields[7])
-            if self.inside(one) != ours:
+            if one.filename.removeprefix(self.prefix) != ours:
                 entries.append(CENTRAL.pack(*fields) + self.tail[at + CENTRAL.size : at + size])
             at += size
         if note is None:
