@@ -195,7 +195,12 @@ def load_originals(path: Path) -> dict[str, Original]:
                 raise LevelheadError("another kind of file")
             found = {}
             for name, one in facts["files"].items():
-                _check_edits(one["edits"], path.stat().st_size)
+                end = 0
+                for offset, length, size in sorted(one["edits"]):  # no two may overlap
+                    numbers = all(type(n) is int and n < 1 << 62 for n in (offset, length, size))
+                    if not numbers or offset < end or length < 0 or not 0 <= size <= path.stat().st_size:
+                        raise LevelheadError(f"invalid edit {[offset, length, size]}")
+                    end = offset + length
                 edits = [Edit(offset, length, _take(file, path, size)) for offset, length, size in one["edits"]]
                 if any(len(edit.data) != size for edit, (*_, size) in zip(edits, one["edits"], strict=True)):
                     raise LevelheadError("cut short")
@@ -216,13 +221,3 @@ def _take(file: BinaryIO, path: Path, size: int) -> bytes | FileRange:
     kept = FileRange(path, at, min(size, path.stat().st_size - at))
     file.seek(at + len(kept))
     return kept
-
-
-def _check_edits(edits: list[list[int]], largest: int) -> None:
-    """Check edits, each [offset, length, length of its data, at most `largest`]: no two may overlap."""
-    end = 0
-    for offset, length, size in sorted(edits):
-        numbers = all(type(n) is int and n < 1 << 62 for n in (offset, length, size))
-        if not numbers or offset < end or length < 0 or not 0 <= size <= largest:
-            raise LevelheadError(f"invalid edit {[offset, length, size]}")
-        end = offset + length
