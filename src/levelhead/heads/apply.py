@@ -19,7 +19,7 @@ from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite, rounding_flips
 from ..rules.adjust import can_flip, check_strength
-from ..rules.adjustment import Adjustment, check_label_task
+from ..rules.adjustment import check_label_task
 from ..rules.rule import RULES, Rescale, Rule, Strengths
 from .adjusted import Adjusted
 from .place import Change, InMemory, ModelInMemory, Place, Written
@@ -71,7 +71,13 @@ def apply(
     for key, old, new in zip(place.facts.keys, before, after, strict=True):
         if old.bias is None and new.bias is not None:
             place.check_takes_bias(key)
-    flips, predictions = (None, 0) if logits is None else (_count_flips(place, logits, by), len(logits))
+    flips, predictions, sizes = None, 0, place.facts.sizes
+    if logits is not None:
+        values, predictions = check_logits(logits), len(logits)
+        if sizes[0] > 1 and values.shape[1] != sizes[0]:
+            raise LevelheadError(f"expected [N, {sizes[0]}], got {list(values.shape)}", parameter="logits")
+        if by.offset is None and place.facts.half is not None:
+            flips = rounding_flips(values, by.first, place.facts.half)
     stuck = rule.multiplies and not rule.adds and not can_flip(before[0])
     return place.write(Change(rule, chosen.gamma, counts, by, before, after, flips, predictions, stuck))
 
@@ -242,25 +248,12 @@ def check_rescale(
 
 def _head_of(model: Any, layer: Any, example: Any, size: int | None) -> InMemory:
     """Find the head of a model in memory; the size is likely, but not certain, to be its number of classes."""
-    opened = _open(model)
+    # Keras's models are torch modules, too, where it runs on torch.
+    if any(kind.__module__.partition(".")[0] == "keras" for kind in type(model).__mro__):
+        from .keras import KerasModel as Opened
+    else:
+        with naming_what_is_missing():
+            from .torch import TorchModel as Opened
+    opened: ModelInMemory = Opened(model)
     found = opened.layers(layer=layer, example=example, classes=opened.likely_classes(size))
     return InMemory(opened, found, example)
-
-
-def _open(model: Any) -> ModelInMemory:
-    """Return a model as its library's: Keras's if a class of its is, even where Keras's models are torch modules."""
-    if any(kind.__module__.partition(".")[0] == "keras" for kind in type(model).__mro__):
-        from .keras import KerasModel
-
-        return KerasModel(model)
-    with naming_what_is_missing():
-        from .torch import TorchModel
-
-    return TorchModel(model)
-
-
-def _count_flips(place: Place[Any], logits: Array, by: Adjustment) -> int | None:
-    values, classes, half = check_logits(logits), place.facts.sizes[0], place.facts.half
-    if classes > 1 and values.shape[1] != classes:
-        raise LevelheadError(f"expected [N, {classes}], got {list(values.shape)}", parameter="logits")
-    return None if by.offset is not None or half is None else rounding_flips(values, by.first, half)

@@ -104,8 +104,16 @@ class KerasModel:
         return digest, (digest,)
 
     def check_adds(self, layers: Mapping[str, Any], example: Any) -> None:
-        if example is not None and not getattr(self.model, "outputs", None):
-            check_keras_adds(self.model, example, list(layers.values()))
+        """Check on an example that what is added to a bias is added to the outputs of a model without a graph."""
+        tried = [] if example is None or getattr(self.model, "outputs", None) else layers.values()
+        for layer in (one for one in tried if one.bias is not None):
+            offsets = np.arange(keras_units(layer) or 0) % 2 * 2.0 - 1
+            before, after = _run_with(self.model, example, layer, (1.0, 1.0), (0.0, offsets))
+            if before is None or not np.allclose(after, before + offsets, rtol=0, atol=1e-4 * np.abs(before).max()):
+                raise LevelheadError(
+                    f"on this example, what is added to the bias of {layer.name} is not added to the model's logits: "
+                    "the model scales or bends them after it; tune with the rule rescale"
+                )
 
     def check_takes_bias(self, path: str, module: Any) -> None:
         raise LevelheadError(
@@ -177,19 +185,48 @@ def _why_not_editable(layer: Any, model: Any) -> str | None:
 
 def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> KerasHead:
     """Find the layer, or layers, whose columns are a Keras model's class weight vectors."""
-    if layer is not None:
-        return _named_head(model, layer)
-    if getattr(model, "outputs", None):
-        return _head_by_graph(model, classes)
+    if layer is None and getattr(model, "outputs", None):
+        outputs = [tensor._keras_history for tensor in model.outputs]
+        fitting, heads = find_keras_heads(outputs, _node_of, classes, NAME_LAYER)
+        if len(fitting) == 1:
+            return fitting[0]
+        listed = _listing(layer for head in heads for layer in head.layers.values())
+        if fitting:
+            raise LevelheadError(f"the model has more than one head: {listed}; none is taken", advice=NAME_LAYER)
+        raise LevelheadError(f"no head has {classes} outputs, one per class; there is {listed}")
     layers = list(keras_linear_layers(model))
     fitting = [one for one in layers if classes in (None, keras_units(one))]
-    if example is not None:
-        return _proved_head(model, example, fitting or layers)
-    if len(fitting) == 1 and fitting[0] is layers[-1]:
-        return _head_of({fitting[0].name: fitting[0]})
-    reason = f"no layer of this model has {classes} outputs, one per class; it has {_listing(layers)}"
-    reason = f"which layer is the head is not certain: {_listing(layers)}" if fitting else reason
-    raise LevelheadError(f"{reason}; pass an example input, as the model has no graph to tell", advice=NAME_LAYER)
+    if layer is not None:
+        found = [_named(layers, one) for one in (layer if isinstance(layer, list | tuple) else [layer])]
+        if not found:
+            raise LevelheadError("expected at least one layer, got an empty list", parameter="layer")
+    elif example is not None:
+        candidates = fitting or layers
+        found = [one for one in candidates if _scales(model, example, one)]
+        if len(found) != 1:
+            many = "more than one layer's" if found else "no layer's"
+            raise LevelheadError(
+                f"on this example {many} columns are the model's logits one by one: {_listing(candidates)}; only if "
+                "nothing but a softmax follows, name the layer and leave out the example",
+                advice=NAME_LAYER,
+            )
+    elif len(fitting) == 1 and fitting[0] is layers[-1]:
+        found = fitting
+    else:
+        reason = f"no layer of this model has {classes} outputs, one per class; it has {_listing(layers)}"
+        reason = f"which layer is the head is not certain: {_listing(layers)}" if fitting else reason
+        raise LevelheadError(f"{reason}; pass an example input, as the model has no graph to tell", advice=NAME_LAYER)
+    activations = frozenset(map(activation_of, found))  # what follows the layers is not known
+    return KerasHead({one.name: one for one in found}, keras_units(found[0]) or 0, activations)
+
+
+def _named(layers: list[Any], wanted: Any) -> Any:
+    matching = [one for one in layers if one is wanted or (isinstance(wanted, str) and one.name == wanted)]
+    if len(matching) == 1:
+        return matching[0]
+    what = repr(wanted) if isinstance(wanted, str) else f"a {type(wanted).__name__}"
+    many = "more than one layer is" if matching else "no Dense layer or 1x1 convolution is"
+    raise LevelheadError(f"{many} called {what}; the model has {_listing(layers)}", parameter="layer")
 
 
 def keras_linear_layers(model: Any) -> Iterator[Any]:
@@ -228,39 +265,6 @@ def _kind(layer: Any) -> str:
     return next(own, "")
 
 
-def _head_of(layers: dict[str, Any]) -> KerasHead:
-    """Return a head of which only its own layers are known, and not what follows them."""
-    activations = frozenset(activation_of(layer) for layer in layers.values())
-    return KerasHead(layers, keras_units(next(iter(layers.values()))) or 0, activations)
-
-
-def _named_head(model: Any, layer: Any) -> KerasHead:
-    found: dict[str, Any] = {}
-    layers = list(keras_linear_layers(model))
-    for one in layer if isinstance(layer, list | tuple) else [layer]:
-        matching = [each for each in layers if each is one or (isinstance(one, str) and each.name == one)]
-        if len(matching) != 1:
-            what = repr(one) if isinstance(one, str) else f"a {type(one).__name__}"
-            many = "more than one layer is" if matching else "no Dense layer or 1x1 convolution is"
-            raise LevelheadError(f"{many} called {what}; the model has {_listing(layers)}", parameter="layer")
-        found[matching[0].name] = matching[0]
-    if not found:
-        raise LevelheadError("expected at least one layer, got an empty list", parameter="layer")
-    return _head_of(found)
-
-
-def _head_by_graph(model: Any, classes: int | None) -> KerasHead:
-    """Return the head of the one output, or of the one with K columns."""
-    outputs = [tensor._keras_history for tensor in model.outputs]
-    fitting, heads = find_keras_heads(outputs, _node_of, classes, NAME_LAYER)
-    if len(fitting) == 1:
-        return fitting[0]
-    listed = _listing(layer for head in heads for layer in head.layers.values())
-    if len(fitting) > 1:
-        raise LevelheadError(f"the model has more than one head: {listed}; none is taken", advice=NAME_LAYER)
-    raise LevelheadError(f"no head has {classes} outputs, one per class; there is {listed}")
-
-
 def _node_of(history: Any) -> KerasNode[str, Any]:
     """Return what a tensor comes from, by its history: layer, node, index."""
     layer, node, index = history
@@ -277,33 +281,6 @@ def _node_of(history: Any) -> KerasNode[str, Any]:
         inner=inside[index]._keras_history if inside else None,
         sources=lambda: [one._keras_history for one in layer._inbound_nodes[node].input_tensors],
     )
-
-
-def _proved_head(model: Any, example: Any, candidates: list[Any]) -> KerasHead:
-    """Return the one layer whose columns, scaled, scale the output's columns one by one on an example."""
-    found = [one for one in candidates if _scales(model, example, one)]
-    if len(found) == 1:
-        return _head_of({found[0].name: found[0]})
-    many = "more than one layer's" if found else "no layer's"
-    raise LevelheadError(
-        f"on this example {many} columns are the model's logits one by one: {_listing(candidates)}; only if "
-        "nothing but a softmax follows, name the layer and leave out the example",
-        advice=NAME_LAYER,
-    )
-
-
-def check_keras_adds(model: Any, example: Any, layers: list[Any]) -> None:
-    """Check on an example that what is added to a layer's bias is added to the outputs of a model without a graph."""
-    for layer in layers:
-        if layer.bias is None:
-            continue
-        offsets = np.arange(keras_units(layer) or 0) % 2 * 2.0 - 1
-        before, after = _run_with(model, example, layer, (1.0, 1.0), (0.0, offsets))
-        if before is None or not np.allclose(after, before + offsets, rtol=0, atol=1e-4 * np.abs(before).max()):
-            raise LevelheadError(
-                f"on this example, what is added to the bias of {layer.name} is not added to the model's logits: the "
-                "model scales or bends them after it; tune with the rule rescale"
-            )
 
 
 def _scales(model: Any, example: Any, layer: Any) -> bool:
