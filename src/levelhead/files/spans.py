@@ -237,8 +237,9 @@ class ScaledRows(FileRange):
 
     def rows(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Yield the first row, the rows [n, d] as they are, and as they become, of each block."""
-        step = max(1, BLOCK_BYTES // self._row_bytes)
-        for i, data in enumerate(self.read(step * self._row_bytes)):
+        row_bytes = self.width * ITEM_BYTES[self.dtype]
+        step = max(1, BLOCK_BYTES // row_bytes)
+        for i, data in enumerate(self.read(step * row_bytes)):
             before = decode(data, self.dtype).reshape(-1, self.width)
             yield i * step, before, scale_rows(before, self.factors[i * step : i * step + len(before)])
 
@@ -246,10 +247,6 @@ class ScaledRows(FileRange):
         """Yield the bytes that will be written."""
         for _, _, after in self.rows():
             yield encode(after, self.dtype)
-
-    @property
-    def _row_bytes(self) -> int:
-        return self.width * ITEM_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,8 +287,7 @@ def thin_head(layer: LayerSpans, names: Sequence[str] | None) -> Head:
 
 def load_norms(layer: LayerSpans, names: Sequence[str] | None) -> Head:
     """Return a head whose weight vectors have one number each, their length, and the bias of a large one."""
-    thin = thin_head(layer, names)
-    return replace(thin, weight=adjust_large(layer, None, None, names).before[:, None])
+    return replace(thin_head(layer, names), weight=adjust_large(layer, None, None, names).before[:, None])
 
 
 def adjust_large(
