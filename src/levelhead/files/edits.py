@@ -35,8 +35,7 @@ def rewrite(
     # while it is computed, and the edits are filled in when it is known.
     layout = sorted(edits(UNKNOWN_SHA256), key=lambda edit: edit.offset)
     with digest_meanwhile(source) as digest, source.open("rb") as read, out.open("wb") as write:
-        _copy_between(read, write, layout, progress)
-        _begin_writing(write, digest)
+        _copy_between(read, write, layout, progress, digest)
         final = sorted(edits(digest()), key=lambda edit: edit.offset)
         sizes = [[(edit.offset, len(edit.data)) for edit in each] for each in (final, layout)]
         assert sizes[0] == sizes[1], "edits moved"
@@ -53,8 +52,7 @@ def restore(source: Path, out: Path, edits: Sequence[Edit], progress: ByteProgre
     """Write source with its edits to out, another file; return the sha256 that this gives, computed meanwhile."""
     ordered = sorted(edits, key=lambda edit: edit.offset)
     with digest_meanwhile(source, ordered) as digest, source.open("rb") as read, out.open("wb") as write:
-        _copy_between(read, write, ordered, progress)
-        _begin_writing(write, digest)
+        _copy_between(read, write, ordered, progress, digest)
         _write_edits(write, ordered)
     out.chmod(permissions(source))
     return digest()
@@ -70,18 +68,16 @@ def _write_edits(write: BinaryIO, edits: Sequence[Edit]) -> list[int]:
     return places
 
 
-def _copy_between(read: BinaryIO, write: BinaryIO, edits: Sequence[Edit], progress: ByteProgress | None) -> None:
+def _copy_between(
+    read: BinaryIO, write: BinaryIO, edits: Sequence[Edit], progress: ByteProgress | None, digest: Digest | None = None
+) -> None:
     """Copy what lies between edits, which are in order, to where it will lie after them."""
     at, shift = 0, 0
     for edit in [*edits, Edit(os.fstat(read.fileno()).st_size, 0, b"")]:
         assert at <= edit.offset, "edits overlap"
         _copy_range(read, write, at, at + shift, edit.offset - at, progress)
         at, shift = edit.offset + edit.length, shift + len(edit.data) - edit.length
-
-
-def _begin_writing(write: BinaryIO, digest: Digest) -> None:
-    """Let the disk write while the digest is computed, if that is still so."""
-    if digest.running and hasattr(os, "posix_fadvise"):
+    if digest is not None and digest.running and hasattr(os, "posix_fadvise"):  # let the disk write meanwhile
         write.flush()
         os.posix_fadvise(write.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
