@@ -74,11 +74,9 @@ def read_as_library(path: Path) -> None:
 
 
 def read_archive(path: Path) -> None:
-    """Read the directory of a zip, and each record of it."""
+    """Read the directory of a zip, and the note in it."""
     try:
-        archive = Archive(path)
-        for name in archive.names[:3]:
-            archive.read(name)
+        _ = Archive(path).note
     except zipfile.BadZipFile as error:  # documented; the state-dict reader gives it the name of the file
         raise LevelheadError(f"{path}: {error}") from None
 

@@ -35,8 +35,7 @@ def rewrite(
     # while it is computed, and the edits are filled in when it is known.
     layout = sorted(edits(UNKNOWN_SHA256), key=lambda edit: edit.offset)
     with digest_meanwhile(source) as digest, source.open("rb") as read, out.open("wb") as write:
-        _copy_between(read, write, layout, progress)
-        _begin_writing(write, digest)
+        _copy_between(read, write, layout, progress, digest)
         final = sorted(edits(digest()), key=lambda edit: edit.offset)
         sizes = [[(edit.offset, len(edit.data)) for edit in each] for each in (final, layout)]
         assert sizes[0] == sizes[1], "edits moved"
@@ -53,8 +52,7 @@ def restore(source: Path, out: Path, edits: Sequence[Edit], progress: ByteProgre
     """Write source with its edits to out, another file; return the sha256 that this gives, computed meanwhile."""
     ordered = sorted(edits, key=lambda edit: edit.offset)
     with digest_meanwhile(source, ordered) as digest, source.open("rb") as read, out.open("wb") as write:
-        _copy_between(read, write, ordered, progress)
-        _begin_writing(write, digest)
+        _copy_between(read, write, ordered, progress, digest)
         _write_edits(write, ordered)
     out.chmod(permissions(source))
     return digest()
@@ -70,18 +68,16 @@ def _write_edits(write: BinaryIO, edits: Sequence[Edit]) -> list[int]:
     return places
 
 
-def _copy_between(read: BinaryIO, write: BinaryIO, edits: Sequence[Edit], progress: ByteProgress | None) -> None:
+def _copy_between(
+    read: BinaryIO, write: BinaryIO, edits: Sequence[Edit], progress: ByteProgress | None, digest: Digest | None = None
+) -> None:
     """Copy what lies between edits, which are in order, to where it will lie after them."""
     at, shift = 0, 0
     for edit in [*edits, Edit(os.fstat(read.fileno()).st_size, 0, b"")]:
         assert at <= edit.offset, "edits overlap"
         _copy_range(read, write, at, at + shift, edit.offset - at, progress)
         at, shift = edit.offset + edit.length, shift + len(edit.data) - edit.length
-
-
-def _begin_writing(write: BinaryIO, digest: Digest) -> None:
-    """Let the disk write while the digest is computed, if that is still so."""
-    if digest.running and hasattr(os, "posix_fadvise"):
+    if digest is not None and digest.running and hasattr(os, "posix_fadvise"):  # let the disk write meanwhile
         write.flush()
         os.posix_fadvise(write.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -195,7 +191,12 @@ def load_originals(path: Path) -> dict[str, Original]:
                 raise LevelheadError("another kind of file")
             found = {}
             for name, one in facts["files"].items():
-                _check_edits(one["edits"], path.stat().st_size)
+                end = 0
+                for offset, length, size in sorted(one["edits"]):  # no two may overlap
+                    numbers = all(type(n) is int and n < 1 << 62 for n in (offset, length, size))
+                    if not numbers or offset < end or length < 0 or not 0 <= size <= path.stat().st_size:
+                        raise LevelheadError(f"invalid edit {[offset, length, size]}")
+                    end = offset + length
                 edits = [Edit(offset, length, _take(file, path, size)) for offset, length, size in one["edits"]]
                 if any(len(edit.data) != size for edit, (*_, size) in zip(edits, one["edits"], strict=True)):
                     raise LevelheadError("cut short")
@@ -216,13 +217,3 @@ def _take(file: BinaryIO, path: Path, size: int) -> bytes | FileRange:
     kept = FileRange(path, at, min(size, path.stat().st_size - at))
     file.seek(at + len(kept))
     return kept
-
-
-def _check_edits(edits: list[list[int]], largest: int) -> None:
-    """Check edits, each [offset, length, length of its data, at most `largest`]: no two may overlap."""
-    end = 0
-    for offset, length, size in sorted(edits):
-        numbers = all(type(n) is int and n < 1 << 62 for n in (offset, length, size))
-        if not numbers or offset < end or length < 0 or not 0 <= size <= largest:
-            raise LevelheadError(f"invalid edit {[offset, length, size]}")
-        end = offset + length

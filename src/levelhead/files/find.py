@@ -77,7 +77,10 @@ def find_layers(
     ours = {span.key: span for layer in layers for span in layer.spans}
     for key, span in ours.items():
         for other in tensors.spans.values():
-            if overlap(span, other) or (other.key not in ours and _is_copy(span, other)):
+            alike = len(span.shape) > 1 and (span.dtype, span.shape) == (other.dtype, other.shape)
+            # A second copy of a whole matrix that is not all zeros was the same tensor before it was saved.
+            copied = alike and other.key not in ours and any(data := span.bytes()) and data == other.bytes()
+            if copied or overlap(span, other):
                 raise tensors.error(f"{key} is tied to {other.key}, and scaling it would change both; untie them first")
     return layers
 
@@ -110,7 +113,7 @@ class _Tensors:
     @cached_property
     def names(self) -> dict[str, str]:
         """The layers by their names in the model, without what was put around it."""
-        return {layer: _unwrapped(layer) for layer in self.weights}
+        return {layer: WRAPPER.sub("", layer, count=1) for layer in self.weights}
 
     @cached_property
     def blocks(self) -> set[str]:
@@ -135,8 +138,7 @@ class _Tensors:
     def rows(self, layer: str) -> int:
         return self.shapes[layer][0]
 
-    def layers(self, rows: int) -> list[str]:
-        return self.candidates(rows)
+    layers = candidates
 
     def has(self, block: str, classes: int | None = None) -> bool:
         return block in self.blocks
@@ -186,7 +188,7 @@ def _check_named(tensors: _Tensors, layer: str, classes: int | None) -> str:
 def _under_known_names(tensors: _Tensors, classes: int | None) -> list[str]:
     """Return the layers under names that libraries give their heads; one of a single logit if there is no other."""
     for layer in sorted({_owner(key) for key in tensors.spans} - tensors.shapes.keys()):
-        if _unwrapped(layer) in KNOWN_HEADS:
+        if WRAPPER.sub("", layer, count=1) in KNOWN_HEADS:
             _check_plain(tensors, layer)
     return find_by_names(tensors, classes)
 
@@ -262,12 +264,6 @@ def overlap(a: Span, b: Span) -> bool:
     return same and a.offset < b.offset + size and b.offset < a.offset + a.nbytes
 
 
-def _is_copy(a: Span, b: Span) -> bool:
-    """Return whether one is a second copy of the other, a whole matrix that is not all zeros."""
-    same = len(a.shape) > 1 and (a.dtype, a.shape) == (b.dtype, b.shape)
-    return same and any(data := a.bytes()) and data == b.bytes()
-
-
 def _check_plain(tensors: _Tensors, layer: str) -> None:
     wrapped = layer.removesuffix(".base_layer")
     for pattern, reason in NOT_PLAIN:
@@ -282,7 +278,3 @@ def _owner(key: str) -> str:
     for pattern, _ in NOT_PLAIN:
         key = re.sub(rf"\.({pattern})$", "", key)
     return key.removesuffix(".weight").removesuffix(".kernel").removesuffix(".bias")
-
-
-def _unwrapped(layer: str) -> str:
-    return WRAPPER.sub("", layer, count=1)

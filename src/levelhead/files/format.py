@@ -1,12 +1,11 @@
 """A file format that heads live in: what all have in common, given the few things in which they differ."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-from ..core.array import Array
 from ..core.atomic import permissions
 from ..core.errors import LevelheadError, in_file
 from ..core.head import Head
@@ -15,7 +14,7 @@ from ..heads.notes import Note
 from ..show.progress import ByteProgress
 from .digest import Edit
 from .edits import UNKNOWN_SHA256, Original, copy, rewrite, save_originals, staged
-from .spans import LargeHead, LayerSpans, LocatedHead, load, store
+from .spans import LargeHead, LocatedHead, load, store
 
 # Other weights and the state of a training: a second copy of the model would not be adjusted, and is left out.
 LEFT_OUT = (
@@ -31,13 +30,9 @@ class Format:
     name: str
     suffixes: tuple[str, ...]
     find: Callable[..., LocatedHead]  # (path, named=layer or None, classes=K or None), runs none of the file's code
-    files: Callable[[Path], tuple[Path, ...]]  # all files of the model, the one that stands for it first
     note: Callable[[Path], Note | None]  # what an earlier adjustment recorded
-    # (head, file, its edits, note, new names of files) -> the edits with all else that must change
-    complete: Callable[[LocatedHead, Path, list[Edit], Note | None, Mapping[Path, str]], list[Edit]]
     check: Callable[[Path], object]  # raises if a written model is not whole
-    # (head, layer, its bias [K]) -> edits that give a layer without a bias one; None if its files cannot hold it
-    add_bias: Callable[[LocatedHead, LayerSpans, Array], list[Edit]] | None = None
+    files: Callable[[Path], tuple[Path, ...]] = lambda path: (path,)  # all of the model, what stands for it first
 
     def read(self, path: str | Path, key: str | None = None) -> Head:
         """Read the head in a file, under `key` if given, in float32 or better whatever the file has."""
@@ -65,8 +60,8 @@ class Format:
         """Write a model with other heads, one per layer, all or nothing; return the way back from each changed file."""
         edits: dict[Path, list[Edit]] = defaultdict(list)
         for layer, head in zip(found.layers, heads, strict=True):
-            if layer.bias is None and head.bias is not None and self.add_bias is not None:
-                edits[found.path] += self.add_bias(found, layer, head.bias)
+            if layer.bias is None and head.bias is not None and found.add_bias is not None:
+                edits[found.path] += found.add_bias(layer, head.bias)
                 head = replace(head, bias=None)
             for file, edit in head.edits(layer) if isinstance(head, LargeHead) else store(layer, head):
                 edits[file].append(edit)
@@ -76,7 +71,7 @@ class Format:
 
         @cache  # a note of many classes takes seconds: made once for each digest
         def complete(source: Path, digest: str) -> list[Edit]:
-            return self.complete(found, source, edits[source], {"sha256": digest, **note} if note else note, names)
+            return found.complete(source, edits[source], {"sha256": digest, **note} if note else note, names)
 
         with staged(out, force=force) as stage:
             if found.folder:

@@ -35,7 +35,13 @@ def hdf5_arrays(path: Path, start: int = 0, size: int | None = None) -> tuple[di
     with path.open("rb") as file:
         reader = _Reader(file, start, path.stat().st_size - start if size is None else size)
         try:
-            found = list(_walk(reader, _root(reader), "", 0))
+            signature, version, _, sizes = reader.numbers(0, "8sB4s2s")
+            if signature != SIGNATURE or version != 0 or sizes != b"\x08\x08":
+                raise LevelheadError("expected HDF5 with a superblock of version 0")
+            base, _, end, _, _, root = reader.numbers(24, "6Q")
+            if base != 0 or end > reader.size:
+                raise LevelheadError(f"expected {end} bytes, got {reader.size}")
+            found = list(_walk(reader, root, "", 0))
             spans = {key: _span(reader, path, key, one) for key, one in found if SPACE in one}
             names = {key: name for key, one in found if (name := _attribute(reader, one, "name")) is not None}
         except (LevelheadError, error, UnicodeDecodeError, OverflowError) as flaw:
@@ -71,17 +77,6 @@ class _Reader:
         if self.read(at, 4) != mark:
             raise LevelheadError(f"no {mark.decode()} at {at}")
         return self.numbers(at + 4, form)
-
-
-def _root(reader: _Reader) -> int:
-    """Return where the header of the root group is."""
-    signature, version, _, sizes = reader.numbers(0, "8sB4s2s")
-    if signature != SIGNATURE or version != 0 or sizes != b"\x08\x08":
-        raise LevelheadError("expected HDF5 with a superblock of version 0")
-    base, _, end, _, _, header = reader.numbers(24, "6Q")
-    if base != 0 or end > reader.size:
-        raise LevelheadError(f"expected {end} bytes, got {reader.size}")
-    return header
 
 
 def _walk(reader: _Reader, header: int, prefix: str, depth: int) -> Iterator[tuple[str, Messages]]:
@@ -150,7 +145,10 @@ def _members(reader: _Reader, group: Messages) -> Iterator[tuple[str, int]]:
 
 
 def _span(reader: _Reader, path: Path, key: str, array: Messages) -> Span:
-    shape = _shape(array[SPACE][0])
+    version, rank, _, kind = unpack_from("<4B", array[SPACE][0])
+    if version not in (1, 2) or rank > 32 or (version == 2 and kind > 1):
+        raise LevelheadError("an array has a shape of an unknown kind")
+    shape = tuple(unpack_from(f"<{rank}Q", array[SPACE][0], 8 if version == 1 else 4))
     dtype, width = _dtype(array.get(TYPE, [b""])[0])
     if dtype == "opaque" and _attribute(reader, array, "dtype") == "bfloat16" and width == 2:
         dtype = "BF16"
@@ -163,13 +161,6 @@ def _span(reader: _Reader, path: Path, key: str, array: Messages) -> Span:
     if length != prod(shape) * width or at + length > reader.size:
         raise LevelheadError(f"{key} lies outside the file, or is not of its shape")
     return Span(key, path, reader.start + at, dtype, shape, reach=length)
-
-
-def _shape(space: bytes) -> tuple[int, ...]:
-    version, rank, _, kind = unpack_from("<4B", space)
-    if version not in (1, 2) or rank > 32 or (version == 2 and kind > 1):
-        raise LevelheadError("an array has a shape of an unknown kind")
-    return tuple(unpack_from(f"<{rank}Q", space, 8 if version == 1 else 4))
 
 
 def _dtype(form: bytes) -> tuple[str, int]:

@@ -1,15 +1,14 @@
 """Look at the head in a model's file: its layers, its norms against the counts, and what to beware of. Runs no code."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..core.array import to_numpy
 from ..core.counts import Counts, resolve
-from ..core.head import Head, norm_follows_count
+from ..core.head import norm_follows_count
 from ..heads.notes import Note
 from ..rules.adjust import can_flip, factors
 from .locate import earlier_note, format_of, locate_head
@@ -29,33 +28,19 @@ class HeadLayer:
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """What is known of the head in a file.
-
-    Args:
-        path, format: the file.
-        layers: those of the head; more than one where several feed one output.
-        norms: [K], lengths of the weight vectors of the first layer.
-        names: class names, where known.
-        counts: [K], where given.
-        correlation: Spearman's, of norms with counts; None without counts, or if all of either are equal.
-        bias_share: median over classes of |b_i| / ||w_i||; None without a bias.
-        bias_gap: with counts and a bias, how far scaling and keeping the bias are apart at gamma 0.5: the largest
-            ``|(n_1 / n_i)^0.5 - 1| |b_i|``, in logits.
-        adjusted: what an earlier `rescale` recorded in the file.
-        warnings: what to beware of.
-    """
+    """What is known of the head in a file."""
 
     path: str
     format: str
-    layers: tuple[HeadLayer, ...]
-    norms: np.ndarray
-    names: tuple[str, ...] | None
-    counts: np.ndarray | None
-    correlation: float | None
-    bias_share: float | None
-    bias_gap: float | None
-    adjusted: Mapping[str, Any] | None
-    warnings: tuple[str, ...]
+    layers: tuple[HeadLayer, ...]  #: more than one where several feed one output
+    norms: np.ndarray  #: [K], lengths of the weight vectors of the first layer
+    names: tuple[str, ...] | None  #: of the classes, where known
+    counts: np.ndarray | None  #: [K], where given
+    correlation: float | None  #: Spearman's, of norms with counts; None if all of either are equal
+    bias_share: float | None  #: median over classes of |b_i| / ||w_i||; None without a bias
+    bias_gap: float | None  #: the largest |(n_1 / n_i)^0.5 - 1| |b_i|: a bias scaled or kept, apart at gamma 0.5
+    adjusted: Note | None  #: what an earlier `rescale` recorded in the file
+    warnings: tuple[str, ...]  #: what to beware of
 
 
 def inspect_file(
@@ -84,7 +69,24 @@ def inspect_file(
     norms = to_numpy(first.norms).astype(np.float64)
     n = None if counts is None or first.classes < 2 else resolve(counts, first.classes, names=found.names)
     correlation = None if n is None or np.isnan(follows := norm_follows_count(first, n)) else follows
-    note = earlier_note(found)
+    note, warnings = earlier_note(found), []
+    if note:
+        warnings.append(
+            f"adjusted before: {note['rule']}, gamma {note['gamma']:g}, by levelhead {note['version']}; "
+            "`levelhead undo` takes it back"
+        )
+    if correlation is not None and correlation < 0.2 and not note:
+        warnings.append(
+            f"NormWarning: weight norms do not follow the counts (rank correlation {correlation:.2f}; typical of "
+            "Adam): scaling by counts may not be what this head needs; compare with the rule shift"
+        )
+    if not can_flip(first):
+        rows = "a single logit" if first.classes == 1 else "two opposite rows"
+        warnings.append(
+            f"BinaryHeadWarning: scaling never changes the predictions of this head, {rows}; use the rule shift"
+        )
+    if n is not None and n.min() == n.max():
+        warnings.append("the counts are all equal: rescaling by them changes nothing")
     size = None if first.bias is None else np.abs(first.bias.astype(np.float64))
     return Inspection(
         path=str(path),
@@ -100,28 +102,5 @@ def inspect_file(
         bias_share=None if size is None else float(np.median(size / np.maximum(norms, np.finfo(float).tiny))),
         bias_gap=None if size is None or n is None else float(np.max((factors(n, 0.5) - 1) * size)),
         adjusted=note,
-        warnings=tuple(_warnings(first, n, correlation, note)),
+        warnings=tuple(warnings),
     )
-
-
-def _warnings(head: Head, counts: np.ndarray | None, correlation: float | None, note: Note | None) -> list[str]:
-    warnings = []
-    if note:
-        warnings.append(
-            f"adjusted before: {note['rule']}, gamma {note['gamma']:g}, by levelhead {note['version']}; "
-            "`levelhead undo` takes it back"
-        )
-    if correlation is not None and correlation < 0.2 and not note:
-        warnings.append(
-            f"NormWarning: weight norms do not follow the counts (rank correlation {correlation:.2f}; "
-            "typical of Adam): scaling by counts may not be what this head needs; compare with the rule "
-            "shift"
-        )
-    if not can_flip(head):
-        warnings.append(
-            "BinaryHeadWarning: scaling never changes the predictions of this head, "
-            + ("a single logit; use the rule shift" if head.classes == 1 else "two opposite rows; use the rule shift")
-        )
-    if counts is not None and counts.min() == counts.max():
-        warnings.append("the counts are all equal: rescaling by them changes nothing")
-    return warnings

@@ -25,7 +25,7 @@ from .find import find_layers
 from .format import Format
 from .hdf5 import hdf5_arrays
 from .spans import LayerSpans, LocatedHead, Span
-from .zip import Archive, complete_zip, note_in_zip
+from .zip import Archive
 
 MODELS = ("Functional", "Sequential", "Model")
 NAME_HEAD_LAYER = Advice("head", None, "to name the layer")
@@ -43,16 +43,20 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     task = None
     if named is None:
         with in_file(path):
-            head = head_in_config(_config(archive), classes)
+            try:
+                config = parse_json(archive.unpack(CONFIG).decode())
+            except (BadZipFile, UnicodeDecodeError) as error:
+                raise LevelheadError(f"cut short, or not a Keras model ({error}); save the model again") from None
+            head = head_in_config(config, classes)
         if head is not None:
             places, task = _places(names), head.task
             if lacking := [one for one in head.layers if one not in places]:
                 reason = f"its weights have no layer {'/'.join(lacking[0])}"
                 raise LevelheadError(f"{path}: {reason}; save the model again with Keras 3")
             named = ",".join(places[one] for one in head.layers)
-    layers = _find_layers(path, arrays, names, named=named, classes=classes)
+    layers = _find_layers(path, arrays, names, named, classes)
     layers = tuple(replace(layer, task=task) for layer in layers)
-    return LocatedHead(path, layers, (path,), {path: stamp}, note_in_zip(archive), detail=archive)
+    return LocatedHead(path, layers, (path,), {path: stamp}, archive.complete, archive.note)
 
 
 def _arrays(archive: Archive) -> tuple[dict[str, Span], dict[str, str]]:
@@ -62,13 +66,6 @@ def _arrays(archive: Archive) -> tuple[dict[str, Span], dict[str, str]]:
     if not archive.is_plain(record):
         raise LevelheadError(f"{archive.path}: its weights are compressed; save the model again with Keras itself")
     return hdf5_arrays(archive.path, archive.data_at[record.filename], record.file_size)
-
-
-def _config(archive: Archive) -> Any:
-    try:
-        return parse_json(archive.unpack(CONFIG).decode())
-    except (BadZipFile, UnicodeDecodeError) as error:
-        raise LevelheadError(f"cut short, or not a Keras model ({error}); save the model again") from None
 
 
 def _places(names: Mapping[str, str]) -> dict[tuple[str, ...], str]:
@@ -89,27 +86,23 @@ def _open(path: Path) -> Archive:
         raise LevelheadError(f"{path}: cut short, or not a Keras 3 model ({error}); save the model again") from None
 
 
-def head_in_config(config: Any, classes: int | None = None) -> GraphHead | None:
+def head_in_config(config: Any, classes: int | None) -> GraphHead[tuple[str, ...], None] | None:
     """Return the head of a functional or sequential model, proved by its graph; None for a model without one."""
     try:
         if not _is_own(config, *MODELS) or "layers" not in config["config"]:
             return None
         graph = _ConfiguredGraph({(): config})
-        heads, reasons = find_keras_heads([((), *one) for one in _outputs(config)], graph.node_of, NAME_HEAD_LAYER)
+        outputs = [((), *one) for one in _outputs(config)]
+        fitting, heads = find_keras_heads(outputs, graph.node_of, classes, NAME_HEAD_LAYER)
     except LevelheadError:
         raise
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise LevelheadError(f"its config.json is not as Keras writes it ({error!r}); save the model again") from None
-    fitting = [head for head in heads if classes in (None, head.units)]
-    if len(fitting) == 1 and not (reasons and classes is None):
-        return fitting[0]
     if len(fitting) > 1:
         listed = list_layers(("/".join(path), [head.units]) for head in heads for path in head.layers)
         reason = f"more than one layer could be the head: {listed}"
         raise LevelheadError(reason, advice=Advice("head", None, "to name it"))
-    if reasons:
-        raise reasons[0]
-    return heads[0] if len(heads) == 1 else None
+    return fitting[0] if fitting else heads[0] if len(heads) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -118,16 +111,25 @@ class _ConfiguredGraph:
 
     models: dict[tuple[str, ...], Mapping[str, Any]]
 
-    def node_of(self, value: tuple[tuple[str, ...], str, int, int]) -> KerasNode:
+    def node_of(self, value: tuple[tuple[str, ...], str, int, int]) -> KerasNode[tuple[str, ...], None]:
         inside, name, node, index = value  # the names that lead to its model, its layer, node and index
-        layer = {one["config"]["name"]: one for one in self.models[inside]["config"]["layers"]}[name]
+        model = self.models[inside]
+        layers = model["config"]["layers"]
+        layer = {one["config"]["name"]: one for one in layers}[name]
+
+        def sources() -> list[tuple[tuple[str, ...], str, int, int]]:
+            if model["class_name"] != "Sequential":
+                return [(inside, *one) for one in _tensors(layer["inbound_nodes"][node])]
+            before = layers[max(layers.index(layer) - 1, 0)]
+            return [(inside, before["config"]["name"], 0, 0)]
+
         wrapped = layer["config"]["layer"] if _is_own(layer, "TimeDistributed") else layer
         path = (*inside, name) if wrapped is layer else (*inside, name, wrapped["config"]["name"])
         settings, title, inner = wrapped["config"], "/".join(path), None
-        activation, linear = (
-            _activation(settings),
-            _is_own(wrapped, *KERAS_LINEAR) and {*settings.get("kernel_size", (1,))} == {1},
-        )
+        linear = _is_own(wrapped, *KERAS_LINEAR) and {*settings.get("kernel_size", (1,))} == {1}
+        activation = settings.get("activation") or "linear"
+        while isinstance(activation, Mapping):
+            activation = activation["config"] if isinstance(activation["config"], str) else activation["class_name"]
         if linear and activation not in KERAS_ACTIVATIONS:
             raise LevelheadError(f"cannot change {title}: its activation is {activation}")
         if linear and (settings.get("quantization_config") or "Quantized" in str(settings.get("dtype"))):
@@ -139,22 +141,15 @@ class _ConfiguredGraph:
             inner = (path, *_outputs(layer)[index])
         return KerasNode(
             key=path,
+            layer=None,
             name=title,
             type_name=layer["class_name"],
             kind=layer["class_name"] if _is_own(layer, layer["class_name"]) else "",
-            activation=activation,
+            activation=str(activation),
             units=int(settings.get("units") or settings["filters"]) if linear else None,
             inner=inner,
-            sources=lambda: [(inside, *one) for one in self._sources(inside, layer, node)],
+            sources=sources,
         )
-
-    def _sources(self, inside: tuple[str, ...], layer: Mapping[str, Any], node: int) -> list[tuple[str, int, int]]:
-        model = self.models[inside]
-        if model["class_name"] != "Sequential":
-            return list(_tensors(layer["inbound_nodes"][node]))
-        layers = model["config"]["layers"]
-        at = layers.index(layer)
-        return [(layers[at - 1 if at else 0]["config"]["name"], 0, 0)]
 
 
 def _is_own(layer: Mapping[str, Any], *kinds: str) -> bool:
@@ -188,28 +183,25 @@ def _tensors(found: Any) -> Iterator[tuple[str, int, int]]:
         yield from _tensors(part)
 
 
-def _activation(settings: Mapping[str, Any]) -> str:
-    """Return the name of a layer's activation: linear if it has none."""
-    activation = settings.get("activation") or "linear"
-    while isinstance(activation, Mapping):
-        activation = activation["config"] if isinstance(activation["config"], str) else activation["class_name"]
-    return str(activation)
-
-
 def _find_in_weights(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head in a file of weights: by the name of its layer or of its place, or as the only one that fits."""
     stamp = check_regular_file(path, "weights of Keras")
-    layers = _find_layers(path, *hdf5_arrays(path), named=named, classes=classes)
-    return LocatedHead(path=path, layers=layers, files=(path,), stamps={path: stamp}, note=_note_behind(path))
+    layers = _find_layers(path, *hdf5_arrays(path), named, classes)
+    return LocatedHead(path, layers, (path,), {path: stamp}, _complete_weights, _note_behind(path))
 
 
 def _find_layers(
-    path: Path, arrays: Mapping[str, Span], names: Mapping[str, str], *, named: str | None, classes: int | None
+    path: Path, arrays: Mapping[str, Span], names: Mapping[str, str], named: str | None, classes: int | None
 ) -> tuple[LayerSpans, ...]:
-    """Find the head among the arrays of a Keras model, which do not say what they are: only their order does."""
-    spans = _name_variables(arrays)
-    places = [] if named is None else [_place_named(path, one, names) for one in named.split(",")]
-    return find_layers(path, spans, named=",".join(places) or None, classes=classes)
+    """Find the head among the arrays of a Keras model; it is named as in the model, or by its place in the file."""
+    places = []
+    for one in [] if named is None else named.split(","):
+        keys = [key.removesuffix("/vars").removesuffix("vars") for key, name in names.items() if name == one]
+        if len(keys) > 1:
+            listed = ", ".join(keys)
+            raise LevelheadError(f"{path}: more than one layer is called {one!r}; name its place: {listed}")
+        places += keys or [one.replace(".", "/")]
+    return find_layers(path, _name_variables(arrays), named=",".join(places) or None, classes=classes)
 
 
 def _name_variables(arrays: Mapping[str, Span]) -> dict[str, Span]:
@@ -242,15 +234,6 @@ def _titles(spans: list[Span]) -> list[str]:
     return [f"vars/{i}" for i in range(len(spans))]
 
 
-def _place_named(path: Path, named: str, names: Mapping[str, str]) -> str:
-    """Return where in the file a layer is that was named as in the model, or by its place there."""
-    found = [key.removesuffix("/vars").removesuffix("vars") for key, name in names.items() if name == named]
-    if len(found) > 1:
-        places = ", ".join(found)
-        raise LevelheadError(f"{path}: more than one layer is called {named!r}; name its place: {places}")
-    return found[0] if found else named.replace(".", "/")
-
-
 def _note_range(path: Path) -> tuple[int, int, int]:
     """Return where a note begins and ends, and where the file does: the first two are its end if there is none."""
     end = path.stat().st_size
@@ -271,9 +254,7 @@ def _note_behind(path: Path) -> dict[str, Any] | None:
         return note_from_json(file.read(stop - start), path)  # None without one
 
 
-def _complete_weights(
-    found: LocatedHead, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
-) -> list[Edit]:
+def _complete_weights(source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]) -> list[Edit]:
     """Return the edits with the note behind the end of the HDF5 file."""
     if note is None:
         return edits
@@ -288,17 +269,9 @@ FORMAT = Format(
     name="Keras",
     suffixes=(".keras",),
     find=_find,
-    files=lambda path: (path,),
-    complete=complete_zip,
     check=lambda path: _arrays(_open(path)),
-    note=lambda path: note_in_zip(_open(path)),
+    note=lambda path: _open(path).note,
 )
 WEIGHTS_FORMAT = Format(
-    name="Keras weights",
-    suffixes=(".weights.h5",),
-    find=_find_in_weights,
-    files=lambda path: (path,),
-    complete=_complete_weights,
-    check=hdf5_arrays,
-    note=_note_behind,
+    name="Keras weights", suffixes=(".weights.h5",), find=_find_in_weights, check=hdf5_arrays, note=_note_behind
 )

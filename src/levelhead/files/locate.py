@@ -20,7 +20,6 @@ MODEL_FORMATS = (safetensors.FORMAT, onnx.FORMAT, state_dict.FORMAT, keras.FORMA
 MODEL_SUFFIXES = ", ".join(suffix for one in MODEL_FORMATS for suffix in one.suffixes)
 
 RUNS_CODE = "opening it would run whatever code it holds"
-PICKLE = f"a pickle: {RUNS_CODE}; save model.state_dict(), or use lh.rescale_(model, ...) in Python"
 BEFORE = (
     "adjust it before converting: lh.adjust_(model, tuned) in Python, or its safetensors, ONNX or state dict; or "
     "adjust its scores (levelhead.hosts.predictor.RescaledPredictor)"
@@ -28,56 +27,47 @@ BEFORE = (
 OLD_KERAS = "a model in Keras's old format; save it as .keras or .weights.h5, or use lh.adjust_(model, tuned) in Python"
 OPENVINO, FASTTEXT = f"an OpenVINO model; {BEFORE}", f"a fastText model; {BEFORE}"
 FASTTEXT_START = (793712314).to_bytes(4, "little")  # the number that its files begin with
-REFUSED = {  # suffix: why it is never opened, and what to do instead
-    ".pt2": f"a torch.export archive: {RUNS_CODE}; {BEFORE}",
-    ".torchscript": f"a TorchScript archive: {RUNS_CODE}; {BEFORE}",
-    ".ptl": f"a TorchScript archive: {RUNS_CODE}; {BEFORE}",
-    ".h5": OLD_KERAS,
-    ".hdf5": OLD_KERAS,
-    ".pb": f"a TensorFlow graph; {BEFORE}",
-    ".tflite": f"a TensorFlow Lite model; {BEFORE}",
-    ".mlmodel": f"a Core ML model; {BEFORE}",
-    ".mlpackage": f"a Core ML model; {BEFORE}",
-    ".xml": OPENVINO,
-    ".gguf": f"a GGUF model; {BEFORE}",
-    ".ftz": FASTTEXT,
-    ".engine": f"a TensorRT engine; {BEFORE}",
-    ".ort": f"a model in onnxruntime's own format; {BEFORE}",
-    ".pkl": PICKLE,
-    ".pickle": PICKLE,
-    ".joblib": f"a joblib pickle: {RUNS_CODE}; use levelhead.hosts.sklearn.RescaledClassifier in Python",
-    ".bin.index.json": "an index of pickled shards; save the model as safetensors (save_pretrained does)",
+REFUSED = {  # suffixes: why it is never opened, and what to do instead
+    (".pt2",): f"a torch.export archive: {RUNS_CODE}; {BEFORE}",
+    (".torchscript", ".ptl"): f"a TorchScript archive: {RUNS_CODE}; {BEFORE}",
+    (".h5", ".hdf5"): OLD_KERAS,
+    (".pb",): f"a TensorFlow graph; {BEFORE}",
+    (".tflite",): f"a TensorFlow Lite model; {BEFORE}",
+    (".mlmodel", ".mlpackage"): f"a Core ML model; {BEFORE}",
+    (".xml",): OPENVINO,
+    (".gguf",): f"a GGUF model; {BEFORE}",
+    (".ftz",): FASTTEXT,
+    (".engine",): f"a TensorRT engine; {BEFORE}",
+    (".ort",): f"a model in onnxruntime's own format; {BEFORE}",
+    (".pkl", ".pickle"): f"a pickle: {RUNS_CODE}; save model.state_dict(), or use lh.rescale_(model, ...) in Python",
+    (".joblib",): f"a joblib pickle: {RUNS_CODE}; use levelhead.hosts.sklearn.RescaledClassifier in Python",
+    (".bin.index.json",): "an index of pickled shards; save the model as safetensors (save_pretrained does)",
 }
 
 
 def format_of(path: str | Path) -> Format:
     """Return the format of a model's file by its name, without opening it."""
     path = Path(path)
-    for suffix, reason in REFUSED.items():
-        if path.name.lower().endswith(suffix) and not path.name.lower().endswith(keras.WEIGHTS_FORMAT.suffixes):
+    name = path.name.lower()
+    for suffixes, reason in REFUSED.items():
+        if name.endswith(suffixes) and not name.endswith(keras.WEIGHTS_FORMAT.suffixes):
             raise LevelheadError(f"{path}: {reason}")
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; expected a model as {MODEL_SUFFIXES}")
     if path.is_dir():
         return safetensors.FORMAT
     for one in MODEL_FORMATS:
-        if path.name.lower().endswith(one.suffixes):
+        if name.endswith(one.suffixes):
             check_regular_file(path, "a model")
-            if reason := _why_not_state_dict(path):
-                raise LevelheadError(f"{path}: {reason}")
+            if name.endswith(".bin"):  # OpenVINO and fastText call theirs so, too
+                with path.open("rb") as file:
+                    start = file.read(len(FASTTEXT_START))
+                if start == FASTTEXT_START:
+                    raise LevelheadError(f"{path}: {FASTTEXT}")
+                if not start.startswith(b"PK") and path.with_suffix(".xml").exists():
+                    raise LevelheadError(f"{path}: {OPENVINO}")
             return one
     raise LevelheadError(f"{path}: expected a model as {MODEL_SUFFIXES}, got {path.suffix or 'no suffix'}")
-
-
-def _why_not_state_dict(path: Path) -> str | None:
-    """Return why a file that is called as a state dict may be is none: OpenVINO and fastText call theirs .bin, too."""
-    if path.suffix.lower() != ".bin":
-        return None
-    with path.open("rb") as file:
-        start = file.read(len(FASTTEXT_START))
-    is_zip = start.startswith(b"PK")
-    described = not is_zip and path.with_suffix(".xml").exists()
-    return FASTTEXT if start == FASTTEXT_START else OPENVINO if described else None
 
 
 def locate_head(

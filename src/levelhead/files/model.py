@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +24,6 @@ from ..heads.place import Change, Facts
 from ..rules.adjust import check_strength
 from ..rules.rule import OneStrength, Rule, Strengths, find_path_rule
 from ..show.progress import ByteProgress
-from .edits import Original
 from .format import companion_files
 from .locate import earlier_note, format_of, locate_head, output_path
 from .spans import LargeHead, LocatedHead, adjust_large, check_not_lost, is_large, load, thin_head
@@ -36,13 +35,25 @@ HALVES = {"F16": "float16", "BF16": "bfloat16"}
 
 
 @dataclass(frozen=True, eq=False)
-class WrittenFile:
-    """What was written."""
+class RescaleResult:
+    """What `rescale_file` or `adjust_file` did."""
 
-    out: Path
-    originals: dict[str, Original]  # the way back from each changed file, by its new name
-    before: np.ndarray  # [K], lengths of the weight vectors of the first layer
+    path: str
+    out: str
+    original: str | None  #: None if it was not kept
+    head: tuple[str, ...]  #: the layers that were adjusted
+    rule: str
+    gamma: float
+    bias: BiasPolicy | None  #: None if the head has none
+    counts: np.ndarray  #: [K]; two for a head with one logit
+    factors: np.ndarray  #: [K]; of a rule that only adds, what was added to each bias
+    before: np.ndarray  #: [K], lengths of the weight vectors of the first layer
     after: np.ndarray
+    sha256: Mapping[str, str]  #: of each changed file as it was, by its new name
+    names: tuple[str, ...] | None = None  #: of the classes, where known
+    offset: np.ndarray | None = None  #: [K], what was added to each bias after it was multiplied
+    flips: int | None = None  #: how many predictions rounding could flip; None if not asked, or not in half precision
+    notes: tuple[str, ...] = ()  #: what to know about the result
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +66,7 @@ class InFile:
     original: bool
     force: bool
     progress: ByteProgress | None
+    chosen: Tuned | None = None  # what was tuned, where it was
 
     @property
     def facts(self) -> Facts:
@@ -69,11 +81,10 @@ class InFile:
 
     def check_adds(self) -> None:
         """Raise if the head has no bias and the file cannot hold one."""
-        form = format_of(self.found.path)
-        if self.found.layers[0].bias is None and form.add_bias is None:
+        if self.found.layers[0].bias is None and self.found.add_bias is None:
             raise LevelheadError(
-                f"{self.facts.where} has no bias to shift, and a {form.name} file cannot hold one that the model "
-                "does not expect; use the rule rescale, an ONNX file, or lh.adjust_ in memory"
+                f"{self.facts.where} has no bias to shift, and a {format_of(self.found.path).name} file cannot hold "
+                "one that the model does not expect; use the rule rescale, an ONNX file, or lh.adjust_ in memory"
             )
 
     def check_takes_bias(self, key: str) -> None:
@@ -92,7 +103,7 @@ class InFile:
     def saying_where(self) -> AbstractContextManager[None]:
         return in_file(self.path)
 
-    def write(self, change: Change) -> WrittenFile:
+    def write(self, change: Change) -> RescaleResult:
         """Write the file with the new head and a note in it."""
         written: Sequence[Head | LargeHead] = change.after
         if self.large and not change.rule.needs_norms:
@@ -117,43 +128,38 @@ class InFile:
         kept = format_of(self.path).save(
             self.found, written, out, note=note, keep=self.original, force=self.force, progress=self.progress
         )
-        return WrittenFile(out, kept, *norms)
+        return RescaleResult(
+            path=str(self.path),
+            out=str(out),
+            original=f"{out}.original" if self.original else None,
+            head=self.found.keys,
+            rule=change.rule.name,
+            gamma=change.gamma,
+            bias=None if change.before[0].bias is None else change.by.bias,
+            counts=change.counts,
+            factors=change.by.first,
+            offset=change.offset,
+            before=norms[0],
+            after=norms[1],
+            sha256={name: original.sha256 for name, original in kept.items()},
+            names=self.found.names,
+            flips=change.flips,
+            notes=tuple(self._notes(change)),
+        )
 
-
-@dataclass(frozen=True, eq=False)
-class RescaleResult:
-    """What `rescale_file` or `adjust_file` did.
-
-    Args:
-        path, out, original: the files read and written; original is None if it was not kept.
-        head: the layers that were scaled.
-        rule, gamma, bias: what was done; bias is None if the head has none.
-        counts, factors: [K]; for the rule `shift`, factors are what was added to the bias. A head with one logit has
-            two counts.
-        offset: [K], what was added to each bias after it was multiplied; None for rules of one strength.
-        before, after: [K], lengths of the weight vectors of the first layer.
-        sha256: of each changed file as it was, by its new name.
-        names: class names, where known.
-        flips: how many predictions rounding could flip, if logits were given and the head has half precision.
-        notes: what to know about the result.
-    """
-
-    path: str
-    out: str
-    original: str | None
-    head: tuple[str, ...]
-    rule: str
-    gamma: float
-    bias: BiasPolicy | None
-    counts: np.ndarray
-    factors: np.ndarray
-    before: np.ndarray
-    after: np.ndarray
-    sha256: Mapping[str, str]
-    names: tuple[str, ...] | None = None
-    offset: np.ndarray | None = None
-    flips: int | None = None
-    notes: tuple[str, ...] = ()
+    def _notes(self, change: Change) -> Iterator[str]:
+        if change.before[0].bias is None and change.after[0].bias is not None:
+            yield "the head had no bias and has one now"
+        if self.chosen is not None and self.chosen.worthwhile is False:
+            yield "no gain was to be expected where it was chosen"
+        if change.stuck:
+            yield "the two rows of this head are opposite: scaling never changes its predictions; use the rule shift"
+        if change.flips:
+            yield f"rounding to half precision could flip {change.flips} of the predictions given"
+        if left_out := companion_files(self.found.path.parent, self.found.files)[1] if self.found.folder else []:
+            yield f"copied with its config, tokenizer and the like; left out: {listed(left_out)}"
+        if change.rule.multiplies:
+            yield "probabilities are no longer calibrated; fit a temperature if you use them"
 
 
 def rescale_file(
@@ -248,7 +254,7 @@ def rescale_place(
     classes, names = (2, None) if place.found.classes == 1 else (place.found.classes, place.found.names)
     n = resolve(counts, classes, names=names, missing=missing)
     strength = Strengths(check_strength(gamma, made.name, n, instead="adjust_file(path, out, tuned)"))
-    return _result(place, *apply(place, made, strength, n, bias=bias, logits=logits, again=again))
+    return apply(place, made, strength, n, bias=bias, logits=logits, again=again)
 
 
 def adjust_file(
@@ -296,10 +302,11 @@ def adjust_file(
         path, out, head=head, counts=choice.counts, names=names, original=original, force=force, progress=progress
     )
     counts = check_tuned(place, choice)
-    if place.found.names is None and place.found.classes == len(choice.names or ()):
-        place = replace(place, found=replace(place.found, given_names=choice.names))
-    change, written = apply_tuned(place, choice, counts, background=background, logits=logits, again=again)
-    return _result(place, change, written, choice)
+    found = place.found
+    if found.names is None and found.classes == len(choice.names or ()):
+        found = replace(found, given_names=choice.names)
+    place = replace(place, found=found, chosen=choice)
+    return apply_tuned(place, choice, counts, background=background, logits=logits, again=again)
 
 
 def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> None:
@@ -310,7 +317,7 @@ def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> Non
     choice = tuned_of(tuned)
     if choice.gain is None or choice.gain_interval is None or choice.floors_met_at_zero is False:
         return
-    if choice.gain_interval[0] > 0 or (choice.gain > 0 and not certain):
+    if choice.worthwhile and (choice.gain_interval[0] > 0 or not certain):
         return
     from ..path.metrics import gain_text
 
@@ -321,44 +328,3 @@ def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> Non
         "nothing is written",
         advice=Advice("anyway", None, "to adjust it all the same"),
     )
-
-
-def _result(place: InFile, change: Change, written: WrittenFile, chosen: Tuned | None = None) -> RescaleResult:
-    """Return what was done to a file; `chosen` is what was tuned, where it was."""
-    return RescaleResult(
-        path=str(place.path),
-        out=str(written.out),
-        original=f"{written.out}.original" if place.original else None,
-        head=place.found.keys,
-        rule=change.rule.name,
-        gamma=change.gamma,
-        bias=None if change.before[0].bias is None else change.by.bias,
-        counts=change.counts,
-        factors=change.by.first,
-        offset=change.offset,
-        before=written.before,
-        after=written.after,
-        sha256={name: o.sha256 for name, o in written.originals.items()},
-        names=place.found.names,
-        flips=change.flips,
-        notes=tuple(_notes(place, change, chosen)),
-    )
-
-
-def _notes(place: InFile, change: Change, chosen: Tuned | None) -> list[str]:
-    notes, found = [], place.found
-    if change.before[0].bias is None and change.after[0].bias is not None:
-        notes.append("the head had no bias and has one now")
-    if chosen is not None and chosen.gain_interval is not None and chosen.floors_met_at_zero is not False:
-        notes += ["no gain was to be expected where it was chosen"] if (chosen.gain or 0) <= 0 else []
-    if change.stuck:
-        notes.append(
-            "the two rows of this head are opposite: scaling never changes its predictions; use the rule shift"
-        )
-    if change.flips:
-        notes.append(f"rounding to half precision could flip {change.flips} of the predictions given")
-    if left_out := companion_files(found.path.parent, found.files)[1] if found.folder else []:
-        notes.append(f"copied with its config, tokenizer and the like; left out: {listed(left_out)}")
-    if change.rule.multiplies:
-        notes.append("probabilities are no longer calibrated; fit a temperature if you use them")
-    return notes

@@ -8,7 +8,9 @@ serialize the graph again; its tensors stay as they are.
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -56,10 +58,15 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     stamps = {path: stamp} | {file: check_regular_file(file, f"weights of {path.name}") for file in files[1:]}
     with in_file(path):
         layers = _find_layers(graph, named, classes)
-    classifiers = {classifier_key(graph, node): node for node in graph.model.graph.node if node.op_type == CLASSIFIER}
-    names = classifier_names(classifiers[layers[0].key]) if layers[0].key in classifiers else None
+    names = None
+    for node in graph.model.graph.node:
+        if node.op_type == CLASSIFIER and classifier_key(graph, node) == layers[0].key:
+            labels = [label for one in node.attribute if one.name == "classlabels_strings" for label in one.strings]
+            with suppress(UnicodeDecodeError):
+                names = tuple(label.decode() for label in labels)
     names = names if len({*(names or ())}) == layers[0].classes else None  # one for each class
-    return LocatedHead(path, layers, files, stamps, _note(graph), detail=graph, given_names=names)
+    complete, add_bias = partial(_complete, graph), partial(_add_bias, graph)
+    return LocatedHead(path, layers, files, stamps, complete, _note(graph), add_bias=add_bias, given_names=names)
 
 
 def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[LayerSpans, ...]:
@@ -116,14 +123,14 @@ def _files_of(graph: Graph) -> tuple[Path, ...]:
 
 
 def _complete(
-    found: LocatedHead, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
+    graph: Graph, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
 ) -> list[Edit]:
     """Return the edits of a file, with the note in the model's metadata and the new names of external files."""
-    renamed = {file.name: name for file, name in names.items() if file != found.path and file.name != name}
-    if source != found.path or (note is None and not renamed):
+    renamed = {file.name: name for file, name in names.items() if file != graph.path and file.name != name}
+    if source != graph.path or (note is None and not renamed):
         return edits
-    data = found.detail.data
-    if note and not found.note and not renamed:  # protobuf fields may stand in any order: ours go to the end
+    data = graph.data
+    if note and not _note(graph) and not renamed:  # protobuf fields may stand in any order: ours go to the end
         return [*edits, Edit(len(data), 0, _metadata(note).SerializeToString())]
     for edit in sorted(edits, key=lambda edit: edit.offset)[::-1]:  # from the end: some change the length
         data = data[: edit.offset] + b"".join(edit.blocks()) + data[edit.offset + edit.length :]
@@ -136,17 +143,16 @@ def _complete(
         kept = [entry for entry in model.metadata_props if entry.key not in NOTE]
         del model.metadata_props[:]
         model.metadata_props.extend([*kept, *_metadata(note).metadata_props])
-    return [Edit(0, len(found.detail.data), model.SerializeToString(deterministic=True))]
+    return [Edit(0, len(graph.data), model.SerializeToString(deterministic=True))]
 
 
-def _add_bias(found: LocatedHead, layer: LayerSpans, bias: Array) -> list[Edit]:
+def _add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
     """Return the edits that give a layer a bias [K]: a third input of Gemm and Conv, an Add after MatMul."""
-    graph: Graph = found.detail
     i, node, kind = node_of_weight(graph, layer.weight.key)
     raw = encode(to_numpy(bias), ONNX_DTYPES[kind])
     if not np.isfinite(decode(raw, ONNX_DTYPES[kind])).all():
         raise LevelheadError(
-            f"{found.path}: the new bias of {layer.key} does not fit {ONNX_DTYPES[kind]}; use a gamma "
+            f"{graph.path}: the new bias of {layer.key} does not fit {ONNX_DTYPES[kind]}; use a gamma "
             "nearer to 0, or save the model in float32 first"
         )
     helper, data, steps = _onnx().helper, graph.data, [(7, None), (1, i)]
@@ -198,15 +204,6 @@ def _layer_spans(graph: Graph, node: LinearNode, plain: bool) -> LayerSpans:
     if bias is not None and prod(bias.shape) != layer.classes:
         raise LevelheadError(f"{graph.path}: expected the bias {bias.key!r} [{layer.classes}], got {list(bias.shape)}")
     return layer
-
-
-def classifier_names(node: Any) -> tuple[str, ...] | None:
-    """Return the class names of a LinearClassifier, if its labels are texts."""
-    labels = next((one.strings for one in node.attribute if one.name == "classlabels_strings"), ())
-    try:
-        return tuple(label.decode() for label in labels) or None
-    except UnicodeDecodeError:
-        return None
 
 
 def classifier_layer(graph: Graph, node: Any) -> LayerSpans:
@@ -284,19 +281,13 @@ def _check_untied(graph: Graph, tensor: Any, span: Span) -> None:
         place = _external(other, graph.path)
         if other is tensor or not place or place["location"] != span.file.name:
             continue
-        start, stated = int(place.get("offset", 0)), place.get("length")
-        length = int(stated) if stated else _item_bytes(other.data_type) * prod(other.dims)
+        start, item = int(place.get("offset", 0)), 16  # bytes of a number, at most, of a type that onnx does not know
+        with suppress(KeyError):
+            item = _onnx().helper.tensor_dtype_to_np_dtype(other.data_type).itemsize
+        length = int(place.get("length") or item * prod(other.dims))
         if span.offset < start + length and start < span.offset + span.nbytes:
             tied = f"{span.key!r} has the same bytes of {span.file.name} as {other.name!r}"
             raise LevelheadError(f"{graph.path}: {tied}, and scaling it would change both; give each its own")
-
-
-def _item_bytes(data_type: int) -> int:
-    """Return how many bytes a number takes, at most; 16 if onnx does not know the type."""
-    try:
-        return _onnx().helper.tensor_dtype_to_np_dtype(data_type).itemsize
-    except KeyError:
-        return 16
 
 
 def _external(tensor: Any, path: Path) -> dict[str, str]:
@@ -347,8 +338,6 @@ FORMAT = Format(
     suffixes=(".onnx",),
     find=_find,
     files=lambda path: _files_of(_parse(path)),
-    complete=_complete,
     check=_check,
-    add_bias=_add_bias,
     note=lambda path: _note(_parse(path)),
 )

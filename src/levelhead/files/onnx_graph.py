@@ -21,6 +21,7 @@ HARMLESS_NODES = (
 # Of these, and of sums, those that leave every axis where it is.
 AXIS_KEEPING = ("Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool", "Resize")
 COMPETING = ("Softmax", "LogSoftmax", "ArgMax", "TopK")
+PASSING = ("Identity", "Cast", "Transpose")
 SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
 LINEAR = ("Gemm", "MatMul", "Conv")
 NORMALIZER = "Normalizer"  # of ai.onnx.ml, of the probabilities of a LinearClassifier
@@ -60,9 +61,15 @@ class Graph:
             if value.type.tensor_type.HasField("shape")
         }
 
-    def rank(self, value: str) -> int | None:
-        """Return the number of axes of a value, where it is known."""
-        return len(self.shapes[value]) if value in self.shapes else None
+    def source(self, name: str, through: tuple[str, ...] = PASSING) -> tuple[str, list[Any]]:
+        """Return the constant, or else the value, that a value comes from, and the nodes that it passes on the way."""
+        passed: dict[str, Any] = {}
+        while name not in self.constants and name not in passed:
+            node = self.makers.get(name)
+            if node is None or node.op_type not in through or not node.input:
+                break
+            passed[name], name = node, node.input[0]
+        return name, list(passed.values())
 
     @cached_property
     def constants(self) -> dict[str, tuple[Any, Steps]]:
@@ -93,7 +100,7 @@ class LinearNode:
         return self.weight.removesuffix(".weight").removesuffix(".coefficients")
 
 
-def heads_of(graph: Graph, value: str) -> list[Linear]:
+def heads_of(graph: Graph, value: str) -> list[Linear[str, LinearNode]]:
     """Return the linear layers whose outputs become this value."""
     layers = list(layers_behind(value, partial(_maker_of, graph)).values())
     for one in layers:
@@ -102,7 +109,7 @@ def heads_of(graph: Graph, value: str) -> list[Linear]:
     return [replace(one, follows=tuple(op for op in one.follows if op != NORMALIZER)) for one in layers]
 
 
-def _maker_of(graph: Graph, value: str) -> Linear | Passes:
+def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
     """Return what makes a value; raise LevelheadError if that is neither linear nor may follow a head."""
     node = graph.makers.get(value)
     op = "an input of the model" if node is None else node.op_type
@@ -117,8 +124,12 @@ def _maker_of(graph: Graph, value: str) -> Linear | Passes:
     if node is not None and op in (*HARMLESS_NODES, "ReduceMean", "Resize"):
         if op == "ReduceMean" and not _keeps_classes(graph, node):
             raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
-        if op == "Resize" and not _resizes_images(graph, node):
-            raise LevelheadError(f"Resize {node.name!r} follows the head, and may mix the classes")
+        if op == "Resize":  # only of pixels [N, K, H, W], class by class, and with nothing of its own added
+            before, after = (graph.shapes.get(name, ()) for name in (input_of(node), node.output[0]))
+            same = len(before) == len(after) == 4 and 0 < before[1] == after[1]
+            how = [one.s for one in node.attribute if one.name == "coordinate_transformation_mode"]
+            if not same or b"tf_crop_and_resize" in how or _class_axis(graph, input_of(node)) != 1:
+                raise LevelheadError(f"Resize {node.name!r} follows the head, and may mix the classes")
         if op in COMPETING and not _competes(graph, node):
             reason = f"{op} {node.name!r} follows the head, over another axis than that of the classes"
             raise LevelheadError(f"{reason}; export the model with it over the classes, or without it")
@@ -134,7 +145,7 @@ def _maker_of(graph: Graph, value: str) -> Linear | Passes:
     raise LevelheadError(f"comes from {op}; expected {expected}")
 
 
-def _sum(graph: Graph, node: Any) -> Linear | Passes:
+def _sum(graph: Graph, node: Any) -> Linear[str, LinearNode] | Passes:
     """Return what a sum or product is: a layer and its bias, heads that are added up, or a head times one number."""
     first, op = input_of(node), node.op_type
     fixed = [name for name in node.input if _is_constant(graph, name)]
@@ -171,19 +182,11 @@ def _quantized_behind(graph: Graph, node: Any, most: int = 4) -> str | None:
 def node_of_weight(graph: Graph, weight: str) -> tuple[int, Any, int]:
     """Return the linear layer whose weight is this constant: its place, its node, and the type it computes in."""
     for i, node in enumerate(graph.model.graph.node):
-        name, kind, seen = node.input[1] if node.op_type in LINEAR and len(node.input) > 1 else "", 0, set()
-        while (
-            name not in graph.constants
-            and name not in seen
-            and (maker := graph.makers.get(name)) is not None
-            and maker.input
-        ):
-            seen.add(name)
-            if maker.op_type == "Cast" and not kind:
-                kind = next((one.i for one in maker.attribute if one.name == "to"), 0)
-            name = maker.input[0] if maker.op_type in ("Identity", "Cast", "Transpose") else ""
-        if name == weight:
-            return i, node, kind or graph.constants[name][0].data_type
+        if node.op_type in LINEAR and len(node.input) > 1:
+            name, passed = graph.source(node.input[1])
+            if name == weight:
+                casts = [to.i for one in passed if one.op_type == "Cast" for to in one.attribute if to.name == "to"]
+                return i, node, next(filter(None, casts), graph.constants[name][0].data_type)
     raise AssertionError(f"{weight!r} is the weight of a layer that was found")
 
 
@@ -198,7 +201,7 @@ def unused_name(graph: Graph, name: str) -> str:
 
 def _keeps_classes(graph: Graph, node: Any) -> bool:
     """Return whether a ReduceMean surely leaves the axis of the classes alone."""
-    classes, rank = _class_axis(graph, input_of(node)), graph.rank(input_of(node))
+    classes, rank = _class_axis(graph, input_of(node)), len(graph.shapes.get(input_of(node), ()))
     axes = next((list(one.ints) for one in node.attribute if one.name == "axes"), [])
     if len(node.input) > 1 and node.input[1] in graph.constants:
         from onnx.numpy_helper import to_array
@@ -207,12 +210,12 @@ def _keeps_classes(graph: Graph, node: Any) -> bool:
             axes = to_array(graph.constants[node.input[1]][0]).ravel().tolist()
         except Exception:  # of many kinds: the tensor is in another file, of an unknown type or cut short
             return False
-    return bool(axes) and bool(rank) and classes is not None and classes not in [axis % rank for axis in axes]
+    return bool(axes and rank) and classes is not None and classes not in [axis % rank for axis in axes]
 
 
 def _competes(graph: Graph, node: Any) -> bool:
     """Return whether a softmax or argmax may be over the classes: not if its axis is known to be another."""
-    classes, rank = _class_axis(graph, input_of(node)), graph.rank(input_of(node))
+    classes, rank = _class_axis(graph, input_of(node)), len(graph.shapes.get(input_of(node), ()))
     opset = next((one.version for one in graph.model.opset_import if one.domain in ("", "ai.onnx")), 13)
     plain = 0 if node.op_type == "ArgMax" else 1 if opset < 13 and "Softmax" in node.op_type else -1
     axis = next((one.i for one in node.attribute if one.name == "axis"), plain)
@@ -221,26 +224,18 @@ def _competes(graph: Graph, node: Any) -> bool:
     return axis % rank == classes or (opset < 13 and "Softmax" in node.op_type and axis % rank < classes)
 
 
-def _resizes_images(graph: Graph, node: Any) -> bool:
-    """Return whether a Resize surely works on pixels [N, K, H, W], class by class, and adds nothing of its own."""
-    before, after = (graph.shapes.get(name, ()) for name in (input_of(node), node.output[0]))
-    how = next((one.s for one in node.attribute if one.name == "coordinate_transformation_mode"), b"")
-    same = len(before) == len(after) == 4 and 0 < before[1] == after[1]
-    return same and how != b"tf_crop_and_resize" and _class_axis(graph, input_of(node)) == 1
-
-
 def _class_axis(graph: Graph, value: str) -> int | None:
     """Return which axis of a value has one entry per class, or None if that is not known."""
-    node, rank = graph.makers.get(value), graph.rank(value)
-    if node is None or rank is None:
+    node = graph.makers.get(value)
+    if node is None or value not in graph.shapes:
         return None
     if node.op_type in LINEAR:
-        return 1 if node.op_type == "Conv" else rank - 1
+        return 1 if node.op_type == "Conv" else len(graph.shapes[value]) - 1
     moving = [name for name in node.input if not _is_constant(graph, name)]
     return _class_axis(graph, moving[0]) if node.op_type in (*AXIS_KEEPING, *SUMS) and moving else None
 
 
-def _linear(graph: Graph, node: Any, added: str | None) -> Linear:
+def _linear(graph: Graph, node: Any, added: str | None) -> Linear[str, LinearNode]:
     attributes = {a.name: a.f if a.name in ("alpha", "beta") else a.i for a in node.attribute}
     weight, turned = _constant_behind(graph, input_of(node, 1))
     own = node.input[2] if node.op_type != "MatMul" and len(node.input) > 2 and node.input[2] else None
@@ -285,14 +280,7 @@ def _constant_behind(graph: Graph, name: str) -> tuple[str, bool]:
 
 
 def _is_constant(graph: Graph, name: str) -> bool:
-    seen: set[str] = set()
-    while name not in graph.constants:
-        node = graph.makers.get(name)
-        if node is None or node.op_type not in ("Identity", "Cast", "Transpose", "DequantizeLinear") or name in seen:
-            return False
-        seen.add(name)
-        name = input_of(node)
-    return True
+    return graph.source(name, (*PASSING, "DequantizeLinear"))[0] in graph.constants
 
 
 def input_of(node: Any, index: int = 0) -> str:
@@ -311,11 +299,10 @@ def graphs(graph: Any) -> Iterator[Any]:
                 yield from graphs(inner)
 
 
-def all_graphs(model: Any) -> Iterator[Any]:
-    """Yield every graph and function of a model."""
+def all_graphs(model: Any) -> list[Any]:
+    """Return every graph and function of a model."""
     trained = [graph for one in model.training_info for graph in (one.initialization, one.algorithm)]
-    for whole in (model.graph, *model.functions, *trained):
-        yield from graphs(whole)
+    return [graph for whole in (model.graph, *model.functions, *trained) for graph in graphs(whole)]
 
 
 def texts(model: Any) -> Iterator[Any]:

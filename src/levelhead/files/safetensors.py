@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     if repeated := first_repeated(key for header in headers.values() for key in header.tensors):
         raise LevelheadError(f"{files[0]}: {repeated} is in two of its shards; save the model again")
     layers = find_layers(files[0], spans, named=named, classes=classes)
-    return LocatedHead(files[0], layers, files, stamps, _note(headers), folder=is_folder(path), detail=headers)
+    return LocatedHead(files[0], layers, files, stamps, partial(_complete, headers), _note(headers), is_folder(path))
 
 
 def _files(path: Path) -> tuple[Path, ...]:
@@ -61,12 +62,12 @@ def _headers(files: tuple[Path, ...]) -> dict[Path, Header]:
 
 
 def _complete(
-    found: LocatedHead, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
+    headers: Mapping[Path, Header], source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
 ) -> list[Edit]:
     """Return the edits of a file that changes, with the note in its metadata."""
     if note is None or not edits:
         return edits
-    header: Header = found.detail[source]
+    header = headers[source]
     entries = {key: value for key, value in header.metadata.items() if key not in NOTE} | note_entries(note)
     return [Edit(0, 8 + header.length, _new_header(header.text, entries)), *edits]
 
@@ -123,7 +124,6 @@ FORMAT = Format(
     suffixes=(".safetensors", INDEX),
     find=_find,
     files=_files,
-    complete=_complete,
     note=lambda path: _note(_headers(_files(path))),
     check=lambda path: _headers(_files(path)),
 )

@@ -4,8 +4,8 @@ A head that is too large to be held in memory several times is adjusted block by
 written is the same to the bit. Its rows are read twice, once to check them and once to write them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import row_norms, scale_rows, to_numpy
+from ..core.array import Array, row_norms, scale_rows, to_numpy
 from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
 from ..core.per_class import title
 from ..core.regular_file import Stamp
+from ..heads.notes import Note
 from ..io.safetensors_file import ITEM_BYTES, NUMPY_DTYPES, widen_bfloat16
 from ..io.text import parse_json
 from ..io.text import read as read_text
@@ -104,6 +105,10 @@ class LayerSpans:
         return (self.weight,) if self.bias is None else (self.weight, self.bias)
 
 
+# (file, its edits, note, new names of files) -> the edits with all else that must change
+Complete = Callable[[Path, list[Edit], Note | None, Mapping[Path, str]], list[Edit]]
+
+
 @dataclass(frozen=True)
 class LocatedHead:
     """The head in a model's file."""
@@ -111,10 +116,12 @@ class LocatedHead:
     path: Path  # the file that stands for the model
     layers: tuple[LayerSpans, ...]  # more than one where several feed one output
     files: tuple[Path, ...]  # all files of the model, `path` first
-    stamps: Mapping[Path, Stamp] = field(default_factory=dict)  # what each file was when it was read
-    note: dict[str, Any] | None = None  # what an earlier `rescale` recorded in the file
+    stamps: Mapping[Path, Stamp]  # what each file was when it was read
+    complete: Complete
+    note: Note | None = None  # what an earlier `rescale` recorded in the file
     folder: bool = False  # whether the model is a folder of files and is written as one
-    detail: Any = None  # whatever the format needs to write the file again
+    # (layer, its bias [K]) -> edits that give a layer without a bias one; None if its files cannot hold it
+    add_bias: Callable[[LayerSpans, Array], list[Edit]] | None = None
     given_names: tuple[str, ...] | None = None  # of the classes, where the user says them
 
     @property
@@ -230,8 +237,9 @@ class ScaledRows(FileRange):
 
     def rows(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Yield the first row, the rows [n, d] as they are, and as they become, of each block."""
-        step = max(1, BLOCK_BYTES // self._row_bytes)
-        for i, data in enumerate(self.read(step * self._row_bytes)):
+        row_bytes = self.width * ITEM_BYTES[self.dtype]
+        step = max(1, BLOCK_BYTES // row_bytes)
+        for i, data in enumerate(self.read(step * row_bytes)):
             before = decode(data, self.dtype).reshape(-1, self.width)
             yield i * step, before, scale_rows(before, self.factors[i * step : i * step + len(before)])
 
@@ -239,10 +247,6 @@ class ScaledRows(FileRange):
         """Yield the bytes that will be written."""
         for _, _, after in self.rows():
             yield encode(after, self.dtype)
-
-    @property
-    def _row_bytes(self) -> int:
-        return self.width * ITEM_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,8 +287,7 @@ def thin_head(layer: LayerSpans, names: Sequence[str] | None) -> Head:
 
 def load_norms(layer: LayerSpans, names: Sequence[str] | None) -> Head:
     """Return a head whose weight vectors have one number each, their length, and the bias of a large one."""
-    thin = thin_head(layer, names)
-    return replace(thin, weight=adjust_large(layer, None, None, names).before[:, None])
+    return replace(thin_head(layer, names), weight=adjust_large(layer, None, None, names).before[:, None])
 
 
 def adjust_large(

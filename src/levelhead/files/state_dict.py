@@ -25,7 +25,7 @@ from ..io.pickle_check import check_pickle
 from .find import find_layers, overlap
 from .format import Format
 from .spans import LocatedHead, Span
-from .zip import Archive, complete_zip, note_in_zip
+from .zip import Archive
 
 TORCH_DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 # Where training scripts keep a state dict among other things. Optimizers' states, which have the same shapes, are not
@@ -51,9 +51,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
             raise LevelheadError(f"{path}: {reason}; {HOW_TO_SAVE}")
         if archive.record_at(span.offset) is None:
             raise LevelheadError(f"{path}: {span.key} is not stored as plain bytes; {HOW_TO_SAVE}")
-    return LocatedHead(
-        path=path, layers=layers, files=(path,), stamps={path: stamp}, note=note_in_zip(archive), detail=archive
-    )
+    return LocatedHead(path, layers, (path,), {path: stamp}, archive.complete, archive.note)
 
 
 def _spans(
@@ -93,7 +91,8 @@ def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: A
     if record is None:
         return Span(key, path, 0, f"{dtype}, without data", shape)
     if record.file_size != (size := storage.nbytes()):
-        what = f"expected {size} bytes in its record {archive.inside(record)}, got {record.file_size}"
+        name = record.filename.removeprefix(archive.prefix)
+        what = f"expected {size} bytes in its record {name}, got {record.file_size}"
         raise LevelheadError(f"{path}: {key}: {what}; {HOW_TO_SAVE}")
     turned = len(shape) == 2 and tensor.stride() == (1, shape[0]) and not tensor.is_contiguous()
     stored = TORCH_DTYPES.get(dtype, dtype) if tensor.is_contiguous() or turned else f"{dtype}, not contiguous"
@@ -140,7 +139,7 @@ def _load_skeleton(archive: Archive, pickled: bytes) -> tuple[Any, dict[int, Zip
     with ZipFile(file, "w") as made:
         made.writestr("archive/data.pkl", pickled)
         for record in archive.records:
-            if (name := archive.inside(record)).startswith("data/"):
+            if (name := record.filename.removeprefix(archive.prefix)).startswith("data/"):
                 made.writestr(f"archive/{name}", b"")
                 storages[made.start_dir] = record  # an empty record ends where its data would begin
         made.writestr("archive/version", b"3\n")
@@ -196,8 +195,6 @@ FORMAT = Format(
     name="state dict",
     suffixes=(".pt", ".pth", ".bin", ".ckpt"),
     find=_find,
-    files=lambda path: (path,),
-    complete=complete_zip,
     check=lambda path: _load(_open(path)),
-    note=lambda path: note_in_zip(_open(path)),
+    note=lambda path: _open(path).note,
 )

@@ -1,6 +1,7 @@
 """Take an adjustment of a model's file back: exactly from the bytes that were kept, or by dividing."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -71,7 +72,12 @@ def undo_file(
         try:
             restored = _restore(one.files(path), out, kept, folder=folder, force=force, progress=progress)
         except _Changed as error:
-            raise LevelheadError(f"{error}; {_what_is_left(path, kept)}") from None
+            left = f"move {kept.name} away to undo by division instead"
+            with suppress(ValueError):  # damaged, which an undo by division would say
+                if one.note(path) is None:
+                    lost = "it has no record of an adjustment left, to undo by division"
+                    left = f"{lost}; use the model that it was made from"
+            raise LevelheadError(f"{error}; {left}") from None
         return UndoResult(str(path), str(out), True, restored)
     note = one.note(path)
     if note is None:
@@ -123,27 +129,15 @@ def _restore(
     return {names[file]: original.sha256 for file, original in known.items()}
 
 
-def _what_is_left(path: Path, kept: Path) -> str:
-    """Return what can be done with a file that is not as it was written: its record may be there, or lost."""
-    try:
-        noted = format_of(path).note(path) is not None
-    except ValueError:  # damaged, which an undo by division would say
-        noted = True
-    if noted:
-        return f"move {kept.name} away to undo by division instead"
-    return "it has no record of an adjustment left, to undo by division; use the model that it was made from"
-
-
 def _divide(path: Path, head: Head, note: Note) -> Head:
     by = np.array(note["factors"])
     if len(by) != head.classes:
         raise LevelheadError(f"{path}: expected a record of {head.classes} classes, as the head has, got {len(by)}")
-    if not RULES[note["rule"]].multiplies:
+    multiplies = RULES[note["rule"]].multiplies
+    if not multiplies or "offset" in note:
         if head.bias is None:
-            raise LevelheadError(f"{path}: its record is of a shift, but its head has no bias")
-        return replace(head, bias=(head.bias - by).astype(head.bias.dtype))
-    if "offset" in note:
-        if head.bias is None:
-            raise LevelheadError(f"{path}: its record adds to a bias, but its head has none")
-        head = replace(head, bias=(head.bias - np.array(note["offset"])).astype(head.bias.dtype))
-    return scale_head(head, 1 / by, bias=note["bias"])
+            what = "adds to a bias, but its head has none" if multiplies else "is of a shift, but its head has no bias"
+            raise LevelheadError(f"{path}: its record {what}")
+        added = np.array(note["offset"]) if multiplies else by
+        head = replace(head, bias=(head.bias - added).astype(head.bias.dtype))
+    return scale_head(head, 1 / by, bias=note["bias"]) if multiplies else head

@@ -14,7 +14,6 @@ from ..core.errors import LevelheadError
 from ..heads.notes import Note, note_from_json
 from .digest import Edit
 from .edits import CHUNK
-from .spans import LocatedHead
 
 RECORD = "levelhead.json"  # the note of an adjustment
 LOCAL = struct.Struct("<4s5H3I2H")  # signature, version, flags, method, time, date, crc, 2 sizes, 2 lengths
@@ -49,17 +48,9 @@ class Archive:
             raise BadZipFile(str(error)) from None
         self.names = [one.filename for one in self.records]
         self.by_name = dict(zip(self.names, self.records, strict=True))
-        self._check_names(in_folder)
-        try:
-            self._check_apart()
-        except struct.error as error:
-            raise BadZipFile(str(error)) from None
-        self.prefix = f"{self.records[0].filename.partition('/')[0]}/" if in_folder else ""
-
-    def _check_names(self, in_folder: bool) -> None:
-        inside = [not in_folder or "/" in name.strip("/") or name.endswith("/") for name in self.names]
-        if not self.records or not all(inside):
+        if not self.records or (in_folder and not all("/" in n.strip("/") or n.endswith("/") for n in self.names)):
             raise BadZipFile("its records are not in a folder")
+        self.prefix = f"{self.names[0].partition('/')[0]}/" if in_folder else ""
         seen: set[str] = set()
         for one in self.records:
             if one.filename.lower() in seen:
@@ -67,6 +58,10 @@ class Archive:
             if one.filename != one.orig_filename:
                 raise BadZipFile(f"a record is called {one.orig_filename!r}")
             seen.add(one.filename.lower())
+        try:
+            self._check_apart()
+        except struct.error as error:
+            raise BadZipFile(str(error)) from None
 
     def _check_apart(self) -> None:
         """Check that each record ends before the next begins, and that all offsets count from the file's first byte."""
@@ -85,10 +80,6 @@ class Archive:
         """Return a record by its name without the folder that torch puts everything in, or None."""
         return self.by_name.get(f"{self.prefix}{name}")
 
-    def inside(self, one: ZipInfo) -> str:
-        """Return a record's name without the folder."""
-        return one.filename.removeprefix(self.prefix)
-
     def is_plain(self, one: ZipInfo) -> bool:
         """Return whether a record's data lie in the file as they are."""
         return one.compress_type == ZIP_STORED and not one.flag_bits & ENCRYPTED and one.file_size == one.compress_size
@@ -101,17 +92,18 @@ class Archive:
                 return one
         return None
 
-    def read(self, name: str) -> bytes | None:
-        """Read a record of our own, by its name without the folder; None if not there."""
-        one = self.find(name)
+    @property
+    def note(self) -> dict[str, Any] | None:
+        """The note in the archive's record of ours, or None."""
+        one = self.find(RECORD)
         if one is None:
             return None
         if not self.is_plain(one) or one.file_size > LONGEST_RECORD:  # a few bytes may stand for gigabytes
-            reason = f"its record {name} is compressed or too long, so it is not ours"
+            reason = f"its record {RECORD} is compressed or too long, so it is not ours"
             raise LevelheadError(f"{self.path}: {reason}; save the model again without it")
         with self.path.open("rb") as file:
             file.seek(self.data_at[one.filename])
-            return file.read(one.file_size)
+            return note_from_json(file.read(one.file_size), self.path)
 
     def unpack(self, name: str, longest: int = LONGEST_UNPACKED) -> bytes:
         """Read a record that another program may have compressed, unless it unpacks to more bytes than `longest`."""
@@ -126,23 +118,21 @@ class Archive:
         except (ValueError, RuntimeError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             raise BadZipFile(f"its record {name} cannot be read: {error}") from None
 
-    def patched(self, edits: list[Edit], record: tuple[str, bytes | None] | None) -> list[Edit]:
-        """Add to edits of records' data the checksums and our own record (None as its data takes it out)."""
+    def complete(self, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]) -> list[Edit]:
+        """Return the edits with the checksums they need, and the note as a record of the zip; an empty note is none."""
         extra, sums = [], {}
         for one in {id(one): one for edit in edits if (one := self.record_at(edit.offset))}.values():
             sums[one.header_offset] = crc = self._crc(one, edits)
-            place = self._crc_behind(one) if one.flag_bits & DESCRIBED else one.header_offset + 14
+            place = one.header_offset + 14
+            if one.flag_bits & DESCRIBED:  # after the data, where most programs put a signature before it
+                place = self.data_at[one.filename] + one.file_size
+                with self.path.open("rb") as file:
+                    file.seek(place)
+                    place += 4 if file.read(4) == b"PK\x07\x08" else 0
             extra.append(Edit(place, 4, struct.pack("<I", crc)))
-        if not sums and record is None:
+        if not sums and note is None:
             return edits
-        return [*edits, *extra, Edit(self.start, self.size - self.start, self._new_tail(sums, record))]
-
-    def _crc_behind(self, one: ZipInfo) -> int:
-        """Return where after its data a record's checksum is: most programs put a signature before it."""
-        behind = self.data_at[one.filename] + one.file_size
-        with self.path.open("rb") as file:
-            file.seek(behind)
-            return behind + (4 if file.read(4) == b"PK\x07\x08" else 0)
+        return [*edits, *extra, Edit(self.start, self.size - self.start, self._new_tail(sums, note))]
 
     def _crc(self, one: ZipInfo, edits: list[Edit]) -> int:
         """Return the checksum of a record once edited."""
@@ -159,21 +149,21 @@ class Archive:
                 crc, at = zlib.crc32(b"".join(edit.blocks()), crc), edit.offset + edit.length
         return crc
 
-    def _new_tail(self, sums: dict[int, int], record: tuple[str, bytes | None] | None) -> bytes:
+    def _new_tail(self, sums: dict[int, int], note: Note | None) -> bytes:
         """Return the list of records that ends a zip, with new checksums, and our record before it."""
-        entries, at, ours = [], 0, None if record is None else record[0]
+        entries, at, ours = [], 0, None if note is None else RECORD
         for one in self.records:
             fields = list(CENTRAL.unpack_from(self.tail, at))
             size = CENTRAL.size + sum(fields[10:13])
             fields[7] = sums.get(one.header_offset, fields[7])
-            if self.inside(one) != ours:
+            if one.filename.removeprefix(self.prefix) != ours:
                 entries.append(CENTRAL.pack(*fields) + self.tail[at + CENTRAL.size : at + size])
             at += size
-        if record is None:
+        if note is None:
             return b"".join(entries) + self.tail[at:]
         body = b""
-        if record[1] is not None:
-            body, entry = _stored(f"{self.prefix}{record[0]}".encode(), record[1], self.start)
+        if note:
+            body, entry = _stored(f"{self.prefix}{RECORD}".encode(), json.dumps(note).encode(), self.start)
             entries.append(entry)
         listed, start = b"".join(entries), self.start + len(body)
         ends = END64.pack(b"PK\x06\x06", 44, 45, 45, 0, 0, len(entries), len(entries), len(listed), start)
@@ -200,16 +190,3 @@ def _stored(name: bytes, data: bytes, offset: int) -> tuple[bytes, bytes]:
     lengths, place = (size, size, len(name), len(extra), 0), 0xFFFFFFFF if wide else offset
     entry = CENTRAL.pack(b"PK\x01\x02", 20, 20, UTF8, 0, 0, date, crc, *lengths, 0, 0, 0, place)
     return local, entry + name + extra
-
-
-def complete_zip(
-    found: LocatedHead, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
-) -> list[Edit]:
-    """Return the edits with the checksums they need, and the note as a record of the zip."""
-    record = None if note is None else (RECORD, json.dumps(note).encode() if note else None)
-    return found.detail.patched(edits, record)
-
-
-def note_in_zip(archive: Archive) -> dict[str, Any] | None:
-    """Return the note of a zip, or None if it has none."""
-    return note_from_json(archive.read(RECORD), archive.path)

@@ -5,7 +5,6 @@ Every check that an adjustment must pass stands here, whatever the head is in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..choice.tuned_json import counts_for, tuned_of
-from ..core.array import Array, check_logits, to_numpy
+from ..core.array import Array, check_logits
 from ..core.choices import BiasPolicy, LabelTask, Missing
 from ..core.counts import Counts, check_left_alone, resolve
 from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite, rounding_flips
 from ..rules.adjust import can_flip, check_strength
-from ..rules.adjustment import Adjustment, check_label_task
+from ..rules.adjustment import check_label_task
 from ..rules.rule import RULES, Rescale, Rule, Strengths
 from .adjusted import Adjusted
 from .place import Change, InMemory, ModelInMemory, Place, Written
@@ -60,7 +59,7 @@ def apply(
     background: int | str | None = None,
     logits: Array | None = None,
     again: bool = False,
-) -> tuple[Change, Written]:
+) -> Written:
     """Adjust the head of a place by a rule that fits it. If anything is wrong, nothing is changed."""
     if not again and (done := place.earlier()) is not None:
         raise LevelheadError(done, advice=Advice("again", None, "to adjust it a second time"))
@@ -72,10 +71,15 @@ def apply(
     for key, old, new in zip(place.facts.keys, before, after, strict=True):
         if old.bias is None and new.bias is not None:
             place.check_takes_bias(key)
-    flips, predictions = (None, 0) if logits is None else (_count_flips(place, logits, by), len(logits))
+    flips, predictions, sizes = None, 0, place.facts.sizes
+    if logits is not None:
+        values, predictions = check_logits(logits), len(logits)
+        if sizes[0] > 1 and values.shape[1] != sizes[0]:
+            raise LevelheadError(f"expected [N, {sizes[0]}], got {list(values.shape)}", parameter="logits")
+        if by.offset is None and place.facts.half is not None:
+            flips = rounding_flips(values, by.first, place.facts.half)
     stuck = rule.multiplies and not rule.adds and not can_flip(before[0])
-    change = Change(rule, chosen.gamma, counts, by, before, after, flips, predictions, stuck)
-    return change, place.write(change)
+    return place.write(Change(rule, chosen.gamma, counts, by, before, after, flips, predictions, stuck))
 
 
 def check_tuned(place: Place[Any], choice: Tuned) -> np.ndarray:
@@ -84,7 +88,7 @@ def check_tuned(place: Place[Any], choice: Tuned) -> np.ndarray:
     return counts_for(choice, place.facts.sizes[0], place.facts.names, place.facts.where)
 
 
-def apply_tuned(place: Place[Written], choice: Tuned, counts: np.ndarray, **options: Any) -> tuple[Change, Written]:
+def apply_tuned(place: Place[Written], choice: Tuned, counts: np.ndarray, **options: Any) -> Written:
     """Adjust the head of a place by what was tuned, with the counts of `check_tuned` and the options of `apply`."""
     chosen = Strengths(choice.gamma, scale=choice.scale, offset=choice.offset)
     return apply(place, RULES[choice.rule], chosen, counts, bias=choice.bias, **options)
@@ -164,7 +168,7 @@ def adjust_(
     True
     """
     place, choice, counts = check_adjust(model, tuned, layer=layer, example=example)
-    return _adjusted(place, *apply_tuned(place, choice, counts, background=background, logits=logits, again=again))
+    return apply_tuned(place, choice, counts, background=background, logits=logits, again=again)
 
 
 def check_adjust(
@@ -221,7 +225,7 @@ def rescale_(
     place, n, strength = check_rescale(
         model, counts, gamma=gamma, layer=layer, example=example, missing=missing, background=background
     )
-    return _adjusted(place, *apply(place, Rescale(), Strengths(strength), n, bias=bias, logits=logits, again=again))
+    return apply(place, Rescale(), Strengths(strength), n, bias=bias, logits=logits, again=again)
 
 
 def check_rescale(
@@ -244,43 +248,12 @@ def check_rescale(
 
 def _head_of(model: Any, layer: Any, example: Any, size: int | None) -> InMemory:
     """Find the head of a model in memory; the size is likely, but not certain, to be its number of classes."""
-    opened = _open(model)
+    # Keras's models are torch modules, too, where it runs on torch.
+    if any(kind.__module__.partition(".")[0] == "keras" for kind in type(model).__mro__):
+        from .keras import KerasModel as Opened
+    else:
+        with naming_what_is_missing():
+            from .torch import TorchModel as Opened
+    opened: ModelInMemory = Opened(model)
     found = opened.layers(layer=layer, example=example, classes=opened.likely_classes(size))
     return InMemory(opened, found, example)
-
-
-def _open(model: Any) -> ModelInMemory:
-    """Return a model as its library's: Keras's if a class of its is, even where Keras's models are torch modules."""
-    if any(kind.__module__.partition(".")[0] == "keras" for kind in type(model).__mro__):
-        from .keras import KerasModel
-
-        return KerasModel(model)
-    with naming_what_is_missing():
-        from .torch import TorchModel
-
-    return TorchModel(model)
-
-
-def _count_flips(place: Place[Any], logits: Array, by: Adjustment) -> int | None:
-    values, classes, half = check_logits(logits), place.facts.sizes[0], place.facts.half
-    if classes > 1 and values.shape[1] != classes:
-        raise LevelheadError(f"expected [N, {classes}], got {list(values.shape)}", parameter="logits")
-    return None if by.offset is not None or half is None else rounding_flips(values, by.first, half)
-
-
-def _adjusted(place: InMemory, change: Change, undo: Callable[[], None]) -> Adjusted:
-    """Return what was done to a model."""
-    keys = place.facts.keys
-    before, after = ([to_numpy(head.norms) for head in heads] for heads in (change.before, change.after))
-    return Adjusted(
-        layers=keys,
-        gamma=change.gamma,
-        counts=change.counts,
-        factors=change.by.first,
-        offset=change.offset,
-        before=dict(zip(keys, before, strict=True)),
-        after=dict(zip(keys, after, strict=True)),
-        rule=change.rule.name,
-        flips=change.flips,
-        _undo=undo,
-    )

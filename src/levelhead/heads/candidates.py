@@ -31,7 +31,7 @@ class Candidates(Protocol):
     pairs: tuple[tuple[str, str], ...]  # names of layers that feed one output together
 
     def rows(self, layer: str) -> int: ...
-    def layers(self, rows: int) -> Iterable[str]: ...  # of a head's shape with so many rows
+    def layers(self, rows: int, /) -> Iterable[str]: ...  # of a head's shape with so many rows
     def has(self, block: str) -> bool: ...  # whether there are linear layers in a block
     def fits(self, block: str, classes: int | None) -> bool: ...  # whether one may be a head of so many classes
     def ends(self, block: str, classes: int | None) -> list[str]: ...  # the layers that may be a block's last

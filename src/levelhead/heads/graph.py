@@ -5,7 +5,7 @@ A graph says by one function what each of its values comes from.
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..core.choices import LabelTask
 from ..core.errors import Advice, LevelheadError
@@ -23,12 +23,16 @@ KERAS_SUMS = ("Add", "Average")
 KERAS_ACTIVATIONS = ("linear", "softmax", "log_softmax", "sigmoid")
 
 
+Key = TypeVar("Key", bound=Hashable)  # how a graph tells its layers apart
+Layer = TypeVar("Layer")  # what a layer is in its graph
+
+
 @dataclass(frozen=True)
-class Linear:
+class Linear(Generic[Key, Layer]):
     """A linear layer that an output comes from."""
 
-    key: Hashable
-    layer: Any  # as its graph has it
+    key: Key
+    layer: Layer
     follows: tuple[str, ...] = ()  # what the graph does to its outputs, the last of it at the end
     plain: bool = True  # whether the output is ``W x + b``, and not scaled, bent or added to something on the way
 
@@ -42,22 +46,23 @@ class Passes:
     plain: bool = True  # whether what is added before it is added after it as well
 
 
-Look = Callable[[Any], Linear | Passes]  # what a value comes from; raises LevelheadError if that ends the walk
-
-
 def layers_behind(
-    value: Hashable, look: Look, *, _known: dict[Hashable, Any] | None = None, _depth: int = 0
-) -> dict[Hashable, Linear]:
-    """Return the linear layers whose outputs become a value, by key, in the order of the walk."""
+    value: Hashable,
+    look: Callable[[Any], Linear[Key, Layer] | Passes],
+    *,
+    _known: dict[Hashable, dict[Key, Linear[Key, Layer]] | None] | None = None,
+    _depth: int = 0,
+) -> dict[Key, Linear[Key, Layer]]:
+    """Return the linear layers whose outputs become a value; `look`, which may raise, says what a value comes from."""
     known = {} if _known is None else _known  # a value come to on several ways is looked at once: forks cost nothing
     if value in known:
-        if known[value] is None:
+        if (before := known[value]) is None:
             raise LevelheadError("comes from itself")
-        return known[value]
+        return before
     if _depth > DEEPEST_WALK:
         raise LevelheadError("comes from too long a chain of nodes")
     known[value] = None  # until all that it comes from is known
-    step, found = look(value), {}
+    step, found = look(value), dict[Key, Linear[Key, Layer]]()
     if isinstance(step, Linear):
         found[step.key] = step
     else:
@@ -75,10 +80,10 @@ def layers_behind(
 
 
 @dataclass(frozen=True)
-class GraphHead:
-    """The linear layers that an output comes from: by key, and by what they are in their graph."""
+class GraphHead(Generic[Key, Layer]):
+    """The linear layers that an output comes from."""
 
-    layers: dict[Any, Any]
+    layers: dict[Key, Layer]
     units: int
     follows: frozenset[str] = field(default_factory=frozenset)
 
@@ -91,28 +96,28 @@ class GraphHead:
 
 
 @dataclass(frozen=True)
-class KerasNode:
+class KerasNode(Generic[Key, Layer]):
     """What a value of a Keras graph comes from."""
 
-    key: Hashable  # of its layer, for the walk
+    key: Key  # of its layer, for the walk
+    layer: Layer
     name: str  # for messages
     type_name: str
     kind: str  # which class of Keras's own it is; "" if of none
     activation: str  # linear if it has none
     units: int | None = None  # of a Dense layer or 1x1 convolution, how many
-    layer: Any = None
     inner: Hashable = None  # the value inside, if it is a model inside the model
     sources: Callable[[], Sequence[Hashable]] = tuple  # returns the values that it takes
 
 
 def find_keras_heads(
-    outputs: Iterable[Hashable], node_of: Callable[[Any], KerasNode], advice: Advice
-) -> tuple[list[GraphHead], list[LevelheadError]]:
-    """Return the heads of a model's outputs, each once, and why other outputs have none."""
-    heads: list[GraphHead] = []
+    outputs: Iterable[Hashable], node_of: Callable[[Any], KerasNode[Key, Layer]], classes: int | None, advice: Advice
+) -> tuple[list[GraphHead[Key, Layer]], list[GraphHead[Key, Layer]]]:
+    """Return the heads of a model's outputs that may be meant, and all; raise if an output without one may be."""
+    heads: list[GraphHead[Key, Layer]] = []
     reasons: list[LevelheadError] = []
 
-    def look(value: Hashable) -> Linear | Passes:
+    def look(value: Hashable) -> Linear[Key, KerasNode[Key, Layer]] | Passes:
         node = node_of(value)
         if node.units is not None:
             return Linear(node.key, node, (node.activation,))
@@ -137,5 +142,8 @@ def find_keras_heads(
         if found.keys() not in [head.layers.keys() for head in heads]:
             layers, [first, *_] = {key: one.layer.layer for key, one in found.items()}, found.values()
             follows = frozenset(name for one in found.values() for name in one.follows)
-            heads.append(GraphHead(layers, first.layer.units, follows))
-    return heads, reasons
+            heads.append(GraphHead(layers, first.layer.units or 0, follows))
+    fitting = [head for head in heads if classes in (None, head.units)]
+    if reasons and (not fitting or (len(fitting) == 1 and classes is None)):
+        raise reasons[0]
+    return fitting, heads

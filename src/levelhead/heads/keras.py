@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ..core.array import to_numpy
-from ..core.choices import LabelTask
 from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite
@@ -23,7 +22,9 @@ from ..rules.rule import RULES
 from .candidates import check_same_shape, list_layers
 from .graph import KERAS_ACTIVATIONS, KERAS_LINEAR, GraphHead, KerasNode, find_keras_heads
 from .notes import run_all
+from .place import Facts
 
+KerasHead = GraphHead[str, Any]  # layers of Keras by name
 NAME_LAYER = Advice("layer", None, "to name the head")
 
 
@@ -40,7 +41,7 @@ def read(model: Any, *, layer: Any = None, example: Any = None, classes: int | N
         weight [K, d], which is the kernel transposed, and bias [K] if the layer has one.
     """
     opened = KerasModel(model)
-    return opened.head(opened.single(layer=layer, example=example, classes=classes)[1], None)
+    return opened.head(opened.single(layer=layer, example=example, classes=classes)[1])
 
 
 def write(model: Any, head: Head, *, layer: Any = None, example: Any = None) -> None:
@@ -62,7 +63,7 @@ class KerasModel:
         if int(keras.__version__.partition(".")[0]) < 3 or not isinstance(model, keras.Layer):
             raise LevelheadError(f"expected a model of Keras 3, got {type(model).__module__}.{type(model).__name__}")
         self.model = model
-        self._found = GraphHead({}, 0)
+        self._found = KerasHead({}, 0)
 
     def layers(self, *, layer: Any, example: Any, classes: int | None) -> dict[str, Any]:
         """Find the head and check that each of its layers can be changed in place without changing anything else."""
@@ -86,23 +87,16 @@ class KerasModel:
         """Return the size as the number of classes if some layer has so many outputs."""
         return size if size in {keras_units(one) for one in keras_linear_layers(self.model)} else None
 
-    def classes(self, module: Any) -> int:
-        return keras_units(module) or 0
+    def facts(self, layers: Mapping[str, Any]) -> Facts:
+        keys, modules, task = tuple(layers), list(layers.values()), self._found.task
+        known = None if task is None else (task, f"a {'sigmoid' if task == 'multilabel' else 'softmax'} follows it")
+        half = modules[0].kernel.dtype if modules[0].kernel.dtype in ("float16", "bfloat16") else None
+        return Facts(keys, ", ".join(keys), tuple(keras_units(module) or 0 for module in modules), None, known, half)
 
-    def task(self, path: str) -> tuple[LabelTask, str] | None:
-        task = self._found.task
-        return None if task is None else (task, f"a {'sigmoid' if task == 'multilabel' else 'softmax'} follows it")
-
-    def names(self, classes: int) -> list[str] | None:
-        return None
-
-    def head(self, module: Any, names: Sequence[str] | None) -> Head:
+    def head(self, module: Any, names: Sequence[str] | None = None) -> Head:
         """Return a copy of a layer's variables, in float32 or better: the kernel transposed to [K, d]."""
         kernel, *bias = (_numpy(variable) for variable in _variables(module))
         return Head(np.ascontiguousarray(kernel.reshape(-1, kernel.shape[-1]).T), bias[0] if bias else None, names)
-
-    def half_dtype(self, module: Any) -> str | None:
-        return module.kernel.dtype if module.kernel.dtype in ("float16", "bfloat16") else None
 
     def state(self, module: Any, rule: str) -> tuple[str, tuple[str]]:
         variable = module.kernel if RULES[rule].multiplies else module.bias
@@ -110,8 +104,16 @@ class KerasModel:
         return digest, (digest,)
 
     def check_adds(self, layers: Mapping[str, Any], example: Any) -> None:
-        if example is not None and not getattr(self.model, "outputs", None):
-            check_keras_adds(self.model, example, list(layers.values()))
+        """Check on an example that what is added to a bias is added to the outputs of a model without a graph."""
+        tried = [] if example is None or getattr(self.model, "outputs", None) else layers.values()
+        for layer in (one for one in tried if one.bias is not None):
+            offsets = np.arange(keras_units(layer) or 0) % 2 * 2.0 - 1
+            before, after = _run_with(self.model, example, layer, (1.0, 1.0), (0.0, offsets))
+            if before is None or not np.allclose(after, before + offsets, rtol=0, atol=1e-4 * np.abs(before).max()):
+                raise LevelheadError(
+                    f"on this example, what is added to the bias of {layer.name} is not added to the model's logits: "
+                    "the model scales or bends them after it; tune with the rule rescale"
+                )
 
     def check_takes_bias(self, path: str, module: Any) -> None:
         raise LevelheadError(
@@ -181,21 +183,50 @@ def _why_not_editable(layer: Any, model: Any) -> str | None:
     return None
 
 
-def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> GraphHead:
+def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> KerasHead:
     """Find the layer, or layers, whose columns are a Keras model's class weight vectors."""
-    if layer is not None:
-        return _named_head(model, layer)
-    if getattr(model, "outputs", None):
-        return _head_by_graph(model, classes)
+    if layer is None and getattr(model, "outputs", None):
+        outputs = [tensor._keras_history for tensor in model.outputs]
+        fitting, heads = find_keras_heads(outputs, _node_of, classes, NAME_LAYER)
+        if len(fitting) == 1:
+            return fitting[0]
+        listed = _listing(layer for head in heads for layer in head.layers.values())
+        if fitting:
+            raise LevelheadError(f"the model has more than one head: {listed}; none is taken", advice=NAME_LAYER)
+        raise LevelheadError(f"no head has {classes} outputs, one per class; there is {listed}")
     layers = list(keras_linear_layers(model))
     fitting = [one for one in layers if classes in (None, keras_units(one))]
-    if example is not None:
-        return _proved_head(model, example, fitting or layers)
-    if len(fitting) == 1 and fitting[0] is layers[-1]:
-        return _head_of({fitting[0].name: fitting[0]})
-    reason = f"no layer of this model has {classes} outputs, one per class; it has {_listing(layers)}"
-    reason = f"which layer is the head is not certain: {_listing(layers)}" if fitting else reason
-    raise LevelheadError(f"{reason}; pass an example input, as the model has no graph to tell", advice=NAME_LAYER)
+    if layer is not None:
+        found = [_named(layers, one) for one in (layer if isinstance(layer, list | tuple) else [layer])]
+        if not found:
+            raise LevelheadError("expected at least one layer, got an empty list", parameter="layer")
+    elif example is not None:
+        candidates = fitting or layers
+        found = [one for one in candidates if _scales(model, example, one)]
+        if len(found) != 1:
+            many = "more than one layer's" if found else "no layer's"
+            raise LevelheadError(
+                f"on this example {many} columns are the model's logits one by one: {_listing(candidates)}; only if "
+                "nothing but a softmax follows, name the layer and leave out the example",
+                advice=NAME_LAYER,
+            )
+    elif len(fitting) == 1 and fitting[0] is layers[-1]:
+        found = fitting
+    else:
+        reason = f"no layer of this model has {classes} outputs, one per class; it has {_listing(layers)}"
+        reason = f"which layer is the head is not certain: {_listing(layers)}" if fitting else reason
+        raise LevelheadError(f"{reason}; pass an example input, as the model has no graph to tell", advice=NAME_LAYER)
+    activations = frozenset(map(activation_of, found))  # what follows the layers is not known
+    return KerasHead({one.name: one for one in found}, keras_units(found[0]) or 0, activations)
+
+
+def _named(layers: list[Any], wanted: Any) -> Any:
+    matching = [one for one in layers if one is wanted or (isinstance(wanted, str) and one.name == wanted)]
+    if len(matching) == 1:
+        return matching[0]
+    what = repr(wanted) if isinstance(wanted, str) else f"a {type(wanted).__name__}"
+    many = "more than one layer is" if matching else "no Dense layer or 1x1 convolution is"
+    raise LevelheadError(f"{many} called {what}; the model has {_listing(layers)}", parameter="layer")
 
 
 def keras_linear_layers(model: Any) -> Iterator[Any]:
@@ -234,42 +265,7 @@ def _kind(layer: Any) -> str:
     return next(own, "")
 
 
-def _head_of(layers: dict[str, Any]) -> GraphHead:
-    """Return a head of which only its own layers are known, and not what follows them."""
-    activations = frozenset(activation_of(layer) for layer in layers.values())
-    return GraphHead(layers, keras_units(next(iter(layers.values()))) or 0, activations)
-
-
-def _named_head(model: Any, layer: Any) -> GraphHead:
-    found: dict[str, Any] = {}
-    layers = list(keras_linear_layers(model))
-    for one in layer if isinstance(layer, list | tuple) else [layer]:
-        matching = [each for each in layers if each is one or (isinstance(one, str) and each.name == one)]
-        if len(matching) != 1:
-            what = repr(one) if isinstance(one, str) else f"a {type(one).__name__}"
-            many = "more than one layer is" if matching else "no Dense layer or 1x1 convolution is"
-            raise LevelheadError(f"{many} called {what}; the model has {_listing(layers)}", parameter="layer")
-        found[matching[0].name] = matching[0]
-    if not found:
-        raise LevelheadError("expected at least one layer, got an empty list", parameter="layer")
-    return _head_of(found)
-
-
-def _head_by_graph(model: Any, classes: int | None) -> GraphHead:
-    """Return the head of the one output, or of the one with K columns."""
-    heads, reasons = find_keras_heads([tensor._keras_history for tensor in model.outputs], _node_of, NAME_LAYER)
-    fitting = [head for head in heads if classes in (None, head.units)]
-    if len(fitting) == 1 and not (reasons and classes is None):
-        return fitting[0]
-    listed = _listing(layer for head in heads for layer in head.layers.values())
-    if len(fitting) > 1:
-        raise LevelheadError(f"the model has more than one head: {listed}; none is taken", advice=NAME_LAYER)
-    if reasons:
-        raise reasons[0]
-    raise LevelheadError(f"no head has {classes} outputs, one per class; there is {listed}")
-
-
-def _node_of(history: Any) -> KerasNode:
+def _node_of(history: Any) -> KerasNode[str, Any]:
     """Return what a tensor comes from, by its history: layer, node, index."""
     layer, node, index = history
     wrapped = layer.layer if type(layer).__name__ == "TimeDistributed" else layer
@@ -285,33 +281,6 @@ def _node_of(history: Any) -> KerasNode:
         inner=inside[index]._keras_history if inside else None,
         sources=lambda: [one._keras_history for one in layer._inbound_nodes[node].input_tensors],
     )
-
-
-def _proved_head(model: Any, example: Any, candidates: list[Any]) -> GraphHead:
-    """Return the one layer whose columns, scaled, scale the output's columns one by one on an example."""
-    found = [one for one in candidates if _scales(model, example, one)]
-    if len(found) == 1:
-        return _head_of({found[0].name: found[0]})
-    many = "more than one layer's" if found else "no layer's"
-    raise LevelheadError(
-        f"on this example {many} columns are the model's logits one by one: {_listing(candidates)}; only if "
-        "nothing but a softmax follows, name the layer and leave out the example",
-        advice=NAME_LAYER,
-    )
-
-
-def check_keras_adds(model: Any, example: Any, layers: list[Any]) -> None:
-    """Check on an example that what is added to a layer's bias is added to the outputs of a model without a graph."""
-    for layer in layers:
-        if layer.bias is None:
-            continue
-        offsets = np.arange(keras_units(layer) or 0) % 2 * 2.0 - 1
-        before, after = _run_with(model, example, layer, (1.0, 1.0), (0.0, offsets))
-        if before is None or not np.allclose(after, before + offsets, rtol=0, atol=1e-4 * np.abs(before).max()):
-            raise LevelheadError(
-                f"on this example, what is added to the bias of {layer.name} is not added to the model's logits: the "
-                "model scales or bends them after it; tune with the rule rescale"
-            )
 
 
 def _scales(model: Any, example: Any, layer: Any) -> bool:

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from .._version import __version__
+from ..core.array import to_numpy
 from ..core.choices import LabelTask
 from ..core.head import Head, check_finite
 from ..core.warnings import BinaryHeadWarning, PrecisionWarning, warn
 from ..rules.adjustment import Adjustment
 from ..rules.rule import RULES, Rule
+from .adjusted import Adjusted
 from .notes import digests_in, note_digests, run_all
 
 # An attribute of an adjusted layer, by which a second adjustment is noticed: all its marks, the last one last.
@@ -80,11 +82,8 @@ class ModelInMemory(Protocol):
 
     def layers(self, *, layer: Any, example: Any, classes: int | None) -> dict[str, Any]: ...  # the head's, by path
     def likely_classes(self, size: int | None) -> int | None: ...  # the size, if some layer has so many outputs
-    def classes(self, module: Any) -> int: ...
-    def task(self, path: str) -> tuple[LabelTask, str] | None: ...
-    def names(self, classes: int) -> list[str] | None: ...
-    def head(self, module: Any, names: Sequence[str] | None) -> Head: ...
-    def half_dtype(self, module: Any) -> str | None: ...
+    def facts(self, layers: Mapping[str, Any]) -> Facts: ...
+    def head(self, module: Any, names: Sequence[str] | None = None) -> Head: ...
     def check_adds(self, layers: Mapping[str, Any], example: Any) -> None: ...
     def check_takes_bias(self, path: str, module: Any) -> None: ...
     def write(self, path: str, module: Any, head: Head) -> None: ...
@@ -110,7 +109,7 @@ class _Mark(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class InMemory:
-    """The head of a model in memory: a `Place` whose `write` returns the way back."""
+    """The head of a model in memory: a `Place`."""
 
     model: ModelInMemory
     layers: Mapping[str, Any]  # the head's, by path
@@ -118,9 +117,7 @@ class InMemory:
 
     @property
     def facts(self) -> Facts:
-        model, keys, modules = self.model, tuple(self.layers), list(self.layers.values())
-        sizes, where = tuple(map(model.classes, modules)), ", ".join(keys) or "the head"
-        return Facts(keys, where, sizes, model.names(sizes[0]), model.task(keys[0]), model.half_dtype(modules[0]))
+        return self.model.facts(self.layers)
 
     def earlier(self) -> str | None:
         """Return the last mark on a layer, or note about the model, that tells of the layer as it is."""
@@ -139,15 +136,26 @@ class InMemory:
         self.model.check_takes_bias(key, self.layers[key])
 
     def heads(self, rule: Rule) -> tuple[Head, ...]:
-        read = ((path or "the head", self.model.head(module, self.facts.names)) for path, module in self.layers.items())
-        return tuple(check_finite(head, path) for path, head in read)
+        names = self.facts.names
+        return tuple(check_finite(self.model.head(m, names), path or "the head") for path, m in self.layers.items())
 
     def saying_where(self) -> AbstractContextManager[None]:
         return nullcontext()  # the caller has the model at hand
 
-    def write(self, change: Change) -> Callable[[], None]:
-        """Put the new head into its layers, mark them, note it with the model; return the way back."""
-        self._warn(change)
+    def write(self, change: Change) -> Adjusted:
+        """Put the new head into its layers, mark them, note it with the model."""
+        if change.stuck:
+            warn(
+                "the two rows of the head are opposite, so scaling never changes a prediction; use the additive shift "
+                "(levelhead.shift_logits)",
+                BinaryHeadWarning,
+            )
+        if change.flips:
+            warn(
+                f"rounding the scaled weights to {self.facts.half} could flip {change.flips} of {change.predictions} "
+                "predictions; scale in float32, or scale the logits",
+                PrecisionWarning,
+            )
         grown = [
             module
             for module, before, after in zip(self.layers.values(), change.before, change.after, strict=True)
@@ -163,18 +171,16 @@ class InMemory:
                     note = {"version": __version__, "rule": change.rule.name, "gamma": change.gamma}
                     note |= {"counts": change.counts.tolist(), "head": [*self.layers], **note_digests(mark.digests)}
                     undo.append(self.model.leave_note(note))
-        return partial(run_all, undo)
-
-    def _warn(self, change: Change) -> None:
-        if change.stuck:
-            warn(
-                "the two rows of the head are opposite, so scaling never changes a prediction; use the additive shift "
-                "(levelhead.shift_logits)",
-                BinaryHeadWarning,
-            )
-        if change.flips:
-            warn(
-                f"rounding the scaled weights to {self.facts.half} could flip {change.flips} of {change.predictions} "
-                "predictions; scale in float32, or scale the logits",
-                PrecisionWarning,
-            )
+        before, after = ([to_numpy(head.norms) for head in heads] for heads in (change.before, change.after))
+        return Adjusted(
+            layers=self.facts.keys,
+            gamma=change.gamma,
+            counts=change.counts,
+            factors=change.by.first,
+            offset=change.offset,
+            before=dict(zip(self.layers, before, strict=True)),
+            after=dict(zip(self.layers, after, strict=True)),
+            rule=change.rule.name,
+            flips=change.flips,
+            _undo=partial(run_all, undo),
+        )

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
 from ..core.per_class import names_in_config
@@ -22,6 +21,7 @@ from ..rules.rule import RULES
 from .candidates import check_same_shape
 from .editable import Editable, check_editable, check_takes_bias, new_bias
 from .notes import leave_note, notes_about
+from .place import Facts
 from .probe import NAME_HEAD
 from .torch_find import check_adds, find_head, known_task, linear_layers, outputs, unwrap
 
@@ -41,8 +41,8 @@ def read(model: nn.Module, *, layer: Any = None, example: Any = None, classes: i
     3
     """
     opened = TorchModel(model)
-    _, module = opened.single(layer=layer, example=example, classes=classes)
-    return opened.head(module, opened.names(len(module.weight)))
+    path, module = opened.single(layer=layer, example=example, classes=classes)
+    return opened.head(module, opened.facts({path: module}).names)
 
 
 def write(model: nn.Module, head: Head, *, layer: Any = None, example: Any = None) -> None:
@@ -85,25 +85,19 @@ class TorchModel:
         """Return the size as the number of classes if some layer has so many outputs."""
         return size if size in {outputs(m) for _, m in linear_layers(self.model)} else None
 
-    def classes(self, module: Editable) -> int:
-        return len(module.weight)
+    def facts(self, layers: Mapping[str, Editable]) -> Facts:
+        keys, weights = tuple(layers), [module.weight for module in layers.values()]
+        names = names_in_config(getattr(self.model, "config", None), len(weights[0]))
+        half = str(weights[0].dtype) if weights[0].element_size() <= 2 else None
+        return Facts(
+            keys, ", ".join(keys) or "the head", tuple(map(len, weights)), names, known_task(self.model, keys[0]), half
+        )
 
-    def task(self, path: str) -> tuple[LabelTask, str] | None:
-        return known_task(self.model, path)
-
-    def names(self, classes: int) -> list[str] | None:
-        """Return the names in a transformers config, if it has one per class; LABEL_0, LABEL_1, ... do not count."""
-        return names_in_config(getattr(self.model, "config", None), classes)
-
-    def head(self, module: Editable, names: Sequence[str] | None) -> Head:
+    def head(self, module: Editable, names: Sequence[str] | None = None) -> Head:
         """Return a copy of a layer's parameters: weight flattened to [K, d], whole even if it is sharded."""
         weight = gather(module.weight.detach()).clone()
         bias = None if module.bias is None else gather(module.bias.detach()).clone()
         return Head(weight.flatten(1), bias, names)
-
-    def half_dtype(self, module: Editable) -> str | None:
-        """Return the name of a layer's dtype if it has half precision."""
-        return str(module.weight.dtype) if module.weight.element_size() <= 2 else None
 
     def state(self, module: Editable, rule: str) -> tuple[tuple[int, int], tuple[str, ...]]:
         """Return what tells whether the parameter that a rule changes is as it was."""

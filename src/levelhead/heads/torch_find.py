@@ -48,7 +48,10 @@ def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, class
     model = unwrap(model)
     if isinstance(model, jit.ScriptModule):
         raise LevelheadError("the model is compiled to TorchScript; adjust it before torch.jit.script or trace")
-    classes = _declared_classes(model) if classes is None else classes
+    if classes is None:  # what the model says it has, if a layer agrees
+        declared = (getattr(getattr(model, "config", None), "num_labels", None), getattr(model, "num_classes", None))
+        sizes = {outputs(m) for _, m in linear_layers(model)}
+        classes = next((size for size in declared if isinstance(size, int) and size in sizes), None)
     probes = () if example is None else probes_of(model, example, classes)
     if layer is None and probes:
         return _proved_layers(model, probes)
@@ -64,8 +67,11 @@ def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, class
         )
     for path in () if probes else found:
         _check_no_norm_follows(model, path)
-        if layer is None:
-            _check_no_scale(model, path)
+        if layer is None and (name := _scale_around(model, path)):  # the logits are then not W x + b alone
+            raise _undecided(
+                f"{path} looks like the head, but the model has a {name}: it may normalize the weights, as cosine "
+                "heads do, or scale the logits"
+            )
     return found
 
 
@@ -282,18 +288,15 @@ def _check_no_norm_follows(model: nn.Module, path: str) -> None:
     """Check that no norm of K numbers is registered next in a block around the layer: it would undo the scaling."""
     rows, columns = layer_shape(model.get_submodule(path)) or (0, 0)
     for _, later in _modules_after(model, path) if rows != columns else ():  # else it could stand before the layer
-        if (after := _first_harmful(later)) is not None and _is_norm(after, rows):
+        if (after := _first_harmful(later)) is None:
+            continue
+        # One number per feature, learned or not, as BatchNorm1d, LayerNorm, RMSNorm and PReLU have.
+        weight = after._parameters.get("weight")
+        sizes = [getattr(after, size, None) for size in ("num_features", "num_channels", "normalized_shape")]
+        sizes.append(None if weight is None or isinstance(weight, nn.UninitializedParameter) else tuple(weight.shape))
+        if any(size in (rows, (rows,), [rows]) for size in sizes):
             norm = f"a {type(after).__name__} of its {rows} outputs seems to come after it"
             raise LevelheadError(f"{path} is not the head: {norm}; pass an example input if it does not")
-
-
-def _check_no_scale(model: nn.Module, path: str) -> None:
-    """Check that no block around the layer has a scale or temperature: the logits are then not ``W x + b`` alone."""
-    if name := _scale_around(model, path):
-        raise _undecided(
-            f"{path} looks like the head, but the model has a {name}: it may normalize the weights, as cosine "
-            "heads do, or scale the logits"
-        )
 
 
 def _scale_around(model: nn.Module, path: str) -> str | None:
@@ -308,14 +311,6 @@ def _scale_around(model: nn.Module, path: str) -> str | None:
             if type(number) in of_number and number != 1 and is_logit_scale(name, 1, rows):
                 return name
     return None
-
-
-def _is_norm(module: nn.Module, width: int) -> bool:
-    """Return whether a module has one number per feature, learned or not: BatchNorm1d, LayerNorm, RMSNorm, PReLU."""
-    weight = module._parameters.get("weight")
-    sizes = [getattr(module, size, None) for size in ("num_features", "num_channels", "normalized_shape")]
-    sizes.append(None if weight is None or isinstance(weight, nn.UninitializedParameter) else tuple(weight.shape))
-    return any(size in (width, (width,), [width]) for size in sizes)
 
 
 def known_task(model: nn.Module, path: str) -> tuple[LabelTask, str] | None:
@@ -336,13 +331,6 @@ def _flat(layers: Any) -> list[Any]:
     return [layer for part in layers for layer in _flat(part)] if nested else [layers]
 
 
-def _declared_classes(model: nn.Module) -> int | None:
-    """Return how many classes a model says it has (`config.num_labels` or `num_classes`), if a layer agrees."""
-    sizes = {outputs(m) for _, m in linear_layers(model)}
-    declared = (getattr(getattr(model, "config", None), "num_labels", None), getattr(model, "num_classes", None))
-    return next((size for size in declared if isinstance(size, int) and size in sizes), None)
-
-
 def _submodule(model: nn.Module, path: str) -> nn.Module | None:
     try:
         return model.get_submodule(path)
@@ -355,20 +343,16 @@ def unwrap(model: nn.Module) -> nn.Module:
     if type(model).__name__ == "ExportedProgram":
         raise LevelheadError("the model is exported (torch.export); adjust the module before that")
     if not isinstance(model, nn.Module):
-        raise TypeError(f"expected a torch module, got {type(model).__name__}; {_place_of(model)}")
+        instead = "for files there are levelhead.files.model.adjust_file and levelhead.files.model.rescale_file"
+        if isinstance(model, Mapping):
+            instead = "load it into its model first: model.load_state_dict(...)"
+        elif hasattr(model, "fit"):
+            instead = "for scikit-learn there are the classifiers of levelhead.hosts.sklearn"
+        raise TypeError(f"expected a torch module, got {type(model).__name__}; {instead}")
     inner = getattr(model, "_orig_mod", None)
     if inner is None and type(model).__name__ in WRAPPERS:
         inner = model.module
     return unwrap(inner) if isinstance(inner, nn.Module) else model
-
-
-def _place_of(model: object) -> str:
-    """Return where something that is not a module is adjusted."""
-    if isinstance(model, Mapping):
-        return "load it into its model first: model.load_state_dict(...)"
-    if hasattr(model, "fit"):
-        return "for scikit-learn there are the classifiers of levelhead.hosts.sklearn"
-    return "for files there are levelhead.files.model.adjust_file and levelhead.files.model.rescale_file"
 
 
 def linear_layers(
