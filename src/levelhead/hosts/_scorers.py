@@ -17,7 +17,6 @@ from ..core.choices import Kind, Metric
 from ..core.curve import Curve
 from ..core.errors import LevelheadError
 from ..core.measure import measure, recall
-from ..core.warnings import quiet
 from ..path.metrics import ERRORS, LOWER_IS_BETTER
 from ..path.path import gamma_path
 from ..rules.rule import RULES, OneStrength, Rule, Strengths
@@ -96,17 +95,17 @@ def tune_folds(
     target: np.ndarray | None = None,
     *,
     bootstrap: int = 0,
-) -> Tuned:
-    """Choose on the folds by a goal of the exact path. The result holds its warnings; none is issued."""
+) -> tuple[Tuned, list[kinds.LevelheadWarning]]:
+    """Choose on the folds by a goal of the exact path, and return the warnings with it; none is issued."""
     scores = [np.exp(fold.scores) if kind == "probabilities" else fold.scores for fold in folds]
     given = [(one, fold.labels, fold.counts) for one, fold in zip(scores, folds, strict=True)]
-    with quiet():
-        return cross_fit(given, metric=goal, rule=rule, target=target, names=names, kind=kind, bootstrap=bootstrap)
+    with kinds.kept() as doubts:
+        tuned = cross_fit(given, metric=goal, rule=rule, target=target, names=names, kind=kind, bootstrap=bootstrap)
+    return tuned, doubts
 
 
-def as_chosen(tuned: Tuned, *, already_trained: bool) -> ChosenRule:
+def as_chosen(tuned: Tuned, found: Sequence[Diagnosis], *, already_trained: bool) -> ChosenRule:
     """Return a choice as scikit-learn's scores, which are higher where they are better."""
-    found = [_diagnosis(line) for line in tuned.warnings]
     doubts = tuple(one for one in found if already_trained or not isinstance(one, kinds.LeakageWarning))
     score, at_zero, values = (
         as_score(tuned.metric, value) for value in (tuned.value, tuned.value_at_zero, tuned.curve.values)
@@ -210,7 +209,7 @@ class OutOfFold:
 
     chosen: ChosenRule
     folds: list[ScoredFold]  # scored; without their models
-    exact: Callable[..., Tuned] | None  # `tune_folds` as it was called; None for scorers without an exact path
+    exact: Callable[..., tuple[Tuned, list]] | None  # `tune_folds` as it was called; None for scorers without an exact path
 
     @cached_property
     def tuned(self) -> Tuned | None:
@@ -219,7 +218,7 @@ class OutOfFold:
         if self.exact is None or quick is None or quick.gain_interval is not None:
             return quick
         samples = sum(len(fold.labels) for fold in self.folds)
-        return self.exact(self.folds, bootstrap=min(1000, max(100, _MOST_RESAMPLED // samples)))
+        return self.exact(self.folds, bootstrap=min(1000, max(100, _MOST_RESAMPLED // samples)))[0]
 
     def summary(self, scoring: str, adjustment: AdjustmentFor, **of_classifier: Any) -> OutOfFoldTuned:
         """Return the choice with its scores and recalls, and with what the classifier knows better."""
@@ -278,12 +277,6 @@ def choose_by_scorer(
 def as_score(metric: str, value: Any) -> Any:
     """Return a metric as scikit-learn scores it: an accuracy for an error, and what a sample costs below 0."""
     return 1 - value if metric in ERRORS else -value if metric in LOWER_IS_BETTER else value
-
-
-def _diagnosis(line: str) -> kinds.LevelheadWarning:
-    """Return the warning that a line of `Tuned.warnings` tells of."""
-    kind, _, text = line.partition(": ")
-    return getattr(kinds, kind)(text)
 
 
 def scorer_name(scoring: Any) -> str:

@@ -330,7 +330,7 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
             goal = Goal(metric, self.cost, self._by_name(self.floors))
             exact = partial(_scorers.tune_folds, goal=goal, rule=rule, names=self._names, kind=self._kind)
             exact = partial(exact, target=self._target)
-            chosen = _scorers.as_chosen(exact(folds), already_trained=self._already_trained)
+            chosen = _scorers.as_chosen(*exact(folds), already_trained=self._already_trained)
         self.rule_, self.best_gamma_, self.best_score_ = chosen.rule, chosen.gamma, chosen.score
         self._strengths = chosen.strengths
         self._out_of_fold = _scorers.OutOfFold(chosen, [replace(fold, model=None) for fold in folds], exact)
