@@ -59,9 +59,8 @@ def exact_metric(scorer: Any, held_out: np.ndarray, classes: int) -> Metric | No
         return None
     for name, value in given.items():
         values = exact.settings.get(name, ())
-        if values is not None and not any(
-            value is one or (type(value) is type(one) and value == one) for one in values
-        ):
+        same = (value is one or (type(value) is type(one) and value == one) for one in values or ())
+        if values is not None and not any(same):
             return None
     return exact.metric if exact.any_labels or len(np.unique(held_out)) == classes else None
 
@@ -132,19 +131,15 @@ def choose_on_paths(
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class OutOfFoldTuned(Tuned):
-    """A choice on out-of-fold samples by a scorer of scikit-learn: what `summary_` returns.
+    """A choice on out-of-fold samples by a scorer of scikit-learn, with all that `Tuned` has: what `summary_` returns.
 
-    It has all that `Tuned` has. For a scorer without an exact path `gain_interval` is None, and the gain is not
-    corrected for having chosen on these samples. `temperature` and `counts` are those of the classifier.
-
-    Args:
-        scoring: the scorer, by name.
-        score_as_trained, score: before and after; higher is better. Rule and strength were chosen on these samples.
+    For a scorer without an exact path `gain_interval` is None, and the gain is not corrected for the choice on these
+    samples. `temperature` and `counts` are those of the classifier.
     """
 
-    scoring: str
+    scoring: str  # the scorer's name
     score_as_trained: float
-    score: float
+    score: float  # higher is better; rule and strength were chosen on these samples
 
     @property
     def recall_as_trained(self) -> tuple[float, ...]:
@@ -209,7 +204,7 @@ class OutOfFold:
 
     chosen: ChosenRule
     folds: list[ScoredFold]  # scored; without their models
-    exact: Callable[..., tuple[Tuned, list]] | None  # `tune_folds` as it was called; None for scorers without an exact path
+    exact: Callable[..., tuple[Tuned, list]] | None  # `tune_folds` as it was called; None without an exact path
 
     @cached_property
     def tuned(self) -> Tuned | None:
@@ -257,9 +252,8 @@ def choose_by_scorer(
     """Choose the first best of a scorer's mean over the folds, by the first of the rules that do equally well."""
     means: dict[str, np.ndarray] = {rule: np.mean([values[rule] for values in measured], axis=0) for rule in gammas}
     if any(np.isnan(values).any() for values in means.values()):
-        raise LevelheadError(
-            f"{scoring!r} is NaN on a fold, which may lack a class; use fewer folds", parameter="scoring"
-        )
+        reason = f"{scoring!r} is NaN on a fold, which may lack a class; use fewer folds"
+        raise LevelheadError(reason, parameter="scoring")
     rule = max(means, key=lambda rule: means[rule].max())  # the first of equals
     tried, values, scores, labels = gammas[rule], means[rule], pool_scores(folds), pool_labels(folds)
     at, at_zero = int(values.argmax()), float(values[np.abs(tried).argmin()])

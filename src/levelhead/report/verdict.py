@@ -69,11 +69,9 @@ class PageVerdict:
 def gain(
     before: np.ndarray, after: np.ndarray, labels: np.ndarray, mass: np.ndarray, level: float = 0.95
 ) -> tuple[float, float, float]:
-    """Return by how much the balanced error falls at a gamma that these samples did not choose, and its interval.
-
-    ``sum_c m_c (up_c - down_c) / n_c``, where up and down count the samples of class c that turn right and wrong. For
-    the interval, one more of each is added to every class, so that a class of one sample is not taken to be certain.
-    """
+    """Return by how much the balanced error falls at a gamma that these samples did not choose, and its interval."""
+    # sum_c m_c (up_c - down_c) / n_c over samples that turn right and wrong; for the interval, one more of each is
+    # added to every class, so that a class of one sample is not taken to be certain
     up, down, n = (np.bincount(labels, each, len(mass)) for each in (after & ~before, before & ~after, None))
     mean = float((mass * (up - down) / np.maximum(n, 1)).sum())
     variance = ((up + down + 2) / (n + 2) - ((up - down) / (n + 2)) ** 2) / (n + 2)
@@ -127,11 +125,7 @@ def percent_text(share: float) -> str:
 
 
 def _decide(subject: Subject, said: GainVerdict, changed: bool, rare: float | None) -> tuple[Status, str]:
-    """Return status and headline, given what to expect of the gain.
-
-    On these samples, `changed` says whether any prediction changes, and `rare` how much the recall of the rarer half
-    rises; None if that is not known.
-    """
+    """Return status and headline: `changed` if any prediction is, `rare` how much recall the rarer half gains."""
     choice, balanced = subject.choice, subject.metric == "balanced_error"
     if choice["chosen_on"] == "test":
         return "warn", "Do not decide on this page: gamma was chosen on test labels"
