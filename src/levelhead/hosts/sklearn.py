@@ -358,7 +358,8 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
             return [(None, np.arange(_num_samples(X)))]
         share = isinstance(self.cv, Real) and not isinstance(self.cv, Integral)
         once = StratifiedShuffleSplit(1, test_size=self.cv, random_state=self.random_state) if share else None
-        splits = list((once or check_cv(cast(Any, self.cv), y, classifier=True)).split(X, y, **params))
+        splitter = cast(Any, once or check_cv(cast(Any, self.cv), y, classifier=True))
+        splits = list(splitter.split(X, y, **params))
         if not self.refit and len(splits) > 1:
             which = f"the {len(splits)} splits of cv, got False; only the model of a single split can be kept"
             raise LevelheadError(f"expected True with {which}", parameter="refit")

@@ -219,7 +219,7 @@ def rule_table(subject: Subject) -> RuleTable | None:
     choice, candidates = subject.choice, subject.choice.get("candidates") or ()
     if len(candidates) < 3:
         return None
-    metric, why = choice.get("metric") or "balanced_error", str(choice.get("why") or "")
+    metric, why = subject.metric, str(choice.get("why") or "")
     chosen = Unchanged.name if why.startswith("the model as it is") else choice["rule"]
     rows = []
     for one in candidates:
