@@ -113,17 +113,7 @@ def _tune_chunks(chunks: Any, counts: Any, options: dict[str, Any]) -> Any:
 
 
 def are_chunks(given: Any, *, alone: bool = False) -> bool:
-    """Return whether this is chunks of samples instead of logits.
-
-    Args:
-        given: what came as logits.
-        alone: whether no labels came with it, so that any other iterable is taken for chunks.
-
-    >>> are_chunks([([[4.0, 2.0]], [0])]), are_chunks([(4.0, 2.0)]), are_chunks(iter([]))
-    (True, False, True)
-    >>> are_chunks(np.zeros((3, 2, 4, 4)).tolist())  # pixels
-    False
-    """
+    """Return whether this is chunks of samples instead of logits; `alone` if no labels came with it."""
     if isinstance(given, np.ndarray) or is_module(given):
         return False
     if isinstance(given, Iterator) or callable(given):

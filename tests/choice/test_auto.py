@@ -54,13 +54,13 @@ def test_what_was_scaled_is_rescaled_and_what_was_shifted_is_shifted():
     assert all(one.interval[0] <= one.gain <= one.interval[1] for one in shifted.candidates)
 
 
-@pytest.mark.parametrize("options", [{}, {"metric": "macro_f1"}, {"cost": 3 - 3 * np.eye(4)}, {"floors": 0.3}])
+@pytest.mark.parametrize("metric", ["macro_f1", lh.Goal(), lh.Goal(cost=3 - 3 * np.eye(4)), lh.Goal(floors=0.3)])
 @pytest.mark.parametrize("rule", ["auto", "rescale+shift"])
-def test_the_numbers_are_those_of_the_decision_that_was_chosen(rule, options):
+def test_the_numbers_are_those_of_the_decision_that_was_chosen(rule, metric):
     logits, labels = level(1, 40)
     logits = logits - 0.9 * RARITY
     with quiet():
-        tuned = lh.tune(logits, labels, COUNTS, rule=rule, bootstrap=0, **options)
+        tuned = lh.tune(logits, labels, COUNTS, rule=rule, bootstrap=0, metric=metric)
     found = predicted(logits, tuned)
     assert tuned.error == pytest.approx((found != labels).mean())
     assert tuned.recall == pytest.approx([(found[labels == c] == c).mean() for c in range(4)])
@@ -118,8 +118,8 @@ def test_the_range_and_the_pull_of_the_shift_follow_the_scale_of_the_scores():
     assert large.rule == one.rule == "shift"
     assert large.gamma == pytest.approx(50 * one.gamma, rel=1e-6)
     assert large.temperature == pytest.approx(50 * one.temperature, rel=1e-3)
-    with pytest.warns(lh.RangeWarning):
-        lh.tune(50 * (logits - RARITY), labels, COUNTS, rule="shift", range=(0, 4), bootstrap=0)
+    with pytest.warns(lh.warnings.RangeWarning):
+        lh.tune(50 * (logits - RARITY), labels, COUNTS, rule=lh.rules.Shift(range=(0, 4)), bootstrap=0)
 
 
 def test_a_pull_is_in_standard_errors_and_fades_as_labels_become_many():
@@ -149,7 +149,8 @@ def test_unlabelled_data_probabilities_norms_and_two_classes_are_taken():
     shares = np.exp(log_softmax(logits - RARITY, axis=1))
     tuned = lh.tune(shares, labels, COUNTS, kind="probabilities", bootstrap=0)
     assert {one.rule for one in tuned.candidates} <= {"none", "shift", "vector"}
-    tuned = lh.tune(logits - RARITY, labels, COUNTS, unlabelled=logits[::2] - RARITY, norms=[4, 3, 2, 1], bootstrap=0)
+    rule = lh.rules.Auto(norms=[4, 3, 2, 1])
+    tuned = lh.tune(logits - RARITY, labels, COUNTS, unlabelled=logits[::2] - RARITY, rule=rule, bootstrap=0)
     assert "tau" in {one.rule for one in tuned.candidates}
     z = np.random.default_rng(0).normal(size=60) + np.repeat([-1, 1], 30) - 1
     tuned = lh.tune(np.stack([-z, z], axis=1), np.repeat([0, 1], 30), [900, 100], bootstrap=0)

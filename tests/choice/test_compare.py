@@ -37,7 +37,9 @@ def test_scaled_logits_are_best_scaled_back_and_shifted_ones_shifted_back():
 
 def test_rows_come_best_first_and_the_best_is_behind_by_nothing():
     logits, labels = unbent(1, 40)
-    table = lh.compare(logits * (COUNTS / 1000) ** 0.4, labels, COUNTS, norms=[4, 3, 2, 1], repeats=2)
+    table = lh.compare(
+        logits * (COUNTS / 1000) ** 0.4, labels, COUNTS, rule=lh.rules.Auto(norms=[4, 3, 2, 1]), repeats=2
+    )
     errors = [row.balanced_error for row in table.rows]
     assert errors == sorted(errors)
     assert table.rows[0].behind_best == 0
@@ -114,7 +116,7 @@ def test_table_says_which_is_best_and_by_how_much():
 def test_a_class_of_one_sample_is_named_and_a_set_of_such_refused():
     logits, labels = unbent(0, 20)
     rows = np.r_[0:61]
-    with pytest.warns(lh.MissingClassWarning, match="fewer than 2 samples here of class 3"):
+    with pytest.warns(lh.warnings.MissingClassWarning, match="fewer than 2 samples here of class 3"):
         lh.compare(logits[rows], labels[rows], COUNTS, repeats=1)
     with pytest.raises(ValueError, match="labels: expected a class with at least two samples"):
         lh.compare(logits[::20], labels[::20], COUNTS)

@@ -63,17 +63,17 @@ def test_tune_warns_of_equal_and_of_reversed_counts_and_keeps_the_words():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(3), 100)
     logits = 3 + 2 * np.eye(3)[labels] + rng.normal(size=(300, 3)) + [2, 0, -2]
-    with pytest.warns(lh.CountsWarning, match="the counts are equal"):
+    with pytest.warns(lh.warnings.CountsWarning, match="the counts are equal"):
         tuned = lh.tune(logits, labels, [50, 50, 50], rule="rescale", bootstrap=0)
     assert any(line.startswith("CountsWarning: the counts are equal") for line in tuned.warnings)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         lh.tune(logits, labels, [20, 100, 500], rule="rescale", bootstrap=0)
-    assert next(str(one.message) for one in caught if one.category is lh.CountsWarning).startswith(
+    assert next(str(one.message) for one in caught if one.category is lh.warnings.CountsWarning).startswith(
         "the classes with the fewest"
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("error", lh.CountsWarning)
+        warnings.simplefilter("error", lh.warnings.CountsWarning)
         lh.tune(logits, labels, [500, 100, 20], rule="rescale", bootstrap=0)
 
 
@@ -82,7 +82,7 @@ def test_counts_that_differ_by_a_few_are_almost_equal():
     assert diagnose_equal_counts(np.array([98, 120, 100])) is None
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.RangeWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.RangeWarning")
 def test_a_model_below_chance_has_its_columns_in_another_order():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), 50)

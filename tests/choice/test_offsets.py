@@ -13,7 +13,7 @@ import levelhead as lh
 from levelhead.choice.floors import least_conflict, meet_floors, most_right, needed_right
 from levelhead.choice.offsets import OffsetGoal, choose_pull, fit_offsets
 from levelhead.choice.tuned_json import write_tuned
-from levelhead.files.adjust import adjust_file
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 from levelhead.rules import RULES, Strengths
 

@@ -64,7 +64,8 @@ def test_weights_of_positions_are_flattened_with_them():
 def test_ignored_label_may_be_another():
     logits, labels = draw(20, 15)
     labels[labels == -100] = 255
-    tuned = lh.tune(logits, labels, COUNTS, rule="shift", ignore_index=255, bootstrap=0)
+    with pytest.warns(DeprecationWarning, match="ignore_index moved to labels of -100"):
+        tuned = lh.tune(logits, labels, COUNTS, rule="shift", ignore_index=255, bootstrap=0)
     assert tuned.gamma == lh.tune(*by_hand(logits, labels, 255), COUNTS, rule="shift", bootstrap=0).gamma
     with pytest.raises(ValueError, match="got 255"):
         lh.tune(logits, labels, COUNTS, bootstrap=0)

@@ -12,6 +12,7 @@ import levelhead as lh
 from levelhead import measure
 from levelhead.choice.diagnostics import Verdict, diagnose_accuracy, expect_gain
 from levelhead.path.path import gamma_path
+from levelhead.rules.rule import rule_with
 
 COUNTS = np.array([1000, 300, 90, 27])
 
@@ -24,9 +25,15 @@ def bent(seed: int, sizes: list[int], gamma: float = 0.3, noise: float = 1.0) ->
     return logits * (COUNTS / COUNTS.max()) ** gamma, labels
 
 
-def tune(*data, rule="rescale", **options) -> lh.Tuned:
-    """The choice of one rule's strength; what `auto` does is tested in test_auto.py."""
-    return lh.tune(*data, rule=rule, **options)
+def tune(*data, rule="rescale", metric="balanced_error", **options) -> lh.Tuned:
+    """Tune with the parts of a goal and of a rule among the options."""
+    goal, of_rule = (
+        {name: options.pop(name) for name in names if name in options}
+        for names in (("cost", "floors", "criterion"), ("range", "norms", "bias"))
+    )
+    return lh.tune(
+        *data, metric=lh.Goal(metric, **goal), rule=rule_with(rule, **of_rule) if of_rule else rule, **options
+    )
 
 
 def cross_fit(folds, *, rule="rescale", **options) -> lh.Tuned:
@@ -108,7 +115,7 @@ def test_unlabelled_data_supply_the_shares_when_given():
 def test_target_weighs_the_classes():
     logits, labels = bent(6, [200] * 4, noise=2.0)
     only_frequent = tune(logits, labels, COUNTS, target=[1, 0, 0, 0], criterion="balanced_error", bootstrap=0)
-    with pytest.warns(lh.RangeWarning):
+    with pytest.warns(lh.warnings.RangeWarning):
         only_rare = tune(logits, labels, COUNTS, target=[0, 0, 0, 1], criterion="balanced_error", bootstrap=0)
     assert only_frequent.gamma < 0.1
     assert only_rare.gamma > 0.6
@@ -150,7 +157,7 @@ def test_an_uncertain_gain_is_worth_having_and_is_said_to_be_uncertain():
     assert (better.verdict, better.worthwhile, better.certain) == ("better", True, True)
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.NeverPredictedWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.NeverPredictedWarning")
 def test_without_labels_or_replicates_the_verdict_is_not_known():
     logits, labels = bent(7, [300, 60, 20, 8], noise=2.0)
     for tuned in (
@@ -174,7 +181,7 @@ def test_a_gain_is_drawn_toward_what_is_usual_the_more_the_less_is_known():
     assert expect_gain(0.0, 0.0, loss=0.4, level=0.95) == (0.0, (0.0, 0.0))
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.RangeWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.RangeWarning")
 def test_a_gain_found_on_noise_is_corrected_for_having_been_looked_for():
     gains, naive = [], []
     for seed in range(20):
@@ -254,7 +261,9 @@ def test_match_prior_brings_the_shares_nearest_to_the_target():
 def test_shares_of_classes_that_are_never_predicted_are_matched_with_a_warning():
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(400, 6)) + [9, 9, 9, 3, 2, 1]  # half of the samples, by a uniform target, never
-    with pytest.warns(lh.NeverPredictedWarning, match="3 of 6 classes, 50% of the samples by the target, are hardly"):
+    with pytest.warns(
+        lh.warnings.NeverPredictedWarning, match="3 of 6 classes, 50% of the samples by the target, are hardly"
+    ):
         tuned = lh.match_prior(logits, [99, 99, 99, 9, 9, 9], bootstrap=0)
     assert tuned.warnings[0].startswith("NeverPredictedWarning: 3 of 6")
     lh.match_prior(logits, [99, 99, 99, 9, 9, 9], [0.3, 0.3, 0.3, 0.05, 0.03, 0.02], bootstrap=0)  # a tenth, as known
@@ -290,7 +299,7 @@ def test_cross_fit_refuses_folds_that_differ_in_classes():
 
 def test_data_that_are_too_good_to_be_unseen_are_named():
     logits, labels = bent(0, [100] * 4, noise=0.01, gamma=0.0)
-    with pytest.warns(lh.LeakageWarning, match="0 of 400 samples are wrong at gamma = 0"):
+    with pytest.warns(lh.warnings.LeakageWarning, match="0 of 400 samples are wrong at gamma = 0"):
         tuned = tune(logits, labels, COUNTS, bootstrap=0)
     assert tuned.warnings[0].startswith("LeakageWarning: 0 of 400")
     with warnings.catch_warnings():
@@ -300,20 +309,20 @@ def test_data_that_are_too_good_to_be_unseen_are_named():
 
 @pytest.mark.parametrize(("n", "wrong", "named"), [(299, 0, False), (300, 0, True), (501, 1, True), (500, 1, False)])
 def test_too_good_is_fewer_than_one_in_500_of_at_least_300(n, wrong, named):
-    assert isinstance(diagnose_accuracy(np.arange(n) >= wrong), lh.LeakageWarning if named else type(None))
+    assert isinstance(diagnose_accuracy(np.arange(n) >= wrong), lh.warnings.LeakageWarning if named else type(None))
 
 
 def test_held_out_rows_among_the_training_rows_are_named():
     logits, labels = bent(0, [30] * 4)
     training = np.concatenate([bent(1, [50] * 4)[0], logits[:60]])
-    with pytest.warns(lh.LeakageWarning, match="60 of 120 held-out rows are also in the training data"):
+    with pytest.warns(lh.warnings.LeakageWarning, match="60 of 120 held-out rows are also in the training data"):
         tune(logits, labels, COUNTS, training=training, bootstrap=0)
     tune(logits, labels, COUNTS, training=training[:200], bootstrap=0)
 
 
 def test_many_negative_true_class_logits_point_to_the_shift():
     logits, labels = bent(0, [30] * 4)
-    with pytest.warns(lh.NegativeLogitsWarning, match="use the rule shift"):
+    with pytest.warns(lh.warnings.NegativeLogitsWarning, match="use the rule shift"):
         tune(logits - 6.5, labels, COUNTS, bootstrap=0)
     tune(logits - 6.5, labels, COUNTS, rule="shift", bootstrap=0)
 
@@ -322,7 +331,7 @@ def test_many_negative_true_class_logits_point_to_the_shift():
 def test_binary_logits_that_scaling_cannot_change_point_to_the_shift(first, message):
     z = np.random.default_rng(0).normal(size=40) + np.repeat([-1, 1], 20)
     labels, logits = np.repeat([0, 1], 20), np.stack([first * z, z], axis=1)
-    with pytest.warns(lh.BinaryHeadWarning, match=f"{message}.*use the rule shift"):
+    with pytest.warns(lh.warnings.BinaryHeadWarning, match=f"{message}.*use the rule shift"):
         tuned = tune(logits, labels, [90, 10], bootstrap=0)
     assert tuned.gamma == 0
     tune(logits, labels, [90, 10], rule="shift", bootstrap=0)
@@ -330,14 +339,14 @@ def test_binary_logits_that_scaling_cannot_change_point_to_the_shift(first, mess
 
 def test_norms_that_fall_as_counts_grow_are_named():
     data = bent(0, [30] * 4)
-    with pytest.warns(lh.NormWarning, match="rank correlation -1.00"):
+    with pytest.warns(lh.warnings.NormWarning, match="rank correlation -1.00"):
         tune(*data, COUNTS, norms=[1.0, 2.0, 3.0, 4.0], bootstrap=0)
     tune(*data, COUNTS, norms=[4.0, 3.0, 2.0, 1.0], bootstrap=0)
 
 
 def test_a_class_without_a_sample_is_named_and_neutral():
     logits, labels = bent(0, [40, 20, 0, 10])
-    with pytest.warns(lh.MissingClassWarning, match=r"no sample here of class 2 \(owl\)"):
+    with pytest.warns(lh.warnings.MissingClassWarning, match=r"no sample here of class 2 \(owl\)"):
         tuned = tune(logits, labels, COUNTS, names=["cat", "dog", "owl", "ant"], bootstrap=20)
     assert tuned.missing == (2,)
     assert tuned.balanced_error == pytest.approx(balanced(logits, labels, tuned.gamma))
@@ -345,7 +354,7 @@ def test_a_class_without_a_sample_is_named_and_neutral():
 
 def test_a_best_gamma_at_the_end_of_the_range_is_named():
     data = bent(0, [100] * 4, gamma=0.6)
-    with pytest.warns(lh.RangeWarning, match="a wider range of gamma may do better"):
+    with pytest.warns(lh.warnings.RangeWarning, match="a wider range of gamma may do better"):
         tune(*data, COUNTS, range=(0, 0.2), criterion="balanced_error", bootstrap=0)
 
 
@@ -416,7 +425,7 @@ def test_folds_are_looked_at_whatever_their_order():
     logits, labels = bent(3, [40] * 4, noise=2.0)
     folds = [(logits, labels, COUNTS), (logits - 6, labels, COUNTS)]
     for order in (folds, folds[::-1]):
-        with pytest.warns(lh.NegativeLogitsWarning):
+        with pytest.warns(lh.warnings.NegativeLogitsWarning):
             cross_fit(order, bootstrap=0)
 
 

@@ -137,7 +137,7 @@ def test_a_choice_has_its_counts_whichever_version_wrote_it(tmp_path):
 
 def test_a_choice_in_memory_is_the_same_as_the_one_in_its_file(tmp_path):
     logits = np.array([[4.0, 0.0], [4.0, 1.0], [4.0, 3.0], [4.0, 2.5]])
-    tuned = lh.tune(logits, [0, 0, 1, 1], [400, 100], rule="shift", range=(0, 3), names=["a", "b"], bootstrap=0)
+    tuned = lh.tune(logits, [0, 0, 1, 1], [400, 100], rule=lh.rules.Shift(range=(0, 3)), names=["a", "b"], bootstrap=0)
     write_tuned(tuned, tmp_path / "t.json")
     assert tuned_of(tuned) is tuned
     assert tuned_of(tmp_path / "t.json").to_dict() == tuned.to_dict()

@@ -82,11 +82,11 @@ def test_another_metric_is_optimized_by_a_shift_after_the_fit(held_out):
 
 def test_floors_are_met_or_refused(held_out):
     logits, labels = held_out
-    tuned = lh.tune(logits, labels, COUNTS, rule="vector", floors=0.6, bootstrap=0)
+    tuned = lh.tune(logits, labels, COUNTS, rule="vector", metric=lh.Goal(floors=0.6), bootstrap=0)
     assert min(tuned.recall) >= 0.6
     assert tuned.floors_met_at_zero is False
     with pytest.raises(lh.LevelheadError, match="floors: no gamma from"):
-        lh.tune(logits, labels, COUNTS, rule="vector", floors=0.99, bootstrap=0)
+        lh.tune(logits, labels, COUNTS, rule="vector", metric=lh.Goal(floors=0.99), bootstrap=0)
 
 
 def test_votes_are_smoothed_and_the_choice_says_by_how_much(tmp_path):
@@ -147,7 +147,7 @@ class TestEstimatedTarget:
 
     def test_tune_uses_the_estimate_as_its_target(self, held_out, unlabelled):
         logits, labels = held_out
-        prior = lh.estimate_prior(unlabelled, COUNTS, held_out=held_out, bootstrap=0)
+        prior = lh.priors.estimate_prior(unlabelled, COUNTS, held_out=held_out, bootstrap=0)
         assert np.abs(prior.shares - self.shares).max() < 0.15
         tuned = lh.tune(logits, labels, COUNTS, rule="shift", unlabelled=unlabelled, target="estimate", bootstrap=0)
         given = lh.tune(logits, labels, COUNTS, rule="shift", unlabelled=unlabelled, target=prior.shares, bootstrap=0)

@@ -34,7 +34,8 @@ def test_tune_leaves_the_class_alone_as_in_python(weights, levelhead, rule, give
     status, out, err = levelhead(*TUNE, "--rule", rule, "--background", *given, "--json")
     assert (status, err) == (0, "")
     names = NAMES if len(given) > 1 else None
-    expected = lh.tune(LOGITS, LABELS, COUNTS, rule=rule, names=names, background=0, bootstrap=50).to_dict()
+    alone = lh.counts.with_background(COUNTS, 0)
+    expected = lh.tune(LOGITS, LABELS, alone, rule=rule, names=names, bootstrap=50).to_dict()
     assert json.loads(out) == expected
     assert expected["counts"] == [400, 400, 40, 4]
 

@@ -36,7 +36,7 @@ def trained():
 def tuned(trained):
     model, x, y = trained
     with torch.no_grad():
-        found = lh.tune(model(x[:400]), y[:400], None, task="multilabel", metric="balanced_error", bootstrap=200)
+        found = lh.tune_labels(model(x[:400]), y[:400], None, metric="balanced_error", bootstrap=200)
     assert found.worthwhile
     return found
 
@@ -219,7 +219,7 @@ def test_a_head_of_other_labels_is_refused(tuned):
 
 
 def test_one_label_is_one_logit():
-    tuned = lh.tune([[-1.0], [-2.0], [-3.0], [-2.5]], [[1], [1], [0], [0]], None, task="multilabel", bootstrap=0)
+    tuned = lh.tune_labels([[-1.0], [-2.0], [-3.0], [-2.5]], [[1], [1], [0], [0]], None, bootstrap=0)
     head = lh.Head(np.ones((1, 2)), np.zeros(1))
     assert lh.adjust(head, tuned).bias == pytest.approx(2.25)
     model = nn.Sequential(nn.Linear(3, 1), nn.Sigmoid())
@@ -245,7 +245,7 @@ def test_from_held_out_files_to_a_leveled_file(levelhead, trained, tmp_path):
     status, output, told = levelhead("tune", *given, "--floor", "b=0.7", "-o", tmp_path / "tuned.json")
     assert status == 0, told
     assert "class 1 (b)" in output
-    expected = lh.tune(logits, truth, None, task="multilabel", metric="macro_f1", floors={"b": 0.7}, names=names)
+    expected = lh.tune_labels(logits, truth, None, metric="macro_f1", floors={"b": 0.7}, names=names)
     found = json.loads((tmp_path / "tuned.json").read_text())
     np.testing.assert_allclose(found["offset"], expected.offset, rtol=1e-5)
     assert found["counts"] == truth.sum(axis=0).tolist()

@@ -250,7 +250,7 @@ def test_a_metric_a_cost_and_floors_are_those_of_tune(files, levelhead):
     assert json.loads(f1[1]) == lh.tune(*files, COUNTS, metric="macro_f1", bootstrap=50).to_dict()
     for name in ("cost.npy", "cost.csv"):
         by_cost = levelhead(*HELD_OUT, "--cost", name, "--json")
-        assert json.loads(by_cost[1]) == lh.tune(*files, COUNTS, cost=cost, bootstrap=50).to_dict()
+        assert json.loads(by_cost[1]) == lh.tune(*files, COUNTS, metric=lh.Goal(cost=cost), bootstrap=50).to_dict()
     floors = levelhead(
         "tune",
         "--logits",

@@ -31,10 +31,10 @@ def made(bias=True, rows=4, seed=0) -> lh.Head:
 
 def tuned_for(rule, gamma=0.4, counts=COUNTS, **changes) -> lh.Tuned:
     """A choice of this rule with a gamma of ours: `match_prior` of a few logits, whatever it finds."""
-    norms = np.ones(len(counts)) if rule == "tau" else None
-    logits, path_rule = np.eye(len(counts)) + 1, rule if rule in RULES[:3] else "shift"
+    path_rule = rule if rule in RULES[:3] else "shift"
+    path_rule = lh.rules.Tau(norms=np.ones(len(counts))) if rule == "tau" else path_rule
     with quiet():
-        found = lh.match_prior(logits, counts, rule=path_rule, norms=norms, bootstrap=0)
+        found = lh.match_prior(np.eye(len(counts)) + 1, counts, rule=path_rule, bootstrap=0)
     parts = (
         {}
         if rule in RULES[:3]

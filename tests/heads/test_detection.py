@@ -40,7 +40,7 @@ def samples():
 @pytest.mark.parametrize("rule", ["shift", "rescale", "rescale+shift", "auto"])
 def test_tuned_choice_leaves_the_background_alone(rule):
     logits, labels = samples()
-    tuned = lh.tune(logits, labels, COUNTS, rule=rule, background=0, bootstrap=0)
+    tuned = lh.tune(logits, labels, lh.counts.with_background(COUNTS, 0), rule=rule, bootstrap=0)
     assert tuned.rule in ("shift", "rescale", "rescale+shift")
     after = lh.adjust(lh.Head(np.eye(4), np.zeros(4)), tuned).logits(logits)
     assert np.array_equal(after[:, 0], logits[:, 0])
@@ -51,17 +51,22 @@ def test_tuned_choice_leaves_the_background_alone(rule):
 
 def test_what_cannot_leave_a_class_alone_is_refused():
     logits, labels = samples()
-    for rule in ("vector", "tau"):
-        with pytest.raises(ValueError, match=f"background: the rule {rule} changes every class"):
-            lh.tune(logits, labels, COUNTS, rule=rule, background=0, bootstrap=0, norms=np.ones(4))
-    with pytest.raises(ValueError, match="background: labels that do not compete"):
+    alone = lh.counts.with_background(COUNTS, 0)
+    for rule in ("vector", lh.rules.Tau(norms=np.ones(4))):
+        name = getattr(rule, "name", rule)
+        with pytest.raises(ValueError, match=f"background: the rule {name} changes every class"):
+            lh.tune(logits, labels, alone, rule=rule, bootstrap=0)
+    with (
+        pytest.warns(DeprecationWarning, match="moved to lh.tune_labels"),
+        pytest.raises(ValueError, match="background: labels that do not compete"),
+    ):
         lh.tune(logits, np.eye(4)[labels], [5, 5, 5, 5], task="multilabel", background=0)
     model = torch.nn.Linear(8, 4)
     before = model.weight.detach().clone()
     with pytest.raises(ValueError, match="class 0 would change"):
         lh.adjust_(model, lh.tune(logits, labels, [9, 100, 25, 4], rule="shift", bootstrap=0), background=0)
     assert torch.equal(model.weight, before)
-    lh.adjust_(model, lh.tune(logits, labels, COUNTS, rule="shift", background=0, bootstrap=0), background=0)
+    lh.adjust_(model, lh.tune(logits, labels, alone, rule="shift", bootstrap=0), background=0)
 
 
 def detr():

@@ -57,7 +57,7 @@ def test_shift_of_probabilities_is_that_of_the_head(given):
     assert (lh.adjust(head(), tuned).logits(LOGITS).argmax(1) == wanted).all()
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.NegativeLogitsWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.NegativeLogitsWarning")
 def test_factors_for_log_probabilities_reach_no_head(tmp_path):
     tuned = tune("log-probabilities", "rescale")
     matched = lh.match_prior(np.log(PROBABILITIES), COUNTS, rule="rescale", bootstrap=0)
@@ -129,7 +129,9 @@ def test_model_that_ends_in_a_softmax_is_tuned_by_what_its_head_can_take(last, k
         scores = model(features)
     labels = torch.tensor(LABELS)
     assert lh.tune(scores, labels, COUNTS, kind=kind, bootstrap=0).rule == "vector"  # which a head cannot take
-    tuned = lh.tune(model, [(features[i::3], labels[i::3]) for i in range(3)], COUNTS, kind=kind, bootstrap=0)
+    batches = [(features[i::3], labels[i::3]) for i in range(3)]
+    with pytest.warns(DeprecationWarning, match="moved to lh.tune"):
+        tuned = lh.tune(model, batches, COUNTS, kind=kind, bootstrap=0)
     with lh.adjust_(model, tuned), torch.no_grad():
         wanted = features + tuned.gamma * torch.log(max(COUNTS) / torch.tensor(COUNTS))
         assert (model(features).argmax(1) == wanted.argmax(1)).all()

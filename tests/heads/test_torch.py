@@ -526,7 +526,7 @@ def test_single_logit_is_refused_and_two_opposite_rows_are_warned_of(x):
     rescale_(model, [90, 10], gamma=0.5)  # two rows that are not opposite: RS acts, and nothing is said
     with torch.no_grad():
         model.fc.weight[1], model.fc.bias[1] = -model.fc.weight[0], -model.fc.bias[0]
-    with pytest.warns(lh.BinaryHeadWarning, match="never changes a prediction"):
+    with pytest.warns(lh.warnings.BinaryHeadWarning, match="never changes a prediction"):
         rescale_(model, [90, 10], gamma=0.5)
 
 
@@ -691,7 +691,7 @@ def test_half_precision_counts_the_predictions_that_rounding_could_flip():
     sure, unsure = [[9.0, 0.0, 0.0]], [[1.0, 0.5001, 0.0], [0.0, 1.0, 0.399]]  # scaled by 1, 2 and 5
     assert rescale_(model, COUNTS, gamma=0.5, logits=np.array(sure)).flips == 0
     model.load_state_dict(Net().state_dict())
-    with pytest.warns(lh.PrecisionWarning, match="torch.bfloat16 could flip 1 of 3 predictions"):
+    with pytest.warns(lh.warnings.PrecisionWarning, match="torch.bfloat16 could flip 1 of 3 predictions"):
         assert rescale_(model, COUNTS, gamma=0.5, logits=np.array(sure + unsure)).flips == 1
     assert rescale_(Net(), COUNTS, gamma=0.5, logits=np.array(sure + unsure)).flips is None
 

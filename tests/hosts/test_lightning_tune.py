@@ -115,7 +115,7 @@ def test_checkpoints_stay_plain_and_one_saved_afterwards_says_what_was_done(tmp_
     note = next(iter(torch.load(tmp_path / "leveled.ckpt", weights_only=True)["callbacks"].values()))
     assert (note["rule"], note["layers"]) == (callback.tuned.rule, ["fc"])
 
-    with pytest.warns(lh.LevelheadWarning, match="was adjusted already"):
+    with pytest.warns(lh.warnings.LevelheadWarning, match="was adjusted already"):
         fit(Net(), tmp_path, LevelCallback(tune="eval"), checkpoint=tmp_path / "leveled.ckpt", epochs=3)
     other, again = Net(), LevelCallback(tune="eval", anyway=True)
     fit(other, tmp_path, again, checkpoint=saved.last_model_path, epochs=4)
@@ -154,7 +154,7 @@ def test_batches_of_another_kind_need_a_function(tmp_path):
         def validation_step(self, batch, _):
             pass
 
-    with pytest.warns(lh.LevelheadWarning, match=r"stays as it was trained.*got dict with features"):
+    with pytest.warns(lh.warnings.LevelheadWarning, match=r"stays as it was trained.*got dict with features"):
         fit(Odd(), tmp_path, failed := LevelCallback(tune="eval"), epochs=1)
     assert failed.adjusted is None
     callback = LevelCallback(

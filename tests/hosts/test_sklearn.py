@@ -32,8 +32,8 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
 import levelhead as lh
-from levelhead import CountsWarning, LeakageWarning, NegativeLogitsWarning, RangeWarning, ScaleWarning
 from levelhead.core.counts import long_tail
+from levelhead.core.warnings import CountsWarning, LeakageWarning, NegativeLogitsWarning, RangeWarning, ScaleWarning
 from levelhead.heads import sklearn as heads
 from levelhead.hosts.sklearn import RescaledClassifier, TunedRescaledClassifierCV
 
@@ -159,7 +159,7 @@ def test_probabilities_are_divided_by_a_power_of_the_prior(base, tail):
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X_test)), model.predict_proba(X_test))
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.ScaleWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.ScaleWarning")
 @pytest.mark.parametrize("base", [LogisticRegression(), LinearSVC(), SVC()], ids=str)
 def test_two_classes_are_shifted_by_their_log_ratio(base, binary):
     X, y, X_test, _ = binary
@@ -172,7 +172,7 @@ def test_two_classes_are_shifted_by_their_log_ratio(base, binary):
     assert hasattr(model, "predict_proba") == hasattr(base, "predict_proba")
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.NegativeLogitsWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.NegativeLogitsWarning")
 @pytest.mark.parametrize("base", [*BASES, SVC(break_ties=True), HistGradientBoostingClassifier(max_iter=5)], ids=str)
 @pytest.mark.parametrize("data", ["tail", "binary"])
 def test_gamma_zero_predicts_what_the_estimator_predicts(base, data, request):
@@ -369,7 +369,7 @@ def test_balanced_data_leaves_the_model_as_it_is(tail):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::levelhead.NegativeLogitsWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.NegativeLogitsWarning")
 @pytest.mark.parametrize(
     ("scoring", "base"),
     [
@@ -397,7 +397,7 @@ def test_a_class_that_a_fold_has_not_seen_counts_as_missed_there(scoring, base, 
     assert tuned.best_score_ == pytest.approx(expected)
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.NegativeLogitsWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.NegativeLogitsWarning")
 def test_a_trained_model_is_tuned_on_held_out_data_with_the_counts_it_was_trained_on(tail):
     X, y, X_test, y_test = tail
     base = LogisticRegression().fit(X, y)
@@ -588,7 +588,9 @@ def test_unfitted_and_unknown_are_refused(tail):
 def test_a_classifier_that_weighed_its_classes_is_not_leveled_twice_without_a_word(given):
     X, y = make_classification(600, n_classes=3, n_informative=6, weights=[0.8, 0.15], class_sep=2, random_state=0)
     base = make_pipeline(StandardScaler(), LogisticRegression(class_weight=given))
-    with pytest.warns(lh.CountsWarning, match=r"LogisticRegression was fitted with class_weight .*twice.*give counts"):
+    with pytest.warns(
+        lh.warnings.CountsWarning, match=r"LogisticRegression was fitted with class_weight .*twice.*give counts"
+    ):
         RescaledClassifier(base, gamma=0.5).fit(X, y)
     leveled = RescaledClassifier(base, gamma=0.5, counts=[200, 200, 200]).fit(X, y)  # as its loss saw them
     assert (leveled.predict(X) == base.fit(X, y).predict(X)).all()

@@ -178,7 +178,7 @@ def test_training_without_an_evaluation_or_counts_is_refused_before_the_first_st
 def test_several_evaluation_sets_leave_the_head_as_trained(tmp_path):
     model, callback = texts.network(), LevelCallback(tune="eval")
     sets = {"one": texts.EVAL[:40], "two": texts.EVAL[40:80]}
-    with pytest.warns(lh.LevelheadWarning, match="expected one evaluation set to tune on, got 2"):
+    with pytest.warns(lh.warnings.LevelheadWarning, match="expected one evaluation set to tune on, got 2"):
         trainer(model, tmp_path, callback, evaluation=sets, num_train_epochs=1).train()
     assert callback.adjusted is None
     assert "stays as it was trained" in callback.verdict

@@ -27,7 +27,7 @@ def samples(n=60, rates=(0.5, 0.2, 0.1), seed=0, ties=True, apart=1.5):
 
 
 def tune(logits, labels, counts: Any = None, **options) -> Any:
-    return lh.tune(logits, labels, counts, task="multilabel", **options)
+    return lh.tune_labels(logits, labels, counts, **options)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -82,7 +82,7 @@ def test_the_mean_f1_is_that_of_scikit_learn():
 def test_a_label_without_a_positive_or_a_negative_is_left_alone_and_named():
     logits, labels = samples(rates=(0.5, 0.2, 0.1, 0.3))
     labels[:, 1], labels[:, 3] = 0, 1
-    with pytest.warns(lh.MissingClassWarning, match=r"label 1 \(b\), 3 \(d\) \(no negative\): left alone"):
+    with pytest.warns(lh.warnings.MissingClassWarning, match=r"label 1 \(b\), 3 \(d\) \(no negative\): left alone"):
         tuned = tune(logits, labels, names=list("abcd"), floors=0.5, bootstrap=50)
     assert (tuned.offset[1], tuned.offset[3], tuned.missing) == (0, 0, (1, 3))
     kept = tune(logits[:, [0, 2]], labels[:, [0, 2]], floors=0.5, bootstrap=50)
@@ -258,10 +258,6 @@ MISTAKES = {
     "probabilities": ({"logits": 1 / (1 + np.exp(-LOGITS))}, "looks like .* pass kind='probabilities'"),
     "logits": ({"kind": "probabilities"}, "from 0 to 1, got .* pass kind='logits'"),
     "NaN": ({"logits": LOGITS * np.nan}, "NaN or infinite values, first in row 0"),
-    "RS": ({"rule": "rescale"}, "rule: the rule 'rescale' cannot level several labels .* sign of a logit; leave it"),
-    "tau": ({"rule": "tau", "norms": np.ones(3)}, "rule: the rule 'tau' cannot level several labels"),
-    "a target": ({"target": [0.3, 0.3, 0.4]}, "target: not for several labels per sample"),
-    "unlabelled": ({"unlabelled": LOGITS}, "unlabelled: not for several labels per sample"),
     "K x K costs": ({"cost": np.ones((3, 3))}, r"cost: expected numbers \[2, 2\] or \[3, 2, 2\].* got shape \[3, 3\]"),
     "a NaN cost": ({"cost": [[0, np.nan], [1, 0]]}, "cost: expected finite numbers"),
     "no cost": ({"metric": "cost"}, "metric: 'cost' needs a cost matrix"),
@@ -274,7 +270,6 @@ MISTAKES = {
     "negative counts": ({"counts": [3, 2, -1]}, "counts: expected 0 or more samples of class 2, got -1"),
     "two counts": ({"counts": [3, 2]}, "counts: expected 3, the training samples that have each label"),
     "no label with both": ({"labels": LABELS * 0}, "labels: expected a label with positive and negative samples"),
-    "an unknown task": ({"task": "multi"}, "task: expected 'multiclass' or 'multilabel', got 'multi'"),
     "bootstrap": ({"bootstrap": -1}, "bootstrap: expected a number of replicates, 0 or more, got -1"),
     "level": ({"level": 1}, "level: expected a number between 0 and 1, got 1"),
 }
@@ -283,10 +278,30 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_bad_input_is_one_line(name):
     changes, message = MISTAKES[name]
-    given = {"logits": LOGITS, "labels": LABELS, "counts": None, "task": "multilabel"} | changes
+    given = {"logits": LOGITS, "labels": LABELS, "counts": None} | changes
     with pytest.raises(lh.LevelheadError, match=message) as error, quiet():
-        lh.tune(**given)
+        lh.tune_labels(**given)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rule": "rescale"}, "rule: the rule 'rescale' cannot level several labels .* sign of a logit; leave it"),
+        ({"rule": "tau", "norms": np.ones(3)}, "rule: the rule 'tau' cannot level several labels"),
+        ({"target": [0.3, 0.3, 0.4]}, "target: not for several labels per sample"),
+        ({"unlabelled": LOGITS}, "unlabelled: not for several labels per sample"),
+    ],
+)
+def test_what_is_for_classes_is_refused_where_labels_went_before(options, message):
+    with (
+        pytest.warns(DeprecationWarning, match="moved to lh.tune_labels"),
+        pytest.raises(lh.LevelheadError, match=message) as error,
+    ):
+        lh.tune(LOGITS, LABELS, None, task="multilabel", **options)
+    assert "\n" not in str(error.value)
+    with pytest.raises(lh.LevelheadError, match="task: expected 'multiclass' or 'multilabel', got 'multi'"):
+        lh.tune(LOGITS, LABELS, None, task="multi")
 
 
 def test_a_floor_of_a_label_without_positives_is_refused_if_it_is_named():

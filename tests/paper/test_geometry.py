@@ -7,7 +7,8 @@ from scipy.special import log_softmax
 from scipy.stats import spearmanr
 from sklearn.linear_model import LogisticRegression
 
-from levelhead import Head, geometry
+from levelhead import Head
+from levelhead_lab.paper import geometry
 
 rng = np.random.default_rng(0)
 

@@ -12,7 +12,8 @@ from levelhead.rules.adjust import factors
 from levelhead_lab.paper.cells import GRID
 from levelhead_lab.paper.record import make_record
 
-pytestmark = pytest.mark.filterwarnings("ignore::levelhead.NeverPredictedWarning")  # a record keeps no cautions
+# a record keeps no cautions
+pytestmark = pytest.mark.filterwarnings("ignore::levelhead.core.warnings.NeverPredictedWarning")
 CLASSES, WIDTH, COUNTS = 10, 16, [200, 120, 70, 40, 25, 15, 9, 5, 3, 2]
 
 

@@ -17,15 +17,26 @@ from sklearn import metrics as sk
 import levelhead as lh
 from levelhead.core.curve import METRICS
 from levelhead.core.warnings import quiet
-from levelhead.rules.rule import Tau, find_path_rule
+from levelhead.rules.rule import Tau, find_path_rule, rule_with
 
 from . import textbook
 
 RULES = ("rescale", "shift", "tau")
-tune, cross_fit = partial(lh.tune, rule="rescale"), partial(lh.cross_fit, rule="rescale")
+cross_fit = partial(lh.cross_fit, rule="rescale")
 NORMS = np.array([4.0, 2.0, 1.0, 0.5])
 COUNTS = np.array([64, 16, 4, 1])
 COST = np.array([[0.0, 1.0, 2.0, 1.0], [3.0, 0.0, 1.0, 1.0], [5.0, 4.0, 0.5, 2.0], [9.0, 8.0, 7.0, 0.0]])
+
+
+def tune(*data, rule="rescale", metric="balanced_error", **options) -> lh.Tuned:
+    """Tune with the parts of a goal and of a rule among the options."""
+    goal, of_rule = (
+        {name: options.pop(name) for name in names if name in options}
+        for names in (("cost", "floors", "criterion"), ("range", "norms", "bias"))
+    )
+    return lh.tune(
+        *data, metric=lh.Goal(metric, **goal), rule=rule_with(rule, **of_rule) if of_rule else rule, **options
+    )
 
 
 def problem(seed: int, *, tied: bool, n: int = 30) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from levelhead import tune, tune_labels
+from levelhead import tune_labels
 from levelhead.report import of_labels, of_logits, write
 from levelhead.report.render import render_page
 from levelhead.report.use_it import label_code
@@ -25,7 +25,7 @@ def samples(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def test_every_label_has_what_scikit_learn_counts():
     metrics = pytest.importorskip("sklearn.metrics")
     logits, labels = samples()
-    tuned = tune(logits, labels, None, task="multilabel", bootstrap=50)
+    tuned = tune_labels(logits, labels, None, bootstrap=50)
     subject = of_labels(logits, labels, tuned=tuned, names=NAMES)
     for k, row in enumerate(subject.rows):
         assert row.positives == labels[:, k].sum()

@@ -14,7 +14,7 @@ from levelhead.show.html import html
 from levelhead.show.plot import draw_norms, draw_recall
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
-pytestmark = pytest.mark.filterwarnings("ignore::levelhead.LevelheadWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::levelhead.core.warnings.LevelheadWarning")
 
 EVIL = "</script><img src=x onerror=alert(1)>\"'&"
 COUNTS = [1000, 200, 40]

@@ -32,11 +32,8 @@ def __getattr__(name: str) -> Any:
 
 
 def main() -> None:
-    """Run the command line and exit: 0 if it did what was asked, 2 after bad input, 130 if it was interrupted.
-
-    Everything is imported in here, so that Ctrl-C during an import ends it as at any other moment.
-    """
-    try:
+    """Run the command line and exit: 0 if it did what was asked, 2 after bad input, 130 if it was interrupted."""
+    try:  # all is imported in here, so that Ctrl-C during an import ends it as at any other moment
         code = _run()
     except KeyboardInterrupt:
         code = 130

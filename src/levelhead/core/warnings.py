@@ -2,7 +2,8 @@
 
 import sys
 import warnings
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 
 class LevelheadWarning(UserWarning):
@@ -56,6 +57,20 @@ class PrecisionWarning(LevelheadWarning):
 def quiet() -> AbstractContextManager[None]:
     """Silence levelhead's warnings inside a `with` block: for results that carry their warnings."""
     return warnings.catch_warnings(action="ignore", category=LevelheadWarning)
+
+
+@contextmanager
+def kept() -> Iterator[list[LevelheadWarning]]:
+    """Keep levelhead's warnings inside a `with` block instead of issuing them; others are issued after it."""
+    ours: list[LevelheadWarning] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", LevelheadWarning)
+        yield ours
+    for one in caught:
+        if isinstance(one.message, LevelheadWarning):
+            ours.append(one.message)
+        else:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
 
 _OURS = ("levelhead", "levelhead_lab", "sklearn")  # scikit-learn wraps every `fit`

@@ -130,11 +130,7 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
 
 
 def class_scores(estimator: Any, X: Any, zero: float = LEAST_PROBABILITY) -> np.ndarray:
-    """Return scores [N, K] in float64: the `decision_function` if there is one, else the log of `predict_proba`.
-
-    Two classes have one decision value z, which stands for (-z/2, z/2). A probability of 0 counts as the smallest
-    normal float, so its logarithm is -708 and not minus infinity; TunedRescaledClassifierCV learns a larger one.
-    """
+    """Return scores [N, K]: the `decision_function`, of two classes (-z/2, z/2), or else the log of `predict_proba`."""
     if not hasattr(estimator, "decision_function"):
         probability = np.asarray(estimator.predict_proba(X), dtype=np.float64)
         return np.log(np.where(probability < LEAST_PROBABILITY, zero, probability))
@@ -143,11 +139,8 @@ def class_scores(estimator: Any, X: Any, zero: float = LEAST_PROBABILITY) -> np.
         return np.outer(values, [-0.5, 0.5])
     model = innermost(estimator)
     if values.shape[1] != size or getattr(model, "decision_function_shape", "ovr") == "ovo":
-        raise LevelheadError(
-            f"expected {size} scores per sample, one per class, but {type(model).__name__} scores "
-            "pairs of classes; set its decision_function_shape to 'ovr'",
-            parameter="estimator",
-        )
+        pairs = f"{type(model).__name__} scores pairs of classes; set its decision_function_shape to 'ovr'"
+        raise LevelheadError(f"expected {size} scores per sample, one per class, but {pairs}", parameter="estimator")
     return values
 
 
@@ -160,9 +153,8 @@ def acting_rules(estimator: Any, rule: str) -> tuple[OneStrength, ...]:
     acting = tuple(one for one in asked if can_scale or not one.multiplies)
     if not acting:
         why = "has two classes" if two else "gives probabilities, without a decision_function"
-        raise LevelheadError(
-            f"{type(innermost(estimator)).__name__} {why}, so {rule!r} cannot act on it; use 'shift'", parameter="rule"
-        )
+        reason = f"{type(innermost(estimator)).__name__} {why}, so {rule!r} cannot act on it"
+        raise LevelheadError(f"{reason}; use 'shift'", parameter="rule")
     return acting
 
 
@@ -174,12 +166,9 @@ def is_frozen(estimator: Any) -> bool:
 def encode_labels(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Return labels as positions in `classes`."""
     index = {label: i for i, label in enumerate(classes.tolist())}
-    unknown = [label for label in np.unique(y).tolist() if label not in index]
-    if unknown:
-        raise LevelheadError(
-            f"expected the classes the estimator was fitted on ({listed(list(index))}), got {unknown[0]!r}",
-            parameter="y",
-        )
+    if unknown := [label for label in np.unique(y).tolist() if label not in index]:
+        expected = f"expected the classes the estimator was fitted on ({listed(list(index))})"
+        raise LevelheadError(f"{expected}, got {unknown[0]!r}", parameter="y")
     return np.array([index[label] for label in y.tolist()], dtype=np.int64)
 
 

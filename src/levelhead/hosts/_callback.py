@@ -51,9 +51,8 @@ class BaseWVNCallback:
         self._remove()
         found = find_head(model, layer=self.layer, classes=self.classes, example=self.example)
         if len(found) > 1:
-            raise LevelheadError(
-                f"the model has {len(found)} heads: {', '.join(found)}", advice=Advice("layer", None, "to name one")
-            )
+            advice = Advice("layer", None, "to name one")
+            raise LevelheadError(f"the model has {len(found)} heads: {', '.join(found)}", advice=advice)
         path, head = next(iter(found.items()))
         for optimizer in optimizers:
             if any(p is head.weight for group in optimizer.param_groups for p in group["params"]):
@@ -97,10 +96,8 @@ class BaseLevelCallback:
         if tune is not None:
             check_choice("tune", tune, ("eval",))
         if (tuned is None) == (tune is None):
-            came = "neither" if tuned is None else "both"
-            raise LevelheadError(
-                f"expected a choice that was tuned before, or tune='eval', which tunes on the evaluation; got {came}"
-            )
+            either = "a choice that was tuned before, or tune='eval', which tunes on the evaluation"
+            raise LevelheadError(f"expected {either}; got {'neither' if tuned is None else 'both'}")
         if anyway and certain:
             raise LevelheadError("expected this or certain=True, got both", parameter="anyway")
         self.tuned, self.layer, self._tunes, self._given = tuned, layer, tune is not None, counts
@@ -254,9 +251,7 @@ def one_loader(loaders: Any) -> Any:
     if not isinstance(loaders, list | tuple):
         return loaders
     if len(loaders) != 1:
-        raise LevelheadError(
-            f"expected one evaluation set to tune on, got {len(loaders) or 'none'}; tune with "
-            "lh.tune(*lh.scores(model, loader), counts) and apply with lh.adjust_",
-            parameter="tune",
-        )
+        instead = "tune with lh.tune(*lh.scores(model, loader), counts) and apply with lh.adjust_"
+        reason = f"expected one evaluation set to tune on, got {len(loaders) or 'none'}; {instead}"
+        raise LevelheadError(reason, parameter="tune")
     return loaders[0]

@@ -91,31 +91,23 @@ def score_fold(
     model = estimator if fit_params is None else fit_on(clone(estimator), X, y, trained_on, fit_params)
     known = encode_labels(model.classes_, classes)
     seen = np.zeros(len(classes), dtype=np.int64)
-    seen[known] = (
-        counts[known]
-        if counts is not None
-        else resolve_counts(None, y if trained_on is None else y[trained_on], model.classes_, missing)
-    )
+    own = y if trained_on is None else y[trained_on]
+    seen[known] = resolve_counts(None, own, model.classes_, missing) if counts is None else counts[known]
     seen[seen == 0] = seen.max()
     labels = encode_labels(y[held], classes)
     return ScoredFold(class_scores(model, _safe_indexing(X, held)), labels, held, known, seen, model)
 
 
 def complete_folds(folds: Sequence[ScoredFold]) -> tuple[list[ScoredFold], float]:
-    """Return the folds with scores of all K classes and with probabilities of 0 raised; and to what they are raised.
-
-    A forest of 100 trees in which none votes for a class does not say that the class is impossible: its probability is
-    less than one in a hundred. So 0 counts as half the smallest probability above 0; its logarithm would outweigh
-    every shift. Where all are 0 or 1, nothing says how small a 0 is, and it stays.
-    """
+    """Return the folds with scores of all K classes and with probabilities of 0 raised; and to what they are raised."""
+    # a forest of 100 trees in which none votes for a class says that its probability is below 0.01, not that it is 0:
+    # half the smallest one seen, whose logarithm does not outweigh every shift. If all are 0 or 1, a 0 stays.
     raw = np.log(LEAST_PROBABILITY)
     least = min(float(fold.scores.min(where=fold.scores > raw, initial=0.0)) for fold in folds)
     zero = max(LEAST_PROBABILITY, float(np.exp(least)) / 2 if least < 0 else 0.0)
-    raised = (np.where(fold.scores == raw, np.log(zero), fold.scores) for fold in folds)
-    return [
-        replace(fold, scores=_with_all_classes(scores, fold.classes, len(fold.counts)))
-        for fold, scores in zip(folds, raised, strict=True)
-    ], zero
+    raised = [np.where(fold.scores == raw, np.log(zero), fold.scores) for fold in folds]
+    filled = [_with_all_classes(one, fold.classes, len(fold.counts)) for one, fold in zip(raised, folds, strict=True)]
+    return [replace(fold, scores=scores) for fold, scores in zip(folds, filled, strict=True)], zero
 
 
 def pool_labels(folds: Sequence[ScoredFold]) -> np.ndarray:

@@ -17,7 +17,6 @@ from ..core.choices import Kind, Metric
 from ..core.curve import Curve
 from ..core.errors import LevelheadError
 from ..core.measure import measure, recall
-from ..core.warnings import quiet
 from ..path.metrics import ERRORS, LOWER_IS_BETTER
 from ..path.path import gamma_path
 from ..rules.rule import RULES, OneStrength, Rule, Strengths
@@ -60,9 +59,8 @@ def exact_metric(scorer: Any, held_out: np.ndarray, classes: int) -> Metric | No
         return None
     for name, value in given.items():
         values = exact.settings.get(name, ())
-        if values is not None and not any(
-            value is one or (type(value) is type(one) and value == one) for one in values
-        ):
+        same = (value is one or (type(value) is type(one) and value == one) for one in values or ())
+        if values is not None and not any(same):
             return None
     return exact.metric if exact.any_labels or len(np.unique(held_out)) == classes else None
 
@@ -96,17 +94,17 @@ def tune_folds(
     target: np.ndarray | None = None,
     *,
     bootstrap: int = 0,
-) -> Tuned:
-    """Choose on the folds by a goal of the exact path. The result holds its warnings; none is issued."""
+) -> tuple[Tuned, list[kinds.LevelheadWarning]]:
+    """Choose on the folds by a goal of the exact path, and return the warnings with it; none is issued."""
     scores = [np.exp(fold.scores) if kind == "probabilities" else fold.scores for fold in folds]
     given = [(one, fold.labels, fold.counts) for one, fold in zip(scores, folds, strict=True)]
-    with quiet():
-        return cross_fit(given, metric=goal, rule=rule, target=target, names=names, kind=kind, bootstrap=bootstrap)
+    with kinds.kept() as doubts:
+        tuned = cross_fit(given, metric=goal, rule=rule, target=target, names=names, kind=kind, bootstrap=bootstrap)
+    return tuned, doubts
 
 
-def as_chosen(tuned: Tuned, *, already_trained: bool) -> ChosenRule:
+def as_chosen(tuned: Tuned, found: Sequence[Diagnosis], *, already_trained: bool) -> ChosenRule:
     """Return a choice as scikit-learn's scores, which are higher where they are better."""
-    found = [_diagnosis(line) for line in tuned.warnings]
     doubts = tuple(one for one in found if already_trained or not isinstance(one, kinds.LeakageWarning))
     score, at_zero, values = (
         as_score(tuned.metric, value) for value in (tuned.value, tuned.value_at_zero, tuned.curve.values)
@@ -133,19 +131,15 @@ def choose_on_paths(
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class OutOfFoldTuned(Tuned):
-    """A choice on out-of-fold samples by a scorer of scikit-learn: what `summary_` returns.
+    """A choice on out-of-fold samples by a scorer of scikit-learn, with all that `Tuned` has: what `summary_` returns.
 
-    It has all that `Tuned` has. For a scorer without an exact path `gain_interval` is None, and the gain is not
-    corrected for having chosen on these samples. `temperature` and `counts` are those of the classifier.
-
-    Args:
-        scoring: the scorer, by name.
-        score_as_trained, score: before and after; higher is better. Rule and strength were chosen on these samples.
+    For a scorer without an exact path `gain_interval` is None, and the gain is not corrected for the choice on these
+    samples. `temperature` and `counts` are those of the classifier.
     """
 
-    scoring: str
+    scoring: str  # the scorer's name
     score_as_trained: float
-    score: float
+    score: float  # higher is better; rule and strength were chosen on these samples
 
     @property
     def recall_as_trained(self) -> tuple[float, ...]:
@@ -210,7 +204,7 @@ class OutOfFold:
 
     chosen: ChosenRule
     folds: list[ScoredFold]  # scored; without their models
-    exact: Callable[..., Tuned] | None  # `tune_folds` as it was called; None for scorers without an exact path
+    exact: Callable[..., tuple[Tuned, list]] | None  # `tune_folds` as it was called; None without an exact path
 
     @cached_property
     def tuned(self) -> Tuned | None:
@@ -219,7 +213,7 @@ class OutOfFold:
         if self.exact is None or quick is None or quick.gain_interval is not None:
             return quick
         samples = sum(len(fold.labels) for fold in self.folds)
-        return self.exact(self.folds, bootstrap=min(1000, max(100, _MOST_RESAMPLED // samples)))
+        return self.exact(self.folds, bootstrap=min(1000, max(100, _MOST_RESAMPLED // samples)))[0]
 
     def summary(self, scoring: str, adjustment: AdjustmentFor, **of_classifier: Any) -> OutOfFoldTuned:
         """Return the choice with its scores and recalls, and with what the classifier knows better."""
@@ -258,9 +252,8 @@ def choose_by_scorer(
     """Choose the first best of a scorer's mean over the folds, by the first of the rules that do equally well."""
     means: dict[str, np.ndarray] = {rule: np.mean([values[rule] for values in measured], axis=0) for rule in gammas}
     if any(np.isnan(values).any() for values in means.values()):
-        raise LevelheadError(
-            f"{scoring!r} is NaN on a fold, which may lack a class; use fewer folds", parameter="scoring"
-        )
+        reason = f"{scoring!r} is NaN on a fold, which may lack a class; use fewer folds"
+        raise LevelheadError(reason, parameter="scoring")
     rule = max(means, key=lambda rule: means[rule].max())  # the first of equals
     tried, values, scores, labels = gammas[rule], means[rule], pool_scores(folds), pool_labels(folds)
     at, at_zero = int(values.argmax()), float(values[np.abs(tried).argmin()])
@@ -278,12 +271,6 @@ def choose_by_scorer(
 def as_score(metric: str, value: Any) -> Any:
     """Return a metric as scikit-learn scores it: an accuracy for an error, and what a sample costs below 0."""
     return 1 - value if metric in ERRORS else -value if metric in LOWER_IS_BETTER else value
-
-
-def _diagnosis(line: str) -> kinds.LevelheadWarning:
-    """Return the warning that a line of `Tuned.warnings` tells of."""
-    kind, _, text = line.partition(": ")
-    return getattr(kinds, kind)(text)
 
 
 def scorer_name(scoring: Any) -> str:

@@ -14,11 +14,7 @@ _GIVE_COUNTS = Advice("counts", None, "to say how many training samples each cla
 
 
 def count_training_labels(loader: Any, classes: int | None = None) -> np.ndarray:
-    """Return how many samples, tokens or pixels of each class a training loader's dataset has, [K].
-
-    The labels are those of a column of a Hugging Face dataset, of `labels` or `targets` of the dataset, the last tensor
-    of a TensorDataset, or else of each item, read one by one. Labels of -100 are left out.
-    """
+    """Return how many samples, tokens or pixels of each class a training loader's dataset has, [K], without -100."""
     samplers = (getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None))
     if any(type(sampler).__name__ == "WeightedRandomSampler" for sampler in samplers):
         raise LevelheadError(

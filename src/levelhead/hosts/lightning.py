@@ -98,10 +98,8 @@ class LevelCallback(BaseLevelCallback, Callback):
         if not self._tunes:  # while the module is on its device; it is adjusted after the last checkpoint
             return
         with trainer.precision_plugin.forward_context():
-            gather_all = _gather_function(trainer)
-            self._choose(
-                pl_module, trainer.train_dataloader, lambda: _validation_batches(trainer), gather_all=gather_all
-            )
+            own, gather_all = trainer.train_dataloader, _gather_function(trainer)
+            self._choose(pl_module, own, lambda: _validation_batches(trainer), gather_all=gather_all)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         outcome = self._apply(pl_module)
@@ -117,11 +115,9 @@ class LevelCallback(BaseLevelCallback, Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if "rule" in state_dict:
-            warn(
-                f"the head in this checkpoint was adjusted already ({RULES[state_dict['rule']].title}, gamma "
-                f"{state_dict['gamma']:g}), and training goes on from it; resume from a checkpoint that fit wrote",
-                LevelheadWarning,
-            )
+            done = f"{RULES[state_dict['rule']].title}, gamma {state_dict['gamma']:g}"
+            after = "and training goes on from it; resume from a checkpoint that fit wrote"
+            warn(f"the head in this checkpoint was adjusted already ({done}), {after}", LevelheadWarning)
 
 
 def _validation_batches(trainer: Trainer) -> Any:
@@ -132,10 +128,7 @@ def _validation_batches(trainer: Trainer) -> Any:
 
 
 def _gather_function(trainer: Trainer) -> Gather | None:
-    """Return the function that joins what all processes have collected; None where each has all samples.
-
-    Lightning deals samples out in turn, and repeats the first ones until all processes have equally many.
-    """
+    """Return the function that joins what all processes have collected; None where each has all samples."""
     if trainer.world_size == 1:
         return None
 
@@ -143,6 +136,7 @@ def _gather_function(trainer: Trainer) -> Gather | None:
         sampler = getattr(one_loader(trainer.val_dataloaders), "sampler", None)
         if not isinstance(sampler, DistributedSampler):
             return part
+        # samples are dealt out in turn, and the first are repeated until all processes have equally many
         whole: Any = trainer.strategy.all_gather(part.to(trainer.strategy.root_device))
         return whole.transpose(0, 1).flatten(0, 1)[: len(sampler.dataset)].cpu()  # type: ignore[arg-type]
 

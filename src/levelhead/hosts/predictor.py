@@ -18,7 +18,6 @@ from ..core.array import check_logits, log_softmax
 from ..core.choices import Kind, Metric
 from ..core.counts import Counts
 from ..core.errors import Advice, LevelheadError, check_choice
-from ..core.head import Head
 from ..rules.rule import AUTO, RULES, Strengths
 
 
@@ -57,8 +56,8 @@ class RescaledPredictor:
     ) -> None:
         check_choice("kind", kind, ("probabilities", "logits"))
         if not callable(predict_proba):
-            came = type(predict_proba).__name__
-            raise LevelheadError(f"expected a function of X, got {came}", parameter="predict_proba")
+            reason = f"expected a function of X, got {type(predict_proba).__name__}"
+            raise LevelheadError(reason, parameter="predict_proba")
         if (counts is None) == (tuned is None):
             raise LevelheadError("expected counts, to tune with, or what was tuned already; give one of them")
         self._scores_of, self.counts, self.classes = predict_proba, counts, classes
@@ -98,10 +97,8 @@ class RescaledPredictor:
             raise LevelheadError("it is not tuned yet; call fit(X, y) with held-out samples first")
         scores, choice = check_logits(self._scores(X), kind=self.kind), tuned_of(self.tuned_)
         counts = counts_for(replace(choice, kind=None), scores.shape[1], None, "the function")  # scores, not a head
-        chosen = Strengths(choice.gamma, scale=choice.scale, offset=choice.offset)
-        rows = Head(np.ones((len(counts), 1)))  # the scores are of no head
-        by = RULES[choice.rule].amounts(rows, counts, chosen)
-        return replace(by, smoothing=choice.smoothing).scores(scores)
+        chosen = Strengths(choice.gamma, scale=choice.scale, offset=choice.offset, smoothing=choice.smoothing)
+        return RULES[choice.rule].on_scores(counts, chosen).scores(scores)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the class of the largest adjusted score, [N]."""

@@ -37,11 +37,10 @@ from ..core.choices import Kind, Metric
 from ..core.counts import Counts, Missing
 from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
-from ..core.head import Head
 from ..core.warnings import CountsWarning, ScaleWarning
 from ..path.metrics import CLASSES_ALIKE, ERRORS
-from ..rules.adjustment import Adjustment, check_range, target_prior
-from ..rules.rule import RULES, OneStrength, Strengths, rule_with
+from ..rules.adjustment import check_range, target_prior
+from ..rules.rule import RULES, Strengths, rule_with
 
 with naming_what_is_missing():
     from sklearn.base import clone
@@ -284,12 +283,6 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         names = dict(zip(self.classes_.tolist(), self._names, strict=True))
         return {names.get(label, label): value for label, value in given.items()}
 
-    def _adjustment(self, counts: np.ndarray) -> Adjustment:
-        if self.target is None:
-            return super()._adjustment(counts)
-        rows = Head(np.ones((len(counts), 1)))  # numbers for each class, which lead to the target and not by the counts
-        return replace(RULES[self.rule_].amounts(rows, counts, self._strengths), smoothing=self._strengths.smoothing)
-
     @property
     def _kind(self) -> Kind:
         return "logits" if hasattr(self.estimator_, "decision_function") else "probabilities"
@@ -320,17 +313,25 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         reach = None if self.range is None else check_range(self.range)
         rules = acting_rules(self.estimator_, self.rule)
         without_zero, exact = reach is not None and not reach[0] <= 0 < reach[1], None
-        self._check_goal("a range that holds 0" if without_zero else None if metric else "a scorer with an exact curve")
+        lacking = "a range that holds 0" if without_zero else None if metric else "a scorer with an exact curve"
+        for name in ("cost", "floors", "target"):
+            if lacking is not None and getattr(self, name) is not None:
+                raise LevelheadError(f"needs {lacking}", parameter=name)
         if reach is not None and without_zero and metric in ERRORS:
             chosen = _scorers.choose_on_paths(folds, cast(Metric, metric), rules, reach)
         elif metric is None or without_zero:
-            chosen = self._choose_by_scorer(X, y, folds, rules, reach, scorer, routed.scorer.score)
+            temperature = _folds.pooled_temperature(folds)
+            gammas = {rule.name: np.linspace(*_folds.range_of(rule, reach, temperature), 201) for rule in rules}
+            classifiers = (_folds.FoldClassifier(fold, self.classes_, self._zero) for fold in folds)
+            jobs = (delayed(one.measure)(gammas, scorer, routed.scorer.score, X, y) for one in classifiers)
+            measured, trained = cast(list, Parallel(n_jobs=self.n_jobs)(jobs)), self._already_trained
+            chosen = _scorers.choose_by_scorer(folds, measured, gammas, scoring=self.scoring, already_trained=trained)
         else:
             rule = rule_with(self.rule, range=reach)
             goal = Goal(metric, self.cost, self._by_name(self.floors))
-            exact = partial(_scorers.tune_folds, goal=goal, rule=rule, names=self._names, kind=self._kind)
-            exact = partial(exact, target=self._target)
-            chosen = _scorers.as_chosen(exact(folds), already_trained=self._already_trained)
+            given = {"goal": goal, "rule": rule, "names": self._names, "kind": self._kind, "target": self._target}
+            exact = partial(_scorers.tune_folds, **given)
+            chosen = _scorers.as_chosen(*exact(folds), already_trained=self._already_trained)
         self.rule_, self.best_gamma_, self.best_score_ = chosen.rule, chosen.gamma, chosen.score
         self._strengths = chosen.strengths
         self._out_of_fold = _scorers.OutOfFold(chosen, [replace(fold, model=None) for fold in folds], exact)
@@ -341,35 +342,12 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
             self.cv_results_ = {"gammas": chosen.curve.gammas, "scores": chosen.curve.values}
         self._doubts = issue_warnings(chosen.warnings)
 
-    def _check_goal(self, missing: str | None) -> None:
-        """Raise LevelheadError if the goal needs an exact choice, and something for that is missing."""
-        for name in ("cost", "floors", "target"):
-            if missing is not None and getattr(self, name) is not None:
-                raise LevelheadError(f"needs {missing}", parameter=name)
-
     def _scored_folds(self, X: Any, y: np.ndarray, splits: list, fit_params: dict) -> list[_folds.ScoredFold]:
         base, given = (self.estimator, fit_params) if self.refit else (self.estimator_, None)
         counts = None if self.counts is None else self.counts_
         score = partial(_folds.score_fold, classes=self.classes_, counts=counts, missing=self.missing, fit_params=given)
         jobs = (delayed(score)(base, X, y, *split) for split in splits)
         return cast(list[_folds.ScoredFold], Parallel(n_jobs=self.n_jobs)(jobs))
-
-    def _choose_by_scorer(
-        self,
-        X: Any,
-        y: np.ndarray,
-        folds: list[_folds.ScoredFold],
-        rules: Sequence[OneStrength],
-        reach: tuple[float, float] | None,
-        scorer: Any,
-        params: dict,
-    ) -> _scorers.ChosenRule:
-        temperature = _folds.pooled_temperature(folds)
-        gammas = {rule.name: np.linspace(*_folds.range_of(rule, reach, temperature), 201) for rule in rules}
-        classifiers = (_folds.FoldClassifier(fold, self.classes_, self._zero) for fold in folds)
-        jobs = (delayed(classifier.measure)(gammas, scorer, params, X, y) for classifier in classifiers)
-        measured, trained = cast(list, Parallel(n_jobs=self.n_jobs)(jobs)), self._already_trained
-        return _scorers.choose_by_scorer(folds, measured, gammas, scoring=self.scoring, already_trained=trained)
 
     def _splits(self, X: Any, y: np.ndarray, params: dict) -> list[tuple[np.ndarray | None, np.ndarray]]:
         """Return pairs of (train, held-out) indices; train is None for a model that is trained already."""
@@ -379,18 +357,12 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
             check_is_fitted(self.estimator, "classes_", msg="cv 'prefit' needs a fitted estimator")
             return [(None, np.arange(_num_samples(X)))]
         share = isinstance(self.cv, Real) and not isinstance(self.cv, Integral)
-        cv: Any = (
-            StratifiedShuffleSplit(1, test_size=self.cv, random_state=self.random_state)
-            if share
-            else check_cv(cast(Any, self.cv), y, classifier=True)
-        )
-        splits = list(cv.split(X, y, **params))
+        once = StratifiedShuffleSplit(1, test_size=self.cv, random_state=self.random_state) if share else None
+        splitter = cast(Any, once or check_cv(cast(Any, self.cv), y, classifier=True))
+        splits = list(splitter.split(X, y, **params))
         if not self.refit and len(splits) > 1:
-            raise LevelheadError(
-                f"expected True with the {len(splits)} splits of cv, got False; only the model of a "
-                "single split can be kept",
-                parameter="refit",
-            )
+            which = f"the {len(splits)} splits of cv, got False; only the model of a single split can be kept"
+            raise LevelheadError(f"expected True with {which}", parameter="refit")
         return splits
 
     def get_metadata_routing(self) -> MetadataRouter:

@@ -131,11 +131,8 @@ def normalize_(
 
 @torch.no_grad()
 def unit_(weight: Tensor) -> None:
-    """Set ``w_i <- w_i / ||w_i||`` in place, weight [K, d] or [K, d, 1, 1], without checks or host synchronization.
-
-    Lengths are computed in float32 or better. Each process scales its own part of a sharded weight; if rows are cut
-    across processes, their squares are first summed over all of them.
-    """
+    """Set ``w_i <- w_i / ||w_i||`` in place, weight [K, d] or [K, d, 1, 1], without checks or host synchronization."""
+    # each process scales its own rows; if rows are cut across processes, their squares are summed over all of them
     if is_sharded(weight) and all(p.is_replicate() or p.is_shard(0) for p in weight.placements):  # type: ignore
         weight = weight.to_local()  # type: ignore[attr-defined]
     wide = None if weight.element_size() >= 4 else torch.float32  # naming a dtype costs a copy

@@ -38,8 +38,7 @@ class WVNCallback(BaseWVNCallback, TrainerCallback):
 
     Args:
         layer: path of the head, such as "classifier.out_proj", if it is not found or not unique.
-        order: `algorithm` (after the step) or `released` (before it, as the authors' code does).
-        classes, example: K and an input of the model, on its device: they tell the head from other layers.
+        order, classes, example: as in `levelhead.hosts.lightning.WVNCallback`.
 
     >>> WVNCallback("classifier.out_proj").order
     'algorithm'
@@ -70,19 +69,11 @@ class LevelCallback(BaseLevelCallback, TrainerCallback):
         tune: `eval`, to tune on the evaluation when training has ended, in place of a choice that was tuned before.
             The head is then adjusted if a gain is to be expected. Either way, one line on stderr says so, and the
             numbers and the page go to the trackers that run.
-        counts: with `tune`, training samples of each class; from the labels of the training data if not given.
-        rule, metric: with `tune`, as in `levelhead.tune`.
-        anyway, certain: with `tune`, adjust also where no gain is to be expected; only where the gain is certain, its
-            whole interval above 0.
-        scores: with `tune`, a function of the model and a batch that gives (logits, labels), for batches that are
-            neither (inputs, labels) nor dicts with labels.
-        page: with `tune`, an .html file for the page about it.
+        counts, rule, metric, anyway, certain, scores, page: with `tune`, as in `hosts.lightning.LevelCallback`.
         layer: path of the head, if it is not found or not unique.
 
     Attributes:
-        adjusted: what was done to the head, with `restore()`; None before the end of a training.
-        tuned: the choice; with `tune`, from the last training.
-        verdict: with `tune`, what was chosen and whether it was applied, in words.
+        adjusted, tuned, verdict: what was done to the head, with `restore()`; the choice; with `tune`, both in words.
 
     >>> LevelCallback("tuned.json", layer="classifier.out_proj").layer
     'classifier.out_proj'
@@ -119,8 +110,10 @@ class LevelCallback(BaseLevelCallback, TrainerCallback):
         outcome = self._apply(model)
         if outcome is None:
             return
-        if self.adjusted is not None and isinstance(self.tuned, Tuned):
-            extend_note(unwrap(model), _facts_of(self.tuned))
+        if self.adjusted is not None and isinstance(tuned := self.tuned, Tuned):
+            interval = None if tuned.gain_interval is None else list(tuned.gain_interval)
+            facts = {"chosen_on": tuned.chosen_on, "samples": tuned.n, "metric": tuned.metric, "gain": tuned.gain}
+            extend_note(unwrap(model), facts | {"gain_interval": interval})
         if state.is_world_process_zero:
             self._finish(outcome)
             self._card(args)
@@ -137,10 +130,7 @@ class LevelCallback(BaseLevelCallback, TrainerCallback):
 
 
 def _gather_function() -> Gather | None:
-    """Return the function that gathers a batch over processes as the Trainer's evaluation does; None for one process.
-
-    The samples that the last batches repeat, so that all processes have equally many, are cut off.
-    """
+    """Return the function that gathers a batch over processes, as the Trainer's evaluation does; None for one."""
     from accelerate.state import GradientState, PartialState
     from accelerate.utils import gather, pad_across_processes
 
@@ -150,17 +140,10 @@ def _gather_function() -> Gather | None:
     def gather_batch(part: torch.Tensor) -> torch.Tensor:
         padded: Any = pad_across_processes(part, dim=1, pad_index=-100) if part.ndim > 1 else part
         whole: Any = gather(padded.contiguous())
-        state = GradientState()
+        state = GradientState()  # says how many of the last batch are no repeats
         return whole[: state.remainder] if state.end_of_dataloader and state.remainder > 0 else whole
 
     return gather_batch
-
-
-def _facts_of(tuned: Tuned) -> dict[str, Any]:
-    """Return how a choice was made, as a config can hold it."""
-    interval = None if tuned.gain_interval is None else list(tuned.gain_interval)
-    facts = {"chosen_on": tuned.chosen_on, "samples": tuned.n, "metric": tuned.metric}
-    return facts | {"gain": tuned.gain, "gain_interval": interval}
 
 
 def _write_card(path: Path, adjusted: Adjusted, tuned: Tuned | str | Path) -> None:

@@ -119,10 +119,7 @@ def read_label_samples(
     names: Sequence[str] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> SamplesRead:
-    """Read logits and labels, [N, K] each, and counts; those not given are looked for next to the logits, by name.
-
-    Labels are put in the order of the logits' titles. Without counts, positives are counted in the labels.
-    """
+    """Read logits and labels, [N, K] each, in one order, and counts; as `read`, but counts may be those of labels."""
     scores, titles = _read_columns(logits, "logits", names)
     known = list(names) if names is not None else titles
     source = labels if labels is not None else arrays.array_next_to(logits, "labels")

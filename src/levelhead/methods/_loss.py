@@ -70,16 +70,11 @@ def value_at_label(values: Tensor, labels: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class WeightedLoss:
-    """Any loss multiplied by the weight of the true class: ``w_y loss(logits, y)``.
-
-    The weights multiply the loss from outside. Inside, they would distort what is not linear in them: ``exp(-w ce)`` is
-    not a probability. With `in_batch` they are divided by their mean over the batch, the last axis of the labels: then
-    the mean of the values is what ``F.cross_entropy(weight=...)`` gives, whatever the scale of the weights.
-    """
+    """Any loss multiplied by the weight of the true class from outside: inside, ``exp(-w ce)`` is no probability."""
 
     weights: ClassConstant
     loss: Loss = cross_entropy
-    in_batch: bool = False
+    in_batch: bool = False  # divide by the batch's mean weight: as the mean of ``F.cross_entropy(weight=...)``
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         weights, values = self.weights.like(logits), self.loss(logits, labels)  # the loss checks the labels

@@ -76,10 +76,9 @@ def of_snapshot(
     """
     shown = next((split for split in ("test", "held-out") if split in snapshot.features), None)
     if shown is None:
-        raise LevelheadError(
-            f"{title}: expected a snapshot with a test or held-out split, got "
-            f"{', '.join(snapshot.features) or 'none'}; train with a hold-out"
-        )
+        came = ", ".join(snapshot.features) or "none"
+        expected = "expected a snapshot with a test or held-out split"
+        raise LevelheadError(f"{title}: {expected}, got {came}; train with a hold-out")
     head, names = snapshot.head.numpy(), snapshot.head.names
     held_out = (snapshot.logits("held-out"), snapshot.labels["held-out"]) if "held-out" in snapshot.features else None
     if gamma is None and tuned is None and held_out is not None:
@@ -285,25 +284,20 @@ def of_file(
         subject = of_snapshot(Snapshot.load(place), title=place.stem, facts=with_sha256({"snapshot": place}), **given)
         subject = replace(subject, files={"snapshot": str(place)})
     elif not arrays.has_known_suffix(place):
-        raise LevelheadError(
-            f"{place}: expected a run's folder, a snapshot, a tuned.json, or logits as {', '.join(arrays.FORMATS)}"
-        )
+        known = f"a run's folder, a snapshot, a tuned.json, or logits as {', '.join(arrays.FORMATS)}"
+        raise LevelheadError(f"{place}: expected {known}")
     elif choice is not None and choice.get("task") == "multilabel":
         n = counts_file or choice.get("counts") or ()
         subject = of_choice(choice, logits=place, labels=labels, counts=n, kind=sources.get("kind") or "logits")
         subject = replace(subject, apart=own != arrays.sha256(place))
     else:
         if (name := (choice or given)["rule"]) != AUTO and RULES[name].needs_norms:
-            raise LevelheadError(
-                f"{place}: the rule {name!r} needs the weight norms of a head, and logits have none; give a "
-                "run's folder or a snapshot"
-            )
-        background = sources.get("background")
-        found = samples_file.read(
-            place, labels, counts_file, names=names, label_column=label_column, background=background, say=say
-        )
+            needs = f"the rule {name!r} needs the weight norms of a head, and logits have none"
+            raise LevelheadError(f"{place}: {needs}; give a run's folder or a snapshot")
+        target, background = sources.get("target"), sources.get("background")
+        how: dict[str, Any] = {"names": names, "label_column": label_column, "background": background, "say": say}
+        found = samples_file.read(place, labels, counts_file, **how)
         apart = gamma is not None or (choice is not None and own != arrays.sha256(place))
-        target = sources.get("target")
         shares = None if target is None else target_shares(target, found.names, len(found.counts))
         subject = _of_samples(found, title=place.stem, samples=chosen_on, apart=apart, target=shares, **given)
     return replace(subject, **{name: value for name, value in more.items() if value is not None})

@@ -103,12 +103,7 @@ def gamma_stops(end: float, special: tuple[float, ...] = (), step: int = STEP) -
 
 
 def encode_changes(changes: Envelope, labels: np.ndarray, classes: int, stops: np.ndarray) -> dict[str, Any]:
-    """Return the changes for JSON, samples sorted by true class, changes by stop and then by sample.
-
-    Labels [N] are all 0 if they are not known. Returned are samples, the number of each true class; events, the number
-    of changes; data, base64 of a zlib stream of the first predictions [N], the number of changes at each stop [S], the
-    sample of each change [E] (within a stop, the difference to the one before), and its new class [E].
-    """
+    """Return the changes for JSON, samples sorted by true class (0 if unknown), changes by stop and then by sample."""
     order = np.argsort(labels, kind="stable")
     rank = np.argsort(order)
     stop = np.searchsorted(stops, changes.gamma, side="left")
@@ -119,6 +114,7 @@ def encode_changes(changes: Envelope, labels: np.ndarray, classes: int, stops: n
     stop, sample, new_class = stop[last], sample[last], new_class[last]
     first = np.append(True, stop[1:] != stop[:-1])[: len(stop)]
     delta = np.where(first, sample, np.diff(sample, prepend=0))
+    # first predictions [N], changes at each stop [S], and of each change [E] its sample and its new class
     parts = (changes.start[order], np.bincount(stop, minlength=len(stops)), delta, new_class)
     # whole numbers below 2^32 as all lowest bytes, then all next ones: the high bytes are nearly all 0
     planes = b"".join(part.astype("<u4").view(np.uint8).reshape(-1, 4).T.tobytes() for part in parts)
@@ -130,12 +126,9 @@ def encode_changes(changes: Envelope, labels: np.ndarray, classes: int, stops: n
 
 
 def reliability(subject: Subject, gamma: float, temperature: float = 1.0) -> dict[str, Any]:
-    """Return samples, mean confidence and share right of 15 equal-width bins of confidence, the ECE and the log loss.
-
-    ``ECE = sum_b |sum over the bin of w_i (confidence_i - right_i)|``, with the weights of the goal, which sum to 1:
-    `measure.calibration_error` where samples weigh alike, but a few rows of the logits at a time and on all cores.
-    Confidence is ``1 / sum_k exp(l_k - max l)``, in single precision.
-    """
+    """Return samples, mean confidence and share right of 15 bins of confidence, the ECE and the log loss."""
+    # ECE = sum_b |sum over the bin of w_i (confidence_i - right_i)|, weights of the goal that sum to 1; as
+    # `measure.calibration_error`, but a few rows at a time, on all cores and in single precision
     view, logits, kind = subject.views[0], subject.logits, subject.kind
     assert view.path is not None
     assert logits is not None
@@ -174,11 +167,7 @@ def reliability(subject: Subject, gamma: float, temperature: float = 1.0) -> dic
 
 
 def calibration(subject: Subject) -> dict[str, Any] | None:
-    """Return reliability before, after, and after with a temperature: the one of the choice, or else fitted here.
-
-    Samples weigh as in the goal, as they do where a temperature is fitted. It is fitted on other samples than those
-    shown, if there are any. None without labels, or without a strength.
-    """
+    """Return reliability before, after, and after with the choice's temperature or one fitted here; None if unknown."""
     view, logits, kind = subject.views[0] if subject.views else None, subject.logits, subject.kind
     if view is None or view.path is None or view.gamma is None or logits is None:
         return None
@@ -230,7 +219,7 @@ def rule_table(subject: Subject) -> RuleTable | None:
     choice, candidates = subject.choice, subject.choice.get("candidates") or ()
     if len(candidates) < 3:
         return None
-    metric, why = choice.get("metric") or "balanced_error", str(choice.get("why") or "")
+    metric, why = subject.metric, str(choice.get("why") or "")
     chosen = Unchanged.name if why.startswith("the model as it is") else choice["rule"]
     rows = []
     for one in candidates:

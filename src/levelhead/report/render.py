@@ -48,11 +48,7 @@ class PageTable:
 
     @staticmethod
     def of_markdown(title: str, text: str, note: str = "") -> PageTable:
-        """Return a table that is written in Markdown.
-
-        >>> PageTable.of_markdown("t", "| ratio | 100 |\\n|---|---|\\n| *WVN, published* | *20.17* |").rows
-        [['WVN, published', '20.17']]
-        """
+        """Return a table that is written in Markdown."""
         header, _, *rows = [
             [cell.replace("*", "").strip() for cell in line.strip("|").split("|")] for line in text.strip().splitlines()
         ]

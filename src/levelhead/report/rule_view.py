@@ -35,11 +35,7 @@ def make_views(
     kind: Kind = "logits",
     target: np.ndarray | None = None,
 ) -> tuple[RuleView, ...]:
-    """Return the chosen rule and then the others that can be shown on these samples, simplest first.
-
-    Others are those that were tried or, if nothing is known of that, the rules of one strength. Without its numbers for
-    each class, a rule that was tried cannot be shown.
-    """
+    """Return the chosen rule, then the others that were tried, or else those of one strength, simplest first."""
     chosen = choice["rule"]
     tried = {one["rule"]: one for one in choice.get("candidates") or ()}
 

@@ -80,8 +80,36 @@ class RuleView:
         return 10 ** int(max(0, 4 - max(0, over) + max(0, under)))
 
 
+class OfChoice:
+    """What a choice says by itself, of a model with classes or with labels."""
+
+    choice: ChoiceRecord
+
+    @property
+    def worthwhile(self) -> bool | None:
+        """Whether the choice is to be applied, by its own metric; None if that is not known."""
+        choice = self.choice
+        return is_worthwhile(choice.get("gain"), choice.get("gain_interval"), choice.get("floors_met_at_zero"))
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the choice, by its own metric; None if no interval of its gain is known."""
+        gain, between = self.choice.get("gain"), self.choice.get("gain_interval")
+        return None if gain is None or between is None else Verdict(gain, (between[0], between[1]), self.level)
+
+    @property
+    def metric(self) -> str:
+        """What the choice was to be good at."""
+        return self.choice.get("metric") or "balanced_error"
+
+    @property
+    def level(self) -> float:
+        """The confidence level of the intervals shown."""
+        return self.choice.get("level") or 0.95
+
+
 @dataclass(frozen=True, eq=False)
-class Subject:
+class Subject(OfChoice):
     """One model on one set of samples.
 
     Args:
@@ -135,21 +163,6 @@ class Subject:
         return self.views[0].path if self.views else None
 
     @property
-    def worthwhile(self) -> bool | None:
-        """Whether the choice is to be applied, by its own metric; None if that is not known."""
-        return worthwhile(self.choice)
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """The verdict on the choice, by its own metric; None if no interval of its gain is known."""
-        return gain_verdict(self.choice)
-
-    @property
-    def metric(self) -> str:
-        """What the choice was to be good at."""
-        return self.choice.get("metric") or "balanced_error"
-
-    @property
     def classes_weighed(self) -> bool:
         """Whether the goal weighs classes, by the target or alike, and not samples as they come."""
         return self.target is not None or self.metric == "balanced_error"
@@ -161,11 +174,6 @@ class Subject:
         n = np.bincount(labels, minlength=self.classes)
         weights = ((1.0 if self.target is None else self.target) / np.maximum(n, 1))[labels]
         return weights / weights.sum()
-
-    @property
-    def level(self) -> float:
-        """The confidence level of the intervals shown."""
-        return self.choice.get("level") or 0.95
 
     @property
     def classes(self) -> int:
@@ -213,7 +221,7 @@ class LabelRow:
 
 
 @dataclass(frozen=True, eq=False)
-class LabelSubject:
+class LabelSubject(OfChoice):
     """One multi-label model on one set of samples, with what was chosen for it.
 
     Args:
@@ -231,19 +239,6 @@ class LabelSubject:
     files: dict[str, str] = field(default_factory=dict)
     model: str = ""
     tuned_file: str = ""
-
-
-def gain_verdict(choice: ChoiceRecord) -> Verdict | None:
-    """Return the verdict on a choice, by its own metric; None if no interval of its gain is known."""
-    gain, between = choice.get("gain"), choice.get("gain_interval")
-    if gain is None or between is None:
-        return None
-    return Verdict(gain, (between[0], between[1]), choice.get("level") or 0.95)
-
-
-def worthwhile(choice: ChoiceRecord) -> bool | None:
-    """Return whether a choice is to be applied; None if that is not known."""
-    return is_worthwhile(choice.get("gain"), choice.get("gain_interval"), choice.get("floors_met_at_zero"))
 
 
 def rule_title(rule: str) -> str:

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from ..rules.rule import RULES, Auto, Rescale
-from .subject import LabelSubject, Subject, worthwhile
+from .subject import LabelSubject, Subject
 
 MODEL = "model.safetensors"  # where the model's file is not known
 TUNED = "tuned.json"  # the same for the choice
@@ -59,8 +59,7 @@ def label_code(subject: LabelSubject) -> dict[str, str]:
     if subject.tuned_file:
         what, before = json.dumps(subject.tuned_file), ""
     else:
-        metric = subject.choice.get("metric") or "balanced_error"
-        by = "" if metric in ("macro_f1", "cost") else f', metric="{metric}"'
+        by = "" if subject.metric in ("macro_f1", "cost") else f', metric="{subject.metric}"'
         what, before = "tuned", f"tuned = lh.tune_labels(logits, labels, counts{by})    # those of this page\n"
     python = f"import levelhead as lh\n\n{before}adjusted = lh.adjust_(model, {what}){UNDO}"
     return {"command": _command(subject), "python": python}
@@ -73,9 +72,8 @@ def tune_command(subject: Subject | LabelSubject, *more: str) -> str:
         return " ".join(["levelhead report", shlex.quote(place), *more, "-o page.html"])
     files = files or {"logits": "logits.npy", "labels": "labels.npy", "counts": "counts.json"}
     given = [f"--{what} {shlex.quote(file)}" for what, file in files.items()]
-    metric = choice.get("metric") or "balanced_error"
     default = "macro_f1" if isinstance(subject, LabelSubject) else "balanced_error"
-    own = [] if metric in (default, "cost") else [f"--metric {metric}"]
+    own = [] if subject.metric in (default, "cost") else [f"--metric {subject.metric}"]
     if isinstance(subject, LabelSubject):
         return " ".join(["levelhead tune --task multilabel", *given, *own, "-o", TUNED])
     if "counts" not in files:
@@ -92,7 +90,7 @@ def tune_command(subject: Subject | LabelSubject, *more: str) -> str:
 def _command(subject: Subject | LabelSubject) -> str:
     """Return the command that applies the choice to a model's file, also where no gain is to be expected."""
     model, choice = subject.model or MODEL, subject.choice
-    tuned = f"{shlex.quote(subject.tuned_file or TUNED)}{' --anyway' if worthwhile(choice) is False else ''}"
+    tuned = f"{shlex.quote(subject.tuned_file or TUNED)}{' --anyway' if subject.worthwhile is False else ''}"
     apply = f"levelhead adjust {shlex.quote(model)} --tuned {tuned} -o {_adjusted(model)}"
     if subject.tuned_file:
         return apply
@@ -109,8 +107,7 @@ def _python(subject: Subject) -> str:
         return f"adjusted = lh.adjust_(model, {json.dumps(subject.tuned_file)}){UNDO}"
     one = RULES[choice["rule"]] if len(choice.get("candidates") or ()) < 3 else Auto()
     rule = "" if isinstance(one, Auto) else f', rule="{choice["rule"]}"'
-    metric = choice.get("metric") or "balanced_error"
-    metric = "" if metric in ("balanced_error", "cost") else f', metric="{metric}"'
+    metric = "" if subject.metric in ("balanced_error", "cost") else f', metric="{subject.metric}"'
     blind, before = choice["chosen_on"] == "unlabelled", f"counts = {_counts_in_python(subject)}\n"
     known, labels, counts, end = "logits", "labels", "counts", ""
     if place := subject.files.get("run") or subject.files.get("snapshot"):

@@ -12,7 +12,7 @@ from ..choice.diagnostics import Verdict as GainVerdict
 from ..path.metrics import ERRORS, TITLES, gain_text, value_form
 from ..rules.rule import RULES
 from ..show.style import short
-from .subject import ChoiceRecord, LabelSubject, Subject, gain_verdict, rule_title, worthwhile
+from .subject import ChoiceRecord, LabelSubject, Subject, rule_title
 from .use_it import MODEL, tune_command
 
 Status = Literal["ship", "unclear", "keep", "warn"]
@@ -69,11 +69,9 @@ class PageVerdict:
 def gain(
     before: np.ndarray, after: np.ndarray, labels: np.ndarray, mass: np.ndarray, level: float = 0.95
 ) -> tuple[float, float, float]:
-    """Return by how much the balanced error falls at a gamma that these samples did not choose, and its interval.
-
-    ``sum_c m_c (up_c - down_c) / n_c``, where up and down count the samples of class c that turn right and wrong. For
-    the interval, one more of each is added to every class, so that a class of one sample is not taken to be certain.
-    """
+    """Return by how much the balanced error falls at a gamma that these samples did not choose, and its interval."""
+    # sum_c m_c (up_c - down_c) / n_c over samples that turn right and wrong; for the interval, one more of each is
+    # added to every class, so that a class of one sample is not taken to be certain
     up, down, n = (np.bincount(labels, each, len(mass)) for each in (after & ~before, before & ~after, None))
     mean = float((mass * (up - down) / np.maximum(n, 1)).sum())
     variance = ((up + down + 2) / (n + 2) - ((up - down) / (n + 2)) ** 2) / (n + 2)
@@ -87,15 +85,13 @@ def verdict(subject: Subject) -> PageVerdict:
         return _verdict_without_labels(subject)
     path, gamma = subject.path, subject.gamma
     before, after = path.right(0.0), path.right(gamma)
-    said, between = subject.verdict, subject.choice.get("gain_interval")  # allow for the choice on these samples
-    balanced = said
+    said = subject.verdict
     if subject.apart or said is None or subject.metric != "balanced_error":
         mean, *between = gain(before, after, path.labels, subject.mass, subject.level)
         balanced = GainVerdict(mean, (between[0], between[1]), subject.level)
         said = balanced if said is None or subject.metric == "balanced_error" else said
-    assert balanced is not None
-    assert said is not None
-    assert between is not None
+    else:  # they allow for the choice on these samples
+        balanced, between = said, subject.choice["gain_interval"]
     was, now = path.at(0.0), path.at(gamma)
     rare, common = ([float(np.nanmean(x.class_accuracy[half])) for x in (was, now)] for half in subject.halves)
     n = subject.counts
@@ -127,11 +123,7 @@ def percent_text(share: float) -> str:
 
 
 def _decide(subject: Subject, said: GainVerdict, changed: bool, rare: float | None) -> tuple[Status, str]:
-    """Return status and headline, given what to expect of the gain.
-
-    On these samples, `changed` says whether any prediction changes, and `rare` how much the recall of the rarer half
-    rises; None if that is not known.
-    """
+    """Return status and headline: `changed` if any prediction is, `rare` how much recall the rarer half gains."""
     choice, balanced = subject.choice, subject.metric == "balanced_error"
     if choice["chosen_on"] == "test":
         return "warn", "Do not decide on this page: gamma was chosen on test labels"
@@ -149,10 +141,8 @@ def _decide(subject: Subject, said: GainVerdict, changed: bool, rare: float | No
         return "unclear", f"{LEAVE} for now: {NOT_SEEN}"
     probably = "" if said == "better" else f": it is probably better ({chance_text(said.probability)})"
     if not balanced:
-        return (
-            "ship",
-            f"Ship the adjusted model, if {TITLES.get(subject.metric, subject.metric)} is what matters{probably}",
-        )
+        matter = TITLES.get(subject.metric, subject.metric)
+        return "ship", f"Ship the adjusted model, if {matter} is what matters{probably}"
     if subject.target is None and rare is not None and rare <= 0:
         half = "class" if subject.classes == 2 else "half of the classes"
         return "unclear", f"{LEAVE} if rare classes matter: the rarer {half} gains nothing"
@@ -175,20 +165,17 @@ def _own_certainty(subject: Subject) -> str | None:
     choice, metric, said = subject.choice, subject.metric, subject.verdict
     if subject.apart or metric == "balanced_error" or said is None or choice.get("value") is None:
         return None
-    form = value_form(metric)
-    return (
-        f"On these samples, {TITLES.get(metric, metric)} goes from {choice['value_at_zero']:{form}} to "
-        f"{choice['value']:{form}}. {_expected(choice, said, metric)}"
-    )
+    before, after = (format(choice[key], value_form(metric)) for key in ("value_at_zero", "value"))
+    change = f"{TITLES.get(metric, metric)} goes from {before} to {after}"
+    return f"On these samples, {change}. {_expected(subject, said, metric)}"
 
 
-def _expected(choice: ChoiceRecord, said: GainVerdict, of: str) -> str:
+def _expected(subject: Subject | LabelSubject, said: GainVerdict, of: str) -> str:
     """Return the gain to expect by the metric of a choice, its interval, and how likely it is."""
-    metric, (low, high) = choice.get("metric") or "balanced_error", choice["gain_interval"]
-    return (
-        f"On new samples like these, expect a gain in {of} of {gain_text(metric, said.expected_gain, (low, high))} "
-        f"({100 * (choice.get('level') or 0.95):g}\u00a0% confidence). {_chance(said)}"
-    )
+    low, high = subject.choice["gain_interval"]
+    expected = gain_text(subject.metric, said.expected_gain, (low, high))
+    sure = f"{100 * subject.level:g}\u00a0% confidence"
+    return f"On new samples like these, expect a gain in {of} of {expected} ({sure}). {_chance(said)}"
 
 
 def _chance(said: GainVerdict) -> str:
@@ -243,8 +230,7 @@ def _how_chosen(subject: Subject) -> str:
         chosen += f"class is predicted as often as it is assumed to occur{equally}"
     else:
         what = {"test": "TEST samples, with their labels", "held-out": "held-out samples"}.get(on, f"{on} samples")
-        metric = choice.get("metric") or "balanced_error"
-        by = "" if metric == "balanced_error" else f" by {TITLES.get(metric, metric)}"
+        by = "" if subject.metric == "balanced_error" else f" by {TITLES.get(subject.metric, subject.metric)}"
         among = " among those that meet the floors of recall" if choice.get("floors") else ""
         strength = "The model as it is" if subject.gamma == 0 and choice.get("candidates") else strength
         chosen = f"{strength} was chosen{by}{among} on {n}{what}"
@@ -303,8 +289,7 @@ def _describe_half(subject: Subject, which: int) -> str:
 
 def label_verdict(subject: LabelSubject) -> PageVerdict:
     """Return the verdict on a multi-label model, in words."""
-    choice, rows = subject.choice, subject.rows
-    metric, said = choice.get("metric") or "balanced_error", gain_verdict(choice)
+    choice, rows, metric, said = subject.choice, subject.rows, subject.metric, subject.verdict
     moved = sum(row.threshold != 0.5 for row in rows)
     recall, precision = (_means([getattr(row, name) for row in rows]) for name in ("recall", "precision"))
     half = sorted(rows, key=lambda row: row.frequency)[: max(1, len(rows) // 2)]
@@ -319,12 +304,12 @@ def label_verdict(subject: LabelSubject) -> PageVerdict:
         title = f"{TITLES[metric][:1].upper()}{TITLES[metric][1:]}, mean over labels"
         better = "lower" if metric in ERRORS else "higher"
         numbers.insert(0, Number("metric", title, choice["value_at_zero"], choice["value"], better=better))
-    status, headline = _decide_labels(choice, moved, rare[1] - rare[0])
+    status, headline = _decide_labels(subject, moved, rare[1] - rare[0])
     means = f"recall goes from {recall[0]:.2%} to {recall[1]:.2%}, the mean precision from {precision[0]:.2%} to"
     changes = f"{moved:,} of {len(rows):,} labels get a threshold of their own. The mean {means} {precision[1]:.2%}."
     lines = {"What changes": changes}
     if said is not None:
-        lines["How certain"] = _expected(choice, said, f"{TITLES.get(metric, metric)}, over all labels,")
+        lines["How certain"] = _expected(subject, said, f"{TITLES.get(metric, metric)}, over all labels,")
     part = "that had no part in the choice" if subject.apart else "that the thresholds were chosen on"
     lines["How it was chosen"] = (
         f"Each label's threshold is the middle of the best ones on {choice.get('n') or subject.n:,} "
@@ -333,8 +318,8 @@ def label_verdict(subject: LabelSubject) -> PageVerdict:
     return PageVerdict(status, headline, lines, tuple(numbers), alarms(subject))
 
 
-def _decide_labels(choice: ChoiceRecord, moved: int, rare: float) -> tuple[Status, str]:
-    metric, said = choice.get("metric") or "balanced_error", gain_verdict(choice)
+def _decide_labels(subject: LabelSubject, moved: int, rare: float) -> tuple[Status, str]:
+    choice, metric, said = subject.choice, subject.metric, subject.verdict
     if choice["chosen_on"] == "test":
         return "warn", "Do not decide on this page: the thresholds were chosen on test labels"
     if not moved:
@@ -345,15 +330,13 @@ def _decide_labels(choice: ChoiceRecord, moved: int, rare: float) -> tuple[Statu
         return "unclear", f"{LEAVE} for now: how certain the gain is has not been estimated"
     if said == "worse":
         return "keep", f"{LEAVE}: the new thresholds make it worse"
-    if not worthwhile(choice):
+    if not subject.worthwhile:
         return "unclear", f"{LEAVE} for now: {NOT_SEEN}"
     if rare <= 0 and metric == "balanced_error":
         return "unclear", f"{LEAVE} if rare labels matter: their recall does not rise"
     probably = "" if said == "better" else f": they are probably better ({chance_text(said.probability)})"
-    return (
-        "ship",
-        f"Ship the new thresholds, if {TITLES.get(metric, metric)}, over all labels, is what matters{probably}",
-    )
+    matter = f"{TITLES.get(metric, metric)}, over all labels,"
+    return "ship", f"Ship the new thresholds, if {matter} is what matters{probably}"
 
 
 def _means(pairs: Sequence[tuple[float | None, float | None]]) -> tuple[float, float]:

@@ -15,16 +15,7 @@ def draw_text_curve(
     height: int = 8,
     form: str = ".2%",
 ) -> str:
-    """Draw a curve in a few lines of characters. Each column shows the mean over a stretch of gammas.
-
-    >>> curve = Curve(np.array([0.0, 0.5, 1.5]), np.array([0.4, 0.2, 0.3]), 2.0)
-    >>> print(draw_text_curve(curve, 1.0, (0.6, 1.4), width=16, height=3))
-    40.00% |****
-    30.00% |            ****
-    20.00% |    ********
-           +---------------
-           0   ----^---   2
-    """
+    """Draw a curve in a few lines of characters. Each column shows the mean over a stretch of gammas."""
     low, high = float(curve.gammas[0]), curve.end
     values = _column_means(curve, width)
     top, bottom = values.max(), values.min()

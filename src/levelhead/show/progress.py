@@ -50,10 +50,7 @@ def stage_progress(numbers: int) -> Iterator[StageProgress | None]:
 
 @contextmanager
 def epoch_progress(*, show: bool = True) -> Iterator[EpochProgress]:
-    """Show epochs done, time left and the last errors, on one line of at most 80 columns.
-
-    What is given takes an epoch's record: `epoch`, `of`, `loss`, `title`, errors; or `batch` of `batches` inside one.
-    """
+    """Show epochs done, time left and the last errors, on one line, by records of an epoch or of a batch inside one."""
     with _bar(_epoch_columns, show=show, expand=True) as bar:
         tasks: dict[str, Any] = {}
         facts_of: dict[str, str] = defaultdict(str)  # by title, of the last epoch that is done
