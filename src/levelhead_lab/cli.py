@@ -13,14 +13,12 @@ from levelhead.core.errors import LevelheadError
 
 
 def complete_method(incomplete: str) -> list[str]:
-    """Return the methods whose names begin so, for the shell's completion."""
     from levelhead.methods import METHODS
 
     return [name for name in METHODS if name.startswith(incomplete)]
 
 
 def complete_recipe(incomplete: str) -> list[str]:
-    """Return the recipes whose names begin so, for the shell's completion."""
     from .lab.recipe import presets
 
     return [name for name in presets() if name.startswith(incomplete)]

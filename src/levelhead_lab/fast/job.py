@@ -24,7 +24,6 @@ class Job:
 
     @property
     def first(self) -> int:
-        """The epoch to begin with."""
         if self.start is not None and self.start.step:
             raise LevelheadError(
                 f"the fast engine resumes from the end of an epoch, not from step {self.start.step} in it"

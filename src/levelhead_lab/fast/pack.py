@@ -93,12 +93,10 @@ class Pack:
 
     @property
     def all_queued(self) -> bool:
-        """Whether the last epoch has been queued."""
         return self.epoch == self.stages[0][-1].end
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are done and their records taken."""
         return self.all_queued and not self.pending
 
     def advance(self) -> None:
@@ -180,7 +178,6 @@ class Pack:
         }
 
     def run_steps(self) -> None:
-        """Take the steps of an epoch."""
         self.seen.zero_()
         for at in range(0, self.replayed_length, self.graph_length):
             for buffer, values in zip(self.graph_inputs, self._slice(at, at + self.graph_length), strict=True):
@@ -199,7 +196,6 @@ class Pack:
     # Captured work. Nothing here reads a value back from the device.
 
     def _steps(self, *part: Tensor) -> None:
-        """Take the steps of a part of the epoch, on images [R, n, H, W, C]."""
         (*samples, lr), (images, labels) = part, self.splits["train"]
         x = self.preprocess.augmented(images, EpochPlan(*(each.flatten(0, 1) for each in samples)))
         x = x.permute(0, 2, 3, 1).unflatten(0, (len(self.jobs), -1))
@@ -209,7 +205,6 @@ class Pack:
             self.seen[:, column] += torch.cat(values, dim=1).sum(dim=1, dtype=torch.float64)
 
     def _last_steps(self) -> None:
-        """Take the remaining steps, and report on all of them."""
         if self.replayed_length < self.length:
             self._steps(*self._slice(self.replayed_length, self.length))
         self.report[:, :2] = self.seen / self.length
@@ -273,7 +268,6 @@ class Pack:
 
     @torch.no_grad()
     def _evaluate(self) -> None:
-        """Report the share of wrong predictions of each run on each split but the training split."""
         self.nets.refresh()
         for column, name in enumerate(self.eval_splits, 2):
             (images, labels), runs, wrong = self.splits[name], len(self.jobs), torch.zeros_like(self.report[:, 0])
@@ -339,7 +333,6 @@ class Pack:
         self.eval_graph = self._graph(self._evaluate)
 
     def _graph(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return a function that repeats the work: the replay of a CUDA graph of it."""
         if self.stream is None:
             return work
         graph = torch.cuda.CUDAGraph()

@@ -25,10 +25,7 @@ CACHED_FROM = 5000  # images; a smaller set is decoded each time
 
 
 def load(path: Path, *, size: int = SIZE, skip_bad: bool = False) -> Data:
-    """Read FOLDER/train/class/* with FOLDER/test or FOLDER/val, or FOLDER/class/* with a fifth as the test set.
-
-    Images become RGB. They are resized so that the shorter side is `size`, and cropped to the center square.
-    """
+    """Read FOLDER/train/class/* with FOLDER/test or FOLDER/val, or FOLDER/class/*, as square RGB images of a size."""
     if size < 4:
         raise LevelheadError(f"expected at least 4 pixels, got {size}", parameter="size")
     test_folder = next((path / part for part in ("test", "val") if (path / part).is_dir()), None)
@@ -165,7 +162,6 @@ def _read(samples: list[tuple[Path, int]], size: int, skip_bad: bool) -> Split:
 
 
 def _stamp(file: Path) -> str:
-    """Return the path, size and time of a file, which identify it without reading it."""
     try:
         found = file.stat()
     except OSError:  # such as a broken link, which decoding reports

@@ -14,7 +14,6 @@ from .tables import DATA_TITLES, REPEATED, column_title, tables
 
 
 def other_recipe_table(records: Sequence[Record], columns: Sequence[str], methods: Sequence[str] = REPEATED) -> str:
-    """Return methods, alone, after RS and after the shift, in columns that the paper lacks; empty without a record."""
     rows = []
     for method in methods:
         title = METHODS[method].title
@@ -30,7 +29,6 @@ def other_recipe_table(records: Sequence[Record], columns: Sequence[str], method
 
 
 def published_table() -> str:
-    """Return what others published of networks as those of the recipe `frontier`."""
     rows = [
         (one["title"], [str(one.get(data, "-")) for data in ("cifar10", "cifar100")])
         for one in tables()["frontier"]["published"]
@@ -39,10 +37,7 @@ def published_table() -> str:
 
 
 def shift_cell(records: Sequence[Record], column: str, method: str, source: str) -> Cell:
-    """Return the errors of a cell after the shift, its strength from one of the keys of `GAMMAS`.
-
-    Records from before the shift was measured have none. The hold-out's strength is read off a curve in steps of 0.04.
-    """
+    """Return the errors of a cell after the shift, its strength from one of the keys of `GAMMAS`."""
     exact = {"gamma from unlabelled images": "match_prior", "best gamma on test": "best_on_test"}
     found, chosen = [r["shift"] for r in full_runs(records, column, method) if r.get("shift")], None
     if source not in exact:
@@ -58,10 +53,7 @@ def shift_cell(records: Sequence[Record], column: str, method: str, source: str)
 
 
 def _auto_text(records: Sequence[Record], column: str, method: str) -> str:
-    """Return the errors of a cell at the rule and strength that its companion run chose, and the rule's name.
-
-    A rule with more than one strength is not in the records of the other runs: its cell is that of the companion run.
-    """
+    """Return the errors at what the companion run chose; with several strengths, that run's own error."""
     held = companion(records, column, method)
     chosen = held and held["held_out"].get("auto")
     if not held or not chosen:
@@ -92,7 +84,6 @@ def readings_table(records: Sequence[Record]) -> str:
 
 
 def epochs_table(runs: Sequence[dict[str, Any]]) -> str:
-    """Return what RS and the shift reach at three epochs of each training: the best without them, with RS, the last."""
     rows = []
     for run in runs:
         epochs = run["epochs"]
@@ -119,7 +110,6 @@ def epochs_table(runs: Sequence[dict[str, Any]]) -> str:
 
 
 def copied_table() -> str:
-    """Return which published rows were copied, from where, and what they are there."""
     rows = [
         (f"Table {table[-1]}, {row['title']}", [row["copied"]])
         for table in ("table1", "table2")
@@ -131,7 +121,6 @@ def copied_table() -> str:
 
 
 def authors_table(found: dict[str, Any]) -> str:
-    """Return what the authors' code gives, beside the published numbers, and which method it puts ahead."""
     groups = _grouped(found["runs"], "which")
     parts = ["alone", "RS at 0.5", "RS", "shift"]
     titles = ["alone", "RS at 0.5, as their script", "RS, best", "shift, best"]
@@ -166,7 +155,6 @@ def authors_table(found: dict[str, Any]) -> str:
 
 
 def precision_table(found: dict[str, Any]) -> str:
-    """Return the errors of the same trainings in each precision, and the microseconds an image takes."""
     groups = _grouped(found["runs"], "precision")
     speed = found["microseconds an image"]
     rows = [
@@ -198,7 +186,6 @@ VARIANTS: dict[str, tuple[str, str, int]] = {  # of a network: its weights, its 
 
 
 def past_frontier_table(runs: Sequence[dict[str, Any]]) -> str:
-    """Return what variants of longer trained networks reach: strength from unlabelled images, and best on test."""
     rows: list[tuple[str, list[str]]] = [
         ("alone", [f"{100 * _variant(run, 'as trained')['error']:.2f}" for run in runs])
     ]

@@ -33,31 +33,26 @@ class Finding:
 
 
 def outcome_for(number: float, reproduced: float, partly: float) -> ClaimOutcome:
-    """Return the outcome of a number by its two thresholds."""
     return "reproduced" if number >= reproduced else "partly" if number >= partly else "not reproduced"
 
 
 def norm_follows_frequency(records: Sequence[Record]) -> Finding | None:
-    """Judge the baseline's rank correlation of weight norms with counts."""
     says = "The norm of a class's weight vector follows its sample frequency."
     return rank_finding(records, says, lambda r: r["norms"], "of weight norm with count", sign=1)
 
 
 def rare_test_clusters_are_wider(records: Sequence[Record]) -> Finding | None:
-    """Judge the baseline's rank correlation of sigma-test with rarity."""
     says = "At test time, features of less frequent classes form wider clusters."
     return rank_finding(records, says, lambda r: r["geometry"].get("sigma_test"), "of sigma-test with rarity", sign=-1)
 
 
 def centers_drift_apart(records: Sequence[Record]) -> Finding | None:
-    """Judge the baseline's rank correlation of the angle between train and test centers with rarity."""
     says = "The rarer a class, the farther apart the centers of its train and test features."
     what = "of the angle between centers with rarity"
     return rank_finding(records, says, lambda r: r["geometry"].get("center_gap"), what, sign=-1)
 
 
 def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
-    """Judge how much wider WVN's range of gammas within a point of the best is than the baseline's."""
     ratios = {}
     for column in table1_columns(imbalanced=True):
         width = {m: [near_best_width(r["curve"]) for r in full_runs(records, column, m)] for m in ("baseline", "wvn")}
@@ -79,7 +74,6 @@ def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
 
 
 def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
-    """Judge each loss-based row's error minus Baseline+RS's, gamma from a hold-out, mean over columns."""
     margins, most = {}, 0
     for method in LOSSES:
         pairs = [
@@ -103,7 +97,6 @@ def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
 
 
 def wvn_with_rs_is_the_best(records: Sequence[Record]) -> Finding | None:
-    """Judge in how many columns WVN+RS is ahead of Baseline+RS and of every row, gamma from a hold-out."""
     seen, most, points = [], [], []
     for name, columns in (("Table 1", table1_columns(imbalanced=True)), ("Table 2", tables()["table2"]["columns"])):
         ahead, leads = [], []
@@ -132,7 +125,6 @@ def wvn_with_rs_is_the_best(records: Sequence[Record]) -> Finding | None:
 
 
 def the_plain_oracle_is_better(records: Sequence[Record]) -> Finding | None:
-    """Judge in how many columns the oracle head is better on the plain network's features than on WVN's."""
     both = _baseline_and_wvn(lambda column, method: cell(records, column, method, "oracle").errors)
     if not both:
         return None
@@ -148,8 +140,6 @@ def the_plain_oracle_is_better(records: Sequence[Record]) -> Finding | None:
 
 
 def wvn_comes_nearer_to_its_oracle(records: Sequence[Record]) -> Finding | None:
-    """Judge in how many columns RS, gamma from a hold-out, is nearer to the oracle head with WVN than without."""
-
     def left(column: str, method: str) -> list[float]:
         errors = [cell(records, column, method, reading).errors for reading in (FROM_HOLD_OUT, "oracle")]
         return [mean(errors[0]) - mean(errors[1])] if all(errors) else []
@@ -170,7 +160,6 @@ def wvn_comes_nearer_to_its_oracle(records: Sequence[Record]) -> Finding | None:
 
 
 def cifar100_is_more_sensitive(records: Sequence[Record]) -> Finding | None:
-    """Judge whether fewer gammas are within a point of the best on CIFAR-100 than on CIFAR-10, at the same ratio."""
     width = {
         (column, method): mean(near_best_width(r["curve"]) for r in found)
         for column in table1_columns(imbalanced=True)
@@ -202,7 +191,6 @@ def cifar100_is_more_sensitive(records: Sequence[Record]) -> Finding | None:
 
 
 def every_gamma_helps(records: Sequence[Record]) -> Finding | None:
-    """Judge at which share of the gammas up to 1 WVN+RS has a lower error than the plain network."""
     shares: dict[str, list[float]] = {"wvn": [], "baseline": []}
     spans = []
     for column in table1_columns(imbalanced=True):
@@ -227,7 +215,6 @@ def every_gamma_helps(records: Sequence[Record]) -> Finding | None:
 
 
 def rare_centers_are_far_apart(records: Sequence[Record]) -> Finding | None:
-    """Judge the angle between the rarest class's centers at training and test time, which the paper states."""
     gaps = {
         column: [r["geometry"]["center_gap"][int(np.argmin(r["counts"]))] for r in found]
         for column in ("cifar10:100", "cifar10:200")
@@ -276,7 +263,6 @@ def judged(claim: Callable[[Sequence[Record]], Finding | None], records: Sequenc
 
 
 def near_best_width(curve: Sequence[float]) -> float:
-    """Return the width of the range of gammas, from 0 to 2, whose error is within a point of the best."""
     return round(float((np.asarray(curve) <= min(curve) + WITHIN).sum() * (GRID[1] - GRID[0])), 6)
 
 
@@ -324,7 +310,6 @@ def rank_finding(records: Sequence[Record], says: str, values: Values, what: str
 
 
 def _baseline_and_wvn(value: Callable[[str, str], Sequence[float]]) -> list[tuple[float, float]]:
-    """Return the baseline's and WVN's mean over seeds, for each imbalanced column of Table 1 that has both."""
     found = [(value(column, "baseline"), value(column, "wvn")) for column in table1_columns(imbalanced=True)]
     return [(mean(plain), mean(kept)) for plain, kept in found if plain and kept]
 

@@ -67,7 +67,6 @@ def _sectors(panel: Any, head: Head, x: np.ndarray, y: np.ndarray, colors: list[
 
 
 def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
-    """Draw Figure 4: sigma-train, sigma-test and the angle between centers per class, next to balanced data."""
     found = [r for r in sources.runs(column) if "sigma_train" in r["geometry"]]
     if not found:
         raise MissingSource(f"no record of {column}:baseline with the geometry of training features")
@@ -128,12 +127,10 @@ def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
 
 
 def head_digest(snapshot: Snapshot) -> str:
-    """Return a hash of a snapshot's head, by which a kept t-SNE map is known to be of it."""
     return hashlib.sha256(np.asarray(snapshot.head.numpy().weight, np.float64).tobytes()).hexdigest()[:12]
 
 
 def draw_tsne(sources: Sources) -> Drawn:
-    """Draw Figure 5: features of the most and the least frequent class, train and test, in one map."""
     if sources.tsne is None:
         raise MissingSource("no t-SNE of the shipped snapshot (tsne_points makes it, with scikit-learn)")
     points, names, counts = (sources.tsne[key] for key in ("points", "names", "counts"))

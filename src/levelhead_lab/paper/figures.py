@@ -80,10 +80,7 @@ def write_figure(
 def collect_sources(
     results: Path, snapshots: Mapping[str, Snapshot], records: Sequence[Record] | None = None
 ) -> Sources:
-    """Return the records and what is kept next to them.
-
-    A t-SNE map that is not kept yet, or was computed from another snapshot, is made and kept.
-    """
+    """Return the records and what is kept next to them; a t-SNE map of another snapshot is made anew."""
     if records is None:
         records = load_records(results / "records")  # first: what is wrong with them is said at once
     base, kept = snapshots.get("baseline"), results / "figures"

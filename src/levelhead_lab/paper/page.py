@@ -36,14 +36,9 @@ def write(
     snapshots: Mapping[str, Snapshot] | None = None,
     *,
     records: str | Path | None = None,
-    readme: str | Path | None = None,
     say: Callable[[str], None] = print,
 ) -> list[Path]:
-    """Fill every place of the page and draw its figures; return the pictures written.
-
-    The page has a place for each name of `places` and of `MEASURED`, for `figures` and the two figures beyond the
-    paper; the readme has one for the headline table, `reproduction`. For the rest see `figures.write`.
-    """
+    """Fill every place of the page and draw its figures; return the pictures written."""
     found = load_records(records or Path(results) / "records")
     sources = figures.collect_sources(Path(results), snapshots or {}, found)
     measured = {
@@ -53,8 +48,6 @@ def write(
     authors = _read_json(Path(results) / "authors.json")
     for name, text in {**places(found, sources, authors), **measured}.items():
         markdown.fill(Path(page), name, f"\n{text}\n")
-    if readme is not None:
-        markdown.fill(Path(readme), "reproduction", markdown.headline_table(found))
     epochs = _read_json(Path(results) / "epochs.json") or []
     beyond: dict[str, tuple[str, Callable[[], Drawn]]] = {
         "frontier": ("The recipe frontier at a glance", lambda: figure_beyond.draw_frontier(found)),
@@ -77,9 +70,7 @@ def draw_figures(
     networks = whole_snapshots(results.parent / "networks")
     with quiet():
         if page.is_file():
-            readme = page.parent.parent / "README.md"  # of this project; another's has no such place
-            readme = readme if markdown.has_place(readme, "reproduction") else None
-            written = write(results.parent, page, pictures, networks, say=say, records=results, readme=readme)
+            written = write(results.parent, page, pictures, networks, say=say, records=results)
         else:
             written = figures.write(results.parent, pictures, networks, records=load_records(results), say=say)
     found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
@@ -90,7 +81,6 @@ def draw_figures(
 def places(
     records: Sequence[Record], sources: Sources | None = None, authors: dict[str, Any] | None = None
 ) -> dict[str, str]:
-    """Return the content of each place of the page that records fill, except the figures."""
     sources = sources or Sources(records)
     sets = [*(table1_columns(data, imbalanced=True) for data in ("cifar10", "cifar100")), tables()["table2"]["columns"]]
     return {
@@ -114,7 +104,6 @@ def places(
 
 
 def other_recipe_tables(records: Sequence[Record], table: str) -> str:
-    """Return what a table of another recipe has, and every adjustment of its networks."""
     columns, methods = tables()[table]["columns"], repeated_methods(table)
     return _joined(
         [
@@ -129,7 +118,6 @@ def other_recipe_tables(records: Sequence[Record], table: str) -> str:
 
 
 def claims_table(findings: Mapping[tuple[str, str], Finding | None]) -> str:
-    """Return the claims as Markdown: how many there are of each outcome, then outcome, number and rule of each."""
     found = [(where, finding) for (where, _), finding in findings.items() if finding]
     if not found:
         return "No claim has its records yet."
@@ -146,7 +134,6 @@ def claims_table(findings: Mapping[tuple[str, str], Finding | None]) -> str:
 
 
 def setup_table() -> str:
-    """Return how each data set is trained, from the planned trainings."""
     every = [t.spec for table in ("table1", "table2") for t in trainings(table, seeds=1)]
     specs = [{spec.data: spec for spec in every}[data] for data in DATA_TITLES]
     recipes = [spec.resolve_recipe() for spec in specs]
@@ -169,7 +156,6 @@ def setup_table() -> str:
 
 
 def cost_table(records: Sequence[Record]) -> str:
-    """Return how many networks were trained, on which device, and each run's share of the device's hours."""
     if not records:
         return "No network has a record yet."
     rows = [

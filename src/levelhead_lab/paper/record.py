@@ -22,10 +22,7 @@ SHIPPED_COLUMN = "cifar10:100"
 def make_record(
     snapshot: Snapshot, log: list[dict[str, Any]], facts: dict[str, Any], *, top: int | None = None
 ) -> dict[str, Any]:
-    """Return the record of one run, at most 20 KB as JSON.
-
-    `facts` are what it begins with: spec, seed, versions, hardware, seconds. `top` is a k for top-k errors.
-    """
+    """Return the record of one run, at most 20 KB as JSON, `facts` first; `top` is a k for top-k errors."""
     labels, logits = snapshot.labels["test"], snapshot.logits("test")
     path = post_hoc.path_on_test(snapshot)
     best, zero = path.best("error"), path.at(0.0)

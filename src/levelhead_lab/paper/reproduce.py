@@ -99,7 +99,6 @@ def reproduce_table(
 
 
 def missing(wanted: Sequence[Training], results: str | Path) -> list[Training]:
-    """Return the trainings without a record."""
     return [training for training in wanted if not Path(results, f"{training.name}.json").is_file()]
 
 
@@ -120,11 +119,7 @@ def train_missing(
     say: Callable[[str], None] = print,
     report: EpochProgress | None = None,
 ) -> int:
-    """Train those without a record, as many at a time as fit; return the number of records written.
-
-    The most valuable come first. No new run is started `until` seconds later; `say` gets a line for each group of runs
-    that has ended, `report` the record of each epoch of a run on this machine. For the rest see `ReproduceOptions`.
-    """
+    """Train those without a record, the most valuable first, for `until` seconds; return how many were written."""
     results, began = Path(results), time.monotonic()
     results.mkdir(parents=True, exist_ok=True)
     todo = missing(wanted, results)
@@ -199,14 +194,12 @@ def _train_group(
     say: Callable[[str], None] = print,
     report: EpochProgress | None = None,
 ) -> None:
-    """Train one group; a run that diverges does not stop the others."""
     tell = None if report is None else lambda i, record: report({"title": group[i].column, **record})
     train = partial(run_packed, slots=slots, device=device, half=True, evaluate_early=False)
     train([training.spec for training in group], runs, say=say, report=tell)
 
 
 def keep_record(training: Training, run: Run, seconds: float, results: Path) -> None:
-    """Make the record of a finished run, and write it."""
     keys = ("identity", "seed", "versions", "device", "counts")
     facts = {
         "name": training.name,
@@ -223,13 +216,11 @@ def keep_record(training: Training, run: Run, seconds: float, results: Path) -> 
 
 
 def write_record(path: Path, content: dict[str, Any]) -> None:
-    """Write a record atomically, one line per key: small, and readable in a diff."""
     rows = [f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in content.items()]
     atomic.write(path, "{\n" + ",\n".join(rows) + "\n}\n")
 
 
 def group_trainings(wanted: Sequence[Training], slots: int) -> list[list[Training]]:
-    """Return the groups that are trained together, the most valuable first."""
     columns: dict[str, list[Training]] = {}
     for training in wanted:
         columns.setdefault(training.column, []).append(training)

@@ -17,7 +17,6 @@ SAME_WHEN_BALANCED = {  # rows that depend on the counts alone, and the row each
 
 @cache
 def tables() -> dict[str, Any]:
-    """Return tables.toml: columns, rows and published numbers of every table."""
     return tomllib.loads(files("levelhead_lab.paper").joinpath("tables.toml").read_text(encoding="utf-8"))
 
 
@@ -28,7 +27,6 @@ def table1_columns(data: str | None = None, *, imbalanced: bool = False) -> list
 
 
 def repeated_methods(table: str) -> Sequence[str]:
-    """Return the rows of a table with several seeds and a companion run."""
     return tables()[table].get("methods", REPEATED)
 
 
@@ -46,7 +44,6 @@ def source_cells(row: dict[str, Any]) -> dict[str, tuple[str, str, float]]:
 
 
 def column_title(column: str) -> str:
-    """Return a column in words, such as `CIFAR-10, ratio 100`."""
     data, ratio = column.split(":")
     return f"{DATA_TITLES[data]}, ratio {ratio}"
 

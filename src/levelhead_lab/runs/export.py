@@ -92,7 +92,6 @@ def export(run_folder: Path, head: Head, *, adjusted: dict[str, Any], tuned: Tun
 
 
 def _write_adjusted(path: Path, content: bytes, adjusted: dict[str, Any], tuned: Tuned | None) -> Path:
-    """Write a model file with its head adjusted."""
     if tuned is None and adjusted["gamma"] == 0:
         atomic.write(path, content)
         return path
@@ -109,7 +108,6 @@ def _write_adjusted(path: Path, content: bytes, adjusted: dict[str, Any], tuned:
 
 
 def load(path: str | Path) -> Classifier:
-    """Load the module of a leveled.safetensors, ready to classify uint8 images."""
     facts = _facts(Path(path))
     if facts is None or "adjusted" not in facts:
         raise LevelheadError(f"{path}: expected a leveled.safetensors that `levelhead train` wrote")

@@ -97,7 +97,6 @@ def _is_running(process: int) -> bool:
 
 
 def _module(name: str) -> Any:
-    """Return a module that only some systems have, or None."""
     try:
         return import_module(name)
     except ImportError:

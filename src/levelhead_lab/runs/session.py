@@ -83,7 +83,6 @@ class TrainingSession:
             atomic.write(self.folder / "spec.json", json.dumps(self._describe(), indent=2).encode())
 
     def _describe(self) -> dict[str, Any]:
-        """Return the content of spec.json."""
         spec, data, packages = self.spec, self.data, ("torch", "numpy", "safetensors")
         return {
             "spec": spec.to_dict(),
@@ -107,10 +106,7 @@ class TrainingSession:
         }
 
     def resume_from(self, start: State | None) -> None:
-        """Resume from a State: keep the records of the epochs before it and remove files that are half written.
-
-        Newer checkpoints, damaged or of another engine, are removed too: they would be taken for the newest.
-        """
+        """Resume from a State: keep the records of epochs before it, remove newer and half-written files."""
         if start is not None:
             self._check_weights(start)
         done = [] if start is None else [record for record in self.run.log if record["epoch"] <= start.epoch]
@@ -160,7 +156,6 @@ class TrainingSession:
             self.report(record)
 
     def finish(self) -> None:
-        """Write the network, the snapshot and, last, the result."""
         seconds, net = round(time.monotonic() - self.began, 3), self.net
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in net.state_dict().items()}
         facts = {
@@ -197,11 +192,7 @@ class TrainingSession:
 
 
 def check_finished(run: Run, spec: Spec, data: Data | None = None) -> None:
-    """Raise LevelheadError if a finished run has other settings, other data or damaged files.
-
-    Two image folders may have the same name, and a folder may hold other images today: data are compared unless they
-    are official.
-    """
+    """Raise LevelheadError if a finished run has other settings, other data (unless official) or damaged files."""
     official = spec.official and not _complete_facts(run)["spec"].get("unofficial")
     check_same(run, spec, None if official else data or spec.load())
     run.check_files()

@@ -59,7 +59,6 @@ class TrainOptions:
 def imbalance_fields(
     *, ratio: float | None, profile: Profile, counts: Path | None, largest: int | None, subset: str | None
 ) -> dict[str, Any]:
-    """Return the fields of a Spec that say which samples to keep; `counts` is a file."""
     if ratio is not None and counts is not None:
         raise LevelheadError("expected a ratio or counts, got both", parameter="ratio")
     if ratio is None:
@@ -145,10 +144,7 @@ def train_and_evaluate(
 def evaluate_and_export(
     trained: Run, spec: Spec, options: TrainOptions | None = None, *, option: Callable[[str], str] = str
 ) -> tuple[dict[str, Any], str]:
-    """Evaluate a finished run before and after leveling, and write the leveled model.
-
-    Where no gain is to be expected of what was chosen, the model is written as trained, unless `anyway`.
-    """
+    """Evaluate a finished run and write the leveled model: as trained where no gain is expected, unless `anyway`."""
     options = options or TrainOptions()
     snapshot, facts, gamma = trained.snapshot, trained.result, options.gamma
     not_chosen = gamma is None and "held-out" not in snapshot.features
