@@ -209,16 +209,7 @@ def reproduce(
         result, text = draw_figures(results, page, pictures, say=say)
     else:
         options = ReproduceOptions(
-            root=root,
-            only=only or (),
-            seeds=seeds,
-            results=results,
-            runs=runs,
-            slots=slots,
-            minutes=minutes,
-            executor=executor,
-            dry_run=dry_run,
-            unofficial=unofficial,
+            root, only or (), seeds, results, runs, slots, minutes, executor, dry_run, unofficial
         )
         result, text = reproduce_table(table, options, say=say, show=not as_json)
     show(result, text, as_json)

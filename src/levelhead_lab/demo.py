@@ -39,7 +39,6 @@ def missing_to_train() -> list[str]:
 
 
 def level_shipped(page: str | Path) -> dict[str, Any]:
-    """Level the two networks that come with the package, with gamma from unlabelled images, and write the page."""
     start, networks = time.monotonic(), shipped_snapshots()
     column = tables()["table1"]["columns"].index(SHIPPED_COLUMN)
     published = {row["method"]: row["published"][column] for row in tables()["table1"]["rows"]}
@@ -67,7 +66,6 @@ def level_shipped(page: str | Path) -> dict[str, Any]:
 
 
 def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dict[str, Any]:
-    """Train the baseline and WVN on long-tailed digits, and level each with a gamma chosen on held-out samples."""
     import torch
 
     from .lab.nets import build

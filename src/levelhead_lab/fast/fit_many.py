@@ -26,8 +26,7 @@ from ..lab.data import Split
 from ..lab.epoch_plan import draw_plan
 from ..lab.preprocess import has_kernels
 from ..lab.train import State, divergence, stages
-from .job import Job
-from .pack import Pack
+from .pack import Job, Pack
 from .precision import Precision, find_precision
 from .stacked import is_stackable
 

@@ -19,16 +19,39 @@ from torch import Tensor
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.head import Head
+from levelhead.methods.method import Method
 
+from ..lab.data import Data
 from ..lab.epoch_plan import EpochPlan, draw_plan
+from ..lab.nets import Net
 from ..lab.preprocess import Preprocess, has_kernels
+from ..lab.recipe import Recipe
 from ..lab.train import OnBatch, State, check_losses, combined_seed, on_host, stages, undecayed
-from .job import Job
 from .net_rows import NetRows, RowMeans, SingleNet, sgd_
 from .precision import Precision, find_precision
 from .stacked import StackedNets, is_stackable
 
 STEPS_PER_GRAPH = 16  # captured together, with their images cropped and standardized at once
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One training: a fresh network, its data, recipe and method, and the State to resume from. As for `train.fit`."""
+
+    net: Net
+    data: Data
+    recipe: Recipe
+    method: Method
+    seed: int = 0
+    start: State | None = None
+
+    @property
+    def first(self) -> int:
+        if self.start is not None and self.start.step:
+            raise LevelheadError(
+                f"the fast engine resumes from the end of an epoch, not from step {self.start.step} in it"
+            )
+        return 0 if self.start is None else self.start.epoch
 
 
 @dataclass(frozen=True, eq=False)

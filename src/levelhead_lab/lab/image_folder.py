@@ -96,7 +96,6 @@ def _check_not_split(path: Path) -> None:
 
 
 def _check_one_folder_per_class(path: Path, names: tuple[str, ...]) -> None:
-    """Raise LevelheadError if a class has images in folders below its own, which would not be read."""
     for own in (path / name for name in names):
         for place, below, files in os.walk(own):
             below[:] = sorted(folder for folder in below if not folder.startswith("."))

@@ -86,12 +86,7 @@ class Preprocess:
 
 
 def crop_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, pad: int) -> Tensor:
-    """Pad images [B, C, H, W] with zeros, crop back to size at offsets [B, 2], mirror left to right where flips [B].
-
-    ``out[b, :, i, j] = padded[b, :, offset[b, 0] + i, offset[b, 1] + j']`` with ``j' = W - 1 - j`` where flipped.
-    Offsets are from 0 to 2 pad; (pad, pad) is the center. The zeros are black pixels of uint8, because padding comes
-    before standardization, as in the paper's code. The result is in channels-last memory.
-    """
+    """Pad images [B, C, H, W] with black, crop back at offsets [B, 2] from 0 to 2 pad, mirror where flips [B]."""
     batch, _, height, width = images.shape
     rows = torch.arange(height, device=images.device) + offsets[:, :1] - pad  # [B, H], in the image's own coordinates
     across = torch.arange(width, device=images.device)

@@ -203,7 +203,6 @@ def _project_(net: Net, method: Method, order: str) -> None:
 
 @torch.no_grad()
 def add_to_means_(means: Iterable[Tensor], values: Iterable[Tensor], count: int) -> None:
-    """Take another value into each mean, of which it is number `count`; the first replaces what is there."""
     for mean, value in zip(means, values, strict=True):
         mean.lerp_(value, 1 / count)
 
@@ -228,7 +227,6 @@ def check_losses(losses: Tensor, labels: Tensor, method: Method) -> Tensor:
 
 
 def check_last_batch(net: Net, data: Data, recipe: Recipe, method: Method, *, seed: int) -> None:
-    """Raise LevelheadError if an epoch ends with one image and the network, normalizing over a batch, needs two."""
     n = len(draw_plan(data.train.labels, method, recipe, seed=seed, epoch=0, progress=0.0))
     if (n % recipe.batch or recipe.batch) > 1:
         return

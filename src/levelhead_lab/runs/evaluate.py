@@ -104,7 +104,6 @@ def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: str = Resc
 
 
 def held_out(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what gamma is chosen on: the logits and labels of the held-out samples, and the training counts."""
     return snapshot.logits("held-out"), snapshot.labels["held-out"], snapshot.counts
 
 

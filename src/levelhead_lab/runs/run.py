@@ -144,7 +144,7 @@ def run_packed(
 ) -> list[Run]:
     """Train many specs at once on one device with the fast engine; for the options see `run` and `fit_many`."""
     from ..fast.fit_many import fit_many
-    from ..fast.job import Job
+    from ..fast.pack import Job
 
     check_device(device)
     given = data or [None] * len(specs)

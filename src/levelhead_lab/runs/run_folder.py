@@ -39,7 +39,6 @@ class Run:
 
     @staticmethod
     def of(spec: Spec, runs: str | Path = "runs", name: str | None = None) -> "Run":
-        """Return the run of a spec, whether or not it exists yet."""
         return Run(Path(runs) / f"{name or spec.title}-{spec.key}")
 
     @property
@@ -65,7 +64,6 @@ class Run:
 
     @property
     def result(self) -> dict[str, Any]:
-        """The content of done.json: the last epoch's loss and errors, seconds, parameters."""
         return _read_object(self._finished_file("done.json"))
 
     @property

@@ -30,10 +30,7 @@ MOST_THREADS = 1024  # torch crashes with more than the system gives
 
 
 class TrainingSession:
-    """A spec's network and the folder it is trained in. Nothing in the folder changes before `begin`.
-
-    Hold `lock_folder` from `begin` on. Under torchrun only one process writes. The other options are those of `run`.
-    """
+    """A spec's network and its folder, in which nothing changes before `begin`; hold `lock_folder` from there on."""
 
     def __init__(
         self,
@@ -204,7 +201,6 @@ def check_finished(run: Run, spec: Spec, data: Data | None = None) -> None:
 
 
 def check_same(run: Run, spec: Spec, data: Data | None = None) -> None:
-    """Raise LevelheadError if the folder holds a run with other settings or, where data are given, on other data."""
     facts, asked = _complete_facts(run), spec.identity()
     stated = facts["identity"]
     key = next((key for key in {**stated, **asked} if stated.get(key) != asked.get(key)), None)

@@ -96,10 +96,7 @@ class Spec:
         return find_recipe(self.recipe or DEFAULTS.get(self.data, DEFAULTS[""])[1]).stretched_to(self.epochs)
 
     def resolve_subset(self) -> str | int:
-        """Return which samples are kept: the `first` in file order, or those drawn by a seed.
-
-        Files of one's own may be sorted by what they show, so that the first n of them are not a sample.
-        """
+        """Return which samples are kept: the `first` of official files, or of others those drawn by a seed."""
         if self.subset is not None:
             return self.subset
         whole = self.profile == "given" and self.counts is None

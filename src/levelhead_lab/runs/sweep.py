@@ -137,7 +137,6 @@ def _train(group: list[Spec], *, runs: Path, threads: int | None, options: dict[
 def sweep_grid(
     path: Path, runs: Path, *, executor: Executor, workers: int, say: Callable[[str], None]
 ) -> tuple[dict[str, Any], str]:
-    """Train what a grid lacks, evaluate all of it, and return the result for programs, and the same for people."""
     specs, done = read_grid(path), 0
     for spec in specs:
         rule_for(spec.resolve_method())  # raises an error if there is none

@@ -102,11 +102,7 @@ def train_and_evaluate(
     say: Callable[[str], None] = print,
     option: Callable[[str], str] = str,
 ) -> tuple[dict[str, Any], str]:
-    """Train a spec, choose gamma on its held-out samples, write leveled.safetensors and leveled.onnx.
-
-    Return the result for programs, and the same for people; under torchrun, empty except in the first process.
-    `option` says what people pass for a parameter: its name or, on the command line, its option.
-    """
+    """Train a spec, level it by its held-out samples, write both; return the result, for programs and for people."""
     options = options or TrainOptions()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
