@@ -10,7 +10,7 @@ from levelhead.rules.rule import RULES, Rescale, Shift
 from .cells import GAMMAS, GRID, Cell, Record, cell, companion, full_runs, value_at
 from .markdown import markdown_table
 from .post_hoc import SHIFTS
-from .tables import DATA_TITLES, REPEATED, column_title, tables
+from .tables import DATA_TITLES, REPEATED, column_title, source_cells, tables
 
 
 def other_recipe_table(records: Sequence[Record], columns: Sequence[str], methods: Sequence[str] = REPEATED) -> str:
@@ -70,7 +70,6 @@ def _auto_text(records: Sequence[Record], column: str, method: str) -> str:
 
 
 def readings_table(records: Sequence[Record]) -> str:
-    """Return the rows of Table 1 whose epochs can be read in several ways, each reading above the published numbers."""
     table, published, rows = tables()["readings"], tables()["table1"], []
     for row in table["rows"]:
         (of,) = [one for one in published["rows"] if one["method"] == row["method"]]
@@ -118,6 +117,40 @@ def copied_table() -> str:
     ]
     references = " ".join(f"{who}: *{title}*." for who, title in tables()["references"].items())
     return f"{markdown_table(['row', 'its published numbers are'], rows)}\n\n{references}"
+
+
+def sources_table(records: Sequence[Record]) -> str:
+    """Return in how many columns each copied row is near its published number, by its own recipe and by ours."""
+    rows, lines = [], []
+    for row in tables()["sources"]["rows"]:
+        last = _off_published(records, row, "last epoch")
+        if not last:
+            continue
+        others = (
+            _off_published(records, row, "best epoch on test"),
+            _off_published(records, row, "last epoch", ours=True),
+        )
+        reach, of = row.get("within", tables()["sources"]["within"]), len(source_cells(row))
+        near = [f"{sum(abs(points) <= reach for points in off.values())} of {len(off)}" for off in (last, *others)]
+        shown = [f"{points:+.2f} ({column_title(c)})" for c, points in sorted(last.items(), key=lambda i: -abs(i[1]))]
+        rows.append((row["title"], [f"{len(last)} of {of}", f"{reach:g}", *near, shown[0]]))
+        if "within" in row:
+            lines.append(f"The control is within {reach:g} points in {near[0]} columns: {', '.join(shown)}.")
+    titles = ["last epoch", "best epoch on test", "our setting, last epoch", "farthest, last epoch"]
+    table = markdown_table(["columns within so many points", "trained", "points", *titles], rows)
+    return "\n\n".join([table, *lines]) if rows else "No such network has a record yet."
+
+
+def _off_published(
+    records: Sequence[Record], row: dict[str, Any], reading: str, *, ours: bool = False
+) -> dict[str, float]:
+    """Return by column how far a row of `sources`, or the same row in our setting, is from the published number."""
+    (same,) = [one.get("is", one["method"]) for one in tables()["table1"]["rows"] if one["method"] == row["beside"]]
+    cells = {
+        column: (cell(records, *((column, same) if ours else (at, method)), reading).errors, theirs)
+        for column, (at, method, theirs) in source_cells(row).items()
+    }
+    return {column: round(mean(errors) - theirs, 2) for column, (errors, theirs) in cells.items() if errors}
 
 
 def authors_table(found: dict[str, Any]) -> str:

@@ -139,7 +139,6 @@ def companion(records: Sequence[Record], column: str, method: str) -> Record | N
 
 
 def share_of_gap(before: float, after: float, oracle: float) -> float | None:
-    """Return the share of the gap between a network and its oracle that an adjustment closes; None without a gap."""
     return None if before <= oracle else (before - after) / (before - oracle)
 
 

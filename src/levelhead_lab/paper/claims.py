@@ -159,6 +159,41 @@ def wvn_comes_nearer_to_its_oracle(records: Sequence[Record]) -> Finding | None:
     )
 
 
+def balancing_the_data_does_not_help(records: Sequence[Record]) -> Finding | None:
+    columns = [c for c in table1_columns() if c.split(":")[1] in ("200", "100", "50")]
+    worse = {
+        method: [mean(ours) - mean(plain) for plain, ours in _pairs(records, columns, "baseline", method)]
+        for method in ("under-sample", "re-weighting")
+    }
+    if not all(worse.values()):
+        return None
+    under, weighted = worse.values()
+    seen = [f"{METHODS[m].title} {min(points):+.2f} to {max(points):+.2f}" for m, points in worse.items()]
+    return Finding(
+        "At high ratios under-sampling degrades the performance severely, and re-weighting is not effective.",
+        min(under),
+        f"error minus the baseline's at ratios 200, 100 and 50, in points: {', '.join(seen)}",
+        "not reproduced" if min(under) < 5 else "reproduced" if min(weighted) > -1 else "partly",
+        "reproduced if in every column under-sampling costs at least 5 points and re-weighting gains less than 1, "
+        "partly if only the former",
+    )
+
+
+def wvn_matters_little_on_balanced_data(records: Sequence[Record]) -> Finding | None:
+    balanced = [column for column in table1_columns() if column.endswith(":1")]
+    change = [mean(kept) - mean(plain) for plain, kept in _pairs(records, balanced, "baseline", "wvn")]
+    if len(change) < len(balanced):
+        return None
+    most = max(map(abs, change))
+    return Finding(
+        "On balanced data WVN may improve or degrade the performance, but marginally.",
+        most,
+        f"its error minus the baseline's, in points, on CIFAR-10 and CIFAR-100: {change[0]:+.2f}, {change[1]:+.2f}",
+        outcome_for(-most, -1.0, -2.0),
+        "reproduced if both are within 1 point, partly if within 2",
+    )
+
+
 def cifar100_is_more_sensitive(records: Sequence[Record]) -> Finding | None:
     width = {
         (column, method): mean(near_best_width(r["curve"]) for r in found)
@@ -312,6 +347,11 @@ def rank_finding(records: Sequence[Record], says: str, values: Values, what: str
 def _baseline_and_wvn(value: Callable[[str, str], Sequence[float]]) -> list[tuple[float, float]]:
     found = [(value(column, "baseline"), value(column, "wvn")) for column in table1_columns(imbalanced=True)]
     return [(mean(plain), mean(kept)) for plain, kept in found if plain and kept]
+
+
+def _pairs(records: Sequence[Record], columns: Sequence[str], *methods: str) -> list[list[tuple[float, ...]]]:
+    found = [[cell(records, column, method).errors for method in methods] for column in columns]
+    return [errors for errors in found if all(errors)]
 
 
 def _column_count(n: int) -> str:

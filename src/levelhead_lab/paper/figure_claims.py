@@ -243,6 +243,8 @@ CLAIMS: dict[Callable[[Sequence[Record]], Finding | None], str] = {
     claims.rare_test_clusters_are_wider: "Figure 4",
     claims.centers_drift_apart: "Figure 4",
     claims.rare_centers_are_far_apart: "Figure 4",
+    claims.balancing_the_data_does_not_help: "Table 1",
+    claims.wvn_matters_little_on_balanced_data: "Table 1",
     claims.rs_beats_the_losses: "Table 1",
     claims.wvn_with_rs_is_the_best: "Tables 1, 2",
     claims.the_plain_oracle_is_better: "Table 3",

@@ -19,7 +19,6 @@ TEST_POINTS = 250  # per class in the t-SNE map
 
 
 def draw_boundary(sources: Sources) -> Drawn:
-    """Draw Figure 3: the sector of the plane of features that each class gets; baseline, style.WVN, WVN+RS."""
     if sources.two_features is None:
         raise MissingSource("no networks with two features (bench/two_features.py trains them)")
     networks, counts = sources.two_features, np.asarray(sources.two_features["counts"])

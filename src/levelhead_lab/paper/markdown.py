@@ -67,15 +67,15 @@ def table1(records: Sequence[Record], data: str, authors: dict[str, Any] | None 
             there = [last.text if column == authors["column"] else "" for column in columns]
             rows.append((f"{title} by the authors' code, best gamma on test", there))
         rows.append((f"*{title}, published*", [a.against(numbers[c]) for a, c in zip(cells, columns, strict=True)]))
-    for source in tables()["sources"]["rows"]:
-        trained = source_cells(source)
-        for reading in ("last epoch", "best epoch on test"):
-            texts = dict.fromkeys(columns, "")
-            for column in trained.keys() & texts.keys():
-                of, method, theirs = trained[column]
-                found = cell(records, of, method, reading)
-                texts[column] = f"{found.text}, {found.against(theirs)}" if found.errors else ""
-            rows.append((f"{source['title']}, {reading}", list(texts.values())))
+        for source in [one for one in tables()["sources"]["rows"] if one["beside"] == row["method"]]:
+            trained = source_cells(source)
+            for reading in ("last epoch", "best epoch on test"):
+                texts = dict.fromkeys(columns, "")
+                for column in trained.keys() & texts.keys():
+                    of, own, theirs = trained[column]
+                    found = cell(records, of, own, reading)
+                    texts[column] = f"{found.text}, {found.against(theirs)}" if found.errors else ""
+                rows.append((f"{source['title']}, {reading}", list(texts.values())))
     ours("WVN alone", "wvn", "last epoch")
     for method in REPEATED:
         ours(f"{METHODS[method].title}, best epoch on test", method, "best epoch on test")

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from levelhead.choice.snapshot import Snapshot
 from levelhead.core.warnings import quiet
 
 from . import beyond_tables, figure_beyond, figures, markdown
@@ -29,50 +28,39 @@ MEASURED: dict[str, tuple[str, Callable[[Any], str]]] = {  # the file in results
 }
 
 
-def write(
-    results: str | Path,
-    page: str | Path,
-    images: str | Path,
-    snapshots: Mapping[str, Snapshot] | None = None,
-    *,
-    records: str | Path | None = None,
-    say: Callable[[str], None] = print,
-) -> list[Path]:
-    """Fill every place of the page and draw its figures; return the pictures written."""
-    found = load_records(records or Path(results) / "records")
-    sources = figures.collect_sources(Path(results), snapshots or {}, found)
+def write(results: Path, page: Path, images: Path, sources: Sources, *, say: Callable[[str], None]) -> list[Path]:
     measured = {
-        name: "Not measured." if (content := _read_json(Path(results) / file)) is None else table(content)
+        name: "Not measured." if (content := _read_json(results / file)) is None else table(content)
         for name, (file, table) in MEASURED.items()
     }
-    authors = _read_json(Path(results) / "authors.json")
-    for name, text in {**places(found, sources, authors), **measured}.items():
-        markdown.fill(Path(page), name, f"\n{text}\n")
-    epochs = _read_json(Path(results) / "epochs.json") or []
+    authors = _read_json(results / "authors.json")
+    for name, text in {**places(sources.records, sources, authors), **measured}.items():
+        markdown.fill(page, name, f"\n{text}\n")
+    epochs = _read_json(results / "epochs.json") or []
     beyond: dict[str, tuple[str, Callable[[], Drawn]]] = {
-        "frontier": ("The recipe frontier at a glance", lambda: figure_beyond.draw_frontier(found)),
+        "frontier": ("The recipe frontier at a glance", lambda: figure_beyond.draw_frontier(sources.records)),
         "epochs": ("WVN epoch by epoch", lambda: figure_beyond.draw_epochs(epochs)),
     }
     written = []
     for name, (title, draw) in beyond.items():
-        pictures, text = figures.write_figure(name, title, draw, Path(images), page=page, say=say)
-        markdown.fill(Path(page), f"{name}-figure", f"\n{text}\n")
+        pictures, text = figures.write_figure(name, title, draw, images, page=page, say=say)
+        markdown.fill(page, f"{name}-figure", f"\n{text}\n")
         written += pictures
-    return written + figures.write(results, images, snapshots, page=page, records=found, say=say)
+    return written + figures.write(sources, images, page=page, say=say)
 
 
 def draw_figures(
     results: Path, page: Path, pictures: Path, *, say: Callable[[str], None]
 ) -> tuple[dict[str, Any], str]:
-    """Draw every figure and fill in the page, if it exists; return what was written, as JSON and as text."""
     if not any(results.glob("*.json")):
         raise FileNotFoundError(f"{results}: no records; expected a folder with a .json file per network")
     networks = whole_snapshots(results.parent / "networks")
     with quiet():
+        sources = figures.collect_sources(results.parent, networks, load_records(results))
         if page.is_file():
-            written = write(results.parent, page, pictures, networks, say=say, records=results)
+            written = write(results.parent, page, pictures, sources, say=say)
         else:
-            written = figures.write(results.parent, pictures, networks, records=load_records(results), say=say)
+            written = figures.write(sources, pictures, say=say)
     found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
     filled = f"; {page} is filled" if page.is_file() else ""
     return found, f"{len(written)} pictures in {pictures}{filled}"
@@ -88,6 +76,7 @@ def places(
         "cost": cost_table(records),
         "claims": claims_table(every_finding(records, sources.snapshots, sources.two_features)),
         "copied": beyond_tables.copied_table(),
+        "sources": beyond_tables.sources_table(records),
         "table1-cifar10": markdown.table1(records, "cifar10", authors),
         "table1-cifar100": markdown.table1(records, "cifar100"),
         "table2": markdown.table2(records),
@@ -165,7 +154,9 @@ def cost_table(records: Sequence[Record]) -> str:
     ]
     devices = ", ".join(sorted({str(r["device"]) for r in records}))
     versions = ", ".join(sorted({f"torch {r['versions']['torch']}" for r in records if "torch" in r["versions"]}))
-    table = markdown.markdown_table(["", "networks", "epochs in all", "hours"], [*rows, ("all", _spent(records))])
+    table = markdown.markdown_table(
+        ["", "networks", "epochs in all", "hours", "records without a hash"], [*rows, ("all", _spent(records))]
+    )
     there = {record.get("name") for record in records}
     planned = (
         ("Table 1", trainings("table1")),
@@ -179,7 +170,8 @@ def cost_table(records: Sequence[Record]) -> str:
     ]
     return (
         f"{table}\n\nTrained on: {devices}; {versions}. Hours are of the device, which several networks share at a "
-        f"time. Networks that have a record so far: {', '.join(present)}; a cell without one is empty."
+        "time. A record without a hash is older than the check of its images and labels against the official files: it "
+        f"is not checked. Networks that have a record so far: {', '.join(present)}; a cell without one is empty."
     )
 
 
@@ -193,7 +185,8 @@ def _joined(parts: Iterable[str]) -> str:
 
 def _spent(records: Sequence[Record]) -> list[str]:
     epochs = sum(record["identity"]["recipe"]["epochs"] for record in records)
-    return [str(len(records)), f"{epochs:,}", f"{sum(record['seconds'] for record in records) / 3600:.2f}"]
+    hours, unhashed = sum(r["seconds"] for r in records) / 3600, sum(not r.get("data_sha256") for r in records)
+    return [str(len(records)), f"{epochs:,}", f"{hours:.2f}", str(unhashed)]
 
 
 def _setting_text(value: object) -> str:

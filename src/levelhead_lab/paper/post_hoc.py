@@ -41,7 +41,6 @@ def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def shift_errors(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the shift's test errors: the lowest, the one at the strength that matches shares, and on `SHIFTS`."""
     path = path_on_test(snapshot, "shift")
     matched = match_prior(snapshot.logits("test"), snapshot.counts, rule=Shift(RANGES[Shift.name]), bootstrap=0).gamma
     return {
@@ -67,7 +66,6 @@ def errors_at(path: GammaPath, strength: float) -> dict[str, float]:
 
 
 def nearest_mean_error(snapshot: Snapshot) -> float:
-    """Return the test error of predicting the class whose mean training feature is nearest in angle."""
     means = geometry.centers(snapshot.features["train"], snapshot.labels["train"], snapshot.head.classes)
     test = to_numpy(snapshot.features["test"]).astype(np.float64)
     return round(measure.error(Head(means).logits(test), snapshot.labels["test"]), 6)

@@ -63,7 +63,6 @@ def shipped_snapshots() -> dict[str, Snapshot]:
 
 
 def whole_snapshots(folder: str | Path) -> dict[str, Snapshot]:
-    """Return the networks of a folder by method, with all features of their images: in a clone, `results/networks`."""
     paths = {method: Path(folder) / f"cifar10-100-{method}.safetensors" for method in ("baseline", "wvn")}
     return {method: Snapshot.load(path) for method, path in paths.items() if path.is_file()}
 

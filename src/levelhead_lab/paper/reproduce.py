@@ -59,7 +59,6 @@ class ReproduceOptions:
 def reproduce_table(
     table: PaperTable, options: ReproduceOptions, *, say: Callable[[str], None], show: bool = False
 ) -> tuple[dict[str, Any], str]:
-    """Train what a table lacks, unless it is a dry run; return what is missing, as JSON and as text."""
     check_choice("table", table, TABLES)
     root, results = options.root, options.results
     wanted = trainings(
@@ -103,7 +102,6 @@ def missing(wanted: Sequence[Training], results: str | Path) -> list[Training]:
 
 
 def expected_seconds(wanted: Sequence[Training]) -> float:
-    """Return the seconds that trainings take on one H200."""
     return sum(training.images * SECONDS_PER_IMAGE[training.spec.resolve_net()] for training in wanted)
 
 
@@ -167,10 +165,7 @@ def train_missing(
 
 @contextmanager
 def _record_makers(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Start processes that make records. On Ctrl-C they begin no new one; those are made when the command resumes.
-
-    Each computes with one thread: with as many threads as cores each, they would starve the training next to them.
-    """
+    """Start processes of one thread each, which make records; on Ctrl-C they begin no new one."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ |= dict.fromkeys(names, "1")  # each process reads them when it starts, at its first task

@@ -33,12 +33,12 @@ def repeated_methods(table: str) -> Sequence[str]:
 def source_cells(row: dict[str, Any]) -> dict[str, tuple[str, str, float]]:
     """Return, by the column of Table 1, column, method and published error of a row of `sources`."""
     table = tables()["table1"]
-    of = next((one["published"] for one in table["rows"] if one["method"] == row.get("of")), None)
+    (of,) = [one["published"] for one in table["rows"] if one["method"] == row["beside"]]
     found = {}
     for i, (column, trained) in enumerate(zip(tables()["sources"]["columns"], row["trained"], strict=True)):
         if trained:
             recipe, method = trained.split("/")
-            published = row["published"][i] if of is None else of[table["columns"].index(column)]
+            published = row["published"][i] if "published" in row else of[table["columns"].index(column)]
             found[column] = (f"{recipe}/{column}", method, published)
     return found
 
