@@ -26,7 +26,6 @@ class SideStream:
         self.in_use: list[tuple[Tensor, ...]] = []
 
     def __call__(self, work: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-        """Return work(*tensors), which begins when what is queued on the current stream now is done."""
         if self.stream is None:
             return work(*tensors)
         self.stream.wait_stream(torch.cuda.current_stream())

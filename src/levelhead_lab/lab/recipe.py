@@ -82,7 +82,6 @@ class Recipe:
         return max(0, epoch + 1 + wanted - self.epochs) if wanted and epoch < self.epochs else 0
 
     def stretched_to(self, epochs: int | None) -> Recipe:
-        """Return the same schedule, stretched or shortened to another number of epochs; None keeps its own."""
         if epochs is None or epochs == self.epochs:
             return self
         share = epochs / self.epochs

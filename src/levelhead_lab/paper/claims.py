@@ -11,7 +11,7 @@ from levelhead.methods import METHODS
 
 from .cells import GRID, Record, cell, full_runs
 from .geometry import rank_correlation
-from .tables import column_title, table1_columns, tables
+from .tables import column_title, source_cells, table1_columns, tables
 
 ClaimOutcome = Literal["reproduced", "partly", "not reproduced"]
 STRONG, WEAK = 0.7, 0.3  # rank correlations
@@ -74,25 +74,27 @@ def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
 
 
 def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
+    columns = table1_columns(imbalanced=True)
+    trained = {METHODS[method].title: {c: (c, method) for c in columns} for method in LOSSES}
+    for row in [one for one in tables()["sources"]["rows"] if one["beside"] in LOSSES]:
+        trained[row["title"]] = {c: (at, method) for c, (at, method, _) in source_cells(row).items()}
     margins, most = {}, 0
-    for method in LOSSES:
+    for title, cells in trained.items():
         pairs = [
-            (cell(records, c, method).errors, cell(records, c, "baseline", FROM_HOLD_OUT).errors)
-            for c in table1_columns(imbalanced=True)
+            (cell(records, *at).errors, cell(records, c, "baseline", FROM_HOLD_OUT).errors) for c, at in cells.items()
         ]
-        found = [mean(loss) - mean(ours) for loss, ours in pairs if loss and ours]
-        if found:
-            margins[METHODS[method].title], most = mean(found), max(most, len(found))
-    if len(margins) < len(LOSSES):
+        if found := [mean(loss) - mean(ours) for loss, ours in pairs if loss and ours]:
+            margins[title], most = mean(found), max(most, len(found))
+    if not all(METHODS[method].title in margins for method in LOSSES):
         return None
-    ahead = sum(margin > 0 for margin in margins.values())
-    split = ", ".join(f"{title} {margin:+.2f}" for title, margin in margins.items())
+    ahead, of = sum(margin > 0 for margin in margins.values()), len(margins)
+    split = "; ".join(f"{title} {margin:+.2f}" for title, margin in margins.items())
     return Finding(
         "RS on the plain network beats methods that change the loss.",
         min(margins.values()),
         f"their error minus Baseline+RS's, gamma from a hold-out, in points, mean over up to {most} columns: {split}",
-        "reproduced" if ahead == len(LOSSES) else "partly" if 2 * ahead >= len(LOSSES) else "not reproduced",
-        f"reproduced if Baseline+RS is ahead of all {len(LOSSES)} on average, partly if of at least half of them",
+        "reproduced" if ahead == of else "partly" if 2 * ahead >= of else "not reproduced",
+        f"reproduced if Baseline+RS is ahead of all {of} on average, partly if of at least half of them",
     )
 
 

@@ -116,7 +116,6 @@ def load(path: str | Path) -> Classifier:
 
 
 def _facts(path: Path) -> dict[str, Any] | None:
-    """Return the facts of the network in a file, after checking that the file is sound; None if it has none."""
     note = read_header(path).metadata.get(MODEL_KEY)
     with in_file(path):
         facts = None if note is None else parse_json(note)

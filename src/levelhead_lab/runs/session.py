@@ -218,7 +218,6 @@ def check_same(run: Run, spec: Spec, data: Data | None = None) -> None:
 
 
 def _complete_facts(run: Run) -> dict[str, Any]:
-    """Return the content of spec.json; raise LevelheadError if what resuming needs is missing."""
     facts = run.facts
     threads = facts.get("threads")
     sound = {
