@@ -27,7 +27,7 @@ from levelhead_lab.runs.spec import Spec
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from levelhead_lab.fast.job import Job
+    from levelhead_lab.fast.pack import Job
     from levelhead_lab.lab.data import Data
     from levelhead_lab.lab.nets import Net
 

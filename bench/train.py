@@ -28,8 +28,7 @@ import torch
 
 from levelhead.methods import METHODS
 from levelhead_lab.fast import fit_many
-from levelhead_lab.fast.job import Job
-from levelhead_lab.fast.pack import Pack
+from levelhead_lab.fast.pack import Job, Pack
 from levelhead_lab.lab import data, load, nets, preprocess, recipe
 
 RATIO = 100

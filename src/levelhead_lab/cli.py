@@ -13,14 +13,12 @@ from levelhead.core.errors import LevelheadError
 
 
 def complete_method(incomplete: str) -> list[str]:
-    """Return the methods whose names begin so, for the shell's completion."""
     from levelhead.methods import METHODS
 
     return [name for name in METHODS if name.startswith(incomplete)]
 
 
 def complete_recipe(incomplete: str) -> list[str]:
-    """Return the recipes whose names begin so, for the shell's completion."""
     from .lab.recipe import presets
 
     return [name for name in presets() if name.startswith(incomplete)]
@@ -211,16 +209,7 @@ def reproduce(
         result, text = draw_figures(results, page, pictures, say=say)
     else:
         options = ReproduceOptions(
-            root=root,
-            only=only or (),
-            seeds=seeds,
-            results=results,
-            runs=runs,
-            slots=slots,
-            minutes=minutes,
-            executor=executor,
-            dry_run=dry_run,
-            unofficial=unofficial,
+            root, only or (), seeds, results, runs, slots, minutes, executor, dry_run, unofficial
         )
         result, text = reproduce_table(table, options, say=say, show=not as_json)
     show(result, text, as_json)

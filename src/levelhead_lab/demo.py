@@ -35,12 +35,10 @@ def run_demo(page: str | Path, *, seed: int = 0, progress: EpochProgress | None 
 
 
 def missing_to_train() -> list[str]:
-    """Return the extras that the training on digits needs and that are not installed."""
     return [extra for extra in ("torch", "sklearn") if find_spec(extra) is None]
 
 
 def level_shipped(page: str | Path) -> dict[str, Any]:
-    """Level the two networks that come with the package, with gamma from unlabelled images, and write the page."""
     start, networks = time.monotonic(), shipped_snapshots()
     column = tables()["table1"]["columns"].index(SHIPPED_COLUMN)
     published = {row["method"]: row["published"][column] for row in tables()["table1"]["rows"]}
@@ -68,7 +66,6 @@ def level_shipped(page: str | Path) -> dict[str, Any]:
 
 
 def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dict[str, Any]:
-    """Train the baseline and WVN on long-tailed digits, and level each with a gamma chosen on held-out samples."""
     import torch
 
     from .lab.nets import build
@@ -102,7 +99,6 @@ def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dic
 
 
 def demo_text(result: Mapping[str, Any]) -> str:
-    """Return both tables, and where the page is."""
     real, small = result["cifar10"], result["digits"]
     lines = [
         f"CIFAR-10 with a long tail, {real['counts'][0]} to {real['counts'][-1]} training images per class: ResNet-32 "
@@ -134,7 +130,6 @@ def _no_training() -> list[str]:
 
 
 def _rows(key: str, *found: Evaluation) -> list[Row]:
-    """Return a network's rows of a table: as trained, and after each adjustment."""
     measured = [("", 0.0, found[0].before), *((ENDINGS[one.rule], one.gamma, one.after) for one in found)]
     return [
         {
@@ -151,7 +146,6 @@ def _rows(key: str, *found: Evaluation) -> list[Row]:
 
 
 def _table(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of a table of leveled heads, with the published errors where rows have them."""
     head = f"{'':15}{'gamma':>7}{'error':>10}{'balanced error':>17}{'worst class, recall':>22}"
     lines = [head + f"{'in the paper':>14}" * ("published" in rows[0])]
     for row in rows:

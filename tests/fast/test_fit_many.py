@@ -14,7 +14,7 @@ import torch
 from levelhead.methods import METHODS
 from levelhead_lab.fast import pack, stacked
 from levelhead_lab.fast.fit_many import _packs, fit_many
-from levelhead_lab.fast.job import Job
+from levelhead_lab.fast.pack import Job
 from levelhead_lab.fast.precision import Precision
 from levelhead_lab.lab import data, load, nets, preprocess, recipe, train
 from levelhead_lab.lab.cui2019 import CUI_METHODS

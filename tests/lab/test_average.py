@@ -9,7 +9,7 @@ import torch
 
 from levelhead.methods import METHODS
 from levelhead_lab.fast.fit_many import fit_many
-from levelhead_lab.fast.job import Job
+from levelhead_lab.fast.pack import Job
 from levelhead_lab.lab import data, load, nets, preprocess, recipe, train
 from levelhead_lab.runs import checkpoint
 from levelhead_lab.runs.spec import Spec

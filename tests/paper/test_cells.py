@@ -4,7 +4,7 @@ import pytest
 
 from levelhead_lab.paper.beyond_tables import other_recipe_table
 from levelhead_lab.paper.cells import GRID, Cell, cell, companion_gamma, share_of_gap, top5_cell, value_at
-from levelhead_lab.paper.markdown import fill, has_place, headline_table, post_hoc_table, table1, table2, table3
+from levelhead_lab.paper.markdown import fill, post_hoc_table, table1, table2, table3
 
 
 def made(method: str, seed: int, error: float, held_out: dict | None = None, column: str = "cifar10:100") -> dict:
@@ -88,10 +88,6 @@ def test_a_table_has_our_cells_and_the_published_ones_with_the_difference():
     assert "| *LDAM, published* | *28.09* | *22.97* (+2.03) |" in with_drw  # the paper's numbers are those with DRW
 
 
-def test_a_cell_without_a_run_keeps_its_place_in_the_headline():
-    assert "| Baseline | 29.00 ± 1.41 (2), *29.71* (-0.71) | *13.26* | *60.38* | *43.52* |" in headline_table(RECORDS)
-
-
 def test_top_5_is_read_at_the_same_gamma():
     column = "tiny-imagenet:step:10"
     top = {"k": 5, "curve": [0.3 - 0.2 * gamma for gamma in GRID[:101]]}
@@ -158,6 +154,5 @@ def test_a_page_is_filled_between_its_marks_and_only_there(tmp_path):
     assert page.read_text() == "a\n<!-- x -->\nnewer\n<!-- end of x -->\nb\nas said: <!-- end of x -->, c\n"
     with pytest.raises(ValueError, match="no place for 'y'"):
         fill(page, "y", "new")
-    assert has_place(page, "x")
-    assert not has_place(page, "y")
-    assert not has_place(tmp_path / "gone.md", "x")
+    with pytest.raises(ValueError, match="no place for 'x'"):
+        fill(tmp_path / "gone.md", "x", "new")

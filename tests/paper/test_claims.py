@@ -40,6 +40,26 @@ def test_norm_follows_frequency():
     assert claims.norm_follows_frequency([made(power=-0.1)]).number == -1
 
 
+def test_under_sampling_degrades_and_re_weighting_does_not_help():
+    def rows(under: float, weighted: float) -> list[dict]:
+        return [made(), made(method="under-sample", error=under), made(method="re-weighting", error=weighted)]
+
+    claim = claims.balancing_the_data_does_not_help
+    assert verdicts(claim, rows(0.5, 0.3), rows(0.5, 0.2), rows(0.32, 0.3)) == EACH
+    assert claim([made(), made(method="under-sample")]) is None
+    assert "Under-sample +20.00 to +20.00, Re-weighting -10.00 to -10.00" in claim(rows(0.5, 0.2)).seen
+
+
+def test_wvn_on_balanced_data():
+    def pairs(change: float) -> list[dict]:
+        errors = {"baseline": 0.3, "wvn": 0.3 + change}
+        return [made(f"{data}:1", m, error=e) for data in ("cifar10", "cifar100") for m, e in errors.items()]
+
+    claim = claims.wvn_matters_little_on_balanced_data
+    assert verdicts(claim, pairs(0.005), pairs(-0.015), pairs(0.03)) == EACH
+    assert claim(pairs(0.005)[:2]) is None
+
+
 def test_only_the_baseline_on_whole_imbalanced_training_sets_counts():
     others = [
         made(method="wvn", power=-0.1),
@@ -323,8 +343,9 @@ def test_rare_classes_gain_without_a_loss_of_frequent_ones():
 def test_every_finding_states_its_rule_and_every_column_is_imbalanced():
     columns = table1_columns(imbalanced=True)
     full = [made(c, m, gamma=gamma) for c in columns for m in ("baseline", "wvn") for gamma in (None, 0.4)]
-    full += [made(method=method) for method in (*claims.LOSSES, "over-sample")]
+    full += [made(method=method) for method in (*claims.LOSSES, "over-sample", "under-sample")]
     full += [made(column) for column in ("cifar10:1", "cifar100:1", *figure_claims.STEP_COLUMNS)]
+    full += [made(column, "wvn") for column in ("cifar10:1", "cifar100:1")]
     for claim in figure_claims.CLAIMS:
         finding = claim(full)
         assert isinstance(finding, Finding)

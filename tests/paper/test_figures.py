@@ -9,6 +9,7 @@ import pytest
 from levelhead import Head, Snapshot
 from levelhead.show.plot import pyplot
 from levelhead_lab.paper import figures
+from levelhead_lab.paper.cells import load_records
 from levelhead_lab.paper.figure_features import head_digest
 from levelhead_lab.paper.figure_style import MissingSource, Sources, move_apart, save_figure
 
@@ -70,13 +71,13 @@ def test_all_nine_are_written_to_the_page_and_are_the_same_every_time(tmp_path, 
     page.parent.mkdir()
     page.write_text("<!-- figures -->\n<!-- end of figures -->\n")
     snapshots, said = {"baseline": snapshot, "wvn": snapshot}, []
-    first = figures.write(where, page.parent / "images", snapshots, page=page, say=said.append)
+    sources = figures.collect_sources(where, snapshots, load_records(where / "records"))
+    first = figures.write(sources, page.parent / "images", page=page, say=said.append)
     kept = {path.name: path.read_bytes() for path in first}
     assert said == []
     assert sorted(kept) == sorted(f"{name}.{kind}" for name in figures.FIGURES for kind in ("svg", "png"))
     assert max(len(content) for name, content in kept.items() if name.endswith("png")) < 120_000
     assert b"<dc:date>" not in kept["gamma.svg"]
-    sources = figures.collect_sources(where, snapshots)
     for name in ("norms-over-epochs", "tsne", "over-sampling"):
         for path in save_figure(figures.FIGURES[name][1](sources).figure, tmp_path / "again", name):
             assert path.read_bytes() == kept[path.name]
@@ -87,7 +88,8 @@ def test_all_nine_are_written_to_the_page_and_are_the_same_every_time(tmp_path, 
 
 def test_what_is_missing_is_named_and_not_drawn(tmp_path, two_features):
     said: list[str] = []
-    written = figures.write(results(tmp_path / "results", [], boundary=two_features), tmp_path / "out", say=said.append)
+    sources = figures.collect_sources(results(tmp_path / "results", [], boundary=two_features), {}, [])
+    written = figures.write(sources, tmp_path / "out", say=said.append)
     assert {path.stem for path in written} == {"boundary"}
     assert len(said) == 8
     assert "norms-over-epochs is not drawn: no record of cifar10:100:baseline" in said
@@ -106,14 +108,14 @@ def test_the_confusion_matrix_needs_a_companion_that_chose_gamma(snapshot):
 
 def test_the_tsne_map_is_made_again_only_for_another_snapshot(tmp_path, snapshot, two_features):
     where = results(tmp_path / "results", [], boundary=two_features)
-    points = figures.collect_sources(where, {"baseline": snapshot}).tsne
+    points = figures.collect_sources(where, {"baseline": snapshot}, []).tsne
     assert points is not None
     assert [len(part) for part in points["points"]["train"]] == [40, 40]
     assert [len(part) for part in points["points"]["test"]] == [30, 30]
     (where / "figures" / "tsne.json").write_text(json.dumps({**points, "seed": "kept"}))
-    assert figures.collect_sources(where, {"baseline": snapshot}).tsne["seed"] == "kept"
+    assert figures.collect_sources(where, {"baseline": snapshot}, []).tsne["seed"] == "kept"
     other = Snapshot(Head(np.asarray(snapshot.head.weight) + 1), snapshot.counts, snapshot.features, snapshot.labels)
-    assert figures.collect_sources(where, {"baseline": other}).tsne["of"] == head_digest(other)
+    assert figures.collect_sources(where, {"baseline": other}, []).tsne["of"] == head_digest(other)
 
 
 def test_captions_say_how_many_networks(snapshot):

@@ -12,6 +12,7 @@ from levelhead_lab.paper import page
 from levelhead_lab.paper.beyond_tables import shift_cell
 from levelhead_lab.paper.cells import cell, companion, full_runs, load_records
 from levelhead_lab.paper.figure_claims import CLAIMS
+from levelhead_lab.paper.figures import collect_sources
 from levelhead_lab.paper.tables import REPEATED, table1_columns, tables
 
 from .made import made
@@ -31,7 +32,9 @@ def filled(tmp_path) -> str:
     (tmp_path / "results" / "figures" / "boundary.json").write_bytes(boundary.read_bytes())
     text = tmp_path / "reproduction.md"
     text.write_text(TEMPLATE.read_text(encoding="utf-8"), encoding="utf-8")
-    page.write(tmp_path / "results", text, tmp_path / "images", say=lambda _: None)
+    results = tmp_path / "results"
+    sources = collect_sources(results, {}, load_records(results / "records"))
+    page.write(results, text, tmp_path / "images", sources, say=lambda _: None)
     return text.read_text(encoding="utf-8")
 
 
@@ -45,8 +48,8 @@ def test_every_place_of_the_page_is_filled():
 def test_tables_claims_figures_and_cost_stand_on_it(filled):
     assert "| Baseline |  | 31.00 ± 1.41 (2) |" in filled
     assert "| epochs | 180 | 180 | 50, 28, 21, 20 |" in filled
-    assert "| CIFAR-10 | 3 | 540 | 0.07 |" in filled  # 3 networks of 180 epochs in 90 s each
-    assert "| all | 4 | 720 | 0.10 |" in filled
+    assert "| CIFAR-10 | 3 | 540 | 0.07 | 3 |" in filled  # 3 networks of 180 epochs in 90 s each, none with a hash
+    assert "| all | 4 | 720 | 0.10 | 4 |" in filled
     assert "Trained on: a GPU; torch 2.13.0." in filled
     # judged: six of norms and clusters, the boundary; no column has both baseline and WVN, no network is given
     assert filled.count(" | **") == 7
@@ -61,7 +64,9 @@ def test_tables_claims_figures_and_cost_stand_on_it(filled):
 
 def test_a_network_of_another_recipe_costs_too_and_counts_for_no_claim():
     other = [{**made(power=-0.1), "column": "strong/cifar10:100"}]
-    assert "| CIFAR-10 | 1 | 180 | 0.03 |" in page.places(other)["cost"]
+    assert "| CIFAR-10 | 1 | 180 | 0.03 | 1 |" in page.places(other)["cost"]
+    hashed = [{**other[0], "data_sha256": {"train": "0" * 64}}]
+    assert "| CIFAR-10 | 1 | 180 | 0.03 | 0 |" in page.places(hashed)["cost"]
     assert page.places(other)["claims"] == "No claim has its records yet."
 
 
@@ -75,9 +80,42 @@ def test_the_frontier_table_waits_for_records_and_has_a_row_for_each_of_its_meth
 def test_no_cell_of_the_papers_tables_is_empty():
     found = page.places(load_records(TEMPLATE.parents[1] / "results" / "records"))
     for name, rows in (("table1-cifar10", 30), ("table1-cifar100", 30), ("table2", 23), ("table3", 10)):
-        lines = [line for line in found[name].splitlines()[2:] if "as released" not in line]  # trained at two ratios
+        of_some = ("as released", "recipe")  # rows that are trained in some columns alone
+        lines = [line for line in found[name].splitlines()[2:] if not any(words in line for words in of_some)]
         assert len(lines) == rows
         assert not [line for line in lines if "|  |" in line]
+
+
+def test_rows_by_their_own_recipes_are_counted_as_the_records_have_them():
+    said, records = words(TEMPLATE), load_records(TEMPLATE.parents[1] / "results" / "records")
+    found = {(r["column"], r["method"]): r for r in records if r["column"].startswith(("cao2019/", "cui2019"))}
+    assert len(found) == 34
+    control = {"cifar10:100": 29.64, "cifar10:10": 13.61, "cifar100:100": 61.68, "cifar100:10": 44.30}
+    off = {c: 100 * found[f"cao2019/{c}", "baseline"]["error"] - theirs for c, theirs in control.items()}
+    near = sum(abs(points) <= 0.7 for points in off.values())
+    assert f"The control is within 0.7 points in {near} of 4 columns: " in said
+    assert f"{off['cifar100:10']:+.2f} (CIFAR-100, ratio 10)" in said
+
+    published = dict(zip(tables()["table1"]["columns"], tables()["table1"]["rows"][6]["published"], strict=True))
+    counted = []
+    for of in (lambda r: r["error"], lambda r: min(r["error"], r["best_epoch"]["error"])):
+        off = [100 * of(found[f"cao2019/{c}", "ldam-drw"]) - published[c] for c in table1_columns(imbalanced=True)]
+        counted.append(f"{sum(round(abs(points), 2) <= 1 for points in off)} of 10")
+    assert f"| LDAM-DRW, recipe of Cao et al. | 10 of 10 | 1 | {' | '.join(counted)} |" in said
+    seeds = [cell(records, c, method).errors for c in table1_columns(imbalanced=True) for method in REPEATED]
+    assert f"Baseline and WVN over seeds is up to {max(map(stdev, seeds)):.1f} points" in said
+    assert page.places(RECORDS)["sources"] == "No such network has a record yet."
+
+
+def test_over_sampling_does_not_improve_on_the_baseline_of_cifar10_as_published():
+    records = load_records(TEMPLATE.parents[1] / "results" / "records")
+    published = {row["method"]: row["published"] for row in tables()["table1"]["rows"]}
+    assert all(
+        over < plain for over, plain in zip(published["over-sample"][:5], published["baseline"][:5], strict=True)
+    )
+    for column in table1_columns("cifar10", imbalanced=True):
+        assert cell(records, column, "over-sample").errors[0] > mean(cell(records, column, "baseline").errors)
+    assert "in all five imbalanced columns of CIFAR-10 as published, and in none of ours" in words(TEMPLATE)
 
 
 def test_what_the_page_says_of_the_frontier_was_measured():

@@ -157,7 +157,6 @@ def weight_gradient(x: Tensor, g: Tensor, *, shape: torch.Size, stride: int, pro
 
 
 def _tiles(dtype: torch.dtype, products: str) -> Tiles:
-    """Return the tables for activations of a dtype."""
     return {"tf32": TF32_TILES, "tf32x3": FLOAT32_TILES}[products] if dtype == torch.float32 else TILES
 
 
@@ -168,7 +167,6 @@ def _fit(tile: Tile, side: int, stride: int, width: int) -> Tile:
 
 
 def _kind(inputs: int) -> int:
-    """Return the key of the tile tables."""
     return inputs if inputs in TILES.forward else 16
 
 
@@ -178,11 +176,7 @@ def _padded(inputs: int, span: int) -> int:
 
 
 class FusedConvNorm(torch.autograd.Function):
-    """``out = relu(norm(conv(x)) + residual)`` in training, and x again for its other readers.
-
-    `side_stream` runs work that is only needed at the end of the step. Reading x through the second result saves a pass
-    over memory: the gradient of that result is added where the gradient of x is first stored.
-    """
+    """``out = relu(norm(conv(x)) + residual)`` in training, and x again: what reads it there adds its gradient here."""
 
     @staticmethod
     def forward(

@@ -26,8 +26,7 @@ from ..lab.data import Split
 from ..lab.epoch_plan import draw_plan
 from ..lab.preprocess import has_kernels
 from ..lab.train import State, divergence, stages
-from .job import Job
-from .pack import Pack
+from .pack import Job, Pack
 from .precision import Precision, find_precision
 from .stacked import is_stackable
 
@@ -49,40 +48,23 @@ def _cudnn_benchmark() -> Iterator[None]:
 
 @_cudnn_benchmark()
 def fit_many(
-    jobs: Sequence[Job],
+    jobs: Sequence[Job],  # those with the same data, recipe and epoch length are stacked
     *,
-    slots: int = 8,
+    slots: int = 8,  # runs that share the device
     device: str | torch.device = "cuda",
-    dtype: Precision | torch.dtype = torch.bfloat16,
-    compiled: bool | None = None,
-    stacked: bool | None = None,
-    evaluate_early: bool = True,
+    dtype: Precision | torch.dtype = torch.bfloat16,  # of activations; weights are kept in float32 or better
+    compiled: bool | None = None,  # networks that are not stacked go through torch.compile; None: on CUDA
+    stacked: bool | None = None,  # networks of one architecture become one; None: where the kernels run
+    evaluate_early: bool = True,  # measure errors from the first epoch on, not from `Recipe.first_decay_epoch`
     on_epoch: OnJobEpoch | None = None,
-    on_batch: OnJobBatch | None = None,
-    on_end: OnJobState | None = None,
-    on_save: OnJobState | None = None,
-    save_every: float = 60.0,
+    on_batch: OnJobBatch | None = None,  # called after every few batches, before the epoch's record
+    on_end: OnJobState | None = None,  # called as soon as a job is trained, while others continue
+    on_save: OnJobState | None = None,  # called at the end of an epoch, with a State from which it can resume
+    save_every: float = 60.0,  # seconds between these calls
 ) -> list[State]:
-    """Train many networks in place, `slots` of them at a time.
+    """Train jobs in place; return the State of each after its last step.
 
-    Args:
-        jobs: what to train; those with the same data, recipe and epoch length are stacked.
-        slots: how many runs share the device.
-        dtype: of activations, or one of `precision.PRECISIONS`. Weights are kept in float32 or better.
-        compiled, stacked: whether unstacked networks go through torch.compile, and whether those of one architecture
-            become one; None for yes on CUDA, where the kernels run.
-        evaluate_early: measure errors on the evaluation splits from the first epoch on. Otherwise they are measured
-            from `Recipe.first_decay_epoch` on, and are None before.
-        on_epoch: called after each epoch of each job with the job's position and the epoch's record.
-        on_batch: called after every few batches with a job's position, the epoch, how many of its batches are done, and
-            how many there are; before the epoch's record.
-        on_end: called with a job's position and State as soon as it is trained, while others continue.
-        on_save: called with a job's position and its State at the end of an epoch, from which it can resume.
-        save_every: seconds between these calls.
-
-    Returns:
-        The State of each job after its last step. Runs are independent: if one diverges, or a callback raises OSError
-        for it, the others are trained to the end before the error is raised.
+    Runs are independent: if one diverges, or a callback raises OSError for it, the others are trained first.
     """
     device = torch.device(device)
     if slots < 1:

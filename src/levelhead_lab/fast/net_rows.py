@@ -73,7 +73,6 @@ class NetRows:
 
     @torch.no_grad()
     def store(self, run: int, net: Net) -> None:
-        """Copy a row to a network."""
         for name, view in self.parameter_views.items():
             net.get_parameter(name).copy_(self._from_row_axes(view[run]))
         for name, view in self.statistic_views.items():
@@ -81,7 +80,6 @@ class NetRows:
 
     @torch.no_grad()
     def load_means(self, run: int, means: Sequence[Tensor], tensors: dict[str, Tensor]) -> None:
-        """Copy tensors by name to a row of matrices like `rows` and `statistics`."""
         learned, _, measured = self._views(means[0], self.momentum, means[1])
         for name, view in (learned | measured).items():
             view[run].copy_(self._to_row_axes(tensors[name]))
@@ -133,11 +131,7 @@ class NetRows:
 
 
 class SingleNet(NetRows):
-    """One network of any kind, run by its own module: channels last, mixed precision.
-
-    Training steps on `compiled_batch` samples go through torch.compile: all steps of an epoch but the last. That one
-    and evaluation are too rare to be worth compiling for each of their shapes.
-    """
+    """One network of any kind, run by its own module; all steps of an epoch but the last go through torch.compile."""
 
     def __init__(
         self, net: Net, device: torch.device, precision: Precision | torch.dtype, *, compiled_batch: int | None
@@ -183,7 +177,6 @@ class RowMeans:
         self.matrices = tuple(torch.zeros_like(x) for x in (nets.rows, nets.statistics)) if recipe.average else ()
 
     def load(self, run: int, mean: dict[str, Tensor]) -> None:
-        """Copy the mean that a run had to its row."""
         if self.matrices and mean:
             self.nets.load_means(run, self.matrices, mean)
 

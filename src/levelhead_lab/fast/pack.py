@@ -19,16 +19,39 @@ from torch import Tensor
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.head import Head
+from levelhead.methods.method import Method
 
+from ..lab.data import Data
 from ..lab.epoch_plan import EpochPlan, draw_plan
+from ..lab.nets import Net
 from ..lab.preprocess import Preprocess, has_kernels
+from ..lab.recipe import Recipe
 from ..lab.train import OnBatch, State, check_losses, combined_seed, on_host, stages, undecayed
-from .job import Job
 from .net_rows import NetRows, RowMeans, SingleNet, sgd_
 from .precision import Precision, find_precision
 from .stacked import StackedNets, is_stackable
 
 STEPS_PER_GRAPH = 16  # captured together, with their images cropped and standardized at once
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One training: a fresh network, its data, recipe and method, and the State to resume from. As for `train.fit`."""
+
+    net: Net
+    data: Data
+    recipe: Recipe
+    method: Method
+    seed: int = 0
+    start: State | None = None
+
+    @property
+    def first(self) -> int:
+        if self.start is not None and self.start.step:
+            raise LevelheadError(
+                f"the fast engine resumes from the end of an epoch, not from step {self.start.step} in it"
+            )
+        return 0 if self.start is None else self.start.epoch
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +116,10 @@ class Pack:
 
     @property
     def all_queued(self) -> bool:
-        """Whether the last epoch has been queued."""
         return self.epoch == self.stages[0][-1].end
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are done and their records taken."""
         return self.all_queued and not self.pending
 
     def advance(self) -> None:
@@ -180,7 +201,6 @@ class Pack:
         }
 
     def run_steps(self) -> None:
-        """Take the steps of an epoch."""
         self.seen.zero_()
         for at in range(0, self.replayed_length, self.graph_length):
             for buffer, values in zip(self.graph_inputs, self._slice(at, at + self.graph_length), strict=True):
@@ -199,7 +219,6 @@ class Pack:
     # Captured work. Nothing here reads a value back from the device.
 
     def _steps(self, *part: Tensor) -> None:
-        """Take the steps of a part of the epoch, on images [R, n, H, W, C]."""
         (*samples, lr), (images, labels) = part, self.splits["train"]
         x = self.preprocess.augmented(images, EpochPlan(*(each.flatten(0, 1) for each in samples)))
         x = x.permute(0, 2, 3, 1).unflatten(0, (len(self.jobs), -1))
@@ -209,7 +228,6 @@ class Pack:
             self.seen[:, column] += torch.cat(values, dim=1).sum(dim=1, dtype=torch.float64)
 
     def _last_steps(self) -> None:
-        """Take the remaining steps, and report on all of them."""
         if self.replayed_length < self.length:
             self._steps(*self._slice(self.replayed_length, self.length))
         self.report[:, :2] = self.seen / self.length
@@ -273,7 +291,6 @@ class Pack:
 
     @torch.no_grad()
     def _evaluate(self) -> None:
-        """Report the share of wrong predictions of each run on each split but the training split."""
         self.nets.refresh()
         for column, name in enumerate(self.eval_splits, 2):
             (images, labels), runs, wrong = self.splits[name], len(self.jobs), torch.zeros_like(self.report[:, 0])
@@ -339,7 +356,6 @@ class Pack:
         self.eval_graph = self._graph(self._evaluate)
 
     def _graph(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return a function that repeats the work: the replay of a CUDA graph of it."""
         if self.stream is None:
             return work
         graph = torch.cuda.CUDAGraph()

@@ -26,7 +26,6 @@ class SideStream:
         self.in_use: list[tuple[Tensor, ...]] = []
 
     def __call__(self, work: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-        """Return work(*tensors), which begins when what is queued on the current stream now is done."""
         if self.stream is None:
             return work(*tensors)
         self.stream.wait_stream(torch.cuda.current_stream())
@@ -36,7 +35,6 @@ class SideStream:
         return result
 
     def join(self) -> None:
-        """Make the current stream wait for all of the work."""
         if self.stream is not None:
             torch.cuda.current_stream().wait_stream(self.stream)
         self.in_use.clear()
@@ -44,11 +42,7 @@ class SideStream:
 
 @dataclass(frozen=True, eq=False)
 class StackedConvNorm:
-    """``relu(norm(conv(x)) + residual)`` of R runs: filters [R, k, k, C, C'], the rest [R, C'].
-
-    `cast_filters` are the filters in the dtype of activations, and `products` says how the kernels multiply float32.
-    `side_stream` is where the kernels put work that can wait; None is plain torch.
-    """
+    """``relu(norm(conv(x)) + residual)`` of R runs: filters [R, k, k, C, C'], cast ones too, the rest [R, C']."""
 
     filters: Tensor
     cast_filters: Tensor
@@ -97,10 +91,7 @@ class UnstackableError(LevelheadError):
 
 
 class StackedNets(NetRows):
-    """R networks made of convolutions, batch norms and relus, with the architecture of `net`, in a precision.
-
-    `kernels` are the fused ones of Triton; without them, plain torch gives the same numbers on any device, run by run.
-    """
+    """R networks of convolutions, batch norms and relus, like `net`; `kernels` are Triton's, else plain torch."""
 
     filter_axes = (2, 3, 1, 0)  # as the kernels read them
     eval_pixels = 2**24  # narrow networks: 16384 images of 32x32
@@ -191,7 +182,6 @@ class StackedNets(NetRows):
 
 
 def is_stackable(net: Net, *, kernels: bool) -> bool:
-    """Return whether `StackedNets` has a form of this network."""
     try:
         StackedNets(net, 1, torch.device("meta"), torch.float32, kernels=kernels)
     except UnstackableError:

@@ -32,7 +32,6 @@ class Split:
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the images' shape, the images and the labels."""
         return _hash({str(self.images.shape): self})
 
 
@@ -74,7 +73,6 @@ class Data:
 
     @property
     def classes(self) -> int:
-        """K."""
         return len(self.names)
 
     @property
@@ -95,7 +93,6 @@ class Data:
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the images and labels of every split."""
         return _hash({f"{part_name} {part.images.shape}": part for part_name, part in self.splits.items()})
 
     @cached_property
@@ -114,18 +111,11 @@ def imbalance(
     profile: Profile = "given",
     *,
     ratio: float = 1.0,
-    subset: str | int = "first",
-    largest: int | None = None,
-    counts: profiles.Counts | None = None,
+    subset: str | int = "first",  # n of each class in file order, or the seed of a random choice
+    largest: int | None = None,  # n_1; the official one by default, else the largest that the data can fill
+    counts: profiles.Counts | None = None,  # [K] or {class: n}, for the profile `given`
 ) -> Data:
-    """Return the data with fewer training samples: as many of each class as a profile says.
-
-    Args:
-        profile: `long-tail` or `step`, at `ratio`; or `given`: as many as there are, or as `counts` says.
-        subset: `first` n of each class in file order, or the seed of a random choice.
-        largest: n_1; the official one by default, else the largest that the data can fill.
-        counts: [K] or {class: n}, for the profile `given`.
-    """
+    """Return the data with as many training samples of each class as a profile, or `counts` [K] or {class: n}, says."""
     check_choice("profile", profile, get_args(Profile))
     if profile == "given":
         if counts is None:
@@ -177,7 +167,6 @@ def hold_out(data: Data, share: float, *, seed: int = 0) -> Data:
 
 
 def check_share(share: float) -> None:
-    """Raise LevelheadError unless a share of the samples can be held out."""
     if not 0 <= share < 1:
         raise LevelheadError(f"expected a share from 0 to below 1, got {share}", parameter="hold_out")
 
@@ -193,7 +182,6 @@ def split(labels: np.ndarray, share: float, *, seed: int = 0) -> tuple[np.ndarra
 
 
 def train_and_test(whole: Split, path: Path, names: tuple[str, ...] | None = None) -> tuple[Split, Split]:
-    """Make a fifth of the samples that a path holds the test set."""
     for i in np.flatnonzero(np.bincount(whole.labels) == 1).tolist():
         raise LevelheadError(
             f"{path}: {title(i, names)} has only one image, so none is left for a test set; add "

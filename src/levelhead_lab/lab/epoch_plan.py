@@ -33,7 +33,6 @@ class EpochPlan:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The five tensors, in the order of the arguments."""
         return self.indices, self.offsets, self.flips, self.centers, self.changes
 
     def __len__(self) -> int:
@@ -48,7 +47,6 @@ class EpochPlan:
         return EpochPlan(*(x[part] for x in self.tensors))
 
     def to(self, device: torch.device) -> EpochPlan:
-        """Copy the whole plan to a device, so that no step waits for its part."""
         return EpochPlan(*(x.to(device) for x in self.tensors))
 
 

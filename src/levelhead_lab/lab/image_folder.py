@@ -25,10 +25,7 @@ CACHED_FROM = 5000  # images; a smaller set is decoded each time
 
 
 def load(path: Path, *, size: int = SIZE, skip_bad: bool = False) -> Data:
-    """Read FOLDER/train/class/* with FOLDER/test or FOLDER/val, or FOLDER/class/* with a fifth as the test set.
-
-    Images become RGB. They are resized so that the shorter side is `size`, and cropped to the center square.
-    """
+    """Read FOLDER/train/class/* with FOLDER/test or FOLDER/val, or FOLDER/class/*, as square RGB images of a size."""
     if size < 4:
         raise LevelheadError(f"expected at least 4 pixels, got {size}", parameter="size")
     test_folder = next((path / part for part in ("test", "val") if (path / part).is_dir()), None)
@@ -99,7 +96,6 @@ def _check_not_split(path: Path) -> None:
 
 
 def _check_one_folder_per_class(path: Path, names: tuple[str, ...]) -> None:
-    """Raise LevelheadError if a class has images in folders below its own, which would not be read."""
     for own in (path / name for name in names):
         for place, below, files in os.walk(own):
             below[:] = sorted(folder for folder in below if not folder.startswith("."))
@@ -165,7 +161,6 @@ def _read(samples: list[tuple[Path, int]], size: int, skip_bad: bool) -> Split:
 
 
 def _stamp(file: Path) -> str:
-    """Return the path, size and time of a file, which identify it without reading it."""
     try:
         found = file.stat()
     except OSError:  # such as a broken link, which decoding reports

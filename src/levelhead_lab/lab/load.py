@@ -23,7 +23,6 @@ def load(
     skip_bad: bool = False,
     unofficial: bool = False,
 ) -> Data:
-    """Read a whole data set."""
     if not data:  # as a path it would be the current folder
         raise LevelheadError("expected a name or a path, got an empty text", parameter="data")
     path = Path(data).expanduser()

@@ -92,30 +92,17 @@ class GlobalMean(nn.Module):
 
 
 def build(
-    net: str,
+    net: str,  # `resnet32`, `resnet18-64`, `digits`, or `timm:NAME` for any timm model
     classes: int,
     *,
     head: HeadKind = "linear",
-    shape: tuple[int, int, int] = (3, 32, 32),
-    shortcut: Shortcut = "B",
-    stem: Stem = "small",
-    bias: Bias = "none",
+    shape: tuple[int, int, int] = (3, 32, 32),  # (C, H, W) of an image
+    shortcut: Shortcut = "B",  # a 1x1 convolution and batch norm; without parameters `A` or `pool`
+    stem: Stem = "small",  # a 3x3 convolution; `half` has stride 2, `imagenet` 7x7, stride 2 and pooling
+    bias: Bias = "none",  # of a linear head, see `Recipe`; the paper's networks have none
     seed: int = 0,
 ) -> Net:
-    """Build a freshly initialized network. The same arguments give the same weights, whatever the global generator.
-
-    Args:
-        net: `resnet32`, `resnet18-64`, `digits`, or `timm:NAME` for any timm model.
-        head: `linear`, or `cosine`.
-        shape: (C, H, W) of an image.
-        shortcut: of the residual networks, `B` (1x1 convolution and batch norm), or without parameters `A` or `pool`.
-        stem: of resnet18-64, `small` (one 3x3 convolution), `half` (the same with stride 2, a quarter of the work) or
-            `imagenet` (7x7, stride 2, then max pooling).
-        bias: of a linear head, see `Recipe`; the paper's networks have none.
-
-    >>> parameter_count(build("resnet32", 10))
-    466896
-    """
+    """Build a freshly initialized network; the same arguments give the same weights. The stem is resnet18-64's."""
     for parameter, value, kind in (("head", head, HeadKind), ("shortcut", shortcut, Shortcut), ("stem", stem, Stem)):
         check_choice(parameter, value, get_args(kind))
     if classes < 2:
@@ -132,7 +119,6 @@ def build(
 
 
 def parameter_count(net: nn.Module) -> int:
-    """Return how many numbers a network learns."""
     return sum(p.numel() for p in net.parameters())
 
 

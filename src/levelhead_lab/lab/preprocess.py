@@ -61,7 +61,6 @@ class Preprocess:
         return cut_out(self.standardized(moved), batch.centers, side=self.cutout)
 
     def standardized(self, images: Tensor) -> Tensor:
-        """Return images [B, C, H, W], uint8, as input of the network, without augmentation."""
         return standardize(images, *self._mean_std(images.device), self.dtype)
 
     def _mean_std(self, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -72,7 +71,6 @@ class Preprocess:
         return self._on_device[device]
 
     def _has_kernel(self, images: Tensor) -> bool:
-        """Return whether the kernel that does all at once takes these images."""
         _, channels, height, width = images.shape
         stored = images.permute(0, 2, 3, 1).is_contiguous() and images.dtype == torch.uint8 and channels in (1, 3)
         return has_kernels(images.device, self.dtype) and stored and height * width <= MOST_KERNEL_PIXELS
@@ -88,12 +86,7 @@ class Preprocess:
 
 
 def crop_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, pad: int) -> Tensor:
-    """Pad images [B, C, H, W] with zeros, crop back to size at offsets [B, 2], mirror left to right where flips [B].
-
-    ``out[b, :, i, j] = padded[b, :, offset[b, 0] + i, offset[b, 1] + j']`` with ``j' = W - 1 - j`` where flipped.
-    Offsets are from 0 to 2 pad; (pad, pad) is the center. The zeros are black pixels of uint8, because padding comes
-    before standardization, as in the paper's code. The result is in channels-last memory.
-    """
+    """Pad images [B, C, H, W] with black, crop back at offsets [B, 2] from 0 to 2 pad, mirror where flips [B]."""
     batch, _, height, width = images.shape
     rows = torch.arange(height, device=images.device) + offsets[:, :1] - pad  # [B, H], in the image's own coordinates
     across = torch.arange(width, device=images.device)
@@ -164,7 +157,6 @@ def snapshot(
 
 
 def errors(net: Net, data: Data, preprocess: Preprocess) -> dict[str, float]:
-    """Return the share of wrong predictions on every split but the training split."""
     head, found = head_of(net).numpy(), {}
     for name, part in data.splits.items():
         if name != "train":

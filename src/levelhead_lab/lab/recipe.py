@@ -65,7 +65,6 @@ class Recipe:
             raise LevelheadError("expected mean and std together, one number per channel in each")
 
     def lr_at(self, epoch: int) -> float:
-        """Return the learning rate of an epoch."""
         if epoch < self.warmup:
             return self.lr * (epoch + 1) / self.warmup
         if self.schedule == "cosine":
@@ -78,15 +77,11 @@ class Recipe:
         return next((epoch for epoch in range(self.warmup, self.epochs) if self.lr_at(epoch) <= self.lr / 5), 0)
 
     def epochs_averaged(self, epoch: int) -> int:
-        """Return over how many epochs the weights are averaged when an epoch, counted from 0, has ended.
-
-        Epochs past the recipe's own, in which a method trains the head anew, count for none.
-        """
+        """Return over how many epochs weights are averaged after an epoch, counted from 0; past the last, over none."""
         wanted = max(1, round(self.average * self.epochs)) if self.average else 0
         return max(0, epoch + 1 + wanted - self.epochs) if wanted and epoch < self.epochs else 0
 
     def stretched_to(self, epochs: int | None) -> Recipe:
-        """Return the same schedule, stretched or shortened to another number of epochs; None keeps its own."""
         if epochs is None or epochs == self.epochs:
             return self
         share = epochs / self.epochs
@@ -96,13 +91,11 @@ class Recipe:
 
 @cache
 def presets() -> dict[str, Recipe]:
-    """Return the recipes that come with levelhead, by name."""
     table = tomllib.loads(files("levelhead_lab.lab").joinpath("recipes.toml").read_text(encoding="utf-8"))
     return {name: _from_table(name, values) for name, values in table.items()}
 
 
 def find_recipe(name: str | Path) -> Recipe:
-    """Return a preset by its name, or read a recipe from a TOML file."""
     path = Path(name)
     if path.suffix == ".toml":
         try:

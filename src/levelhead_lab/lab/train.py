@@ -101,27 +101,18 @@ OnBatch = Callable[[int, int, int], None]  # the epoch, from 1 on; how many of i
 
 
 def fit(
-    net: Net,
+    net: Net,  # freshly initialized, on the device and in the precision to train in
     data: Data,
     recipe: Recipe,
     method: Method,
     *,
-    seed: int = 0,
+    seed: int = 0,  # of batches and crops
     start: State | None = None,
-    on_step: OnStep | None = None,
-    on_epoch: OnEpoch | None = None,
-    on_batch: OnBatch | None = None,
+    on_step: OnStep | None = None,  # called after every step with a function that returns the State
+    on_epoch: OnEpoch | None = None,  # called after every epoch with the State and the epoch's record
+    on_batch: OnBatch | None = None,  # called after every step with the epoch and how far it is
 ) -> State:
-    """Train a network in place, and return the State after the last step.
-
-    Args:
-        net: freshly initialized, on the device and in the precision to train in.
-        seed: of batches and crops; the initial weights are those of the network.
-        start: the State to resume from.
-        on_step: called after every step with a function that returns the State.
-        on_epoch: called after every epoch with the State and that epoch's record.
-        on_batch: called after every step with the epoch and how far it is.
-    """
+    """Train a network in place, and return the State after the last step; `start` is the State to resume from."""
     fresh_head = {name: p.detach().clone() for name, p in net.head.state_dict().items()}
     state = start or State(0, 0, on_host(net.state_dict()), {})
     net.load_state_dict(state.weights)
@@ -212,13 +203,11 @@ def _project_(net: Net, method: Method, order: str) -> None:
 
 @torch.no_grad()
 def add_to_means_(means: Iterable[Tensor], values: Iterable[Tensor], count: int) -> None:
-    """Take another value into each mean, of which it is number `count`; the first replaces what is there."""
     for mean, value in zip(means, values, strict=True):
         mean.lerp_(value, 1 / count)
 
 
 def numbers_of(net: Net) -> dict[str, Tensor]:
-    """Return the parameters and statistics of a network by name, without its counters."""
     return {name: x for name, x in net.state_dict().items() if x.is_floating_point()}
 
 
@@ -229,7 +218,6 @@ def take_mean_(net: Net, mean: dict[str, Tensor], method: Method) -> None:
 
 
 def check_losses(losses: Tensor, labels: Tensor, method: Method) -> Tensor:
-    """Return the losses if there is one per label: the gradient of a mean of means would be too small."""
     if losses.shape != labels.shape:
         raise LevelheadError(
             f"method {method.name}: expected one loss per sample, {list(labels.shape)}, got "
@@ -239,7 +227,6 @@ def check_losses(losses: Tensor, labels: Tensor, method: Method) -> Tensor:
 
 
 def check_last_batch(net: Net, data: Data, recipe: Recipe, method: Method, *, seed: int) -> None:
-    """Raise LevelheadError if an epoch ends with one image and the network, normalizing over a batch, needs two."""
     n = len(draw_plan(data.train.labels, method, recipe, seed=seed, epoch=0, progress=0.0))
     if (n % recipe.batch or recipe.batch) > 1:
         return
@@ -277,7 +264,6 @@ def _optimizer(net: Net, recipe: Recipe, state: State) -> torch.optim.SGD:
 
 
 def undecayed(recipe: Recipe) -> tuple[str, ...]:
-    """Return the names of the parameters without weight decay."""
     return ("head.bias",) if recipe.bias == "rare" else ()
 
 
@@ -296,12 +282,10 @@ def _state(
 
 
 def on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return copies of the tensors in the memory of the host."""
     return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
 
 
 def combined_seed(*parts: int) -> int:
-    """Return one seed made of several numbers."""
     return int(np.random.SeedSequence(parts).generate_state(1)[0])
 
 
@@ -317,7 +301,6 @@ def _tally(losses: Tensor, logits: Tensor, labels: Tensor, counted: bool, world:
 
 
 def divergence(loss: float, epoch: int, lr: float, run: str = "") -> LevelheadError:
-    """Return the error for a loss that is not finite."""
     return LevelheadError(
         f"the loss{run} is {loss} in epoch {epoch}: the training has diverged; lower the learning rate (it was {lr:g})"
     )

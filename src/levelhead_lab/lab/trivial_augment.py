@@ -50,7 +50,6 @@ class AugmentTables:
 
 @cache  # copied once: the host would wait for a copy in every step
 def make_tables(height: int, width: int, device: torch.device) -> AugmentTables:
-    """Tabulate the operations for images of a size."""
     places = list(product(OPERATIONS, range(MAGNITUDE_BINS), (1, -1)))
     matrices = torch.tensor([_matrix(*place, height, width) for place in places])
     factors = torch.tensor(
@@ -67,7 +66,6 @@ def make_tables(height: int, width: int, device: torch.device) -> AugmentTables:
 
 
 def _magnitude(operation: str, number: int) -> float:
-    """Return the magnitude of a bin, in the float32 of torchvision."""
     first, last = {
         "TranslateX": (0, 32),
         "TranslateY": (0, 32),
@@ -95,7 +93,6 @@ def _matrix(operation: str, number: int, sign: int, height: int, width: int) -> 
 
 
 def _curve(operation: str, number: int) -> list[int]:
-    """Return the new level of each of 256."""
     if operation == "Posterize":
         kept = 8 - round(6 * number / (MAGNITUDE_BINS - 1))  # bits
         return [level >> 8 - kept << 8 - kept for level in range(256)]

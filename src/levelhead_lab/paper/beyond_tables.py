@@ -10,11 +10,10 @@ from levelhead.rules.rule import RULES, Rescale, Shift
 from .cells import GAMMAS, GRID, Cell, Record, cell, companion, full_runs, value_at
 from .markdown import markdown_table
 from .post_hoc import SHIFTS
-from .tables import DATA_TITLES, REPEATED, column_title, tables
+from .tables import DATA_TITLES, REPEATED, column_title, source_cells, tables
 
 
 def other_recipe_table(records: Sequence[Record], columns: Sequence[str], methods: Sequence[str] = REPEATED) -> str:
-    """Return methods, alone, after RS and after the shift, in columns that the paper lacks; empty without a record."""
     rows = []
     for method in methods:
         title = METHODS[method].title
@@ -30,7 +29,6 @@ def other_recipe_table(records: Sequence[Record], columns: Sequence[str], method
 
 
 def published_table() -> str:
-    """Return what others published of networks as those of the recipe `frontier`."""
     rows = [
         (one["title"], [str(one.get(data, "-")) for data in ("cifar10", "cifar100")])
         for one in tables()["frontier"]["published"]
@@ -39,10 +37,7 @@ def published_table() -> str:
 
 
 def shift_cell(records: Sequence[Record], column: str, method: str, source: str) -> Cell:
-    """Return the errors of a cell after the shift, its strength from one of the keys of `GAMMAS`.
-
-    Records from before the shift was measured have none. The hold-out's strength is read off a curve in steps of 0.04.
-    """
+    """Return the errors of a cell after the shift, its strength from one of the keys of `GAMMAS`."""
     exact = {"gamma from unlabelled images": "match_prior", "best gamma on test": "best_on_test"}
     found, chosen = [r["shift"] for r in full_runs(records, column, method) if r.get("shift")], None
     if source not in exact:
@@ -58,10 +53,7 @@ def shift_cell(records: Sequence[Record], column: str, method: str, source: str)
 
 
 def _auto_text(records: Sequence[Record], column: str, method: str) -> str:
-    """Return the errors of a cell at the rule and strength that its companion run chose, and the rule's name.
-
-    A rule with more than one strength is not in the records of the other runs: its cell is that of the companion run.
-    """
+    """Return the errors at what the companion run chose; with several strengths, that run's own error."""
     held = companion(records, column, method)
     chosen = held and held["held_out"].get("auto")
     if not held or not chosen:
@@ -78,7 +70,6 @@ def _auto_text(records: Sequence[Record], column: str, method: str) -> str:
 
 
 def readings_table(records: Sequence[Record]) -> str:
-    """Return the rows of Table 1 whose epochs can be read in several ways, each reading above the published numbers."""
     table, published, rows = tables()["readings"], tables()["table1"], []
     for row in table["rows"]:
         (of,) = [one for one in published["rows"] if one["method"] == row["method"]]
@@ -92,7 +83,6 @@ def readings_table(records: Sequence[Record]) -> str:
 
 
 def epochs_table(runs: Sequence[dict[str, Any]]) -> str:
-    """Return what RS and the shift reach at three epochs of each training: the best without them, with RS, the last."""
     rows = []
     for run in runs:
         epochs = run["epochs"]
@@ -119,7 +109,6 @@ def epochs_table(runs: Sequence[dict[str, Any]]) -> str:
 
 
 def copied_table() -> str:
-    """Return which published rows were copied, from where, and what they are there."""
     rows = [
         (f"Table {table[-1]}, {row['title']}", [row["copied"]])
         for table in ("table1", "table2")
@@ -130,8 +119,41 @@ def copied_table() -> str:
     return f"{markdown_table(['row', 'its published numbers are'], rows)}\n\n{references}"
 
 
+def sources_table(records: Sequence[Record]) -> str:
+    """Return in how many columns each copied row is near its published number, by its own recipe and by ours."""
+    rows, lines = [], []
+    for row in tables()["sources"]["rows"]:
+        last = _off_published(records, row, "last epoch")
+        if not last:
+            continue
+        others = (
+            _off_published(records, row, "best epoch on test"),
+            _off_published(records, row, "last epoch", ours=True),
+        )
+        reach, of = row.get("within", tables()["sources"]["within"]), len(source_cells(row))
+        near = [f"{sum(abs(points) <= reach for points in off.values())} of {len(off)}" for off in (last, *others)]
+        shown = [f"{points:+.2f} ({column_title(c)})" for c, points in sorted(last.items(), key=lambda i: -abs(i[1]))]
+        rows.append((row["title"], [f"{len(last)} of {of}", f"{reach:g}", *near, shown[0]]))
+        if "within" in row:
+            lines.append(f"The control is within {reach:g} points in {near[0]} columns: {', '.join(shown)}.")
+    titles = ["last epoch", "best epoch on test", "our setting, last epoch", "farthest, last epoch"]
+    table = markdown_table(["columns within so many points", "trained", "points", *titles], rows)
+    return "\n\n".join([table, *lines]) if rows else "No such network has a record yet."
+
+
+def _off_published(
+    records: Sequence[Record], row: dict[str, Any], reading: str, *, ours: bool = False
+) -> dict[str, float]:
+    """Return by column how far a row of `sources`, or the same row in our setting, is from the published number."""
+    (same,) = [one.get("is", one["method"]) for one in tables()["table1"]["rows"] if one["method"] == row["beside"]]
+    cells = {
+        column: (cell(records, *((column, same) if ours else (at, method)), reading).errors, theirs)
+        for column, (at, method, theirs) in source_cells(row).items()
+    }
+    return {column: round(mean(errors) - theirs, 2) for column, (errors, theirs) in cells.items() if errors}
+
+
 def authors_table(found: dict[str, Any]) -> str:
-    """Return what the authors' code gives, beside the published numbers, and which method it puts ahead."""
     groups = _grouped(found["runs"], "which")
     parts = ["alone", "RS at 0.5", "RS", "shift"]
     titles = ["alone", "RS at 0.5, as their script", "RS, best", "shift, best"]
@@ -166,7 +188,6 @@ def authors_table(found: dict[str, Any]) -> str:
 
 
 def precision_table(found: dict[str, Any]) -> str:
-    """Return the errors of the same trainings in each precision, and the microseconds an image takes."""
     groups = _grouped(found["runs"], "precision")
     speed = found["microseconds an image"]
     rows = [
@@ -198,7 +219,6 @@ VARIANTS: dict[str, tuple[str, str, int]] = {  # of a network: its weights, its 
 
 
 def past_frontier_table(runs: Sequence[dict[str, Any]]) -> str:
-    """Return what variants of longer trained networks reach: strength from unlabelled images, and best on test."""
     rows: list[tuple[str, list[str]]] = [
         ("alone", [f"{100 * _variant(run, 'as trained')['error']:.2f}" for run in runs])
     ]

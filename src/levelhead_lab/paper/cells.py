@@ -39,17 +39,11 @@ class Cell:
         return f"{mean(self.errors):.2f}{spread}"
 
     def against(self, published: float) -> str:
-        """Return the published number and, where we have one, the difference of ours."""
         return f"*{published:.2f}*" + (f" ({mean(self.errors) - published:+.2f})" if self.errors else "")
 
 
 def load_records(results: str | Path) -> list[Record]:
-    """Read every record in a folder.
-
-    Raise LevelheadError for a file that is not a record, for two records of one network, which would count as two, and
-    for one of other data than its column's official files. Records from before they held the sha256 of their data are
-    read as they are.
-    """
+    """Read every record in a folder; refuse what is no record, two of one network, or one of other data."""
     networks: dict[tuple[Any, ...], Path] = {}
     found = []
     for path in sorted(Path(results).glob("*.json")):
@@ -88,7 +82,6 @@ def _check_data(path: Path, record: Record) -> None:
 
 
 def companion_gamma(records: Sequence[Record], column: str, method: str) -> float | None:
-    """Return the gamma chosen on the 10 % that a cell's companion run held out; None without such a run."""
     if column.endswith(":1"):  # on a balanced set, RS is the identity
         return 0.0
     record = companion(records, column, method)
@@ -96,7 +89,6 @@ def companion_gamma(records: Sequence[Record], column: str, method: str) -> floa
 
 
 def value_at(curve: Sequence[float], gamma: float, grid: np.ndarray = GRID) -> float:
-    """Return a curve's value at the point of its grid nearest to gamma."""
     return curve[int(np.abs(grid[: len(curve)] - gamma).argmin())]
 
 
@@ -135,7 +127,6 @@ def cell(records: Sequence[Record], column: str, method: str, reading: str = "la
 
 
 def top5_cell(records: Sequence[Record], column: str, method: str, gamma: str | None = None) -> Cell:
-    """Return the top-5 errors of the network or, after RS, with a gamma from a source."""
     found = [
         (record["top"], _gamma(records, record, gamma) if gamma else 0.0)
         for record in full_runs(records, column, method)
@@ -144,12 +135,10 @@ def top5_cell(records: Sequence[Record], column: str, method: str, gamma: str | 
 
 
 def companion(records: Sequence[Record], column: str, method: str) -> Record | None:
-    """Return the run of a cell that held out 10 % of the training set, or None."""
     return next((r for r in records if (r["column"], r["method"]) == (column, method) and r["held_out"]), None)
 
 
 def share_of_gap(before: float, after: float, oracle: float) -> float | None:
-    """Return the share of the gap between a network and its oracle that an adjustment closes; None without a gap."""
     return None if before <= oracle else (before - after) / (before - oracle)
 
 

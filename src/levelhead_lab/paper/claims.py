@@ -11,7 +11,7 @@ from levelhead.methods import METHODS
 
 from .cells import GRID, Record, cell, full_runs
 from .geometry import rank_correlation
-from .tables import column_title, table1_columns, tables
+from .tables import column_title, source_cells, table1_columns, tables
 
 ClaimOutcome = Literal["reproduced", "partly", "not reproduced"]
 STRONG, WEAK = 0.7, 0.3  # rank correlations
@@ -33,31 +33,26 @@ class Finding:
 
 
 def outcome_for(number: float, reproduced: float, partly: float) -> ClaimOutcome:
-    """Return the outcome of a number by its two thresholds."""
     return "reproduced" if number >= reproduced else "partly" if number >= partly else "not reproduced"
 
 
 def norm_follows_frequency(records: Sequence[Record]) -> Finding | None:
-    """Judge the baseline's rank correlation of weight norms with counts."""
     says = "The norm of a class's weight vector follows its sample frequency."
     return rank_finding(records, says, lambda r: r["norms"], "of weight norm with count", sign=1)
 
 
 def rare_test_clusters_are_wider(records: Sequence[Record]) -> Finding | None:
-    """Judge the baseline's rank correlation of sigma-test with rarity."""
     says = "At test time, features of less frequent classes form wider clusters."
     return rank_finding(records, says, lambda r: r["geometry"].get("sigma_test"), "of sigma-test with rarity", sign=-1)
 
 
 def centers_drift_apart(records: Sequence[Record]) -> Finding | None:
-    """Judge the baseline's rank correlation of the angle between train and test centers with rarity."""
     says = "The rarer a class, the farther apart the centers of its train and test features."
     what = "of the angle between centers with rarity"
     return rank_finding(records, says, lambda r: r["geometry"].get("center_gap"), what, sign=-1)
 
 
 def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
-    """Judge how much wider WVN's range of gammas within a point of the best is than the baseline's."""
     ratios = {}
     for column in table1_columns(imbalanced=True):
         width = {m: [near_best_width(r["curve"]) for r in full_runs(records, column, m)] for m in ("baseline", "wvn")}
@@ -79,31 +74,31 @@ def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
 
 
 def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
-    """Judge each loss-based row's error minus Baseline+RS's, gamma from a hold-out, mean over columns."""
+    columns = table1_columns(imbalanced=True)
+    trained = {METHODS[method].title: {c: (c, method) for c in columns} for method in LOSSES}
+    for row in [one for one in tables()["sources"]["rows"] if one["beside"] in LOSSES]:
+        trained[row["title"]] = {c: (at, method) for c, (at, method, _) in source_cells(row).items()}
     margins, most = {}, 0
-    for method in LOSSES:
+    for title, cells in trained.items():
         pairs = [
-            (cell(records, c, method).errors, cell(records, c, "baseline", FROM_HOLD_OUT).errors)
-            for c in table1_columns(imbalanced=True)
+            (cell(records, *at).errors, cell(records, c, "baseline", FROM_HOLD_OUT).errors) for c, at in cells.items()
         ]
-        found = [mean(loss) - mean(ours) for loss, ours in pairs if loss and ours]
-        if found:
-            margins[METHODS[method].title], most = mean(found), max(most, len(found))
-    if len(margins) < len(LOSSES):
+        if found := [mean(loss) - mean(ours) for loss, ours in pairs if loss and ours]:
+            margins[title], most = mean(found), max(most, len(found))
+    if not all(METHODS[method].title in margins for method in LOSSES):
         return None
-    ahead = sum(margin > 0 for margin in margins.values())
-    split = ", ".join(f"{title} {margin:+.2f}" for title, margin in margins.items())
+    ahead, of = sum(margin > 0 for margin in margins.values()), len(margins)
+    split = "; ".join(f"{title} {margin:+.2f}" for title, margin in margins.items())
     return Finding(
         "RS on the plain network beats methods that change the loss.",
         min(margins.values()),
         f"their error minus Baseline+RS's, gamma from a hold-out, in points, mean over up to {most} columns: {split}",
-        "reproduced" if ahead == len(LOSSES) else "partly" if 2 * ahead >= len(LOSSES) else "not reproduced",
-        f"reproduced if Baseline+RS is ahead of all {len(LOSSES)} on average, partly if of at least half of them",
+        "reproduced" if ahead == of else "partly" if 2 * ahead >= of else "not reproduced",
+        f"reproduced if Baseline+RS is ahead of all {of} on average, partly if of at least half of them",
     )
 
 
 def wvn_with_rs_is_the_best(records: Sequence[Record]) -> Finding | None:
-    """Judge in how many columns WVN+RS is ahead of Baseline+RS and of every row, gamma from a hold-out."""
     seen, most, points = [], [], []
     for name, columns in (("Table 1", table1_columns(imbalanced=True)), ("Table 2", tables()["table2"]["columns"])):
         ahead, leads = [], []
@@ -132,7 +127,6 @@ def wvn_with_rs_is_the_best(records: Sequence[Record]) -> Finding | None:
 
 
 def the_plain_oracle_is_better(records: Sequence[Record]) -> Finding | None:
-    """Judge in how many columns the oracle head is better on the plain network's features than on WVN's."""
     both = _baseline_and_wvn(lambda column, method: cell(records, column, method, "oracle").errors)
     if not both:
         return None
@@ -148,8 +142,6 @@ def the_plain_oracle_is_better(records: Sequence[Record]) -> Finding | None:
 
 
 def wvn_comes_nearer_to_its_oracle(records: Sequence[Record]) -> Finding | None:
-    """Judge in how many columns RS, gamma from a hold-out, is nearer to the oracle head with WVN than without."""
-
     def left(column: str, method: str) -> list[float]:
         errors = [cell(records, column, method, reading).errors for reading in (FROM_HOLD_OUT, "oracle")]
         return [mean(errors[0]) - mean(errors[1])] if all(errors) else []
@@ -169,8 +161,42 @@ def wvn_comes_nearer_to_its_oracle(records: Sequence[Record]) -> Finding | None:
     )
 
 
+def balancing_the_data_does_not_help(records: Sequence[Record]) -> Finding | None:
+    columns = [c for c in table1_columns() if c.split(":")[1] in ("200", "100", "50")]
+    worse = {
+        method: [mean(ours) - mean(plain) for plain, ours in _pairs(records, columns, "baseline", method)]
+        for method in ("under-sample", "re-weighting")
+    }
+    if not all(worse.values()):
+        return None
+    under, weighted = worse.values()
+    seen = [f"{METHODS[m].title} {min(points):+.2f} to {max(points):+.2f}" for m, points in worse.items()]
+    return Finding(
+        "At high ratios under-sampling degrades the performance severely, and re-weighting is not effective.",
+        min(under),
+        f"error minus the baseline's at ratios 200, 100 and 50, in points: {', '.join(seen)}",
+        "not reproduced" if min(under) < 5 else "reproduced" if min(weighted) > -1 else "partly",
+        "reproduced if in every column under-sampling costs at least 5 points and re-weighting gains less than 1, "
+        "partly if only the former",
+    )
+
+
+def wvn_matters_little_on_balanced_data(records: Sequence[Record]) -> Finding | None:
+    balanced = [column for column in table1_columns() if column.endswith(":1")]
+    change = [mean(kept) - mean(plain) for plain, kept in _pairs(records, balanced, "baseline", "wvn")]
+    if len(change) < len(balanced):
+        return None
+    most = max(map(abs, change))
+    return Finding(
+        "On balanced data WVN may improve or degrade the performance, but marginally.",
+        most,
+        f"its error minus the baseline's, in points, on CIFAR-10 and CIFAR-100: {change[0]:+.2f}, {change[1]:+.2f}",
+        outcome_for(-most, -1.0, -2.0),
+        "reproduced if both are within 1 point, partly if within 2",
+    )
+
+
 def cifar100_is_more_sensitive(records: Sequence[Record]) -> Finding | None:
-    """Judge whether fewer gammas are within a point of the best on CIFAR-100 than on CIFAR-10, at the same ratio."""
     width = {
         (column, method): mean(near_best_width(r["curve"]) for r in found)
         for column in table1_columns(imbalanced=True)
@@ -202,7 +228,6 @@ def cifar100_is_more_sensitive(records: Sequence[Record]) -> Finding | None:
 
 
 def every_gamma_helps(records: Sequence[Record]) -> Finding | None:
-    """Judge at which share of the gammas up to 1 WVN+RS has a lower error than the plain network."""
     shares: dict[str, list[float]] = {"wvn": [], "baseline": []}
     spans = []
     for column in table1_columns(imbalanced=True):
@@ -227,7 +252,6 @@ def every_gamma_helps(records: Sequence[Record]) -> Finding | None:
 
 
 def rare_centers_are_far_apart(records: Sequence[Record]) -> Finding | None:
-    """Judge the angle between the rarest class's centers at training and test time, which the paper states."""
     gaps = {
         column: [r["geometry"]["center_gap"][int(np.argmin(r["counts"]))] for r in found]
         for column in ("cifar10:100", "cifar10:200")
@@ -276,7 +300,6 @@ def judged(claim: Callable[[Sequence[Record]], Finding | None], records: Sequenc
 
 
 def near_best_width(curve: Sequence[float]) -> float:
-    """Return the width of the range of gammas, from 0 to 2, whose error is within a point of the best."""
     return round(float((np.asarray(curve) <= min(curve) + WITHIN).sum() * (GRID[1] - GRID[0])), 6)
 
 
@@ -324,9 +347,13 @@ def rank_finding(records: Sequence[Record], says: str, values: Values, what: str
 
 
 def _baseline_and_wvn(value: Callable[[str, str], Sequence[float]]) -> list[tuple[float, float]]:
-    """Return the baseline's and WVN's mean over seeds, for each imbalanced column of Table 1 that has both."""
     found = [(value(column, "baseline"), value(column, "wvn")) for column in table1_columns(imbalanced=True)]
     return [(mean(plain), mean(kept)) for plain, kept in found if plain and kept]
+
+
+def _pairs(records: Sequence[Record], columns: Sequence[str], *methods: str) -> list[list[tuple[float, ...]]]:
+    found = [[cell(records, column, method).errors for method in methods] for column in columns]
+    return [errors for errors in found if all(errors)]
 
 
 def _column_count(n: int) -> str:

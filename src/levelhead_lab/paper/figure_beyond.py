@@ -20,7 +20,6 @@ METHOD_COLORS = {"baseline": BASELINE, "wvn": WVN, "balanced-softmax": GREEN, "l
 
 
 def draw_frontier(records: Sequence[Record]) -> Drawn:
-    """Draw each method of the table `frontier` as trained, with RS and with the shift, column by column."""
     table = tables()["frontier"]
     methods, drawn = table["methods"], 0
     figure, axes = panels(2, height=3.4)
@@ -72,7 +71,6 @@ def draw_frontier(records: Sequence[Record]) -> Drawn:
 
 
 def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
-    """Draw the errors of WVN after every epoch, and RS's over epochs and gammas, a row for each ratio."""
     every = {(run["ratio"], run["method"]): run["epochs"] for run in runs}
     ratios = [ratio for ratio, method in every if method == "wvn"]
     if not ratios:

@@ -22,7 +22,6 @@ STEP_COLUMNS = ("tiny-imagenet:step:100", "tiny-imagenet:step:10")
 
 
 def norms_align_late(records: Sequence[Record], column: str = "cifar10:100") -> Finding | None:
-    """Judge Figure 1: the rank correlation of norms with counts, at the first and the last epoch recorded."""
     logs = [r for r in full_runs(records, column, "baseline") if len(r["norms_over_epochs"]["epochs"]) > 1]
     if not logs:
         return None
@@ -42,7 +41,6 @@ def norms_align_late(records: Sequence[Record], column: str = "cifar10:100") -> 
 
 
 def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
-    """Judge Figure 2: the largest norm over the smallest grows with the ratio, and both are the right classes'."""
     columns = [c for c in table1_columns() if full_runs(records, c, "baseline")]
     sets = [[c for c in columns if c.startswith(f"{data}:")] for data in ("cifar10", "cifar100")]
     sets = [found for found in sets if len(found) > 2]
@@ -74,13 +72,11 @@ def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
 
 
 def train_clusters_grow(records: Sequence[Record]) -> Finding | None:
-    """Judge Figure 4: the rank correlation of sigma-train with counts."""
     says = "At training time, clusters of more frequent classes are wider."
     return rank_finding(records, says, lambda r: r["geometry"].get("sigma_train"), "of sigma-train with count", sign=1)
 
 
 def boundary_leans(two_features: dict[str, Any]) -> Finding:
-    """Judge Figure 3: the angles from the rarest and the most frequent class's weight vector to their boundary."""
     n = np.asarray(two_features["counts"])
     most, least = int(n.argmax()), int(n.argmin())
     angles = {
@@ -121,7 +117,6 @@ def rare_class_is_scattered(snapshot: Snapshot) -> Finding:
 
 
 def rare_classes_gain(baseline: Snapshot, wvn: Snapshot, gamma: float) -> Finding:
-    """Judge Figure 6: the recall of the rarest and the most frequent third of the classes, baseline and WVN+RS."""
     third = max(1, baseline.head.classes // 3)
     order = np.argsort(baseline.counts, kind="stable")
     before = recall(baseline.logits("test"), baseline.labels["test"])
@@ -139,7 +134,6 @@ def rare_classes_gain(baseline: Snapshot, wvn: Snapshot, gamma: float) -> Findin
 
 
 def step_norms_part(records: Sequence[Record]) -> Finding | None:
-    """Judge the supplement's first figure: the gap between two groups' mean norms over the spread within a group."""
     found = {column: [_group_gap(r) for r in full_runs(records, column, "baseline")] for column in STEP_COLUMNS}
     if not all(found.values()):
         return None
@@ -155,10 +149,7 @@ def step_norms_part(records: Sequence[Record]) -> Finding | None:
 
 
 def over_sampling_levels(records: Sequence[Record], column: str = "cifar10:100") -> Finding | None:
-    """Judge the supplement's second figure: how much of the norms' discrepancy over-sampling leaves.
-
-    Of the two readings of over-sampling, the one that repeats every class up to the largest decides, where it is there.
-    """
+    """Judge the supplement's second figure; of two readings, over-sampling to the largest decides."""
     plain = full_runs(records, column, "baseline")
     readings = {m: found for m in ("over-sample-largest", "over-sample") if (found := full_runs(records, column, m))}
     if not plain or not readings:
@@ -182,10 +173,7 @@ def over_sampling_levels(records: Sequence[Record], column: str = "cifar10:100")
 
 
 def volumes_follow_frequency(baseline: Snapshot, wvn: Snapshot) -> Finding:
-    """Judge section 3.2: the share of random directions that each class owns, of plain and of equal norms.
-
-    Features are not negative, so the shares of directions without a negative entry are given too.
-    """
+    """Judge section 3.2 by random directions, and by non-negative ones, which features are."""
     x = np.random.default_rng(0).normal(size=(100_000, baseline.head.weight.shape[1]))
     shares = {
         (method, kind): np.bincount(snapshot.head.logits(sign(x)).argmax(axis=1), minlength=len(snapshot.counts))
@@ -210,7 +198,6 @@ def volumes_follow_frequency(baseline: Snapshot, wvn: Snapshot) -> Finding:
 
 
 def losses_follow_frequency(snapshot: Snapshot) -> Finding:
-    """Judge Eq. 3: the mean loss of each class rises from the most to the least frequent."""
     ranks, ordered = {}, {}
     for split in ("train", "test"):
         logits, labels = np.asarray(snapshot.logits(split), np.float64), snapshot.labels[split]
@@ -230,7 +217,6 @@ def losses_follow_frequency(snapshot: Snapshot) -> Finding:
 
 
 def own_norms_are_pulled_up(snapshot: Snapshot) -> Finding:
-    """Judge Eq. 4: features lean toward their own weight vector, so a class's own samples make its norm grow."""
     labels = snapshot.labels["train"]
     logits = np.asarray(snapshot.logits("train"), np.float64)
     probability = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -257,6 +243,8 @@ CLAIMS: dict[Callable[[Sequence[Record]], Finding | None], str] = {
     claims.rare_test_clusters_are_wider: "Figure 4",
     claims.centers_drift_apart: "Figure 4",
     claims.rare_centers_are_far_apart: "Figure 4",
+    claims.balancing_the_data_does_not_help: "Table 1",
+    claims.wvn_matters_little_on_balanced_data: "Table 1",
     claims.rs_beats_the_losses: "Table 1",
     claims.wvn_with_rs_is_the_best: "Tables 1, 2",
     claims.the_plain_oracle_is_better: "Table 3",
@@ -290,7 +278,6 @@ def every_finding(
 
 
 def _norm_excess(records: Sequence[Record]) -> float:
-    """Return by which share the longest weight vector exceeds the shortest, mean over runs."""
     return mean(max(r["norms"]) / min(r["norms"]) - 1 for r in records)
 
 

@@ -17,7 +17,6 @@ COLORS = {"baseline": BASELINE, "wvn": WVN}
 
 
 def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
-    """Draw Figure 6: the confusion matrix of the baseline, and of WVN+RS with gamma from a hold-out."""
     baseline, wvn = sources.snapshot("baseline"), sources.snapshot("wvn")
     gamma = companion_gamma(sources.records, column, "wvn")
     if gamma is None:
@@ -54,7 +53,6 @@ def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
 
 
 def draw_error_over_gamma(sources: Sources) -> Drawn:
-    """Draw Figure 7: the error over gamma at every ratio, bold where it is within a point of the best."""
     found = {
         (column, method): full_runs(sources.records, column, method)
         for column in table1_columns(imbalanced=True)

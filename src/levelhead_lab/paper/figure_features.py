@@ -19,7 +19,6 @@ TEST_POINTS = 250  # per class in the t-SNE map
 
 
 def draw_boundary(sources: Sources) -> Drawn:
-    """Draw Figure 3: the sector of the plane of features that each class gets; baseline, style.WVN, WVN+RS."""
     if sources.two_features is None:
         raise MissingSource("no networks with two features (bench/two_features.py trains them)")
     networks, counts = sources.two_features, np.asarray(sources.two_features["counts"])
@@ -67,7 +66,6 @@ def _sectors(panel: Any, head: Head, x: np.ndarray, y: np.ndarray, colors: list[
 
 
 def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
-    """Draw Figure 4: sigma-train, sigma-test and the angle between centers per class, next to balanced data."""
     found = [r for r in sources.runs(column) if "sigma_train" in r["geometry"]]
     if not found:
         raise MissingSource(f"no record of {column}:baseline with the geometry of training features")
@@ -128,12 +126,10 @@ def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
 
 
 def head_digest(snapshot: Snapshot) -> str:
-    """Return a hash of a snapshot's head, by which a kept t-SNE map is known to be of it."""
     return hashlib.sha256(np.asarray(snapshot.head.numpy().weight, np.float64).tobytes()).hexdigest()[:12]
 
 
 def draw_tsne(sources: Sources) -> Drawn:
-    """Draw Figure 5: features of the most and the least frequent class, train and test, in one map."""
     if sources.tsne is None:
         raise MissingSource("no t-SNE of the shipped snapshot (tsne_points makes it, with scikit-learn)")
     points, names, counts = (sources.tsne[key] for key in ("points", "names", "counts"))

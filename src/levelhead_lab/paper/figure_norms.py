@@ -13,7 +13,6 @@ from .tables import DATA_TITLES, column_title, table1_columns
 
 
 def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Drawn:
-    """Draw Figure 1: the norms of the weight vectors over the epochs, and their rank correlation with the counts."""
     found = [r for r in sources.runs(column) if r["norms_over_epochs"]["epochs"]]
     if not found:
         raise MissingSource(f"no record of {column}:baseline with norms over epochs")
@@ -49,7 +48,6 @@ def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Dra
 
 
 def draw_relative_norms(sources: Sources) -> Drawn:
-    """Draw Figure 2: each norm over the largest of its network, the most frequent class first, at each ratio."""
     of = {
         data: [c for c in table1_columns(data) if full_runs(sources.records, c, "baseline")]
         for data in ("cifar10", "cifar100")
@@ -89,7 +87,6 @@ def draw_relative_norms(sources: Sources) -> Drawn:
 
 
 def draw_step_norms(sources: Sources) -> Drawn:
-    """Draw a figure of the supplement: norms with step imbalance, the frequent half of the classes first."""
     found = [sources.runs(column) for column in STEP_COLUMNS]
     figure, axes = style.panels(len(STEP_COLUMNS), height=3.0, sharey=True)
     for panel, column, same in zip(axes[0], STEP_COLUMNS, found, strict=True):
@@ -113,7 +110,6 @@ def draw_step_norms(sources: Sources) -> Drawn:
 
 
 def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
-    """Draw a figure of the supplement: norms with and without over-sampling."""
     rows = {
         "over-sampled": (sources.runs(column, "over-sample"), style.WVN),
         "to the largest": (full_runs(sources.records, column, "over-sample-largest"), style.shades(3)[1]),
@@ -144,7 +140,6 @@ def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
 
 
 def _relative_norms(records: Sequence[Record]) -> np.ndarray:
-    """Return each norm over the largest, the most frequent class first, mean over runs, [K]."""
     return np.mean(
         [
             np.asarray(r["norms"])[np.argsort(-np.asarray(r["counts"]), kind="stable")] / max(r["norms"])

@@ -31,7 +31,6 @@ class Sources:
     tsne: dict[str, Any] | None = None  # what `tsne_points` returned
 
     def runs(self, column: str, method: str = "baseline") -> list[Record]:
-        """Return the runs of a cell, at least one."""
         found = full_runs(self.records, column, method)
         if not found:
             raise MissingSource(f"no record of {column}:{method}")
@@ -52,7 +51,6 @@ class Drawn:
 
 
 def panels(across: int = 1, down: int = 1, *, height: float, **options: Any) -> tuple[Any, np.ndarray]:
-    """Return a figure as wide as a page, and its axes [down, across]."""
     options |= {"figsize": (7.2, height), "layout": "constrained", "squeeze": False}
     figure, axes = headless().subplots(down, across, **options)
     for one in axes.flat:
@@ -68,12 +66,10 @@ def set_title(axes: Any, text: str) -> None:
 
 
 def set_legend(figure: Any, handles: Any, labels: Sequence[str], *, ncols: int, at: str = "upper", **look: Any) -> None:
-    """Write the legend of a figure above or below all of its panels."""
     figure.legend(handles, labels, loc=f"outside {at} center", ncols=ncols, frameon=False, fontsize=8.5, **look)
 
 
 def shades(n: int) -> list[Any]:
-    """Return n colors from dark to light."""
     return [headless().get_cmap("viridis")(at) for at in np.linspace(0.0, 0.86, n)]
 
 
@@ -103,7 +99,6 @@ def move_apart(values: Sequence[float], apart: float) -> list[float]:
 
 
 def network_count(records: Sequence[Record]) -> str:
-    """Return the number of networks and their seeds, in words."""
     seeds = ", ".join(str(record["seed"]) for record in records)
     return f"one network (seed {seeds})" if len(records) == 1 else f"{len(records)} networks (seeds {seeds})"
 

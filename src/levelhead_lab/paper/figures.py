@@ -12,7 +12,7 @@ from levelhead.choice.snapshot import Snapshot
 from levelhead.core import atomic
 
 from . import figure_errors, figure_features, figure_norms
-from .cells import Record, load_records
+from .cells import Record
 from .figure_features import head_digest, tsne_points
 from .figure_style import Drawn, MissingSource, Sources, save_figure
 from .markdown import fill
@@ -32,23 +32,11 @@ FIGURES: dict[str, tuple[str, Callable[[Sources], Drawn]]] = {
 
 
 def write(
-    results: str | Path,
-    out: str | Path,
-    snapshots: Mapping[str, Snapshot] | None = None,
-    *,
-    page: str | Path | None = None,
-    records: Sequence[Record] | None = None,
-    say: Callable[[str], None] = print,
+    sources: Sources, out: Path, *, page: str | Path | None = None, say: Callable[[str], None] = print
 ) -> list[Path]:
-    """Draw every figure as SVG and PNG, and name those whose sources are missing; return the pictures written.
-
-    The folder `results` has the records, unless they are given, and its `figures/` keeps what is costly to compute;
-    `out` is that of the pictures. The place `figures` of a page is filled with pictures and captions.
-    """
-    sources = collect_sources(Path(results), snapshots or {}, records)
     written, parts = [], []
     for name, (title, draw) in FIGURES.items():
-        pictures, text = write_figure(name, title, partial(draw, sources), Path(out), page=page, say=say)
+        pictures, text = write_figure(name, title, partial(draw, sources), out, page=page, say=say)
         written += pictures
         parts.append(f"### {title}\n\n{text}")
     if page is not None:
@@ -65,7 +53,6 @@ def write_figure(
     page: str | Path | None = None,
     say: Callable[[str], None] = print,
 ) -> tuple[list[Path], str]:
-    """Draw a figure as SVG and PNG, or say what it lacks; return the pictures written, and its text for the page."""
     try:
         drawn = draw()
     except MissingSource as missing:
@@ -77,15 +64,8 @@ def write_figure(
     return save_figure(drawn.figure, out, name), text
 
 
-def collect_sources(
-    results: Path, snapshots: Mapping[str, Snapshot], records: Sequence[Record] | None = None
-) -> Sources:
-    """Return the records and what is kept next to them.
-
-    A t-SNE map that is not kept yet, or was computed from another snapshot, is made and kept.
-    """
-    if records is None:
-        records = load_records(results / "records")  # first: what is wrong with them is said at once
+def collect_sources(results: Path, snapshots: Mapping[str, Snapshot], records: Sequence[Record]) -> Sources:
+    """Return the records and what is kept next to them; a t-SNE map of another snapshot is made anew."""
     base, kept = snapshots.get("baseline"), results / "figures"
     tsne = None if base is None else _load_or_make(kept / "tsne.json", lambda: tsne_points(base), head_digest(base))
     boundary = kept / "boundary.json"
@@ -94,7 +74,6 @@ def collect_sources(
 
 
 def _load_or_make(path: Path, make: Callable[[], dict[str, Any]], of: str | None = None) -> dict[str, Any]:
-    """Return what is kept at a path, if it says that it is `of` the same thing; make it and keep it otherwise."""
     old = None
     with suppress(ValueError):  # where it is damaged, it is made again
         old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

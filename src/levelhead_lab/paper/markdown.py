@@ -11,21 +11,20 @@ from levelhead.methods import METHODS
 from levelhead.rules.rule import Rescale, Shift, Tau
 
 from .cells import CODE_GAMMA, GAMMAS, PAPER_GAMMA, Cell, Record, cell, companion, load_records, share_of_gap, top5_cell
-from .tables import DATA_TITLES, REPEATED, column_title, source_cells, table1_columns, tables
+from .tables import DATA_TITLES, REPEATED, source_cells, table1_columns, tables
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """Return a Markdown table without the rows that are empty."""
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     return "\n".join([*lines, *(f"| {title} | {' | '.join(cells)} |" for title, cells in rows if any(cells))])
 
 
 def fill(page: Path, name: str, content: str) -> None:
     """Write generated text between `<!-- name -->` and `<!-- end of name -->` of a page."""
-    start, end = _marks(name)
-    if not has_place(page, name):
+    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    if start not in text or end not in text:
         raise LevelheadError(f"{page}: no place for {name!r}; expected {start} and {end}")
-    text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(start)
     _, found, after = rest.partition(end)
     if not found:
@@ -33,17 +32,9 @@ def fill(page: Path, name: str, content: str) -> None:
     atomic.write(page, f"{before}{start}\n{content}\n{end}{after}")
 
 
-def has_place(page: Path, name: str) -> bool:
-    """Return whether a page exists and has a place of that name to fill."""
-    return page.is_file() and all(mark in page.read_text(encoding="utf-8") for mark in _marks(name))
-
-
-def _marks(name: str) -> tuple[str, str]:
-    return f"<!-- {name} -->", f"<!-- end of {name} -->"
-
-
-def every_table(records: Sequence[Record]) -> dict[str, str]:
-    """Return the paper's tables by title, our numbers next to the published ones."""
+def tables_of_folder(folder: Path) -> dict[str, str]:
+    """Return the paper's tables by title, our numbers from a folder of records next to the published ones."""
+    records = load_records(folder)
     return {
         "Table 1, CIFAR-10: error in %": table1(records, "cifar10"),
         "Table 1, CIFAR-100: error in %": table1(records, "cifar100"),
@@ -52,16 +43,8 @@ def every_table(records: Sequence[Record]) -> dict[str, str]:
     }
 
 
-def tables_of_folder(folder: Path) -> dict[str, str]:
-    """Return the same from a folder of records."""
-    return every_table(load_records(folder))
-
-
 def table1(records: Sequence[Record], data: str, authors: dict[str, Any] | None = None) -> str:
-    """Return Table 1 on one data set: each row of the paper above its published numbers, then rows of our own.
-
-    `authors` is what their code gave, results/authors.json.
-    """
+    """Return Table 1 on one data set, our rows above the published ones; `authors` is results/authors.json."""
     table, columns = tables()["table1"], table1_columns(data)
     rows: list[tuple[str, list[str]]] = []
 
@@ -84,15 +67,15 @@ def table1(records: Sequence[Record], data: str, authors: dict[str, Any] | None 
             there = [last.text if column == authors["column"] else "" for column in columns]
             rows.append((f"{title} by the authors' code, best gamma on test", there))
         rows.append((f"*{title}, published*", [a.against(numbers[c]) for a, c in zip(cells, columns, strict=True)]))
-    for source in tables()["sources"]["rows"]:
-        trained = source_cells(source)
-        for reading in ("last epoch", "best epoch on test"):
-            texts = dict.fromkeys(columns, "")
-            for column in trained.keys() & texts.keys():
-                of, method, theirs = trained[column]
-                found = cell(records, of, method, reading)
-                texts[column] = f"{found.text}, {found.against(theirs)}" if found.errors else ""
-            rows.append((f"{source['title']}, {reading}", list(texts.values())))
+        for source in [one for one in tables()["sources"]["rows"] if one["beside"] == row["method"]]:
+            trained = source_cells(source)
+            for reading in ("last epoch", "best epoch on test"):
+                texts = dict.fromkeys(columns, "")
+                for column in trained.keys() & texts.keys():
+                    of, own, theirs = trained[column]
+                    found = cell(records, of, own, reading)
+                    texts[column] = f"{found.text}, {found.against(theirs)}" if found.errors else ""
+                rows.append((f"{source['title']}, {reading}", list(texts.values())))
     ours("WVN alone", "wvn", "last epoch")
     for method in REPEATED:
         ours(f"{METHODS[method].title}, best epoch on test", method, "best epoch on test")
@@ -102,22 +85,7 @@ def table1(records: Sequence[Record], data: str, authors: dict[str, Any] | None 
     return markdown_table(["ratio", *(column.split(":")[1] for column in columns)], rows)
 
 
-def headline_table(records: Sequence[Record]) -> str:
-    """Return the paper's main rows in four columns of Table 1."""
-    table, columns = tables()["table1"], ["cifar10:100", "cifar10:10", "cifar100:100", "cifar100:10"]
-    rows = []
-    for row in table["rows"]:
-        method, title = row["method"].removesuffix("+rs"), row["title"]
-        if method in REPEATED:
-            reading = "last epoch" if method == row["method"] else "gamma from a hold-out"
-            published = dict(zip(table["columns"], row["published"], strict=True))
-            cells = [(cell(records, column, method, reading), published[column]) for column in columns]
-            rows.append((title, [", ".join(filter(None, (ours.text, ours.against(theirs)))) for ours, theirs in cells]))
-    return markdown_table(["", *map(column_title, columns)], rows)
-
-
 def table2(records: Sequence[Record]) -> str:
-    """Return Table 2: top-1 and top-5 error on Tiny ImageNet, each row of the paper above its published numbers."""
     table = tables()["table2"]
     columns, rows = table["columns"], list[tuple[str, list[str]]]()
 
@@ -153,7 +121,6 @@ def table2(records: Sequence[Record]) -> str:
 
 
 def table3(records: Sequence[Record]) -> str:
-    """Return Table 3: the network, RS and the oracle head, next to the published numbers."""
     table = tables()["table3"]
     columns = [column.rsplit(":", 1) for column in table["columns"]]
     published = {row["method"]: row["published"] for row in table["rows"]}
@@ -186,7 +153,6 @@ def table3(records: Sequence[Record]) -> str:
 
 
 def post_hoc_table(records: Sequence[Record], columns: Sequence[str], method: str) -> str:
-    """Return every adjustment of one network, its strength chosen on the 10 % that was held out."""
     found = [companion(records, column, method) for column in columns]
     if not any(found):
         return ""
@@ -212,7 +178,6 @@ def post_hoc_table(records: Sequence[Record], columns: Sequence[str], method: st
 
 
 def _both(cells: tuple[Cell, Cell], published: tuple[float, float]) -> str:
-    """Return the published top-1 and top-5 errors and, where we have them, the differences of ours."""
     theirs = f"*{published[0]:.2f} / {published[1]:.2f}*"
     if not all(one.errors for one in cells):
         return theirs
@@ -220,7 +185,6 @@ def _both(cells: tuple[Cell, Cell], published: tuple[float, float]) -> str:
 
 
 def profile_title(column: str) -> str:
-    """Return a column without its data set, such as `step, ratio 10` or `ratio 100`."""
     *profile, ratio = column.rpartition("/")[2].split(":")[1:]
     return ", ".join([*profile, f"ratio {ratio}"])
 

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from levelhead.choice.snapshot import Snapshot
 from levelhead.core.warnings import quiet
 
 from . import beyond_tables, figure_beyond, figures, markdown
@@ -29,59 +28,39 @@ MEASURED: dict[str, tuple[str, Callable[[Any], str]]] = {  # the file in results
 }
 
 
-def write(
-    results: str | Path,
-    page: str | Path,
-    images: str | Path,
-    snapshots: Mapping[str, Snapshot] | None = None,
-    *,
-    records: str | Path | None = None,
-    readme: str | Path | None = None,
-    say: Callable[[str], None] = print,
-) -> list[Path]:
-    """Fill every place of the page and draw its figures; return the pictures written.
-
-    The page has a place for each name of `places` and of `MEASURED`, for `figures` and the two figures beyond the
-    paper; the readme has one for the headline table, `reproduction`. For the rest see `figures.write`.
-    """
-    found = load_records(records or Path(results) / "records")
-    sources = figures.collect_sources(Path(results), snapshots or {}, found)
+def write(results: Path, page: Path, images: Path, sources: Sources, *, say: Callable[[str], None]) -> list[Path]:
     measured = {
-        name: "Not measured." if (content := _read_json(Path(results) / file)) is None else table(content)
+        name: "Not measured." if (content := _read_json(results / file)) is None else table(content)
         for name, (file, table) in MEASURED.items()
     }
-    authors = _read_json(Path(results) / "authors.json")
-    for name, text in {**places(found, sources, authors), **measured}.items():
-        markdown.fill(Path(page), name, f"\n{text}\n")
-    if readme is not None:
-        markdown.fill(Path(readme), "reproduction", markdown.headline_table(found))
-    epochs = _read_json(Path(results) / "epochs.json") or []
+    authors = _read_json(results / "authors.json")
+    for name, text in {**places(sources.records, sources, authors), **measured}.items():
+        markdown.fill(page, name, f"\n{text}\n")
+    epochs = _read_json(results / "epochs.json") or []
     beyond: dict[str, tuple[str, Callable[[], Drawn]]] = {
-        "frontier": ("The recipe frontier at a glance", lambda: figure_beyond.draw_frontier(found)),
+        "frontier": ("The recipe frontier at a glance", lambda: figure_beyond.draw_frontier(sources.records)),
         "epochs": ("WVN epoch by epoch", lambda: figure_beyond.draw_epochs(epochs)),
     }
     written = []
     for name, (title, draw) in beyond.items():
-        pictures, text = figures.write_figure(name, title, draw, Path(images), page=page, say=say)
-        markdown.fill(Path(page), f"{name}-figure", f"\n{text}\n")
+        pictures, text = figures.write_figure(name, title, draw, images, page=page, say=say)
+        markdown.fill(page, f"{name}-figure", f"\n{text}\n")
         written += pictures
-    return written + figures.write(results, images, snapshots, page=page, records=found, say=say)
+    return written + figures.write(sources, images, page=page, say=say)
 
 
 def draw_figures(
     results: Path, page: Path, pictures: Path, *, say: Callable[[str], None]
 ) -> tuple[dict[str, Any], str]:
-    """Draw every figure and fill in the page, if it exists; return what was written, as JSON and as text."""
     if not any(results.glob("*.json")):
         raise FileNotFoundError(f"{results}: no records; expected a folder with a .json file per network")
     networks = whole_snapshots(results.parent / "networks")
     with quiet():
+        sources = figures.collect_sources(results.parent, networks, load_records(results))
         if page.is_file():
-            readme = page.parent.parent / "README.md"  # of this project; another's has no such place
-            readme = readme if markdown.has_place(readme, "reproduction") else None
-            written = write(results.parent, page, pictures, networks, say=say, records=results, readme=readme)
+            written = write(results.parent, page, pictures, sources, say=say)
         else:
-            written = figures.write(results.parent, pictures, networks, records=load_records(results), say=say)
+            written = figures.write(sources, pictures, say=say)
     found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
     filled = f"; {page} is filled" if page.is_file() else ""
     return found, f"{len(written)} pictures in {pictures}{filled}"
@@ -90,7 +69,6 @@ def draw_figures(
 def places(
     records: Sequence[Record], sources: Sources | None = None, authors: dict[str, Any] | None = None
 ) -> dict[str, str]:
-    """Return the content of each place of the page that records fill, except the figures."""
     sources = sources or Sources(records)
     sets = [*(table1_columns(data, imbalanced=True) for data in ("cifar10", "cifar100")), tables()["table2"]["columns"]]
     return {
@@ -98,6 +76,7 @@ def places(
         "cost": cost_table(records),
         "claims": claims_table(every_finding(records, sources.snapshots, sources.two_features)),
         "copied": beyond_tables.copied_table(),
+        "sources": beyond_tables.sources_table(records),
         "table1-cifar10": markdown.table1(records, "cifar10", authors),
         "table1-cifar100": markdown.table1(records, "cifar100"),
         "table2": markdown.table2(records),
@@ -114,7 +93,6 @@ def places(
 
 
 def other_recipe_tables(records: Sequence[Record], table: str) -> str:
-    """Return what a table of another recipe has, and every adjustment of its networks."""
     columns, methods = tables()[table]["columns"], repeated_methods(table)
     return _joined(
         [
@@ -129,7 +107,6 @@ def other_recipe_tables(records: Sequence[Record], table: str) -> str:
 
 
 def claims_table(findings: Mapping[tuple[str, str], Finding | None]) -> str:
-    """Return the claims as Markdown: how many there are of each outcome, then outcome, number and rule of each."""
     found = [(where, finding) for (where, _), finding in findings.items() if finding]
     if not found:
         return "No claim has its records yet."
@@ -146,7 +123,6 @@ def claims_table(findings: Mapping[tuple[str, str], Finding | None]) -> str:
 
 
 def setup_table() -> str:
-    """Return how each data set is trained, from the planned trainings."""
     every = [t.spec for table in ("table1", "table2") for t in trainings(table, seeds=1)]
     specs = [{spec.data: spec for spec in every}[data] for data in DATA_TITLES]
     recipes = [spec.resolve_recipe() for spec in specs]
@@ -169,7 +145,6 @@ def setup_table() -> str:
 
 
 def cost_table(records: Sequence[Record]) -> str:
-    """Return how many networks were trained, on which device, and each run's share of the device's hours."""
     if not records:
         return "No network has a record yet."
     rows = [
@@ -179,7 +154,9 @@ def cost_table(records: Sequence[Record]) -> str:
     ]
     devices = ", ".join(sorted({str(r["device"]) for r in records}))
     versions = ", ".join(sorted({f"torch {r['versions']['torch']}" for r in records if "torch" in r["versions"]}))
-    table = markdown.markdown_table(["", "networks", "epochs in all", "hours"], [*rows, ("all", _spent(records))])
+    table = markdown.markdown_table(
+        ["", "networks", "epochs in all", "hours", "records without a hash"], [*rows, ("all", _spent(records))]
+    )
     there = {record.get("name") for record in records}
     planned = (
         ("Table 1", trainings("table1")),
@@ -193,7 +170,8 @@ def cost_table(records: Sequence[Record]) -> str:
     ]
     return (
         f"{table}\n\nTrained on: {devices}; {versions}. Hours are of the device, which several networks share at a "
-        f"time. Networks that have a record so far: {', '.join(present)}; a cell without one is empty."
+        "time. A record without a hash is older than the check of its images and labels against the official files: it "
+        f"is not checked. Networks that have a record so far: {', '.join(present)}; a cell without one is empty."
     )
 
 
@@ -207,7 +185,8 @@ def _joined(parts: Iterable[str]) -> str:
 
 def _spent(records: Sequence[Record]) -> list[str]:
     epochs = sum(record["identity"]["recipe"]["epochs"] for record in records)
-    return [str(len(records)), f"{epochs:,}", f"{sum(record['seconds'] for record in records) / 3600:.2f}"]
+    hours, unhashed = sum(r["seconds"] for r in records) / 3600, sum(not r.get("data_sha256") for r in records)
+    return [str(len(records)), f"{epochs:,}", f"{hours:.2f}", str(unhashed)]
 
 
 def _setting_text(value: object) -> str:

@@ -41,7 +41,6 @@ def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def shift_errors(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the shift's test errors: the lowest, the one at the strength that matches shares, and on `SHIFTS`."""
     path = path_on_test(snapshot, "shift")
     matched = match_prior(snapshot.logits("test"), snapshot.counts, rule=Shift(RANGES[Shift.name]), bootstrap=0).gamma
     return {
@@ -52,14 +51,12 @@ def shift_errors(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def path_on_test(snapshot: Snapshot, rule: str = "rescale") -> GammaPath:
-    """Return the exact path of a rule over the test split."""
     named = find_path_rule(rule)
     made = replace(named, norms=to_numpy(snapshot.head.norms)) if named.needs_norms else named
     return gamma_path(snapshot.logits("test"), snapshot.labels["test"], snapshot.counts, rule=made, range=RANGES[rule])
 
 
 def errors_at(path: GammaPath, strength: float) -> dict[str, float]:
-    """Return a strength and the errors there."""
     point = path.at(float(strength))
     return {
         "gamma": round(float(strength), 4),
@@ -69,17 +66,13 @@ def errors_at(path: GammaPath, strength: float) -> dict[str, float]:
 
 
 def nearest_mean_error(snapshot: Snapshot) -> float:
-    """Return the test error of predicting the class whose mean training feature is nearest in angle."""
     means = geometry.centers(snapshot.features["train"], snapshot.labels["train"], snapshot.head.classes)
     test = to_numpy(snapshot.features["test"]).astype(np.float64)
     return round(measure.error(Head(means).logits(test), snapshot.labels["test"]), 6)
 
 
 def oracle_error(snapshot: Snapshot) -> dict[str, float] | None:
-    """Return the test error of a head trained to convergence on the test features: a bound for every adjustment.
-
-    None where the head has more weights than there are images: it would memorize them.
-    """
+    """Return the test error of a head fitted to the test features; None if it has more weights than images."""
     if snapshot.head.weight.size > len(snapshot.labels["test"]):
         return None
     found = geometry.oracle_head(snapshot.features["test"], snapshot.labels["test"], snapshot.head.classes)

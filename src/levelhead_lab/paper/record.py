@@ -22,10 +22,7 @@ SHIPPED_COLUMN = "cifar10:100"
 def make_record(
     snapshot: Snapshot, log: list[dict[str, Any]], facts: dict[str, Any], *, top: int | None = None
 ) -> dict[str, Any]:
-    """Return the record of one run, at most 20 KB as JSON.
-
-    `facts` are what it begins with: spec, seed, versions, hardware, seconds. `top` is a k for top-k errors.
-    """
+    """Return the record of one run, at most 20 KB as JSON, `facts` first; `top` is a k for top-k errors."""
     labels, logits = snapshot.labels["test"], snapshot.logits("test")
     path = post_hoc.path_on_test(snapshot)
     best, zero = path.best("error"), path.at(0.0)
@@ -66,7 +63,6 @@ def shipped_snapshots() -> dict[str, Snapshot]:
 
 
 def whole_snapshots(folder: str | Path) -> dict[str, Snapshot]:
-    """Return the networks of a folder by method, with all features of their images: in a clone, `results/networks`."""
     paths = {method: Path(folder) / f"cifar10-100-{method}.safetensors" for method in ("baseline", "wvn")}
     return {method: Snapshot.load(path) for method, path in paths.items() if path.is_file()}
 

@@ -59,7 +59,6 @@ class ReproduceOptions:
 def reproduce_table(
     table: PaperTable, options: ReproduceOptions, *, say: Callable[[str], None], show: bool = False
 ) -> tuple[dict[str, Any], str]:
-    """Train what a table lacks, unless it is a dry run; return what is missing, as JSON and as text."""
     check_choice("table", table, TABLES)
     root, results = options.root, options.results
     wanted = trainings(
@@ -99,12 +98,10 @@ def reproduce_table(
 
 
 def missing(wanted: Sequence[Training], results: str | Path) -> list[Training]:
-    """Return the trainings without a record."""
     return [training for training in wanted if not Path(results, f"{training.name}.json").is_file()]
 
 
 def expected_seconds(wanted: Sequence[Training]) -> float:
-    """Return the seconds that trainings take on one H200."""
     return sum(training.images * SECONDS_PER_IMAGE[training.spec.resolve_net()] for training in wanted)
 
 
@@ -120,11 +117,7 @@ def train_missing(
     say: Callable[[str], None] = print,
     report: EpochProgress | None = None,
 ) -> int:
-    """Train those without a record, as many at a time as fit; return the number of records written.
-
-    The most valuable come first. No new run is started `until` seconds later; `say` gets a line for each group of runs
-    that has ended, `report` the record of each epoch of a run on this machine. For the rest see `ReproduceOptions`.
-    """
+    """Train those without a record, the most valuable first, for `until` seconds; return how many were written."""
     results, began = Path(results), time.monotonic()
     results.mkdir(parents=True, exist_ok=True)
     todo = missing(wanted, results)
@@ -172,10 +165,7 @@ def train_missing(
 
 @contextmanager
 def _record_makers(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Start processes that make records. On Ctrl-C they begin no new one; those are made when the command resumes.
-
-    Each computes with one thread: with as many threads as cores each, they would starve the training next to them.
-    """
+    """Start processes of one thread each, which make records; on Ctrl-C they begin no new one."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ |= dict.fromkeys(names, "1")  # each process reads them when it starts, at its first task
@@ -199,14 +189,12 @@ def _train_group(
     say: Callable[[str], None] = print,
     report: EpochProgress | None = None,
 ) -> None:
-    """Train one group; a run that diverges does not stop the others."""
     tell = None if report is None else lambda i, record: report({"title": group[i].column, **record})
     train = partial(run_packed, slots=slots, device=device, half=True, evaluate_early=False)
     train([training.spec for training in group], runs, say=say, report=tell)
 
 
 def keep_record(training: Training, run: Run, seconds: float, results: Path) -> None:
-    """Make the record of a finished run, and write it."""
     keys = ("identity", "seed", "versions", "device", "counts")
     facts = {
         "name": training.name,
@@ -223,13 +211,11 @@ def keep_record(training: Training, run: Run, seconds: float, results: Path) -> 
 
 
 def write_record(path: Path, content: dict[str, Any]) -> None:
-    """Write a record atomically, one line per key: small, and readable in a diff."""
     rows = [f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in content.items()]
     atomic.write(path, "{\n" + ",\n".join(rows) + "\n}\n")
 
 
 def group_trainings(wanted: Sequence[Training], slots: int) -> list[list[Training]]:
-    """Return the groups that are trained together, the most valuable first."""
     columns: dict[str, list[Training]] = {}
     for training in wanted:
         columns.setdefault(training.column, []).append(training)

@@ -17,7 +17,6 @@ SAME_WHEN_BALANCED = {  # rows that depend on the counts alone, and the row each
 
 @cache
 def tables() -> dict[str, Any]:
-    """Return tables.toml: columns, rows and published numbers of every table."""
     return tomllib.loads(files("levelhead_lab.paper").joinpath("tables.toml").read_text(encoding="utf-8"))
 
 
@@ -28,25 +27,23 @@ def table1_columns(data: str | None = None, *, imbalanced: bool = False) -> list
 
 
 def repeated_methods(table: str) -> Sequence[str]:
-    """Return the rows of a table with several seeds and a companion run."""
     return tables()[table].get("methods", REPEATED)
 
 
 def source_cells(row: dict[str, Any]) -> dict[str, tuple[str, str, float]]:
     """Return, by the column of Table 1, column, method and published error of a row of `sources`."""
     table = tables()["table1"]
-    of = next((one["published"] for one in table["rows"] if one["method"] == row.get("of")), None)
+    (of,) = [one["published"] for one in table["rows"] if one["method"] == row["beside"]]
     found = {}
     for i, (column, trained) in enumerate(zip(tables()["sources"]["columns"], row["trained"], strict=True)):
         if trained:
             recipe, method = trained.split("/")
-            published = row["published"][i] if of is None else of[table["columns"].index(column)]
+            published = row["published"][i] if "published" in row else of[table["columns"].index(column)]
             found[column] = (f"{recipe}/{column}", method, published)
     return found
 
 
 def column_title(column: str) -> str:
-    """Return a column in words, such as `CIFAR-10, ratio 100`."""
     data, ratio = column.split(":")
     return f"{DATA_TITLES[data]}, ratio {ratio}"
 

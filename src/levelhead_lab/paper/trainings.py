@@ -27,7 +27,6 @@ class Training:
 
     @property
     def name(self) -> str:
-        """The name of its record."""
         return f"{self.spec.title}{'-held' if self.spec.hold_out else ''}-{self.spec.key}"
 
     @property
@@ -49,11 +48,7 @@ def trainings(
     dtype: str = "bfloat16",
     unofficial: bool = False,
 ) -> list[Training]:
-    """Return every training that a table needs, once.
-
-    RS needs no training of its own, and on a balanced set some rows equal the baseline.
-    `only` are cells such as `cifar10:100:wvn`, columns such as `cifar10:100`, or patterns such as `cifar10:*`, if any.
-    """
+    """Return every training of a table, once; `only` are cells or columns: `cifar10:100:wvn`, `cifar10:*`."""
     (columns, rows), repeated = _columns_and_rows(table), repeated_methods(table)
     found = [
         Training(column, replace(_spec(column, row, seed, hold_out, root, dtype), unofficial=unofficial))
@@ -76,7 +71,6 @@ def trainings(
 
 
 def _columns_and_rows(table: PaperTable) -> tuple[list[str], list[str]]:
-    """Return a table's columns and the methods that are trained in them."""
     if table in ("strong", "frontier"):
         return tables()[table]["columns"], list(repeated_methods(table))
     if table == "readings":

@@ -52,10 +52,7 @@ def read(path: Path) -> State:
 
 
 def latest(folder: Path, *, mid_epoch: bool = True) -> tuple[State | None, list[str]]:
-    """Return the newest intact State, and a line on each newer one that is damaged; raise an error if all are.
-
-    Without `mid_epoch`, only States at the end of an epoch count.
-    """
+    """Return the newest intact State, here of any step or only of epochs' ends, and a line on each damaged one."""
     damaged: list[str] = []
     for path in checkpoints_in(folder):
         try:
@@ -73,7 +70,6 @@ def latest(folder: Path, *, mid_epoch: bool = True) -> tuple[State | None, list[
 
 
 def remove_newer(folder: Path, state: State | None) -> None:
-    """Remove the checkpoints that are newer than a State, or all of them if it is None."""
     for path in checkpoints_in(folder):
         epoch, step, _ = _NAME.fullmatch(path.name).groups()  # type: ignore[union-attr]
         if state is None or (int(epoch), int(step)) > (state.epoch, state.step):
@@ -81,12 +77,10 @@ def remove_newer(folder: Path, state: State | None) -> None:
 
 
 def epochs_kept(folder: Path) -> int:
-    """Return how many epochs precede the newest checkpoint."""
     return next((int(path.name.split("-")[1]) for path in checkpoints_in(folder)), 0)
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
-    """Return the checkpoints in a folder, newest first."""
     return sorted((path for path in folder.glob("checkpoint-*") if _NAME.fullmatch(path.name)), reverse=True)
 
 

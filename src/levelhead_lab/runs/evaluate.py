@@ -39,7 +39,6 @@ class Evaluation:
     after: Measures
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the head, ready for JSON."""
         return {
             "names": list(self.names),
             "counts": self.counts.tolist(),
@@ -84,10 +83,7 @@ class Evaluation:
 
 
 def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: str = Rescale.name) -> Evaluation:
-    """Measure a head on the test set before and after an adjustment.
-
-    Without a gamma, `held-out` samples choose it, and with `auto` the rule too.
-    """
+    """Measure a head before and after an adjustment; held-out samples choose a gamma that is not given."""
     tuned, head, counts = None, snapshot.head, snapshot.counts
     if gamma is not None:
         made, chosen = find_path_rule(rule), Strengths(finite_number("gamma", gamma))
@@ -108,7 +104,6 @@ def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: str = Resc
 
 
 def held_out(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what gamma is chosen on: the logits and labels of the held-out samples, and the training counts."""
     return snapshot.logits("held-out"), snapshot.labels["held-out"], snapshot.counts
 
 
@@ -123,7 +118,6 @@ def rule_for(method: Method, other: str = Rescale.name) -> str:
 
 
 def _share_text(share: float) -> str:
-    """Return a share in percent; NaN is the recall of a class without test samples."""
     return "none in test" if math.isnan(share) else f"{100 * share:.1f} %"
 
 

@@ -57,7 +57,6 @@ class Classifier(nn.Module):
 
 
 def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]]:
-    """Return a run's network with the given head, and the facts of the network."""
     path = run_folder / "model.safetensors"
     facts = _facts(path)
     if facts is None:
@@ -75,12 +74,7 @@ def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]
 
 
 def export(run_folder: Path, head: Head, *, adjusted: dict[str, Any], tuned: Tuned | None = None) -> list[Path]:
-    """Write leveled.safetensors and, where onnx is installed, leveled.onnx into a run's folder.
-
-    They are what `levelhead rescale` makes of the network with its head as trained or, of what was tuned, `levelhead
-    adjust`, and hold its note of the adjustment: rule, gamma, counts. With a gamma of 0 and nothing tuned, nothing is
-    adjusted or noted.
-    """
+    """Write leveled.safetensors and, where onnx is there, leveled.onnx, with a note of what was adjusted."""
     if tuned is not None and RULES[tuned.rule].adds and head.bias is None:  # in our own network there is room for one
         head = replace(head, bias=np.zeros(head.classes, np.float32))
     model, facts = classifier(run_folder, head)
@@ -92,7 +86,6 @@ def export(run_folder: Path, head: Head, *, adjusted: dict[str, Any], tuned: Tun
 
 
 def _write_adjusted(path: Path, content: bytes, adjusted: dict[str, Any], tuned: Tuned | None) -> Path:
-    """Write a model file with its head adjusted."""
     if tuned is None and adjusted["gamma"] == 0:
         atomic.write(path, content)
         return path
@@ -109,7 +102,6 @@ def _write_adjusted(path: Path, content: bytes, adjusted: dict[str, Any], tuned:
 
 
 def load(path: str | Path) -> Classifier:
-    """Load the module of a leveled.safetensors, ready to classify uint8 images."""
     facts = _facts(Path(path))
     if facts is None or "adjusted" not in facts:
         raise LevelheadError(f"{path}: expected a leveled.safetensors that `levelhead train` wrote")
@@ -124,7 +116,6 @@ def load(path: str | Path) -> Classifier:
 
 
 def _facts(path: Path) -> dict[str, Any] | None:
-    """Return the facts of the network in a file, after checking that the file is sound; None if it has none."""
     note = read_header(path).metadata.get(MODEL_KEY)
     with in_file(path):
         facts = None if note is None else parse_json(note)

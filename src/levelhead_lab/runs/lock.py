@@ -21,13 +21,7 @@ class BusyError(LevelheadError):
 
 @contextmanager
 def lock_folder(path: Path, *, writes: bool = True) -> Iterator[None]:
-    """Make a run's folder and hold its lock; a process that does not write needs none.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as place, lock_folder(Path(place)):
-    ...     sorted(file.name for file in Path(place).iterdir())
-    ['lock']
-    """
+    """Make a run's folder and hold its lock; a process that does not write needs none."""
     path.mkdir(parents=True, exist_ok=True)
     if not writes:
         yield
@@ -97,7 +91,6 @@ def _is_running(process: int) -> bool:
 
 
 def _module(name: str) -> Any:
-    """Return a module that only some systems have, or None."""
     try:
         return import_module(name)
     except ImportError:

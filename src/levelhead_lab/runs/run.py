@@ -122,7 +122,6 @@ def run(
 
 
 def _batch_report(report: EpochProgress | None, epochs: int) -> OnBatch | None:
-    """Return what `fit` calls after every batch, so that the report gets a record."""
     if report is None:
         return None
     return lambda epoch, done, total: report({"epoch": epoch, "of": epochs, "batch": done, "batches": total})
@@ -145,7 +144,7 @@ def run_packed(
 ) -> list[Run]:
     """Train many specs at once on one device with the fast engine; for the options see `run` and `fit_many`."""
     from ..fast.fit_many import fit_many
-    from ..fast.job import Job
+    from ..fast.pack import Job
 
     check_device(device)
     given = data or [None] * len(specs)
@@ -195,7 +194,6 @@ def run_packed(
 
 
 def check_device(device: str) -> None:
-    """Raise LevelheadError if torch does not see the device."""
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
         raise LevelheadError(
             "packed networks are trained on a CUDA GPU, and torch does not see one; on a CPU, train "
@@ -204,7 +202,6 @@ def check_device(device: str) -> None:
 
 
 def _latest_checkpoint(folder: Path, say: Callable[[str], None], *, mid_epoch: bool = True) -> State | None:
-    """Return the newest intact State; say which newer ones are damaged."""
     state, damaged = checkpoint.latest(folder, mid_epoch=mid_epoch)
     for line in damaged:
         say(f"{line}; resuming from the one before")

@@ -39,7 +39,6 @@ class Run:
 
     @staticmethod
     def of(spec: Spec, runs: str | Path = "runs", name: str | None = None) -> "Run":
-        """Return the run of a spec, whether or not it exists yet."""
         return Run(Path(runs) / f"{name or spec.title}-{spec.key}")
 
     @property
@@ -48,7 +47,6 @@ class Run:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The content of spec.json."""
         return _read_object(self.path / "spec.json")
 
     @property
@@ -66,22 +64,18 @@ class Run:
 
     @property
     def result(self) -> dict[str, Any]:
-        """The content of done.json: the last epoch's loss and errors, seconds, parameters."""
         return _read_object(self._finished_file("done.json"))
 
     @property
     def snapshot(self) -> Snapshot:
-        """Head, counts, features and labels of a finished run."""
         return Snapshot.load(self._checked_file("snapshot.safetensors"))
 
     def check_files(self) -> None:
-        """Raise LevelheadError if a file of a finished run is not the one it wrote."""
         for name in self._vouched:
             self._checked_file(name)
 
     @property
     def _vouched(self) -> dict[str, str]:
-        """The sha256 of each file that done.json vouches for."""
         found = self.result.get("sha256", {})
         if not isinstance(found, dict) or any(not 0 < len(name) < 100 or Path(name).name != name for name in found):
             raise LevelheadError(f"{self.path / 'done.json'}: damaged; move the folder away to train again")
@@ -105,7 +99,6 @@ class Run:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file of a run."""
     try:
         found = parse_json(path.read_text(encoding="utf-8"))
     except ValueError:

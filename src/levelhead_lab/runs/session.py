@@ -30,10 +30,7 @@ MOST_THREADS = 1024  # torch crashes with more than the system gives
 
 
 class TrainingSession:
-    """A spec's network and the folder it is trained in. Nothing in the folder changes before `begin`.
-
-    Hold `lock_folder` from `begin` on. Under torchrun only one process writes. The other options are those of `run`.
-    """
+    """A spec's network and its folder, in which nothing changes before `begin`; hold `lock_folder` from there on."""
 
     def __init__(
         self,
@@ -83,7 +80,6 @@ class TrainingSession:
             atomic.write(self.folder / "spec.json", json.dumps(self._describe(), indent=2).encode())
 
     def _describe(self) -> dict[str, Any]:
-        """Return the content of spec.json."""
         spec, data, packages = self.spec, self.data, ("torch", "numpy", "safetensors")
         return {
             "spec": spec.to_dict(),
@@ -107,10 +103,7 @@ class TrainingSession:
         }
 
     def resume_from(self, start: State | None) -> None:
-        """Resume from a State: keep the records of the epochs before it and remove files that are half written.
-
-        Newer checkpoints, damaged or of another engine, are removed too: they would be taken for the newest.
-        """
+        """Resume from a State: keep the records of epochs before it, remove newer and half-written files."""
         if start is not None:
             self._check_weights(start)
         done = [] if start is None else [record for record in self.run.log if record["epoch"] <= start.epoch]
@@ -160,7 +153,6 @@ class TrainingSession:
             self.report(record)
 
     def finish(self) -> None:
-        """Write the network, the snapshot and, last, the result."""
         seconds, net = round(time.monotonic() - self.began, 3), self.net
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in net.state_dict().items()}
         facts = {
@@ -197,11 +189,7 @@ class TrainingSession:
 
 
 def check_finished(run: Run, spec: Spec, data: Data | None = None) -> None:
-    """Raise LevelheadError if a finished run has other settings, other data or damaged files.
-
-    Two image folders may have the same name, and a folder may hold other images today: data are compared unless they
-    are official.
-    """
+    """Raise LevelheadError if a finished run has other settings, other data (unless official) or damaged files."""
     official = spec.official and not _complete_facts(run)["spec"].get("unofficial")
     check_same(run, spec, None if official else data or spec.load())
     run.check_files()
@@ -213,7 +201,6 @@ def check_finished(run: Run, spec: Spec, data: Data | None = None) -> None:
 
 
 def check_same(run: Run, spec: Spec, data: Data | None = None) -> None:
-    """Raise LevelheadError if the folder holds a run with other settings or, where data are given, on other data."""
     facts, asked = _complete_facts(run), spec.identity()
     stated = facts["identity"]
     key = next((key for key in {**stated, **asked} if stated.get(key) != asked.get(key)), None)
@@ -231,7 +218,6 @@ def check_same(run: Run, spec: Spec, data: Data | None = None) -> None:
 
 
 def _complete_facts(run: Run) -> dict[str, Any]:
-    """Return the content of spec.json; raise LevelheadError if what resuming needs is missing."""
     facts = run.facts
     threads = facts.get("threads")
     sound = {

@@ -16,11 +16,7 @@ from multiprocessing import resource_tracker
 
 @contextmanager
 def graceful_stop(summary: Callable[[], str], say: Callable[[str], None]) -> Iterator[None]:
-    """Run a block of a command that can be resumed by giving the command again.
-
-    When it is told to stop, the block is left, and the process ends with one line on what is done so far and with
-    status 130 or, for SIGTERM, 143.
-    """
+    """Run a block that can be resumed; when told to stop, say what is done and exit with 130 or 143."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
         yield
         return

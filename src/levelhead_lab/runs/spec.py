@@ -69,7 +69,6 @@ class Spec:
 
     @property
     def title(self) -> str:
-        """The run's name for people, without the key."""
         data = Path(self._data_name).stem
         shape = "" if self.profile == "given" else f"-{'lt' if self.profile == 'long-tail' else 'step'}{self.ratio:g}"
         return f"{data}{shape}-{self.trained_as.split('/')[-1].replace('.py:', '-')}-{self.seed}"
@@ -88,29 +87,22 @@ class Spec:
         return self.resolve_method().trained_as or self.method
 
     def resolve_method(self) -> Method:
-        """Return the method."""
         return CUI_METHODS.get(self.method) or method_named(self.method)
 
     def resolve_net(self) -> str:
-        """Return the network's name."""
         return DEFAULTS.get(self.data, DEFAULTS[""])[0] if self.net is None else self.net
 
     def resolve_recipe(self) -> Recipe:
-        """Return the recipe, stretched or shortened to the epochs asked for."""
         return find_recipe(self.recipe or DEFAULTS.get(self.data, DEFAULTS[""])[1]).stretched_to(self.epochs)
 
     def resolve_subset(self) -> str | int:
-        """Return which samples are kept: the `first` in file order, or those drawn by a seed.
-
-        Files of one's own may be sorted by what they show, so that the first n of them are not a sample.
-        """
+        """Return which samples are kept: the `first` of official files, or of others those drawn by a seed."""
         if self.subset is not None:
             return self.subset
         whole = self.profile == "given" and self.counts is None
         return "first" if whole or self.data in (*OFFICIAL, "digits") else 0
 
     def load(self) -> Data:
-        """Return the data, made imbalanced, with its held-out part."""
         read = _load_once if self.data in OFFICIAL else load
         whole = read(self.data, self.root, size=self.size, skip_bad=self.skip_bad, unofficial=self.unofficial)
         named = self.counts is not None and isinstance(self.counts[0], tuple)
@@ -162,11 +154,9 @@ class Spec:
 
     @property
     def key(self) -> str:
-        """The first eight hex digits of the identity's hash."""
         return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()[:8]
 
 
 def check_seed(seed: int) -> None:
-    """Raise LevelheadError unless torch takes the seed."""
     if not 0 <= seed < 2**64:
         raise LevelheadError(f"expected a seed from 0 to 2**64 - 1, got {seed}", parameter="seed")

@@ -83,11 +83,7 @@ def sweep(
     report: Callable[[Spec, str], None] | None = None,
     options: dict[str, Any] | None = None,
 ) -> list[Outcome]:
-    """Train every spec that is not finished; return one Outcome per spec, in order.
-
-    Specs that share a training (Baseline and Baseline+RS) are trained once. A spec that fails does not stop the others,
-    except that packed specs all fail if one of them cannot be started.
-    """
+    """Train every spec that is not finished, shared trainings once; a spec that fails stops no other."""
     check_choice("executor", executor, _WHERE)
     if workers < 1:
         raise LevelheadError(f"expected at least 1 worker, got {workers}", parameter="workers")
@@ -116,7 +112,6 @@ def sweep(
 
 
 def _find_unfinished(specs: Sequence[Spec], found: Sequence[Run]) -> tuple[list[Spec], dict[Run, str]]:
-    """Return the specs to train, one per run, and what is wrong with finished runs."""
     first: dict[Run, Spec] = {}
     errors: dict[Run, str] = {}
     for spec, one in zip(specs, found, strict=True):
@@ -142,7 +137,6 @@ def _train(group: list[Spec], *, runs: Path, threads: int | None, options: dict[
 def sweep_grid(
     path: Path, runs: Path, *, executor: Executor, workers: int, say: Callable[[str], None]
 ) -> tuple[dict[str, Any], str]:
-    """Train what a grid lacks, evaluate all of it, and return the result for programs, and the same for people."""
     specs, done = read_grid(path), 0
     for spec in specs:
         rule_for(spec.resolve_method())  # raises an error if there is none
@@ -168,7 +162,6 @@ def sweep_grid(
 
 
 def sweep_row(outcome: Outcome) -> dict[str, Any]:
-    """Return a finished run's errors on its test set: as trained and, if it has held-out samples, leveled."""
     snapshot, spec = outcome.run.snapshot, outcome.spec
     found = evaluate(
         snapshot, gamma=None if "held-out" in snapshot.features else 0.0, rule=rule_for(spec.resolve_method())

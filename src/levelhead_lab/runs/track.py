@@ -19,11 +19,7 @@ Start = Callable[[], tuple[Log, Callable[[str], None]]]  # returns how to log, a
 
 @contextmanager
 def tracker(kind: Tracker | None, folder: Path, spec: Spec) -> Iterator[EpochProgress]:
-    """Give a function to be called with each epoch's record. Tracking starts with the first: a finished run has none.
-
-    TensorBoard's files are in the run's folder, MLflow's in the store that MLFLOW_TRACKING_URI names. Those of
-    wandb are in the run's folder too, and sent to its server unless WANDB_MODE is offline.
-    """
+    """Give a function to be called with each epoch's record; tracking starts with the first."""
     if kind is None:
         yield lambda record: None
         return

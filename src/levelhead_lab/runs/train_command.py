@@ -59,7 +59,6 @@ class TrainOptions:
 def imbalance_fields(
     *, ratio: float | None, profile: Profile, counts: Path | None, largest: int | None, subset: str | None
 ) -> dict[str, Any]:
-    """Return the fields of a Spec that say which samples to keep; `counts` is a file."""
     if ratio is not None and counts is not None:
         raise LevelheadError("expected a ratio or counts, got both", parameter="ratio")
     if ratio is None:
@@ -103,11 +102,7 @@ def train_and_evaluate(
     say: Callable[[str], None] = print,
     option: Callable[[str], str] = str,
 ) -> tuple[dict[str, Any], str]:
-    """Train a spec, choose gamma on its held-out samples, write leveled.safetensors and leveled.onnx.
-
-    Return the result for programs, and the same for people; under torchrun, empty except in the first process.
-    `option` says what people pass for a parameter: its name or, on the command line, its option.
-    """
+    """Train a spec, level it by its held-out samples, write both; return the result, for programs and for people."""
     options = options or TrainOptions()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -145,10 +140,7 @@ def train_and_evaluate(
 def evaluate_and_export(
     trained: Run, spec: Spec, options: TrainOptions | None = None, *, option: Callable[[str], str] = str
 ) -> tuple[dict[str, Any], str]:
-    """Evaluate a finished run before and after leveling, and write the leveled model.
-
-    Where no gain is to be expected of what was chosen, the model is written as trained, unless `anyway`.
-    """
+    """Evaluate a finished run and write the leveled model: as trained where no gain is expected, unless `anyway`."""
     options = options or TrainOptions()
     snapshot, facts, gamma = trained.snapshot, trained.result, options.gamma
     not_chosen = gamma is None and "held-out" not in snapshot.features

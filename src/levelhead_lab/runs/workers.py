@@ -47,10 +47,7 @@ def run_tasks(
     until: float | None = None,
     device: str | None = None,
 ) -> Generator[TaskEnd[Task], None, None]:
-    """Do every task, in order, as many at a time as there are workers; yield each as it ends.
-
-    A task that fails does not stop the others. However the generator is left, workers still busy are told to stop.
-    """
+    """Do every task, as many at a time as there are workers; yield each as it ends. One failure stops no other."""
     began = time.monotonic()
     pool = _ThisProcess() if where == "here" else _Processes(workers) if where == "processes" else _Ray(workers, device)
     waiting, busy = deque((task, 1) for task in tasks), {}
