@@ -175,7 +175,7 @@ def test_a_damaged_record_of_two_parts_is_refused(tmp_path):
         ({"scale": (1.0, 2.0)}, "scale: expected 5, one per class, got 2"),
         ({"scale": ()}, "the rule vector needs a scale and an offset for each class"),
         ({"scale": (1.0, 1.0, 1.0, 1.0, -1.0)}, "scale: expected positive numbers"),
-        ({"offset": (0.0, 0.0, 0.0, 0.0, float("inf"))}, "offset: expected a list of numbers"),
+        ({"offset": (0.0, 0.0, 0.0, 0.0, float("inf"))}, "offset: expected finite numbers"),
         ({"counts": (5.0, 4.0, 3.0), "classes": 3, "scale": SCALE[:3], "offset": OFFSET[:3]}, "tuned on 3 classes"),
     ],
 )

@@ -217,3 +217,5 @@ def _check(tuned: Tuned) -> None:
         values = getattr(tuned, name)
         if values and tuned.classes not in (0, len(values)):
             raise LevelheadError(f"expected {tuned.classes}, one per class, got {len(values)}", parameter=name)
+        if values and name != "names" and not np.isfinite(values).all():
+            raise LevelheadError(f"expected finite numbers, got {list(values)}", parameter=name)
