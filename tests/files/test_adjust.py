@@ -43,10 +43,11 @@ def made(bias=True, rows=K, dtype=np.float32) -> lh.Head:
 
 
 def tuned_for(rule, gamma=0.4, counts=COUNTS, **changes) -> lh.Tuned:
-    norms = np.ones(len(counts)) if rule == "tau" else None
     with quiet():
-        path_rule = rule if rule in RULES[:3] else "shift"
-        found = lh.match_prior(np.eye(len(counts)) + 1, counts, rule=path_rule, norms=norms, bootstrap=0)
+        path_rule = (
+            lh.rules.Tau(norms=np.ones(len(counts))) if rule == "tau" else rule if rule in RULES[:3] else "shift"
+        )
+        found = lh.match_prior(np.eye(len(counts)) + 1, counts, rule=path_rule, bootstrap=0)
     parts = {} if rule in RULES[:3] else {"scale": (1.0,) * K if rule == "offsets" else SCALE, "offset": OFFSET}
     return replace(found, **({"gamma": gamma, "rule": rule} | parts | changes))
 
