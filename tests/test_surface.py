@@ -107,6 +107,12 @@ def test_names_come_in_any_sequence(names):
 # -- lists, and mistakes in one line each ------------------------------------------------------------------------------
 
 MISTAKES = {
+    "counts before labels": (lambda: lh.tune(LOGITS, COUNTS, LABELS), "labels and counts are swapped"),
+    "a model": (lambda: lh.tune(object(), LOGITS, LABELS, COUNTS), r"a model's scores are lh\.scores\(model, loader\)"),
+    "labels in a column": (
+        lambda: lh.tune(LOGITS, np.reshape(LABELS, (-1, 1)), COUNTS),
+        r"expected labels \[N\], got shape \[160, 1\]; give labels\.ravel\(\)",
+    ),
     "names of other classes": (lambda: chosen(names=["a", "b"]), "expected 4 class names, got 2"),
     "one end of a range": (lambda: chosen(range=2.0), r"range: expected \(from, to\), two finite gammas"),
     "three ends of a range": (lambda: path(range=(0, 1, 2)), r"range: expected \(from, to\), two finite gammas"),

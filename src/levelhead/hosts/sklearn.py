@@ -43,6 +43,7 @@ from ..rules.adjustment import check_range, target_prior
 from ..rules.rule import RULES, Strengths, rule_with
 
 with naming_what_is_missing():
+    from sklearn import get_config
     from sklearn.base import clone
     from sklearn.metrics import check_scoring, get_scorer_names
     from sklearn.model_selection import StratifiedShuffleSplit, check_cv
@@ -368,6 +369,8 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
     def get_metadata_routing(self) -> MetadataRouter:
         """Return where metadata given to `fit` goes: to the classifier's `fit`, the splitter's `split`, the scorer."""
         router, scorer = super().get_metadata_routing(), check_scoring(self.estimator, scoring=self.scoring)
+        if isinstance(self.scoring, str) and get_config()["enable_metadata_routing"]:
+            cast(Any, scorer).set_score_request(sample_weight=False)  # weights are for the fit: samples count once
         router.add(splitter=self.cv, method_mapping=MethodMapping().add(callee="split", caller="fit"))
         return router.add(scorer=scorer, method_mapping=MethodMapping().add(callee="score", caller="fit"))
 
