@@ -69,12 +69,7 @@ class Snapshot:
         return (head or self.head).numpy().logits(self.features[split])
 
     def plot(
-        self,
-        ax: Axes | None = None,
-        *,
-        split: str | None = None,
-        gamma: float | None = None,
-        head: Head | None = None,
+        self, ax: Axes | None = None, *, split: str | None = None, gamma: float | None = None, head: Head | None = None
     ) -> Axes:
         """Draw the recall of each class on the Axes given, or on new ones (extra `plot`), and return them.
 

@@ -52,7 +52,7 @@ def inspect(
     show(to_plain(seen), inspection_text(seen), as_json)
 
 
-@app.command(epilog=example("adjust model.safetensors --tuned tuned.json -o leveled.safetensors"))
+@app.command(epilog=example("adjust model.safetensors --tuned tuned.json -o adjusted.safetensors"))
 def adjust(
     model: Model,
     out: Out,
@@ -159,7 +159,7 @@ def rescale(
     show(to_plain(done), rescale_text(done), as_json)
 
 
-@app.command(epilog=example("undo leveled.safetensors -o back.safetensors"))
+@app.command(epilog=example("undo adjusted.safetensors -o back.safetensors"))
 def undo(
     model: Annotated[Path, typer.Argument(help="A model that `levelhead adjust` or `rescale` wrote.")],
     out: Out,

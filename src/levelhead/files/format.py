@@ -112,7 +112,7 @@ def layout(files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool
     """Return where each file of a model goes, relative to out's folder: {source: name}."""
     # A folder keeps its files' names. Elsewhere the file that stands for the model becomes `out`, and those it refers
     # to keep their names. Within the same folder they stay where they are or, if they change, take a new name after
-    # out's: model.onnx.data becomes leveled.onnx.data with leveled.onnx.
+    # out's: model.onnx.data becomes adjusted.onnx.data with adjusted.onnx.
     main, *others = files
     if folder:
         return {file: f"{out.name}/{file.name}" for file in files}

@@ -251,7 +251,7 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
 
     @property
     def summary_(self) -> _scorers.OutOfFoldTuned:
-        """What leveling did on the out-of-fold samples: score, gain with its interval, every class, rule, doubts."""
+        """What the adjustment did on out-of-fold samples: score, gain with its interval, every class, rule, doubts."""
         check_is_fitted(self, "estimator_")
         return self._out_of_fold.summary(
             _scorers.scorer_name(self.scoring) if self.cost is None else "neg_cost",
@@ -375,7 +375,7 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         return router.add(scorer=scorer, method_mapping=MethodMapping().add(callee="score", caller="fit"))
 
     def report(self, path: str | Path) -> Path:
-        """Write an .html page about what leveling did on the out-of-fold samples, and return its path."""
+        """Write an .html page about what the adjustment did on the out-of-fold samples, and return its path."""
         # the page stands above the estimators, and is loaded for this alone
         from ..report import of_logits, write
 

@@ -138,5 +138,5 @@ def _counts_in_python(subject: Subject) -> str:
 
 
 def _adjusted(model: str) -> str:
-    """Return where the adjusted model goes: next to the model, whose folder may have a leveled one already."""
+    """Return where the adjusted model goes: next to the model, whose folder may have an adjusted one already."""
     return shlex.quote(Path(model).with_name(f"adjusted{Path(model).suffix}").as_posix())
