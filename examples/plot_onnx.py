@@ -95,7 +95,7 @@ levelhead("tune", "--logits", "logits.npy", "--labels", "labels.npy", "--counts"
 
 # %%
 # Write the adjusted file
-# ----------------------
+# -----------------------
 
 levelhead("adjust", "model.onnx", "--tuned", "tuned.json", "-o", "adjusted.onnx")
 

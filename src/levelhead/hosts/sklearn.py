@@ -185,8 +185,6 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         best_gamma_: the strength chosen.
         best_score_: its score on held-out data. Gamma was chosen there, so this score is optimistic.
         temperature_: what the adjusted scores are divided by, for `predict_proba`.
-        tuned_: the choice as `levelhead.cross_fit` returns it, with every rule that was tried; None for other scorers.
-        summary_: a `levelhead.Tuned` for any scorer, with `scoring`, `score` and `score_as_trained`; print it.
         cv_results_: {"gammas", "scores"} of `rule_`: for an exact curve, scores[i] holds from gammas[i] up to the next.
         estimator_: the classifier, trained on all data if refit.
         rule_: `shift`, `rescale`, `rescale+shift`, `vector` or, for floors, costs and macro-F1, `offsets`; `none`.
@@ -245,13 +243,13 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
 
     @property
     def tuned_(self) -> Tuned | None:
-        """The choice as `levelhead.cross_fit` returns it, its intervals made when first asked for; or None."""
+        """The choice as `levelhead.cross_fit` returns it, with every rule that was tried; None for other scorers."""
         check_is_fitted(self, "estimator_")
         return self._out_of_fold.tuned
 
     @property
     def summary_(self) -> _scorers.OutOfFoldTuned:
-        """What the adjustment did on out-of-fold samples: score, gain with its interval, every class, rule, doubts."""
+        """A `levelhead.Tuned` of the out-of-fold samples for any scorer, with its score and that as trained; print it."""
         check_is_fitted(self, "estimator_")
         return self._out_of_fold.summary(
             _scorers.scorer_name(self.scoring) if self.cost is None else "neg_cost",
