@@ -249,7 +249,7 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
 
     @property
     def summary_(self) -> _scorers.OutOfFoldTuned:
-        """A `levelhead.Tuned` of the out-of-fold samples for any scorer, with its score and that as trained; print it."""
+        """A `levelhead.Tuned` of out-of-fold samples for any scorer, with its score and that as trained; print it."""
         check_is_fitted(self, "estimator_")
         return self._out_of_fold.summary(
             _scorers.scorer_name(self.scoring) if self.cost is None else "neg_cost",
