@@ -153,7 +153,9 @@ def find_keras_heads(
         if activation not in KERAS_ACTIVATIONS:
             reason = f"the activation {activation} of {node.name} follows the head"
             raise LevelheadError(f"{reason}, and a scaled head would be wrong there")
-        return Passes(sources, activation, plain=node.kind != "Add", moves=partial(_keras_moves, node, activation))
+        return Passes(
+            sources, activation, plain=node.kind != "Add", moves=partial(_keras_moves, node, activation, advice)
+        )
 
     for output in outputs:
         try:
@@ -172,12 +174,14 @@ def find_keras_heads(
     return fitting, heads
 
 
-def reshaped(axes: Axes, target: Sequence[int | None], title: str) -> Axes | None:
+def reshaped(axes: Axes, target: Sequence[int | None], title: str, advice: Advice | None = None) -> Axes | None:
     """Return the axes behind a reshape to a shape without that of samples; sizes that are not known are None or -1."""
     shape = (None, *(n if n and n > 0 else None for n in target))
     if axes.classes != -1:  # [K, H, W] may become [K, H * W]
         first = axes.shape is not None and axes.classes == 1 - len(axes.shape)
-        return replace(axes, classes=1 - len(shape), shape=shape) if first and shape[1:2] == (axes.size,) else None
+        if not first or shape[1:2] in ((), (None,)):
+            return None
+        return replace(axes, classes=1 - len(shape) if shape[1] == axes.size else None, shape=shape)
     ones = next((i for i, n in enumerate(shape[::-1]) if n != 1), 0)
     last = shape[-1 - ones]
     if last is None:
@@ -185,8 +189,8 @@ def reshaped(axes: Axes, target: Sequence[int | None], title: str) -> Axes | Non
     if 1 < last < axes.size and axes.size % last == 0:
         raise LevelheadError(
             f"{title} turns the {axes.size} outputs of the head into {axes.size // last} places with {last} classes "
-            "each, and counts are of one place",
-            advice=Advice("head", None, f"to name the layer, if all {axes.size} are classes"),
+            "each; counts are of the classes of one place",
+            advice=advice,
         )
     return replace(axes, classes=-1 - ones if last == axes.size else None, shape=shape)
 
@@ -202,7 +206,7 @@ def _keras_axes(node: KerasNode[Any, Any], units: int) -> Axes:
     return _keras_competes(node, node.activation, Axes(at, units, shape))
 
 
-def _keras_moves(node: KerasNode[Any, Any], activation: str, axes: Axes) -> Axes | None:
+def _keras_moves(node: KerasNode[Any, Any], activation: str, advice: Advice, axes: Axes) -> Axes | None:
     """Return where a layer that may follow a head puts the axis of the classes."""
     axes = _keras_competes(node, activation, replace(axes, shape=node.shape or axes.shape))
     kind, shape, settings = node.kind, axes.shape, node.settings
@@ -211,7 +215,7 @@ def _keras_moves(node: KerasNode[Any, Any], activation: str, axes: Axes) -> Axes
         turned = tuple(shape[i] for i in order) if shape and len(shape) == len(order) else None
         return replace(axes, classes=order.index(axes.classes % len(order)) - len(order), shape=turned)
     if kind == "Reshape":
-        return reshaped(axes, [int(n) for n in settings["target_shape"]], node.name)
+        return reshaped(axes, [int(n) for n in settings["target_shape"]], node.name, advice)
     if kind == "Flatten":
         if shape is None or axes.classes is None or len(shape) < -axes.classes:
             return None if axes.classes is not None else axes
