@@ -47,8 +47,15 @@ def run(path):
 GEMM = node("Gemm", "x W b", "h")
 SEQUENCE = [node("Reshape", "x flat", "f"), node("MatMul", "f W", "m"), node("Reshape", "m steps", "h")]
 SIZES = [ints("flat", -1, D), ints("steps", -1, STEPS, K)]
+JOINED = [  # the shape of the steps as TensorFlow computes it, of an input of which shape inference knows nothing
+    node("Shape", "x", "l"), node("Compress", "l all", "same"), node("Reshape", "x same", "u"), node("Shape", "u", "v"),
+    node("Cast", "v", "i", to=T.INT32), node("Gather", "i at", "j"), node("Concat", "j size", "c", axis=0),
+    node("Cast", "c", "steps", to=T.INT64), node("Reshape", "u flat", "f"), *SEQUENCE[1:],
+]  # fmt: skip
+PARTS = [raw(np.ones(3, bool), "all"), ints("at", 0, 1), raw(np.array([K], np.int32), "size"), SIZES[0]]
 LINEAR = {  # nodes, tensors, shape of the input
     "Dense on sequences": ([*SEQUENCE, node("Add", "h b", "y")], SIZES, ("N", STEPS, D)),
+    "Dense on sequences of any length": ([*JOINED, node("Add", "h b", "y")], PARTS, ("N", "T", D)),
     "Cast to the same type": (
         [node("MatMul", "x W", "m"), node("Cast", "m", "h", to=T.FLOAT), node("Add", "h b", "y")],
         [],
