@@ -18,8 +18,8 @@ from .spans import LargeHead, LocatedHead, load, store
 
 # Other weights and the state of a training: a second copy of the model would not be adjusted, and is left out.
 LEFT_OUT = (
-    ".safetensors", ".index.json", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".keras", ".msgpack", ".onnx", ".onnx_data",
-    ".gguf", ".tflite", ".npz", ".pkl", ".pickle", ".joblib", ".original",
+    ".safetensors", ".index.json", ".bin", ".pt", ".pth", ".pth.tar", ".ckpt", ".h5", ".keras", ".msgpack", ".onnx",
+    ".onnx_data", ".gguf", ".tflite", ".npz", ".pkl", ".pickle", ".joblib", ".original",
 )  # fmt: skip
 
 

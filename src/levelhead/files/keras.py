@@ -41,7 +41,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     stamp = check_regular_file(path, "a Keras model")
     archive = _open(path)
     arrays, names = _arrays(archive)
-    task, plain = None, True
+    task, plain, units = None, True, None
     if named is None:
         with in_file(path):
             try:
@@ -50,12 +50,14 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
                 raise LevelheadError(f"cut short, or not a Keras model ({error}); save the model again") from None
             head = head_in_config(config, classes)
         if head is not None:
-            places, task, plain = _places(names), head.task, head.plain
+            places, task, plain = _places(names) or _places_by_class(config), head.task, head.plain
             if lacking := [one for one in head.layers if one not in places]:
                 reason = f"its weights have no layer {'/'.join(lacking[0])}"
                 raise LevelheadError(f"{path}: {reason}; save the model again with Keras 3")
-            named = ",".join(places[one] for one in head.layers)
+            named, units = ",".join(places[one] for one in head.layers), head.units
     layers = _find_layers(path, arrays, names, named, classes)
+    if units is not None and any(layer.classes != units for layer in layers):
+        raise LevelheadError(f"{path}: its weights do not fit its config.json; save the model again with Keras 3")
     layers = tuple(replace(layer, task=task, plain=plain) for layer in layers)
     return LocatedHead(path, layers, (path,), {path: stamp}, archive.complete, archive.note)
 
@@ -77,6 +79,28 @@ def _places(names: Mapping[str, str]) -> dict[tuple[str, ...], str]:
         parts = place.split("/")
         around = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
         found[tuple(stated[one] for one in around if one in stated)] = place
+    return found
+
+
+def _places_by_class(config: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
+    """Return the same for Keras 3.0 to 3.3, whose groups state no names: a layer's is its class, numbered in order."""
+    found: dict[tuple[str, ...], str] = {}
+    waiting: list[tuple[tuple[str, ...], str, Mapping[str, Any]]] = [((), "", config)]
+    while waiting:
+        inside, around, model = waiting.pop()
+        used = Counter[str]()
+        for layer in model["config"]["layers"]:
+            if ".ops" in str(layer.get("module")):
+                continue  # an operation between layers
+            word = re.sub("([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", layer["class_name"])).lower()
+            place = f"{around}layers/{word}" + (f"_{used[word]}" if used[word] else "")
+            used[word] += 1
+            path = (*inside, layer["config"]["name"])
+            found[path] = place
+            if _is_own(layer, *MODELS) and "layers" in layer["config"]:
+                waiting.append((path, f"{place}/", layer))
+            elif isinstance(wrapped := layer["config"].get("layer"), Mapping):
+                found[(*path, wrapped["config"]["name"])] = f"{place}/layer"
     return found
 
 
