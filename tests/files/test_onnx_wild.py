@@ -157,6 +157,15 @@ def test_what_is_added_along_another_axis_is_no_bias(nodes, tensors, shape, tmp_
         inspect_file(path)
 
 
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "AveragePool"])
+def test_a_mean_over_classes_that_come_last_is_refused(op, tmp_path):
+    how = {"kernel_shape": [K]} if op == "AveragePool" else {}
+    path = save(tmp_path / "m.onnx", [node("MatMul", "x W", "h"), node(op, "h", "y", **how)], shape=("N", STEPS, D))
+    assert run(path).shape == (3, STEPS, 1)
+    with pytest.raises(ValueError, match=f"{op} 'n_y' follows the head, and its mean is over the classes"):
+        inspect_file(path)
+
+
 def test_a_bias_behind_a_reshape_that_moves_the_classes_is_refused(tmp_path):
     nodes = [node("MatMul", "x W", "m"), node("Reshape", "m s", "h"), node("Add", "h c", "y")]
     path = save(tmp_path / "m.onnx", nodes, [ints("s", -1, K, STEPS), raw(B[:, None], "c")], shape=(2, STEPS, D))

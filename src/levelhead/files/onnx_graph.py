@@ -19,7 +19,10 @@ HARMLESS_NODES = (
     "Relu", "GlobalAveragePool", "AveragePool", "ArgMax", "TopK", "ZipMap",
 )  # fmt: skip
 # Of these, and of sums, those that leave every axis where it is.
-AXIS_KEEPING = ("Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool", "Resize")
+AXIS_KEEPING = (
+    "Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool", "GlobalAveragePool",
+    "Resize",
+)  # fmt: skip
 COMPETING = ("Softmax", "LogSoftmax", "ArgMax", "TopK")
 PASSING = ("Identity", "Cast", "Transpose", "Reshape")
 SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
@@ -137,6 +140,8 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
                 raise LevelheadError(f"Resize {node.name!r} follows the head, and may mix the classes")
         if op == "Reshape":
             _class_axis(graph, value)  # raises if it makes places of classes
+        if op in ("AveragePool", "GlobalAveragePool") and _class_axis(graph, input_of(node)) not in (None, 1):
+            raise LevelheadError(f"{op} {node.name!r} follows the head, and its mean is over the classes")
         if op in COMPETING and not _competes(graph, node):
             reason = f"{op} {node.name!r} follows the head, over another axis than that of the classes"
             raise LevelheadError(f"{reason}; export the model with it over the classes, or without it")
