@@ -171,6 +171,18 @@ REFUSED = [
         r"more than one.*fc0 \[100, 100\], fc1 \[1, 200\], fc2 \[1, 100\]",
     ),
     ("counts that fit none", ("a.weight 8 8", "b.weight 1 8"), 5, r"a \[8, 8\], b \[1, 8\]"),
+    (
+        "a gate, where the counts are wrong in number",
+        ("gate.weight 1 8", "top.weight 5 8"),
+        2,
+        r"no weight matrix .* with 2 rows.*gate \[1, 8\], top \[5, 8\]",
+    ),
+    (
+        "a gate that comes last, by its name",
+        ("top.weight 5 8", "zgate.weight 1 8"),
+        2,
+        r"no weight matrix .* with 2 rows.*top \[5, 8\], zgate \[1, 8\]",
+    ),
     ("a hidden fc", ("fc.weight 8 4", "fc2.weight 5 8"), None, r"more than one.*fc \[8, 4\], fc2 \[5, 8\]"),
     (
         "weight norm under a name of one's own",

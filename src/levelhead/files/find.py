@@ -218,7 +218,7 @@ def _only_candidate(tensors: _Tensors, classes: int | None) -> list[str]:
     """Return the one layer of a head's shape."""
     single, computed = tensors.candidates(1), tensors.computed(classes)
     found = [*tensors.candidates(classes), *computed]
-    if not found and classes == 2:
+    if not found and classes == 2 and _is_last(tensors, single):
         found = single
     if len(found) > 1 or (found and single and classes is None):
         raise tensors.several(found, single)
@@ -231,6 +231,14 @@ def _only_candidate(tensors: _Tensors, classes: int | None) -> list[str]:
         listed = list_layers(tensors.with_shapes(single))
         hint = f"{listed} gives one number, as for a regression; a head has a row per class, or one for two"
     raise NoHead(f"{tensors.path}: no head found, no weight matrix [K, d]{rows}; {hint}")
+
+
+def _is_last(tensors: _Tensors, single: Sequence[str]) -> bool:
+    """Return whether a single logit is the end of a model: one layer alone, or behind others, one of which feeds it."""
+    others = [layer for layer in tensors.candidates(least=1) if layer not in single]
+    behind = tensors.with_shapes([*others, *single])[-1:] == tensors.with_shapes(single)
+    feeds = any(tensors.rows(other) == tensors.shapes[one][1] for other in others for one in single)
+    return len(single) == 1 and behind and (feeds or not others)
 
 
 def _check_not_hidden(tensors: _Tensors, found: Sequence[str]) -> None:
