@@ -257,6 +257,8 @@ def rezip(path, out, **records):
         b'{"module": "keras", "class_name": "Functional", "config": 5}',
         b'{"module": "keras", "class_name": "Sequential", "config": {"layers": []}}', b"\xff\xfe",
         b'{"module": "keras", "class_name": "Functional", "config": {"layers": [], "output_layers": ["x", 0, 0]}}',
+        b'{"module": "keras", "class_name": "Functional", "config": {"layers": [], "output_layers": "word"}}',
+        b'{"module": "keras", "class_name": "Functional", "config": {"layers": [], "output_layers": ["x", 1e999, 0]}}',
         b'{"module": "keras", "class_name": "Functional", "config": {"layers": [{"module": "keras", "class_name": '
         b'"Dropout", "config": {"name": "a"}, "inbound_nodes": [{"args": [{"class_name": "__keras_tensor__", "config": '
         b'{"keras_history": ["a", 0, 0]}}]}]}], "output_layers": ["a", 0, 0]}}',

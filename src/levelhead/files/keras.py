@@ -92,7 +92,9 @@ def _places_by_class(config: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
         for layer in model["config"]["layers"]:
             if ".ops" in str(layer.get("module")):
                 continue  # an operation between layers
-            word = re.sub("([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", layer["class_name"])).lower()
+            word = re.sub(
+                "([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", str(layer["class_name"]))
+            ).lower()
             place = f"{around}layers/{word}" + (f"_{used[word]}" if used[word] else "")
             used[word] += 1
             path = (*inside, layer["config"]["name"])
@@ -232,6 +234,8 @@ def _references(found: Any) -> Iterator[tuple[str, int, int]]:
     if not isinstance(found, Mapping) and len(found) == 3 and isinstance(found[0], str):
         yield found[0], int(found[1]), int(found[2])
         return
+    if isinstance(found, str):
+        raise TypeError(f"{found!r} is no layer, node and index")
     for part in found.values() if isinstance(found, Mapping) else found:
         yield from _references(part)
 
