@@ -104,6 +104,7 @@ FOUND = [
         ["fc"],
     ),
     ("a bare layer", ("weight 3 8", "bias 3"), None, [""]),
+    ("a 1-d convolution of one logit", ("body.weight 8 8 3", "decoder.weight 1 8 1"), 2, ["decoder"]),
     ("one logit of two classes", ("a.weight 8 8", "b.weight 4 8", "c.weight 1 4"), 2, ["c"]),
     ("a gate beside a head that is told by its counts", ("gate.weight 1 8", "top.weight 5 8"), 5, ["top"]),
 ]

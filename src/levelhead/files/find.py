@@ -229,7 +229,8 @@ def _only_candidate(tensors: _Tensors, classes: int | None) -> list[str]:
         hint = f"layers of a head's shape: {list_layers(tensors.with_shapes([*others, *single]))}"
     elif single:
         listed = list_layers(tensors.with_shapes(single))
-        hint = f"{listed} gives one number, as for a regression; a head has a row per class, or one for two"
+        hint = f"{listed} gives one number, as for a regression; a head has a row per class"
+        hint += ", or is one logit if there are two counts"
     raise NoHead(f"{tensors.path}: no head found, no weight matrix [K, d]{rows}; {hint}")
 
 
