@@ -55,6 +55,12 @@ def model_applied_twice():
     return keras.Model(i, L.Average()([body(i), body(L.Dense(8)(i))]))
 
 
+def turned(top):
+    i = keras.Input((3, 8))
+    x = top(i)
+    return keras.Model(i, L.Average()([x, L.Permute((2, 1))(x)]))
+
+
 class Halved(L.Softmax):
     def call(self, x):
         return x / 2
@@ -79,6 +85,7 @@ REFUSED = {
         "another axis",
     ),
     "pooled over classes": (lambda: after(L.GlobalAveragePooling1D(**CHANNELS_FIRST)), "may mix the classes"),
+    "added to itself, turned": (lambda: turned(L.Dense(3, name="top")), "classes along different axes"),
     "permuted before pooling": (lambda: after(L.Permute((2, 1)), L.GlobalAveragePooling1D()), "may mix the classes"),
     "two places": (
         lambda: after(L.Reshape((2, 3)), L.Softmax(), shape=(8,), head=L.Dense(6)),
@@ -140,10 +147,12 @@ def test_probabilities_are_those_of_scaled_logits(kind, tmp_path):
     np.testing.assert_allclose(keras.ops.convert_to_numpy(written(x)), expected, atol=1e-5)
 
 
-def test_a_sum_of_a_head_with_itself_is_not_shifted_twice(tmp_path):
+@pytest.mark.parametrize(
+    "join", [lambda x: L.Add()([x, x]), lambda x: L.Average()([x, L.Add()([x, x])])], ids=["alone", "beside the head"]
+)
+def test_a_sum_of_a_head_with_itself_is_not_shifted_twice(join, tmp_path):
     i = keras.Input((8,))
-    x = L.Dense(3, name="top")(i)
-    model = keras.Model(i, L.Add()([x, x]))
+    model = keras.Model(i, join(L.Dense(3, name="top")(i)))
     model.save(tmp_path / "m.keras")
     shift, rescale = (lh.match_prior(LOGITS, COUNTS, rule=rule, bootstrap=0) for rule in ("shift", "rescale"))
     for adjust in (

@@ -80,12 +80,17 @@ def layers_behind(
     if isinstance(step, Linear):
         found[step.key] = step
     else:
+        along = set[int | None]()
         for source in dict.fromkeys(step.sources):
             for key, layer in layers_behind(source, look, _known=known, _depth=_depth + 1).items():
+                along |= {layer.axes.classes} if layer.axes else set()
                 # Of two ways to a layer, the first says what is done to its outputs in the end.
                 first = found.get(key)
                 others = () if first is None else tuple(one for one in layer.follows if one not in first.follows)
-                found[key] = layer if first is None else replace(first, follows=(*others, *first.follows))
+                plain = layer.plain and (first is None or first.plain)
+                found[key] = replace(first or layer, follows=(*others, *(first or layer).follows), plain=plain)
+        if len(along) > 1:
+            raise LevelheadError("is a sum of values with their classes along different axes")
         then = (step.follows,) if step.follows else ()
         for key, one in found.items():
             axes = step.moves(one.axes) if step.moves and one.axes else one.axes
