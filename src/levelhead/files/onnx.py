@@ -198,7 +198,7 @@ def _check(path: Path) -> None:
 def _layer_spans(graph: Graph, node: LinearNode, plain: bool) -> LayerSpans:
     if node.node.op_type == CLASSIFIER:
         return classifier_layer(graph, node.node)
-    weight = _span(graph, node.weight, node.transposed)
+    weight = replace(_span(graph, node.weight, node.transposed), shape=node.shape)
     bias = None if node.bias is None else _span(graph, node.bias)
     layer = LayerSpans(node.key, weight, bias, plain)
     if bias is not None and prod(bias.shape) != layer.classes:
