@@ -14,9 +14,9 @@ import numpy as np
 
 from ..core.array import CheckedLogits, raise_masked, read_logits
 from ..core.curve import Curve
-from ..core.errors import LevelheadError
+from ..core.errors import Advice, LevelheadError
 from ..core.per_class import listed, title
-from ..path.metrics import ERRORS, TITLES, check_cost, check_floors, shown, value_form
+from ..path.metrics import ERRORS, LOWER_FLOORS, TITLES, UnmetFloors, check_cost, check_floors, shown, value_form
 from ..rules.adjustment import smooth_votes, toward
 from ..rules.rule import RULES, Offsets, OneStrength, PerClass, Rescale, RescaleThenShift, Rule, Shift, Vector
 from . import diagnostics
@@ -395,6 +395,17 @@ def check_floors_met(fitters: Mapping[str, Fitter], fits: Mapping[str, Fitted]) 
     for fitter in fitters.values():
         if isinstance(fitter, OffsetFitter):
             raise fitter.unmet_floors()
+
+
+def point_to_offsets(error: UnmetFloors, paths: Paths) -> LevelheadError:
+    """Return the error of a rule that cannot meet the floors with the rule that can, if offsets can."""
+    samples = paths.samples
+    if samples.options.background is None and not is_too_large(Offsets(), samples):
+        fitter = make_fitter(Offsets(), paths)
+        if isinstance(fitter, OffsetFitter) and (met := fitter.whole.floors) is not None and met.met:
+            advice = Advice("rule", Offsets.name, "to meet them by a number of its own for each class")
+            return LevelheadError(error.message.removesuffix(LOWER_FLOORS), parameter=error.parameter, advice=advice)
+    return error
 
 
 def without_floors(options: TuneOptions) -> TuneOptions:
