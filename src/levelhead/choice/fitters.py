@@ -230,7 +230,7 @@ class OffsetFitter:
         assert fit.scale is not None
         assert fit.offset is not None
         weights, inverse = self.goal(rows).weights, 1 / self.vector.temperature
-        mean = weights @ self.scores[rows] / weights.sum()
+        mean = weights @ raise_masked(self.scores[rows]) / weights.sum()
         return (fit.offset + (fit.scale - inverse) * mean) / inverse
 
     @cached_property

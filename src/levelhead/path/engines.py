@@ -22,6 +22,7 @@ _BLOCK = 1 << 18  # numbers that fit in the cache, for several passes over them
 _SMALL_BLOCK = 1 << 17  # the same of five tables
 
 
+@np.errstate(over="ignore")  # of masked scores, which stay the lowest
 def find_intervals(
     logits: np.ndarray, labels: np.ndarray, rule: Direction, table: TabulatedRule
 ) -> tuple[np.ndarray, np.ndarray]:
