@@ -137,6 +137,12 @@ class VectorFitter:
         """What each class weighs in the metric, [K]."""
         return class_shares(self.paths.samples.labels, self.paths.samples.classes, self.paths.samples.options)
 
+    @cached_property
+    def shift_options(self) -> TuneOptions:
+        """The options of the shift after it, which the metric and the floors alone choose."""
+        options = self.paths.samples.options
+        return replace(options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error"))
+
     def fit(self, rows: np.ndarray) -> Fitted:
         """Fit the numbers on some rows."""
         samples, options = self.paths.samples, self.paths.samples.options
@@ -147,9 +153,8 @@ class VectorFitter:
         if options.metric in ERRORS and options.floors is None:
             return found
         cuts = np.cumsum([len(part) for _, part, _ in samples.parts])[:-1]
-        options = replace(options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error"))
-        shifted = self.paths.parts(Shift.name, np.split(scores, cuts))
-        after = PathFitter(RulePath.of(shifted, options), options).fit(rows)
+        shifted = self.paths.parts(Shift.name, np.split(scores.view(CheckedLogits), cuts))
+        after = PathFitter(RulePath.of(shifted, self.shift_options), self.shift_options).fit(rows)
         moved = toward(samples.counts, samples.target)
         return replace(
             after,
