@@ -97,10 +97,15 @@ class VectorFitter:
     def curve(self) -> Curve | None:
         """The metric at 41 steps from the scores as they are (0) to the fitted ones (1), on all samples."""
         # Both are in the units of log-probabilities: the first are divided by their temperature.
-        fitted = self.fit(np.arange(len(self.paths.samples.labels)))
+        fitted = self.whole
         assert fitted.scale is not None
         assert fitted.offset is not None
         return curve_between(self.paths, self.scores / self.temperature, fitted.scale * self.scores + fitted.offset)
+
+    @cached_property
+    def whole(self) -> Fitted:
+        """The fit on all samples."""
+        return self._fit(np.arange(len(self.paths.samples.labels)))
 
     @cached_property
     def temperature(self) -> float:
@@ -145,6 +150,9 @@ class VectorFitter:
 
     def fit(self, rows: np.ndarray) -> Fitted:
         """Fit the numbers on some rows."""
+        return self.whole if len(rows) == len(self.paths.samples.labels) else self._fit(rows)
+
+    def _fit(self, rows: np.ndarray) -> Fitted:
         samples, options = self.paths.samples, self.paths.samples.options
         given = {"prior": self.prior, "ridge": self.ridge, "start": self.start, "near": self.temperature}
         fit = fit_vector(*self._part(rows), samples.counts, **given)
@@ -240,8 +248,10 @@ class OffsetFitter:
 
     @cached_property
     def vector(self) -> VectorFitter:
-        """Vector scaling, whatever the floors."""
+        """Vector scaling, whatever the floors: the same as the rule's own, where that is of all samples."""
         samples = self.paths.samples
+        if samples.options.floors is None and samples.numbers <= MOST_VECTOR_NUMBERS:
+            return _fit_all(self.paths)
         return VectorFitter(Paths(replace(samples, options=without_floors(samples.options))), _FOLD_NUMBERS)
 
     def goal(self, rows: np.ndarray) -> OffsetGoal:
@@ -319,8 +329,12 @@ def curve_between(paths: Paths, plain: np.ndarray, after: np.ndarray) -> Curve:
     """Return the metric at 41 steps from some scores [N, K] to others."""
     options = paths.samples.options
     objective = paths.reference.objective(without_floors(options))
-    steps = np.linspace(0, 1, 41)
-    losses = [objective.loss_of(((1 - step) * plain + step * after).argmax(axis=1)) for step in steps]
+    steps, losses = np.linspace(0, 1, 41), []
+    one, other = np.empty_like(plain), np.empty_like(after)  # fresh memory costs more than what is done with it
+    for step in steps:
+        between = np.multiply(1 - step, plain, out=one)
+        between += np.multiply(step, after, out=other)
+        losses.append(objective.loss_of(between.argmax(axis=1)))
     starts = np.concatenate([[0.0], (steps[1:] + steps[:-1]) / 2])
     return Curve(starts, shown(options.metric, np.array(losses)), 1.0)
 
@@ -353,9 +367,18 @@ def _(rule: RescaleThenShift, paths: Paths) -> Fitter | None:
 def _(rule: Vector, paths: Paths) -> Fitter | None:
     samples = paths.samples
     auto = samples.options.is_auto
-    most = 3 * MOST_VECTOR_NUMBERS if auto and samples.numbers > MOST_VECTOR_NUMBERS else None
     too_much = samples.joined is not None or (auto and is_too_large(rule, samples))
-    return None if too_much or np.bincount(samples.labels).max() < 2 else VectorFitter(paths, most)
+    if too_much or np.bincount(samples.labels).max() < 2:
+        return None
+    large = auto and samples.numbers > MOST_VECTOR_NUMBERS
+    return VectorFitter(paths, 3 * MOST_VECTOR_NUMBERS) if large else _fit_all(paths)
+
+
+def _fit_all(paths: Paths) -> VectorFitter:
+    """Return what fits vector scaling on all samples, the same for every rule that begins there."""
+    found = paths.shared.setdefault(Vector.name, VectorFitter(paths))
+    assert isinstance(found, VectorFitter)
+    return found
 
 
 @make_fitter.register

@@ -122,6 +122,12 @@ class Paths:
     def forget(self) -> None:
         """Let go of the paths of all rules, which take much memory."""
         self._known.clear()
+        self.shared.clear()
+
+    @cached_property
+    def shared(self) -> "dict[str, Fitter]":
+        """What fits a rule, where other rules begin from it."""
+        return {}
 
     @cached_property
     def _known(self) -> dict[str, RulePath]:
