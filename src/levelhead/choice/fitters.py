@@ -427,13 +427,13 @@ def check_floors_met(fitters: Mapping[str, Fitter], fits: Mapping[str, Fitted]) 
 
 def point_to_offsets(error: UnmetFloors, paths: Paths) -> LevelheadError:
     """Return the error of a rule that cannot meet the floors with the rule that can, if offsets can."""
-    samples = paths.samples
+    samples, advice, message = paths.samples, None, error.message
     if samples.options.background is None and not is_too_large(Offsets(), samples):
         fitter = make_fitter(Offsets(), paths)
         if isinstance(fitter, OffsetFitter) and (met := fitter.whole.floors) is not None and met.met:
             advice = Advice("rule", Offsets.name, "to meet them by a number of its own for each class")
-            return LevelheadError(error.message.removesuffix(LOWER_FLOORS), parameter=error.parameter, advice=advice)
-    return error
+            message = message.removesuffix(LOWER_FLOORS)
+    return LevelheadError(message, parameter=error.parameter, advice=advice)
 
 
 def without_floors(options: TuneOptions) -> TuneOptions:
