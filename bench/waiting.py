@@ -6,7 +6,8 @@
 Times of one run are taken in turn, and a ratio is of medians. The path is `gamma_path` with both error curves, of RS.
 For the rule `auto`, the ratio is also given to the paths of all rules that it tries. Stages are the seconds of one more
 call, by stage. Memory is the anonymous memory of a process of its own, at its peak, without the pages of the file that
-it reads. The path itself is compared with a grid of 101 gammas, both on one core, as in bench/path.py.
+it reads. A fit of `TunedRescaledClassifierCV` is compared with the plain fit and with `TunedThresholdClassifierCV` by
+the same folds (asked: 1.3). The path itself is compared with a grid of 101 gammas, both on one core (bench/path.py).
 """
 
 import argparse
@@ -18,13 +19,19 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from _stages import shares, watched
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import TunedThresholdClassifierCV
 
 import levelhead as lh
+from levelhead.hosts.sklearn import TunedRescaledClassifierCV
 from levelhead.report import of_logits, write
 from path import RESULTS, TARGETS, against_grid, data, machine, one_core, spread
 
@@ -111,6 +118,32 @@ def against_path(n: int, classes: int, repeats: int) -> dict[str, Any]:
     return row
 
 
+def against_plain_fit(n: int, repeats: int) -> list[dict[str, Any]]:
+    """Time fits of scikit-learn's classifiers: plain, with a tuned threshold, and leveled, by the same five folds."""
+    rows, rng = [], np.random.default_rng(0)
+    for classes in (2, 4):
+        shares = 20.0 ** -np.linspace(0, 1, classes)
+        labels = rng.choice(classes, size=n, p=shares / shares.sum())
+        X = rng.normal(size=(n, 20)) + 1.5 * np.eye(classes, 20)[labels]
+        for model in (LogisticRegression(), HistGradientBoostingClassifier(random_state=0)):
+            models = {"plain": model, "leveled": TunedRescaledClassifierCV(model, cv=5)}
+            models |= {"threshold": TunedThresholdClassifierCV(model, cv=5)} if classes == 2 else {}
+            times: dict[str, list[float]] = {name: [] for name in models}
+            for _ in range(repeats):
+                for name, one in models.items():
+                    times[name].append(seconds(partial(clone(one).fit, X, labels)))
+            middle = {name: float(np.median(taken)) for name, taken in times.items()}
+            row: dict[str, Any] = {"n": n, "classes": classes, "model": type(model).__name__}
+            row["seconds"] = {name: spread(taken) for name, taken in times.items()}
+            row["times_the_plain_fit"] = middle["leveled"] / middle["plain"]
+            row["times_the_tuned_threshold"] = middle["leveled"] / middle["threshold"] if classes == 2 else None
+            rows.append(row)
+            over = f", {row['times_the_tuned_threshold']:.2f} times that of a threshold" if classes == 2 else ""
+            told = f"{middle['leveled']:.2f} s, {row['times_the_plain_fit']:.1f} times the plain fit{over}"
+            print(f"fit of {row['model']}, {n} rows, {classes} classes: {told}", flush=True)
+    return rows
+
+
 def memory(n: int, classes: int, **asked: float) -> dict[str, Any]:
     """Tune on a file in its own process, and return its time and the peak of its memory."""
     with tempfile.TemporaryDirectory() as folder:
@@ -154,6 +187,7 @@ def main() -> None:
     command = "python " + " ".join(["bench/waiting.py", *sys.argv[1:]])
     result: dict[str, Any] = {"machine": {**machine(), "threads": os.cpu_count()}, "command": command}
     result["ratios"] = [against_path(*size, given.repeats) for size in list(ASKED)[: 2 if given.quick else 3]]
+    result["fits"] = against_plain_fit(2000 if given.quick else 10_000, given.repeats)
     shrink = 20 if given.quick else 1
     result["memory"] = [
         memory(500_000 // shrink, 1000, peak_mb=600),

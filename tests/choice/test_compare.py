@@ -21,6 +21,17 @@ def unbent(seed: int, size: int = 150) -> tuple[np.ndarray, np.ndarray]:
     return level + 1.3 * rng.normal(size=(4 * size, 4)) + 2.0 * np.eye(4)[labels], labels
 
 
+def test_it_is_what_tune_computed_to_choose_the_rule():
+    samples = 600
+    rng = np.random.default_rng(3)
+    labels = np.repeat(np.arange(4), samples // 4)
+    logits = (5 + rng.normal(size=(samples, 4)) + 2 * np.eye(4)[labels]) * (COUNTS / 1000) ** 0.4
+    tuned, table = lh.tune(logits, labels, COUNTS), lh.compare(logits, labels, COUNTS)
+    assert table.auto == tuned.rule
+    known = {one.rule: (one.value, one.gain, one.interval) for one in tuned.candidates}
+    assert {row.rule: (row.value, row.gain, row.gain_interval) for row in table.rows} == known
+
+
 def test_scaled_logits_are_best_scaled_back_and_shifted_ones_shifted_back():
     logits, labels = unbent(0)
     scaled = lh.compare(logits * (COUNTS / 1000) ** 0.4, labels, COUNTS, repeats=3)

@@ -197,6 +197,17 @@ def test_auto_meets_a_floor_that_no_strength_meets():
     assert {one.rule for one in tuned.candidates} >= {"shift", "offsets"}
 
 
+@pytest.mark.parametrize("rule", ["shift", "rescale", "rescale+shift", "vector"])
+def test_a_rule_that_cannot_meet_the_floors_points_to_offsets_that_can(rule):
+    scores, labels = low_class()
+    scores -= scores.min()
+    easy = lh.Goal(floors={1: 0.8, 4: 0.6}) if rule != "vector" else lh.Goal(floors=dict.fromkeys(range(5), 0.78))
+    with pytest.raises(lh.LevelheadError, match=r"floor of \d\d.0%; pass rule='offsets' to meet them"):
+        lh.tune(scores, labels, COUNTS, metric=easy, rule=rule, bootstrap=0)
+    with pytest.raises(lh.LevelheadError, match=r"floor of 99.0%; lower the floors"):
+        lh.tune(scores, labels, COUNTS, metric=lh.Goal(floors=0.99), rule=rule, bootstrap=0)
+
+
 def test_floors_that_conflict_are_named_with_what_each_can_reach():
     scores, labels = many_samples()
     goal = lh.Goal(floors={0: 0.97, 1: 0.97, 4: 0.1})

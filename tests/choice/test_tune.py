@@ -457,7 +457,7 @@ def test_a_choice_says_whether_the_bias_was_kept():
     assert tune(logits, labels, COUNTS, bias=np.ones(4), bootstrap=0).bias == "keep"
 
 
-@pytest.mark.parametrize("mask", [-1e9, -1e155, np.finfo(np.float64).min])
+@pytest.mark.parametrize("mask", [-1e9, -1e155, np.finfo(np.float64).min, -np.inf])
 def test_masked_scores_set_neither_scale_nor_rule(mask):
     rng = np.random.default_rng(0)
     labels = rng.integers(4, size=2000)
@@ -467,3 +467,23 @@ def test_masked_scores_set_neither_scale_nor_rule(mask):
     plain, other = (lh.tune(some, labels, COUNTS, bootstrap=0) for some in (logits, masked))
     assert other.temperature == pytest.approx(plain.temperature, rel=0.05)
     assert other.rule == plain.rule
+
+
+@pytest.mark.parametrize("rule", ["auto", "shift", "rescale", "rescale+shift", "vector", "offsets"])
+@pytest.mark.parametrize("metric", ["balanced_error", "macro_f1"])
+def test_minus_infinity_is_chosen_with_as_a_very_low_score_is(rule, metric):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(4, size=800)
+    logits = (rng.normal(size=(800, 4)) + 2 * np.eye(4)[labels]) * np.linspace(1, 0.5, 4)
+    masked = rng.random((800, 4)) < [0.0, 0.1, 0.1, 0.1]
+    low, least = (np.where(masked, mask, logits) for mask in (-1e9, -np.inf))
+    want, got = (lh.tune(some, labels, COUNTS, rule=rule, metric=metric, bootstrap=20) for some in (low, least))
+    assert (got.rule, got.gamma, got.interval, got.recall) == (want.rule, want.gamma, want.interval, want.recall)
+    assert got.offset == pytest.approx(want.offset)
+    assert got.gain == pytest.approx(want.gain)
+    if rule in ("shift", "rescale"):
+        parts = [(least[i : i + 300], labels[i : i + 300]) for i in (0, 300, 600)]
+        chunked = lh.tune_chunks(parts, COUNTS, rule=rule, metric=metric, bootstrap=20)
+        assert (chunked.gamma, chunked.interval) == (got.gamma, got.interval)
+    with pytest.raises(lh.LevelheadError, match="first in row 3"):
+        lh.tune(np.where(np.arange(800)[:, None] == 3, np.nan, least), labels, COUNTS, rule=rule)

@@ -437,6 +437,15 @@ def test_inspect_reports_layers_norms_correlation_and_warnings(saved):
     assert inspect_file(path).correlation is None
 
 
+@pytest.mark.parametrize("counts", [COUNTS, [9] * K])
+def test_what_inspect_warns_of_rescale_says_too(saved, counts):
+    save, path, out = saved
+    save(lh.Head(lh.normalize(head()).weight / np.sqrt(COUNTS)[:, None].astype(np.float32), np.zeros(K, np.float32)))
+    (warning,) = inspect_file(path, counts=counts).warnings
+    assert warning in rescale_file(path, out, counts, gamma=0.5).notes
+    assert warning not in rescale_file(path, out, counts, gamma=0.5, rule="shift", force=True).notes
+
+
 def test_inspect_warns_of_a_head_that_scaling_cannot_move(tmp_path):
     row = torch.ones(1, D)
     save_file({"fc.weight": torch.cat([row, -row])}, tmp_path / "m.safetensors")

@@ -620,11 +620,29 @@ def test_second_scaling_must_be_asked_for():
 def test_scaling_that_changes_nothing_does_not_count():
     model = Net()
     rescale_(model, COUNTS, gamma=0.0)
-    rescale_(model, [7, 7, 7], gamma=0.5)
+    with pytest.warns(lh.warnings.CountsWarning, match="all equal: rescaling by them changes nothing"):
+        rescale_(model, [7, 7, 7], gamma=0.5)
     rescale_(model, COUNTS, gamma=0.5)
     rescale_(model, COUNTS, gamma=0.0, again=True)
     with pytest.raises(ValueError, match=r"fc was adjusted already \(RS, gamma 0.5\)"):
         rescale_(model, COUNTS, gamma=0.5)
+
+
+def test_norms_against_the_counts_are_warned_of_where_the_strength_was_not_tuned():
+    def made(*norms):
+        model = Net()
+        with torch.no_grad():
+            model.fc.weight.copy_(torch.eye(3, model.fc.in_features) * torch.tensor(norms)[:, None])
+        return model
+
+    with pytest.warns(lh.warnings.NormWarning, match=r"rank correlation -1.00.*compare with the rule shift"):
+        rescale_(made(1.0, 2.0, 3.0), COUNTS, gamma=0.5)
+    tuned = lh.match_prior(torch.randn(200, 3).abs(), COUNTS, rule="rescale", bootstrap=0)
+    with warnings.catch_warnings(action="error"):
+        rescale_(made(3.0, 2.0, 1.0), COUNTS, gamma=0.5)
+        rescale_(made(1.0, 2.0, 3.0), COUNTS, gamma=0.0)
+        rescale_(made(1.0, 2.0, 3.0), tuned.counts, gamma=tuned)
+        rescale_(made(1.0, 2.0, 3.0), tuned.counts, gamma=tuned.gamma)
 
 
 def test_copy_of_a_scaled_model_is_known_as_scaled_and_its_state_dict_is_plain():

@@ -1,5 +1,7 @@
 """Costs, floors, a target and names of the tuned classifier, against predictions counted by hand."""
 
+from cProfile import Profile
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -9,6 +11,7 @@ from sklearn.metrics import confusion_matrix, recall_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict, train_test_split
 
 from levelhead import LevelheadError
+from levelhead.core.errors import check_choice
 from levelhead.hosts.sklearn import TunedRescaledClassifierCV
 
 LABELS = [3, 7, 8, 20]  # which are neither 0 to K - 1 nor names
@@ -33,6 +36,15 @@ def out_of_fold(model, tail):
     scores = cross_val_predict(LogisticRegression(), X, y, cv=StratifiedKFold(3), method="decision_function")
     by = model._adjustment(model.counts_)
     return np.array(LABELS)[by.scores(scores).argmax(1)]
+
+
+@pytest.mark.parametrize(("scoring", "most"), [("balanced_accuracy", 20), ("f1_macro", 40)])
+def test_a_fit_checks_its_options_where_they_enter(scoring, most):
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], [300, 100, 40])
+    X, profile = rng.normal(size=(440, 5)) + 1.2 * np.eye(3, 5)[y], Profile()
+    profile.runcall(TunedRescaledClassifierCV(LogisticRegression(), scoring=scoring).fit, X, y)
+    assert sum(one.callcount for one in profile.getstats() if one.code is check_choice.__code__) <= most
 
 
 def test_floors_by_label_are_met_out_of_fold_and_change_the_choice(tail):

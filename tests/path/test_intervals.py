@@ -177,7 +177,7 @@ def test_logits_are_left_as_they_are():
         assert np.array_equal(logits, before)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("engine", ["numpy", "torch"])
 def test_a_value_that_is_not_finite_is_named_by_its_row(value, engine):
     logits = np.random.default_rng(5).normal(size=(3000, 3)).astype(np.float32)

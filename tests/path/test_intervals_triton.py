@@ -21,6 +21,7 @@ for rule in ("shift", "rescale"):
         x[11] *= 1e-30
         x[13] *= 1e3
         logits = torch.from_numpy(x).to(getattr(torch, dtype))
+        logits[14, y[14]] = logits[15:17, 1] = torch.finfo(logits.dtype).min
         counts = rng.choice([1, 3, 5, 25, 125, 10**6], classes)
         path = gamma_path(logits, y, counts, rule=rule, range=reach, engine="numpy")
         logits[-1, 0] = torch.nan

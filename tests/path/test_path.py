@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -355,3 +356,43 @@ def test_an_old_option_still_works_and_says_what_to_use(option, instead):
     with pytest.warns(DeprecationWarning, match=instead):
         old = gamma_path(logits, labels, counts, **given[option])
     assert np.array_equal(old.gammas, gamma_path(logits, labels, counts, rule=made[option]).gammas)
+
+
+LOWEST = [-np.inf, float(np.finfo(np.float32).min), float(np.finfo(np.float64).min)]
+
+
+def masked_case(mask, classes, dtype=np.float64):
+    """Logits of which about one in four is masked, true classes among them, and no whole row; labels and counts."""
+    logits, labels, counts = sample_case(classes=classes)
+    masked = np.random.default_rng(1).random(logits.shape) < 0.25
+    masked[:, 1] &= ~masked.all(axis=1)
+    with np.errstate(over="ignore"):
+        return np.where(masked, mask, logits).astype(dtype), labels, counts, masked
+
+
+@pytest.mark.parametrize("mask", LOWEST)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("classes", [6, 40])
+@pytest.mark.parametrize("rule", ["rescale", "shift"])
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
+def test_masked_scores_win_nowhere_on_the_path(mask, dtype, classes, rule, engine):
+    logits, labels, counts, masked = masked_case(mask, classes, dtype)
+    given = torch.from_numpy(logits) if engine == "torch" else logits
+    path = gamma_path(given, labels, counts, rule=rule, engine=engine)
+    for gamma in [0.0, 0.31, 0.77, 1.234, 1.99]:
+        ratio, plain = counts.max() / counts, np.where(masked, 0, logits).astype(np.float64)
+        adjusted = plain * ratio**gamma if rule == "rescale" else plain + gamma * np.log(ratio)
+        winners = np.where(masked, -np.inf, adjusted).argmax(axis=1)
+        assert np.array_equal(path.right(gamma), winners == labels)
+        assert np.array_equal(path.predictions(gamma), winners)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
+def test_other_values_that_are_not_finite_are_refused_beside_masks(bad, engine):
+    logits, labels, counts, _ = masked_case(-np.inf, 6)
+    for row, values in ((7, bad), (9, -np.inf)):
+        spoilt = logits.copy()
+        spoilt[row] = values
+        with pytest.raises(lh.LevelheadError, match=f"NaN or infinite values, first in row {row}"):
+            gamma_path(torch.from_numpy(spoilt) if engine == "torch" else spoilt, labels, counts, engine=engine)

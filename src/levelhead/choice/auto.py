@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import fit_scale, some_rows
+from ..core.array import fit_scale, raise_masked, some_rows
 from ..core.errors import LevelheadError
 from ..path.metrics import ERRORS, gain_text, meets_floors, shown, unmet_floors
 from ..path.resample import quantiles
@@ -142,7 +142,7 @@ def _with_parts(tuned: Tuned, rule: str, fit: Fitted, crossed: CrossFitted) -> T
     scores, labels, weights, first = [], [], [], 0
     for logits, own, _ in samples.parts:
         some, known, rows = some_rows(logits, own, kind=samples.options.kind)
-        scores.append(smooth_votes(some, fit.smoothing)[0] * fit.scale + fit.offset)
+        scores.append(raise_masked(smooth_votes(some, fit.smoothing)[0]) * fit.scale + fit.offset)
         labels.append(known)
         weights.append(objective.weights[first + rows])
         first += len(own)

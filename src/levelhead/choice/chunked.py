@@ -11,7 +11,17 @@ from zlib import crc32
 
 import numpy as np
 
-from ..core.array import Array, KeptRows, RowSample, as_array, check_logits, most_rows, pick_rows, to_numpy
+from ..core.array import (
+    Array,
+    KeptRows,
+    RowSample,
+    as_array,
+    check_logits,
+    most_rows,
+    pick_rows,
+    raise_masked,
+    to_numpy,
+)
 from ..core.choices import Kind
 from ..core.counts import (
     Counts,
@@ -236,7 +246,7 @@ def _rules(rule: str | Rule, kind: Kind, *, alone: bool) -> list[OneStrength]:
 
 def _largest_temperature(logits: Array, kind: Kind) -> float:
     """Return a temperature that all samples together will hardly exceed, from the spread of some logits."""
-    some = check_logits(to_numpy(logits[:1000]), kind=kind).astype(np.float64)
+    some = raise_masked(check_logits(to_numpy(logits[:1000]), kind=kind).astype(np.float64))
     return max(_WIDE, _SPREADS * float(np.std(some - some.mean(axis=1, keepdims=True))))
 
 

@@ -15,7 +15,7 @@ from ..path.metrics import TITLES, gain_text, shown, value_form
 from ..rules.rule import RULES, Auto, Rescale
 from . import diagnostics
 from .auto import choose_rule, make_fitters
-from .cross_fit import CrossFitted, cross_fit_rules
+from .cross_fit import REPEATS, CrossFitted, cross_fit_rules
 from .diagnostics import diagnose_counts
 from .fitters import left_out_text
 from .paths import Paths
@@ -116,7 +116,7 @@ def compare(
     metric: str | Goal = "balanced_error",
     rule: Auto | None = None,
     target: Array | None = None,
-    repeats: int = 10,
+    repeats: int = REPEATS,
     rng: np.random.Generator | int = 0,
     names: Sequence[str] | None = None,
     kind: Kind = "logits",
@@ -133,7 +133,7 @@ def compare(
         counts, names: training samples of each class; class names, for counts given by name.
         metric, target, kind: as in `tune`.
         rule: ``lh.rules.Auto(norms=head.norms)``, for tau-normalization among the rules, or with a range for all.
-        repeats, rng: how often the samples are dealt; a generator, or a seed.
+        repeats, rng: how often the samples are dealt; a generator, or a seed. By default, as in `tune`.
 
     Returns:
         The rules, best first, each with its gain over gamma = 0 and its distance from the best rule.

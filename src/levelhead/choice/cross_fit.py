@@ -317,7 +317,7 @@ class CrossFitted:
         if self.objective.metric in ERRORS:
             variance = effects**2 @ smoothed
         else:
-            drawn = np.var(self._resampled_losses(over) - self._resampled_losses(rule))
+            drawn = np.var(self._resampled_losses[over] - self._resampled_losses[rule])
             variance = drawn + max(0.0, float(effects**2 @ (smoothed - seen)))
         return self.loss(over) - self.loss(rule), float(np.sqrt(variance))
 
@@ -333,16 +333,12 @@ class CrossFitted:
         strength = self.samples.options.guide_strength
         return min(1.0, strength * self.objective.standard_error(0.0)) if strength else 0.0
 
-    def _resampled_losses(self, rule: str) -> np.ndarray:
-        """Return the loss of a rule on resampled samples, the same ones for every rule; computed once."""
-        if rule not in self._known_losses:
-            draws = draw_resamples(self.samples.labels, _RESAMPLES, np.random.default_rng(0))
-            self._known_losses[rule] = np.array([self.loss(rule, times) for times in draws])
-        return self._known_losses[rule]
-
     @cached_property
-    def _known_losses(self) -> dict[str, np.ndarray]:
-        return {}
+    def _resampled_losses(self) -> dict[str, np.ndarray]:
+        """The loss of each rule on resampled samples, the same ones for every rule."""
+        draws = draw_resamples(self.samples.labels, _RESAMPLES, np.random.default_rng(0))
+        losses = zip(*([self.loss(rule, times) for rule in self.predicted] for times in draws), strict=True)
+        return {rule: np.array(found) for rule, found in zip(self.predicted, losses, strict=True)}
 
     def _mismatch(self, rule: str) -> float:
         if not self.guide:

@@ -18,7 +18,7 @@ from statistics import NormalDist
 import numpy as np
 
 from ..core import warnings as kinds
-from ..core.array import Array, KeptRows, described, to_numpy
+from ..core.array import Array, KeptRows, described, raise_masked, to_numpy
 from ..core.errors import LevelheadError
 from ..core.head import Head, norm_follows_count
 from ..core.per_class import listed
@@ -103,7 +103,7 @@ def diagnose_binary_head(logits: Array, rule: Rule) -> Diagnosis:
     """Warn if two classes have logits (-z, z) or (0, z) and the rule multiplies: the larger stays the larger."""
     if not rule.multiplies or logits.shape[1] != 2:
         return None
-    some = to_numpy(logits[:1000]).astype(np.float64)
+    some = raise_masked(to_numpy(logits[:1000]).astype(np.float64))
     opposite = np.allclose(some[:, 0], -some[:, 1], rtol=1e-4, atol=1e-6 * np.abs(some).max())
     if not opposite and some.any(axis=0).all():
         return None

@@ -14,9 +14,9 @@ import numpy as np
 
 from ..core.array import CheckedLogits, raise_masked, read_logits
 from ..core.curve import Curve
-from ..core.errors import LevelheadError
+from ..core.errors import Advice, LevelheadError
 from ..core.per_class import listed, title
-from ..path.metrics import ERRORS, TITLES, check_cost, check_floors, shown, value_form
+from ..path.metrics import ERRORS, LOWER_FLOORS, TITLES, UnmetFloors, check_cost, check_floors, shown, value_form
 from ..rules.adjustment import smooth_votes, toward
 from ..rules.rule import RULES, Offsets, OneStrength, PerClass, Rescale, RescaleThenShift, Rule, Shift, Vector
 from . import diagnostics
@@ -97,10 +97,15 @@ class VectorFitter:
     def curve(self) -> Curve | None:
         """The metric at 41 steps from the scores as they are (0) to the fitted ones (1), on all samples."""
         # Both are in the units of log-probabilities: the first are divided by their temperature.
-        fitted = self.fit(np.arange(len(self.paths.samples.labels)))
+        fitted = self.whole
         assert fitted.scale is not None
         assert fitted.offset is not None
         return curve_between(self.paths, self.scores / self.temperature, fitted.scale * self.scores + fitted.offset)
+
+    @cached_property
+    def whole(self) -> Fitted:
+        """The fit on all samples."""
+        return self._fit(np.arange(len(self.paths.samples.labels)))
 
     @cached_property
     def temperature(self) -> float:
@@ -137,8 +142,17 @@ class VectorFitter:
         """What each class weighs in the metric, [K]."""
         return class_shares(self.paths.samples.labels, self.paths.samples.classes, self.paths.samples.options)
 
+    @cached_property
+    def shift_options(self) -> TuneOptions:
+        """The options of the shift after it, which the metric and the floors alone choose."""
+        options = self.paths.samples.options
+        return replace(options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error"))
+
     def fit(self, rows: np.ndarray) -> Fitted:
         """Fit the numbers on some rows."""
+        return self.whole if len(rows) == len(self.paths.samples.labels) else self._fit(rows)
+
+    def _fit(self, rows: np.ndarray) -> Fitted:
         samples, options = self.paths.samples, self.paths.samples.options
         given = {"prior": self.prior, "ridge": self.ridge, "start": self.start, "near": self.temperature}
         fit = fit_vector(*self._part(rows), samples.counts, **given)
@@ -147,9 +161,8 @@ class VectorFitter:
         if options.metric in ERRORS and options.floors is None:
             return found
         cuts = np.cumsum([len(part) for _, part, _ in samples.parts])[:-1]
-        options = replace(options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error"))
-        shifted = self.paths.parts(Shift.name, np.split(scores, cuts))
-        after = PathFitter(RulePath.of(shifted, options), options).fit(rows)
+        shifted = self.paths.parts(Shift.name, np.split(scores.view(CheckedLogits), cuts))
+        after = PathFitter(RulePath.of(shifted, self.shift_options), self.shift_options).fit(rows)
         moved = toward(samples.counts, samples.target)
         return replace(
             after,
@@ -230,13 +243,15 @@ class OffsetFitter:
         assert fit.scale is not None
         assert fit.offset is not None
         weights, inverse = self.goal(rows).weights, 1 / self.vector.temperature
-        mean = weights @ self.scores[rows] / weights.sum()
+        mean = weights @ raise_masked(self.scores[rows]) / weights.sum()
         return (fit.offset + (fit.scale - inverse) * mean) / inverse
 
     @cached_property
     def vector(self) -> VectorFitter:
-        """Vector scaling, whatever the floors."""
+        """Vector scaling, whatever the floors: the same as the rule's own, where that is of all samples."""
         samples = self.paths.samples
+        if samples.options.floors is None and samples.numbers <= MOST_VECTOR_NUMBERS:
+            return _fit_all(self.paths)
         return VectorFitter(Paths(replace(samples, options=without_floors(samples.options))), _FOLD_NUMBERS)
 
     def goal(self, rows: np.ndarray) -> OffsetGoal:
@@ -314,8 +329,12 @@ def curve_between(paths: Paths, plain: np.ndarray, after: np.ndarray) -> Curve:
     """Return the metric at 41 steps from some scores [N, K] to others."""
     options = paths.samples.options
     objective = paths.reference.objective(without_floors(options))
-    steps = np.linspace(0, 1, 41)
-    losses = [objective.loss_of(((1 - step) * plain + step * after).argmax(axis=1)) for step in steps]
+    steps, losses = np.linspace(0, 1, 41), []
+    one, other = np.empty_like(plain), np.empty_like(after)  # fresh memory costs more than what is done with it
+    for step in steps:
+        between = np.multiply(1 - step, plain, out=one)
+        between += np.multiply(step, after, out=other)
+        losses.append(objective.loss_of(between.argmax(axis=1)))
     starts = np.concatenate([[0.0], (steps[1:] + steps[:-1]) / 2])
     return Curve(starts, shown(options.metric, np.array(losses)), 1.0)
 
@@ -348,9 +367,18 @@ def _(rule: RescaleThenShift, paths: Paths) -> Fitter | None:
 def _(rule: Vector, paths: Paths) -> Fitter | None:
     samples = paths.samples
     auto = samples.options.is_auto
-    most = 3 * MOST_VECTOR_NUMBERS if auto and samples.numbers > MOST_VECTOR_NUMBERS else None
     too_much = samples.joined is not None or (auto and is_too_large(rule, samples))
-    return None if too_much or np.bincount(samples.labels).max() < 2 else VectorFitter(paths, most)
+    if too_much or np.bincount(samples.labels).max() < 2:
+        return None
+    large = auto and samples.numbers > MOST_VECTOR_NUMBERS
+    return VectorFitter(paths, 3 * MOST_VECTOR_NUMBERS) if large else _fit_all(paths)
+
+
+def _fit_all(paths: Paths) -> VectorFitter:
+    """Return what fits vector scaling on all samples, the same for every rule that begins there."""
+    found = paths.shared.setdefault(Vector.name, VectorFitter(paths))
+    assert isinstance(found, VectorFitter)
+    return found
 
 
 @make_fitter.register
@@ -395,6 +423,17 @@ def check_floors_met(fitters: Mapping[str, Fitter], fits: Mapping[str, Fitted]) 
     for fitter in fitters.values():
         if isinstance(fitter, OffsetFitter):
             raise fitter.unmet_floors()
+
+
+def point_to_offsets(error: UnmetFloors, paths: Paths) -> LevelheadError:
+    """Return the error of a rule that cannot meet the floors with the rule that can, if offsets can."""
+    samples, advice, message = paths.samples, None, error.message
+    if samples.options.background is None and not is_too_large(Offsets(), samples):
+        fitter = make_fitter(Offsets(), paths)
+        if isinstance(fitter, OffsetFitter) and (met := fitter.whole.floors) is not None and met.met:
+            advice = Advice("rule", Offsets.name, "to meet them by a number of its own for each class")
+            message = message.removesuffix(LOWER_FLOORS)
+    return LevelheadError(message, parameter=error.parameter, advice=advice)
 
 
 def without_floors(options: TuneOptions) -> TuneOptions:

@@ -16,7 +16,7 @@ from ..path.envelope import Envelope, compute_envelope, read_chunks
 from ..path.metrics import ERRORS, check_cost, check_floors, meets_floors, shown
 from ..path.path import GammaPath, join_paths
 from ..rules.adjustment import toward
-from ..rules.rule import RULES, OneStrength, Shift, find_path_rule
+from ..rules.rule import RULES, OneStrength, Shift
 from ..show.progress import RowProgress
 from .objective import Objective, Pull
 from .samples import Samples, TuneOptions, class_shares
@@ -83,7 +83,8 @@ class Paths:
 
     def parts(self, rule: str, logits: Sequence[np.ndarray] | None = None) -> list[GammaPath]:
         """Return each part's path under a rule, of its logits or of others in their place."""
-        options, made = self.samples.options, find_path_rule(rule)
+        options, made = self.samples.options, RULES[rule]
+        assert isinstance(made, OneStrength)
         low, high = options.range_of(rule, self.samples.calibration[0] if made.grows else 1.0)
         if self.samples.joined is not None:
             known = self.samples.joined[rule]
@@ -121,6 +122,12 @@ class Paths:
     def forget(self) -> None:
         """Let go of the paths of all rules, which take much memory."""
         self._known.clear()
+        self.shared.clear()
+
+    @cached_property
+    def shared(self) -> "dict[str, Fitter]":
+        """What fits a rule, where other rules begin from it."""
+        return {}
 
     @cached_property
     def _known(self) -> dict[str, RulePath]:

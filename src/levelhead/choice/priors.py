@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from ..core.array import Array, as_array, check_logits, log_softmax, to_numpy
+from ..core.array import Array, as_array, check_logits, log_softmax, raise_masked, to_numpy
 from ..core.choices import Kind, PriorMethod
 from ..core.counts import Counts, check_labels, resolve
 from ..core.errors import Advice, LevelheadError, check_choice, named
@@ -142,7 +142,7 @@ def estimate_prior(
         raise LevelheadError(f"expected a number of replicates, 0 or more, got {bootstrap}", parameter="bootstrap")
     if not 0 < level < 1:
         raise LevelheadError(f"expected a number between 0 and 1, got {level}", parameter="level")
-    unlabelled = check_logits(logits, kind=kind).astype(np.float64)
+    unlabelled = raise_masked(check_logits(logits, kind=kind).astype(np.float64))
     n = resolve(counts, unlabelled.shape[1], names=names)
     labelled = None if held_out is None else _check_held_out(held_out, len(n), kind)
     if kind == "probabilities":
@@ -333,7 +333,7 @@ def _check_held_out(held_out: Any, size: int, kind: Kind) -> _Labelled:
     if not isinstance(held_out, Sequence) or len(held_out) != 2:
         raise LevelheadError("expected (logits [N, K], labels [N])", parameter="held_out")
     with named("held_out"):
-        scores = check_logits(held_out[0], kind=kind).astype(np.float64)
+        scores = raise_masked(check_logits(held_out[0], kind=kind).astype(np.float64))
         if scores.shape[1] != size:
             raise LevelheadError(f"expected logits [N, {size}], got shape {list(scores.shape)}")
         labels = check_labels(held_out[1], size)

@@ -76,6 +76,7 @@ def _most_mismatch(mismatch: ShareMismatch, weights: np.ndarray, gamma: float, d
     return float(np.sqrt(off**2 + square).sum() / 2 + np.sqrt(doubt / 2 * square.sum()))
 
 
+TABLE_NUMBERS = 1 << 18  # numbers of a table that stays in the cache
 LARGE_GROUP = 16  # a group of so many samples is drawn as one number, which takes about as long as to draw so many
 MOST_SAMPLES = 0.5  # if at least this share of the samples is in such groups
 
@@ -106,31 +107,29 @@ class Groups:
     def draw(self, n: int, rng: np.random.Generator, name: str = "times") -> np.ndarray:
         """Return how often each group is drawn, [n, M], in the table of this name; every stratum keeps its size."""
         large, chances, group, bounds, members = self._plan
-        found = SCRATCH.table(name, (n, len(self.sizes)))
+        width = len(self.sizes)
+        found = SCRATCH.table(name, (n, width))
         counts = rng.multinomial(np.broadcast_to(self._totals, (n, len(self._totals))), chances) if len(group) else None
-        most = int(self._totals.sum())
-        room = SCRATCH.table("uniform", (most,)), *(SCRATCH.table(x, (most,), np.int64) for x in ("index", "members"))
+        span, start = bounds
+        each = np.broadcast_to(self._totals, (n, len(span))) if counts is None else counts[:, :, -1]
+        rows = max(1, min(n, n * TABLE_NUMBERS // max(1, int(each.sum()))))  # that are drawn at once
         # A sample of a stratum is a place among its places: the first plus a uniform number times how many there are.
         # What large groups have taken by their multinomial draw is left out of the places that are drawn here.
-        for row in range(n):
-            span, start = self._places if counts is None else (np.repeat(x, counts[row, :, -1]) for x in bounds)
-            uniform, index, group_of = room if len(span) == most else [table[: len(span)] for table in room]
+        for first in range(0, n, rows):
+            some = each[first : first + rows]
+            sizes, size = some.reshape(-1), int(some.sum())
+            uniform, index = SCRATCH.table("uniform", (size,)), SCRATCH.table("index", (size,), np.int64)
             rng.random(out=uniform)
-            uniform *= span
+            uniform *= np.repeat(np.broadcast_to(span, some.shape).reshape(-1), sizes)
             np.copyto(index, uniform, casting="unsafe")
-            index += start
+            index += np.repeat(np.broadcast_to(start, some.shape).reshape(-1), sizes)
             if members is not None:
-                index = members.take(index, out=group_of, mode="clip")
-            found[row] = np.bincount(index, minlength=len(self.sizes))
+                index = members.take(index, out=SCRATCH.table("members", (size,), np.int64), mode="clip")
+            index += np.repeat(np.arange(0, len(some) * width, width), some.sum(axis=1))
+            found[first : first + rows] = np.bincount(index, minlength=len(some) * width).reshape(-1, width)
         if counts is not None:
             found[:, group] = counts[:, large[0], large[1]]
         return found
-
-    @cached_property
-    def _places(self) -> tuple[np.ndarray, np.ndarray]:
-        """The number of places of the stratum of each draw, and the first of them, if no group is large."""
-        span, start = self._plan[3]
-        return np.repeat(span, self._totals), np.repeat(start, self._totals)
 
     @cached_property
     def _totals(self) -> np.ndarray:
@@ -157,7 +156,6 @@ class Groups:
         return (row, column), chances, group, bounds, None if same else members
 
 
-TABLE_NUMBERS = 1 << 18  # numbers of a table that stays in the cache
 MANY = 4  # changes that are summed at once: numpy takes about as long to begin a sum as to add so many
 
 

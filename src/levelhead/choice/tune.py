@@ -14,6 +14,7 @@ from ..core.counts import Counts, WithBackground, flatten_positions, refuse_labe
 from ..core.errors import LevelheadError
 from ..core.per_class import names_of_columns
 from ..path.envelope import compute_envelope
+from ..path.metrics import UnmetFloors
 from ..path.path import GammaPath
 from ..path.resample import quantiles
 from ..rules.adjustment import target_prior, toward
@@ -22,6 +23,7 @@ from ..show.progress import StageProgress
 from . import diagnostics
 from .auto import choose_gamma, chosen_for, shift_to_target, tune_auto
 from .diagnostics import diagnose_counts
+from .fitters import point_to_offsets
 from .objective import Grid, ShareMismatch
 from .paths import Paths, RulePath
 from .priors import estimate_target
@@ -208,9 +210,12 @@ def tune_samples(samples: Samples) -> Tuned:
     options, paths = samples.options, Paths(samples)
     each = zip(*(_diagnose_logits(*part, options) for part in samples.parts), strict=True)
     found = [next(filter(None, same), None) for same in each]  # one warning for all folds
-    if not options.is_auto and RULES[options.rule].has_path:
-        return choose_gamma(paths.of(options.rule), options, found, counts=samples.counts)
-    return tune_auto(paths, found)
+    try:
+        if not options.is_auto and RULES[options.rule].has_path:
+            return choose_gamma(paths.of(options.rule), options, found, counts=samples.counts)
+        return tune_auto(paths, found)
+    except UnmetFloors as error:
+        raise point_to_offsets(error, paths) from None
 
 
 def _diagnose_logits(

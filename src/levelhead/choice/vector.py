@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..core.array import fit_scale, log_softmax
+from ..core.array import SCRATCH, fit_scale, log_softmax
 from ..core.errors import LevelheadError
 from ..path.resample import draw_folds
 
@@ -131,31 +131,31 @@ class VectorLoss:
 
     def value(self, parameters: np.ndarray) -> float:
         """Return the loss with its penalty."""
-        return self._value(parameters, self._logs(parameters))
+        return self._look(parameters)[0]
 
     def gradient(self, parameters: np.ndarray) -> np.ndarray:
         """Return the derivatives by the parameters, [2, K]."""
-        return self._gradient(parameters, np.exp(self._logs(parameters)))
+        return self._gradient(parameters, self._look(parameters)[1])
 
     def curvature(self, parameters: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Return what multiplies a direction [2, K] by the second derivatives."""
-        return self._curvature(np.exp(self._logs(parameters)))
+        return self._curvature(self._look(parameters)[1])
 
     def minimum_at(self, ridge: float, parameters: np.ndarray | None = None, *, tolerance: float = 1e-7) -> np.ndarray:
         """Return the minimum with another ridge; an infinite one leaves the parameters at 0."""
         if not np.isfinite(ridge):
             return np.zeros((2, len(self.shift)))
-        other = copy(self)  # with all that is computed already: none of it depends on the ridge
+        assert self._observed is not None  # computed now, with all it needs, none of which depends on the ridge
+        other = copy(self)
         other.ridge = ridge
         return other.minimum(parameters, tolerance=tolerance)
 
     def minimum(self, parameters: np.ndarray | None = None, *, tolerance: float = 1e-7) -> np.ndarray:
         """Return the parameters [2, K] of least loss, from those given or from 0, to where slopes are within this."""
         found = np.zeros((2, len(self.shift))) if parameters is None else parameters * self.free
-        logs = self._logs(found)
-        value = self._value(found, logs)
+        value, probability = self._look(found)
+        spare = np.empty_like(probability)  # fresh memory costs more than what is done with it
         for _ in range(100):
-            probability = np.exp(logs)
             gradient = self._gradient(found, probability)
             if np.abs(gradient).max() < tolerance:
                 break
@@ -163,46 +163,43 @@ class VectorLoss:
             step, size = _solve(self._curvature(probability), -gradient), 1.0
             decrease = float((gradient * step).sum())
             while True:
-                logs = self._logs(found + size * step)
-                lower = self._value(found + size * step, logs)
+                lower, spare = self._look(found + size * step, spare)
                 if lower <= value + 1e-4 * size * decrease or size < 1e-8:
                     break
                 size /= 2
             if lower >= value:
                 break
-            found, value = found + size * step, lower
+            found, value, probability, spare = found + size * step, lower, spare, probability
         return found
 
-    def _scores(self, parameters: np.ndarray) -> np.ndarray:
+    def _scores(self, parameters: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Return scores [K, N]."""
         a, c = parameters
-        found = a[:, None] * self.standard
+        found = np.multiply(a[:, None], self.standard, out=out)
         found += self.calibrated
         found += (self.shift + c)[:, None]
         return found
 
-    def _logs(self, parameters: np.ndarray) -> np.ndarray:
-        """Return log-probabilities [K, N]."""
-        found = self._scores(parameters)
+    def _look(self, parameters: np.ndarray, out: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+        """Return the loss with its penalty, and the probabilities [K, N], in the table given, if any."""
+        found = self._scores(parameters, out)
         found -= found.max(axis=0)
-        found -= np.log(np.exp(found).sum(axis=0))
-        return found
-
-    def _value(self, parameters: np.ndarray, logs: np.ndarray) -> float:
-        true = logs[self.labels, np.arange(len(self.labels))]
-        return float(0.5 * self.ridge * (parameters**2).sum() - self.weights @ true)
+        true = found[self.labels, np.arange(len(self.labels))]
+        np.exp(found, out=found)
+        total = found.sum(axis=0)
+        found /= total
+        return float(0.5 * self.ridge * (parameters**2).sum() + self.weights @ (np.log(total) - true)), found
 
     def _gradient(self, parameters: np.ndarray, probability: np.ndarray) -> np.ndarray:
-        slope = probability.copy()
-        slope[self.labels, np.arange(len(self.labels))] -= 1
-        return self._collect(slope) + self.ridge * parameters
+        return self._collect(probability) - self._observed + self.ridge * parameters
 
     def _curvature(self, probability: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         def product(direction: np.ndarray) -> np.ndarray:
-            moved = direction[0][:, None] * self.standard
+            room = SCRATCH.table("moved", probability.shape)
+            moved = np.multiply(direction[0][:, None], self.standard, out=room)
             moved += direction[1][:, None]
-            moved *= probability
-            moved -= probability * moved.sum(axis=0)  # (diag(p) - p p^T) times how the direction moves the scores
+            moved -= np.einsum("ki,ki->i", probability, moved)
+            moved *= probability  # (diag(p) - p p^T) times how the direction moves the scores
             return self._collect(moved) + self.ridge * direction
 
         return product
@@ -214,8 +211,18 @@ class VectorLoss:
 
     def _collect(self, by_score: np.ndarray) -> np.ndarray:
         """Return derivatives by the parameters, [2, K], from those by the scores of each sample, [K, N]."""
-        by_score *= self.weights
-        return self.free * np.stack([np.einsum("ki,ki->k", by_score, self.standard), by_score.sum(axis=1)])
+        return self.free * np.stack([np.einsum("ki,ki->k", by_score, self._weighted), by_score @ self.weights])
+
+    @cached_property
+    def _weighted(self) -> np.ndarray:
+        """The standard logits times the weight of each sample, [K, N]."""
+        return self.standard * self.weights
+
+    @cached_property
+    def _observed(self) -> np.ndarray:
+        """What of the derivatives is due to the true classes alone, [2, K]."""
+        own = self._weighted[self.labels, np.arange(len(self.labels))]
+        return np.stack([np.bincount(self.labels, of, len(self.shift)) for of in (own, self.weights)])
 
 
 def _solve(product: Callable[[np.ndarray], np.ndarray], right: np.ndarray) -> np.ndarray:

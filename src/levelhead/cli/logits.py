@@ -189,7 +189,7 @@ def compare(
         Path | None, typer.Option(help="Weight norms of the head, one per class, in a file: adds tau-normalization.")
     ] = None,
     kind: Annotated[Kind, typer.Option(help="What --logits holds; probabilities cannot be rescaled.")] = "logits",
-    repeats: Annotated[int, typer.Option(help="How often the samples are dealt into folds.")] = 10,
+    repeats: Annotated[int, typer.Option(help="How often the samples are dealt into folds.")] = 2,
     seed: Annotated[int, typer.Option(help="Seed of the folds.")] = 0,
     as_json: Json = False,
 ) -> None:

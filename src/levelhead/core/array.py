@@ -57,6 +57,20 @@ def check_finite_rows(values: np.ndarray, first: int = 0) -> None:
         raise not_finite(first + int(np.argmin(finite)))
 
 
+def lower_masked(values: np.ndarray, first: int = 0) -> np.ndarray:
+    """Return logits [n, K], checked as by `check_finite_rows`, but that -inf, a masked score, is the lowest number."""
+    try:
+        check_finite_rows(values, first)
+    except LevelheadError:
+        masked = np.isneginf(values)
+        refused = (~np.isfinite(values) & ~masked).any(axis=1) | masked.all(axis=1)  # where all are, no class is left
+        if refused.any():
+            raise not_finite(first + int(np.argmax(refused))) from None
+        wide = widen(values)
+        return np.where(masked, np.finfo(wide.dtype).min, wide)
+    return values
+
+
 def not_finite(row: int) -> LevelheadError:
     """Return the error for logits that are not finite, first in a row."""
     first = f"the logits hold NaN or infinite values, first in row {row}"
@@ -73,7 +87,7 @@ def read_logits(logits: Array, kind: Kind = "logits") -> np.ndarray:
 
 
 def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.ndarray:
-    """Return logits [N, K], checked: floating-point and finite. Probabilities become their logarithms.
+    """Return logits [N, K], checked: floats, finite but for -inf, which masks. Probabilities become their logarithms.
 
     Args:
         logits: [N, K].
@@ -86,7 +100,7 @@ def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.
     check_choice("kind", kind, ("logits", "probabilities"))
     values = numeric_logits(logits)
     values = values if values.dtype.kind == "f" else values.astype(np.float64)
-    check_finite_rows(values, first)
+    values = lower_masked(values, first)
     if kind == "probabilities":
         for at in np.flatnonzero(((values < 0) | (values > LARGEST_PROBABILITY)).any(axis=1))[:1]:
             worst = values[at].min() if values[at].min() < 0 else values[at].max()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from .array import Array, is_torch, product, row_norms, to_numpy, widen
 from .errors import LevelheadError, check_choice
 from .per_class import title
+from .warnings import CountsWarning, LevelheadWarning, NormWarning
 
 _ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 
@@ -116,6 +117,17 @@ def norm_follows_count(head: Head, counts: np.ndarray) -> float:
     if counts.min() == counts.max() or np.ptp(norms) <= 1e-4 * norms.max():
         return float("nan")
     return rank_correlation(norms, counts)
+
+
+def doubts_about(head: Head, counts: np.ndarray) -> Iterator[LevelheadWarning]:
+    """Yield what speaks against scaling a head by counts [K], as the head alone shows it."""
+    if (correlation := norm_follows_count(head, counts)) < 0.2:
+        yield NormWarning(
+            f"weight norms do not follow the counts (rank correlation {correlation:.2f}; typical of Adam): scaling by "
+            "counts may not be what this head needs; compare with the rule shift"
+        )
+    if counts.min() == counts.max():
+        yield CountsWarning("the counts are all equal: rescaling by them changes nothing")
 
 
 def rank_correlation(a: Array, b: Array) -> float:

@@ -16,6 +16,7 @@ from .array import (
     log_softmax,
     looks_like_probabilities,
     numeric_logits,
+    raise_masked,
     to_numpy,
 )
 from .counts import Counts, check_labels, groups, resolve
@@ -164,7 +165,7 @@ def fit_temperature(
     >>> round(fit_temperature(np.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]]), [0, 0, 1]), 3)  # 2 / log 2
     2.885
     """
-    values = check_logits(logits)
+    values = raise_masked(check_logits(logits))
 
     def loss(t: float) -> float:
         return negative_log_likelihood(values, labels, temperature=float(np.exp(t)), weights=weights)

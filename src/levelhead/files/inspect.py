@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.array import to_numpy
 from ..core.counts import Counts, resolve
-from ..core.head import norm_follows_count
+from ..core.head import doubts_about, norm_follows_count
 from ..heads.notes import Note
 from ..rules.adjust import can_flip, factors
 from .locate import earlier_note, format_of, locate_head
@@ -75,18 +75,13 @@ def inspect_file(
             f"adjusted before: {note['rule']}, gamma {note['gamma']:g}, by levelhead {note['version']}; "
             "`levelhead undo` takes it back"
         )
-    if correlation is not None and correlation < 0.2 and not note:
-        warnings.append(
-            f"NormWarning: weight norms do not follow the counts (rank correlation {correlation:.2f}; typical of "
-            "Adam): scaling by counts may not be what this head needs; compare with the rule shift"
-        )
     if not can_flip(first):
         rows = "a single logit" if first.classes == 1 else "two opposite rows"
         warnings.append(
             f"BinaryHeadWarning: scaling never changes the predictions of this head, {rows}; use the rule shift"
         )
-    if n is not None and n.min() == n.max():
-        warnings.append("the counts are all equal: rescaling by them changes nothing")
+    if n is not None and not note:
+        warnings += [f"{type(doubt).__name__}: {doubt}" for doubt in doubts_about(first, n)]
     size = None if first.bias is None else np.abs(first.bias.astype(np.float64))
     return Inspection(
         path=str(path),

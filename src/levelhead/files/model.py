@@ -144,16 +144,18 @@ class InFile:
             sha256={name: original.sha256 for name, original in kept.items()},
             names=self.found.names,
             flips=change.flips,
-            notes=tuple(self._notes(change)),
+            notes=tuple(self._notes(change, norms[0])),
         )
 
-    def _notes(self, change: Change) -> Iterator[str]:
+    def _notes(self, change: Change, norms: np.ndarray) -> Iterator[str]:
         if change.before[0].bias is None and change.after[0].bias is not None:
             yield "the head had no bias and has one now"
         if self.chosen is not None and self.chosen.worthwhile is False:
             yield "no gain was to be expected where it was chosen"
         if change.stuck:
             yield "the two rows of this head are opposite: scaling never changes its predictions; use the rule shift"
+        for doubt in change.doubts(norms):
+            yield f"{type(doubt).__name__}: {doubt}"
         if change.flips:
             yield f"rounding to half precision could flip {change.flips} of the predictions given"
         if left_out := companion_files(self.found.path.parent, self.found.files)[1] if self.found.folder else []:
@@ -254,7 +256,8 @@ def rescale_place(
     classes, names = (2, None) if place.found.classes == 1 else (place.found.classes, place.found.names)
     n = resolve(counts, classes, names=names, missing=missing)
     strength = Strengths(check_strength(gamma, made.name, n, instead="adjust_file(path, out, tuned)"))
-    return apply(place, made, strength, n, bias=bias, logits=logits, again=again)
+    by_hand = not hasattr(gamma, "rule")  # as a `Tuned` and its gamma have
+    return apply(place, made, strength, n, bias=bias, logits=logits, again=again, by_hand=by_hand)
 
 
 def adjust_file(

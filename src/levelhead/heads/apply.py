@@ -59,6 +59,7 @@ def apply(
     background: int | str | None = None,
     logits: Array | None = None,
     again: bool = False,
+    by_hand: bool = False,
 ) -> Written:
     """Adjust the head of a place by a rule that fits it. If anything is wrong, nothing is changed."""
     if not again and (done := place.earlier()) is not None:
@@ -79,7 +80,9 @@ def apply(
         if by.offset is None and place.facts.half is not None:
             flips = rounding_flips(values, by.first, place.facts.half)
     stuck = rule.multiplies and not rule.adds and not can_flip(before[0])
-    return place.write(Change(rule, chosen.gamma, counts, by, before, after, flips, predictions, stuck))
+    return place.write(
+        Change(rule, chosen.gamma, counts, by, before, after, flips, predictions, stuck, by_hand and not again)
+    )
 
 
 def check_tuned(place: Place[Any], choice: Tuned) -> np.ndarray:
@@ -225,7 +228,8 @@ def rescale_(
     place, n, strength = check_rescale(
         model, counts, gamma=gamma, layer=layer, example=example, missing=missing, background=background
     )
-    return apply(place, Rescale(), Strengths(strength), n, bias=bias, logits=logits, again=again)
+    by_hand = not hasattr(gamma, "rule")  # as a `Tuned` and its gamma have
+    return apply(place, Rescale(), Strengths(strength), n, bias=bias, logits=logits, again=again, by_hand=by_hand)
 
 
 def check_rescale(

@@ -4,7 +4,7 @@
 `InMemory` is what those have in common.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +15,8 @@ import numpy as np
 from .._version import __version__
 from ..core.array import to_numpy
 from ..core.choices import LabelTask
-from ..core.head import Head, check_finite
-from ..core.warnings import BinaryHeadWarning, PrecisionWarning, warn
+from ..core.head import Head, check_finite, doubts_about
+from ..core.warnings import BinaryHeadWarning, LevelheadWarning, PrecisionWarning, warn
 from ..rules.adjustment import Adjustment
 from ..rules.rule import RULES, Rule
 from .adjusted import Adjusted
@@ -40,6 +40,12 @@ class Change:
     flips: int | None  # how many of so many predictions rounding to half precision could flip; None if not asked
     predictions: int
     stuck: bool  # whether it only scales two opposite rows, which never changes a prediction
+    by_hand: bool  # whether the strength was given, not chosen on held-out samples
+
+    def doubts(self, norms: np.ndarray) -> Iterator[LevelheadWarning]:
+        """Yield what speaks against scaling by counts, as norms [K] show it, unless held-out samples spoke for it."""
+        if self.by_hand and self.gamma and self.rule.multiplies and self.rule.follows_counts:
+            yield from doubts_about(Head(norms[:, None]), self.counts)
 
     @property
     def offset(self) -> np.ndarray | None:
@@ -172,6 +178,8 @@ class InMemory:
                     note |= {"counts": change.counts.tolist(), "head": [*self.layers], **note_digests(mark.digests)}
                     undo.append(self.model.leave_note(note))
         before, after = ([to_numpy(head.norms) for head in heads] for heads in (change.before, change.after))
+        for doubt in change.doubts(before[0]):
+            warn(doubt)
         return Adjusted(
             layers=self.facts.keys,
             gamma=change.gamma,

@@ -22,6 +22,7 @@ _BLOCK = 1 << 18  # numbers that fit in the cache, for several passes over them
 _SMALL_BLOCK = 1 << 17  # the same of five tables
 
 
+@np.errstate(over="ignore")  # of masked scores, which stay the lowest
 def find_intervals(
     logits: np.ndarray, labels: np.ndarray, rule: Direction, table: TabulatedRule
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -215,12 +216,12 @@ def _find_in_parts(
 
 def _choose_engine(engine: Engine, logits: Array) -> Engine:
     """Return the engine; `auto` is torch for a tensor on an accelerator, or else numpy."""
+    if engine == "auto":
+        return "torch" if is_torch(logits) and logits.device.type not in ("cpu", "mps") else "numpy"  # mps: no float64
     if engine == "numba":
         warn("engine 'numba' is gone and runs 'numpy'; levelhead 0.2 refuses it", DeprecationWarning)
         engine = "numpy"
     check_choice("engine", engine, get_args(Engine))
     if engine == "torch" and not is_torch(logits):
         raise LevelheadError("'torch' needs a tensor, got an array; use 'numpy'", parameter="engine")
-    if engine != "auto":
-        return engine
-    return "torch" if is_torch(logits) and logits.device.type not in ("cpu", "mps") else "numpy"  # mps: no float64
+    return engine

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import CheckedLogits, check_finite_rows, check_logits, is_torch, to_numpy, usable_cores
+from ..core.array import CheckedLogits, check_logits, is_torch, lower_masked, to_numpy, usable_cores
 from ..core.choices import Kind
 from ..core.curve import Curve, accumulate
 from ..core.errors import LevelheadError
@@ -46,6 +46,7 @@ def compute_envelope(
     # float32 logits are compared with a table of factors; others, by their scores in float64.
     table = TabulatedRule.of(rule, range, np.dtype(np.float32), min(1024, max(64, _TABLE // len(rule.ratios))))
 
+    @np.errstate(over="ignore")  # of masked scores, which stay the lowest
     def walk_block(first: int, part: np.ndarray) -> tuple[np.ndarray, list[tuple]]:
         # Only float64 holds logits so large or small that scores overflow, or that crossings have few bits. Multiplied
         # logits are scaled row by row, which moves no crossing; added to, rows near 0 are walked apart, enlarged.
@@ -391,7 +392,7 @@ def read_chunks(
         elif first == 0 and part.shape[1] > 1:
             check_logits(part[:100])
         if check:
-            check_finite_rows(part, first)
+            part = lower_masked(part, first)
         yield first, part
         file = logits._mmap if isinstance(logits, np.memmap) and logits.mode in ("r", "r+") else None  # pyright: ignore
         if file is not None and hasattr(mmap, "MADV_DONTNEED"):  # drop its pages; the system reads them again if needed

@@ -47,13 +47,21 @@ def find_intervals_torch(
         if kind == "probabilities" and ((part < 0) | (part > LARGEST_PROBABILITY)).any():
             check_logits(part, kind=kind, first=first)  # raises, naming the row
         part = part.clamp_min(torch.finfo(part.dtype).tiny).log() if kind == "probabilities" else part
-        for row in (~(part @ part.new_ones(part.shape[1])).isfinite()).nonzero()[:, 0].tolist():
-            if not part[row].isfinite().all():  # a sum may overflow
-                raise not_finite(first + row)
+        if not (part @ part.new_ones(part.shape[1])).isfinite().all():
+            part = _lower_masked(part, torch.arange(first, first + len(part)))
         found.append(_find_in_block(part, label[first : first + step], moves, slopes, rule, table))
         if progress is not None:
             progress(min(first + step, len(logits)), len(logits))
     return torch.cat([lo for lo, _ in found]).cpu().numpy(), torch.cat([hi for _, hi in found]).cpu().numpy()
+
+
+def _lower_masked(part: Tensor, rows: Tensor) -> Tensor:
+    """Return what `lower_masked` of core/array.py does of logits [n, K], which are so many rows of all."""
+    masked = part == -torch.inf
+    refused = (~part.isfinite() & ~masked).any(dim=1) | masked.all(dim=1)
+    if refused.any():
+        raise not_finite(int(rows[refused.cpu()][0]))
+    return part.masked_fill(masked, torch.finfo(part.dtype).min)
 
 
 def _has_triton(logits: Tensor) -> bool:
@@ -75,8 +83,10 @@ def _find_with_triton(
     lo, hi = find_intervals_triton(logits, labels, rule, range).cpu().numpy()
     if not negative:  # a negative number is no probability
         check_logits(logits[:1000])
-    if np.isnan(lo).any():
-        raise not_finite(int(np.isnan(lo).argmax()))
+    if (rows := np.flatnonzero(np.isnan(lo))).size:
+        some = torch.from_numpy(rows)
+        part = _lower_masked(logits[some.to(logits.device)].float(), some)
+        lo[rows], hi[rows] = find_intervals_triton(part, labels[rows], rule, range).cpu().numpy()
     if progress is not None:
         progress(len(logits), len(logits))
     return lo, hi

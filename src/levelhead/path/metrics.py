@@ -344,16 +344,23 @@ def meets_floors(margins: np.ndarray) -> bool:
     return bool(margins.max() >= -_NOTHING)
 
 
+LOWER_FLOORS = "; lower the floors"
+
+
+class UnmetFloors(LevelheadError):
+    """No strength of a rule meets the floors."""
+
+
 def unmet_floors(
     gamma: float, recall: np.ndarray, floors: np.ndarray, range: tuple[float, float], names: Any = None
-) -> LevelheadError:
+) -> UnmetFloors:
     """Return the error for floors [K] that no gamma meets, given the gamma that comes nearest and its recalls [K]."""
     short = np.nan_to_num(floors - recall, nan=-np.inf)
     worst = int(np.argmax(short))
-    return LevelheadError(
+    return UnmetFloors(
         f"no gamma from {range[0]:g} to {range[1]:g} meets them; nearest is gamma = {gamma:.3f}, where "
         f"{title(worst, names)} has recall {recall[worst]:.1%}, {100 * short[worst]:.1f} points below its floor of "
-        f"{floors[worst]:.1%}; lower the floors",
+        f"{floors[worst]:.1%}{LOWER_FLOORS}",
         parameter="floors",
     )
 

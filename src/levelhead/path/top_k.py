@@ -11,6 +11,7 @@ from ..rules.direction import Direction, snap, winning_range
 Pieces = tuple[np.ndarray, np.ndarray, np.ndarray]  # sample [M], lo [M], hi [M]
 
 
+@np.errstate(over="ignore")  # of masked scores, which stay the lowest
 def find_pieces(logits: np.ndarray, labels: np.ndarray, rule: Direction, range: tuple[float, float], k: int) -> Pieces:
     """Return the intervals on which each sample of one chunk is among the first k, sorted by sample and gamma."""
     stop = np.nextafter(range[1], np.inf)

@@ -41,6 +41,7 @@ class Direction:
         """Slopes ``a_k = log r_k``, [K]. Equal ratios have equal slopes, to the bit."""
         return np.log(self.ratios)
 
+    @np.errstate(over="ignore")  # of masked scores, which stay the lowest
     def scores(self, logits: np.ndarray, gamma: float | np.ndarray) -> np.ndarray:
         """Return scores [N, K] of logits [N, K] in float64, at one gamma or at one per row ([N, 1])."""
         wide = logits.astype(np.float64)
