@@ -116,9 +116,7 @@ def _write_adjusted(path: Path, content: bytes, adjusted: dict[str, Any], tuned:
 def load(path: str | Path) -> Classifier:
     facts = _facts(Path(path))
     if facts is None:
-        raise LevelheadError(
-            f"{path}: expected a model or adjusted.safetensors that `levelhead train` wrote"
-        )
+        raise LevelheadError(f"{path}: expected a model or adjusted.safetensors that `levelhead train` wrote")
     if "adjusted" not in facts:
         return classifier(Path(path).parent, Snapshot.load(Path(path).with_name("snapshot.safetensors")).head)[0]
     tensors = from_bytes(Path(path).read_bytes())
