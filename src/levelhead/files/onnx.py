@@ -85,7 +85,9 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
         if named is None or titles.issuperset(named.split(",")):
             weights = tuple(node.weight for node in nodes)
             then.setdefault(weights, set()).update(op for one in heads for op in one.follows[-1:])
-            if weights not in found or not heads[0].plain:  # of two outputs of one head, the one that is harder to fit
+            if (
+                weights not in found or found[weights][0].plain > heads[0].plain
+            ):  # of two outputs of one head, the one that is harder to fit
                 found[weights] = tuple(_layer_spans(graph, one.layer, one.plain) for one in heads)
     for weights, layers in found.items():
         task = "multiclass" if then[weights] & {*COMPETING} else "multilabel" if "Sigmoid" in then[weights] else None
@@ -268,7 +270,7 @@ def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
     if not tensor.HasField("raw_data") and tensor.data_type in TYPED:
         number, name_of_field, form = TYPED[tensor.data_type]
         held = np.array(getattr(tensor, name_of_field), form).tobytes()
-    start, end = locate(graph.data, [*steps, (number, None)])
+    start, end = locate(graph.data, [*steps, (number, None)], graph.parts)
     span = Span(name, graph.path, start, dtype, shape, transposed)
     if end - start != span.nbytes or graph.data[start:end] != held:
         raise LevelheadError(f"{graph.path}: {name} is not stored as plain bytes; make it anew with onnx.numpy_helper")

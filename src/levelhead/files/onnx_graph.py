@@ -1,7 +1,7 @@
 """The walk back through an ONNX graph, from an output to the layers that are its head."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
@@ -11,7 +11,7 @@ from typing import Any
 from ..core.errors import LevelheadError
 from ..core.per_class import first_repeated
 from ..heads.graph import Linear, Passes, layers_behind
-from .protobuf import Steps
+from .protobuf import Parts, Steps
 
 # What may follow a head: nothing that mixes classes, but softmax.
 HARMLESS_NODES = (
@@ -22,6 +22,7 @@ HARMLESS_NODES = (
 AXIS_KEEPING = ("Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool", "Resize")
 COMPETING = ("Softmax", "LogSoftmax", "ArgMax", "TopK")
 PASSING = ("Identity", "Cast", "Transpose")
+UNPACKING = (*PASSING, "DequantizeLinear")
 SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
 LINEAR = ("Gemm", "MatMul", "Conv")
 NORMALIZER = "Normalizer"  # of ai.onnx.ml, of the probabilities of a LinearClassifier
@@ -61,12 +62,44 @@ class Graph:
             if value.type.tensor_type.HasField("shape")
         }
 
-    def source(self, name: str, through: tuple[str, ...] = PASSING) -> tuple[str, list[Any]]:
+    @cached_property
+    def parts(self) -> Parts:
+        """Where the fields of messages lie, of those that `locate` came to."""
+        return {}
+
+    @cached_property
+    def walked(self) -> dict[Hashable, Any]:
+        """What is known of the layers behind each value: for `layers_behind`, and all outputs."""
+        return {}
+
+    @cached_property
+    def fixed(self) -> dict[str, bool]:
+        """Whether a value comes from a constant, of those that `is_constant` came to."""
+        return {}
+
+    def is_constant(self, name: str) -> bool:
+        """Return whether a value comes from a constant by way of casts, transposes and scales alone."""
+        way: dict[str, bool] = {}
+        while name not in self.fixed and name not in way:
+            way[name], node = False, self.makers.get(name)
+            if name in self.constants or node is None or node.op_type not in UNPACKING or not node.input:
+                break
+            name = node.input[0]
+        fixed = self.fixed.get(name, name in self.constants)
+        self.fixed.update(dict.fromkeys(way, fixed))
+        return fixed
+
+    @cached_property
+    def titles(self) -> Counter[str]:
+        """How many nodes have each name."""
+        return Counter(node.name for node in self.model.graph.node)
+
+    def source(self, name: str) -> tuple[str, list[Any]]:
         """Return the constant, or else the value, that a value comes from, and the nodes that it passes on the way."""
         passed: dict[str, Any] = {}
         while name not in self.constants and name not in passed:
             node = self.makers.get(name)
-            if node is None or node.op_type not in through or not node.input:
+            if node is None or node.op_type not in PASSING or not node.input:
                 break
             passed[name], name = node, node.input[0]
         return name, list(passed.values())
@@ -102,7 +135,7 @@ class LinearNode:
 
 def heads_of(graph: Graph, value: str) -> list[Linear[str, LinearNode]]:
     """Return the linear layers whose outputs become this value."""
-    layers = list(layers_behind(value, partial(_maker_of, graph)).values())
+    layers = list(layers_behind(value, partial(_maker_of, graph), graph.walked).values())
     for one in layers:
         if NORMALIZER in one.follows and one.layer.node.op_type != CLASSIFIER:
             raise LevelheadError(f"{NORMALIZER} follows the head {one.layer.key!r}, and may mix the classes")
@@ -148,8 +181,8 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
 def _sum(graph: Graph, node: Any) -> Linear[str, LinearNode] | Passes:
     """Return what a sum or product is: a layer and its bias, heads that are added up, or a head times one number."""
     first, op = input_of(node), node.op_type
-    fixed = [name for name in node.input if _is_constant(graph, name)]
-    moving = [name for name in node.input if name not in fixed]
+    fixed = [name for name in node.input if graph.is_constant(name)]
+    moving = [name for name in node.input if not graph.is_constant(name)]
     under = graph.makers.get(moving[0]) if len(moving) == 1 else None
     if op == "Add" and len(fixed) == 1 and under is not None and under.op_type in LINEAR:
         return _linear(graph, under, fixed[0])
@@ -169,13 +202,15 @@ def _is_quantized(op: str) -> bool:
 
 
 def _quantized_behind(graph: Graph, node: Any, most: int = 4) -> str | None:
-    """Return the quantized node that a sum comes from, by way of scales and casts alone."""
-    for maker in [graph.makers.get(name) for name in node.input] if most else []:
-        if maker is not None and _is_quantized(maker.op_type):
-            return maker.op_type
-        passes = maker is not None and maker.op_type in (*SUMS, "Cast", "Reshape")
-        if passes and (found := _quantized_behind(graph, maker, most - 1)) is not None:
-            return found
+    """Return the quantized node that a sum comes from, by way of few scales and casts alone."""
+    level = [node]
+    for _ in range(most):
+        makers = [
+            graph.makers[name] for name in {name: None for one in level for name in one.input} if name in graph.makers
+        ]
+        if quantized := next((one.op_type for one in makers if _is_quantized(one.op_type)), None):
+            return quantized
+        level = list({id(one): one for one in makers if one.op_type in (*SUMS, "Cast", "Reshape")}.values())
     return None
 
 
@@ -231,7 +266,7 @@ def _class_axis(graph: Graph, value: str) -> int | None:
         return None
     if node.op_type in LINEAR:
         return 1 if node.op_type == "Conv" else len(graph.shapes[value]) - 1
-    moving = [name for name in node.input if not _is_constant(graph, name)]
+    moving = [name for name in node.input if not graph.is_constant(name)]
     return _class_axis(graph, moving[0]) if node.op_type in (*AXIS_KEEPING, *SUMS) and moving else None
 
 
@@ -277,10 +312,6 @@ def _constant_behind(graph: Graph, name: str) -> tuple[str, bool]:
                 )
             turned ^= order == [1, 0]
         name = input_of(node)
-
-
-def _is_constant(graph: Graph, name: str) -> bool:
-    return graph.source(name, (*PASSING, "DequantizeLinear"))[0] in graph.constants
 
 
 def input_of(node: Any, index: int = 0) -> str:
@@ -332,7 +363,6 @@ def tensors(model: Any) -> Iterator[Any]:
             yield from (each.values, each.indices)
 
 
-def classifier_key(graph: Any, node: Any) -> str:
+def classifier_key(graph: Graph, node: Any) -> str:
     """Return a name for a LinearClassifier that no other node has: its own or, failing that, that of its output."""
-    names = Counter(one.name for one in graph.model.graph.node)
-    return node.name if node.name and names[node.name] == 1 else next(iter(node.output), "")
+    return node.name if node.name and graph.titles[node.name] == 1 else next(iter(node.output), "")
