@@ -133,6 +133,9 @@ def sweep(
     runs: Annotated[Path, typer.Option(help="Folder that holds all runs; a cluster must share it.")] = Path("runs"),
     executor: Annotated[Executor, typer.Option(help="local processes, packed on one GPU, or a ray cluster.")] = "local",
     workers: Annotated[int, typer.Option(help="Number of runs at a time.")] = 2,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="Run methods that GRID names as FILE.py:NAME.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Train and evaluate every run of a grid.
@@ -142,7 +145,8 @@ def sweep(
     """
     from .runs.sweep import sweep_grid
 
-    result, text = sweep_grid(grid, runs, executor=executor, workers=workers, say=partial(echo, err=True))
+    how = {"executor": executor, "workers": workers, "allow_code": allow_code}
+    result, text = sweep_grid(grid, runs, say=partial(echo, err=True), **how)
     show(result, text, as_json)
     if result["failed"]:
         raise LevelheadError(f"{len(result['failed'])} runs could not be trained: {', '.join(result['failed'])}")
