@@ -1,4 +1,4 @@
-"""The tables and pictures of docs/which-gamma.md, from results/tuning.json. Run by `tuning.py --docs --plot`."""
+"""The tables and pictures of docs/regret.md, from results/tuning.json. Run by `tuning.py --docs --plot`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from levelhead.show.plot import draw_steps, headless, save
 from levelhead.show.style import ACCENT, INK, SOFT
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGE, IMAGES = DOCS / "which-gamma.md", DOCS / "images"
+PAGE, IMAGES = DOCS / "regret.md", DOCS / "images"
 STRENGTHS = (0.0, 5.0, 10.0, 20.0, 40.0, float("inf"))
 LABELLED = {
     "strength 20": "**default**",

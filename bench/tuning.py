@@ -2,7 +2,7 @@
 
     python bench/tuning.py                            # the study -> results/tuning.json
     python bench/tuning.py --snapshots A.safetensors  # the same on real networks, added to the file
-    python bench/tuning.py --docs --plot              # tables and pictures of docs/which-gamma.md from the file
+    python bench/tuning.py --docs --plot              # tables and pictures of docs/regret.md from the file
 
 Regret is error(chosen gamma) - error(best gamma) on unseen, balanced data, in points.
 """
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, help="instead of each family's own number")
     parser.add_argument("--only", default="", help="families whose name holds this text")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--docs", action="store_true", help="write the tables of docs/which-gamma.md from the results")
+    parser.add_argument("--docs", action="store_true", help="write the tables of docs/regret.md from the results")
     parser.add_argument("--plot", action="store_true", help="draw its pictures")
     options = parser.parse_args()
     if options.docs or options.plot:

@@ -42,8 +42,8 @@ def main() -> None:
     draw_norms({"SGD with momentum": plain, "Adam": adam, "SGD with WVN": kept})
     draw_trade(real)
     draw_calibration(real)
-    fill(HERE / "why-heads-bend.md", "features", features_in_words(real))
-    fill(HERE / "why-heads-bend.md", "norms", norms_in_words(real, plain, adam))
+    fill(HERE / "method.md", "features", features_in_words(real))
+    fill(HERE / "method.md", "norms", norms_in_words(real, plain, adam))
     fill(HERE / "calibration.md", "calibration", calibration_in_words(real))
 
 
@@ -69,11 +69,11 @@ def train_with_adam(data: Data, seed: int, *, lr: float = 1e-3) -> lh.Snapshot:
 
 
 def draw_boundary() -> None:
-    """Draw two weight vectors in their plane, as trained and leveled: the boundary leans toward the shorter."""
+    """Draw two weight vectors in their plane, as trained and at equal length: the boundary leans toward the shorter."""
     pyplot = headless()
     figure, both = pyplot.subplots(1, 2, figsize=(7.6, 3.2), layout="constrained")
     trained = lh.Head(np.array([[2.0, 0.35], [0.25, 1.0]]))
-    for axes, head, title in ((both[0], trained, "as trained"), (both[1], lh.normalize(trained), "leveled")):
+    for axes, head, title in ((both[0], trained, "as trained"), (both[1], lh.normalize(trained), "equal lengths")):
         x, y = np.meshgrid([-0.6, 2.6], [-0.6, 1.6])
         lead = (head.weight[1] - head.weight[0]) @ np.stack([x.ravel(), y.ravel()])  # of the rare class
         axes.contourf(x, y, lead.reshape(x.shape), levels=[-9, 0, 9], colors=["#e2e8f0", "#fed7aa"])

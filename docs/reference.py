@@ -21,7 +21,7 @@ ENTRIES = ("Changes", "Formula", "Knobs", "Caveats", "Reference")  # of a card, 
 
 
 def write(folder: Path) -> None:
-    """Write what the pages cli.md and methods.md include, but only files that change."""
+    """Write what the pages cli.md and studying.md include, but only files that change."""
     folder.mkdir(exist_ok=True)
     for name, text in {"commands.md": commands(), "table.md": table(), "cards.md": cards()}.items():
         path = folder / name

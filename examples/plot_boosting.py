@@ -34,8 +34,8 @@ X, y = digits.data, digits.target
 
 boosting = HistGradientBoostingClassifier(max_iter=30, max_leaf_nodes=8, random_state=0)
 plain = boosting.fit(X[train], y[train])
-leveled = TunedRescaledClassifierCV(boosting, cv=3).fit(X[train], y[train])
-print(leveled.summary_)
+adjusted = TunedRescaledClassifierCV(boosting, cv=3).fit(X[train], y[train])
+print(adjusted.summary_)
 
 # %%
 # As a function, on the held-out images. For a booster it is ``booster.predict`` (LightGBM) or
@@ -47,7 +47,7 @@ print(predictor.tuned_)
 # %%
 # What each of the ten digits gains, from the most frequent to the rarest:
 
-models = {"as trained": plain, "leveled by cross-validation": leveled, "leveled as a function": predictor}
+models = {"as trained": plain, "adjusted by cross-validation": adjusted, "adjusted as a function": predictor}
 fig, ax = plt.subplots(figsize=(7, 3.5))
 for name, model in models.items():
     recall = recall_score(y[test], model.predict(X[test]), average=None)

@@ -84,7 +84,7 @@ def fit(callbacks=(), loss=None) -> Trainer:
 
 
 # %%
-# Three trainings: plain, with WVN, and with a loss that knows the counts. Each is then leveled by
+# Three trainings: plain, with WVN, and with a loss that knows the counts. Each is then adjusted by
 # the gamma that suits it on the held-out images; the logits are what ``trainer.predict`` gives.
 
 trainings = {

@@ -3,7 +3,7 @@ Your own folder of images
 =========================
 
 A folder for each class, images in it: that is all ``levelhead train`` needs. It counts them, keeps
-some aside to choose gamma on and some to judge the result, trains, levels, and writes the leveled
+some aside to choose gamma on and some to judge the result, trains, levels, and writes the adjusted
 network as ``.safetensors`` and ``.onnx``.
 """
 
@@ -95,7 +95,7 @@ print(done.stdout)
 
 # %%
 # Read what it says about the gain: a fifth of 20 crosses are four images, and no choice made on
-# four images is certain. And read the table class by class. Leveling moves the boundaries between
+# four images is certain. And read the table class by class. Adjusting moves the boundaries between
 # classes; a class that the features do not tell from the others stays lost, whatever gamma is. (The
 # noise, the tail and the recipe were settled with these numbers in view, until the network learned
 # something in a few seconds. RS lowered the error in each of seven settings, by 3 to 9 points.)
@@ -107,5 +107,5 @@ run = next((folder / "runs").iterdir())
 snapshot = lh.Snapshot.load(run / "snapshot.safetensors")
 print(snapshot)
 tuned = lh.tune(snapshot.logits("held-out"), snapshot.labels["held-out"], snapshot.counts)
-snapshot.plot(gamma=tuned.gamma)
+snapshot.plot(head=lh.adjust(snapshot.head, tuned))
 plt.show()

@@ -93,23 +93,23 @@ plt.show()
 # %%
 # From now on rule and strength are known, and the next training of the same kind can end with them:
 # checkpoints hold the head as it was trained, so that training can go on from them, and the module in
-# memory has the leveled one. (What one training needs is a good guess for the next, no more: tune
+# memory has the adjusted one. (What one training needs is a good guess for the next, no more: tune
 # again if you can.)
 
 level = LevelCallback(tuned, layer="net.2")
 model = fit(WVNCallback("net.2"), level)
 print(level.adjusted)
 with torch.no_grad():
-    leveled = model(images[test]).numpy()
+    adjusted = model(images[test]).numpy()
 
 # %%
-# On 500 test images. Both trainings began with the same seed, so that only the leveling tells
+# On 500 test images. Both trainings began with the same seed, so that only the adjustment tells
 # them apart. The interval of the gain above says how much of such a difference a hundred held-out
 # images can promise.
 
 y = digits.target[test]
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-for i, (name, logits, color) in enumerate((("WVN", as_trained, "#94a3b8"), ("WVN, leveled", leveled, "#c2410c"))):
+for i, (name, logits, color) in enumerate((("WVN", as_trained, "#94a3b8"), ("WVN, adjusted", adjusted, "#c2410c"))):
     error = lh.measure.error(logits, y)
     print(f"{name:12} test error {error:.1%}")
     axes.bar(

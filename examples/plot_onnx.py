@@ -94,25 +94,25 @@ np.save(folder / "labels.npy", digits.target[held_out])
 levelhead("tune", "--logits", "logits.npy", "--labels", "labels.npy", "--counts", "counts.json", "-o", "tuned.json")
 
 # %%
-# Write the leveled file
-# ----------------------
+# Write the adjusted file
+# -----------------------
 
-levelhead("adjust", "model.onnx", "--tuned", "tuned.json", "-o", "leveled.onnx")
+levelhead("adjust", "model.onnx", "--tuned", "tuned.json", "-o", "adjusted.onnx")
 
 # %%
 # In onnxruntime, on 500 test images: the logits of the new file are the old ones adjusted, whatever the
 # rule, so that what was tuned on logits holds for the file.
 
-before, after = logits("model.onnx", test), logits("leveled.onnx", test)
+before, after = logits("model.onnx", test), logits("adjusted.onnx", test)
 by_hand = lh.adjust(lh.Head(np.eye(10)), folder / "tuned.json").logits(before)  # the identity: logits in, logits out
 print(f"largest difference from adjusted logits: {np.abs(after - by_hand).max():.1e}")
-for name, values in (("model.onnx", before), ("leveled.onnx", after)):
+for name, values in (("model.onnx", before), ("adjusted.onnx", after)):
     print(f"{name:13} error {lh.measure.error(values, digits.target[test]):.1%}")
 
 # %%
 # And back: the very bytes that were exported.
 
-levelhead("undo", "leveled.onnx", "-o", "back.onnx")
+levelhead("undo", "adjusted.onnx", "-o", "back.onnx")
 sums = [hashlib.sha256((folder / file).read_bytes()).hexdigest()[:16] for file in ("model.onnx", "back.onnx")]
 print(*sums, "the same" if sums[0] == sums[1] else "different")
 
@@ -121,7 +121,7 @@ print(*sums, "the same" if sums[0] == sums[1] else "different")
 # little.
 
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-for i, (name, values, color) in enumerate((("model.onnx", before, "#94a3b8"), ("leveled.onnx", after, "#c2410c"))):
+for i, (name, values, color) in enumerate((("model.onnx", before, "#94a3b8"), ("adjusted.onnx", after, "#c2410c"))):
     recall = 100 * lh.measure.recall(values, digits.target[test])
     axes.bar(np.arange(10) + 0.4 * i, recall, 0.38, color=color, label=name)
 axes.set_xticks(np.arange(10) + 0.2, [f"{k}\n{n}" for k, n in enumerate(counts)])

@@ -49,24 +49,24 @@ rows = []
 for name, estimator in estimators.items():
     plain = estimator.fit(X, y)
     before = balanced_accuracy_score(y_test, plain.predict(X_test))
-    leveled = TunedRescaledClassifierCV(estimator).fit(X, y)
-    after = balanced_accuracy_score(y_test, leveled.predict(X_test))
+    adjusted = TunedRescaledClassifierCV(estimator).fit(X, y)
+    after = balanced_accuracy_score(y_test, adjusted.predict(X_test))
     weighted = float("nan")
     if "class_weight" in estimator.get_params():
         weighted = balanced_accuracy_score(
             y_test, type(estimator)(**{**estimator.get_params(), "class_weight": "balanced"}).fit(X, y).predict(X_test)
         )
-    rows.append((name, leveled.rule_, leveled.best_gamma_, before, weighted, after))
+    rows.append((name, adjusted.rule_, adjusted.best_gamma_, before, weighted, after))
 
-print(f"{'balanced accuracy':24}{'rule':>14}{'gamma':>8}{'plain':>9}{'weighted':>10}{'leveled':>9}")
+print(f"{'balanced accuracy':24}{'rule':>14}{'gamma':>8}{'plain':>9}{'weighted':>10}{'adjusted':>9}")
 for name, rule, gamma, *found in rows:
-    plain, weighted, leveled = (f"{100 * value:.1f} %" if value == value else "-" for value in found)
-    print(f"{name:24}{rule:>14}{gamma:8.2f}{plain:>9}{weighted:>10}{leveled:>9}")
+    plain, weighted, adjusted = (f"{100 * value:.1f} %" if value == value else "-" for value in found)
+    print(f"{name:24}{rule:>14}{gamma:8.2f}{plain:>9}{weighted:>10}{adjusted:>9}")
 
 # %%
-# The forest leans toward frequent classes, and leveling brings it far; class weights do little for
+# The forest leans toward frequent classes, and adjusting brings it far; class weights do little for
 # it, and neighbors and discriminant analysis know none. For the SVC class weights do more. Try both;
-# only leveling can be had for a model that is already trained. gamma is in the units of the scores:
+# only adjusting can be had for a model that is already trained. gamma is in the units of the scores:
 # those of discriminant analysis are far too sure of themselves, and take a large one. With five images
 # of the rarest class, one in each fold, it is a rough choice.
 
@@ -75,7 +75,7 @@ for i, (_, _, _, before, weighted, after) in enumerate(reversed(rows)):
     axes.plot([100 * before, 100 * after], [i, i], color="#94a3b8", lw=1, zorder=1)
     axes.plot(100 * before, i, "o", color="#222222", mfc="white", label="plain" if i == 0 else None)
     axes.plot(100 * weighted, i, "|", color="#222222", ms=12, label='class_weight="balanced"' if i == 2 else None)
-    axes.plot(100 * after, i, "o", color="#c2410c", label="leveled" if i == 0 else None)
+    axes.plot(100 * after, i, "o", color="#c2410c", label="adjusted" if i == 0 else None)
 axes.set_yticks(range(len(rows)), [row[0] for row in reversed(rows)])
 axes.set(xlabel="balanced accuracy on the test images, %")
 axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3)

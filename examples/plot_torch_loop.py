@@ -56,9 +56,9 @@ def fit(wvn: bool, seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
 # Left alone, the weight vectors grow by how frequent their class is. Under WVN there is nothing to
 # grow.
 
-(plain, plain_norms), (leveled, leveled_norms) = fit(False, seed=0), fit(True, seed=0)
+(plain, plain_norms), (with_wvn, wvn_norms) = fit(False, seed=0), fit(True, seed=0)
 figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
-for axes, title, norms in zip(panels, ("plain", "WVN"), (plain_norms, leveled_norms), strict=True):
+for axes, title, norms in zip(panels, ("plain", "WVN"), (plain_norms, wvn_norms), strict=True):
     for k, line in enumerate(np.array(norms).T):
         axes.plot(line, color=plt.cm.viridis(k / 9), label=f"{k} ({counts[k]})")
     axes.set(title=title, xlabel="epoch")
@@ -88,7 +88,7 @@ for name, errors in rows.items():
 # over gamma is flatter, so a gamma that is a little off costs less.
 
 figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
-for name, logits, color in (("plain", plain, "#94a3b8"), ("WVN", leveled, "#c2410c")):
+for name, logits, color in (("plain", plain, "#94a3b8"), ("WVN", with_wvn, "#c2410c")):
     path = lh.gamma_path(logits[test], digits.target[test], counts, range=(0.0, 1.5))
     axes.stairs(100 * path.error, np.r_[path.gammas, 1.5], baseline=None, color=color, lw=1.6, label=name)
 axes.set(xlabel="gamma", ylabel="test error, %", title="seed 0, judged on the test images")

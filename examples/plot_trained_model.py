@@ -93,6 +93,6 @@ with torch.no_grad(), adjusted:  # leaving the block puts the old head back
     features = model[:2](images[test]).numpy()
 head = lh.Head(model[2].weight.detach(), model[2].bias.detach(), [str(k) for k in range(10)])
 snapshot = lh.Snapshot(head.numpy(), counts, {"test": features}, {"test": y})
-snapshot.plot(gamma=tuned.gamma)
+snapshot.plot(head=lh.adjust(snapshot.head, tuned))
 # sphinx_gallery_thumbnail_number = -1
 plt.show()

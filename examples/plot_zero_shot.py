@@ -62,7 +62,7 @@ print("how often each digit is said:", dict(zip(head.names, said.tolist(), stric
 
 tuned = lh.match_prior(head.logits(images[stream]), said, rule="shift")
 print(tuned)
-leveled = lh.adjust(head, tuned)
+adjusted = lh.adjust(head, tuned)
 
 
 def accuracy(one: lh.Head) -> float:
@@ -70,7 +70,7 @@ def accuracy(one: lh.Head) -> float:
     return float((one.logits(images[test]).argmax(axis=1) == digits.target[test]).mean())
 
 
-print(f"accuracy on {len(test)} other images: {accuracy(head):.1%}, leveled {accuracy(leveled):.1%}")
+print(f"accuracy on {len(test)} other images: {accuracy(head):.1%}, adjusted {accuracy(adjusted):.1%}")
 
 # %%
 # One text encoder could be luck. Every other one that comes with matplotlib, as other prompts would
@@ -80,7 +80,7 @@ TYPEFACES = ["DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSansM
 TYPEFACES += ["DejaVuSerif-Bold", "DejaVuSerif-Italic", "STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "cmr10"]
 features = {face: np.array([encode_text(str(k), face) for k in range(10)]) for face in TYPEFACES}
 features["mean of all"] = np.mean(list(features.values()), axis=0)
-print(f"{'text encoder':20} {'as it is':>9} {'leveled':>9}")
+print(f"{'text encoder':20} {'as it is':>9} {'adjusted':>9}")
 results = []
 for face, values in features.items():
     one = lh.Head(20 * unit(values))
@@ -98,9 +98,9 @@ print(
 # It rests on the target: here digits are equally frequent, and we said so. Where the shares of the
 # classes are not known, do not level by a guess (see the example on unlabelled data).
 
-shares = [np.bincount(one.logits(images[test]).argmax(axis=1), minlength=10) / len(test) for one in (head, leveled)]
+shares = [np.bincount(one.logits(images[test]).argmax(axis=1), minlength=10) / len(test) for one in (head, adjusted)]
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-for i, (share, name) in enumerate(zip(shares, ("as it is", "leveled"), strict=True)):
+for i, (share, name) in enumerate(zip(shares, ("as it is", "adjusted"), strict=True)):
     axes.bar(np.arange(10) + 0.4 * i - 0.2, 100 * share, 0.4, label=name)
 axes.axhline(10, color="gray", linewidth=1)
 axes.set(xlabel="digit", ylabel="said of the test images, %", xticks=range(10))

@@ -35,11 +35,11 @@ COMMANDS = (
     "demo --report demo.html",
     "inspect model.safetensors --counts counts.json",
     "tune --logits logits.npy --labels labels.npy --counts counts.json -o tuned.json --report page.html",
-    "adjust model.safetensors --tuned tuned.json -o leveled.safetensors",
-    "undo leveled.safetensors -o back.safetensors",
+    "adjust model.safetensors --tuned tuned.json -o adjusted.safetensors",
+    "undo adjusted.safetensors -o back.safetensors",
     "report logits.npy --labels labels.npy --counts counts.json -o report.html",
 )
-WRITTEN = ("demo.html", "page.html", "tuned.json", "leveled.safetensors", "report.html")
+WRITTEN = ("demo.html", "page.html", "tuned.json", "adjusted.safetensors", "report.html")
 
 
 def main(folder: str, strict: str = "") -> int:

@@ -107,20 +107,41 @@ def test_names_come_in_any_sequence(names):
 # -- lists, and mistakes in one line each ------------------------------------------------------------------------------
 
 MISTAKES = {
+    "counts before labels": (lambda: lh.tune(LOGITS, COUNTS, LABELS), "labels and counts are swapped"),
+    "a model": (lambda: lh.tune(object(), LOGITS, LABELS, COUNTS), r"a model's scores are lh\.scores\(model, loader\)"),
+    "labels in a column": (
+        lambda: lh.tune(LOGITS, np.reshape(LABELS, (-1, 1)), COUNTS),
+        r"expected labels \[N\], got shape \[160, 1\]; give labels\.ravel\(\)",
+    ),
     "names of other classes": (lambda: chosen(names=["a", "b"]), "expected 4 class names, got 2"),
     "one end of a range": (lambda: chosen(range=2.0), r"range: expected \(from, to\), two finite gammas"),
     "three ends of a range": (lambda: path(range=(0, 1, 2)), r"range: expected \(from, to\), two finite gammas"),
-    "no range": (lambda: lh.match_prior(LOGITS, COUNTS, range=2.0), r"range: expected \(from, to\)"),
-    "a range to compare without 0": (lambda: lh.compare(LOGITS, LABELS, COUNTS, range=(0.5, 1)), "that holds 0"),
+    "no range": (
+        lambda: lh.match_prior(LOGITS, COUNTS, rule=lh.rules.Rescale(range=2.0)),
+        r"range: expected \(from, to\)",
+    ),
+    "a range to compare without 0": (
+        lambda: lh.compare(LOGITS, LABELS, COUNTS, rule=lh.rules.Auto(range=(0.5, 1))),
+        "that holds 0",
+    ),
     "a target in words": (
         lambda: chosen(target="uniform"),
         "target: expected a share for each class, or 'estimate', got 'uniform'",
     ),
     "weights in words": (lambda: path(weights="balanced"), r"weights: expected numbers \[160\]"),
     "negative weights": (lambda: path(weights=-np.ones(160)), "weights: expected finite numbers, none negative"),
-    "too few norms": (lambda: chosen(norms=[1, 2, 3]), r"norms: expected numbers \[4\], .* got shape \[3\]"),
-    "a weight as norms": (lambda: chosen(norms=np.ones((4, 7))), r"norms: expected .* \[4\], .* got shape \[4, 7\]"),
-    "a norm that is none": (lambda: chosen(norms=[1, 2, 3, np.nan]), "norms: expected finite numbers, got nan"),
+    "too few norms": (
+        lambda: chosen(rule=lh.rules.Auto(norms=[1, 2, 3])),
+        r"norms: expected numbers \[4\], .* got shape \[3\]",
+    ),
+    "a weight as norms": (
+        lambda: chosen(rule=lh.rules.Auto(norms=np.ones((4, 7)))),
+        r"norms: expected .* \[4\], .* got shape \[4, 7\]",
+    ),
+    "a norm that is none": (
+        lambda: chosen(rule=lh.rules.Auto(norms=[1, 2, 3, np.nan])),
+        "norms: expected finite numbers, got nan",
+    ),
     "half a replicate": (lambda: chosen(bootstrap=20.5), "bootstrap: expected a number of replicates"),
     "half a repeat": (lambda: lh.compare(LOGITS, LABELS, COUNTS, repeats=2.5), "repeats: expected a whole number"),
     "ragged logits": (lambda: chosen([[1.0, 2.0], [3.0]], [0, 1], [2, 1]), "rows of different lengths"),
@@ -246,7 +267,7 @@ def test_warnings_point_at_the_line_that_called():
         lambda: TunedRescaledClassifierCV(LinearSVC(), rule="rescale", cv=2).fit(LOGITS, LABELS),
     ]
     for call in calls:
-        with pytest.warns(lh.LevelheadWarning) as caught:
+        with pytest.warns(lh.warnings.LevelheadWarning) as caught:
             call()
         assert {(warning.filename, warning.lineno) for warning in caught} == {(__file__, call.__code__.co_firstlineno)}
 
@@ -255,7 +276,16 @@ def test_nothing_of_the_user_is_changed():
     given = LOGITS.copy(), LABELS.copy(), np.array(COUNTS), TARGET.copy(), np.ones(4), torch.tensor(LOGITS)
     kept = [part.clone() if isinstance(part, torch.Tensor) else part.copy() for part in given]
     logits, labels, counts, target, norms, tensor = given
-    lh.tune(logits, labels, counts, target=target, norms=norms, unlabelled=tensor, training=tensor + 1, bootstrap=5)
+    lh.tune(
+        logits,
+        labels,
+        counts,
+        target=target,
+        rule=lh.rules.Auto(norms=norms),
+        unlabelled=tensor,
+        training=tensor + 1,
+        bootstrap=5,
+    )
     lh.match_prior(tensor, counts, target, bootstrap=5)
     lh.gamma_path(tensor, labels, counts, engine="torch").best()
     for part, before in zip(given, kept, strict=True):

@@ -28,7 +28,7 @@ def trained() -> dict[str, bytes]:
         run = train(spec, runs=root / "runs")
         folder = run.path
         export(folder, run.snapshot.head, adjusted={"gamma": 0, "rule": "rescale", "counts": [3, 2, 1]})
-        (folder / "leveled.onnx").unlink(missing_ok=True)
+        (folder / "adjusted.onnx").unlink(missing_ok=True)
         return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
 
@@ -56,7 +56,7 @@ def case(rng: random.Random, folder: Path) -> None:
         content["done.json"] = json.dumps(result).encode()
     for title, data in content.items():
         (folder / title).write_bytes(data)
-    if name in ("model.safetensors", "leveled.safetensors"):
+    if name in ("model.safetensors", "adjusted.safetensors"):
         load(folder / name)
         return
     run = Run.open(folder)

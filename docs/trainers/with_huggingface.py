@@ -6,7 +6,7 @@ from levelhead.hosts.transformers import LevelCallback, WVNCallback
 sizes = {"image_size": 8, "patch_size": 2, "num_channels": 1, "hidden_size": 32, "intermediate_size": 64}
 model = ViTForImageClassification(ViTConfig(num_labels=10, num_hidden_layers=1, num_attention_heads=4, **sizes))
 
-level = LevelCallback(tune="eval", page="leveling.html")  # counts come from the labels of the training data
+adjusting = LevelCallback(tune="eval", page="page.html")  # counts come from the labels of the training data
 trainer = Trainer(
     model=model,
     args=TrainingArguments(
@@ -22,8 +22,8 @@ trainer = Trainer(
     ),
     train_dataset=[{"pixel_values": x.view(1, 8, 8), "labels": int(y)} for x, y in train],
     eval_dataset=[{"pixel_values": x.view(1, 8, 8), "labels": int(y)} for x, y in held_out],
-    callbacks=[WVNCallback(), level],
+    callbacks=[WVNCallback(), adjusting],
 )
 trainer.train()
-trainer.save_model("leveled")  # from_pretrained("leveled") loads the leveled model; its config says what was done
-tuned = level.tuned
+trainer.save_model("adjusted")  # from_pretrained("adjusted") loads the adjusted model; its config says what was done
+tuned = adjusting.tuned

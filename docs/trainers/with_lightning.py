@@ -24,9 +24,9 @@ class Classifier(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
 
 
-level = LevelCallback(tune="eval", page="leveling.html")  # counts come from the labels of the training data
+adjusting = LevelCallback(tune="eval", page="page.html")  # counts come from the labels of the training data
 trainer = pl.Trainer(
-    callbacks=[WVNCallback("model.fc"), level],
+    callbacks=[WVNCallback("model.fc"), adjusting],
     max_epochs=8,
     accelerator="cpu",
     log_every_n_steps=5,
@@ -37,4 +37,4 @@ trainer = pl.Trainer(
 )
 model = Classifier()
 trainer.fit(model, DataLoader(train, batch_size=32, shuffle=True), DataLoader(held_out, batch_size=256))
-tuned = level.tuned
+tuned = adjusting.tuned

@@ -62,8 +62,16 @@ def _without_ignored(labels: Any, options: dict[str, Any]) -> Any:
 
 
 @wraps(choosing.tune)
-def tune(logits: Any, labels: Any = None, counts: Any = None, *, task: LabelTask = "multiclass", **options: Any) -> Any:
+def tune(
+    logits: Any, labels: Any = None, counts: Any = None, *more: Any, task: LabelTask = "multiclass", **options: Any
+) -> Any:
     check_choice("task", task, TASKS)
+    if more or hasattr(logits, "predict"):
+        raise LevelheadError(
+            "expected scores [N, K], labels and counts: a model's scores are lh.scores(model, loader) in torch, and "
+            "model.predict_proba(X) in scikit-learn, with kind='probabilities'",
+            parameter="logits",
+        )
     if isinstance(logits, paths.GammaPath):
         return _tune_path(logits, labels if counts is None else counts, _take_moved(options))
     if are_chunks(logits, alone=labels is None):

@@ -93,11 +93,11 @@ def train(
     track: Annotated[Tracker | None, typer.Option(help="Log every epoch there too.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Train on imbalanced images and level the result.
+    """Train on imbalanced images and adjust the result.
 
-    The rule and its strength are chosen on held-out images. The run's folder holds the model as trained and the leveled
-    one; where no gain is to be expected, that one is as trained too. To resume an interrupted run, give the same
-    command again; a finished run is not trained again.
+    The rule and its strength are chosen on held-out images. The run's folder holds the model as trained and the
+    adjusted one; where no gain is to be expected, that one is as trained too. To resume an interrupted run, give
+    the same command again; a finished run is not trained again.
     """
     from .runs.spec import Spec
     from .runs.train_command import TrainOptions, imbalance_fields, train_and_evaluate
@@ -161,7 +161,7 @@ def evaluate(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Measure a run on its test set, as trained and leveled.
+    """Measure a run on its test set, as trained and adjusted.
 
     Prints the errors overall, per group and per class. Gamma is chosen on the samples that the run held out, never on
     the test set.

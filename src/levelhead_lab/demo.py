@@ -102,7 +102,7 @@ def demo_text(result: Mapping[str, Any]) -> str:
     real, small = result["cifar10"], result["digits"]
     lines = [
         f"CIFAR-10 with a long tail, {real['counts'][0]} to {real['counts'][-1]} training images per class: ResNet-32 "
-        f"networks trained as in the paper, leveled here in {real['seconds']} s.",
+        f"networks trained as in the paper, adjusted here in {real['seconds']} s.",
         f"gamma was chosen without labels: it makes the predicted shares of the {real['test']:,} test images equal.",
         "",
         *_table(real["rows"]),

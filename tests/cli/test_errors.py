@@ -101,6 +101,10 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
             [*REPORT, "--tuned", "shift.json", "--rule", "tau"],
             "shift.json: gamma was chosen for rule 'shift', not 'tau'; leave out the rule",
         ),
+        (
+            ["adjust", "shift.json", "--tuned", "m.safetensors", "-o", "o.safetensors"],
+            "shift.json is no model; give the model first: levelhead adjust m.safetensors --tuned shift.json",
+        ),
         # advice is given where the command has the option
         (
             [*TUNE, "--logits", "P.npy"],

@@ -133,11 +133,11 @@ def test_an_onnx_file_decides_as_the_offsets_do_before_its_sigmoid(trained, tune
         return runtime.InferenceSession(tmp_path / name).run(None, {"x": x.numpy()})[0]
 
     before = run("model.onnx")
-    adjust_file(tmp_path / "model.onnx", tmp_path / "leveled.onnx", tuned)
+    adjust_file(tmp_path / "model.onnx", tmp_path / "adjusted.onnx", tuned)
     moved = np.log(before / (1 - before)) + tuned.offset
     apart = np.abs(moved) > 1e-4
-    np.testing.assert_array_equal((run("leveled.onnx") > 0.5)[apart], (moved > 0)[apart])
-    undo_file(tmp_path / "leveled.onnx", tmp_path / "back.onnx")
+    np.testing.assert_array_equal((run("adjusted.onnx") > 0.5)[apart], (moved > 0)[apart])
+    undo_file(tmp_path / "adjusted.onnx", tmp_path / "back.onnx")
     assert (tmp_path / "back.onnx").read_bytes() == (tmp_path / "model.onnx").read_bytes()
 
 

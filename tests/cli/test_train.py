@@ -16,7 +16,7 @@ from levelhead.rules.adjust import rescale
 from levelhead_lab.lab.load import load
 from levelhead_lab.runs import run as runs
 from levelhead_lab.runs.evaluate import evaluate
-from levelhead_lab.runs.export import load as load_leveled
+from levelhead_lab.runs.export import load as load_model
 from levelhead_lab.runs.run_folder import Run
 
 from .. import layouts
@@ -45,28 +45,29 @@ def test_the_users_own_folder_in_one_command(levelhead, pets, tmp_path, method):
         assert rule == "auto" or levelhead(*words, "--rule", rule)[0] == 0
         expected = left.logits("test", evaluate(left, rule=rule).head)
         with torch.no_grad():
-            from_file = load_leveled(there / "leveled.safetensors")(torch.from_numpy(images)).numpy()
+            from_file = load_model(there / "adjusted.safetensors")(torch.from_numpy(images)).numpy()
         np.testing.assert_allclose(from_file, expected, atol=1e-4)
-        session = onnxruntime.InferenceSession(there / "leveled.onnx", providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(there / "adjusted.onnx", providers=["CPUExecutionProvider"])
         np.testing.assert_allclose(session.run(None, {"images": images})[0], expected, atol=1e-4)
         np.testing.assert_allclose(session.run(None, {"images": images[:1]})[0], expected[:1], atol=1e-4)
 
 
-def test_the_model_is_leveled_where_a_gain_is_expected_or_if_asked_for_only_where_it_is_certain(
+def test_the_model_is_adjusted_where_a_gain_is_expected_or_if_asked_for_only_where_it_is_certain(
     levelhead, pets, tmp_path
 ):
     words = small("--data", pets, "--runs", tmp_path / "runs", "--rule", "rescale")
-    assert json.loads(levelhead(*words, "--json")[1])["leveled"] is True
+    assert json.loads(levelhead(*words, "--json")[1])["adjusted"] is True
     [there] = (tmp_path / "runs").iterdir()
     left = Run.open(there).snapshot
     tuned = evaluate(left).tuned
     assert (tuned.worthwhile, tuned.certain) == (True, False)  # eleven held-out images of noise
-    leveled = load_leveled(there / "leveled.safetensors").head.weight.detach()
-    np.testing.assert_allclose(leveled, evaluate(left).head.weight, rtol=1e-5)
+    head = load_model(there / "adjusted.safetensors").head.weight.detach()
+    np.testing.assert_allclose(head, evaluate(left).head.weight, rtol=1e-5)
     status, out, _ = levelhead(*words, "--only-if-certain")
     assert status == 0
-    assert "the gain is not certain, so the model is written as trained; pass --anyway to level it all the same" in out
-    np.testing.assert_array_equal(load_leveled(there / "leveled.safetensors").head.weight.detach(), left.head.weight)
+    assert "the gain is not certain, so the model is written as trained; pass --anyway to adjust it all the same" in out
+    assert not (there / "adjusted.safetensors").exists()
+    np.testing.assert_array_equal(load_model(there / "model.safetensors").head.weight.detach(), left.head.weight)
     status, _, err = levelhead(*words, "--only-if-certain", "--anyway")
     assert status == 2
     assert "got both" in err
@@ -84,9 +85,10 @@ def test_a_model_without_an_expected_gain_is_written_as_trained(levelhead, pets,
             break
     monkeypatch.setattr(Run, "snapshot", worse)
     out = levelhead(*words)[1]
-    assert "no gain is to be expected, so the model is written as trained; pass --anyway to level it all the" in out
-    np.testing.assert_array_equal(load_leveled(there / "leveled.safetensors").head.weight.detach(), left.head.weight)
-    assert json.loads(levelhead(*words, "--json", "--anyway")[1])["leveled"] is True
+    assert "no gain is to be expected, so the model is written as trained; pass --anyway to adjust it all the" in out
+    assert not (there / "adjusted.safetensors").exists()
+    np.testing.assert_array_equal(load_model(there / "model.safetensors").head.weight.detach(), left.head.weight)
+    assert json.loads(levelhead(*words, "--json", "--anyway")[1])["adjusted"] is True
 
 
 def test_json_and_no_training_the_second_time(levelhead, pets, tmp_path, monkeypatch):

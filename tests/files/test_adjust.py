@@ -43,10 +43,11 @@ def made(bias=True, rows=K, dtype=np.float32) -> lh.Head:
 
 
 def tuned_for(rule, gamma=0.4, counts=COUNTS, **changes) -> lh.Tuned:
-    norms = np.ones(len(counts)) if rule == "tau" else None
     with quiet():
-        path_rule = rule if rule in RULES[:3] else "shift"
-        found = lh.match_prior(np.eye(len(counts)) + 1, counts, rule=path_rule, norms=norms, bootstrap=0)
+        path_rule = (
+            lh.rules.Tau(norms=np.ones(len(counts))) if rule == "tau" else rule if rule in RULES[:3] else "shift"
+        )
+        found = lh.match_prior(np.eye(len(counts)) + 1, counts, rule=path_rule, bootstrap=0)
     parts = {} if rule in RULES[:3] else {"scale": (1.0,) * K if rule == "offsets" else SCALE, "offset": OFFSET}
     return replace(found, **({"gamma": gamma, "rule": rule} | parts | changes))
 
@@ -175,7 +176,7 @@ def test_a_damaged_record_of_two_parts_is_refused(tmp_path):
         ({"scale": (1.0, 2.0)}, "scale: expected 5, one per class, got 2"),
         ({"scale": ()}, "the rule vector needs a scale and an offset for each class"),
         ({"scale": (1.0, 1.0, 1.0, 1.0, -1.0)}, "scale: expected positive numbers"),
-        ({"offset": (0.0, 0.0, 0.0, 0.0, float("inf"))}, "offset: expected a list of numbers"),
+        ({"offset": (0.0, 0.0, 0.0, 0.0, float("inf"))}, "offset: expected finite numbers"),
         ({"counts": (5.0, 4.0, 3.0), "classes": 3, "scale": SCALE[:3], "offset": OFFSET[:3]}, "tuned on 3 classes"),
     ],
 )

@@ -104,6 +104,9 @@ FOUND = [
         ["fc"],
     ),
     ("a bare layer", ("weight 3 8", "bias 3"), None, [""]),
+    ("a 1-d convolution of one logit", ("body.weight 8 8 3", "decoder.weight 1 8 1"), 2, ["decoder"]),
+    ("one logit of two classes", ("a.weight 8 8", "b.weight 4 8", "c.weight 1 4"), 2, ["c"]),
+    ("a gate beside a head that is told by its counts", ("gate.weight 1 8", "top.weight 5 8"), 5, ["top"]),
 ]
 
 
@@ -155,6 +158,56 @@ REFUSED = [
         ("state_dict.fc.weight 10 8", "state_dict_ema.fc.weight 10 8"),
         10,
         "more than one",
+    ),
+    (
+        "one logit after hidden layers",
+        ("lstm.weight_ih_l0 400 64", "fc0.weight 100 100", "fc1.weight 1 200", "fc2.weight 1 100"),
+        None,
+        r"more than one.*fc0 \[100, 100\], fc1 \[1, 200\], fc2 \[1, 100\]",
+    ),
+    (
+        "a hidden layer with as many rows as counts",
+        ("fc0.weight 100 100", "fc1.weight 1 200", "fc2.weight 1 100"),
+        100,
+        r"more than one.*fc0 \[100, 100\], fc1 \[1, 200\], fc2 \[1, 100\]",
+    ),
+    ("counts that fit none", ("a.weight 8 8", "b.weight 1 8"), 5, r"a \[8, 8\], b \[1, 8\]"),
+    (
+        "a gate, where the counts are wrong in number",
+        ("gate.weight 1 8", "top.weight 5 8"),
+        2,
+        r"no weight matrix .* with 2 rows.*gate \[1, 8\], top \[5, 8\]",
+    ),
+    (
+        "a gate that comes last, by its name",
+        ("top.weight 5 8", "zgate.weight 1 8"),
+        2,
+        r"no weight matrix .* with 2 rows.*top \[5, 8\], zgate \[1, 8\]",
+    ),
+    ("a hidden fc", ("fc.weight 8 4", "fc2.weight 5 8"), None, r"more than one.*fc \[8, 4\], fc2 \[5, 8\]"),
+    (
+        "weight norm under a name of one's own",
+        ("a.weight 8 8", "b.weight_g 10 1", "b.weight_v 10 8"),
+        None,
+        r"more than one.*a \[8, 8\], b \[10, 8\]",
+    ),
+    (
+        "nothing but weight norm",
+        ("b.parametrizations.weight.original0 10 1", "b.parametrizations.weight.original1 10 8"),
+        None,
+        "b is parametrized",
+    ),
+    (
+        "a CRF after it",
+        ("lstm.weight_ih_l0 40 8", "hidden2tag.weight 7 8", "hidden2tag.bias 7", "crf.transitions 7 7"),
+        7,
+        r"hidden2tag looks like the head.*crf\.transitions: a CRF",
+    ),
+    (
+        "transitions with a start and an end",
+        ("fc.weight 7 8", "transitions 9 9"),
+        None,
+        "there is a transitions: a CRF",
     ),
     ("only a language model's head", ("lm_head.weight 100 8", "embed_tokens.weight 100 8"), 100, "no head found"),
 ]
@@ -208,3 +261,7 @@ def spans_of(file, first, second):
 def test_no_head_of_that_size_is_told_apart_from_other_refusals(head):
     with pytest.raises(NoHead, match=r"no weight matrix .* with 9 rows.*fc \[10, 8\]"):
         head("fc.weight 10 8", classes=9)
+
+
+def test_a_head_before_a_crf_is_taken_by_its_name(head):
+    assert head("fc.weight 7 8", "crf.transitions 7 7", named="fc") == ["fc"]

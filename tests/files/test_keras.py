@@ -257,6 +257,8 @@ def rezip(path, out, **records):
         b'{"module": "keras", "class_name": "Functional", "config": 5}',
         b'{"module": "keras", "class_name": "Sequential", "config": {"layers": []}}', b"\xff\xfe",
         b'{"module": "keras", "class_name": "Functional", "config": {"layers": [], "output_layers": ["x", 0, 0]}}',
+        b'{"module": "keras", "class_name": "Functional", "config": {"layers": [], "output_layers": "word"}}',
+        b'{"module": "keras", "class_name": "Functional", "config": {"layers": [], "output_layers": ["x", 1e999, 0]}}',
         b'{"module": "keras", "class_name": "Functional", "config": {"layers": [{"module": "keras", "class_name": '
         b'"Dropout", "config": {"name": "a"}, "inbound_nodes": [{"args": [{"class_name": "__keras_tensor__", "config": '
         b'{"keras_history": ["a", 0, 0]}}]}]}], "output_layers": ["a", 0, 0]}}',
@@ -310,6 +312,42 @@ def test_arrays_that_are_compressed_linked_or_cut_are_refused(tmp_path):
             inspect_file(tmp_path / "cut.weights.h5", head="top")
 
 
-def test_old_format_says_what_to_do(tmp_path):
-    with pytest.raises(ValueError, match=r"old format; save it as .keras or .weights.h5"):
+@pytest.mark.parametrize("kind", ["nested", "model inside", "averaged", "1x1 convolution", "time distributed"])
+def test_weights_of_keras_before_3_4_state_no_names_and_are_found_by_their_classes(kind, tmp_path):
+    model = trained(MODELS[kind][0])
+    expected = scaled(model)
+    model.save(tmp_path / "new.keras")
+    with zipfile.ZipFile(tmp_path / "new.keras") as saved:
+        (tmp_path / "w.h5").write_bytes(saved.read("model.weights.h5"))
+    with h5py.File(tmp_path / "w.h5", "r+") as file:
+        groups = [file]
+        file.visititems(lambda _, found: groups.append(found))
+        for group in groups:
+            group.attrs.pop("name", None)
+    rezip(tmp_path / "new.keras", tmp_path / "m.keras", model=(tmp_path / "w.h5").read_bytes())
+    rescale_file(tmp_path / "m.keras", tmp_path / "o.keras", COUNTS, gamma=0.5)
+    assert same(logits(keras.models.load_model(tmp_path / "o.keras")), expected, model)
+
+
+def test_weights_that_do_not_fit_the_config_are_refused(tmp_path):
+    sequential().save(tmp_path / "m.keras")
+    with zipfile.ZipFile(tmp_path / "m.keras") as saved:
+        config = json.loads(saved.read("config.json"))
+    config["config"]["layers"][-1]["config"]["units"] = 4
+    rezip(tmp_path / "m.keras", tmp_path / "bad.keras", config=json.dumps(config).encode())
+    with pytest.raises(ValueError, match=r"weights do not fit its config\.json"):
+        inspect_file(tmp_path / "bad.keras")
+
+
+def test_old_format_says_how_to_convert_it(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"old format; save it as .keras or .weights.h5, as by keras.* in Python"
+    ) as told:
         inspect_file(tmp_path / "m.h5")
+    model = trained(sequential)
+    path, new = str(tmp_path / "m.h5"), str(tmp_path / "m.keras")
+    model.save(path)
+    command = str(told.value).partition("as by ")[2].partition(" in Python")[0]
+    exec(command.replace("'m.h5'", repr(path)).replace("'m.keras'", repr(new)), {"keras": keras})
+    rescale_file(new, tmp_path / "o.keras", COUNTS, gamma=0.5)
+    assert same(logits(keras.models.load_model(tmp_path / "o.keras")), scaled(model), model)

@@ -34,7 +34,7 @@ def test_read_then_write_changes_no_bit(tmp_path_factory, dtype, classes, bias):
     assert (folder / "o.pt").read_bytes() == (folder / "m.pt").read_bytes()
 
 
-@pytest.mark.parametrize("suffix", ["pt", "pth", "bin", "ckpt"])
+@pytest.mark.parametrize("suffix", ["pt", "pth", "bin", "ckpt", "pth.tar"])
 @pytest.mark.parametrize("mmap", [False, True])
 def test_torch_loads_what_was_written_and_only_the_head_differs(tmp_path, suffix, mmap):
     path, out = tmp_path / f"m.{suffix}", tmp_path / f"o.{suffix}"

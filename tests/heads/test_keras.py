@@ -219,7 +219,7 @@ class Reversed(L.Layer):
 
 def test_weights_that_another_layer_holds_are_refused():
     i, top = keras.Input((8,)), L.Dense(3, name="top")
-    logits = top(i)
-    model = keras.Model(i, top(Reversed(top)(logits)))
+    top.build((None, 8))
+    model = keras.Model(i, top(Reversed(top)(L.Dense(3)(i))))
     with pytest.raises(ValueError, match="tied to reversed"):
         lh.rescale_(model, COUNTS, gamma=0.5)

@@ -504,6 +504,9 @@ def test_sample_weights_are_routed_to_the_estimator_and_do_not_count(tail):
         model = RescaledClassifier(base, gamma=0.0).fit(X, y, sample_weight=weight)
         scorer = get_scorer("balanced_accuracy").set_score_request(sample_weight=False)
         tuned = TunedRescaledClassifierCV(base, scoring=scorer, cv=2).fit(X, y, sample_weight=weight)
+        named = TunedRescaledClassifierCV(base, cv=2).fit(X, y, sample_weight=weight)
+    np.testing.assert_array_equal(named.estimator_.coef_, tuned.estimator_.coef_)
+    assert named.best_gamma_ == tuned.best_gamma_
     expected = LogisticRegression().fit(X, y, sample_weight=weight)
     np.testing.assert_array_equal(model.predict(X_test), expected.predict(X_test))
     np.testing.assert_array_equal(tuned.estimator_.coef_, expected.coef_)

@@ -50,5 +50,5 @@ def test_trainer_levels_what_it_trained(name, tmp_path, monkeypatch):
 
 
 def test_page_shows_every_file():
-    shown = re.findall(r"^```\{literalinclude\} trainers/(\w+)\.py$", (DOCS / "trainers.md").read_text(), re.MULTILINE)
+    shown = re.findall(r"^```\{literalinclude\} trainers/(\w+)\.py$", (DOCS / "training.md").read_text(), re.MULTILINE)
     assert sorted(shown) == sorted(path.stem for path in (DOCS / "trainers").glob("*.py"))

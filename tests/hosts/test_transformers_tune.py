@@ -48,7 +48,7 @@ def chosen_by_hand(callback, model):
         callback.adjusted.restore()
     logits, labels = texts.logits_of(model)
     norms = model.get_submodule("classifier").weight.detach().norm(dim=1)
-    return lh.tune(logits, labels, texts.COUNTS, norms=norms, names=texts.NAMES)
+    return lh.tune(logits, labels, texts.COUNTS, rule=lh.rules.Auto(norms=norms), names=texts.NAMES)
 
 
 def same(found, truth):

@@ -46,7 +46,7 @@ def check() -> None:
     callback.adjusted.restore()
     logits, labels = texts.logits_of(model)
     norms = model.classifier.weight.detach().norm(dim=1)
-    truth = lh.tune(logits, labels, texts.COUNTS, norms=norms, names=texts.NAMES)
+    truth = lh.tune(logits, labels, texts.COUNTS, rule=lh.rules.Auto(norms=norms), names=texts.NAMES)
     found = callback.tuned
     assert (found.n, found.rule) == (249, truth.rule), found
     assert abs(found.gamma - truth.gamma) < 1e-4

@@ -397,8 +397,8 @@ def test_what_the_page_says_of_the_stronger_recipe_was_measured():
     assert f"costs at most {most:.1f} points against the best on test, but {few[0]:.1f} and {few[1]:.1f}" in said
 
 
-def test_what_the_wvn_page_advises_was_measured():
-    said = words(TEMPLATE.with_name("wvn.md"))
+def test_what_the_docs_advise_about_wvn_was_measured():
+    said = words(TEMPLATE.with_name("training.md"))
     records, columns = load_records(TEMPLATE.parents[1] / "results" / "records"), table1_columns(imbalanced=True)
 
     def rs_minus_shift(method: str) -> list[float]:

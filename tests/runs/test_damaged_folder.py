@@ -58,6 +58,6 @@ def test_bytes_that_are_not_text_and_pipes_are_refused(folder):
 
 
 def test_a_network_that_is_cut_short_is_refused(tmp_path):
-    (tmp_path / "leveled.safetensors").write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00{}")
-    with pytest.raises(LevelheadError, match=r"leveled\.safetensors: cut short"):
-        load(tmp_path / "leveled.safetensors")
+    (tmp_path / "adjusted.safetensors").write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00{}")
+    with pytest.raises(LevelheadError, match=r"adjusted\.safetensors: cut short"):
+        load(tmp_path / "adjusted.safetensors")

@@ -1,4 +1,4 @@
-"""The leveled model's files: what they were made of is recorded in them, as in any file that was adjusted."""
+"""The adjusted model's files: what they were made of is recorded in them, as in any file that was adjusted."""
 
 import json
 
@@ -37,7 +37,7 @@ def head_of(file):
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".onnx"])
-def test_a_leveled_file_is_not_leveled_twice_unnoticed_and_can_be_undone(levelhead, trained, tmp_path, suffix):
+def test_an_adjusted_file_is_not_adjusted_twice_unnoticed_and_can_be_undone(levelhead, trained, tmp_path, suffix):
     there, spec = trained
     result, _ = evaluate_and_export(there, spec, TrainOptions(gamma=0.5))
     left, [file] = there.snapshot, [name for name in result["files"] if name.endswith(suffix)]
@@ -62,7 +62,7 @@ def test_a_head_as_trained_has_no_record_of_an_adjustment(trained, suffix):
     np.testing.assert_array_equal(head_of(file).weight, trained[0].snapshot.head.weight)
 
 
-def test_a_leveled_file_loads_after_another_adjustment_and_without_a_record_of_the_first(trained, tmp_path):
+def test_an_adjusted_file_loads_after_another_adjustment_and_without_a_record_of_the_first(trained, tmp_path):
     there, spec = trained
     file, *_ = evaluate_and_export(there, spec, TrainOptions(gamma=0.5))[0]["files"]
     with torch.no_grad():

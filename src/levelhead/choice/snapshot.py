@@ -72,12 +72,15 @@ class Snapshot:
             raise LevelheadError(f"the snapshot has no split {split!r}; it has {', '.join(self.features) or 'none'}")
         return (head or self.head).numpy().logits(self.features[split])
 
-    def plot(self, ax: Axes | None = None, *, split: str | None = None, gamma: float | None = None) -> Axes:
+    def plot(
+        self, ax: Axes | None = None, *, split: str | None = None, gamma: float | None = None, head: Head | None = None
+    ) -> Axes:
         """Draw the recall of each class on the Axes given, or on new ones (extra `plot`), and return them.
 
         Args:
             ax, split: where to draw, and whose samples; `test` if there is one, else `held-out`.
-            gamma: also show the recall of the head rescaled by this gamma.
+            gamma: also show the recall of the head rescaled by this gamma,
+            head: or of this one: `lh.adjust(snapshot.head, tuned)`.
         """
         from ..show.plot import draw_recall
 
@@ -85,8 +88,9 @@ class Snapshot:
         before, after = recall(self.logits(split), self.labels[split]), None
         title = f"{split}, {len(self.labels[split])} samples"
         if gamma is not None:
-            after = recall(self.logits(split, rescale(self.head, self.counts, gamma=gamma)), self.labels[split])
-            title += f"; gamma = {gamma:.3f}"
+            head, title = rescale(self.head, self.counts, gamma=gamma), f"{title}; gamma = {gamma:.3f}"
+        if head is not None:
+            after = recall(self.logits(split, head), self.labels[split])
         return draw_recall(before, self.counts, ax, after=after, names=self.head.names, title=title)
 
     def __repr__(self) -> str:

@@ -162,6 +162,11 @@ def _from_json(content: Any) -> Tuned:
             raise LevelheadError(f"expected at least 1, got {getattr(tuned, name)}", parameter=name)
     if tuned.classes > MOST_CLASSES and not tuned.counts:  # as many counts would take as much of the file
         raise LevelheadError(f"expected the counts of so many classes, got {tuned.classes} alone", parameter="classes")
+    for name in ("gamma", "interval", "plateau", "temperature"):
+        found = getattr(tuned, name)
+        for number in found if isinstance(found, tuple) else [found] * (found is not None):
+            if abs(number) > LARGEST_STRENGTH or (name == "temperature" and abs(number) < 1 / LARGEST_STRENGTH):
+                raise LevelheadError(f"expected a number of a usual size, got {number:g}", parameter=name)
     _check(tuned)
     value = tuned.mismatch if tuned.value is None else tuned.value
     here = Curve(np.array([tuned.gamma]), np.array([np.nan if value is None else value]), tuned.gamma)
@@ -208,11 +213,6 @@ def _check(tuned: Tuned) -> None:
         raise LevelheadError(f"expected a number between 0 and 1, got {tuned.level:g}", parameter="level")
     if (tuned.value is None) != (tuned.value_at_zero is None) or (tuned.labels and tuned.value is None):
         raise LevelheadError("expected a value at gamma and one at 0, got one of them or none", parameter="value")
-    for name in ("gamma", "interval", "plateau", "temperature"):
-        found = getattr(tuned, name)
-        for number in found if isinstance(found, tuple) else [found] * (found is not None):
-            if number != 0 and not 1 / LARGEST_STRENGTH < abs(number) < LARGEST_STRENGTH:
-                raise LevelheadError(f"expected a number of a usual size, got {number:g}", parameter=name)
     check_choice("rule", tuned.rule, tuple(RULES))
     if isinstance(RULES[tuned.rule], PerClass) and not (tuned.scale and tuned.offset):
         raise LevelheadError(f"the rule {tuned.rule} needs a scale and an offset for each class")
@@ -232,3 +232,5 @@ def _check(tuned: Tuned) -> None:
         values = getattr(tuned, name)
         if values and tuned.classes not in (0, len(values)):
             raise LevelheadError(f"expected {tuned.classes}, one per class, got {len(values)}", parameter=name)
+        if values and name not in ("names", "labels") and not np.isfinite(values).all():
+            raise LevelheadError(f"expected finite numbers, got {list(values)}", parameter=name)

@@ -27,7 +27,7 @@ To see what it does, with nothing at hand:
 With a model of your own, its logits on held-out samples, and their labels:
   levelhead tune --logits logits.npy --labels labels.npy \\
     --counts 5000,500,50 -o tuned.json
-  levelhead adjust model.safetensors --tuned tuned.json -o leveled.safetensors
+  levelhead adjust model.safetensors --tuned tuned.json -o adjusted.safetensors
 
 levelhead COMMAND --help explains each option and shows an example.
 """

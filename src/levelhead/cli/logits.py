@@ -258,7 +258,7 @@ def report(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write a page that shows what leveling does to a model.
+    """Write a page that shows what the adjustment does to a model.
 
     The page has a verdict in words and a slider for gamma. It needs no network and no server: open it, mail it,
     print it.

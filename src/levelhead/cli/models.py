@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ..core.choices import BiasPolicy, Missing, PathRule
+from ..core.errors import LevelheadError
 from .common import COUNTS, Background, Force, Json, Names, app, example, show
 
 Model = Annotated[
@@ -17,6 +18,7 @@ Model = Annotated[
     ),
 ]
 Out = Annotated[Path, typer.Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")]
+FORMATS = (".safetensors", ".onnx", ".keras", ".h5", ".pt", ".pth", ".ckpt", ".bin")
 HeadName = Annotated[
     str | None, typer.Option("--head", help="Name of the layer, where several could be the head: classifier.")
 ]
@@ -50,7 +52,7 @@ def inspect(
     show(to_plain(seen), inspection_text(seen), as_json)
 
 
-@app.command(epilog=example("adjust model.safetensors --tuned tuned.json -o leveled.safetensors"))
+@app.command(epilog=example("adjust model.safetensors --tuned tuned.json -o adjusted.safetensors"))
 def adjust(
     model: Model,
     out: Out,
@@ -80,6 +82,8 @@ def adjust(
     from ..io.per_class_file import read_names
     from ..show.progress import copy_progress
 
+    if model.suffix == ".json" and tuned.suffix in FORMATS:
+        raise LevelheadError(f"{model} is no model; give the model first: levelhead adjust {tuned} --tuned {model}")
     if not anyway:
         check_worthwhile(tuned, certain=certain)
     scores = None if logits is None else arrays.read(logits)
@@ -155,7 +159,7 @@ def rescale(
     show(to_plain(done), rescale_text(done), as_json)
 
 
-@app.command(epilog=example("undo leveled.safetensors -o back.safetensors"))
+@app.command(epilog=example("undo adjusted.safetensors -o back.safetensors"))
 def undo(
     model: Annotated[Path, typer.Argument(help="A model that `levelhead adjust` or `rescale` wrote.")],
     out: Out,

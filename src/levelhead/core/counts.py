@@ -53,8 +53,8 @@ def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
     """
     labels = to_numpy(labels)
     if labels.ndim != 1:
-        several = "several labels per sample are for tune, with the task multilabel"
-        aside = f"; of one-hot labels give the argmax over columns; {several}" if labels.ndim == 2 else ""
+        table = "of one-hot labels give labels.argmax(axis=1); several labels per sample are for lh.tune_labels"
+        aside = "; give labels.ravel()" if labels.ndim == 2 and 1 in labels.shape else f"; {table}"
         raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}{aside}")
     whole = labels.dtype.kind == "f" and np.isfinite(labels).all() and np.all(labels == np.floor(labels))
     if labels.dtype.kind not in "iub" and not whole:

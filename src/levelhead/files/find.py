@@ -49,6 +49,11 @@ NOT_PLAIN = (
     ),
 )
 
+# Scores of going from one class to the next, as a CRF has them: [K, K], or more with a start and an end.
+TRANSITIONS = re.compile(r"(^|[._])(crf|transitions?|trans_(m|mat|matrix))([._]|$)", re.IGNORECASE)
+# What holds the matrix of such a layer: by weight norm, by others, and by those of torch's parametrizations.
+COMPUTED = re.compile(r"(?:(.*)\.)?(weight_v|weight_orig|parametrizations\.weight\.original1?)")
+
 
 def find_layers(
     path: Path, spans: Mapping[str, Span], *, named: str | None = None, classes: int | None = None
@@ -70,11 +75,13 @@ def find_layers(
         if not found and classes == 2:  # a head with one logit has two classes
             found = _under_known_names(tensors, 1)
         found = found or _only_candidate(tensors, classes)
+        _check_not_hidden(tensors, found)
     layers = tuple(_layer_spans(tensors, layer) for layer in found)
     for layer in layers:
         _check_no_norm_follows(tensors, layer)
         if named is None:
             _check_no_scale(tensors, layer)
+            _check_no_transitions(tensors, layer)
     ours = {span.key: span for layer in layers for span in layer.spans}
     for key, span in ours.items():
         # A second copy of a whole matrix that is not all zeros was the same tensor before it was saved.
@@ -142,8 +149,22 @@ class _Tensors:
             and (shape[0] == classes if classes else shape[0] >= least)
         ]
 
+    def computed(self, classes: int | None) -> list[str]:
+        """Return the layers of a head's shape whose weights are computed from others, as by weight norm."""
+        matching = {layer for layer, shape in self._computed.items() if classes in (None, shape[0])}
+        return [layer for layer in self._computed if layer in matching and not NOT_HEADS.search(layer)]
+
+    @cached_property
+    def _computed(self) -> dict[str, tuple[int, ...]]:
+        held = {key: match[1] or "" for key in self.spans if (match := COMPUTED.fullmatch(key))}
+        shapes = {layer: self.spans[key].logical for key, layer in held.items()}
+        return {layer: shape for layer, shape in shapes.items() if len(shape) > 1 and {*shape[2:]} <= {1}}
+
     def with_shapes(self, layers: Iterable[str]) -> list[tuple[str, tuple[int, ...]]]:
-        return [(layer, self.shapes[layer]) for layer in layers]
+        """Return layers with their shapes, in the order of the file, where heads come late."""
+        shapes = self.shapes | self._computed
+        order = {_owner(key): i for i, key in enumerate(self.spans)}
+        return [(layer, shapes[layer]) for layer in sorted({*layers}, key=lambda one: order.get(one, 0))]
 
     def rows(self, layer: str) -> int:
         return self.shapes[layer][0]
@@ -202,18 +223,41 @@ def _under_known_names(tensors: _Tensors, classes: int | None) -> list[str]:
 
 def _only_candidate(tensors: _Tensors, classes: int | None) -> list[str]:
     """Return the one layer of a head's shape."""
-    found = tensors.candidates(classes)
-    if len(found) > 1:
-        raise tensors.several(found)
+    single, computed = tensors.candidates(1), tensors.computed(classes)
+    found = [*tensors.candidates(classes), *computed]
+    if not found and classes == 2 and _is_last(tensors, single):
+        found = single
+    if len(found) > 1 or (found and single and classes is None):
+        raise tensors.several(found, single)
     if found:
         return found
     hint, rows = "is it a backbone alone?", "" if classes is None else f" with {classes} rows, one per class"
-    if others := tensors.candidates():
-        hint = f"layers of a head's shape: {list_layers(tensors.with_shapes(others))}"
-    elif single := tensors.candidates(1):
+    if others := [*tensors.candidates(), *tensors.computed(None)]:
+        hint = f"layers of a head's shape: {list_layers(tensors.with_shapes([*others, *single]))}"
+    elif single:
         listed = list_layers(tensors.with_shapes(single))
         hint = f"{listed} gives one number, as for a regression; a head has a row per class"
+        hint += ", or is one logit if there are two counts"
     raise NoHead(f"{tensors.path}: no head found, no weight matrix [K, d]{rows}; {hint}")
+
+
+def _is_last(tensors: _Tensors, single: Sequence[str]) -> bool:
+    """Return whether a single logit is the end of a model: one layer alone, or behind others, one of which feeds it."""
+    others = [layer for layer in tensors.candidates(least=1) if layer not in single]
+    behind = tensors.with_shapes([*others, *single])[-1:] == tensors.with_shapes(single)
+    feeds = any(tensors.rows(other) == tensors.shapes[one][1] for other in others for one in single)
+    return len(single) == 1 and behind and (feeds or not others)
+
+
+def _check_not_hidden(tensors: _Tensors, found: Sequence[str]) -> None:
+    """Check that no layer next to the one found takes its outputs: one of a single logit, or `fc2` next to `fc`."""
+    for layer in (one for one in found if one in tensors.shapes):
+        block, _, name = layer.rpartition(".")
+        for other in tensors.candidates(least=1):
+            beside, _, title = other.rpartition(".")
+            takes = beside == block and other != layer and tensors.shapes[other][1] == tensors.rows(layer) > 1
+            if takes and (tensors.rows(other) == 1 or re.fullmatch(re.escape(name) + r"_?\d+", title)):
+                raise tensors.several(found, [other, *tensors.candidates(1)])
 
 
 def _layer_spans(tensors: _Tensors, layer: str) -> LayerSpans:
@@ -262,6 +306,20 @@ def _check_no_scale(tensors: _Tensors, head: LayerSpans) -> None:
                 f"{reason} the weights, as cosine heads do, or scale the logits",
                 advice=Advice("head", None, f"{doubt} after it"),
             )
+
+
+def _check_no_transitions(tensors: _Tensors, head: LayerSpans) -> None:
+    """Check that no CRF decodes the outputs: they are then added to scores that stay as they are."""
+    sizes = [(n, n) for n in range(head.classes, head.classes + 3)]
+    crf = (key for key, span in tensors.spans.items() if span.shape in sizes and TRANSITIONS.search(key))
+    if (key := next(crf, None)) is not None and not key.startswith(f"{head.key}."):
+        raise LevelheadError(
+            f"{tensors.path}: {head.key} looks like the head, but there is a {key}: a CRF seems to follow, which adds "
+            "its own scores of one class after another to the head's",
+            advice=Advice(
+                "head", None, "to name it, for a rule that adds, if the classes are to be leveled all the same"
+            ),
+        )
 
 
 def overlap(a: Span, b: Span) -> bool:

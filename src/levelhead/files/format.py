@@ -18,8 +18,8 @@ from .spans import LargeHead, LocatedHead, load, store
 
 # Other weights and the state of a training: a second copy of the model would not be adjusted, and is left out.
 LEFT_OUT = (
-    ".safetensors", ".index.json", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".keras", ".msgpack", ".onnx", ".onnx_data",
-    ".gguf", ".tflite", ".npz", ".pkl", ".pickle", ".joblib", ".original",
+    ".safetensors", ".index.json", ".bin", ".pt", ".pth", ".pth.tar", ".ckpt", ".h5", ".keras", ".msgpack", ".onnx",
+    ".onnx_data", ".gguf", ".tflite", ".npz", ".pkl", ".pickle", ".joblib", ".original",
 )  # fmt: skip
 
 
@@ -83,13 +83,25 @@ class Format:
                 else:
                     copy(source, stage / name, progress)
             with in_file(found.path):
-                self.check(stage / names[found.path])
+                self._check_as_before(found.path, stage / names[found.path])
             if keep:
                 around = (found.path.parent,) if found.folder else ()
                 save_originals(stage / f"{out.name}.original", originals, permissions(*found.files, *around))
             for file, stamp in found.stamps.items():
                 check_unchanged(file, stamp)
         return originals
+
+    def _check_as_before(self, path: Path, written: Path) -> None:
+        """Raise if a written model is not whole, unless the model was wanting in the same way before."""
+        try:
+            self.check(written)
+        except LevelheadError as error:
+            try:
+                self.check(path)
+            except LevelheadError as before:
+                if before.message == error.message:
+                    return
+            raise
 
 
 def companion_files(folder: Path, files: Sequence[Path]) -> tuple[list[Path], list[str]]:
@@ -112,7 +124,7 @@ def layout(files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool
     """Return where each file of a model goes, relative to out's folder: {source: name}."""
     # A folder keeps its files' names. Elsewhere the file that stands for the model becomes `out`, and those it refers
     # to keep their names. Within the same folder they stay where they are or, if they change, take a new name after
-    # out's: model.onnx.data becomes leveled.onnx.data with leveled.onnx.
+    # out's: model.onnx.data becomes adjusted.onnx.data with adjusted.onnx.
     main, *others = files
     if folder:
         return {file: f"{out.name}/{file.name}" for file in files}

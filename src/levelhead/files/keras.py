@@ -7,9 +7,10 @@ of the zip, or stands behind the end of the HDF5 file, where their readers do no
 
 import json
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -17,7 +18,7 @@ from zipfile import BadZipFile
 from ..core.errors import Advice, LevelheadError, in_file
 from ..core.regular_file import check_regular_file
 from ..heads.candidates import list_layers
-from ..heads.graph import KERAS_ACTIVATIONS, KERAS_LINEAR, GraphHead, KerasNode, find_keras_heads
+from ..heads.graph import KERAS_ACTIVATIONS, KERAS_LINEAR, KERAS_POINTWISE, GraphHead, KerasNode, find_keras_heads
 from ..heads.notes import Note, note_from_json
 from ..io.text import parse_json
 from .digest import Edit
@@ -40,7 +41,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     stamp = check_regular_file(path, "a Keras model")
     archive = _open(path)
     arrays, names = _arrays(archive)
-    task = None
+    task, plain, units = None, True, None
     if named is None:
         with in_file(path):
             try:
@@ -49,13 +50,15 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
                 raise LevelheadError(f"cut short, or not a Keras model ({error}); save the model again") from None
             head = head_in_config(config, classes)
         if head is not None:
-            places, task = _places(names), head.task
+            places, task, plain = _places(names) or _places_by_class(config), head.task, head.plain
             if lacking := [one for one in head.layers if one not in places]:
                 reason = f"its weights have no layer {'/'.join(lacking[0])}"
                 raise LevelheadError(f"{path}: {reason}; save the model again with Keras 3")
-            named = ",".join(places[one] for one in head.layers)
+            named, units = ",".join(places[one] for one in head.layers), head.units
     layers = _find_layers(path, arrays, names, named, classes)
-    layers = tuple(replace(layer, task=task) for layer in layers)
+    if units is not None and any(layer.classes != units for layer in layers):
+        raise LevelheadError(f"{path}: its weights do not fit its config.json; save the model again with Keras 3")
+    layers = tuple(replace(layer, task=task, plain=plain) for layer in layers)
     return LocatedHead(path, layers, (path,), {path: stamp}, archive.complete, archive.note)
 
 
@@ -76,6 +79,30 @@ def _places(names: Mapping[str, str]) -> dict[tuple[str, ...], str]:
         parts = place.split("/")
         around = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
         found[tuple(stated[one] for one in around if one in stated)] = place
+    return found
+
+
+def _places_by_class(config: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
+    """Return the same for Keras 3.0 to 3.3, whose groups state no names: a layer's is its class, numbered in order."""
+    found: dict[tuple[str, ...], str] = {}
+    waiting: list[tuple[tuple[str, ...], str, Mapping[str, Any]]] = [((), "", config)]
+    while waiting:
+        inside, around, model = waiting.pop()
+        used = Counter[str]()
+        for layer in model["config"]["layers"]:
+            if ".ops" in str(layer.get("module")):
+                continue  # an operation between layers
+            word = re.sub(
+                "([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", str(layer["class_name"]))
+            ).lower()
+            place = f"{around}layers/{word}" + (f"_{used[word]}" if used[word] else "")
+            used[word] += 1
+            path = (*inside, layer["config"]["name"])
+            found[path] = place
+            if _is_own(layer, *MODELS) and "layers" in layer["config"]:
+                waiting.append((path, f"{place}/", layer))
+            elif isinstance(wrapped := layer["config"].get("layer"), Mapping):
+                found[(*path, wrapped["config"]["name"])] = f"{place}/layer"
     return found
 
 
@@ -112,6 +139,24 @@ class _ConfiguredGraph:
     models: dict[tuple[str, ...], Mapping[str, Any]]
     places: dict[tuple[str, ...], dict[str, int]] = field(default_factory=dict)  # of the layers in each, by name
 
+    @cached_property
+    def calls(self) -> Counter[Hashable]:
+        """How often the model applies each of its layers, with those of models inside it."""
+        found = Counter[Hashable]()
+        waiting: list[tuple[tuple[str, ...], Mapping[str, Any], int]] = [((), self.models[()], 1)]
+        while waiting:
+            inside, model, times = waiting.pop()
+            for layer in model["config"]["layers"]:
+                path = (*inside, layer["config"]["name"])
+                often = times * max(1, len(layer.get("inbound_nodes") or ()))
+                if _is_own(layer, *MODELS) and "layers" in layer["config"]:
+                    waiting.append((path, layer, often))
+                elif isinstance(wrapped := layer["config"].get("layer"), Mapping):
+                    found[_identity(wrapped, (*path, wrapped["config"]["name"]))] += often
+                else:
+                    found[_identity(layer, path)] += often
+        return found
+
     def node_of(self, value: tuple[tuple[str, ...], str, int, int]) -> KerasNode[tuple[str, ...], None]:
         inside, name, node, index = value  # the names that lead to its model, its layer, node and index
         model = self.models[inside]
@@ -123,7 +168,7 @@ class _ConfiguredGraph:
 
         def sources() -> list[tuple[tuple[str, ...], str, int, int]]:
             if model["class_name"] != "Sequential":
-                return [(inside, *one) for one in _tensors(layer["inbound_nodes"][node])]
+                return [(inside, *one) for one, _ in _tensors(layer["inbound_nodes"][node])]
             before = layers[max(place - 1, 0)]
             return [(inside, before["config"]["name"], 0, 0)]
 
@@ -143,13 +188,19 @@ class _ConfiguredGraph:
         if _is_own(layer, *MODELS) and "layers" in settings:
             self.models[path] = layer
             inner = (path, *_outputs(layer)[index])
+        kind = wrapped["class_name"] if _is_own(wrapped, wrapped["class_name"]) else ""
+        if wrapped is not layer and not linear and kind not in KERAS_POINTWISE:
+            kind = ""  # it may do anything
         return KerasNode(
             key=path,
             layer=None,
             name=title,
             type_name=layer["class_name"],
-            kind=layer["class_name"] if _is_own(layer, layer["class_name"]) else "",
+            kind=kind,
             activation=str(activation),
+            settings=settings,
+            shape=_taken_shape(layer, node) if wrapped is layer or linear else None,
+            calls=self.calls[_identity(wrapped, path)] if linear else 1,
             units=int(settings.get("units") or settings["filters"]) if linear else None,
             inner=inner,
             sources=sources,
@@ -160,6 +211,19 @@ def _is_own(layer: Mapping[str, Any], *kinds: str) -> bool:
     """Return whether a layer is of one of these classes of Keras's own, not one that somebody registered."""
     module = layer.get("module")
     return layer["class_name"] in kinds and isinstance(module, str) and module.partition(".")[0] == "keras"
+
+
+def _identity(layer: Mapping[str, Any], path: tuple[str, ...]) -> Hashable:
+    """Return what a layer has in common with all its copies in a config: the number of a shared one, or its path."""
+    return path if layer.get("shared_object_id") is None else str(layer["shared_object_id"])
+
+
+def _taken_shape(layer: Mapping[str, Any], node: int) -> tuple[int | None, ...] | None:
+    """Return the shape of what a layer takes, if its config tells."""
+    given = [shape for _, shape in _tensors((layer.get("inbound_nodes") or [[]])[node])]
+    shape = given[0] if given else (layer.get("build_config") or {}).get("input_shape")
+    known = isinstance(shape, list) and all(n is None or isinstance(n, int) for n in shape)
+    return tuple(shape) if known and shape else None
 
 
 def _outputs(model: Mapping[str, Any]) -> list[tuple[str, int, int]]:
@@ -176,14 +240,17 @@ def _references(found: Any) -> Iterator[tuple[str, int, int]]:
     if not isinstance(found, Mapping) and len(found) == 3 and isinstance(found[0], str):
         yield found[0], int(found[1]), int(found[2])
         return
+    if isinstance(found, str):
+        raise TypeError(f"{found!r} is no layer, node and index")
     for part in found.values() if isinstance(found, Mapping) else found:
         yield from _references(part)
 
 
-def _tensors(found: Any) -> Iterator[tuple[str, int, int]]:
-    """Yield where the tensors among the arguments of a call come from."""
+def _tensors(found: Any) -> Iterator[tuple[tuple[str, int, int], Any]]:
+    """Yield where the tensors among the arguments of a call come from, and their shapes."""
     if isinstance(found, Mapping) and found.get("class_name") == "__keras_tensor__":
-        yield from _references(found["config"]["keras_history"])
+        for one in _references(found["config"]["keras_history"]):
+            yield one, found["config"].get("shape")
         return
     for part in found.values() if isinstance(found, Mapping) else found if isinstance(found, list) else ():
         yield from _tensors(part)

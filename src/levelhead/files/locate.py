@@ -24,7 +24,10 @@ BEFORE = (
     "adjust it before converting: lh.adjust_(model, tuned) in Python, or its safetensors, ONNX or state dict; or "
     "adjust its scores (levelhead.hosts.predictor.RescaledPredictor)"
 )
-OLD_KERAS = "a model in Keras's old format; save it as .keras or .weights.h5, or use lh.adjust_(model, tuned) in Python"
+OLD_KERAS = (
+    "a model in Keras's old format; save it as .keras or .weights.h5, as by "
+    "keras.models.load_model('m.h5', compile=False).save('m.keras') in Python, or use lh.adjust_(model, tuned) there"
+)
 OPENVINO, FASTTEXT = f"an OpenVINO model; {BEFORE}", f"a fastText model; {BEFORE}"
 FASTTEXT_START = (793712314).to_bytes(4, "little")  # the number that its files begin with
 REFUSED = {  # suffixes: why it is never opened, and what to do instead

@@ -200,7 +200,7 @@ def rescale_file(
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.numpy import save_file
     >>> with TemporaryDirectory() as folder:
-    ...     model, out = Path(folder, "model.safetensors"), Path(folder, "leveled.safetensors")
+    ...     model, out = Path(folder, "model.safetensors"), Path(folder, "adjusted.safetensors")
     ...     save_file({"fc.weight": np.eye(2, dtype=np.float32)}, model)
     ...     rescale_file(model, out, [100, 25], gamma=0.5).after
     array([1., 2.])
@@ -292,7 +292,7 @@ def adjust_file(
     >>> from levelhead import match_prior
     >>> tuned = match_prior([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]], [400, 100], bootstrap=0)
     >>> with TemporaryDirectory() as folder:
-    ...     model, out = Path(folder, "model.safetensors"), Path(folder, "leveled.safetensors")
+    ...     model, out = Path(folder, "model.safetensors"), Path(folder, "adjusted.safetensors")
     ...     save_file({"fc.weight": np.eye(2, dtype=np.float32)}, model)
     ...     adjust_file(model, out, tuned).after.round(3)
     array([1. , 2.309])

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import prod
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.errors import LevelheadError
 from ..core.per_class import first_repeated
-from ..heads.graph import Linear, Passes, layers_behind
+from ..heads.graph import Axes, Linear, Passes, layers_behind, reshaped
 from .protobuf import Parts, Steps
 
 # What may follow a head: nothing that mixes classes, but softmax.
@@ -19,12 +19,16 @@ HARMLESS_NODES = (
     "Relu", "GlobalAveragePool", "AveragePool", "ArgMax", "TopK", "ZipMap",
 )  # fmt: skip
 # Of these, and of sums, those that leave every axis where it is.
-AXIS_KEEPING = ("Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool", "Resize")
+AXIS_KEEPING = (
+    "Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool", "GlobalAveragePool",
+    "Resize",
+)  # fmt: skip
 COMPETING = ("Softmax", "LogSoftmax", "ArgMax", "TopK")
-PASSING = ("Identity", "Cast", "Transpose")
-UNPACKING = (*PASSING, "DequantizeLinear")
+PASSING = ("Identity", "Cast", "Transpose", "Reshape")
 SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
 LINEAR = ("Gemm", "MatMul", "Conv")
+FLOATS = {1, 10, 11, 16}  # the types of numbers that a Cast may give on the way from a layer to its bias
+MIXED = -1  # in place of the axis of the classes, if no axis has one entry for each
 NORMALIZER = "Normalizer"  # of ai.onnx.ml, of the probabilities of a LinearClassifier
 CLASSIFIER = "LinearClassifier"  # of ai.onnx.ml, which gives the label and the scores
 
@@ -36,6 +40,9 @@ class Graph:
     path: Path
     model: Any
     data: bytes
+    parts: Parts = field(default_factory=dict)  # where fields lie in the file, of those that `locate` came to
+    walked: dict[Hashable, Any] = field(default_factory=dict)  # what is behind a value, for `layers_behind`
+    fixed: dict[str, bool] = field(default_factory=dict)  # what `is_constant` said
 
     @cached_property
     def makers(self) -> dict[str, Any]:
@@ -62,44 +69,29 @@ class Graph:
             if value.type.tensor_type.HasField("shape")
         }
 
-    @cached_property
-    def parts(self) -> Parts:
-        """Where the fields of messages lie, of those that `locate` came to."""
-        return {}
-
-    @cached_property
-    def walked(self) -> dict[Hashable, Any]:
-        """What is known of the layers behind each value: for `layers_behind`, and all outputs."""
-        return {}
-
-    @cached_property
-    def fixed(self) -> dict[str, bool]:
-        """Whether a value comes from a constant, of those that `is_constant` came to."""
-        return {}
-
     def is_constant(self, name: str) -> bool:
         """Return whether a value comes from a constant by way of casts, transposes and scales alone."""
         way: dict[str, bool] = {}
         while name not in self.fixed and name not in way:
             way[name], node = False, self.makers.get(name)
-            if name in self.constants or node is None or node.op_type not in UNPACKING or not node.input:
+            if (
+                name in self.constants
+                or node is None
+                or node.op_type not in (*PASSING, "DequantizeLinear")
+                or not node.input
+            ):
                 break
             name = node.input[0]
         fixed = self.fixed.get(name, name in self.constants)
         self.fixed.update(dict.fromkeys(way, fixed))
         return fixed
 
-    @cached_property
-    def titles(self) -> Counter[str]:
-        """How many nodes have each name."""
-        return Counter(node.name for node in self.model.graph.node)
-
-    def source(self, name: str) -> tuple[str, list[Any]]:
+    def source(self, name: str, through: tuple[str, ...] = PASSING) -> tuple[str, list[Any]]:
         """Return the constant, or else the value, that a value comes from, and the nodes that it passes on the way."""
         passed: dict[str, Any] = {}
         while name not in self.constants and name not in passed:
             node = self.makers.get(name)
-            if node is None or node.op_type not in PASSING or not node.input:
+            if node is None or node.op_type not in through or not node.input:
                 break
             passed[name], name = node, node.input[0]
         return name, list(passed.values())
@@ -127,6 +119,7 @@ class LinearNode:
     weight: str
     bias: str | None
     transposed: bool
+    shape: tuple[int, ...] = ()  # of the weight, as the file has it or as the graph reshapes it first
 
     @property
     def key(self) -> str:
@@ -154,6 +147,8 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
         return Linear(layer.weight, layer, ("ArgMax",))
     if node is not None and op == NORMALIZER:
         return Passes([input_of(node)], op)
+    if node is not None and (source := _softmax_written_out(graph, node)) is not None:
+        return Passes([source], "Softmax")
     if node is not None and op in (*HARMLESS_NODES, "ReduceMean", "Resize"):
         if op == "ReduceMean" and not _keeps_classes(graph, node):
             raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
@@ -163,6 +158,10 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
             how = [one.s for one in node.attribute if one.name == "coordinate_transformation_mode"]
             if not same or b"tf_crop_and_resize" in how or _class_axis(graph, input_of(node)) != 1:
                 raise LevelheadError(f"Resize {node.name!r} follows the head, and may mix the classes")
+        if op == "Reshape":
+            _class_axis(graph, value)  # raises if it makes places of classes
+        if op in ("AveragePool", "GlobalAveragePool") and _class_axis(graph, input_of(node)) not in (None, 1):
+            raise LevelheadError(f"{op} {node.name!r} follows the head, and its mean is over the classes")
         if op in COMPETING and not _competes(graph, node):
             reason = f"{op} {node.name!r} follows the head, over another axis than that of the classes"
             raise LevelheadError(f"{reason}; export the model with it over the classes, or without it")
@@ -183,8 +182,8 @@ def _sum(graph: Graph, node: Any) -> Linear[str, LinearNode] | Passes:
     first, op = input_of(node), node.op_type
     fixed = [name for name in node.input if graph.is_constant(name)]
     moving = [name for name in node.input if not graph.is_constant(name)]
-    under = graph.makers.get(moving[0]) if len(moving) == 1 else None
-    if op == "Add" and len(fixed) == 1 and under is not None and under.op_type in LINEAR:
+    under = _layer_under(graph, moving[0]) if len(moving) == 1 else None
+    if op == "Add" and len(fixed) == 1 and under is not None:
         return _linear(graph, under, fixed[0])
     added = op in ("Add", "Sum", "Mean") and not fixed
     constant = graph.constants.get(fixed[0]) if len(fixed) == 1 else None
@@ -196,6 +195,43 @@ def _sum(graph: Graph, node: Any) -> Linear[str, LinearNode] | Passes:
     raise LevelheadError(f"{op} {node.name!r} follows the head, and may mix or shift the classes")
 
 
+def _layer_under(graph: Graph, name: str) -> Any:
+    """Return the linear layer that a bias is added to: at once, or cast, or reshaped with its classes last; or None."""
+    value, passed = graph.source(name, ("Identity", "Cast", "Reshape"))
+    node, reshapes = graph.makers.get(value), [one for one in passed if one.op_type == "Reshape"]
+    casts = {one.i for cast in passed if cast.op_type == "Cast" for one in cast.attribute if one.name == "to"}
+    if node is None or node.op_type not in LINEAR or not casts <= FLOATS:
+        return None
+    classes = [graph.shapes.get(made, (0,))[-1] for made in (value, *(one.output[0] for one in reshapes))]
+    if reshapes and (node.op_type == "Conv" or len({*classes}) > 1 or not classes[0]):
+        return None
+    return node
+
+
+def _softmax_written_out(graph: Graph, node: Any) -> str | None:
+    """Return the value whose softmax a node ends: exp(x - max x), or exp(x), divided by its sum; None for another."""
+
+    def maker(name: str, op: str) -> Any:
+        made = graph.makers.get(graph.source(name, ("Identity",))[0])
+        return made if made is not None and made.op_type == op and made.input else None
+
+    if node.op_type != "Div" or len(node.input) != 2:
+        return None
+    exp, total = maker(node.input[0], "Exp"), maker(node.input[1], "ReduceSum")
+    if exp is None or total is None or maker(total.input[0], "Exp") is not exp:
+        return None
+    source, reduced = exp.input[0], [total]
+    less = maker(source, "Sub")
+    largest = maker(less.input[1], "ReduceMax") if less is not None and len(less.input) == 2 else None
+    if less is not None and largest is not None and largest.input[0] == less.input[0]:
+        source, reduced = less.input[0], [total, largest]
+    rank = len(graph.shapes.get(source, ()))
+    over = {tuple(n % rank if rank else n for n in _reduced_axes(graph, one)) for one in reduced}
+    kept = all(one.i for each in reduced for one in each.attribute if one.name == "keepdims")
+    axes = over.pop() if len(over) == 1 else ()
+    return source if kept and len(axes) == 1 and _competes_along(graph, source, axes[0]) else None
+
+
 def _is_quantized(op: str) -> bool:
     """Return whether a node computes with whole numbers, or packs or unpacks them."""
     return "Integer" in op or "NBits" in op or op.startswith(("Q", "Dequantize", "DynamicQuantize"))
@@ -205,9 +241,8 @@ def _quantized_behind(graph: Graph, node: Any, most: int = 4) -> str | None:
     """Return the quantized node that a sum comes from, by way of few scales and casts alone."""
     level = [node]
     for _ in range(most):
-        makers = [
-            graph.makers[name] for name in {name: None for one in level for name in one.input} if name in graph.makers
-        ]
+        names = dict.fromkeys(name for one in level for name in one.input)
+        makers = [graph.makers[name] for name in names if name in graph.makers]
         if quantized := next((one.op_type for one in makers if _is_quantized(one.op_type)), None):
             return quantized
         level = list({id(one): one for one in makers if one.op_type in (*SUMS, "Cast", "Reshape")}.values())
@@ -225,45 +260,59 @@ def node_of_weight(graph: Graph, weight: str) -> tuple[int, Any, int]:
     raise AssertionError(f"{weight!r} is the weight of a layer that was found")
 
 
-def unused_name(graph: Graph, name: str) -> str:
-    """Return the name, lengthened until nothing in the graph is called that."""
-    taken = {*graph.uses, *graph.constants, *(one.name for one in graph.model.graph.input)}
-    taken |= {output for inner in graphs(graph.model.graph) for node in inner.node for output in node.output}
-    while name in taken:
-        name += "_"
-    return name
-
-
 def _keeps_classes(graph: Graph, node: Any) -> bool:
     """Return whether a ReduceMean surely leaves the axis of the classes alone."""
     classes, rank = _class_axis(graph, input_of(node)), len(graph.shapes.get(input_of(node), ()))
-    axes = next((list(one.ints) for one in node.attribute if one.name == "axes"), [])
-    if len(node.input) > 1 and node.input[1] in graph.constants:
-        from onnx.numpy_helper import to_array
+    axes = _reduced_axes(graph, node)
+    return bool(axes and rank) and classes not in (None, MIXED, *(axis % rank for axis in axes))
 
-        try:
-            axes = to_array(graph.constants[node.input[1]][0]).ravel().tolist()
-        except Exception:  # of many kinds: the tensor is in another file, of an unknown type or cut short
-            return False
-    return bool(axes and rank) and classes is not None and classes not in [axis % rank for axis in axes]
+
+def _reduced_axes(graph: Graph, node: Any) -> list[int]:
+    """Return the axes that a node such as ReduceMean is over; none if they are all, or not known."""
+    if len(node.input) > 1 and node.input[1]:
+        return _integers(graph, node.input[1]) or []
+    return next((list(one.ints) for one in node.attribute if one.name == "axes"), [])
+
+
+def _integers(graph: Graph, name: str) -> list[int] | None:
+    """Return the numbers of a constant, such as a shape; None if it is not one, or they are not known."""
+    from onnx.numpy_helper import to_array
+
+    try:
+        return [int(one) for one in to_array(graph.constants[name][0]).ravel().tolist()]
+    except Exception:  # of many kinds: the tensor is in another file, of an unknown type or cut short
+        return None
 
 
 def _competes(graph: Graph, node: Any) -> bool:
     """Return whether a softmax or argmax may be over the classes: not if its axis is known to be another."""
-    classes, rank = _class_axis(graph, input_of(node)), len(graph.shapes.get(input_of(node), ()))
     opset = next((one.version for one in graph.model.opset_import if one.domain in ("", "ai.onnx")), 13)
-    plain = 0 if node.op_type == "ArgMax" else 1 if opset < 13 and "Softmax" in node.op_type else -1
+    old = opset < 13 and "Softmax" in node.op_type  # over all axes from the one given on
+    plain = 0 if node.op_type == "ArgMax" else 1 if old else -1
     axis = next((one.i for one in node.attribute if one.name == "axis"), plain)
+    return _competes_along(graph, input_of(node), axis, and_later=old)
+
+
+def _competes_along(graph: Graph, value: str, axis: int, and_later: bool = False) -> bool:
+    classes, rank = _class_axis(graph, value), len(graph.shapes.get(value, ()))
     if classes is None or not rank:
         return True
-    return axis % rank == classes or (opset < 13 and "Softmax" in node.op_type and axis % rank < classes)
+    return axis % rank == classes or (and_later and axis % rank < classes)
 
 
 def _class_axis(graph: Graph, value: str) -> int | None:
-    """Return which axis of a value has one entry per class, or None if that is not known."""
+    """Return which axis of a value has one entry per class; None if that is not known, or MIXED if none has."""
     node = graph.makers.get(value)
     if node is None or value not in graph.shapes:
         return None
+    if node.op_type in ("Reshape", "Flatten"):
+        before, after = graph.shapes.get(input_of(node), ()), graph.shapes[value]
+        at = _class_axis(graph, input_of(node))
+        if at is None or at == MIXED or not before[at]:
+            return at if at == MIXED and node.op_type == "Flatten" else None
+        axes = Axes(at - len(before), before[at], tuple(n or None for n in before))
+        moved = reshaped(axes, [n or None for n in after[1:]], f"{node.op_type} {node.name!r}")
+        return None if moved is None else MIXED if moved.classes is None else moved.classes + len(after)
     if node.op_type in LINEAR:
         return 1 if node.op_type == "Conv" else len(graph.shapes[value]) - 1
     moving = [name for name in node.input if not graph.is_constant(name)]
@@ -272,13 +321,13 @@ def _class_axis(graph: Graph, value: str) -> int | None:
 
 def _linear(graph: Graph, node: Any, added: str | None) -> Linear[str, LinearNode]:
     attributes = {a.name: a.f if a.name in ("alpha", "beta") else a.i for a in node.attribute}
-    weight, turned = _constant_behind(graph, input_of(node, 1))
+    weight, turned, shape = _constant_behind(graph, input_of(node, 1))
     own = node.input[2] if node.op_type != "MatMul" and len(node.input) > 2 and node.input[2] else None
     if own and added:
         raise LevelheadError(f"something is added to {node.op_type} {node.name!r}, which has a bias already")
     if attributes.get("transA"):
         raise LevelheadError(f"{node.op_type} {node.name!r} has its features transposed")
-    bias, shape = own or added, graph.constants[weight][0].dims
+    bias = own or added
     rows_last = node.op_type == "MatMul" or (node.op_type == "Gemm" and not attributes.get("transB"))
     if node.op_type == "Conv" and attributes.get("group", 1) != 1:
         raise LevelheadError(f"comes from Conv {node.name!r} in {attributes['group']} groups; expected one group")
@@ -287,31 +336,59 @@ def _linear(graph: Graph, node: Any, added: str | None) -> Linear[str, LinearNod
     if (turned or node.op_type != "Conv") and len(shape) != 2:
         raise LevelheadError(f"the weight {weight!r} has shape {list(shape)}; expected a matrix")
     plain = attributes.get("alpha", 1) == 1 and attributes.get("beta", 1) == 1
-    layer = LinearNode(node, weight, _constant_behind(graph, bias)[0] if bias else None, rows_last != turned)
+    name = None
+    if bias:
+        name, _, sizes = _constant_behind(graph, bias)
+        classes, at = (
+            shape[-1 if rows_last != turned else 0],
+            1 - len(shape) if node.op_type == "Conv" and not own else -1,
+        )
+        if prod(sizes) == classes > 1 and (len(sizes) < -at or sizes[at] != classes):
+            what = f"{name!r}, which is added to {node.op_type} {node.name!r}, has shape {list(sizes)}"
+            raise LevelheadError(f"{what}; expected {classes} numbers along the axis of the classes")
+    layer = LinearNode(node, weight, name, rows_last != turned, shape)
     return Linear(weight, layer, plain=plain)
 
 
-def _constant_behind(graph: Graph, name: str) -> tuple[str, bool]:
-    """Return the constant that a value comes from, used by no other node, and whether it is transposed on the way."""
-    turned = False
+def _constant_behind(graph: Graph, name: str) -> tuple[str, bool, tuple[int, ...]]:
+    """Return the constant that a value comes from, used by no other node, if it is transposed on the way, its shape.
+
+    A shape that it is given on the way, in the same order of numbers, stands for its own.
+    """
+    turned, target = False, None
     while True:  # ends: a circle is entered by a value that is used twice
         if graph.uses[name] > 1:
             raise LevelheadError(f"{name!r} is shared with another node, and scaling it would change both")
         node = graph.makers.get(name)
         if name in graph.constants:
-            return name, turned
-        if node is None or node.op_type not in ("Identity", "Cast", "Transpose"):
+            return name, turned, _resolved(target, tuple(graph.constants[name][0].dims))
+        if node is not None and node.op_type == "Reshape":
+            target = target or _integers(graph, input_of(node, 1)) or [0]
+        elif node is None or node.op_type not in ("Identity", "Cast", "Transpose"):
             op = "an input" if node is None else node.op_type
             how = "quantized" if "quantize" in op.lower() else "computed, not constant"
             raise LevelheadError(f"its weights {name!r} are {how} ({op}); adjust the model before that")
-        if node.op_type == "Transpose":
+        elif node.op_type == "Transpose":
             order = next((list(one.ints) for one in node.attribute if one.name == "perm"), [1, 0])
             if order not in ([1, 0], sorted(order)):
                 raise LevelheadError(
                     f"Transpose {node.name!r} orders its axes as {order}; expected a matrix and [1, 0]"
                 )
+            if target and order == [1, 0]:
+                raise LevelheadError(f"its weights {name!r} are transposed, then reshaped; export the model again")
             turned ^= order == [1, 0]
         name = input_of(node)
+
+
+def _resolved(target: list[int] | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape that numbers of one shape are given by a target, in which one size may be -1."""
+    if target is None:
+        return shape
+    rest = abs(prod(target))
+    sizes = tuple(prod(shape) // rest if n == -1 and rest else n for n in target)
+    if any(n < 1 for n in sizes) or prod(sizes) != prod(shape):
+        raise LevelheadError(f"a weight of shape {list(shape)} is reshaped to {target}; export the model again")
+    return sizes
 
 
 def input_of(node: Any, index: int = 0) -> str:
@@ -365,4 +442,5 @@ def tensors(model: Any) -> Iterator[Any]:
 
 def classifier_key(graph: Graph, node: Any) -> str:
     """Return a name for a LinearClassifier that no other node has: its own or, failing that, that of its output."""
-    return node.name if node.name and graph.titles[node.name] == 1 else next(iter(node.output), "")
+    names = Counter(one.name for one in graph.model.graph.node)
+    return node.name if node.name and names[node.name] == 1 else next(iter(node.output), "")

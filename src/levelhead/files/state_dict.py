@@ -197,7 +197,7 @@ def _open(path: Path) -> Archive:
 
 FORMAT = Format(
     name="state dict",
-    suffixes=(".pt", ".pth", ".bin", ".ckpt"),
+    suffixes=(".pt", ".pth", ".bin", ".ckpt", ".pth.tar"),
     find=_find,
     check=lambda path: _load(_open(path)),
     note=lambda path: _open(path).note,

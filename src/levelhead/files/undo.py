@@ -57,10 +57,10 @@ def undo_file(
     >>> from safetensors.numpy import save_file
     >>> from levelhead.files.model import rescale_file
     >>> with TemporaryDirectory() as folder:
-    ...     model, leveled, back = (Path(folder, f"{name}.safetensors") for name in ("model", "leveled", "back"))
+    ...     model, adjusted, back = (Path(folder, f"{name}.safetensors") for name in ("model", "adjusted", "back"))
     ...     save_file({"fc.weight": np.eye(2, dtype=np.float32)}, model)
-    ...     _ = rescale_file(model, leveled, [100, 25], gamma=0.5)
-    ...     undo_file(leveled, back).exact, back.read_bytes() == model.read_bytes()
+    ...     _ = rescale_file(model, adjusted, [100, 25], gamma=0.5)
+    ...     undo_file(adjusted, back).exact, back.read_bytes() == model.read_bytes()
     (True, True)
     """
     path, one = Path(path), format_of(path)

@@ -117,9 +117,9 @@ def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
         A new head, with a bias unless the rule only scales.
 
     >>> import numpy as np
-    >>> from levelhead import match_prior
+    >>> from levelhead import match_prior, rules
     >>> logits = np.array([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]])
-    >>> tuned = match_prior(logits, [400, 100], rule="shift", range=(0, 3), bootstrap=0)
+    >>> tuned = match_prior(logits, [400, 100], rule=rules.Shift(range=(0, 3)), bootstrap=0)
     >>> adjust(Head(np.eye(2)), tuned).logits(logits).argmax(axis=1)  # the identity: logits in, logits out
     array([1, 0, 1, 0])
     """
@@ -156,9 +156,9 @@ def adjust_(
     Returns:
         What was done, with `restore()` to take it back.
 
-    >>> from levelhead import match_prior
-    >>> tuned = match_prior([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]], [400, 100], rule="shift", range=(0, 3),
-    ...                     bootstrap=0)
+    >>> from levelhead import match_prior, rules
+    >>> logits = [[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]]
+    >>> tuned = match_prior(logits, [400, 100], rule=rules.Shift(range=(0, 3)), bootstrap=0)
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(8, 2, bias=False))
     >>> with adjust_(model, tuned) as adjusted:

@@ -20,12 +20,13 @@ from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite
 from ..rules.rule import RULES
 from .candidates import check_same_shape, list_layers
-from .graph import KERAS_ACTIVATIONS, KERAS_LINEAR, GraphHead, KerasNode, find_keras_heads
+from .graph import KERAS_ACTIVATIONS, KERAS_LINEAR, KERAS_POINTWISE, GraphHead, KerasNode, find_keras_heads
 from .notes import run_all
 from .place import Facts
 
 KerasHead = GraphHead[str, Any]  # layers of Keras by name
 NAME_LAYER = Advice("layer", None, "to name the head")
+SETTINGS = ("axis", "data_format", "dims", "keepdims", "target_shape")  # of layers, that say what becomes of an axis
 
 
 def read(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Head:
@@ -91,7 +92,8 @@ class KerasModel:
         keys, modules, task = tuple(layers), list(layers.values()), self._found.task
         known = None if task is None else (task, f"a {'sigmoid' if task == 'multilabel' else 'softmax'} follows it")
         half = modules[0].kernel.dtype if modules[0].kernel.dtype in ("float16", "bfloat16") else None
-        return Facts(keys, ", ".join(keys), tuple(keras_units(module) or 0 for module in modules), None, known, half)
+        sizes = tuple(keras_units(module) or 0 for module in modules)
+        return Facts(keys, ", ".join(keys), sizes, None, known, half, self._found.plain)
 
     def head(self, module: Any, names: Sequence[str] | None = None) -> Head:
         """Return a copy of a layer's variables, in float32 or better: the kernel transposed to [K, d]."""
@@ -187,7 +189,7 @@ def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, class
     """Find the layer, or layers, whose columns are a Keras model's class weight vectors."""
     if layer is None and getattr(model, "outputs", None):
         outputs = [tensor._keras_history for tensor in model.outputs]
-        fitting, heads = find_keras_heads(outputs, _node_of, classes, NAME_LAYER)
+        fitting, heads = find_keras_heads(outputs, partial(_node_of, model), classes, NAME_LAYER)
         if len(fitting) == 1:
             return fitting[0]
         listed = _listing(layer for head in heads for layer in head.layers.values())
@@ -265,22 +267,40 @@ def _kind(layer: Any) -> str:
     return next(own, "")
 
 
-def _node_of(history: Any) -> KerasNode[str, Any]:
+def _node_of(model: Any, history: Any) -> KerasNode[str, Any]:
     """Return what a tensor comes from, by its history: layer, node, index."""
     layer, node, index = history
     wrapped = layer.layer if type(layer).__name__ == "TimeDistributed" else layer
     inside = getattr(layer, "outputs", None) if hasattr(layer, "layers") else None  # of a model inside the model
+    units, kind, taken = keras_units(wrapped), _kind(wrapped), layer._inbound_nodes[node].input_tensors
+    own_call = not getattr(type(wrapped).call, "__module__", "").startswith("keras.src.")
+    if units is None and (own_call or (wrapped is not layer and kind not in KERAS_POINTWISE)):
+        kind = ""  # it may do anything
     return KerasNode(
         key=wrapped.name,
         name=layer.name,
         type_name=type(layer).__name__,
-        kind=_kind(wrapped),
+        kind=kind,
         activation=activation_of(wrapped),
-        units=keras_units(wrapped),
+        settings={name: getattr(wrapped, name) for name in SETTINGS if hasattr(wrapped, name)},
+        shape=tuple(taken[0].shape) if taken and (wrapped is layer or units is not None) else None,
+        units=units,
+        calls=1 if units is None else _calls(model, wrapped, {}),
         layer=wrapped,
         inner=inside[index]._keras_history if inside else None,
-        sources=lambda: [one._keras_history for one in layer._inbound_nodes[node].input_tensors],
+        sources=lambda: [one._keras_history for one in taken],
     )
+
+
+def _calls(model: Any, layer: Any, known: dict[int, int]) -> int:
+    """Return how often a model's graph applies a layer, with the models inside it."""
+    if id(model) not in known:
+        known[id(model)] = 0
+        nodes = getattr(getattr(model, "_functional", None) or model, "_nodes_by_depth", {})
+        applied = [node.operation for group in nodes.values() for node in group]
+        inside = [getattr(one, "layer", one) for one in applied]  # of a wrapper, what it wraps
+        known[id(model)] = sum(1 if one is layer else _calls(one, layer, known) for one in inside)
+    return known[id(model)]
 
 
 def _scales(model: Any, example: Any, layer: Any) -> bool:

@@ -1,14 +1,14 @@
 """levelhead inside other people's trainers and estimators.
 
 - torch: `WVN`, a hook on any torch optimizer
-- lightning, transformers: callbacks for WVN and leveling; losses for the Hugging Face Trainer
+- lightning, transformers: callbacks for WVN and adjusting the head; losses for the Hugging Face Trainer
 - keras: the same callbacks for Keras 3
 - sklearn: classifiers with adjusted scores, at a fixed or a tuned gamma
 - ray: gamma chosen on a Ray data set
 - skl2onnx: a converter that writes those classifiers as ONNX
 - predictor: any function that gives scores, such as a native booster, with them adjusted
 - _callback: what the callbacks share, with a choice made on the evaluation of a training
-- _training_labels, _trackers: counts from a trainer's data; what leveling did, for trackers
+- _training_labels, _trackers: counts from a trainer's data; what the adjustment did, for trackers
 - _base_classifier, _folds: what the classifiers share, with the scores of any classifier; the folds of a tuning
 - _scorers: which scorers are exact; the choice on out-of-fold scores, and `summary_`, what is known after it
 - summary: the old name of that

@@ -1,6 +1,6 @@
-"""What the callbacks of all trainers share: WVN at the optimizer of the head, and leveling when training has ended.
+"""What the callbacks of all trainers share: WVN at the optimizer of the head, and adjusting it when training has ended.
 
-Leveling applies a choice that was tuned before, or one tuned on the trainer's own evaluation: counts from its training
+It applies a choice that was tuned before, or one tuned on the trainer's own evaluation: counts from its training
 data, logits from its evaluation loader.
 """
 

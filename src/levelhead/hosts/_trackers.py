@@ -1,4 +1,4 @@
-"""What leveling did, sent to the trackers of a training: TensorBoard, MLflow, Weights & Biases."""
+"""What the adjustment did, sent to the trackers of a training: TensorBoard, MLflow, Weights & Biases."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ PAGE = "levelhead.html"  # the page's name among a run's artifacts
 
 @dataclass(frozen=True, eq=False)
 class LevelOutcome:
-    """What leveling did, for people and trackers."""
+    """What the adjustment did, for people and trackers."""
 
     numbers: dict[str, float]  # such as gain, gamma, and the largest over the smallest norm before and after
     text: str  # the same in a few lines

@@ -1,4 +1,4 @@
-"""WVN and leveling as Keras callbacks, on any backend of Keras 3 that can fit; tested on torch and JAX.
+"""WVN and adjusting the head as Keras callbacks, on any backend of Keras 3 that can fit; tested on torch and JAX.
 
 ``model.fit(x, y, callbacks=[WVNCallback(), LevelCallback("tuned.json")])``
 """
@@ -70,7 +70,7 @@ class LevelCallback(Callback):
     """Adjust the head once, when `fit` has ended, by what was tuned: its rule, strength and counts, as `adjust_` does.
 
     Checkpoints of the fit hold the head as it was trained. The model in memory, and what is saved of it from then on,
-    has the leveled head. The next `fit` starts from the head as trained, unless its weights were loaded or changed
+    has the adjusted head. The next `fit` starts from the head as trained, unless its weights were loaded or changed
     since. A choice or a layer that does not fit the model is an error before the first step. Give it last: a callback
     that restores weights when training ends (`EarlyStopping`) must come before.
 

@@ -1,4 +1,4 @@
-"""WVN and leveling as Lightning callbacks.
+"""WVN and adjusting the head as Lightning callbacks.
 
 ``Trainer(callbacks=[WVNCallback("model.fc"), LevelCallback(tune="eval", layer="model.fc")])``
 """
@@ -53,7 +53,7 @@ class LevelCallback(BaseLevelCallback, Callback):
 
     Checkpoints of the fit are written before. They hold the head as it was trained, so that training can resume from
     them, and `trainer.test(ckpt_path="best")` tests that head. The module in memory, and whatever is saved of it from
-    then on (`trainer.save_checkpoint`), has the leveled head, with a bias where the rule needs one. The next `fit`
+    then on (`trainer.save_checkpoint`), has the adjusted head, with a bias where the rule needs one. The next `fit`
     starts from the head as trained. A choice or a layer that does not fit the model is an error before the first step.
 
     Args:

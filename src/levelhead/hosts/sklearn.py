@@ -43,6 +43,7 @@ from ..rules.adjustment import check_range, target_prior
 from ..rules.rule import RULES, Strengths, rule_with
 
 with naming_what_is_missing():
+    from sklearn import get_config
     from sklearn.base import clone
     from sklearn.metrics import check_scoring, get_scorer_names
     from sklearn.model_selection import StratifiedShuffleSplit, check_cv
@@ -184,8 +185,6 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         best_gamma_: the strength chosen.
         best_score_: its score on held-out data. Gamma was chosen there, so this score is optimistic.
         temperature_: what the adjusted scores are divided by, for `predict_proba`.
-        tuned_: the choice as `levelhead.cross_fit` returns it, with every rule that was tried; None for other scorers.
-        summary_: a `levelhead.Tuned` for any scorer, with `scoring`, `score` and `score_as_trained`; print it.
         cv_results_: {"gammas", "scores"} of `rule_`: for an exact curve, scores[i] holds from gammas[i] up to the next.
         estimator_: the classifier, trained on all data if refit.
         rule_: `shift`, `rescale`, `rescale+shift`, `vector` or, for floors, costs and macro-F1, `offsets`; `none`.
@@ -244,13 +243,13 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
 
     @property
     def tuned_(self) -> Tuned | None:
-        """The choice as `levelhead.cross_fit` returns it, its intervals made when first asked for; or None."""
+        """The choice as `levelhead.cross_fit` returns it, with every rule that was tried; None for other scorers."""
         check_is_fitted(self, "estimator_")
         return self._out_of_fold.tuned
 
     @property
     def summary_(self) -> _scorers.OutOfFoldTuned:
-        """What leveling did on the out-of-fold samples: score, gain with its interval, every class, rule, doubts."""
+        """A `levelhead.Tuned` of out-of-fold samples for any scorer, with its score and that as trained; print it."""
         check_is_fitted(self, "estimator_")
         return self._out_of_fold.summary(
             _scorers.scorer_name(self.scoring) if self.cost is None else "neg_cost",
@@ -368,11 +367,13 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
     def get_metadata_routing(self) -> MetadataRouter:
         """Return where metadata given to `fit` goes: to the classifier's `fit`, the splitter's `split`, the scorer."""
         router, scorer = super().get_metadata_routing(), check_scoring(self.estimator, scoring=self.scoring)
+        if isinstance(self.scoring, str) and get_config()["enable_metadata_routing"]:
+            cast(Any, scorer).set_score_request(sample_weight=False)  # weights are for the fit: samples count once
         router.add(splitter=self.cv, method_mapping=MethodMapping().add(callee="split", caller="fit"))
         return router.add(scorer=scorer, method_mapping=MethodMapping().add(callee="score", caller="fit"))
 
     def report(self, path: str | Path) -> Path:
-        """Write an .html page about what leveling did on the out-of-fold samples, and return its path."""
+        """Write an .html page about what the adjustment did on the out-of-fold samples, and return its path."""
         # the page stands above the estimators, and is loaded for this alone
         from ..report import of_logits, write
 

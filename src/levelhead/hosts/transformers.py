@@ -1,4 +1,4 @@
-"""WVN, leveling and our losses in the Hugging Face Trainer: callbacks and a `compute_loss_func`."""
+"""WVN, adjusting the head and our losses in the Hugging Face Trainer: callbacks and a `compute_loss_func`."""
 
 import re
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class LevelCallback(BaseLevelCallback, TrainerCallback):
 
     It comes after every checkpoint of the training, and after `load_best_model_at_end` has loaded the best one.
     Checkpoints hold the head as it was trained, so that training can resume from them. The model in memory, and what
-    `trainer.save_model` writes, has the leveled head, with a note in its config and, with `tune`, in the model card
+    `trainer.save_model` writes, has the adjusted head, with a note in its config and, with `tune`, in the model card
     (README.md of the output folder). A head without a bias gets one where the rule needs it, which `from_pretrained` of
     its architecture does not expect: save `torch.nn.Module.state_dict` then, or export to ONNX; with `tune`, such a
     head is rescaled, which needs no bias. The next `train` starts from the head as trained. A choice or a layer that
@@ -147,7 +147,7 @@ def _gather_function() -> Gather | None:
 
 
 def _write_card(path: Path, adjusted: Adjusted, tuned: Tuned | str | Path) -> None:
-    """Write a section about leveling into a model card, in place of one that is there; without a card, a new one."""
+    """Write a section about the adjustment into a model card, in place of an older one; without a card, a new one."""
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     rest = re.sub(rf"\n*{re.escape(_BEGIN)}.*?{re.escape(_END)}\n*", "\n", text, flags=re.DOTALL)
     section = f"{_BEGIN}\n{_section(adjusted, tuned)}\n{_END}\n"
@@ -158,7 +158,7 @@ def _write_card(path: Path, adjusted: Adjusted, tuned: Tuned | str | Path) -> No
 def _section(adjusted: Adjusted, tuned: Tuned | str | Path) -> str:
     layers = ", ".join(f"`{layer}`" for layer in adjusted.layers if layer) or "the head"
     text = (
-        f"## Leveling\n\nAfter training, {layers} was adjusted for imbalanced classes by levelhead {__version__}: "
+        f"## Adjustment\n\nAfter training, {layers} was adjusted for imbalanced classes by levelhead {__version__}: "
         f"{RULES[adjusted.rule].title}, gamma {adjusted.gamma:.4g}, for {len(adjusted.counts)} classes of "
         f"{adjusted.counts.max():g} to {adjusted.counts.min():g} training samples."
     )

@@ -156,6 +156,8 @@ def check_samples(
     logits: Array, labels: Array, counts: Counts, names: Sequence[str] | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return labels [N] and counts [K] that fit logits [N, K], checked; the logits' numbers are not read here."""
+    if len(logits.shape) == 2 and [len(labels), np.size(counts)] == [*logits.shape[::-1]] != [*logits.shape]:
+        raise LevelheadError("labels and counts are swapped: expected logits [N, K], labels [N], counts [K]")
     check_shape(logits.shape, len(labels))
     n = resolve(counts, logits.shape[1], names=names)
     found = check_labels(labels, len(n))

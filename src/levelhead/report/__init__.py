@@ -1,4 +1,4 @@
-"""One self-contained HTML page that shows what leveling did to a model, for whoever decides whether to ship it.
+"""One self-contained HTML page that shows what the adjustment did to a model, for whoever decides whether to ship it.
 
     write("page.html", [of_logits(logits, labels, counts)])
 

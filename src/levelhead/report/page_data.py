@@ -230,7 +230,7 @@ def rule_table(subject: Subject) -> RuleTable | None:
     if len(candidates) < 3:
         return None
     metric, why = subject.metric, str(choice.get("why") or "")
-    chosen = Unchanged.name if why.startswith("the model as it is") else choice["rule"]
+    chosen = choice["rule"] if choice["gamma"] or choice.get("scale") else Unchanged.name
     rows = []
     for one in candidates:
         value, is_chosen = format(one["value"], value_form(metric)), one["rule"] == chosen

@@ -138,5 +138,7 @@ def _counts_in_python(subject: Subject) -> str:
 
 
 def _adjusted(model: str) -> str:
-    """Return where the adjusted model goes: next to the model, whose folder may have a leveled one already."""
-    return shlex.quote(Path(model).with_name(f"adjusted{Path(model).suffix}").as_posix())
+    """Return where the adjusted model goes: next to the model, by a name that its folder does not have yet."""
+    names = (f"adjusted{more}{Path(model).suffix}" for more in ("", *(f"-{i}" for i in range(2, 100))))
+    path = next((free for name in names if not (free := Path(model).with_name(name)).exists()), Path(model))
+    return shlex.quote(path.as_posix())

@@ -90,7 +90,7 @@ def draw_recall(
     """Draw the recall of each class, the most frequent class first, and with `after` its recall after an adjustment."""
     axes = _axes(ax)
     order, at = np.argsort(-counts, kind="stable"), np.arange(len(counts))
-    shown = {"as trained": (recall, SOFT)} | ({} if after is None else {"leveled": (after, ACCENT)})
+    shown = {"as trained": (recall, SOFT)} | ({} if after is None else {"adjusted": (after, ACCENT)})
     if len(counts) > 40:  # too many to be named: a dot each, with a running mean
         for label, (values, color) in shown.items():
             axes.plot(at, 100 * values[order], ".", color=color, alpha=0.4, mew=0, clip_on=False)
@@ -99,7 +99,7 @@ def draw_recall(
     else:
         axes.bar(at, 100 * recall[order], width=0.7, color=SOFT, label="as trained")
         if after is not None:
-            axes.plot(at, 100 * after[order], "o", color=ACCENT, ms=5, clip_on=False, label="leveled")
+            axes.plot(at, 100 * after[order], "o", color=ACCENT, ms=5, clip_on=False, label="adjusted")
         titles = [str(i) if names is None else short(names[int(i)]) for i in order]
         upright = max(map(len, titles)) <= max(1, 60 // len(titles))
         labels = [f"{name}\n{n}" if upright else f"{name} ({n})" for name, n in zip(titles, counts[order], strict=True)]

@@ -5,7 +5,7 @@
 - run_folder: what can be read from a run's folder, without torch
 - evaluate: a trained head before and after an adjustment, measured on the test set
 - subject: the page of a run
-- export: the trained network with its leveled head, as .safetensors and .onnx
+- export: the trained network with its adjusted head, as .safetensors and .onnx
 - sweep: many specs, or a grid of them, each trained once
 - train_command: the body of `levelhead train`
 - session: one training: its folder is locked and checked, its log and result are written

@@ -93,10 +93,10 @@ def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: str = Resc
             tuned = tune(*held_out(snapshot), rule=rule_with(rule, norms=head.norms), names=head.names)
         made, chosen = RULES[tuned.rule], Strengths(tuned.gamma, scale=tuned.scale, offset=tuned.offset)
     by = made.amounts(check_finite(head), resolve(counts, head.classes), chosen)
-    leveled = by.head(head)
-    before, after = (measure(snapshot.logits("test", h), snapshot.labels["test"], counts) for h in (head, leveled))
+    adjusted = by.head(head)
+    before, after = (measure(snapshot.logits("test", h), snapshot.labels["test"], counts) for h in (head, adjusted))
     names = tuple(head.names or map(str, range(head.classes)))
-    return Evaluation(made.name, names, counts, chosen.gamma, tuned, leveled, by.changes, before, after)
+    return Evaluation(made.name, names, counts, chosen.gamma, tuned, adjusted, by.changes, before, after)
 
 
 def held_out(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The trained network with its leveled head, exported as .safetensors and, where onnx is installed, .onnx."""
+"""The trained network, with its adjusted head where it was adjusted, as .safetensors and, with onnx, as .onnx."""
 
 import json
 import tempfile
@@ -16,6 +16,7 @@ from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
+from levelhead.choice.snapshot import Snapshot
 from levelhead.choice.tuned import Tuned
 from levelhead.core import atomic
 from levelhead.core.errors import LevelheadError, in_file
@@ -74,7 +75,11 @@ def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]
 
 
 def export(run_folder: Path, head: Head, *, adjusted: dict[str, Any], tuned: Tuned | None = None) -> list[Path]:
-    """Write leveled.safetensors and, where onnx is there, leveled.onnx, with a note of what was adjusted."""
+    """Write adjusted.safetensors and, where onnx is there, adjusted.onnx, with a note of what was adjusted.
+
+    Where nothing was, model.safetensors is there already, and model.onnx is written. What an earlier call wrote goes.
+    """
+    changed = tuned is not None or adjusted["gamma"] != 0
     if tuned is not None and RULES[tuned.rule].adds and head.bias is None:  # in our own network there is room for one
         head = replace(head, bias=np.zeros(head.classes, np.float32))
     model, facts = classifier(run_folder, head)
@@ -82,13 +87,20 @@ def export(run_folder: Path, head: Head, *, adjusted: dict[str, Any], tuned: Tun
     made = {".safetensors": to_bytes({k: v.contiguous() for k, v in model.state_dict().items()}, metadata)}
     if find_spec("onnx") is not None:
         made[".onnx"] = _to_onnx(model, facts["shape"])
-    return [_write_adjusted(run_folder / f"leveled{end}", content, adjusted, tuned) for end, content in made.items()]
+    if changed:
+        written = {run_folder / f"adjusted{end}": content for end, content in made.items()}
+        files = [_write_adjusted(path, content, adjusted, tuned) for path, content in written.items()]
+    else:
+        files = [run_folder / f"model{end}" for end in made]
+        if ".onnx" in made:
+            atomic.write(files[-1], made[".onnx"])
+    for earlier in ("model.onnx", "adjusted.onnx", "adjusted.safetensors"):
+        if (path := run_folder / earlier) not in files:
+            path.unlink(missing_ok=True)
+    return files
 
 
 def _write_adjusted(path: Path, content: bytes, adjusted: dict[str, Any], tuned: Tuned | None) -> Path:
-    if tuned is None and adjusted["gamma"] == 0:
-        atomic.write(path, content)
-        return path
     with tempfile.TemporaryDirectory() as folder:
         trained = Path(folder) / path.name
         trained.write_bytes(content)
@@ -103,8 +115,10 @@ def _write_adjusted(path: Path, content: bytes, adjusted: dict[str, Any], tuned:
 
 def load(path: str | Path) -> Classifier:
     facts = _facts(Path(path))
-    if facts is None or "adjusted" not in facts:
-        raise LevelheadError(f"{path}: expected a leveled.safetensors that `levelhead train` wrote")
+    if facts is None:
+        raise LevelheadError(f"{path}: expected a model or adjusted.safetensors that `levelhead train` wrote")
+    if "adjusted" not in facts:
+        return classifier(Path(path).parent, Snapshot.load(Path(path).with_name("snapshot.safetensors")).head)[0]
     tensors = from_bytes(Path(path).read_bytes())
     try:
         model = Classifier(facts, bias="head.bias" in tensors)

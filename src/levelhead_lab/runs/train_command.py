@@ -1,4 +1,4 @@
-"""The body of `levelhead train`: train, evaluate with and without leveling, and write the leveled model."""
+"""The body of `levelhead train`: train, evaluate as trained and adjusted, and write the adjusted model."""
 
 import math
 import os
@@ -140,7 +140,7 @@ def train_and_evaluate(
 def evaluate_and_export(
     trained: Run, spec: Spec, options: TrainOptions | None = None, *, option: Callable[[str], str] = str
 ) -> tuple[dict[str, Any], str]:
-    """Evaluate a finished run and write the leveled model: as trained where no gain is expected, unless `anyway`."""
+    """Evaluate a finished run and write the adjusted model: as trained where no gain is expected, unless `anyway`."""
     options = options or TrainOptions()
     snapshot, facts, gamma = trained.snapshot, trained.result, options.gamma
     not_chosen = gamma is None and "held-out" not in snapshot.features
@@ -149,11 +149,11 @@ def evaluate_and_export(
     found = evaluate(snapshot, gamma=gamma, rule=Rescale.name if not_chosen else rule)
     tuned = found.tuned
     refused = tuned is not None and not (tuned.certain if options.certain else tuned.worthwhile is not False)
-    leveled = found.changed and (options.anyway or not refused)
-    adjusted = {"rule": found.rule, "gamma": found.gamma if leveled else 0.0, "counts": snapshot.counts.tolist()}
-    made = export(trained.path, snapshot.head, adjusted=adjusted, tuned=tuned if leveled else None)
+    changed = found.changed and (options.anyway or not refused)
+    adjusted = {"rule": found.rule, "gamma": found.gamma if changed else 0.0, "counts": snapshot.counts.tolist()}
+    made = export(trained.path, snapshot.head, adjusted=adjusted, tuned=tuned if changed else None)
     files = [str(file) for file in made]
-    result = {"run": str(trained.path), **facts, **found.to_dict(), "leveled": leveled, "files": files}
+    result = {"run": str(trained.path), **facts, **found.to_dict(), "adjusted": changed, "files": files}
     lines = [
         f"{trained.path}: {facts['epoch']} epochs, {facts['seconds']:.0f} s, {facts['parameters']:,} parameters",
         "",
@@ -165,10 +165,10 @@ def evaluate_and_export(
             "no samples were held out to choose gamma on, so the head is as trained; pass "
             f"{option('gamma')} to set its strength, or train another network with {option('hold_out')} 0.1"
         )
-    if found.changed and not leveled:
+    if found.changed and not changed:
         reason = "the gain is not certain" if options.certain else "no gain is to be expected"
         lines.append(
-            f"{reason}, so the model is written as trained; pass {option('anyway')} to level it all the same: nothing "
+            f"{reason}, so the model is written as trained; pass {option('anyway')} to adjust it all the same: nothing "
             "is trained again"
         )
-    return result, "\n".join([*lines, f"the {'leveled ' * leveled}model: {', '.join(files)}"])
+    return result, "\n".join([*lines, f"the {'adjusted ' * changed}model: {', '.join(files)}"])

@@ -1,0 +1,185 @@
+"""Heads as exporters write them in ONNX: reshaped, cast, a softmax written out, several places in one layer."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto as T
+from onnx import helper
+from onnx.numpy_helper import from_array as raw
+
+from levelhead.files.inspect import inspect_file
+from levelhead.files.model import rescale_file
+from levelhead.files.undo import undo_file
+
+K, D, STEPS = 6, 8, 4
+COUNTS = [400, 100, 25, 16, 4, 1]
+FACTORS = (400 / np.array(COUNTS)) ** 0.5
+RNG = np.random.default_rng(0)
+W, B = RNG.standard_normal((D, K)).astype(np.float32), RNG.standard_normal(K).astype(np.float32)
+
+
+def node(op, inputs, output, **attributes):
+    return helper.make_node(op, inputs.split(), [output], name=f"n_{output}", **attributes)
+
+
+def ints(name, *values):
+    return raw(np.array(values, np.int64), name)
+
+
+def save(path, nodes, tensors=(), *, shape=("N", D), rank=None):
+    used = {name for one in nodes for name in one.input} - {name for one in nodes for name in one.output}
+    held = [one for one in (raw(W, "W"), raw(B, "b"), *tensors) if one.name in used]
+    sizes = {"x": shape, "y": [f"n{i}" for i in range(rank or len(shape))]}
+    values = [helper.make_tensor_value_info(name, T.FLOAT, size) for name, size in sizes.items()]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def run(path):
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    shape = [3 if isinstance(n, str) else n for n in session.get_inputs()[0].shape]
+    return session.run(None, {"x": np.random.default_rng(1).standard_normal(shape).astype(np.float32)})[0]
+
+
+GEMM = node("Gemm", "x W b", "h")
+SEQUENCE = [node("Reshape", "x flat", "f"), node("MatMul", "f W", "m"), node("Reshape", "m steps", "h")]
+SIZES = [ints("flat", -1, D), ints("steps", -1, STEPS, K)]
+JOINED = [  # the shape of the steps as TensorFlow computes it, of an input of which shape inference knows nothing
+    node("Shape", "x", "l"), node("Compress", "l all", "same"), node("Reshape", "x same", "u"), node("Shape", "u", "v"),
+    node("Cast", "v", "i", to=T.INT32), node("Gather", "i at", "j"), node("Concat", "j size", "c", axis=0),
+    node("Cast", "c", "steps", to=T.INT64), node("Reshape", "u flat", "f"), *SEQUENCE[1:],
+]  # fmt: skip
+PARTS = [raw(np.ones(3, bool), "all"), ints("at", 0, 1), raw(np.array([K], np.int32), "size"), SIZES[0]]
+LINEAR = {  # nodes, tensors, shape of the input
+    "Dense on sequences": ([*SEQUENCE, node("Add", "h b", "y")], SIZES, ("N", STEPS, D)),
+    "Dense on sequences of any length": ([*JOINED, node("Add", "h b", "y")], PARTS, ("N", "T", D)),
+    "Cast to the same type": (
+        [node("MatMul", "x W", "m"), node("Cast", "m", "h", to=T.FLOAT), node("Add", "h b", "y")],
+        [],
+        ("N", D),
+    ),
+    "weights through a constant Reshape": (
+        [node("Reshape", "V s", "W"), node("Reshape", "c t", "b"), node("MatMul", "x W", "h"), node("Add", "h b", "y")],
+        [raw(W.reshape(2, 4, K), "V"), ints("s", -1, K), raw(B.reshape(K, 1, 1), "c"), ints("t", 1, K)],
+        ("N", D),
+    ),
+    "reshaped, then transposed": (
+        [node("Reshape", "V s", "U"), node("Transpose", "U", "W", perm=[1, 0]), node("MatMul", "x W", "y")],
+        [raw(W.T.reshape(K, 2, 4).copy(), "V"), ints("s", K, D)],
+        ("N", D),
+    ),
+    "Conv and its bias": (
+        [node("Conv", "x C", "h"), node("Add", "h c", "y")],
+        [raw(W.T[:, :, None].copy(), "C"), raw(B[:, None], "c")],
+        ("N", D, K),
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", ["rescale", "shift"])
+@pytest.mark.parametrize("kind", LINEAR)
+def test_onnxruntime_gives_the_adjusted_logits(kind, rule, tmp_path):
+    nodes, tensors, shape = LINEAR[kind]
+    path, out, back = (tmp_path / f"{name}.onnx" for name in ("m", "o", "back"))
+    before = run(save(path, nodes, tensors, shape=shape))
+    by = FACTORS if rule == "rescale" else 0.5 * np.log(400 / np.array(COUNTS))
+    by = by[:, None] if "Conv" in kind else by
+    rescale_file(path, out, COUNTS, gamma=0.5, rule=rule)
+    np.testing.assert_allclose(run(out), before * by if rule == "rescale" else before + by, rtol=1e-4, atol=1e-5)
+    undo_file(out, back)
+    assert back.read_bytes() == path.read_bytes()
+
+
+def softmax(axis=-1, over="h", *, least=True, keepdims=1):
+    """A softmax of h as magika has it."""
+    less = [node("ReduceMax", over, "top", axes=[axis], keepdims=1), node("Sub", "h top", "l")] if least else []
+    rest = [node("Exp", "l" if least else "h", "e"), node("ReduceSum", "e axes", "s", keepdims=keepdims)]
+    return [*less, *rest, node("Div", "e s", "y")], [ints("axes", axis)]
+
+
+@pytest.mark.parametrize("least", [True, False])
+@pytest.mark.parametrize("axis", [1, -1])
+def test_a_softmax_written_out_is_one(axis, least, tmp_path):
+    nodes, tensors = softmax(axis, least=least)
+    path = save(tmp_path / "m.onnx", [GEMM, *nodes], tensors)
+    before = run(path).astype(np.float64)
+    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule="shift")
+    expected = before * FACTORS
+    np.testing.assert_allclose(run(tmp_path / "o.onnx"), expected / expected.sum(1, keepdims=True), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "made", [softmax(0), softmax(over="x"), ([node("Exp", "h", "e"), node("Div", "e h", "y")], [])], ids=str
+)
+def test_what_is_no_softmax_over_the_classes_is_refused(made, tmp_path):
+    path = save(tmp_path / "m.onnx", [GEMM, *made[0]], made[1])
+    with pytest.raises(ValueError, match=r"Div 'n_y' follows the head|comes from"):
+        inspect_file(path)
+
+
+PLACES = {
+    "two places": [GEMM, node("Reshape", "h places", "y")],
+    "two places, then a softmax": [GEMM, node("Reshape", "h places", "p"), node("Softmax", "p", "y", axis=-1)],
+}
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_several_places_in_one_layer_are_not_that_many_classes(kind, tmp_path):
+    path = save(tmp_path / "m.onnx", PLACES[kind], [ints("places", -1, 2, 3)], rank=3)
+    with pytest.raises(
+        ValueError, match=r"Reshape .* turns the 6 outputs of the head into 2 places with 3 classes each"
+    ):
+        inspect_file(path)
+
+
+def test_a_softmax_over_steps_and_classes_is_refused(tmp_path):
+    nodes = [node("MatMul", "x W", "h"), node("Flatten", "h", "f"), node("Softmax", "f", "y", axis=-1)]
+    path = save(tmp_path / "m.onnx", nodes, shape=("N", STEPS, D), rank=2)
+    with pytest.raises(ValueError, match="over another axis than that of the classes"):
+        inspect_file(path)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "tensors", "shape"),
+    [
+        ([node("Conv", "x C", "h"), node("Add", "h b", "y")], [raw(W.T[:, :, None].copy(), "C")], ("N", D, K)),
+        ([node("Gemm", "x W c", "y")], [raw(B[:, None], "c")], (K, D)),
+    ],
+    ids=["along the width", "along the samples"],
+)
+def test_what_is_added_along_another_axis_is_no_bias(nodes, tensors, shape, tmp_path):
+    path = save(tmp_path / "m.onnx", nodes, tensors, shape=shape)
+    run(path)
+    with pytest.raises(ValueError, match="expected 6 numbers along the axis of the classes"):
+        inspect_file(path)
+
+
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "AveragePool"])
+def test_a_mean_over_classes_that_come_last_is_refused(op, tmp_path):
+    how = {"kernel_shape": [K]} if op == "AveragePool" else {}
+    path = save(tmp_path / "m.onnx", [node("MatMul", "x W", "h"), node(op, "h", "y", **how)], shape=("N", STEPS, D))
+    assert run(path).shape == (3, STEPS, 1)
+    with pytest.raises(ValueError, match=f"{op} 'n_y' follows the head, and its mean is over the classes"):
+        inspect_file(path)
+
+
+def test_a_bias_behind_a_reshape_that_moves_the_classes_is_refused(tmp_path):
+    nodes = [node("MatMul", "x W", "m"), node("Reshape", "m s", "h"), node("Add", "h c", "y")]
+    path = save(tmp_path / "m.onnx", nodes, [ints("s", -1, K, STEPS), raw(B[:, None], "c")], shape=(2, STEPS, D))
+    run(path)
+    with pytest.raises(ValueError, match="Add 'n_y' follows the head"):
+        inspect_file(path)
+
+
+def test_a_model_that_the_checker_dislikes_already_is_adjusted(tmp_path):
+    """The nodes stand in another order than the checker wants; onnxruntime sorts them."""
+    path = save(tmp_path / "m.onnx", [node("Identity", "h", "y"), GEMM])
+    with pytest.raises(onnx.checker.ValidationError, match="sorted"):
+        onnx.checker.check_model(path)
+    before = run(path)
+    for rule, expected in ("rescale", before * FACTORS), ("shift", before + np.log(FACTORS)):
+        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule=rule, force=True)
+        np.testing.assert_allclose(run(tmp_path / "o.onnx"), expected, rtol=1e-4, atol=1e-5)
