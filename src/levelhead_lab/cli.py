@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from levelhead.cli.common import Force, Json, Page, app, check_outputs, example, show, typed_command
+from levelhead.cli.common import Force, Json, Page, app, check_outputs, echo, example, show, typed_command
 from levelhead.cli.errors import options_of
 from levelhead.core.choices import Executor, PaperTable, PathRule, RuleRequest, Tracker, TrainingDtype, TrainingEngine
 from levelhead.core.errors import LevelheadError
@@ -121,7 +121,7 @@ def train(
     )
     options = TrainOptions(name, gamma, rule, anyway, certain, track=track, threads=threads, show=not as_json)
     result, text = train_and_evaluate(
-        spec, runs, options, say=partial(typer.echo, err=True), option=options_of(context.command).__getitem__
+        spec, runs, options, say=partial(echo, err=True), option=options_of(context.command).__getitem__
     )
     if result:
         show(result, text, as_json)
@@ -133,6 +133,9 @@ def sweep(
     runs: Annotated[Path, typer.Option(help="Folder that holds all runs; a cluster must share it.")] = Path("runs"),
     executor: Annotated[Executor, typer.Option(help="local processes, packed on one GPU, or a ray cluster.")] = "local",
     workers: Annotated[int, typer.Option(help="Number of runs at a time.")] = 2,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="Run methods that GRID names as FILE.py:NAME.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Train and evaluate every run of a grid.
@@ -142,7 +145,8 @@ def sweep(
     """
     from .runs.sweep import sweep_grid
 
-    result, text = sweep_grid(grid, runs, executor=executor, workers=workers, say=partial(typer.echo, err=True))
+    how = {"executor": executor, "workers": workers, "allow_code": allow_code}
+    result, text = sweep_grid(grid, runs, say=partial(echo, err=True), **how)
     show(result, text, as_json)
     if result["failed"]:
         raise LevelheadError(f"{len(result['failed'])} runs could not be trained: {', '.join(result['failed'])}")
@@ -204,7 +208,7 @@ def reproduce(
     from .paper.page import draw_figures
     from .paper.reproduce import ReproduceOptions, reproduce_table
 
-    say = partial(typer.echo, err=True)
+    say = partial(echo, err=True)
     if table == "figures":
         result, text = draw_figures(results, page, pictures, say=say)
     else:

@@ -82,3 +82,18 @@ def test_one_that_is_taken_for_a_leftover_before_it_is_locked_is_made_again(tmp_
     with scratch.scratch(tmp_path / "a", folder=kind == "folder") as place:
         assert place.exists()
         assert place != taken[0]
+
+
+def test_a_folder_that_another_process_takes_for_a_leftover_is_made_again(tmp_path, monkeypatch):
+    taken = []
+
+    def take_first(path, flags, mode=0o777, real=os.open):
+        if not taken and str(path).endswith(".tmp"):
+            taken.append(path)
+            os.rmdir(path)
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", take_first)
+    with scratch.scratch(tmp_path / "a", folder=True) as place:
+        assert place.is_dir()
+        assert place != taken[0]

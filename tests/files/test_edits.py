@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from levelhead.core.errors import LevelheadError
+from levelhead.files import edits
 from levelhead.files.digest import file_sha256
 from levelhead.files.edits import Edit, copy, restore, rewrite, staged
 from levelhead.files.model import rescale_file
@@ -151,9 +152,23 @@ def test_after_a_rename_that_fails_all_is_as_it_was(tmp_path, monkeypatch, times
 
 def test_the_file_that_stands_for_the_model_appears_last(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(os, "replace", lambda a, b, real=os.replace: (real(a, b), seen.append(b.name)))
+    monkeypatch.setattr(os, "link", lambda a, b, real=os.link: (real(a, b), seen.append(b.name)))
     write_two(tmp_path / "out")
     assert seen == ["out.original", "out"]
+
+
+def test_of_two_writers_without_force_one_is_told_that_the_file_exists(tmp_path, monkeypatch):
+    monkeypatch.setattr(edits, "_check_free", lambda target, force: None)  # the other appears after the last look
+
+    def write_as_another_does():
+        with staged(tmp_path / "out", force=False) as stage:
+            (stage / "out").write_bytes(b"ours")
+            (tmp_path / "out").write_bytes(b"of the other")
+
+    with pytest.raises(FileExistsError):
+        write_as_another_does()
+    assert (tmp_path / "out").read_bytes() == b"of the other"
+    assert os.listdir(tmp_path) == ["out"]
 
 
 def test_a_full_disk_is_one_of_the_file_that_was_to_be_written(tmp_path, monkeypatch):

@@ -1,5 +1,8 @@
 """Our reader of HDF5 next to the HDF5 library's own, on files of that library; damaged files end in a refusal."""
 
+import tracemalloc
+from struct import pack
+
 import numpy as np
 import pytest
 
@@ -76,6 +79,54 @@ def test_file_of_the_newest_format_is_refused(tmp_path):
     path = make(tmp_path / "m.h5", libver="latest")
     with pytest.raises(lh.LevelheadError, match="superblock of version 0"):
         hdf5_arrays(path)
+
+
+def message(kind, body):
+    return pack("<HHB3x", kind, len(body), 0) + body
+
+
+def header(count, messages):
+    return pack("<BBHII4x", 1, 0, count, 1, len(messages)) + messages
+
+
+def in_hdf5(content):
+    """Return a file whose root is the object header at 96, where the content begins."""
+    start = b"\x89HDF\r\n\x1a\n" + pack("<B4s2s9x", 0, bytes(4), b"\x08\x08")
+    return start + pack("<6Q", 0, 0, 96 + len(content), 0, 0, 96) + bytes(24) + content
+
+
+def continued_by_itself():
+    first = header(2000, message(0x10, pack("<2Q", 136, 24 + 65540)))
+    return in_hdf5(first + message(0x10, pack("<2Q", 136, 24 + 65540)) + message(0xC, bytes(65528)) + bytes(4))
+
+
+def with_names_inside_one_another(length, count):
+    """Return a group of so many members, whose names are all of one text from some letter on."""
+    table, heap = 136, 136 + 8 + 40 * count
+    members = b"".join(pack("<2QI20x", i, heap + 32 + length + 24 * i, 0) for i in range(count))
+    node = b"SNOD" + pack("<BBH", 1, 0, count) + members
+    names = b"HEAP" + pack("<I3Q", 0, length, 0, heap + 32) + b"a" * (length - 1) + b"\0"
+    arrays = b"".join(header(1, message(1, b"")) for _ in range(count))
+    return in_hdf5(header(1, message(0x11, pack("<2Q", table, heap))) + node + names + arrays)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (continued_by_itself(), "there twice"),
+        (with_names_inside_one_another(4000, 500), "overlap"),
+        (with_names_inside_one_another(200_000, 500), "no name at 0"),
+    ],
+)
+def test_file_that_leads_to_itself_takes_no_more_memory_than_a_file_of_its_size(data, why, tmp_path):
+    (tmp_path / "m.h5").write_bytes(data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(lh.LevelheadError, match=why):
+            hdf5_arrays(tmp_path / "m.h5")
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(data)
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.slow

@@ -1,7 +1,13 @@
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from levelhead.core.errors import LevelheadError
+from levelhead.files.inspect import inspect_file
+from levelhead.files.locate import locate_head
 from levelhead.heads.notes import check_note, note_from
 
 NOTE = {
@@ -44,3 +50,25 @@ def test_an_invalid_note_is_refused_in_a_line(change):
 def test_metadata_that_are_not_a_note_are_refused_in_a_line(text):
     with pytest.raises(ValueError, match=r"m\.onnx: its record of an earlier adjustment is damaged"):
         note_from({"levelhead.rule": "rescale", "levelhead.gamma": text}, Path("m.onnx"))
+
+
+def test_note_nested_ever_deeper_is_refused(tmp_path):
+    note = {"version": "0", "rule": "rescale", "bias": "keep", "gamma": 1.0, "head": ["fc"], "factors": [1.0, 2.0]}
+    before = "null"
+    for _ in range(990):
+        before = json.dumps(note)[:-1] + f', "before": {before}}}'
+    entries = {
+        f"levelhead.{key}": value if isinstance(value, str) else json.dumps(value) for key, value in note.items()
+    }
+    save_file(
+        {"fc.weight": np.eye(2, dtype=np.float32)}, tmp_path / "m.safetensors", entries | {"levelhead.before": before}
+    )
+    with pytest.raises(LevelheadError, match="its record of an earlier adjustment is damaged"):
+        inspect_file(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("kind", [[], {}, 3, None])
+def test_config_with_a_problem_type_of_another_kind_says_nothing(kind, tmp_path):
+    save_file({"fc.weight": np.eye(2, dtype=np.float32)}, tmp_path / "m.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"problem_type": kind}))
+    assert locate_head(tmp_path / "m.safetensors").task is None

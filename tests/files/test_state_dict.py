@@ -217,3 +217,15 @@ def test_the_way_for_an_older_torch_runs_no_code_and_refuses_what_is_missing(tmp
         pickled = whole.read("m/data.pkl")
     with pytest.raises(RuntimeError, match="data/0"):
         state_dict._load_pickle(zip.Archive(tmp_path / "cut.pt"), pickled)
+
+
+def test_record_that_is_marked_as_a_folder_is_refused(tmp_path):
+    """torch reads nothing from it, so that an edit would change nothing."""
+    torch.save({"fc.weight": torch.eye(2, 4)}, tmp_path / "m.pt")
+    with zipfile.ZipFile(tmp_path / "m.pt") as old, zipfile.ZipFile(tmp_path / "marked.pt", "w") as new:
+        for record in old.infolist():
+            data = old.read(record)
+            record.external_attr |= 0x10 * record.filename.endswith("data/0")
+            new.writestr(record, data)
+    with pytest.raises(ValueError, match="data/0 is marked as a folder"):
+        FORMAT.find(tmp_path / "marked.pt")

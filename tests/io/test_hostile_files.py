@@ -5,7 +5,12 @@ import os
 import pickle
 import subprocess
 import sys
+import tracemalloc
 import zipfile
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -215,6 +220,90 @@ def test_names_with_line_breaks_stay_on_one_line(tmp_path):
         with pytest.raises(LevelheadError) as refused:
             arrays.read(tmp_path / name, wanted="labels" if name == "x.csv" else "logits")
         assert "\n" not in str(refused.value)
+
+
+@contextmanager
+def in_memory_of(most):
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+
+
+ONE_LONG = ["x" * 100_000, *(f"n{i}" for i in range(20_000))]  # an array of them has 8 GB
+
+
+def test_a_column_of_text_that_nobody_reads_takes_its_size(tmp_path):
+    pytest.importorskip("pyarrow")
+    from pyarrow import parquet, table
+
+    columns = {"text": ONE_LONG, "logit_0": [1.5] * len(ONE_LONG), "logit_1": [2.5] * len(ONE_LONG)}
+    parquet.write_table(table(columns), tmp_path / "x.parquet")
+    rows = "\n".join(f"{text},1.5,2.5" for text in ONE_LONG)
+    (tmp_path / "x.csv").write_text(f"text,logit_0,logit_1\n{rows}\n")
+    for name in ("x.csv", "x.parquet"):
+        with in_memory_of(50 << 20):
+            samples = read(tmp_path / name, None, [9, 1])
+        assert samples.logits.shape == (len(ONE_LONG), 2)
+        with in_memory_of(50 << 20), pytest.raises(LevelheadError, match="a text of 100000 letters among 20001"):
+            arrays.read(f"{tmp_path / name}:text", wanted="labels")
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".json", ".csv", ".pt"])
+def test_names_among_which_one_is_endless_are_refused(tmp_path, suffix):
+    path = tmp_path / f"x{suffix}"
+    if suffix == ".pt":
+        torch = pytest.importorskip("torch")
+        torch.save({"labels": ONE_LONG, "logits": torch.zeros(1, 2)}, path)
+    else:
+        path.write_text(json.dumps([ONE_LONG]) if suffix == ".json" else "\n".join(ONE_LONG))
+    with in_memory_of(50 << 20), pytest.raises(LevelheadError, match="a text of 100000 letters among 20001"):
+        arrays.read(path, wanted="labels")
+    if suffix in (".txt", ".csv"):
+        with in_memory_of(50 << 20), pytest.raises(LevelheadError, match="a text of 100000 letters"):
+            read_counts(path)
+
+
+def test_lists_in_a_parquet_file_are_counted_before_they_are_read(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    from pyarrow import parquet, table
+
+    columns = {"logits": [[0.0] * 1000] * 1000}
+    parquet.write_table(table(columns), tmp_path / "x.parquet", compression="zstd")
+    assert arrays.read(tmp_path / "x.parquet").shape == (1000, 1000)
+    monkeypatch.setattr(numpy_file, "LARGEST_EXPANSION", 1 << 20)
+    with pytest.raises(LevelheadError, match=r"x\.parquet: .*claim to hold 8000000"):
+        arrays.read(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize("values", [
+    [[1.0], [1.0, 2.0]], [["a"], ["b"]], [[[1.0]], [[2.0]]], [{"a": 1}, {"a": 2}], [[{"a": 1}]], [b"\xff", b"a"],
+    [[None, 1.0]], [datetime(2000, 1, 1)], [[]], [Decimal("1.5")], [[Decimal("1.5")]], [timedelta(1)], [True, False],
+])  # fmt: skip
+def test_parquet_columns_of_any_kind_are_read_or_refused(tmp_path, values):
+    pytest.importorskip("pyarrow")
+    from pyarrow import parquet, table
+
+    parquet.write_table(
+        table({"x": values, "logit_0": [1.0] * len(values), "logit_1": [2.0] * len(values)}), tmp_path / "x.parquet"
+    )
+    for source, reader in product(
+        [tmp_path / "x.parquet", f"{tmp_path}/x.parquet:x"], [arrays.read, read_counts, read]
+    ):
+        with suppress(LevelheadError):
+            reader(source, **({"counts": [9, 1]} if reader is read else {}))
+
+
+def test_arrays_of_an_npz_that_training_does_not_use_are_not_unpacked(tmp_path):
+    pytest.importorskip("torch")
+    from levelhead_lab.lab.load import npz
+
+    images, labels = np.zeros((20, 4, 4), np.uint8), np.arange(20) % 2
+    np.savez_compressed(tmp_path / "x.npz", images=images, labels=labels, other=np.zeros(100 << 20, np.uint8))
+    with in_memory_of(10 << 20):
+        assert npz(tmp_path / "x.npz").names == ("0", "1")
 
 
 def test_a_class_that_is_almost_a_number_is_refused_as_a_class(tmp_path):

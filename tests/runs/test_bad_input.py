@@ -196,6 +196,26 @@ def test_a_method_that_breaks_its_contract_is_named(words, levelhead, engine, te
     assert err.count("\n") == 1
 
 
+def test_a_grid_runs_no_code_unless_it_is_allowed_to(tmp_path, monkeypatch, levelhead):
+    monkeypatch.chdir(tmp_path)
+    Path("evil.py").write_text("from pathlib import Path\nPath('run').touch()\nraise ValueError('was run')\n")
+    for method in ("evil.py:X", "evil.py:X+rs"):
+        Path("grid.toml").write_text(f'data = "digits"\nmethod = ["baseline", "{method}"]\n')
+        status, _, err = levelhead("sweep", "grid.toml")
+        assert (status, Path("run").exists()) == (2, False)
+        assert f"the method '{method}' is code, which this file would run; pass --allow-code if you trust both" in err
+    status, _, err = levelhead("sweep", "grid.toml", "--allow-code")
+    assert (status, Path("run").exists()) == (2, True)
+    assert "was run" in err
+
+
+def test_a_grid_of_more_runs_than_anyone_trains_is_refused(tmp_path):
+    lists = "".join(f"{key} = {list(range(1, 1001))}\n" for key in ("seed", "epochs", "size"))
+    (tmp_path / "grid.toml").write_text(f'data = "digits"\n{lists}')
+    with pytest.raises(ValueError, match="1,000,000,000 runs in one grid"):
+        read_grid(tmp_path / "grid.toml")
+
+
 def test_a_file_that_ends_the_program_is_an_error(words, levelhead):
     Path("mine.py").write_text("import sys\nsys.exit(0)\n")
     assert levelhead(*words, "--method", "mine.py:METHOD")[0] == 2

@@ -48,6 +48,10 @@ class Snapshot:
     meta: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if 0 in self.head.weight.shape:  # takes no bytes of a file, whatever else it claims
+            raise LevelheadError(
+                f"expected a weight [K, d], got shape {list(self.head.weight.shape)}", parameter="head"
+            )
         object.__setattr__(self, "counts", resolve(self.counts, self.head.classes, names=self.head.names))
         if self.features.keys() != self.labels.keys():
             raise LevelheadError(

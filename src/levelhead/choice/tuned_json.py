@@ -20,6 +20,8 @@ from ..rules.rule import RULES, PerClass
 from .priors import PriorEstimate
 from .tuned import NOT_IN_JSON, Candidate, LabelChoice, Tuned
 
+MOST_CLASSES = 100_000  # of a file that does not list them
+LARGEST_STRENGTH = 1e200  # scores of that size have such strengths
 _Part = TypeVar("_Part", Candidate, LabelChoice)
 
 
@@ -158,6 +160,13 @@ def _from_json(content: Any) -> Tuned:
     for name in {"n", "classes"} & given.keys():
         if getattr(tuned, name) < 1:
             raise LevelheadError(f"expected at least 1, got {getattr(tuned, name)}", parameter=name)
+    if tuned.classes > MOST_CLASSES and not tuned.counts:  # as many counts would take as much of the file
+        raise LevelheadError(f"expected the counts of so many classes, got {tuned.classes} alone", parameter="classes")
+    for name in ("gamma", "interval", "plateau", "temperature"):
+        found = getattr(tuned, name)
+        for number in found if isinstance(found, tuple) else [found] * (found is not None):
+            if abs(number) > LARGEST_STRENGTH or (name == "temperature" and abs(number) < 1 / LARGEST_STRENGTH):
+                raise LevelheadError(f"expected a number of a usual size, got {number:g}", parameter=name)
     _check(tuned)
     value = tuned.mismatch if tuned.value is None else tuned.value
     here = Curve(np.array([tuned.gamma]), np.array([np.nan if value is None else value]), tuned.gamma)
@@ -200,22 +209,28 @@ def _prior(values: Any) -> PriorEstimate | None:
 
 def _check(tuned: Tuned) -> None:
     """Raise LevelheadError where the parts of a choice do not fit each other."""
-    if not 0 < tuned.level < 1:
+    if not 1e-9 < tuned.level < 1 - 1e-9:  # nearer to 0 and 1, no normal distribution has a quantile
         raise LevelheadError(f"expected a number between 0 and 1, got {tuned.level:g}", parameter="level")
+    if (tuned.value is None) != (tuned.value_at_zero is None) or (tuned.labels and tuned.value is None):
+        raise LevelheadError("expected a value at gamma and one at 0, got one of them or none", parameter="value")
     check_choice("rule", tuned.rule, tuple(RULES))
     if isinstance(RULES[tuned.rule], PerClass) and not (tuned.scale and tuned.offset):
         raise LevelheadError(f"the rule {tuned.rule} needs a scale and an offset for each class")
+    if tuned.scale and not tuned.offset:
+        raise LevelheadError("expected one for each class, as there is a scale of each", parameter="offset")
     if tuned.scale and min(tuned.scale) <= 0:
         raise LevelheadError(f"expected positive numbers, got {list(tuned.scale)}", parameter="scale")
     if tuned.temperature is not None and tuned.temperature <= 0:
         raise LevelheadError(f"expected a number above 0, got {tuned.temperature:g}", parameter="temperature")
+    if any(one.interval is not None and one.gain is None for one in tuned.labels):
+        raise LevelheadError("expected a gain wherever there is an interval of it", parameter="labels")
     if tuned.multilabel and (RULES[tuned.rule].multiplies or not tuned.offset):
         raise LevelheadError("several labels per sample need the rule shift and an offset for each label")
     if tuned.counts and (min(tuned.counts) < 0 or (0 in tuned.counts and not tuned.multilabel)):
         raise LevelheadError(f"expected positive numbers, got {list(tuned.counts)}", parameter="counts")
-    for name in ("counts", "names", "scale", "offset"):
+    for name in ("counts", "names", "scale", "offset", "labels"):
         values = getattr(tuned, name)
         if values and tuned.classes not in (0, len(values)):
             raise LevelheadError(f"expected {tuned.classes}, one per class, got {len(values)}", parameter=name)
-        if values and name != "names" and not np.isfinite(values).all():
+        if values and name not in ("names", "labels") and not np.isfinite(values).all():
             raise LevelheadError(f"expected finite numbers, got {list(values)}", parameter=name)

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from .._version import __version__
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, visible
 
 GROUPS = {  # of commands, each in the order of their use
     "Your model": ("inspect", "adjust", "undo", "rescale"),
@@ -89,12 +89,17 @@ def example(*lines: str) -> str:
 
 def show(result: dict[str, Any], text: str, as_json: bool) -> None:
     """Print the result of a command: JSON for programs, text for people."""
-    typer.echo(json.dumps(result, indent=2) if as_json else text)
+    echo(json.dumps(result, indent=2) if as_json else text)
 
 
 def say(line: str) -> None:
     """Print a line on stderr, which leaves stdout to the result."""
-    typer.echo(f"levelhead: {line}", err=True)
+    echo(f"levelhead: {line}", err=True)
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print a text of one or several lines: all that commands print, with nothing in it that a terminal would obey."""
+    typer.echo("\n".join(map(visible, text.split("\n"))), err=err)
 
 
 def typed_command() -> str:

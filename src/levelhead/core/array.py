@@ -330,8 +330,14 @@ def fit_scale(
 ) -> float:
     """Return the T at which ``logits / T + offset`` has the least weighted log loss."""
     logits = raise_masked(logits)
-    values = logits - logits.mean(axis=1, keepdims=True)
-    spread = float(np.sqrt(np.vdot(values, values) / values.size)) or 1.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = logits - logits.mean(axis=1, keepdims=True)
+        spread = float(np.sqrt(np.vdot(values, values) / values.size)) or float(np.abs(values).max()) or 1.0
+    # Squares of numbers beyond 1e154 overflow: a power of two is taken out, which changes no digit.
+    if not 1e-100 < spread < 1e100:
+        largest = float(np.abs(values).max())
+        unit = 2.0 ** (round(np.log2(largest)) if np.isfinite(largest) else 1000)
+        return unit * fit_scale(logits / unit, labels, weights, offset, near=None if near is None else near / unit)
     start, step = 1 / (near or spread), len(labels) // _FIRST_ROWS
     # Of many rows, a few tell nearly as much; float32 tells more of all, and leaves one look at them in float64.
     if step > 1 and near is None:

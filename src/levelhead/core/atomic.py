@@ -132,7 +132,10 @@ def _make_locked(path: Path, folder: bool) -> tuple[Path, int]:
                 os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         except FileExistsError:
             continue
-        lock = os.open(place, os.O_RDONLY) if fcntl is not None else os.open(os.devnull, os.O_RDONLY)
+        try:
+            lock = os.open(place if fcntl is not None else os.devnull, os.O_RDONLY)
+        except FileNotFoundError:  # another process took it for a leftover before it was locked
+            continue
         if _lock(place, lock):
             return place, lock
         os.close(lock)

@@ -1,4 +1,8 @@
-"""The one error class: it speaks of parameters, for which the command line puts its own words; and shared checks."""
+"""The one error class: it speaks of parameters, for which the command line puts its own words; and shared checks.
+
+Names that come from files are made harmless by `visible` where they enter a text of several lines, and every line by
+the command line, where it is printed.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -45,6 +49,15 @@ class LevelheadError(ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), parameter=self.parameter, advice=self.advice), (self.message,)
+
+
+def visible(text: str) -> str:
+    r"""Return a text of a file on one line, with what a terminal would obey written out.
+
+    >>> visible("cat\x1b]0;owned\x07\nok: 3")
+    'cat\\x1b]0;owned\\x07\\nok: 3'
+    """
+    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import Advice, LevelheadError
+from .errors import Advice, LevelheadError, visible
 
 
 def as_mapping(values: Any, most: int | None = None) -> Mapping[Any, Any] | None:
@@ -80,14 +80,14 @@ def first_repeated(names: Iterable[Any]) -> Any:
 
 def title(i: int, names: Sequence[str] | None) -> str:
     """Return a class's number and, where it has one, its name."""
-    return f"class {i}" if names is None else f"class {i} ({names[i]})"
+    return f"class {i}" if names is None else f"class {i} ({visible(str(names[i]))})"
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
     """Return the first names and, if there are more, how many there are: 'ant, cat, ... (3 in all)'."""
-    texts = [str(name) for name in names[:most]]
-    shown = [text if text.isprintable() else ascii(text)[1:-1] for text in texts]  # on one line
-    return ", ".join(shown) + (f", ... ({len(names)} in all)" if len(names) > most else "")
+    return ", ".join(visible(str(name)) for name in names[:most]) + (
+        f", ... ({len(names)} in all)" if len(names) > most else ""
+    )
 
 
 def proportional(counts: Any, others: Any) -> bool:

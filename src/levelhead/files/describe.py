@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..core.errors import visible
 from ..rules.rule import RULES
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ def inspection_text(seen: Inspection, width: int = 30) -> str:
     """Return the head, a bar for each class's norm (largest count first), and the warnings."""
     lines, rows = [f"{seen.path} ({seen.format})"], []
     for one in seen.layers:
-        lines.append(f"  head {one.key}: {one.weight} {list(one.shape)} {one.dtype}, {one.bias or 'no bias'}")
+        key, weight, bias = map(visible, (one.key, one.weight, one.bias or "no bias"))
+        lines.append(f"  head {key}: {weight} {list(one.shape)} {one.dtype}, {bias}")
     order = np.arange(len(seen.norms)) if seen.counts is None else np.argsort(-seen.counts, kind="stable")
     top = max(float(seen.norms.max()), np.finfo(float).tiny)
     for i in order.tolist():
@@ -38,7 +40,7 @@ def inspection_text(seen: Inspection, width: int = 30) -> str:
         lines.append(f"bias: |b| is {seen.bias_share:.2g} of ||w|| in the median class")
     if seen.bias_gap is not None:
         lines.append(f"at gamma 0.5, scaling and keeping the bias are up to {seen.bias_gap:.3g} apart in a logit")
-    return "\n".join([*lines, *(f"warning: {text}" for text in seen.warnings)]).rstrip()
+    return "\n".join([*lines, *(f"warning: {visible(text)}" for text in seen.warnings)]).rstrip()
 
 
 def rescale_text(done: RescaleResult) -> str:
@@ -56,7 +58,7 @@ def rescale_text(done: RescaleResult) -> str:
         rows.append([name, count, *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors)), offset])
     lines = [
         f"{done.path} -> {done.out}",
-        f"  {', '.join(done.head)}: {rule.title}{strength}{policy}",
+        f"  {visible(', '.join(done.head))}: {rule.title}{strength}{policy}",
         "",
         *_table(["class", "count", "norm before", "after", "shift" if shift else "factor", then], rows),
         "",
@@ -66,7 +68,7 @@ def rescale_text(done: RescaleResult) -> str:
         lines.append(f"kept {done.original}: {undo} gives the input back, byte for byte")
     if done.flips is not None:
         lines.append(f"predictions that rounding to half precision could flip: {done.flips}")
-    return "\n".join([*lines, *(f"note: {text}" for text in done.notes)])
+    return "\n".join([*lines, *(f"note: {visible(text)}" for text in done.notes)])
 
 
 def undo_text(undone: UndoResult) -> str:
@@ -81,7 +83,7 @@ def undo_text(undone: UndoResult) -> str:
 
 
 def _row_title(i: int, names: Sequence[str] | None) -> str:
-    return str(i) if names is None else f"{i} {names[i]}"
+    return str(i) if names is None else f"{i} {visible(names[i])}"
 
 
 def _table(titles: list[str], rows: list[list[str]]) -> list[str]:

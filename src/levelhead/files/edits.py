@@ -133,10 +133,10 @@ def staged(out: Path, *, force: bool) -> Iterator[Path]:
                 with path.open("rb+" if writable else "rb") as file:
                     os.fsync(file.fileno())
                 path.chmod(permissions(path, target))
-        _move_all(sorted(moves, key=lambda move: move[1] == out or move[1].name.endswith(".index.json")), stage)
+        _move_all(sorted(moves, key=lambda move: move[1] == out or move[1].name.endswith(".index.json")), stage, force)
 
 
-def _move_all(moves: list[tuple[Path, Path]], stage: Path) -> None:
+def _move_all(moves: list[tuple[Path, Path]], stage: Path, force: bool) -> None:
     """Move every file to its target; after an error, put back what was there."""
     with ExitStack() as undo:
         for path, target in moves:
@@ -145,6 +145,9 @@ def _move_all(moves: list[tuple[Path, Path]], stage: Path) -> None:
                 undo.callback(target.parent.rmdir)
                 target.parent.chmod(permissions(path.parent))
             kept = stage / os.urandom(8).hex()
+            if not force and _link(path, target):
+                undo.callback(target.unlink, missing_ok=True)
+                continue
             if target.exists():
                 with suppress(OSError):  # a file system without links: the old file is not kept
                     os.link(target, kept)
@@ -153,6 +156,18 @@ def _move_all(moves: list[tuple[Path, Path]], stage: Path) -> None:
                 undo.callback(target.unlink, missing_ok=True)
             os.replace(path, target)
         undo.pop_all()
+
+
+def _link(path: Path, target: Path) -> bool:
+    """Let a file appear where none is, whoever else writes there; return False on a file system without links."""
+    try:
+        os.link(path, target)
+    except FileExistsError:
+        _check_free(target, force=False)
+        raise
+    except OSError:
+        return False
+    return True
 
 
 def _check_free(target: Path, force: bool) -> None:

@@ -6,6 +6,7 @@ LoRA-wrapped, shared with another layer) are refused with the reason.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -83,11 +84,15 @@ def find_layers(
             _check_no_transitions(tensors, layer)
     ours = {span.key: span for layer in layers for span in layer.spans}
     for key, span in ours.items():
+        # A second copy of a whole matrix that is not all zeros was the same tensor before it was saved.
+        data, different = span.bytes() if len(span.shape) > 1 else b"", set()  # places whose numbers are others
         for other in tensors.spans.values():
-            alike = len(span.shape) > 1 and (span.dtype, span.shape) == (other.dtype, other.shape)
-            # A second copy of a whole matrix that is not all zeros was the same tensor before it was saved.
-            copied = alike and other.key not in ours and any(data := span.bytes()) and data == other.bytes()
-            if copied or overlap(span, other):
+            tied, place = overlap(span, other), (other.file, other.offset)
+            alike = other.key not in ours and (span.dtype, span.shape) == (other.dtype, other.shape)
+            if not tied and alike and place not in different and any(data):
+                tied = data == other.bytes()
+                different.add(place)
+            if tied:
                 raise tensors.error(f"{key} is tied to {other.key}, and scaling it would change both; untie them first")
     return layers
 
@@ -127,6 +132,11 @@ class _Tensors:
         """The layers and all that is around them, by these names."""
         parts = (name.split(".") for name in self.names.values())
         return {".".join(one[:depth]) for one in parts for depth in range(1, min(len(one), DEEPEST_NAME) + 1)}
+
+    @cached_property
+    def taking(self) -> Counter[tuple[str, int]]:
+        """How many layers of a block take so many inputs."""
+        return Counter((layer.rpartition(".")[0], shape[1]) for layer, shape in self.shapes.items() if len(shape) > 1)
 
     def candidates(self, classes: int | None = None, *, least: int = 2) -> list[str]:
         """Return the layers of a head's shape: [K, d] or [K, d, 1, 1], K at least so many; never embeddings."""
@@ -181,10 +191,7 @@ class _Tensors:
     def is_hidden(self, layer: str, found: Sequence[str]) -> bool:
         """Return whether a layer is in the head's own block, or feeds one of its own, which takes K inputs."""
         block, rows = layer.rpartition(".")[0], self.rows(layer)
-        feeds = any(
-            other.rpartition(".")[0] == block and other != layer and rows in shape[1:2]
-            for other, shape in self.shapes.items()
-        )
+        feeds = self.taking[block, rows] > (self.shapes[layer][1:2] == (rows,))
         beside = block in {one.rpartition(".")[0] for one in found if "." in one}
         return beside or len(self.shapes[layer]) != 2 or (bool(block) and feeds)
 

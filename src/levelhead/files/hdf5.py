@@ -21,13 +21,22 @@ UNDEFINED = 2**64 - 1
 MOST_READS = 2_000_000  # of pieces of the file: more than any model has
 DEEPEST = 100  # groups inside groups
 LONGEST_PIECE = 1 << 24  # bytes of anything but numbers
+LONGEST_NAME = 1 << 12  # letters of an object and all groups around it
 # Numbers by (bytes, precision, where the exponent is, its size, where the mantissa is, its size, the exponent's bias).
 HDF5_FLOATS: dict[tuple[int, ...], str] = {
     (2, 16, 10, 5, 0, 10, 15): "F16",
     (4, 32, 23, 8, 0, 23, 127): "F32",
     (8, 64, 52, 11, 0, 52, 1023): "F64",
 }
-SPACE, TYPE, EXTERNAL, LAYOUT, ATTRIBUTE, CONTINUATION, TABLE = 0x1, 0x3, 0x7, 0x8, 0xC, 0x10, 0x11  # kinds of message
+KINDS = SPACE, TYPE, EXTERNAL, LAYOUT, ATTRIBUTE, CONTINUATION, TABLE = (
+    0x1,
+    0x3,
+    0x7,
+    0x8,
+    0xC,
+    0x10,
+    0x11,
+)  # of message
 
 
 def hdf5_arrays(path: Path, start: int = 0, size: int | None = None) -> tuple[dict[str, Span], dict[str, str]]:
@@ -41,7 +50,7 @@ def hdf5_arrays(path: Path, start: int = 0, size: int | None = None) -> tuple[di
             base, _, end, _, _, root = reader.numbers(24, "6Q")
             if base != 0 or end > reader.size:
                 raise LevelheadError(f"expected {end} bytes, got {reader.size}")
-            found = list(_walk(reader, root, "", 0))
+            found = list(_walk(reader, _messages(reader, root), "", 0))
             spans = {key: _span(reader, path, key, one) for key, one in found if SPACE in one}
             names = {key: name for key, one in found if (name := _attribute(reader, one, "name")) is not None}
         except (LevelheadError, error, UnicodeDecodeError, OverflowError) as flaw:
@@ -54,20 +63,29 @@ Messages = dict[int, list[bytes]]  # of an object, by kind
 
 @dataclass
 class _Reader:
-    """A range of a file, read in pieces, of which there are not too many."""
+    """A range of a file, read in pieces: not too many, and all together not much more than the file."""
 
     file: BinaryIO
     start: int
     size: int
     reads: int = 0
-    seen: set[int] = field(default_factory=set)  # object headers: none may be there twice
+    taken: int = 0  # bytes so far, and letters of names
+    seen: set[int] = field(default_factory=set)  # blocks of object headers: none may be there twice
+    heaps: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)  # by place: where each text lies
 
     def read(self, at: int, length: int) -> bytes:
         self.reads += 1
         if not 0 <= at <= at + length <= self.size or length > LONGEST_PIECE or self.reads > MOST_READS:
             raise LevelheadError(f"no {length} bytes at {at}")
+        self.take(length)
         self.file.seek(self.start + at)
         return self.file.read(length)
+
+    def take(self, length: int) -> None:
+        """Count bytes that are kept; a file whose parts overlap would otherwise grow without end."""
+        self.taken += length
+        if self.taken > 2 * self.size + (1 << 16):
+            raise LevelheadError("its parts overlap")
 
     def numbers(self, at: int, form: str) -> tuple:
         return unpack_from(f"<{form}", self.read(at, calcsize(f"<{form}")))
@@ -79,37 +97,40 @@ class _Reader:
         return self.numbers(at + 4, form)
 
 
-def _walk(reader: _Reader, header: int, prefix: str, depth: int) -> Iterator[tuple[str, Messages]]:
+def _walk(reader: _Reader, group: Messages, prefix: str, depth: int) -> Iterator[tuple[str, Messages]]:
     """Yield every group and array below a group with its key, and what its header says."""
     if depth > DEEPEST:
         raise LevelheadError("its groups are too deep")
-    for name, at in _members(reader, _messages(reader, header)):
-        one = _messages(reader, at)
-        yield f"{prefix}{name}", one
+    for name, at in _members(reader, group):
+        key, one = f"{prefix}{name}", _messages(reader, at)
+        if len(key) > LONGEST_NAME:
+            raise LevelheadError(f"a name of {len(key)} letters")
+        reader.take(len(key))
+        yield key, one
         if TABLE in one:
-            reader.seen.discard(at)  # read again as a group
-            yield from _walk(reader, at, f"{prefix}{name}/", depth + 1)
+            yield from _walk(reader, one, f"{key}/", depth + 1)
         elif SPACE not in one:
-            raise LevelheadError(f"{prefix}{name} is neither an array nor a group as a symbol table")
+            raise LevelheadError(f"{key} is neither an array nor a group as a symbol table")
 
 
 def _messages(reader: _Reader, at: int) -> Messages:
     """Return the messages in the header of an object, by kind."""
-    if at in reader.seen:
-        raise LevelheadError(f"the object at {at} is there twice")
-    reader.seen.add(at)
     version, _, count, _, length = reader.numbers(at, "BBHII")
     if version != 1:
         raise LevelheadError(f"expected an object header of version 1, got {version}")
     found: Messages = {}
     blocks = [(at + 16, length)]
     for place, size in blocks:  # which grows by continuations
+        if place in reader.seen:
+            raise LevelheadError(f"the header at {place} is there twice")
+        reader.seen.add(place)
         data, i = reader.read(place, size), 0
         while i + 8 <= size and count > 0:
             kind, length, _ = unpack_from("<HHB", data, i)
             body = data[i + 8 : i + 8 + length]
             i, count = i + 8 + length, count - 1
-            found.setdefault(kind, []).append(body)
+            if kind in KINDS:
+                found.setdefault(kind, []).append(body)
             if kind == CONTINUATION:
                 blocks.append(unpack_from("<2Q", body))
     return found
@@ -133,7 +154,7 @@ def _members(reader: _Reader, group: Messages) -> Iterator[tuple[str, int]]:
             for i in range(count):
                 name, header, kind = reader.numbers(at + 8 + 40 * i, "QQI")
                 if kind != 2:
-                    end = names.index(b"\0", name) if 0 <= name < size and b"\0" in names[name:] else -1
+                    end = names.find(b"\0", name, name + LONGEST_NAME)
                     if end < 0:
                         raise LevelheadError(f"no name at {name}")
                     yield names[name:end].decode(), header
@@ -197,13 +218,21 @@ def _attribute(reader: _Reader, one: Messages, wanted: str) -> str | None:
 
 def _heap_text(reader: _Reader, length: int, collection: int, wanted: int) -> bytes:
     """Return a text of variable length, out of the heap that it is in."""
+    if collection not in reader.heaps:
+        reader.heaps[collection] = dict(_heap_texts(reader, collection))
+    if wanted not in reader.heaps[collection]:
+        raise LevelheadError(f"no text {wanted} in the heap at {collection}")
+    at, taken = reader.heaps[collection][wanted]
+    return reader.read(at, min(length, taken))
+
+
+def _heap_texts(reader: _Reader, collection: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield the number of each text in a heap, with its place and length."""
     _, size = reader.block(collection, b"GCOL", "IQ")
     at, end = collection + 16, min(collection + size, reader.size)
     while at + 16 <= end:
         index, _, _, taken = reader.numbers(at, "HHIQ")
-        if index == wanted and index:
-            return reader.read(at + 16, min(length, taken))
         if index == 0:
-            break
+            return
+        yield index, (at + 16, taken)
         at += 16 + (taken + 7) // 8 * 8
-    raise LevelheadError(f"no text {wanted} in the heap at {collection}")

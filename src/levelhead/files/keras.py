@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,7 @@ def head_in_config(config: Any, classes: int | None) -> GraphHead[tuple[str, ...
         fitting, heads = find_keras_heads(outputs, graph.node_of, classes, NAME_HEAD_LAYER)
     except LevelheadError:
         raise
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError, OverflowError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
         raise LevelheadError(f"its config.json is not as Keras writes it ({error!r}); save the model again") from None
     if len(fitting) > 1:
         listed = list_layers(("/".join(path), [head.units]) for head in heads for path in head.layers)
@@ -137,6 +137,7 @@ class _ConfiguredGraph:
     """The models of a config.json by the names of the layers that lead to each; those inside are added on the way."""
 
     models: dict[tuple[str, ...], Mapping[str, Any]]
+    places: dict[tuple[str, ...], dict[str, int]] = field(default_factory=dict)  # of the layers in each, by name
 
     @cached_property
     def calls(self) -> Counter[Hashable]:
@@ -160,12 +161,15 @@ class _ConfiguredGraph:
         inside, name, node, index = value  # the names that lead to its model, its layer, node and index
         model = self.models[inside]
         layers = model["config"]["layers"]
-        layer = {one["config"]["name"]: one for one in layers}[name]
+        if inside not in self.places:
+            self.places[inside] = {one["config"]["name"]: i for i, one in enumerate(layers)}
+        place = self.places[inside][name]
+        layer = layers[place]
 
         def sources() -> list[tuple[tuple[str, ...], str, int, int]]:
             if model["class_name"] != "Sequential":
                 return [(inside, *one) for one, _ in _tensors(layer["inbound_nodes"][node])]
-            before = layers[max(layers.index(layer) - 1, 0)]
+            before = layers[max(place - 1, 0)]
             return [(inside, before["config"]["name"], 0, 0)]
 
         wrapped = layer["config"]["layer"] if _is_own(layer, "TimeDistributed") else layer
@@ -231,6 +235,8 @@ def _outputs(model: Mapping[str, Any]) -> list[tuple[str, int, int]]:
 
 def _references(found: Any) -> Iterator[tuple[str, int, int]]:
     """Yield every (layer, node, index) in what says where tensors come from."""
+    if not isinstance(found, Mapping | list | tuple):
+        raise TypeError(f"expected a list of layers, got {found!r}")
     if not isinstance(found, Mapping) and len(found) == 3 and isinstance(found[0], str):
         yield found[0], int(found[1]), int(found[2])
         return

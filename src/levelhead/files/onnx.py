@@ -32,11 +32,11 @@ from .onnx_graph import (
     Graph,
     LinearNode,
     classifier_key,
+    graphs,
     heads_of,
     node_of_weight,
     tensors,
     texts,
-    unused_name,
 )
 from .protobuf import Splice, field, fields, length_at, locate, splice
 from .spans import LayerSpans, LocatedHead, Span, decode, encode
@@ -60,7 +60,8 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
         layers = _find_layers(graph, named, classes)
     names = None
     for node in graph.model.graph.node:
-        if node.op_type == CLASSIFIER and classifier_key(graph, node) == layers[0].key:
+        called = layers[0].key in (node.name, *node.output)
+        if node.op_type == CLASSIFIER and called and classifier_key(graph, node) == layers[0].key:
             labels = [label for one in node.attribute if one.name == "classlabels_strings" for label in one.strings]
             with suppress(UnicodeDecodeError):
                 names = tuple(label.decode() for label in labels)
@@ -85,7 +86,9 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
         if named is None or titles.issuperset(named.split(",")):
             weights = tuple(node.weight for node in nodes)
             then.setdefault(weights, set()).update(op for one in heads for op in one.follows[-1:])
-            if weights not in found or not heads[0].plain:  # of two outputs of one head, the one that is harder to fit
+            if (
+                weights not in found or found[weights][0].plain > heads[0].plain
+            ):  # of two outputs of one head, the one that is harder to fit
                 found[weights] = tuple(_layer_spans(graph, one.layer, one.plain) for one in heads)
     for weights, layers in found.items():
         task = "multiclass" if then[weights] & {*COMPETING} else "multilabel" if "Sigmoid" in then[weights] else None
@@ -156,11 +159,15 @@ def _add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
             "nearer to 0, or save the model in float32 first"
         )
     helper, data, steps = _onnx().helper, graph.data, [(7, None), (1, i)]
-    (start, end), after, name = locate(data, steps), locate(data, steps[:1])[1], unused_name(graph, f"{layer.key}.bias")
+    (start, end), after, name = (
+        locate(data, steps),
+        locate(data, steps[:1])[1],
+        _unused_name(graph, f"{layer.key}.bias"),
+    )
     tensor = helper.make_tensor(name, kind, [layer.classes], raw, raw=True)
     if node.op_type == "MatMul":  # whatever used its output now uses the sum
-        inner = unused_name(graph, f"{node.output[0]}_without_bias")
-        added = helper.make_node("Add", [inner, name], [node.output[0]], name=unused_name(graph, f"{name}.Add"))
+        inner = _unused_name(graph, f"{node.output[0]}_without_bias")
+        added = helper.make_node("Add", [inner, name], [node.output[0]], name=_unused_name(graph, f"{name}.Add"))
         place = [*steps, (2, 0)]
         changes = [
             Splice(place, *locate(data, place), inner.encode()),
@@ -175,6 +182,15 @@ def _add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
         constant = helper.make_node("Constant", [], [name], value=tensor).SerializeToString()
         return splice(data, [Splice(steps[:1], before, before, field(1, constant)), *changes])
     return splice(data, [*changes, Splice(steps[:1], after, after, field(5, tensor.SerializeToString()))])
+
+
+def _unused_name(graph: Graph, name: str) -> str:
+    """Return the name, lengthened until nothing in the graph is called that."""
+    taken = {*graph.uses, *graph.constants, *(one.name for one in graph.model.graph.input)}
+    taken |= {output for inner in graphs(graph.model.graph) for node in inner.node for output in node.output}
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _check(path: Path) -> None:
@@ -268,7 +284,7 @@ def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
     if not tensor.HasField("raw_data") and tensor.data_type in TYPED:
         number, name_of_field, form = TYPED[tensor.data_type]
         held = np.array(getattr(tensor, name_of_field), form).tobytes()
-    start, end = locate(graph.data, [*steps, (number, None)])
+    start, end = locate(graph.data, [*steps, (number, None)], graph.parts)
     span = Span(name, graph.path, start, dtype, shape, transposed)
     if end - start != span.nbytes or graph.data[start:end] != held:
         raise LevelheadError(f"{graph.path}: {name} is not stored as plain bytes; make it anew with onnx.numpy_helper")

@@ -1,8 +1,8 @@
 """The walk back through an ONNX graph, from an output to the layers that are its head."""
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import prod
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 from ..core.errors import LevelheadError
 from ..core.per_class import first_repeated
 from ..heads.graph import Axes, Linear, Passes, layers_behind, reshaped
-from .protobuf import Steps
+from .protobuf import Parts, Steps
 
 # What may follow a head: nothing that mixes classes, but softmax.
 HARMLESS_NODES = (
@@ -40,6 +40,9 @@ class Graph:
     path: Path
     model: Any
     data: bytes
+    parts: Parts = field(default_factory=dict)  # where fields lie in the file, of those that `locate` came to
+    walked: dict[Hashable, Any] = field(default_factory=dict)  # what is behind a value, for `layers_behind`
+    fixed: dict[str, bool] = field(default_factory=dict)  # what `is_constant` said
 
     @cached_property
     def makers(self) -> dict[str, Any]:
@@ -65,6 +68,23 @@ class Graph:
             for value in (*graph.input, *graph.value_info, *graph.output)
             if value.type.tensor_type.HasField("shape")
         }
+
+    def is_constant(self, name: str) -> bool:
+        """Return whether a value comes from a constant by way of casts, transposes and scales alone."""
+        way: dict[str, bool] = {}
+        while name not in self.fixed and name not in way:
+            way[name], node = False, self.makers.get(name)
+            if (
+                name in self.constants
+                or node is None
+                or node.op_type not in (*PASSING, "DequantizeLinear")
+                or not node.input
+            ):
+                break
+            name = node.input[0]
+        fixed = self.fixed.get(name, name in self.constants)
+        self.fixed.update(dict.fromkeys(way, fixed))
+        return fixed
 
     def source(self, name: str, through: tuple[str, ...] = PASSING) -> tuple[str, list[Any]]:
         """Return the constant, or else the value, that a value comes from, and the nodes that it passes on the way."""
@@ -108,7 +128,7 @@ class LinearNode:
 
 def heads_of(graph: Graph, value: str) -> list[Linear[str, LinearNode]]:
     """Return the linear layers whose outputs become this value."""
-    layers = list(layers_behind(value, partial(_maker_of, graph)).values())
+    layers = list(layers_behind(value, partial(_maker_of, graph), graph.walked).values())
     for one in layers:
         if NORMALIZER in one.follows and one.layer.node.op_type != CLASSIFIER:
             raise LevelheadError(f"{NORMALIZER} follows the head {one.layer.key!r}, and may mix the classes")
@@ -160,8 +180,8 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
 def _sum(graph: Graph, node: Any) -> Linear[str, LinearNode] | Passes:
     """Return what a sum or product is: a layer and its bias, heads that are added up, or a head times one number."""
     first, op = input_of(node), node.op_type
-    fixed = [name for name in node.input if _is_constant(graph, name)]
-    moving = [name for name in node.input if name not in fixed]
+    fixed = [name for name in node.input if graph.is_constant(name)]
+    moving = [name for name in node.input if not graph.is_constant(name)]
     under = _layer_under(graph, moving[0]) if len(moving) == 1 else None
     if op == "Add" and len(fixed) == 1 and under is not None:
         return _linear(graph, under, fixed[0])
@@ -218,13 +238,14 @@ def _is_quantized(op: str) -> bool:
 
 
 def _quantized_behind(graph: Graph, node: Any, most: int = 4) -> str | None:
-    """Return the quantized node that a sum comes from, by way of scales and casts alone."""
-    for maker in [graph.makers.get(name) for name in node.input] if most else []:
-        if maker is not None and _is_quantized(maker.op_type):
-            return maker.op_type
-        passes = maker is not None and maker.op_type in (*SUMS, "Cast", "Reshape")
-        if passes and (found := _quantized_behind(graph, maker, most - 1)) is not None:
-            return found
+    """Return the quantized node that a sum comes from, by way of few scales and casts alone."""
+    level = [node]
+    for _ in range(most):
+        names = dict.fromkeys(name for one in level for name in one.input)
+        makers = [graph.makers[name] for name in names if name in graph.makers]
+        if quantized := next((one.op_type for one in makers if _is_quantized(one.op_type)), None):
+            return quantized
+        level = list({id(one): one for one in makers if one.op_type in (*SUMS, "Cast", "Reshape")}.values())
     return None
 
 
@@ -237,15 +258,6 @@ def node_of_weight(graph: Graph, weight: str) -> tuple[int, Any, int]:
                 casts = [to.i for one in passed if one.op_type == "Cast" for to in one.attribute if to.name == "to"]
                 return i, node, next(filter(None, casts), graph.constants[name][0].data_type)
     raise AssertionError(f"{weight!r} is the weight of a layer that was found")
-
-
-def unused_name(graph: Graph, name: str) -> str:
-    """Return the name, lengthened until nothing in the graph is called that."""
-    taken = {*graph.uses, *graph.constants, *(one.name for one in graph.model.graph.input)}
-    taken |= {output for inner in graphs(graph.model.graph) for node in inner.node for output in node.output}
-    while name in taken:
-        name += "_"
-    return name
 
 
 def _keeps_classes(graph: Graph, node: Any) -> bool:
@@ -303,7 +315,7 @@ def _class_axis(graph: Graph, value: str) -> int | None:
         return None if moved is None else MIXED if moved.classes is None else moved.classes + len(after)
     if node.op_type in LINEAR:
         return 1 if node.op_type == "Conv" else len(graph.shapes[value]) - 1
-    moving = [name for name in node.input if not _is_constant(graph, name)]
+    moving = [name for name in node.input if not graph.is_constant(name)]
     return _class_axis(graph, moving[0]) if node.op_type in (*AXIS_KEEPING, *SUMS) and moving else None
 
 
@@ -379,10 +391,6 @@ def _resolved(target: list[int] | None, shape: tuple[int, ...]) -> tuple[int, ..
     return sizes
 
 
-def _is_constant(graph: Graph, name: str) -> bool:
-    return graph.source(name, (*PASSING, "DequantizeLinear"))[0] in graph.constants
-
-
 def input_of(node: Any, index: int = 0) -> str:
     """Return the name of a node's input; raise LevelheadError if it does not have so many."""
     if index >= len(node.input):
@@ -432,7 +440,7 @@ def tensors(model: Any) -> Iterator[Any]:
             yield from (each.values, each.indices)
 
 
-def classifier_key(graph: Any, node: Any) -> str:
+def classifier_key(graph: Graph, node: Any) -> str:
     """Return a name for a LinearClassifier that no other node has: its own or, failing that, that of its output."""
     names = Counter(one.name for one in graph.model.graph.node)
     return node.name if node.name and names[node.name] == 1 else next(iter(node.output), "")

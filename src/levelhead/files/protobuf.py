@@ -1,6 +1,6 @@
 """Where in a serialized protobuf message a field's bytes lie: as much of the wire format as changing them takes."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from .digest import Edit
 # two, protobuf takes the last, or joins them.
 BYTES = 2  # the wire type of messages, strings and bytes
 Steps = Sequence[tuple[int, int | None]]
+Parts = dict[tuple[int, int], dict[int, list[tuple[int, int]]]]  # of the message from here to there: fields by number
 
 
 class Splice(NamedTuple):
@@ -40,12 +41,20 @@ def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, i
         start = after
 
 
-def locate(data: bytes, steps: Steps) -> tuple[int, int]:
-    """Follow (field number, index among those) from message to message; return where the last one's value is."""
+def locate(data: bytes, steps: Steps, known: Parts | None = None) -> tuple[int, int]:
+    """Follow (field number, index among those) from message to message; return where the last one's value is.
+
+    `known` is filled with the fields passed, for whoever locates many.
+    """
     start, end = 0, len(data)
+    known = {} if known is None else known
     for number, index in steps:
-        every = fields(data, start, end)  # as in protobuf itself, one that holds a plain number is another field
-        found = [place for field, kind, *place in every if field == number and kind == BYTES]
+        if (start, end) not in known:
+            parts = known[start, end] = defaultdict(list)
+            for each, kind, at, after in fields(data, start, end):
+                if kind == BYTES:  # as in protobuf itself, one that holds a plain number is another field
+                    parts[each].append((at, after))
+        found = known[start, end].get(number, [])
         if index is None and len(found) > 1:
             raise LevelheadError(f"expected one field {number} in a message, got {len(found)}; export the model again")
         if (index or 0) >= len(found):

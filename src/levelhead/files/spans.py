@@ -149,7 +149,7 @@ class LocatedHead:
         """One class or several labels, and how that is known: by what follows in a graph, or by a config.json."""
         follows = {"multilabel": "a Sigmoid follows it", "multiclass": "a softmax or argmax follows it"}
         task = self.layers[0].task if self.classes > 1 else None
-        return PROBLEM_TYPES.get(self.config.get("problem_type")) if task is None else (task, follows[task])
+        return PROBLEM_TYPES.get(str(self.config.get("problem_type"))) if task is None else (task, follows[task])
 
     @cached_property
     def config(self) -> dict[str, Any]:

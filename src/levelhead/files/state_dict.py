@@ -31,6 +31,7 @@ TORCH_DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16"
 # Where training scripts keep a state dict among other things. Optimizers' states, which have the same shapes, are not
 # among them.
 INSIDE = ("state_dict", "model", "model_state_dict", "net", "network", "module", "model_ema", "state_dict_ema", "ema")
+DEEPEST_CHECKPOINT = 100  # dicts and lists inside each other
 HOW_TO_SAVE = "save model.state_dict() with torch.save"
 
 
@@ -39,11 +40,12 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     stamp = check_regular_file(path, "a state dict")
     archive = _open(path)
     value, storages = _load(archive)
+    everything = list(_tensors_in(value, path))
     spans = dict(_spans(archive, storages, value, "", {id(value)}))
     if not spans:
         raise LevelheadError(f"{path}: holds no state dict of tensors; {HOW_TO_SAVE}")
     layers = find_layers(path, spans, named=named, classes=classes)
-    others = [_span(archive, storages, key, tensor) for key, tensor in _tensors_in(value) if key not in spans]
+    others = [_span(archive, storages, key, tensor) for key, tensor in everything if key not in spans]
     for span in (span for layer in layers for span in layer.spans):
         tied = next((other for other in others if overlap(span, other)), None)
         if tied is not None:
@@ -68,17 +70,19 @@ def _spans(
             yield prefix + key, _span(archive, storages, prefix + key, inner)
 
 
-def _tensors_in(value: Any) -> Iterator[tuple[str, Any]]:
+def _tensors_in(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
     """Yield every tensor of a checkpoint and where it is: what is shared is there once."""
-    waiting, seen = [("", value)], set()
+    waiting, seen = [("", value, 0)], set()
     while waiting:
-        key, found = waiting.pop()
+        key, found, depth = waiting.pop()
+        if depth > DEEPEST_CHECKPOINT:
+            raise LevelheadError(f"{path}: nested more than {DEEPEST_CHECKPOINT} levels deep; {HOW_TO_SAVE}")
         if hasattr(found, "untyped_storage"):
             yield key, found
         elif id(found) not in seen and isinstance(found, Mapping | list | tuple):
             seen.add(id(found))
             pairs = found.items() if isinstance(found, Mapping) else enumerate(found)
-            waiting += [(f"{key}.{name}" if key else str(name), inner) for name, inner in pairs]
+            waiting += [(f"{key}.{name}" if key else str(name), inner, depth + 1) for name, inner in pairs]
 
 
 def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: Any) -> Span:

@@ -26,6 +26,7 @@ LONGEST_UNPACKED = 10_000_000  # bytes of a compressed record of torch, which it
 ENCRYPTED = 0x01
 DESCRIBED = 0x08  # flag: the checksum follows the data
 UTF8 = 0x800
+FOLDER = 0x10  # attribute of MS-DOS
 
 
 class Archive:
@@ -55,6 +56,8 @@ class Archive:
         for one in self.records:
             if one.filename.lower() in seen:
                 raise BadZipFile(f"two records are called {one.filename}")
+            if one.external_attr & FOLDER and one.file_size:  # torch would not read it
+                raise BadZipFile(f"its record {one.filename} is marked as a folder")
             if one.filename != one.orig_filename:
                 raise BadZipFile(f"a record is called {one.orig_filename!r}")
             seen.add(one.filename.lower())

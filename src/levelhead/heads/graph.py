@@ -12,6 +12,7 @@ from ..core.choices import LabelTask
 from ..core.errors import Advice, LevelheadError
 
 DEEPEST_WALK = 400  # steps between an output and its head, with those in models inside models
+MOST_LAYERS = 64  # that one output is the sum of
 
 # Layers of Keras: which are linear, and what may follow a head without undoing the scaling of its columns.
 KERAS_LINEAR = ("Dense", "Conv1D", "Conv2D", "Conv3D")
@@ -63,38 +64,48 @@ class Passes:
 def layers_behind(
     value: Hashable,
     look: Callable[[Any], Linear[Key, Layer] | Passes],
+    known: dict[Hashable, dict[Key, Linear[Key, Layer]] | LevelheadError],
     *,
-    _known: dict[Hashable, dict[Key, Linear[Key, Layer]] | None] | None = None,
     _depth: int = 0,
 ) -> dict[Key, Linear[Key, Layer]]:
-    """Return the linear layers whose outputs become a value; `look`, which may raise, says what a value comes from."""
-    known = {} if _known is None else _known  # a value come to on several ways is looked at once: forks cost nothing
+    """Return the linear layers whose outputs become a value; `look`, which may raise, says what a value comes from.
+
+    `known` is filled. Outputs of one model share it: a value come to on several ways is looked at once.
+    """
     if value in known:
-        if (before := known[value]) is None:
-            raise LevelheadError("comes from itself")
+        if isinstance(before := known[value], LevelheadError):
+            raise before
         return before
     if _depth > DEEPEST_WALK:
         raise LevelheadError("comes from too long a chain of nodes")
-    known[value] = None  # until all that it comes from is known
-    step, found = look(value), dict[Key, Linear[Key, Layer]]()
-    if isinstance(step, Linear):
-        found[step.key] = step
-    else:
-        along = set[int | None]()
-        for source in dict.fromkeys(step.sources):
-            for key, layer in layers_behind(source, look, _known=known, _depth=_depth + 1).items():
-                along |= {layer.axes.classes} if layer.axes else set()
-                # Of two ways to a layer, the first says what is done to its outputs in the end.
-                first = found.get(key)
-                others = () if first is None else tuple(one for one in layer.follows if one not in first.follows)
-                plain = layer.plain and (first is None or first.plain)
-                found[key] = replace(first or layer, follows=(*others, *(first or layer).follows), plain=plain)
-        if len(along) > 1:
-            raise LevelheadError("is a sum of values with their classes along different axes")
-        then = (step.follows,) if step.follows else ()
-        for key, one in found.items():
-            axes = step.moves(one.axes) if step.moves and one.axes else one.axes
-            found[key] = replace(one, follows=(*one.follows, *then), plain=one.plain and step.plain, axes=axes)
+    known[value] = LevelheadError("comes from itself")  # until all that it comes from is known
+    found = dict[Key, Linear[Key, Layer]]()
+    try:
+        step = look(value)
+        if isinstance(step, Linear):
+            found[step.key] = step
+        else:
+            along = set[int | None]()
+            for source in dict.fromkeys(step.sources):
+                for key, layer in layers_behind(source, look, known, _depth=_depth + 1).items():
+                    along |= {layer.axes.classes} if layer.axes else set()
+                    # Of two ways to a layer, the first says what is done to its outputs in the end.
+                    first = found.get(key)
+                    others = () if first is None else tuple(one for one in layer.follows if one not in first.follows)
+                    plain = layer.plain and (first is None or first.plain)
+                    found[key] = replace(first or layer, follows=(*others, *(first or layer).follows), plain=plain)
+            if len(along) > 1:
+                raise LevelheadError("is a sum of values with their classes along different axes")
+            if len(found) > MOST_LAYERS:
+                raise LevelheadError(f"comes from more than {MOST_LAYERS} layers at once")
+            then = (step.follows,) if step.follows else ()
+            for key, one in found.items():
+                before = tuple(op for op in one.follows if op not in then)  # each once: a chain may be long
+                axes = step.moves(one.axes) if step.moves and one.axes else one.axes
+                found[key] = replace(one, follows=(*before, *then), plain=one.plain and step.plain, axes=axes)
+    except LevelheadError as error:
+        known[value] = error
+        raise
     known[value] = found
     return found
 
@@ -138,8 +149,9 @@ def find_keras_heads(
     outputs: Iterable[Hashable], node_of: Callable[[Any], KerasNode[Key, Layer]], classes: int | None, advice: Advice
 ) -> tuple[list[GraphHead[Key, Layer]], list[GraphHead[Key, Layer]]]:
     """Return the heads of a model's outputs that may be meant, and all; raise if an output without one may be."""
-    heads: list[GraphHead[Key, Layer]] = []
+    by_layers: dict[frozenset[Key], GraphHead[Key, Layer]] = {}
     reasons: list[LevelheadError] = []
+    known: dict[Hashable, Any] = {}
 
     def look(value: Hashable) -> Linear[Key, KerasNode[Key, Layer]] | Passes:
         node = node_of(value)
@@ -164,15 +176,16 @@ def find_keras_heads(
 
     for output in outputs:
         try:
-            found = layers_behind(output, look)
+            found = layers_behind(output, look, known)
         except LevelheadError as error:
             reasons.append(error)
             continue
-        if found.keys() not in [head.layers.keys() for head in heads]:
+        if frozenset(found) not in by_layers:
             layers, [first, *_] = {key: one.layer.layer for key, one in found.items()}, found.values()
             follows = frozenset(name for one in found.values() for name in one.follows)
             plain = all(one.plain for one in found.values())
-            heads.append(GraphHead(layers, first.layer.units or 0, follows, plain))
+            by_layers[frozenset(found)] = GraphHead(layers, first.layer.units or 0, follows, plain)
+    heads = list(by_layers.values())
     fitting = [head for head in heads if classes in (None, head.units)]
     if reasons and (not fitting or (len(fitting) == 1 and classes is None)):
         raise reasons[0]

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..core.errors import LevelheadError
 from ..io.safetensors_file import ITEM_BYTES, read_header
+from ..io.text import parse_json
 from ..rules.rule import RULES
 
 Note = Mapping[str, Any]
@@ -53,8 +54,8 @@ def note_from_json(data: bytes | None, file: Path) -> dict[str, Any] | None:
 def _json(text: str | bytes) -> Any:
     """Return what JSON says; None if it is none."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text if isinstance(text, str) else text.decode())
+    except ValueError:
         return None
 
 

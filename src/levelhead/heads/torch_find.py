@@ -322,7 +322,7 @@ def known_task(model: nn.Module, path: str) -> tuple[LabelTask, str] | None:
                 return "multilabel", "a Sigmoid follows it"
             if isinstance(module, nn.Softmax | nn.LogSoftmax):
                 return "multiclass", "a softmax follows it"
-    return PROBLEM_TYPES.get(getattr(getattr(model, "config", None), "problem_type", None))
+    return PROBLEM_TYPES.get(str(getattr(getattr(model, "config", None), "problem_type", None)))
 
 
 def _flat(layers: Any) -> list[Any]:

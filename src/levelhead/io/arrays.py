@@ -14,7 +14,7 @@ from ..core.errors import LevelheadError, in_file
 from ..core.per_class import listed, without_repeats
 from ..core.regular_file import check_regular_file, unchanged_while_read
 from . import safetensors_file, text
-from .numpy_file import check_magic, names_in_npz, read_npy, read_npz, read_or_map
+from .numpy_file import check_magic, names_in_npz, read_npy, read_npz, read_or_map, text_array
 from .table import (
     LABEL_TITLES,
     TABLE_SUFFIXES,
@@ -184,7 +184,7 @@ def _read_table(path: Path, key: str | None, wanted: str) -> np.ndarray:
     if key is not None:
         values = table.column(key)
     elif len(table.columns) == 1:  # labels, or lists of logits
-        values = table.columns[0]
+        values = table.at(0)
     elif wanted != "labels":
         return table.numbers(find_columns(table).logits if wanted == "logits" else range(len(table.columns)))
     else:
@@ -228,7 +228,7 @@ def _read_text(path: Path, key: str | None, wanted: str) -> np.ndarray:
     if all(is_number(word) for row in rows for word in row) and len({len(row) for row in rows}) == 1:
         values = np.array(rows, dtype=np.float64)
         return values[:, 0] if values.shape[1] == 1 else values[0] if len(rows) == 1 and wanted != "logits" else values
-    return _check_text(np.array([line for line in lines if line]), wanted)
+    return _check_text(text_array([line for line in lines if line]), wanted)
 
 
 def _read_json(path: Path, key: str | None, wanted: str) -> np.ndarray:
@@ -238,6 +238,11 @@ def _read_json(path: Path, key: str | None, wanted: str) -> np.ndarray:
         value = value[_choose_array(path, key, list(value), wanted)]
     else:
         _check_no_key(key)
+    leaves = [value]
+    while any(isinstance(item, list) for item in leaves):
+        leaves = [one for item in leaves for one in (item if isinstance(item, list) else [item])]
+    if any(isinstance(item, str) for item in leaves):
+        text_array([str(item) for item in leaves])  # which refuses to make room for far more
     try:
         values = np.array(value)
     except (ValueError, OverflowError):
@@ -286,7 +291,7 @@ def _counts_from_rows(rows: list[list[str]]) -> Counts:
 def _counts_from_parquet(path: Path) -> Counts:
     table = read_table(path)
     if len(table.columns) == 1:
-        return _with_whole_numbers(table.columns[0])
+        return _with_whole_numbers(table.at(0))
     label = find_columns(table).label
     if label is not None and (table.titles or []).index(label) + len(table.columns) != 2:
         return _with_whole_numbers(table.column(label))
@@ -304,7 +309,7 @@ def _counts_from_txt(content: str, wanted: str) -> Counts:
 
 def _labels(cells: list[str]) -> np.ndarray:
     """Return labels to be counted: class indices, or names."""
-    return _with_whole_numbers(np.array(cells, np.float64)) if all(map(is_number, cells)) else np.array(cells)
+    return _with_whole_numbers(np.array(cells, np.float64)) if all(map(is_number, cells)) else text_array(cells)
 
 
 def _with_whole_numbers(values: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ A large .npy file is mapped. An array of an .npz file is as long as both its hea
 import lzma
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -21,6 +21,7 @@ from numpy.lib import format as npy
 from ..core.errors import LevelheadError
 
 LARGEST_EXPANSION = 1 << 30  # bytes that a compressed array may always become; beyond, at most 100 times its size
+WIDEST_TEXTS = 1 << 24  # letters that an array of texts may always have room for; beyond, 100 times what they have
 LARGEST_READ = 1 << 26  # bytes that are read at once; larger arrays are mapped
 LONGEST_NPY_HEADER = 10_000  # bytes, as for numpy.load; most have 118
 # What numpy raises for a damaged header, and the standard library for a damaged archive; OSError is bz2's, and of a
@@ -64,7 +65,9 @@ def read_npz(path: Path, name: str) -> np.ndarray:
             if file.read(6) != npy.MAGIC_PREFIX:
                 raise LevelheadError(f"{name!r} is not an array of numpy")
             file.seek(0)
-            _read_npy_header(file, repr(name), member.file_size)
+            dtype = _read_npy_header(file, repr(name), member.file_size)[2]
+            if dtype.kind == "S":  # as text, each byte takes four
+                check_expansion(4 * member.file_size, member.compress_size)
             file.seek(0)
             values = npy.read_array(file, allow_pickle=False)
             file.read(1)  # at the end, the archive checks its sum
@@ -105,6 +108,14 @@ def check_expansion(claimed: int, stored: int, most: int | None = None) -> None:
     if claimed > (LARGEST_EXPANSION if most is None else most) and claimed > 100 * stored:
         claim = f"{stored} compressed bytes claim to hold {claimed}, which is refused"
         raise LevelheadError(f"{claim}; save them uncompressed, as .npy")
+
+
+def text_array(cells: Sequence[str]) -> np.ndarray:
+    """Return texts as an array, in which each takes as much room as the longest: unless that is far more than they."""
+    widest, letters = max(map(len, cells), default=0), sum(map(len, cells))
+    if widest * len(cells) > max(WIDEST_TEXTS, 100 * letters):
+        raise LevelheadError(f"a text of {widest} letters among {len(cells)}; expected names of classes")
+    return np.array(cells, dtype=str)
 
 
 def _read_npy_header(file: Any, name: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:

@@ -8,7 +8,6 @@ ambiguous first row is refused, not guessed.
 import csv
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 from ..core.errors import LevelheadError
 from ..core.extras import install_command
 from ..core.per_class import listed
-from .numpy_file import check_expansion
+from .numpy_file import check_expansion, text_array
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 LABEL_TITLES = ("label", "labels", "y", "target", "targets", "y_true", "true_label", "ground_truth", "gt")
@@ -36,7 +35,7 @@ class Table:
     """Columns of numbers or text, all of one length."""
 
     titles: list[str] | None  # of the columns, where the file has any
-    columns: Sequence[np.ndarray]  # [N] each: floats, other numbers, or text
+    columns: Sequence[np.ndarray]  # [N] each: floats, other numbers, or objects that are texts
 
     @property
     def class_titles(self) -> list[str] | None:
@@ -47,7 +46,12 @@ class Table:
         """Return the column with a title."""
         if title not in (self.titles or ()):
             raise LevelheadError(f"no column {title!r}; the file has {listed(self.titles or []) or 'no titles'}")
-        return self.columns[(self.titles or []).index(title)]
+        return self.at((self.titles or []).index(title))
+
+    def at(self, i: int) -> np.ndarray:
+        """Return the column at a place; one of texts as an array of texts, which those that nobody reads never are."""
+        values = self.columns[i]
+        return text_array(list(map(str, values.tolist()))) if values.dtype.kind == "O" else values
 
     def numbers(self, at: Sequence[int]) -> np.ndarray:
         """Return the columns at these places, [N, K], after checking that they are numbers."""
@@ -72,10 +76,12 @@ class Layout:
 def parse_table(content: str, *, titles: Sequence[str | None] = (), separator: str | None = None) -> Table:
     """Return the table that text holds, as `parse_rows` takes it apart."""
     found, rows = parse_rows(content, titles=titles, separator=separator)
-    columns = [np.array(cells) for cells in zip(*rows, strict=True)]
-    for i, cells in enumerate(zip(*rows, strict=True)):
-        with suppress(ValueError):  # text stays text
-            columns[i] = np.array(cells, dtype=np.float64)
+    columns = []
+    for cells in zip(*rows, strict=True):
+        try:
+            columns.append(np.array(cells, dtype=np.float64))
+        except ValueError:  # text stays text
+            columns.append(np.array(cells, dtype=object))
     return Table(found, columns)
 
 
@@ -83,15 +89,17 @@ def read_parquet(path: Path) -> Table:
     """Return the table that a .parquet file holds."""
     try:
         import pyarrow as arrow
-        from pyarrow import parquet
+        from pyarrow import compute, parquet
     except ImportError:
         raise ImportError(f"{path}: reading .parquet needs pyarrow; {install_command('parquet')}") from None
     try:
-        with parquet.ParquetFile(path) as file:
-            claimed = 8 * file.metadata.num_rows * max(1, file.metadata.num_columns)
-            check_expansion(claimed, path.stat().st_size)
+        texts = [one.name for one in parquet.read_schema(path) if one.type in (arrow.string(), arrow.large_string())]
+        with parquet.ParquetFile(path, read_dictionary=texts) as file:  # a text that is there often is kept once
+            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+            values = sum(group.column(i).num_values for group in groups for i in range(group.num_columns))
+            check_expansion(8 * max(values, file.metadata.num_rows), path.stat().st_size)
             table = file.read()
-        columns = [_from_arrow(name, table.column(i)) for i, name in enumerate(table.column_names)]
+        columns = [_from_arrow(name, table.column(i), arrow, compute) for i, name in enumerate(table.column_names)]
     except (LevelheadError, MemoryError):
         raise
     except (arrow.ArrowException, ValueError, TypeError, LookupError, OverflowError, OSError) as error:
@@ -257,7 +265,7 @@ def _not_numbers(cells: np.ndarray, where: str) -> LevelheadError:
         if not is_number(cell):
             held = f"holds {cell!r}" if cell else "has an empty cell"
             return LevelheadError(f"data row {at}{where} {held}; expected a number")
-    return LevelheadError(f"expected numbers, got {cells.dtype}{where}")
+    return LevelheadError(f"expected numbers, got {'text' if cells.dtype.kind == 'O' else cells.dtype}{where}")
 
 
 def _reader(lines: Iterable[str], first: str, separator: str | None) -> Iterator[list[str]]:
@@ -302,16 +310,24 @@ def _are_titles(first: list[str], rest: list[list[str]]) -> bool:
     raise LevelheadError(f"the first row, {shown}, may be titles or a sample; {advice}")
 
 
-def _from_arrow(name: str, column: Any) -> np.ndarray:
+def _from_arrow(name: str, column: Any, arrow: Any, compute: Any) -> np.ndarray:
     """Return a column as numbers, text, or, of lists, [N, K]."""
     if column.null_count:
         raise LevelheadError(f"the column {name!r} has {column.null_count} empty cells; expected a value in each row")
+    kind = column.type
+    if arrow.types.is_dictionary(kind):  # texts, each once, and which of them is where
+        parts = [np.array([str(text) for text in chunk.dictionary.to_pylist()], object) for chunk in column.chunks]
+        placed = [texts[chunk.indices.to_numpy()] for texts, chunk in zip(parts, column.chunks, strict=True)]
+        return np.concatenate(placed) if placed else np.zeros(0, object)
+    if arrow.types.is_list(kind) or arrow.types.is_large_list(kind) or arrow.types.is_fixed_size_list(kind):
+        lengths = compute.unique(compute.list_value_length(column)).to_pylist()
+        parts = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
+        if len(lengths) != 1 or any(part.dtype.kind not in "iufb" for part in parts):
+            raise LevelheadError(f"the column {name!r} holds {kind}; expected numbers, or lists of them of one length")
+        return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(len(column), -1)
     values = column.to_numpy()
     if values.dtype.kind in "iufb":
         return values
-    first = values[0] if len(values) else ""
-    if isinstance(first, np.ndarray):
-        return np.stack(values)  # type: ignore[arg-type]
-    if values.dtype.kind == "O" and not isinstance(first, str | bytes):
+    if values.dtype.kind == "O" and len(values) and not isinstance(values[0], str | bytes):
         return np.array([float(value) for value in values.tolist()])  # decimals
-    return values.astype(str)
+    return values.astype(object)

@@ -12,7 +12,7 @@ import numpy as np
 from ..core.array import to_numpy
 from ..core.errors import LevelheadError
 from ..core.extras import install_command
-from .numpy_file import BROKEN_ZIP, check_expansion
+from .numpy_file import BROKEN_ZIP, check_expansion, text_array
 from .pickle_check import check_pickle
 
 HOW_TO_SAVE_TENSORS = "save tensors with torch.save(logits, ...) or torch.save({'logits': logits, ...}, ...)"
@@ -27,7 +27,7 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
     named = {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else {"": value}
     tensors = {key: _values(key, item, sizes) for key, item in named.items() if hasattr(item, "untyped_storage")}
     lists = {key: item for key, item in named.items() if isinstance(item, list | tuple) and len(item)}
-    texts = {key: np.array(item) for key, item in lists.items() if all(isinstance(each, str) for each in item)}
+    texts = {key: text_array(item) for key, item in lists.items() if all(isinstance(each, str) for each in item)}
     if not tensors:
         held = type(value).__name__ if not isinstance(value, Mapping) else "no tensor"
         raise LevelheadError(f"expected a tensor, or a dict of tensors, got {held}; {HOW_TO_SAVE_TENSORS}")

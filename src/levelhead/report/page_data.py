@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import LevelheadError
 from ..core.measure import fit_temperature
 from ..path.envelope import Envelope, read_chunks
 from ..path.metrics import TITLES, gain_text, value_form
@@ -21,6 +22,7 @@ from ..rules.rule import RULES, Unchanged
 from .subject import RuleView, Subject, rule_title
 from .use_it import code_at_gamma
 
+TOO_LARGE = "scores of this size have no probabilities to show; divide them by a number of their size, and tune again"
 STEP = 10_000  # stops of the slider per unit of gamma
 MAX_LINES = 12  # classes whose norms are drawn over the epochs
 BINS = 15
@@ -85,7 +87,12 @@ def _norms_over_epochs(subject: Subject) -> dict[str, Any] | None:
         return None
     order = np.argsort(-subject.counts, kind="stable")
     chosen = order[np.unique(np.linspace(0, len(order) - 1, min(MAX_LINES, len(order))).round().astype(int))]
-    norms = np.array([record["norms"] for record in log], np.float64)
+    try:
+        norms = np.array([record["norms"] for record in log], np.float64)
+    except (TypeError, ValueError):
+        norms = np.zeros(0)
+    if norms.shape != (len(log), subject.classes) or not np.isfinite(norms).all():
+        raise LevelheadError(f"expected {subject.classes} norms in each record of an epoch", parameter="log")
     return {
         "epochs": [record["epoch"] for record in log],
         "classes": chosen.tolist(),
@@ -97,7 +104,7 @@ def _six_digits(values: Any) -> list[float]:
     return [float(f"{x:.6g}") for x in np.asarray(values, np.float64)]
 
 
-def gamma_stops(end: float, special: tuple[float, ...] = (), step: int = STEP) -> np.ndarray:
+def gamma_stops(end: float, special: tuple[float, ...] = (), step: float = STEP) -> np.ndarray:
     """Return the gammas that the slider can stop at, ascending; the page's script divides in the same way."""
     return np.union1d(np.arange(round(end * step) + 1) / step, special)
 
@@ -139,12 +146,15 @@ def reliability(subject: Subject, gamma: float, temperature: float = 1.0) -> dic
     scale, shift = np.float32(scale / temperature), np.float32(shift / temperature)
 
     def sums(first: int, rows: np.ndarray) -> np.ndarray:
-        scores = np.multiply(view.smoothed(rows) if gamma else rows, scale, dtype=np.float32)
-        scores += shift
-        scores -= scores.max(axis=1, keepdims=True)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = np.multiply(view.smoothed(rows) if gamma else rows, scale, dtype=np.float32)
+            scores += shift
+            scores -= scores.max(axis=1, keepdims=True)
         some = slice(first, first + len(rows))
         true = scores[np.arange(len(rows)), labels[some]].astype(np.float64)
         sure = 1 / np.exp(scores, out=scores).sum(axis=1).astype(np.float64)
+        if np.isnan(sure).any():  # beyond single precision
+            raise LevelheadError(TOO_LARGE)
         where, w = np.minimum((sure * BINS).astype(int), BINS - 1), weights[some]
         each = (np.ones(len(rows)), w, w * sure, w * right[some], -w * (true + np.log(sure)))
         return np.stack([np.bincount(where, x, BINS) for x in each])

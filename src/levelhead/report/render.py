@@ -24,7 +24,7 @@ from ..core.errors import LevelheadError
 from ..io.text import parse_json
 from ..io.text import read as read_text
 from ..rules.rule import RULES
-from .page_data import STEP, page_data, rule_table
+from .page_data import STEP, TOO_LARGE, page_data, rule_table
 from .subject import LabelSubject, Subject, rule_title
 from .use_it import code_to_use, label_code
 from .verdict import Number, PageVerdict, label_verdict, percent_text, verdict
@@ -124,7 +124,10 @@ def render_page(
     of_labels = [subject for subject in subjects if isinstance(subject, LabelSubject)]
     shown = [_shown(i, subject) for i, subject in enumerate([*models, *of_labels])]
     content = {"step": STEP, "subjects": [page_data(subject) for subject in models]}
-    data = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    try:
+        data = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    except ValueError:  # a number that is none
+        raise LevelheadError(TOO_LARGE) from None
     for sign in "&<>":  # so that data cannot end the element around it, whatever a class is called
         data = data.replace(sign, f"\\u{ord(sign):04x}")
     return words.get_template("page.html").render(

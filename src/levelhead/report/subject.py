@@ -74,10 +74,10 @@ class RuleView:
         return min(curve.end, float(f"{np.ceil(1.25 * wanted / unit) * unit:.10g}"))
 
     @cached_property
-    def step(self) -> int:
+    def step(self) -> float:
         """How many strengths the slider can stop at per unit: 10,000, and fewer or more on other scales of scores."""
         over, under = np.ceil(np.log10(self.end / 6)), np.ceil(np.log10(0.4 / self.end))
-        return 10 ** int(max(0, 4 - max(0, over) + max(0, under)))
+        return 10 ** int(4 - max(0, over) + max(0, under))  # below 1 where scores are very large: then a float
 
 
 class OfChoice:

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from levelhead.core.counts import check_labels
-from levelhead.core.errors import LevelheadError, in_file
+from levelhead.core.errors import LevelheadError, in_file, named
+from levelhead.core.per_class import listed
+from levelhead.io.numpy_file import names_in_npz, read_npz
 
 from . import cifar, image_folder
 from .data import Data, Split, train_and_test
@@ -65,12 +67,13 @@ def npz(path: Path) -> Data:
 
     Images are uint8, [N, H, W], [N, H, W, C] or [N, C, H, W], with C of 1 or 3; `names` may list the classes.
     """
+    wanted = {"x_train", "y_train", "x_test", "y_test", "images", "labels", "names"}
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except OSError:
-        raise
-    except Exception as error:  # a damaged archive can raise anything
+        held, arrays = names_in_npz(path), {}
+        for key in wanted.intersection(held):  # nothing else is unpacked
+            with named(key):
+                arrays[key] = read_npz(path, key)
+    except LevelheadError as error:
         raise LevelheadError(f"{path}: not a valid .npz file of plain arrays ({error})") from None
     with in_file(path):
         if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
@@ -84,8 +87,7 @@ def npz(path: Path) -> Data:
             train, test = train_and_test(whole, path)
         else:
             raise LevelheadError(
-                "expected x_train, y_train, x_test, y_test, or images, labels; got "
-                f"{', '.join(sorted(arrays)) or 'nothing'}"
+                f"expected x_train, y_train, x_test, y_test, or images, labels; got {listed(sorted(held)) or 'nothing'}"
             )
     return Data(path.stem, names, train, test)
 
@@ -117,10 +119,7 @@ def _class_names(names: np.ndarray | None, labels: np.ndarray) -> tuple[str, ...
         return _class_numbers(labels)
     if names.ndim != 1:
         raise LevelheadError(f"expected [K], one name per class, got shape {list(names.shape)}", parameter="names")
-    try:
-        found = [name.decode() if isinstance(name, bytes) else str(name) for name in names.tolist()]
-    except UnicodeDecodeError:
-        raise LevelheadError("expected text, got bytes that are not valid UTF-8", parameter="names") from None
+    found = [str(name) for name in names.tolist()]
     for name, n in Counter(found).items():
         if n > 1:
             raise LevelheadError(f"got {name!r} {n} times; give each class a name of its own", parameter="names")

@@ -11,7 +11,7 @@ from levelhead.choice.tune import tune
 from levelhead.choice.tuned import Tuned
 from levelhead.core.array import to_plain
 from levelhead.core.counts import resolve
-from levelhead.core.errors import Advice, LevelheadError
+from levelhead.core.errors import Advice, LevelheadError, visible
 from levelhead.core.head import Head, check_finite
 from levelhead.core.measure import Measures, measure
 from levelhead.core.warnings import quiet
@@ -51,16 +51,12 @@ class Evaluation:
 
     def text(self, *, most: int = 20) -> str:
         """Return a table for people: errors, groups and, if there are at most `most`, classes."""
-        a, b = self.before, self.after
-        worst = (
-            f"worst recall ({self.names[a.worst_class]}; {self.names[b.worst_class]})",
-            a.worst_recall,
-            b.worst_recall,
-        )
+        a, b, names = self.before, self.after, [*map(visible, self.names)]
+        worst = (f"worst recall ({names[a.worst_class]}; {names[b.worst_class]})", a.worst_recall, b.worst_recall)
         groups = [(f"recall of {group}-shot classes", a.groups[group], b.groups[group]) for group in a.groups]
         classes = [
             (f"recall of {name} ({n} in training)", *recalls)
-            for name, n, *recalls in zip(self.names, self.counts, a.recall, b.recall, strict=True)
+            for name, n, *recalls in zip(names, self.counts, a.recall, b.recall, strict=True)
         ]
         rows = [
             (f"error (n = {a.n})", a.error, b.error),

@@ -15,13 +15,14 @@ from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from levelhead.core.choices import Executor
-from levelhead.core.errors import LevelheadError, check_choice
+from levelhead.core.errors import Advice, LevelheadError, check_choice
 from levelhead.io.text import parse_toml
 from levelhead.io.text import read as read_text
 
@@ -33,11 +34,15 @@ from .signals import graceful_stop
 from .spec import Spec
 from .workers import Where, run_tasks
 
+MOST_RUNS = 100_000  # of one grid
 _WHERE: dict[Executor, Where] = {"local": "processes", "packed": "here", "ray": "ray"}
 
 
-def read_grid(path: str | Path) -> list[Spec]:
-    """Read the specs of a grid; the last key varies fastest. A ratio implies the profile long-tail."""
+def read_grid(path: str | Path, *, allow_code: bool = False) -> list[Spec]:
+    """Read the specs of a grid; the last key varies fastest. A ratio implies the profile long-tail.
+
+    A method as FILE.py:NAME is code that the grid names, not the command line: without `allow_code` it is refused.
+    """
     try:
         grid = parse_toml(read_text(path))
     except ValueError as error:
@@ -55,6 +60,12 @@ def read_grid(path: str | Path) -> list[Spec]:
     values = {key: value if isinstance(value, list) else [value] for key, value in grid.items()}
     if "ratio" not in grid and any(profile != "given" for profile in values.get("profile", ())):
         raise LevelheadError(f"{path}: profile: needs a ratio")
+    if (size := prod(map(len, values.values()))) > MOST_RUNS:
+        raise LevelheadError(f"{path}: {size:,} runs in one grid; expected at most {MOST_RUNS:,}")
+    code = next((one for one in values.get("method", ()) if ".py" in str(one)), None)
+    if code is not None and not allow_code:
+        reason = f"{path}: the method {code!r} is code, which this file would run"
+        raise LevelheadError(reason, advice=Advice("allow_code", None, "if you trust both files"))
     try:
         specs = [Spec(**dict(zip(values, one, strict=True))) for one in product(*values.values())]
         for spec in specs:
@@ -135,9 +146,9 @@ def _train(group: list[Spec], *, runs: Path, threads: int | None, options: dict[
 
 
 def sweep_grid(
-    path: Path, runs: Path, *, executor: Executor, workers: int, say: Callable[[str], None]
+    path: Path, runs: Path, *, executor: Executor, workers: int, allow_code: bool, say: Callable[[str], None]
 ) -> tuple[dict[str, Any], str]:
-    specs, done = read_grid(path), 0
+    specs, done = read_grid(path, allow_code=allow_code), 0
     for spec in specs:
         rule_for(spec.resolve_method())  # raises an error if there is none
 

@@ -1,0 +1,56 @@
+"""Names in files that hold what a terminal obeys: nothing of it reaches the terminal, and no name begins a line."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from levelhead.choice.snapshot import Snapshot
+from levelhead.core.head import Head
+
+EVIL = "cat\x1b]0;owned\x07\x1b[2K\rok\nwarning: forged\x9b1m\u202e"
+RNG = np.random.default_rng(0)
+
+
+def check(said):
+    assert "owned" in said  # the name is shown, written out
+    assert all(line.isprintable() for line in said.split("\n"))
+    assert not any(line.startswith(("warning: forged", "ok")) for line in said.split("\n"))
+
+
+def test_class_names(tmp_path, levelhead):
+    (tmp_path / "names.json").write_text(json.dumps([EVIL, "dog"]))
+    save_file({"fc.weight": RNG.normal(size=(2, 4)).astype(np.float32)}, tmp_path / "m.safetensors")
+    options = "--counts", "9,1", "--names", tmp_path / "names.json"
+    check(levelhead("inspect", tmp_path / "m.safetensors", *options)[1])
+    check(levelhead("rescale", tmp_path / "m.safetensors", *options, "--gamma", 1, "-o", tmp_path / "o.safetensors")[1])
+    np.savez(tmp_path / "l.npz", logits=RNG.normal(size=(60, 2)), labels=np.arange(60) % 2)
+    check(levelhead("tune", "--logits", tmp_path / "l.npz", *options)[1])
+    status, said, _ = levelhead("inspect", tmp_path / "m.safetensors", *options, "--json")
+    assert status == 0
+    assert json.loads(said)["names"] == [EVIL, "dog"]  # as it is, for programs
+
+
+@pytest.mark.parametrize("names", [[f"{EVIL}.weight"], [f"{EVIL}.weight", "b.weight"]])
+def test_tensors_in_a_result_and_in_an_error(names, tmp_path, levelhead):
+    save_file({name: RNG.normal(size=(2, 4)).astype(np.float32) for name in names}, tmp_path / "m.safetensors")
+    status, out, err = levelhead("inspect", tmp_path / "m.safetensors")
+    assert status == 2 * (len(names) - 1)
+    check(out + err)
+    assert err.count("\n") == len(names) - 1
+
+
+def test_columns_and_files(tmp_path, levelhead):
+    (tmp_path / "l.csv").write_text(f'"{EVIL.replace(";", "")}",logit_0,logit_1\na,1.5,2\nb,2.5,3\n')
+    check(levelhead("tune", "--logits", tmp_path / "l.csv", "--counts", "9,1")[2])
+
+
+def test_classes_of_a_run(tmp_path, levelhead):
+    split = {"test": RNG.normal(size=(6, 3))}, {"test": np.arange(6) % 2}
+    Snapshot(Head(RNG.normal(size=(2, 3)), None, (EVIL, "dog")), np.array([9, 1]), *split).save(
+        tmp_path / "snapshot.safetensors"
+    )
+    (tmp_path / "spec.json").write_text("{}")
+    (tmp_path / "done.json").write_text("{}")
+    check(levelhead("evaluate", tmp_path, "--gamma", "0.5")[1])
