@@ -28,7 +28,7 @@ MISTAKES = {
     ),
     "one-hot labels, counted": (
         lambda: lh.counts.check_labels(np.eye(4)[LABELS]),
-        "expected labels [N], got shape [30, 4]; of one-hot labels give the argmax over columns",
+        "expected labels [N], got shape [30, 4]; of one-hot labels give labels.argmax(axis=1)",
     ),
     "a method by another name": (lambda: lh.METHODS["LDAM"], "unknown method 'LDAM'; the methods are baseline, "),
 }

@@ -317,7 +317,7 @@ def test_several_labels_given_as_classes_are_refused_with_the_way_out():
             lh.tune(LOGITS, labels, [50, 20, 10])
         assert "\n" not in str(error.value)
     for call in (lh.compare, lh.gamma_path, lambda *fold: lh.cross_fit([fold])):
-        with pytest.raises(lh.LevelheadError, match=r"labels \[N\], got shape \[60, 3\]; .*several .* task multilabel"):
+        with pytest.raises(lh.LevelheadError, match=r"labels \[N\], got shape \[60, 3\]; .*several .* lh\.tune_labels"):
             call(LOGITS, LABELS, [50, 20, 10])
 
 

@@ -27,7 +27,7 @@ COMPETING = ("Softmax", "LogSoftmax", "ArgMax", "TopK")
 PASSING = ("Identity", "Cast", "Transpose", "Reshape")
 SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
 LINEAR = ("Gemm", "MatMul", "Conv")
-FLOATS = {1, 10, 11, 16}  # the types of numbers that a Cast may give on the way from a layer to its bias
+FLOAT_TYPES = {1, 10, 11, 16}  # the types of numbers that a Cast may give on the way from a layer to its bias
 MIXED = -1  # in place of the axis of the classes, if no axis has one entry for each
 NORMALIZER = "Normalizer"  # of ai.onnx.ml, of the probabilities of a LinearClassifier
 CLASSIFIER = "LinearClassifier"  # of ai.onnx.ml, which gives the label and the scores
@@ -200,7 +200,7 @@ def _layer_under(graph: Graph, name: str) -> Any:
     value, passed = graph.source(name, ("Identity", "Cast", "Reshape"))
     node, reshapes = graph.makers.get(value), [one for one in passed if one.op_type == "Reshape"]
     casts = {one.i for cast in passed if cast.op_type == "Cast" for one in cast.attribute if one.name == "to"}
-    if node is None or node.op_type not in LINEAR or not casts <= FLOATS:
+    if node is None or node.op_type not in LINEAR or not casts <= FLOAT_TYPES:
         return None
     classes = [graph.shapes.get(made, (0,))[-1] for made in (value, *(one.output[0] for one in reshapes))]
     if reshapes and (node.op_type == "Conv" or len({*classes}) > 1 or not classes[0]):

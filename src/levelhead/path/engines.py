@@ -157,7 +157,8 @@ def check_samples(
     logits: Array, labels: Array, counts: Counts, names: Sequence[str] | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return labels [N] and counts [K] that fit logits [N, K], checked; the logits' numbers are not read here."""
-    if len(logits.shape) == 2 and [len(labels), np.size(counts)] == [*logits.shape[::-1]] != [*logits.shape]:
+    turned = len(logits.shape) == 2 and (len(labels), np.size(counts)) == tuple(logits.shape[::-1])
+    if turned and logits.shape[0] > logits.shape[1]:  # else it is the logits that are transposed
         raise LevelheadError("labels and counts are swapped: expected logits [N, K], labels [N], counts [K]")
     check_shape(logits.shape, len(labels))
     n = resolve(counts, logits.shape[1], names=names)
