@@ -37,8 +37,8 @@ TRAINED_ON = {"x_train": pictures(4, 8, 8), "y_train": np.arange(4) % 2}
         ),
         ({"images": pictures(21, 8, 8), "labels": np.repeat([0, 1, 2], [10, 10, 1])}, "class 2 has only one image"),
         ({"images": pictures(4, 0, 8), "labels": np.arange(4) % 2}, r"got \[2, 1, 0, 8\]"),
-        ({"images": pictures(4, 8, 8), "labels": np.eye(2)[np.arange(4) % 2]}, r"bad\.npz: .* one-hot .* argmax"),
-        (TRAINED_ON | {"x_test": pictures(4, 8, 8), "y_test": np.eye(2)}, r"bad\.npz: .* one-hot .* argmax"),
+        ({"images": pictures(4, 8, 8), "labels": np.eye(2)[np.arange(4) % 2]}, r"bad\.npz: .* one-hot .*argmax"),
+        (TRAINED_ON | {"x_test": pictures(4, 8, 8), "y_test": np.eye(2)}, r"bad\.npz: .* one-hot .*argmax"),
         ({"images": pictures(4, 8, 8), "labels": np.array(list("abab"))}, r"bad\.npz: .*integer labels.*in `names`"),
         (
             {"images": pictures(4, 8, 8), "labels": np.array([0, 0, 1, 2**40])},
