@@ -93,7 +93,7 @@ def check_tuned(place: Place[Any], choice: Tuned) -> np.ndarray:
 
 def apply_tuned(place: Place[Written], choice: Tuned, counts: np.ndarray, **options: Any) -> Written:
     """Adjust the head of a place by what was tuned, with the counts of `check_tuned` and the options of `apply`."""
-    chosen = Strengths(choice.gamma, scale=choice.scale, offset=choice.offset)
+    chosen = Strengths(float(choice.gamma), scale=choice.scale, offset=choice.offset)
     return apply(place, RULES[choice.rule], chosen, counts, bias=choice.bias, **options)
 
 
@@ -128,7 +128,7 @@ def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
     """
     choice = tuned_of(tuned)
     counts = counts_for(choice, check_finite(head).classes, head.names, "the head")
-    chosen = Strengths(choice.gamma, scale=choice.scale, offset=choice.offset)
+    chosen = Strengths(float(choice.gamma), scale=choice.scale, offset=choice.offset)
     return replace(RULES[choice.rule].amounts(head, counts, chosen), bias=choice.bias).head(head)
 
 
