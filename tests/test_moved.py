@@ -63,6 +63,7 @@ def test_several_labels_have_a_function_of_their_own():
 def test_a_model_and_a_loader_give_scores():
     model, x = torch.nn.Linear(3, 3, bias=False), torch.tensor(LOGITS, dtype=torch.float32)
     torch.nn.init.eye_(model.weight)
+    model.predict = model.forward  # as models of some libraries have; scikit-learn's are refused by it
     loader = [(x[:200], torch.tensor(LABELS[:200])), (x[200:], torch.tensor(LABELS[200:]))]
     with pytest.warns(DeprecationWarning, match=r"lh\.scores"):
         before = lh.tune(model, loader, COUNTS, bootstrap=0)

@@ -66,7 +66,7 @@ def tune(
     logits: Any, labels: Any = None, counts: Any = None, *more: Any, task: LabelTask = "multiclass", **options: Any
 ) -> Any:
     check_choice("task", task, TASKS)
-    if more or hasattr(logits, "predict"):
+    if more or (hasattr(logits, "predict") and not is_module(logits)):
         raise LevelheadError(
             "expected scores [N, K], labels and counts: a model's scores are lh.scores(model, loader) in torch, and "
             "model.predict_proba(X) in scikit-learn, with kind='probabilities'",

@@ -18,7 +18,6 @@ Model = Annotated[
     ),
 ]
 Out = Annotated[Path, typer.Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")]
-FORMATS = (".safetensors", ".onnx", ".keras", ".h5", ".pt", ".pth", ".ckpt", ".bin")
 HeadName = Annotated[
     str | None, typer.Option("--head", help="Name of the layer, where several could be the head: classifier.")
 ]
@@ -77,12 +76,13 @@ def adjust(
     """
     from ..core.array import to_plain
     from ..files.describe import rescale_text
+    from ..files.locate import MODEL_FORMATS
     from ..files.model import adjust_file, check_worthwhile
     from ..io import arrays
     from ..io.per_class_file import read_names
     from ..show.progress import copy_progress
 
-    if model.suffix == ".json" and tuned.suffix in FORMATS:
+    if model.suffix == ".json" != tuned.suffix and any(tuned.name.endswith(one.suffixes) for one in MODEL_FORMATS):
         raise LevelheadError(f"{model} is no model; give the model first: levelhead adjust {tuned} --tuned {model}")
     if not anyway:
         check_worthwhile(tuned, certain=certain)
