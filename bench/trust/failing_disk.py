@@ -58,7 +58,7 @@ def check(budget: Budget) -> Found:
 
 def _fail_all(name: str, command: Command, work: Workspace, budget: Budget, found: Found) -> tuple[int, int]:
     """Fail the calls of a command, evenly spread over all if time is short; return how many, of how many."""
-    whole, volatile, _ = work.complete(command)
+    whole, _ = work.complete(command)
     work.empty()
     calls = trace(command, work)
     every = max(1, len(calls) // budget.size(4, len(calls)))
@@ -73,15 +73,15 @@ def _fail_all(name: str, command: Command, work: Workspace, budget: Budget, foun
         wrong = work.check_inputs()
         if ended.status == 0:  # the call was not needed, or was tried again
             found.done["not noticed"] += 1
-            wrong += differences(work.out, whole, volatile)
+            wrong += differences(work.out, whole)
         else:
             wrong += [ended.refusal] if ended.refusal else []
             found.done["refused in one line"] += not ended.refusal
-            wrong += [] if command.keeps_parts else half_written(work.out, whole, volatile)
+            wrong += [] if command.keeps_parts else half_written(work.out, whole)
             again = run(
                 command.words + (list(command.again) if any(work.out.iterdir()) else []), work.folder, limit=120
             )
-            wrong += [f"again: {again.err[-200:]}"] if again.status else differences(work.out, whole, volatile)
+            wrong += [f"again: {again.err[-200:]}"] if again.status else differences(work.out, whole)
         found.failures += [f"{title}: {what}" for what in wrong]
         done += 1
         found.done["by call"][call] = found.done["by call"].get(call, 0) + 1

@@ -46,7 +46,7 @@ def _kill(name: str, command: Command, work: Workspace, rng: random.Random, want
     found.done["by command"][name] = hits = 0
     if not wanted or (name == "sweep" and budget.seconds < 120):  # its processes start anew, which takes a minute
         return
-    whole, volatile, seconds = work.complete(command)
+    whole, seconds = work.complete(command)
     while hits < wanted and not budget.spent:
         work.empty()
         for _ in range(rng.randrange(1, 4)):
@@ -61,34 +61,32 @@ def _kill(name: str, command: Command, work: Workspace, rng: random.Random, want
             budget.note(found)
             found.failures += [f"{name}, killed: {what}" for what in work.check_inputs()]
             if not command.keeps_parts:
-                found.failures += [f"{name}, killed: {what}" for what in half_written(work.out, whole, volatile)]
+                found.failures += [f"{name}, killed: {what}" for what in half_written(work.out, whole)]
         words = command.words + (list(command.again) if any(work.out.iterdir()) else [])
         ended = run(words, work.folder, limit=600)
         if ended.status != 0:
             found.failures.append(f"{name}, again: status {ended.status}: {ended.err.strip()[-200:]}")
         else:
-            found.failures += [f"{name}, again: {what}" for what in differences(work.out, whole, volatile)]
+            found.failures += [f"{name}, again: {what}" for what in differences(work.out, whole)]
             found.done["compared"] += 1
 
 
-def half_written(out: Path, whole: dict[str, str], volatile: set[str]) -> list[str]:
+def half_written(out: Path, whole: dict[str, str]) -> list[str]:
     """Return which of the files of a command are there but not complete."""
     from .commands import digests
 
     now = digests(out)
-    return [
-        f"{name} is not complete" for name in whole if name not in volatile and now.get(name, 0) not in (0, whole[name])
-    ]
+    return [f"{name} is not complete" for name in whole if now.get(name, 0) not in (0, whole[name])]
 
 
-def differences(out: Path, whole: dict[str, str], volatile: set[str]) -> list[str]:
-    """Return how the files of a command differ from those of an undisturbed one; `volatile` ones need only be there."""
+def differences(out: Path, whole: dict[str, str]) -> list[str]:
+    """Return how the files of a command differ from those of an undisturbed one."""
     from .commands import digests
 
     now = digests(out)
     found = [f"{name} is missing" for name in whole.keys() - now.keys()]
     found += [f"{name} is left behind" for name in now.keys() - whole.keys()]
-    return found + [f"{name} differs" for name in whole.keys() & now.keys() - volatile if now[name] != whole[name]]
+    return found + [f"{name} differs" for name in whole.keys() & now.keys() if now[name] != whole[name]]
 
 
 ROW = Row(
