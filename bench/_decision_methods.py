@@ -117,13 +117,14 @@ def predict_at_mix(
     labels, held_out = scores.test_labels, (scores.held_out, scores.held_out_labels, scores.counts)
     chances = (shares / np.bincount(labels))[labels]
     deployed = rng.choice(len(labels), min(DEPLOYED, len(labels)), p=chances / chances.sum())
-    estimate = lh.priors.estimate_prior(scores.test[deployed], scores.counts, held_out=held_out[:2], bootstrap=0).shares
+    unlabelled = scores.test[deployed]
+    estimate = lh.priors.estimate_prior(unlabelled, scores.counts, held_out=held_out[:2], bootstrap=0)
     predicted = {"plain": scores.test.argmax(axis=1), **scores.predicted}
-    for source, target in (("known", shares), ("estimated", estimate)):
-        predicted[f"by hand, {source}"] = by_hand(model, scores, target)
-        for name, rule in (("vector", "vector"), ("auto", "auto")):
+    for source, target in (("known", shares), ("estimated", estimate.target)):
+        predicted[f"by hand, {source}"] = by_hand(model, scores, shares if source == "known" else estimate.shares)
+        for rule in ("vector", "auto"):  # with the second target as by target="estimate"
             tuned = lh.tune(*held_out, metric=metric, rule=rule, target=target, bootstrap=0)
-            predicted[f"{name}, {source}"] = adjusted(tuned, scores.test)
+            predicted[f"{rule}, {source}"] = adjusted(tuned, scores.test)
     return predicted
 
 

@@ -1,6 +1,7 @@
 """Which decision is best where: `auto` next to class weights, SMOTE, the prior by hand, and tuned thresholds.
 
     python bench/decisions.py --root DIR              # the study -> results/decisions.json, docs/decisions.md
+    python bench/decisions.py --root DIR --only-mixes # of it, what was measured at other mixes
     python bench/decisions.py                         # the page alone, from the results
 
 Every model is trained on half of a set, strengths are chosen on a fifth, and all are measured on the rest: as it is,
@@ -17,6 +18,7 @@ import os
 import platform
 import time
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ import numpy as np
 from _decision_methods import METRICS, MIXES, Judge, draw_mixes, judge_metric, predict_all, predict_at_mix
 from _decision_models import MODELS
 from _decision_page import write_page
-from _decision_scores import BALANCED_TEST, SETS, SHIPPED, Scores, load_scores, make_scores
+from _decision_scores import BALANCED_TEST, SETS, SHIPPED, load_scores, make_scores
 from _decision_sets import WHEELS
 
 import levelhead as lh
@@ -34,11 +36,13 @@ from levelhead.core import atomic
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "decisions.json"
 MIXED_MODELS = ("baseline", "wvn", "logistic", "network")  # of which the mixes are measured,
-MIXED_SPLITS = 1  # on so many splits: a mix weighs the test's classes, so nothing is lost by drawing
+MIXED_SEEDS = (
+    6  # on so many splits, and twice as many of the small sets: at one, chance is larger than what is measured
+)
 
 
 def measure_cell(folder: Path, name: str, model: str) -> dict[str, Any]:
-    """Return each method's values on every split, by metric and mix, and what `auto` chose and promised."""
+    """Return each method's values on every split, by metric, and what `auto` chose and promised."""
     splits, balanced_test = list(load_scores(folder, name, model)), name in BALANCED_TEST
     cell: dict[str, Any] = {"set": name, "model": model}
     for metric in METRICS:
@@ -50,17 +54,15 @@ def measure_cell(folder: Path, name: str, model: str) -> dict[str, Any]:
             values.append({method: round(judge.measure(rows, metric), 3) for method, rows in predicted.items()})
             fits.append(chosen)
         cell[metric] = {"values": _by_method(values), "fits": fits}
-    if model in MIXED_MODELS:
-        cell["mixes"] = _measure_mixes(model, splits[:MIXED_SPLITS])
     return cell
 
 
-def _measure_mixes(model: str, splits: list[Scores]) -> dict[str, Any]:
-    """Return {metric: {mix: {"values": each method's, "noise": of what `auto` gains over plain}}}, of each split."""
+def measure_mixes(folder: Path, name: str, model: str) -> dict[str, Any]:
+    """Return {metric: {mix: {"values": each method's of each split, "noise": of `auto`'s mean gain over plain}}}."""
     measured: dict[str, Any] = {}
+    splits = list(load_scores(folder, name, model))
     for metric in METRICS:
         values: dict[str, list[dict[str, float]]] = {mix: [] for mix in MIXES}
-        noise: dict[str, list[dict[str, float]]] = {mix: [] for mix in MIXES}
         for seed, scores in enumerate(splits):
             for mix, shares in draw_mixes(scores.counts, np.random.default_rng(seed)).items():
                 judge = Judge(scores.test_labels, shares)
@@ -68,15 +70,15 @@ def _measure_mixes(model: str, splits: list[Scores]) -> dict[str, Any]:
                 values[mix].append(
                     {method: round(judge.measure(rows, metric), 3) for method, rows in predicted.items()}
                 )
-                noise[mix].append(
-                    {
-                        method: round(judge.noise(rows, predicted["plain"], metric), 3)
-                        for method, rows in predicted.items()
-                        if method.startswith("auto")
-                    }
-                )
-        measured[metric] = {mix: {"values": _by_method(values[mix]), "noise": _by_method(noise[mix])} for mix in MIXES}
+        found = {mix: _by_method(values[mix]) for mix in MIXES}
+        measured[metric] = {mix: {"values": found[mix], "noise": _noise(found[mix])} for mix in MIXES}
     return measured
+
+
+def _noise(values: dict[str, list[float]]) -> dict[str, list[float]]:
+    """Return the standard error over splits of what each way of `auto` gains over plain, in the mean."""
+    gains = {way: np.subtract(values[way], values["plain"]) for way in values if way.startswith("auto")}
+    return {way: [round(float(np.std(gain, ddof=1) / np.sqrt(len(gain))), 3)] for way, gain in gains.items()}
 
 
 def _by_method(values: list[dict[str, float]]) -> dict[str, list[float]]:
@@ -108,34 +110,58 @@ def main() -> None:
         "--models", nargs="+", choices=MODELS, default=list(MODELS), help="those to train; by default all"
     )
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only-mixes", action="store_true", help="measure the other mixes alone, and keep the rest")
     options = parser.parse_args()
     if options.root is not None:
         folder, shipped = options.scores or options.root / "scores", SETS[SHIPPED]
         cells = [(name, model) for name, own in SETS.items() for model in own if model in (*options.models, *shipped)]
-        make_scores(options.root, folder, cells, options.seeds, options.jobs)
-        started, measured = time.perf_counter(), []
-        with ProcessPoolExecutor(options.jobs, initializer=warnings.simplefilter, initargs=("ignore",)) as pool:
-            for cell in pool.map(measure_cell, [folder] * len(cells), *zip(*cells, strict=True)):
-                measured.append(cell)
-                print(cell["set"], cell["model"], f"measured, {time.perf_counter() - started:.0f} s", flush=True)
-        some = [] if options.models == list(MODELS) else ["--models", *map(json.dumps, options.models)]
-        command = " ".join(
-            ["python bench/decisions.py --root DIR", f"--seeds {options.seeds} --jobs {options.jobs}", *some]
-        )
-        result = {
-            "wheels": [[wheel.package, wheel.sha256] for wheel in WHEELS],
-            "seeds": options.seeds,
-            "models": options.models,
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-            "levelhead": lh.__version__,
-            "numpy": np.__version__,
-            "seconds": round(time.perf_counter() - started),
-            "command": command,
-            "sets": {name: describe_set(folder, name, dict(cells)[name]) for name, _ in cells},
-            "cells": measured,
-        }
+        mixed = [cell for cell in cells if cell[1] in MIXED_MODELS]
+        make_scores(options.root, folder / "mixes", mixed, MIXED_SEEDS, options.jobs)
+        if not options.only_mixes:
+            make_scores(options.root, folder, cells, options.seeds, options.jobs)
+            atomic.write(RESULTS, json.dumps(_study(options, folder, cells)) + "\n")
+        result = json.loads(RESULTS.read_text())
+        mixes = dict(zip(mixed, _each(measure_mixes, options.jobs, folder / "mixes", mixed), strict=True))
+        for cell in result["cells"]:
+            if found := mixes.get((cell["set"], cell["model"])):
+                cell["mixes"] = found
         atomic.write(RESULTS, json.dumps(result) + "\n")
     write_page(json.loads(RESULTS.read_text()))
+
+
+def _each(
+    measure: Callable[[Path, str, str], dict[str, Any]], jobs: int, folder: Path, cells: list[tuple[str, str]]
+) -> list[dict[str, Any]]:
+    """Measure every cell; say which is done."""
+    started, measured = time.perf_counter(), []
+    with ProcessPoolExecutor(jobs, initializer=warnings.simplefilter, initargs=("ignore",)) as pool:
+        done = pool.map(measure, [folder] * len(cells), *zip(*cells, strict=True))
+        for cell, found in zip(cells, done, strict=True):
+            measured.append(found)
+            print(*cell, f"measured, {time.perf_counter() - started:.0f} s", flush=True)
+    return measured
+
+
+def _study(options: argparse.Namespace, folder: Path, cells: list[tuple[str, str]]) -> dict[str, Any]:
+    """Measure every cell on its own shares."""
+    started = time.perf_counter()
+    measured = _each(measure_cell, options.jobs, folder, cells)
+    some = [] if options.models == list(MODELS) else ["--models", *map(json.dumps, options.models)]
+    command = " ".join(
+        ["python bench/decisions.py --root DIR", f"--seeds {options.seeds} --jobs {options.jobs}", *some]
+    )
+    return {
+        "wheels": [[wheel.package, wheel.sha256] for wheel in WHEELS],
+        "seeds": options.seeds,
+        "models": options.models,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "levelhead": lh.__version__,
+        "numpy": np.__version__,
+        "seconds": round(time.perf_counter() - started),
+        "command": command,
+        "sets": {name: describe_set(folder, name, dict(cells)[name]) for name, _ in cells},
+        "cells": measured,
+    }
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 from levelhead.choice.priors import estimate_prior, maximize_shares, project_on_simplex
+from levelhead.choice.tune import tune
 from levelhead.core.array import log_softmax
 from levelhead.core.errors import LevelheadError
 from levelhead.core.warnings import PriorWarning
@@ -68,6 +69,26 @@ def test_a_class_that_a_few_samples_do_not_show_is_not_taken_for_absent():
     estimate = estimate_prior(np.tile([5.0, 0.0, 0.0], (10, 1)), [10, 10, 10], bootstrap=0)
     assert estimate.shares[1:].min() > 1 / 13
     assert estimate.shares[0] > 0.7
+
+
+def test_a_decision_by_few_samples_stays_near_the_usual_and_by_many_follows_them():
+    rng = np.random.default_rng(0)
+    usual = np.sqrt(COUNTS) / np.sqrt(COUNTS).sum()
+    few, many = (estimate_prior(deployed(rng, size), COUNTS, bootstrap=0) for size in (30, 20000))
+    assert np.abs(few.target - usual).sum() < 0.5 * np.abs(few.shares - usual).sum()
+    assert np.abs(many.target - many.shares).max() < 0.005
+    assert few.target.sum() == pytest.approx(1)
+
+
+def test_the_tuning_decides_by_the_target_of_the_estimate():
+    rng = np.random.default_rng(1)
+    labels = np.repeat(np.arange(3), [160, 60, 40])
+    logits, unlabelled = scored(rng, labels), deployed(rng, 60)
+    tuned = tune(logits, labels, COUNTS, rule="shift", target="estimate", unlabelled=unlabelled, bootstrap=0)
+    prior = estimate_prior(unlabelled, COUNTS, held_out=(logits, labels), bootstrap=0)
+    assert np.abs(prior.target - prior.shares).max() > 0.01
+    same = tune(logits, labels, COUNTS, rule="shift", target=prior.target, bootstrap=0)
+    assert (tuned.gamma, tuned.offset) == (same.gamma, same.offset)
 
 
 def test_projection_on_the_simplex_is_the_nearest_point():

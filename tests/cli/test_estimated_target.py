@@ -32,7 +32,7 @@ def test_the_target_is_estimated_shown_and_written(files, levelhead):
     assert "estimated by em from 900 unlabelled samples, calibrated on 270 held-out ones" in out
     written = json.loads((files / "tuned.json").read_text())
     assert np.abs(np.array(written["prior"]["shares"]) - SHARES).max() < 0.12
-    assert [float(share) for share in written["sources"]["target"].split(",")] == written["prior"]["shares"]
+    assert [float(share) for share in written["sources"]["target"].split(",")] == written["prior"]["target"]
 
 
 def test_without_labels_the_logits_themselves_are_the_unlabelled_ones(files, levelhead):

@@ -153,7 +153,7 @@ def test_an_estimated_target_weighs_the_classes_of_the_page():
     logits, labels = samples()
     tuned = tune(logits, labels, COUNTS, rule="shift", target="estimate", unlabelled=logits[100:], bootstrap=20)
     subject = of_logits(logits, labels, COUNTS, tuned=tuned)
-    assert subject.target == pytest.approx(tuned.prior.shares)
+    assert subject.target == pytest.approx(tuned.prior.target)
     assert subject.path.at(subject.gamma).balanced_error == pytest.approx(tuned.balanced_error)
     assert subject.path.at(0.0).balanced_error == pytest.approx(tuned.balanced_error_at_zero)
 

@@ -34,6 +34,11 @@ from .vector import vector_loss
 _LEAST_SHARE = 1e-12  # EM never takes a share from 0
 _MORE = 1.0  # samples that EM counts of each class beside those seen: on 33 real models at four mixes, with a firm
 _RIDGE = 10.0  # calibration (variance 1 / 10 of each number), the estimate is off by 0.19 and not by 0.23
+# Samples that EM counts beside those seen for a decision: so many times K, as the roots of the training counts. On 26
+# real sets at five mixes, 6 or 12 splits each, Bayes' rule then gains 7.4 points of accuracy (6.4 with `_MORE`) and is
+# more than 1.5 points worse than none, by two standard errors, in no case (in 15 of 130); as training's shares it gains
+# less, as equal ones it risks more.
+_USUAL = 16.0
 _LEAST_SINGULAR_VALUE = 0.1  # of the confusion matrix: below, errors of the predicted shares may grow tenfold
 
 
@@ -43,16 +48,19 @@ class PriorEstimate:
 
     Args:
         shares: [K], sum to 1.
+        target: [K], shares to decide by: by `em`, nearer to what is usual where the samples leave it open.
         interval: [K, 2], from and to, of each share by itself, over bootstrap replicates; None without a bootstrap.
         method: `em` or `bbse`.
         n, held_out: how many unlabelled samples, and how many held-out ones (0 if none).
         level, names, warnings: of the interval; class names, where given; one line each.
 
-    >>> print(PriorEstimate(np.array([0.75, 0.25]), None, "em", n=40, held_out=0))
+    >>> shares = np.array([0.75, 0.25])
+    >>> print(PriorEstimate(shares, shares, None, "em", n=40, held_out=0))
     shares of the classes, by em from 40 unlabelled samples: class 0 75.0%, class 1 25.0%
     """
 
     shares: np.ndarray
+    target: np.ndarray
     interval: np.ndarray | None
     method: PriorMethod
     n: int
@@ -65,6 +73,7 @@ class PriorEstimate:
         """Return the estimate as JSON can hold it."""
         return {
             "shares": self.shares.tolist(),
+            "target": self.target.tolist(),
             "interval": None if self.interval is None else self.interval.tolist(),
             "method": self.method,
             "n": self.n,
@@ -148,10 +157,14 @@ def estimate_prior(
     if kind == "probabilities":
         unlabelled, labelled = _smooth(unlabelled, labelled)
     warning = None
+    every = np.ones(len(unlabelled))
     if method == "em":
-        estimate = _em_estimator(unlabelled, n, labelled)
+        usual = _USUAL * len(n) * np.sqrt(n) / np.sqrt(n).sum()
+        target = _em_estimator(unlabelled, n, labelled, usual)(every, None)
+        estimate = _em_estimator(unlabelled, n, labelled, _MORE)
     elif labelled is not None:
         estimate, warning = _bbse_estimator(unlabelled, n, labelled, names)
+        target = estimate(every, None)
     else:
         raise LevelheadError(
             "'bbse' needs the confusion matrix of held-out samples",
@@ -163,7 +176,8 @@ def estimate_prior(
     held = iter(()) if labelled is None else draw_resamples(labelled.labels, bootstrap, rng)
     replicates = np.array([estimate(weights, next(held, None)) for weights in drawn])
     return PriorEstimate(
-        shares=estimate(np.ones(len(unlabelled)), None),
+        shares=estimate(every, None),
+        target=target,
         interval=_quantiles(replicates, level),
         method=method,
         n=len(unlabelled),
@@ -212,7 +226,7 @@ def estimate_target(
 
 
 def maximize_shares(
-    ratios: np.ndarray, weights: np.ndarray, start: np.ndarray | None = None, more: float = 0.0
+    ratios: np.ndarray, weights: np.ndarray, start: np.ndarray | None = None, more: float | np.ndarray = 0.0
 ) -> np.ndarray:
     """Return the shares [K] of greatest likelihood, ``sum_i w_i log sum_k share_k ratio_ik``, by accelerated EM.
 
@@ -223,7 +237,7 @@ def maximize_shares(
         ratios: [M, K], ``p(k | x_i) / prior_k``, up to a factor for each sample.
         weights: [M], how often each sample counts.
         start: [K], shares to begin with; uniform if not given.
-        more: samples of each class that count beside those seen: the likelihood has ``more sum_k log share_k`` more.
+        more: samples of each class that count beside those seen: the likelihood has ``sum_k more_k log share_k`` more.
 
     Returns:
         Shares that sum to 1.
@@ -233,14 +247,15 @@ def maximize_shares(
     (array([0.25, 0.75]), array([0.375, 0.625]))
     """
     size = ratios.shape[1]
-    total = weights.sum() + more * size
-    mass, added = weights / total, more / total
+    beside = np.broadcast_to(more, size)
+    total = weights.sum() + beside.sum()
+    mass, added = weights / total, beside / total
 
     def step(shares: np.ndarray) -> np.ndarray:
         return np.maximum(shares * (ratios.T @ (mass / (ratios @ shares))) + added, _LEAST_SHARE)
 
     def likelihood(shares: np.ndarray) -> float:
-        return float(mass @ np.log(ratios @ shares) + added * np.log(shares).sum())
+        return float(mass @ np.log(ratios @ shares) + added @ np.log(shares))
 
     shares = np.full(size, 1 / size) if start is None else np.maximum(start, 1e-6)
     shares = shares / shares.sum()
@@ -270,11 +285,13 @@ def project_on_simplex(values: np.ndarray) -> np.ndarray:
     return np.maximum(values - excess[np.flatnonzero(descending > excess)[-1]], 0)
 
 
-def _em_estimator(unlabelled: np.ndarray, counts: np.ndarray, labelled: _Labelled | None) -> _Estimator:
+def _em_estimator(
+    unlabelled: np.ndarray, counts: np.ndarray, labelled: _Labelled | None, more: float | np.ndarray
+) -> _Estimator:
     if labelled is None:
         ratios = _likelihoods(unlabelled - np.log(counts))
-        whole = maximize_shares(ratios, np.ones(len(unlabelled)), more=_MORE)
-        return lambda weights, _: maximize_shares(ratios, weights, whole, _MORE)
+        whole = maximize_shares(ratios, np.ones(len(unlabelled)), more=more)
+        return lambda weights, _: maximize_shares(ratios, weights, whole, more)
     ridge = _RIDGE / len(labelled.labels)
     start: list[np.ndarray] = []
 
@@ -284,7 +301,7 @@ def _em_estimator(unlabelled: np.ndarray, counts: np.ndarray, labelled: _Labelle
         fitted = loss.minimum_at(ridge, *start[:1])
         scale, offset = loss.affine(fitted)
         ratios = _likelihoods(scale * unlabelled + offset)
-        shares = maximize_shares(ratios, weights, start[1] if start else None, _MORE)
+        shares = maximize_shares(ratios, weights, start[1] if start else None, more)
         start[:] = start or [fitted, shares]
         return shares
 

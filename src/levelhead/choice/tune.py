@@ -200,7 +200,7 @@ def _tune_parts(parts: Sequence[tuple[Array, Array, Counts]], options: TuneOptio
     samples = Samples.of(parts, options)
     if options.estimates_target:
         prior = estimate_target(options, samples.counts, [(logits, labels) for logits, labels, _ in samples.parts])
-        options = replace(options, target=prior.shares, unlabelled=None)
+        options = replace(options, target=prior.target, unlabelled=None)
         return replace(_tune_parts(parts, options), prior=prior)
     return tune_samples(samples)
 
@@ -285,7 +285,7 @@ def match_prior_with(logits: Array, counts: Counts, options: TuneOptions) -> Tun
     if options.estimates_target:
         n = resolve(counts, logits.shape[1], names=options.names)
         prior = estimate_target(replace(options, unlabelled=logits), n)
-        return replace(match_prior_with(logits, n, replace(options, target=prior.shares)), prior=prior)
+        return replace(match_prior_with(logits, n, replace(options, target=prior.target)), prior=prior)
     rule = find_path_rule(Rescale.name if options.is_auto else options.rule)
     n = resolve(counts, logits.shape[1], names=options.names)
     target = target_prior(options.target, len(n), options.names)

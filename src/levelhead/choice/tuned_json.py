@@ -196,13 +196,15 @@ def _prior(values: Any) -> PriorEstimate | None:
     if values is None:
         return None
     with in_file("prior"):
+        if isinstance(values, dict) and "shares" in values:
+            values = {"target": values["shares"]} | values  # which older files decided by
         prior = record_from(PriorEstimate, values)
         try:
-            shares = np.array(prior.shares, np.float64)
+            shares, target = np.array(prior.shares, np.float64), np.array(prior.target, np.float64)
             interval = None if prior.interval is None else np.array(prior.interval, np.float64)
         except (TypeError, ValueError):
             raise LevelheadError("expected a list of numbers", parameter="shares") from None
-        prior = replace(prior, shares=shares, interval=interval)
+        prior = replace(prior, shares=shares, target=target, interval=interval)
         convert_fields_(prior)
     return prior
 

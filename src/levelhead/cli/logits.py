@@ -154,7 +154,7 @@ def tune(
     files: dict[str, Any] = {**samples.files, "norms": norms}
     used = {"kind": kind, "background": background, "target": target}
     if tuned.prior is not None:
-        used["target"] = ",".join(map(str, tuned.prior.shares.tolist()))
+        used["target"] = ",".join(map(str, tuned.prior.target.tolist()))
     if out is not None:
         write_tuned(replace(tuned, sources=describe_sources(files, samples.counts, **used)), out)
     if plot is not None:

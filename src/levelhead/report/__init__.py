@@ -154,7 +154,7 @@ def of_logits(
         _check_choice(choice, kind_of_scores(logits, kind), len(n))
         choice = choice | {"gamma": float(choice["gamma"])}
     estimated = (choice or {}).get("prior")  # a target that was estimated is in the choice
-    target = estimated["shares"] if target is None and estimated else target
+    target = estimated.get("target", estimated["shares"]) if target is None and estimated else target
     prior = None if target is None else np.asarray(target, np.float64) / np.sum(target)
     known = None
     if labels is not None:
