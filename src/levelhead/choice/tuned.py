@@ -1,7 +1,7 @@
 """A chosen gamma, with everything needed to judge it."""
 
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..core.choices import BiasPolicy, Kind, LabelTask, Metric
 from ..core.curve import Curve
@@ -165,6 +165,7 @@ class Tuned:
     kind: Kind | None = "logits"
     labels: tuple[LabelChoice, ...] = ()
     sources: dict[str, Any] | None = None
+    _each: ClassVar = ("in", "class")  # in words about floors
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gamma", TunedGamma(self.gamma, self.rule))
@@ -245,11 +246,8 @@ class Tuned:
             drawn = draw_text_curve(self.curve, self.gamma, self.interval, form=value_form(self.metric))
             lines = [drawn, f"{self.title} over gamma; ^ chosen, - its interval", "", *lines]
         if self.error is not None:
-            lines += [
-                f"{kind} error on these samples {self._change(other, other)}"
-                for kind, other in (("plain", "error"), ("balanced", "balanced_error"))
-                if other != self.metric
-            ]
+            for kind, other in (("plain", "error"), ("balanced", "balanced_error")):
+                lines += [f"{kind} error on these samples {self._change(other, other)}"] * (other != self.metric)
         return "\n".join(lines)
 
     @property
@@ -281,12 +279,8 @@ class Tuned:
         return f"Tuned({self})"
 
     def _repr_html_(self) -> str:
-        return html(
-            "Tuned",
-            self.facts(),
-            picture=sparkline(self.curve, self.gamma, self.interval) if self._drawn else "",
-            notes=[f"warning: {line}" for line in self.warnings],
-        )
+        picture = sparkline(self.curve, self.gamma, self.interval) if self._drawn else ""
+        return html("Tuned", self.facts(), picture=picture, notes=[f"warning: {line}" for line in self.warnings])
 
     def _lines(self) -> list[str]:
         titles = {"gamma": "gamma = "}
@@ -296,17 +290,11 @@ class Tuned:
         """Return each class's recall before and after; of many classes, those that change most."""
         known = [i for i, value in enumerate(self.recall) if value == value]
         known = sorted(sorted(known, key=lambda i: -abs(self.recall[i] - self.recall_at_zero[i]))[:most])
-        rows = [
-            f"  {class_title(i, self.names):24} {self.recall_at_zero[i]:>7.1%} -> {self.recall[i]:.1%}" for i in known
-        ]
+        change = [f"{self.recall_at_zero[i]:>7.1%} -> {self.recall[i]:.1%}" for i in known]
+        rows = [f"  {class_title(i, self.names):24} {words}" for i, words in zip(known, change, strict=True)]
         left_out = sum(value == value for value in self.recall) - len(known)
-        return [
-            "",
-            "recall of each class",
-            *rows,
-            *([f"  and {left_out} that change less"] if left_out else []),
-            "",
-        ] * bool(rows)
+        more = [f"  and {left_out} that change less"] * bool(left_out)
+        return ["", "recall of each class", *rows, *more, ""] * bool(rows)
 
     def _candidate_lines(self) -> list[str]:
         """Return each rule that was tried, with its value and gain on samples that it was not fitted on."""
@@ -323,9 +311,8 @@ class Tuned:
 
     def _floors_text(self) -> str:
         """Return the floors in words: one for all classes, or each."""
-        rest = {floor for i, floor in enumerate(self.floors) if i not in self.missing}
+        rest, (at, what) = {floor for i, floor in enumerate(self.floors) if i not in self.missing}, self._each
         if len(rest) == 1:
-            return f"recall of at least {rest.pop():.1%} in every class"
-        return "recall of at least " + listed(
-            [f"{floor:.1%} in {class_title(i, self.names)}" for i, floor in enumerate(self.floors) if floor > 0]
-        )
+            return f"recall of at least {rest.pop():.1%} {at} every {what}"
+        some = [f"{floor:.1%} {at} {class_title(i, self.names)}" for i, floor in enumerate(self.floors) if floor > 0]
+        return f"recall of at least {listed(some)}"
