@@ -78,9 +78,8 @@ def method_named(name: str) -> Method:
     if ".py" in name:
         return load(name)
     trained = [known for known in METHODS if not known.endswith("+rs")]
-    raise LevelheadError(
-        f"unknown method {name!r}; the methods are {', '.join(trained)}; any of them with +rs, or FILE.py:NAME"
-    )
+    known = f"the methods are {', '.join(trained)}; any of them with +rs, or FILE.py:NAME"
+    raise LevelheadError(f"unknown method {name!r}; {known}")
 
 
 def method_file(where: str) -> tuple[Path, str]:
