@@ -263,7 +263,7 @@ def report(
     The page has a verdict in words and a slider for gamma. It needs no network and no server: open it, mail it,
     print it.
     """
-    from ..core.study import from_the_study
+    from ..core.extras import from_the_study
     from ..io.per_class_file import read_names
     from ..report import PageTable, is_records, of_file, write
 

@@ -26,9 +26,9 @@ from ..core.array import Array, as_array
 from ..core.choices import Kind
 from ..core.counts import Counts, check_labels, resolve, resolve_labels
 from ..core.errors import LevelheadError
+from ..core.extras import from_the_study
 from ..core.head import Head
 from ..core.per_class import names_of_columns
-from ..core.study import from_the_study
 from ..core.warnings import quiet
 from ..io import arrays, samples_file
 from ..io.per_class_file import target_shares
