@@ -12,7 +12,6 @@ loss of that rule. docs/which-gamma.md and docs/decisions.md have the measuremen
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -117,8 +116,6 @@ def list_candidates(
 
 def _with_parts(tuned: Tuned, rule: str, fit: Fitted, crossed: CrossFitted) -> Tuned:
     """Return a choice that has a scale and an offset for each class."""
-    assert fit.scale is not None
-    assert fit.offset is not None
     samples, objective = crossed.samples, crossed.objective
     right = (fit.predicted == samples.labels).astype(np.float64)
     sizes = np.bincount(samples.labels, minlength=samples.classes)
@@ -221,7 +218,9 @@ def choose_gamma(
         recall_at_zero=tuple(path.class_accuracy(0.0).tolist()),
         kind=kind_of_scores(rule.parts[0].whole_logits()[0], path.kind),
         offset=shift_to_target(path.rule, gamma, options),
-        **chosen_for(path.counts if counts is None else counts, options.names, kept=path.rule.bias is not None),
+        counts=tuple(map(float, path.counts if counts is None else counts)),
+        names=None if options.names is None else tuple(map(str, options.names)),
+        bias="scale" if path.rule.bias is None else "keep",
     )
 
 
@@ -244,12 +243,3 @@ def temperature_at(rule: RulePath, weights: np.ndarray, gamma: float) -> float |
             first, own = first + len(logits), own[len(logits) :]
     mass = np.concatenate(masses)
     return fit_scale(joined(scores), np.concatenate(labels), mass) if mass.any() else None
-
-
-def chosen_for(counts: np.ndarray, names: Sequence[str] | None, *, kept: bool = False) -> dict[str, Any]:
-    """Return what a `Tuned` says of the head that it is for."""
-    return {
-        "counts": tuple(float(n) for n in counts),
-        "bias": "keep" if kept else "scale",
-        "names": None if names is None else tuple(map(str, names)),
-    }

@@ -98,8 +98,6 @@ class VectorFitter:
         """The metric at 41 steps from the scores as they are (0) to the fitted ones (1), on all samples."""
         # Both are in the units of log-probabilities: the first are divided by their temperature.
         fitted = self.whole
-        assert fitted.scale is not None
-        assert fitted.offset is not None
         return curve_between(self.paths, self.scores / self.temperature, fitted.scale * self.scores + fitted.offset)
 
     @cached_property
@@ -230,8 +228,6 @@ class OffsetFitter:
         """Return the offsets of vector scaling on rows, [K], where every class has the common scale 1 / T."""
         # A score at its class's mean logit stays what it is.
         fit = self.vector.fit(rows)
-        assert fit.scale is not None
-        assert fit.offset is not None
         weights, inverse = self.goal(rows).weights, 1 / self.vector.temperature
         mean = weights @ raise_masked(self.scores[rows]) / weights.sum()
         return (fit.offset + (fit.scale - inverse) * mean) / inverse

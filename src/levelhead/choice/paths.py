@@ -1,7 +1,7 @@
 """The path of each rule on held-out samples, with the changes of predictions that a choice is guided by."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -95,19 +95,12 @@ class Paths:
         target = self.samples.target if made.follows_target else None
         bias = options.bias if made.multiplies or options.rule == rule else None
         made = replace(made, bias=bias, norms=options.norms if made.needs_norms else None)
-        return [
-            path_along(
-                made,
-                own if logits is None else logits[i],
-                labels,
-                counts,
-                (low, high) if logits is None else (-high, high),  # once scaled, the shift may be negative
-                target=target,
-                kind=options.kind if logits is None else "logits",
-                progress=options.stage("path") if logits is None else None,
-            )
-            for i, (own, labels, counts) in enumerate(self.samples.parts)
-        ]
+        how: dict[str, Any] = {"target": target, "kind": options.kind, "progress": options.stage("path")}
+        reach, scores = (low, high), [own for own, *_ in self.samples.parts]
+        if logits is not None:  # once scaled, the shift may be negative
+            reach, scores, how = (-high, high), list(logits), {"target": target}
+        samples = zip(scores, self.samples.parts, strict=True)
+        return [path_along(made, some, labels, counts, reach, **how) for some, (_, labels, counts) in samples]
 
     def of(self, rule: str) -> RulePath:
         """Return a rule's path over its range, computed once; with `auto`, the shift is pulled."""
@@ -144,8 +137,8 @@ class Fitted:
     gamma: float
     predicted: np.ndarray  # [N], the class of every sample, also of those that it was not fitted on
     second: float | None = None  # the strength of the shift in `rescale+shift`, and of a shift after `vector`
-    scale: np.ndarray | None = None  # [K] each, for rules with numbers for each class
-    offset: np.ndarray | None = None
+    scale: np.ndarray = field(default_factory=lambda: np.zeros(0))  # [K] each, for rules with numbers for each class
+    offset: np.ndarray = field(default_factory=lambda: np.zeros(0))
     plateau: tuple[float, float] = (0.0, 0.0)  # the strengths that do as well; of the second, where there is one
     reach: tuple[float, float] = (0.0, 1.0)  # the range of that strength
     floors_met: bool = True  # whether some strength meets the floors on these samples

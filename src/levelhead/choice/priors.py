@@ -25,7 +25,7 @@ from ..core.counts import Counts, check_labels, resolve
 from ..core.errors import Advice, LevelheadError, check_choice, named
 from ..core.per_class import listed, title
 from ..core.warnings import PriorWarning
-from ..path.resample import draw_resamples
+from ..path.resample import check_replicates, draw_resamples
 from ..rules.adjustment import smooth_votes
 from .diagnostics import Diagnosis, issue_warnings
 from .samples import TuneOptions
@@ -125,10 +125,7 @@ def estimate_prior(
     array([0.2, 0.2, 0.6])
     """
     check_choice("method", method, get_args(PriorMethod))
-    if isinstance(bootstrap, bool) or not isinstance(bootstrap, int | np.integer) or bootstrap < 0:
-        raise LevelheadError(f"expected a number of replicates, 0 or more, got {bootstrap}", parameter="bootstrap")
-    if not 0 < level < 1:
-        raise LevelheadError(f"expected a number between 0 and 1, got {level}", parameter="level")
+    check_replicates(bootstrap, level)
     unlabelled = raise_masked(check_logits(logits, kind=kind).astype(np.float64))
     n = resolve(counts, unlabelled.shape[1], names=names)
     labelled = None if held_out is None else _check_held_out(held_out, len(n), kind)
@@ -218,7 +215,7 @@ def project_on_simplex(values: np.ndarray) -> np.ndarray:
 
 def _em_estimator(unlabelled: np.ndarray, counts: np.ndarray, labelled: _Labelled | None) -> _Estimator:
     if labelled is None:
-        ratios = _likelihoods(unlabelled - np.log(counts))
+        ratios = np.exp(log_softmax(unlabelled - np.log(counts)))  # p(x_i | k), up to a factor for each sample
         whole = maximize_shares(ratios, np.ones(len(unlabelled)), more=_MORE)
         return lambda weights, _: maximize_shares(ratios, weights, whole, _MORE)
     ridge = _RIDGE / len(labelled.labels)
@@ -229,17 +226,12 @@ def _em_estimator(unlabelled: np.ndarray, counts: np.ndarray, labelled: _Labelle
         loss = vector_loss(labelled.logits[rows], labelled.labels[rows], counts)
         fitted = loss.minimum_at(ridge, *start[:1])
         scale, offset = loss.affine(fitted)
-        ratios = _likelihoods(scale * unlabelled + offset)
+        ratios = np.exp(log_softmax(scale * unlabelled + offset))  # of scores calibrated for equal shares
         shares = maximize_shares(ratios, weights, start[1] if start else None, _MORE)
         start[:] = start or [fitted, shares]
         return shares
 
     return estimate
-
-
-def _likelihoods(scores: np.ndarray) -> np.ndarray:
-    """Return ``p(x_i | k)`` [M, K], up to a factor for each sample, from scores calibrated for equal shares."""
-    return np.exp(log_softmax(scores))
 
 
 def _bbse_estimator(

@@ -21,7 +21,7 @@ from ..rules.adjustment import target_prior, toward
 from ..rules.rule import AUTO, RULES, Rescale, Rule, Shift, find_path_rule
 from ..show.progress import StageProgress
 from . import diagnostics
-from .auto import choose_gamma, chosen_for, shift_to_target, tune_auto
+from .auto import choose_gamma, shift_to_target, tune_auto
 from .diagnostics import diagnose_counts
 from .fitters import point_to_offsets
 from .objective import Grid, ShareMismatch
@@ -319,5 +319,6 @@ def match_prior_with(logits: Array, counts: Counts, options: TuneOptions) -> Tun
         warnings=found,
         kind=kind_of_scores(logits, options.kind),
         offset=shift_to_target(made, gamma, options),
-        **chosen_for(n, options.names),
+        counts=tuple(map(float, n)),
+        names=None if options.names is None else tuple(map(str, options.names)),
     )

@@ -81,40 +81,36 @@ class Tuned:
     """A chosen gamma: what `tune`, `cross_fit` and `match_prior` return. Errors, gains and shares are not in percent.
 
     Args:
-        gamma: the middle of the plateau on which the criterion is lowest.
+        gamma, plateau: the middle of the gammas at which the criterion is lowest on these samples; from and to.
         interval: of gamma, over bootstrap replicates of the whole choice; None without a bootstrap.
         rule: what was chosen: `rescale`, `tau`, `shift`, `rescale+shift`, `vector` or `offsets`.
         scale, offset: [K] each, for the last three rules: ``score_k = scale_k logit_k + offset_k``; else ().
         smoothing: what `vector` adds to probabilities before their logarithm; 0 for logits.
-        kind: what it was chosen on: `logits`, or `probabilities`, also if their logarithms were given. Of the latter
-            only the shift fits a head. None if an older file does not say it.
-        prior: the shares that the target was estimated to be; None if it was given.
         second: the strength of the shift in `rescale+shift`, whose gamma is that of rescaling, and of the shift that
             follows `vector` where the metric is not an error or there are floors.
+        kind: what it was chosen on: `logits`, or `probabilities`, also if their logarithms were given, of which only
+            the shift fits a head. None if an older file does not say it.
         temperature: divide the adjusted scores by it for calibrated probabilities; None without labels.
         task: `multiclass`, or `multilabel`, where `offset` is filled whatever the rule (see `TunedLabels`).
-        recall, recall_at_zero: [K], of each class on these samples, NaN without a sample; () without labels.
         candidates, why: each rule that was tried, with its cross-fitted value; why this one was chosen.
         criterion: what was minimized: `guided`, `balanced_error`, another metric, or `shares` (no labels).
-        metric: what the gain is measured in: `balanced_error`, `error`, `macro_f1`, ..., or `cost`.
-        value, value_at_zero: the metric at gamma and at 0 on these samples; None without labels.
-        chosen_on: `held-out`, `out-of-fold`, `unlabelled`, or `test`, which test data are not for.
-        n, classes: how many samples it was chosen on; K.
-        counts: [K], the training samples of each class that it was chosen with; of `cross_fit`, the sum over its folds.
-        names, bias: class names, where given; whether the bias is scaled with its weight vector, or kept.
-        plateau: the gammas that do as well on these samples.
         curve, criterion_curve: the metric (without labels: the mismatch of shares), and what was minimized; exact.
-        error, balanced_error: at gamma on these samples, the second weighted by the target; None without labels.
-        error_at_zero, balanced_error_at_zero: the same at gamma = 0.
+        metric, value, value_at_zero: what the gain is measured in; at gamma and at 0 on these samples, None without
+            labels. So are error, balanced_error (weighted by the target), error_at_zero and balanced_error_at_zero.
+        recall, recall_at_zero: [K], of each class on these samples, NaN without a sample; () without labels.
         gain: how much better the metric will be on new samples like these: what was measured on samples that the choice
-            was not made on, drawn toward what such adjustments gain elsewhere (`verdict.py`). Where no interval is
+            was not made on, drawn toward what such adjustments gain elsewhere (`diagnostics.py`). Where no interval is
             known, the gain on these very samples.
         gain_interval, level: of the gain; of both intervals.
         mismatch, mismatch_at_zero: distance of predicted shares from the target, if shares were used.
         floors, floors_met_at_zero: [K], the least recall of each class, 0 for none, or () without any floor; whether
             gamma = 0 meets them, or None.
+        chosen_on, n, classes: `held-out`, `out-of-fold`, `unlabelled`, or `test`, which test data are not for; N; K.
+        counts, names, bias: [K], the training samples of each class, of `cross_fit` the sum over its folds; class
+            names, where given; whether the bias is scaled with its weight vector, or kept.
         missing, warnings: classes without a labelled sample, which are neutral; one line each.
-        labels, sources: what was chosen for each of several labels, else (); the files it was chosen on, where known.
+        prior, labels: the shares that the target was estimated to be, or None; the choice for each label, or ().
+        sources: the files it was chosen on, where they are known.
 
     >>> from levelhead import match_prior
     >>> tuned = match_prior([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]], [400, 100], bootstrap=0)

@@ -3,15 +3,11 @@
 The two are shaped like scikit-learn's FixedThresholdClassifier and TunedThresholdClassifierCV and are used in the same
 places: around an estimator or a pipeline, inside a pipeline or a search.
 
-The fitted attribute `rule_` says how the scores are adjusted:
-
-- ``rescale`` scales them as RS scales a head, ``s_k <- (n_1 / n_k)^gamma s_k``. It needs three or more classes and a
-  `decision_function`. For a linear model this is RS itself, with its intercept scaled too.
-- ``shift`` adds to them, ``s_k <- s_k + gamma log(n_1 / n_k)``: to the decision value, or to the log of the
-  probabilities. It also works for two classes, whose scores are opposite, and for classifiers that give only
-  probabilities, where gamma = 1 is post-hoc logit adjustment.
-- ``rescale+shift`` does one and then the other; ``vector`` has a factor and an offset for each class. Only
-  TunedRescaledClassifierCV chooses these.
+The fitted attribute `rule_` says how the scores are adjusted. ``rescale`` scales them as RS does a head and its bias,
+``s_k <- (n_1 / n_k)^gamma s_k``; it needs three or more classes and a `decision_function`. ``shift`` adds to them,
+``s_k <- s_k + gamma log(n_1 / n_k)``, or to the log of the probabilities, also of two classes, whose scores are
+opposite, and of classifiers that give only probabilities, where gamma = 1 is post-hoc logit adjustment. Only
+TunedRescaledClassifierCV chooses others: ``rescale+shift``, ``vector`` and ``offsets``.
 
 A factor pushes a negative score down, and margins of one class against the rest (LinearSVC, boosting) are often
 negative, and on no known scale. TunedRescaledClassifierCV compares the rules; at a fixed gamma a warning tells.

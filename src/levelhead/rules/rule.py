@@ -69,7 +69,7 @@ class Rule:
     @property
     def fits_sums(self) -> bool:
         """Whether it fits layers that are added up or scaled after: the same factors for all, and nothing added."""
-        return self.multiplies and self.follows_counts and not self.adds
+        return not self.adds and (self.follows_counts or not self.multiplies)
 
     @property
     def path_name(self) -> str:
@@ -135,10 +135,6 @@ class Unchanged(Rule):
     sentence = "nothing is changed"
     follows_counts = False
     strengths = 0
-
-    @property
-    def fits_sums(self) -> bool:
-        return True
 
     def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
         return Adjustment(scale=np.ones(head.classes))
