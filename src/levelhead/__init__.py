@@ -113,7 +113,7 @@ def __getattr__(name: str) -> Any:
 
 def _moved_name(name: str) -> Any:
     """Return what had a name here, with a warning that says the new one."""
-    from .core.study import from_the_study
+    from .core.extras import from_the_study
     from .core.warnings import warn
 
     place = f"lh.{_MOVED.get(name, 'warnings')}.{name}"

@@ -17,7 +17,7 @@ from sklearn.metrics import (
 from sklearn.model_selection import StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 
-from levelhead.hosts._scorers import exact_metric
+from levelhead.hosts._out_of_fold import exact_metric
 from levelhead.hosts.sklearn import RescaledClassifier, TunedRescaledClassifierCV
 
 
@@ -82,7 +82,7 @@ def test_a_scorer_is_recognized_by_name_and_as_a_function(name):
     ],
     ids=lambda scorer: str(scorer).partition(" at 0x")[0][:60],
 )
-def test_other_scorers_and_other_settings_are_not(scorer):
+def test_other_out_of_fold_and_other_settings_are_not(scorer):
     assert exact_metric(scorer, np.arange(4), 4) is None
 
 

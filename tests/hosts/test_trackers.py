@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.hosts._trackers import PAGE, LevelOutcome, Trackers, tensorboard_folder
+from levelhead.hosts._callback import PAGE, LevelOutcome, Trackers, tensorboard_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -33,7 +33,7 @@ def test_mlflow_gets_numbers_and_page_after_its_run_has_ended(tmp_path, monkeypa
 
 WANDB = """
 import sys, wandb
-from levelhead.hosts._trackers import LevelOutcome, Trackers
+from levelhead.hosts._callback import LevelOutcome, Trackers
 wandb.init(project="levelhead", dir=sys.argv[1])
 trackers = Trackers()
 trackers.find()

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
 
-from levelhead.hosts._training_labels import count_training_labels
+from levelhead.hosts._callback import count_training_labels
 
 Y = [0] * 7 + [1] * 3 + [2] * 2
 X = torch.zeros(12, 4)

@@ -11,8 +11,7 @@ import levelhead as lh
 from levelhead.core.curve import METRICS
 from levelhead.core.warnings import quiet
 from levelhead.labels.cuts import LabelCuts, cross_fitted_gain, draw_label_gains
-from levelhead.labels.tune_labels import tune_labels
-from levelhead.labels.tuned_labels import TunedLabels
+from levelhead.labels.tune_labels import TunedLabels, tune_labels
 
 from .test_label_cuts import COST, by_hand, thresholds
 

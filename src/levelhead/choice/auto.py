@@ -12,7 +12,6 @@ loss of that rule. docs/which-gamma.md and docs/decisions.md have the measuremen
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -26,9 +25,9 @@ from ..rules.rule import RULES, Unchanged
 from . import diagnostics
 from .cross_fit import CrossFitted, cross_fit_rules, draw_replicates
 from .diagnostics import expect_gain
-from .fitters import check_floors_met, left_out_text, make_fitter
+from .fitters import check_floors_met, left_out_text, make_fitter, without_floors
 from .paths import Fitted, Fitter, Paths, RulePath
-from .samples import TuneOptions, kind_of_scores
+from .samples import TuneOptions, joined, kind_of_scores
 from .tuned import Candidate, Tuned
 
 CLEARLY = 0.5  # paired standard errors by which a rule must be better than a simpler one
@@ -51,10 +50,7 @@ def tune_auto(paths: Paths, found: Sequence[diagnostics.Diagnosis]) -> Tuned:
         tuned = choose_gamma(path, options, found, counts=samples.counts, none=rule == NONE)
     else:
         more = [diagnostics.diagnose_range_end(fits[rule].plateau, fits[rule].reach)]
-        quick, none = (
-            replace(options, bootstrap=0, goal=replace(options.goal, floors=None)),
-            not RULES[rule].strengths,
-        )  # such a rule is not on that path
+        quick, none = replace(without_floors(options), bootstrap=0), not RULES[rule].strengths  # not on that path
         tuned = choose_gamma(path, quick, [*found, *more], counts=samples.counts, none=none)
         tuned = _with_parts(tuned, rule, fits[rule], crossed)
         if none:
@@ -111,25 +107,15 @@ def list_candidates(
 ) -> tuple[Candidate, ...]:
     """Return every rule with its cross-fitted value and gain, the model as it is first."""
     metric, level = crossed.objective.metric, crossed.samples.options.level
-    plain = Candidate(NONE, 0.0, value=shown(metric, crossed.loss(NONE)), gain=0.0, interval=(0.0, 0.0))
-    return plain, *(
-        Candidate(
-            rule,
-            fit.gamma,
-            value=shown(metric, crossed.loss(rule)),
-            gain=crossed.gain(rule)[0],
-            interval=crossed.interval(rule, level),
-            second=fit.second,
-            curve=fitters[rule].curve,
-        )
-        for rule, fit in fits.items()
-    )
+    found = [Candidate(NONE, 0.0, value=shown(metric, crossed.loss(NONE)), gain=0.0, interval=(0.0, 0.0))]
+    for rule, fit in fits.items():
+        value, gain, between = shown(metric, crossed.loss(rule)), crossed.gain(rule)[0], crossed.interval(rule, level)
+        found.append(Candidate(rule, fit.gamma, value, gain, between, fit.second, fitters[rule].curve))
+    return tuple(found)
 
 
 def _with_parts(tuned: Tuned, rule: str, fit: Fitted, crossed: CrossFitted) -> Tuned:
     """Return a choice that has a scale and an offset for each class."""
-    assert fit.scale is not None
-    assert fit.offset is not None
     samples, objective = crossed.samples, crossed.objective
     right = (fit.predicted == samples.labels).astype(np.float64)
     sizes = np.bincount(samples.labels, minlength=samples.classes)
@@ -139,13 +125,8 @@ def _with_parts(tuned: Tuned, rule: str, fit: Fitted, crossed: CrossFitted) -> T
     floors = objective.floors
     if floors is not None and not fit.floors_met:
         raise unmet_floors(fit.gamma if fit.second is None else fit.second, recall, floors, fit.reach, tuned.names)
-    scores, labels, weights, first = [], [], [], 0
-    for logits, own, _ in samples.parts:
-        some, known, rows = some_rows(logits, own, kind=samples.options.kind)
-        scores.append(raise_masked(smooth_votes(some, fit.smoothing)[0]) * fit.scale + fit.offset)
-        labels.append(known)
-        weights.append(objective.weights[first + rows])
-        first += len(own)
+    scores, labels, rows = samples.some_rows()
+    adjusted = [raise_masked(smooth_votes(some, fit.smoothing)[0]) * fit.scale + fit.offset for some in scores]
     return replace(
         tuned,
         rule=rule,
@@ -163,7 +144,7 @@ def _with_parts(tuned: Tuned, rule: str, fit: Fitted, crossed: CrossFitted) -> T
         mismatch=None,
         mismatch_at_zero=None,
         recall=tuple(recall.tolist()),
-        temperature=fit_scale(np.concatenate(scores), np.concatenate(labels), np.concatenate(weights)),
+        temperature=fit_scale(joined(adjusted), labels, objective.weights[rows]),
     )
 
 
@@ -184,14 +165,13 @@ def choose_gamma(
     gamma, plateau = (0.0, (0.0, 0.0)) if none else grid.choose(values)
     if floors is not None and not meets_floors(objective.margins()):
         raise unmet_floors(gamma, path.class_accuracy(gamma), floors, path.range, options.names)
-    drawn = draw_replicates(
-        objective, gamma, strength, options.bootstrap, np.random.default_rng(options.rng), options.stage("bootstrap")
-    )
+    rng, stage = np.random.default_rng(options.rng), options.stage("bootstrap")
+    drawn = draw_replicates(objective, gamma, strength, options.bootstrap, rng, stage)
     now, before = path.right(gamma), path.right(0.0)
     occurring = options.target is None and options.metric != "balanced_error"
-    balanced = (
-        [path.at(at).balanced_error for at in (0.0, gamma)] if occurring else [1 - weights @ before, 1 - weights @ now]
-    )
+    balanced = [1 - weights @ before, 1 - weights @ now]
+    if occurring:
+        balanced = [path.at(at).balanced_error for at in (0.0, gamma)]
     losses = [objective.fixed_loss(at)(None) for at in (0.0, gamma)]
     warnings = diagnostics.issue_warnings(
         [
@@ -210,7 +190,7 @@ def choose_gamma(
         gamma=gamma,
         interval=quantiles(drawn.gammas, options.level),
         rule=path.rule.name,
-        criterion=options.criterion if options.metric in ERRORS else options.metric,
+        criterion=options.goal.criterion if options.metric in ERRORS else options.metric,
         metric=options.metric,
         value=shown(options.metric, losses[1]),
         value_at_zero=shown(options.metric, losses[0]),
@@ -238,7 +218,9 @@ def choose_gamma(
         recall_at_zero=tuple(path.class_accuracy(0.0).tolist()),
         kind=kind_of_scores(rule.parts[0].whole_logits()[0], path.kind),
         offset=shift_to_target(path.rule, gamma, options),
-        **chosen_for(path.counts if counts is None else counts, options.names, kept=path.rule.bias is not None),
+        counts=tuple(map(float, path.counts if counts is None else counts)),
+        names=None if options.names is None else tuple(map(str, options.names)),
+        bias="scale" if path.rule.bias is None else "keep",
     )
 
 
@@ -260,14 +242,4 @@ def temperature_at(rule: RulePath, weights: np.ndarray, gamma: float) -> float |
             masses.append(weights[first + rows])
             first, own = first + len(logits), own[len(logits) :]
     mass = np.concatenate(masses)
-    several = np.concatenate(scores) if len(scores) > 1 else scores[0]
-    return fit_scale(several, np.concatenate(labels), mass) if mass.any() else None
-
-
-def chosen_for(counts: np.ndarray, names: Sequence[str] | None, *, kept: bool = False) -> dict[str, Any]:
-    """Return what a `Tuned` says of the head that it is for."""
-    return {
-        "counts": tuple(float(n) for n in counts),
-        "bias": "keep" if kept else "scale",
-        "names": None if names is None else tuple(map(str, names)),
-    }
+    return fit_scale(joined(scores), np.concatenate(labels), mass) if mass.any() else None

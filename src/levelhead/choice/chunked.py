@@ -98,9 +98,6 @@ def tune_chunks(
             kept need all logits at once.
         counts, metric, target, unlabelled, names, kind, chosen_on, bootstrap, level, rng: as in `tune`.
 
-    Returns:
-        The choice, as from `tune`.
-
     >>> chunks = [([[4.0, 2.0], [4.0, 3.0]], [0, 1]), ([[4.0, 1.0]], [1])]
     >>> round(tune_chunks(chunks, [400, 100], rule="rescale", bootstrap=0).gamma, 3)
     0.354
@@ -118,11 +115,10 @@ def tune_chunks(
         background=counts.background if isinstance(counts, WithBackground) else None,
         **rule_options(rule),
     )
-    check_background(options.background, options.rule, summary=False)
+    check_background(options.background, options.rule)
     if options.estimates_target:
-        raise LevelheadError(
-            "an estimate needs all samples at once; give what priors.estimate_prior says", parameter="target"
-        )
+        reason = "an estimate needs all samples at once; give what priors.estimate_prior says"
+        raise LevelheadError(reason, parameter="target")
     with_changes = options.is_auto or (options.needs_predictions and unlabelled is None)
     again = callable(chunks) or iter(chunks) is not chunks
 
@@ -143,7 +139,11 @@ def tune_chunks(
         parts.append(replace(part, some=part.some.at_most(0)))
     if some is None:
         raise LevelheadError("expected chunks, each (logits [n, K], labels [n]), got none", parameter="chunks")
-    paths = join_chunks(parts)
+    paths = {}
+    for name in [name for name in parts[0].paths if all(name in part.paths for part in parts)]:
+        each = [part.paths[name] for part in parts]
+        reach = max(path.range[0] for path in each), min(path.range[1] for path in each)
+        paths[name] = join_paths([path.within(reach) for path in each])
     winners, true = (np.concatenate([getattr(part, name) for part in parts]) for name in ("winners", "true"))
     known, classes = parts[0].names, some.values.shape[1]
     del parts
@@ -175,7 +175,7 @@ def chunk_path(
     kind: Kind = "logits",
     with_changes: bool = True,
 ) -> ChunkPath:
-    """Return what `tune_chunks` needs to know of a chunk: on any machine, for any metric, floors and costs.
+    """Return what `tune_chunks` needs to know of a chunk, but for its logits: on any machine, for any goal.
 
     Args:
         logits, labels: [n, K] and [n], or of tokens or pixels.
@@ -183,9 +183,6 @@ def chunk_path(
         with_changes: whether to find every change of every prediction too. Without, it takes about a quarter of the
             time, and is enough for one rule with the metrics `g_mean`, `worst_recall` or, with the criterion
             `balanced_error`, an error.
-
-    Returns:
-        The paths of the chunk, without its logits, but for some of its rows.
 
     >>> parts = [chunk_path([[4.0, 2.0], [4.0, 3.0]], [0, 1], [400, 100]), chunk_path([[4.0, 1.0]], [1], [400, 100])]
     >>> round(tune_chunks(parts, [400, 100], rule="rescale", bootstrap=0).gamma, 3)
@@ -199,27 +196,21 @@ def chunk_path(
     n = resolve(counts, logits.shape[1], names=names)
     found, n = check_samples(logits, labels, n, names)
     prior, paths = None if target is None else target_prior(target, len(n), names), {}
+    some = raise_masked(check_logits(to_numpy(logits[:1000]), kind=kind).astype(np.float64))
+    largest = max(
+        _WIDE, _SPREADS * float(np.std(some - some.mean(axis=1, keepdims=True)))
+    )  # of all samples, hardly exceeded
     for made in _rules(rule, kind, alone=isinstance(counts, WithBackground)):
-        reach = made.range_at(_largest_temperature(logits, kind) if made.grows else 1.0)
+        reach = made.range_at(largest if made.grows else 1.0)
         toward_it = prior if made.follows_target else None
         path = path_along(made, logits, found, n, check_range(reach), target=toward_it, kind=kind)
         paths[made.name] = replace(path, logits=(), changes=path.envelope if with_changes else None)
     true = to_numpy(logits[np.arange(len(found)), found])
     lots = np.random.default_rng([crc32(found.tobytes()), crc32(np.ascontiguousarray(true).tobytes())])
-    few = _smallest(lots.random(len(found)), most_rows(len(n)))
+    every = RowSample(np.arange(len(found)), lots.random(len(found)), np.zeros((len(found), 0)), len(found))
+    few = every.at_most(most_rows(len(n)))
     winners = find_winners(logits, kind).astype(np.int32)
-    return ChunkPath(paths, winners, true, RowSample(*few, to_numpy(logits[few[0]]), len(found)), names)
-
-
-def join_chunks(parts: Sequence[ChunkPath]) -> dict[str, GammaPath]:
-    """Return the path of each rule that all parts have, over the range that all have."""
-    found = {}
-    for rule in parts[0].paths:
-        if all(rule in part.paths for part in parts):
-            paths = [part.paths[rule] for part in parts]
-            reach = max(path.range[0] for path in paths), min(path.range[1] for path in paths)
-            found[rule] = join_paths([path.within(reach) for path in paths])
-    return found
+    return ChunkPath(paths, winners, true, replace(few, values=to_numpy(logits[few.rows])), names)
 
 
 def _rules(rule: str | Rule, kind: Kind, *, alone: bool) -> list[OneStrength]:
@@ -231,29 +222,16 @@ def _rules(rule: str | Rule, kind: Kind, *, alone: bool) -> list[OneStrength]:
         raise LevelheadError("a kept bias needs all samples at once; leave it out", parameter="bias")
     able = [one for one in RULES.values() if isinstance(one, OneStrength)]
     if asked.name == AUTO:
-        able = [one for one in able if not (one.needs_norms and norms is None)]
+        able = [one for one in able if norms is not None or not one.needs_norms]
         able = [one for one in able if one.follows_counts or not alone]
-        able = [one for one in able if not (one.multiplies and kind == "probabilities")]
+        able = [one for one in able if kind != "probabilities" or not one.multiplies]
     elif isinstance(asked, OneStrength):
         able = [asked]
     else:
         known = ", ".join(repr(one.name) for one in able)
-        raise LevelheadError(
-            f"expected 'auto', {known}, got {asked.name!r}, which needs all samples at once", parameter="rule"
-        )
+        reason = f"expected 'auto', {known}, got {asked.name!r}, which needs all samples at once"
+        raise LevelheadError(reason, parameter="rule")
     return [replace(one, range=reach, norms=norms if one.needs_norms else None) for one in able]
-
-
-def _largest_temperature(logits: Array, kind: Kind) -> float:
-    """Return a temperature that all samples together will hardly exceed, from the spread of some logits."""
-    some = raise_masked(check_logits(to_numpy(logits[:1000]), kind=kind).astype(np.float64))
-    return max(_WIDE, _SPREADS * float(np.std(some - some.mean(axis=1, keepdims=True))))
-
-
-def _smallest(lots: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of the smallest numbers, ascending, and these numbers."""
-    few = np.sort(np.argpartition(lots, most - 1)[:most]) if len(lots) > most else np.arange(len(lots))
-    return few, lots[few]
 
 
 def _read(chunks: Iterable[Any]) -> Iterator[Chunk | ChunkPath]:
@@ -288,17 +266,13 @@ def _together(pairs: list[tuple[np.ndarray, np.ndarray]]) -> Chunk:
 
 def _check_chunk(chunk: Any) -> None:
     if isinstance(chunk, bytes):
-        raise LevelheadError(
-            "bytes, of a Partial of an older levelhead, are not read any more; tune again with lh.tune_chunks, on the "
-            "samples themselves",
-            parameter="chunks",
-        )
+        instead = "tune again with lh.tune_chunks, on the samples themselves"
+        reason = f"bytes, of a Partial of an older levelhead, are not read any more; {instead}"
+        raise LevelheadError(reason, parameter="chunks")
     if not isinstance(chunk, tuple | list) or len(chunk) != 2:
-        raise LevelheadError(
-            f"expected chunks, each (logits [n, K], labels [n]), got {type(chunk).__name__}",
-            parameter="chunks",
-            advice=Advice("labels", None, "where the logits are one array"),
-        )
+        reason = f"expected chunks, each (logits [n, K], labels [n]), got {type(chunk).__name__}"
+        advice = Advice("labels", None, "where the logits are one array")
+        raise LevelheadError(reason, parameter="chunks", advice=advice)
 
 
 def _check_paths(
@@ -319,9 +293,8 @@ def _check_paths(
         target = None if options.target is None else target_prior(options.target, len(counts), options.names)
         moved = toward(counts, target if rule.follows_target else None)
         if not np.array_equal(rule.direction(moved, kind=path.kind).ratios, path.rule.ratios):
-            raise LevelheadError(
-                "they, or the target, are not those that the paths of the chunks were made with", parameter="counts"
-            )
+            reason = "they, or the target, are not those that the paths of the chunks were made with"
+            raise LevelheadError(reason, parameter="counts")
         low, high = path.range
         if options.range is not None and not low <= options.range[0] < options.range[1] <= high:
             known = f"the paths of the chunks are of gamma {low:g} to {high:g}"

@@ -74,38 +74,23 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as JSON can hold it."""
         rows = [{**vars(row), "gammas": list(row.gammas)} for row in self.rows]
-        return {
-            "best": self.best,
-            "clear": self.clear,
-            "auto": self.auto,
-            "metric": self.metric,
-            "n": self.n,
-            "repeats": self.repeats,
-            "rules": rows,
-            "warnings": list(self.warnings),
-        }
+        numbers = {name: getattr(self, name) for name in ("best", "clear", "auto", "metric", "n", "repeats")}
+        return numbers | {"rules": rows, "warnings": list(self.warnings)}
 
     def __str__(self) -> str:
         title = "error" if self.metric == "balanced_error" else TITLES[self.metric]
         lines = [f"{'rule':20} {title:>13} {'gain (95 % interval)':>31} {'behind best':>31}  chosen"]
         for row in self.rows:
             behind = "" if row.rule == self.best else gain_text(self.metric, row.behind_best, row.behind_interval)
-            gain = gain_text(self.metric, row.gain, row.gain_interval)
+            gain, chosen = gain_text(self.metric, row.gain, row.gain_interval), [f"{one:.2f}" for one in row.gammas]
             value = format(row.balanced_error if row.value is None else row.value, value_form(self.metric))
-            lines.append(
-                f"{RULES[row.rule].title:20} {value:>13} {gain:>31} {behind:>31}  "
-                f"{', '.join(f'{gamma:.2f}' for gamma in row.gammas) or '-'}"
-            )
+            cells = f"{RULES[row.rule].title:20} {value:>13} {gain:>31} {behind:>31}"
+            lines.append(f"{cells}  {', '.join(chosen) or '-'}")
         tied = [RULES[row.rule].title for row in self.rows[1:] if row.behind_interval[0] <= 0]
         verdict = f"within chance of it: {'; '.join(tied)}" if tied else "ahead of every other by more than chance"
         taken = f"; tune takes {RULES[self.auto].title}" if self.auto else ""
-        return "\n".join(
-            [
-                *lines,
-                f"best: {RULES[self.best].title}; {verdict}{taken} ({self.n} samples, {self.repeats} repeats)",
-                *(f"warning: {line}" for line in self.warnings),
-            ]
-        )
+        best = f"best: {RULES[self.best].title}; {verdict}{taken} ({self.n} samples, {self.repeats} repeats)"
+        return "\n".join([*lines, best, *(f"warning: {line}" for line in self.warnings)])
 
 
 def compare(
@@ -124,8 +109,8 @@ def compare(
     """Compare the shift, RS, tau-normalization, "RS, then shift" and others on samples that each was not fitted on.
 
     The samples are dealt into five folds, class by class, and every rule is fitted on four and judged on the fifth, as
-    `tune` does to choose one. Intervals are of the paired differences, with one sample more in each class that gains
-    and one that loses.
+    `tune` does to choose one. The best is first. Intervals are of the paired differences, with one sample more in each
+    class that gains and one that loses.
 
     Args:
         logits: [N, K] of samples the model was not trained on; or of tokens or pixels, as in `tune`.
@@ -134,9 +119,6 @@ def compare(
         metric, target, kind: as in `tune`.
         rule: ``lh.rules.Auto(norms=head.norms)``, for tau-normalization among the rules, or with a range for all.
         repeats, rng: how often the samples are dealt; a generator, or a seed. By default, as in `tune`.
-
-    Returns:
-        The rules, best first, each with its gain over gamma = 0 and its distance from the best rule.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = np.repeat(np.arange(3), 50)

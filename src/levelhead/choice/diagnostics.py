@@ -18,7 +18,7 @@ from statistics import NormalDist
 import numpy as np
 
 from ..core import warnings as kinds
-from ..core.array import Array, KeptRows, described, raise_masked, to_numpy
+from ..core.array import Array, KeptRows, check_columns, described, raise_masked, to_numpy
 from ..core.errors import LevelheadError
 from ..core.head import Head, norm_follows_count
 from ..core.per_class import listed
@@ -31,14 +31,10 @@ _USE_SHIFT = "use the rule shift, which adds instead of multiplying"
 
 
 def diagnose_accuracy(right: np.ndarray) -> Diagnosis:
-    """Warn if fewer than 1 in 500 of at least 300 samples are wrong, as `diagnose_few_errors` does."""
-    return diagnose_few_errors(len(right), int((~right).sum()))
-
-
-def diagnose_few_errors(n: int, wrong: int) -> Diagnosis:
-    """Warn if fewer than 1 in 500 of n samples, at least 300, are wrong."""
+    """Warn if fewer than 1 in 500 of at least 300 samples are wrong."""
     # With fewer than 300 samples, none wrong is still compatible with an honest error of 1 % (the rule of three). On
     # training data a network is wrong almost nowhere. On unseen long-tailed data almost none is that good.
+    n, wrong = len(right), int((~right).sum())
     if n < 300 or wrong * 500 >= n:
         return None
     return kinds.LeakageWarning(
@@ -67,10 +63,7 @@ def diagnose_training_rows(logits: Array, training: Array | None) -> Diagnosis:
     if training is None:
         return None
     held, trained = to_numpy(logits), to_numpy(training)
-    if trained.ndim != 2 or trained.shape[1] != held.shape[1]:
-        raise LevelheadError(
-            f"expected logits [M, {held.shape[1]}], got shape {list(trained.shape)}", parameter="training"
-        )
+    check_columns(trained, held.shape[1], "training")
     if trained.dtype.kind not in "fiu":
         raise LevelheadError(f"expected floating-point numbers, got {described(trained)}", parameter="training")
     known = {row.tobytes() for row in trained.astype(held.dtype, copy=False)}
@@ -198,11 +191,9 @@ def diagnose_equal_counts(counts: np.ndarray) -> CountsWarning | None:
     low, high = counts.min(), counts.max()
     if high > EQUAL * low:
         return None
-    how = (
-        f"equal ({low:g} in each class), so there is nothing"
-        if low == high
-        else (f"almost equal ({low:g} to {high:g} per class), so there is next to nothing")
-    )
+    how = f"equal ({low:g} in each class), so there is nothing"
+    if low != high:
+        how = f"almost equal ({low:g} to {high:g} per class), so there is next to nothing"
     return CountsWarning(
         f"the counts are {how} to level; if the model was trained on imbalanced data, give the counts of its training "
         "set, not of a balanced hold-out"
@@ -233,10 +224,8 @@ def diagnose_reversed_counts(logits: Array, labels: np.ndarray, counts: np.ndarr
     if lean >= LEANING or lean + 3 * error >= LEANING / 2:
         return None
     rare = counts <= np.median(counts)
-    shares = [
-        float((np.bincount(labels, rare[each], len(z))[present] / sizes[present]).mean())
-        for each in (predicted, labels)
-    ]
+    rates = (np.bincount(labels, rare[each], len(z))[present] / sizes[present] for each in (predicted, labels))
+    shares = [float(rate.mean()) for rate in rates]
     return CountsWarning(
         f"the classes with the fewest counts are predicted too often ({shares[0]:.0%} of the predictions, "
         f"{shares[1]:.0%} of the samples, every class weighing the same), as if the counts were in reverse or of "

@@ -24,7 +24,7 @@ from .floors import FloorsFit, least_conflict, meet_floors, met_share, most_righ
 from .objective import Pull
 from .offsets import OffsetFit, OffsetGoal, choose_pull, fit_offsets
 from .paths import Fitted, Fitter, PathFitter, Paths, RulePath
-from .samples import Samples, TuneOptions, class_shares
+from .samples import Samples, TuneOptions, class_shares, kind_of_scores
 from .vector import choose_ridge, fit_vector, vector_loss
 
 MOST_NUMBERS = 8_000_000  # N times K, up to which rules are fitted that need all scores in memory for each fold
@@ -98,8 +98,6 @@ class VectorFitter:
         """The metric at 41 steps from the scores as they are (0) to the fitted ones (1), on all samples."""
         # Both are in the units of log-probabilities: the first are divided by their temperature.
         fitted = self.whole
-        assert fitted.scale is not None
-        assert fitted.offset is not None
         return curve_between(self.paths, self.scores / self.temperature, fitted.scale * self.scores + fitted.offset)
 
     @cached_property
@@ -142,12 +140,6 @@ class VectorFitter:
         """What each class weighs in the metric, [K]."""
         return class_shares(self.paths.samples.labels, self.paths.samples.classes, self.paths.samples.options)
 
-    @cached_property
-    def shift_options(self) -> TuneOptions:
-        """The options of the shift after it, which the metric and the floors alone choose."""
-        options = self.paths.samples.options
-        return replace(options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error"))
-
     def fit(self, rows: np.ndarray) -> Fitted:
         """Fit the numbers on some rows."""
         return self.whole if len(rows) == len(self.paths.samples.labels) else self._fit(rows)
@@ -158,20 +150,16 @@ class VectorFitter:
         fit = fit_vector(*self._part(rows), samples.counts, **given)
         scores = fit.scores(self.scores)
         found = Fitted(1.0, scores.argmax(axis=1), scale=fit.scale, offset=fit.offset, smoothing=self.smoothing)
-        if options.metric in ERRORS and options.floors is None:
+        if options.metric in ERRORS and options.goal.floors is None:
             return found
         cuts = np.cumsum([len(part) for _, part, _ in samples.parts])[:-1]
         shifted = self.paths.parts(Shift.name, np.split(scores.view(CheckedLogits), cuts))
-        after = PathFitter(RulePath.of(shifted, self.shift_options), self.shift_options).fit(rows)
+        alone = replace(options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error"))
+        after = PathFitter(RulePath.of(shifted, alone), alone).fit(rows)  # by the metric and the floors alone
         moved = toward(samples.counts, samples.target)
-        return replace(
-            after,
-            gamma=1.0,
-            second=after.gamma,
-            scale=fit.scale,
-            offset=fit.offset + after.gamma * np.log(moved.max() / moved),
-            smoothing=self.smoothing,
-        )
+        offset = fit.offset + after.gamma * np.log(moved.max() / moved)
+        known = {"scale": fit.scale, "offset": offset, "smoothing": self.smoothing}
+        return replace(after, gamma=1.0, second=after.gamma, **known)
 
     def _part(self, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return scores and labels of some rows, or of all: as many as are fitted."""
@@ -205,7 +193,7 @@ class OffsetFitter:
     def floors(self) -> np.ndarray | None:
         """The least recall of each class, [K], NaN for none; None for no floors."""
         options, samples = self.paths.samples.options, self.paths.samples
-        given = options.floors
+        given = options.goal.floors
         return None if given is None else check_floors(given, samples.labels, samples.classes, options.names)
 
     @cached_property
@@ -240,8 +228,6 @@ class OffsetFitter:
         """Return the offsets of vector scaling on rows, [K], where every class has the common scale 1 / T."""
         # A score at its class's mean logit stays what it is.
         fit = self.vector.fit(rows)
-        assert fit.scale is not None
-        assert fit.offset is not None
         weights, inverse = self.goal(rows).weights, 1 / self.vector.temperature
         mean = weights @ raise_masked(self.scores[rows]) / weights.sum()
         return (fit.offset + (fit.scale - inverse) * mean) / inverse
@@ -250,7 +236,7 @@ class OffsetFitter:
     def vector(self) -> VectorFitter:
         """Vector scaling, whatever the floors: the same as the rule's own, where that is of all samples."""
         samples = self.paths.samples
-        if samples.options.floors is None and samples.numbers <= MOST_VECTOR_NUMBERS:
+        if samples.options.goal.floors is None and samples.numbers <= MOST_VECTOR_NUMBERS:
             return _fit_all(self.paths)
         return VectorFitter(Paths(replace(samples, options=without_floors(samples.options))), _FOLD_NUMBERS)
 
@@ -261,19 +247,14 @@ class OffsetFitter:
         sizes = np.bincount(labels, minlength=size)
         shares = class_shares(labels, size, options) * (sizes > 0)
         weights = (shares / shares.sum() / np.maximum(sizes, 1))[labels]
-        cost = None if options.cost is None else check_cost(options.cost, size)
+        cost = None if options.goal.cost is None else check_cost(options.goal.cost, size)
         return OffsetGoal(labels, weights / weights.max(), size, options.metric, cost, self.floors)
 
     def fit(self, rows: np.ndarray) -> Fitted:
         """Fit the offsets on some rows."""
         found = self.whole if len(rows) == len(self.paths.samples.labels) else self._fit(rows)
-        return Fitted(
-            1.0,
-            (self.scores + found.offset).argmax(axis=1),
-            scale=np.ones(len(found.offset)),
-            offset=found.offset,
-            floors_met=found.floors is None or found.floors.met,
-        )
+        predicted, met = (self.scores + found.offset).argmax(axis=1), found.floors is None or found.floors.met
+        return Fitted(1.0, predicted, scale=np.ones(len(found.offset)), offset=found.offset, floors_met=met)
 
     def unmet_floors(self) -> LevelheadError:
         """Return why the floors cannot be met: which classes conflict, and what each can reach instead."""
@@ -412,8 +393,9 @@ def left_out_text(samples: Samples) -> str:
 
 def _can_be_scaled(samples: Samples) -> bool:
     """Return whether multiplying scores can change a prediction: not of probabilities, nor of two opposite logits."""
+    kinds = (kind_of_scores(logits, samples.options.kind) for logits, *_ in samples.parts)
     binary = (diagnostics.diagnose_binary_head(logits, Rescale()) for logits, *_ in samples.parts)
-    return not (samples.of_probabilities or all(found is not None for found in binary))
+    return "probabilities" not in kinds and not all(found is not None for found in binary)
 
 
 def check_floors_met(fitters: Mapping[str, Fitter], fits: Mapping[str, Fitted]) -> None:

@@ -22,17 +22,11 @@ _ABOVE = 1e-7  # of the unit of the scores: how far above its rival a score is l
 
 @dataclass(frozen=True, eq=False)
 class FloorsFit:
-    """Offsets that meet floors, or come near.
+    """Offsets that meet floors, or come near."""
 
-    Args:
-        offset: [K], added to the scores.
-        met: whether they meet all floors.
-        conflict: the classes whose floors no offsets at all meet together, proven; () if none is known.
-    """
-
-    offset: np.ndarray
-    met: bool
-    conflict: tuple[int, ...] = ()
+    offset: np.ndarray  # [K], added to the scores
+    met: bool  # whether they meet all floors
+    conflict: tuple[int, ...] = ()  # classes whose floors no offsets at all meet together, proven; () if none is known
 
 
 def needed_right(floors: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -44,20 +38,7 @@ def needed_right(floors: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def meet_floors(
     scores: np.ndarray, labels: np.ndarray, need: np.ndarray, start: np.ndarray, *, unit: float = 1.0
 ) -> FloorsFit:
-    """Raise the offsets of classes with a floor as little as possible, from where they start.
-
-    Args:
-        scores, labels: [K, N], a class is a row; [N].
-        need: [K], how many samples of each class must be right; 0 for no floor.
-        start: [K], the offsets to begin at; those of classes without a floor stay.
-        unit: of the scores, for how far a score is lifted above its rival.
-
-    >>> scores, labels = np.array([[3.0, 3.0, 3.0], [1.0, 2.0, 0.0]]), np.array([0, 1, 1])
-    >>> meet_floors(scores, labels, np.array([0, 1]), np.zeros(2)).offset.round(3)
-    array([0., 1.])
-    >>> meet_floors(scores, labels, np.array([1, 2]), np.zeros(2)).conflict
-    (0, 1)
-    """
+    """Raise the offsets [K] as little as possible until `need` [K] samples are right; a class is a row of scores."""
     largest = float(np.abs(scores, where=np.isfinite(scores), out=np.zeros(scores.shape)).max(initial=0))
     asked = _Asked(scores, labels, need, max(_ABOVE * unit, 1e-12 * largest))
     # Steps up to the least offsets, and steps toward a proof that there are none, in turns: either may be long.
@@ -82,8 +63,7 @@ def _raise(asked: "_Asked", offset: np.ndarray, sweeps: int) -> FloorsFit | None
 
 
 def _prove(asked: "_Asked", offset: np.ndarray, sweeps: int) -> FloorsFit | None:
-    """Move each class with a floor by half of what it needs, where only such classes compete; return the proof that
-    some cannot have it together, or offsets with which all have."""
+    """Move each class with a floor by half of what it needs; return the proof that some cannot, or the offsets."""
     for _ in range(sweeps):
         rise = asked.rise(offset, asked.classes)
         if (rise < 0).all():  # then all of them can rise together until no other class is above them
@@ -110,17 +90,12 @@ class _Asked:
         return np.flatnonzero(self.need > 0)
 
     def rise(self, offset: np.ndarray, group: np.ndarray) -> np.ndarray:
-        """Return by how much each class of a group that has a floor must rise above what it has, where only the group
-        competes; below 0 if it need not."""
+        """Return by how much classes of a group that have a floor must rise, where only the group competes; or < 0."""
         members = group[self.need[group] > 0]
-        found = np.empty(len(members))
-        for i, c in enumerate(members):
-            found[i] = _smallest(self._lead(offset, c, group[group != c]), int(self.need[c]))
-        return found
+        return np.array([_smallest(self._lead(offset, c, group[group != c]), int(self.need[c])) for c in members])
 
     def common_rise(self, offset: np.ndarray) -> float:
-        """Return by how much all classes with a floor must rise together, where they meet their floors if only they
-        compete: of the samples that are then right, enough must be ahead of all other classes too."""
+        """Return by how much all classes with a floor, met among themselves, must rise together to be met among all."""
         others, found = np.flatnonzero(self.need == 0), -self.above
         for c in self.classes:
             ahead = self._lead(offset, c, self.classes[self.classes != c]) < 0
@@ -160,8 +135,7 @@ def _smallest(values: np.ndarray, n: int) -> float:
 def least_conflict(
     scores: np.ndarray, labels: np.ndarray, need: np.ndarray, conflict: Sequence[int], *, most: int = 12
 ) -> tuple[int, ...]:
-    """Return classes of a conflict whose floors conflict still, while those of all but one of them do not; a conflict
-    of more than `most` classes as it is."""
+    """Return the least part of a conflict whose floors conflict still; one of more than `most` classes as it is."""
     kept = list(conflict)
     for c in conflict if len(kept) <= most else ():
         rest = [other for other in kept if other != c]
@@ -189,8 +163,7 @@ def met_share(
 def most_right(
     scores: np.ndarray, labels: np.ndarray, need: np.ndarray, of: int, start: np.ndarray, *, unit: float = 1.0
 ) -> FloorsFit | None:
-    """Return the offsets with which the most samples of one class are right while all others have what they need; None
-    if those cannot have it. `need` of that class does not count."""
+    """Return offsets with which the most samples of one class are right and all others have what they need, if any."""
     low, high, best = 0, int((labels == of).sum()), None
     while low <= high:  # more is never easier, so the most is found by halving
         middle = (low + high) // 2

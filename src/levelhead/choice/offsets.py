@@ -35,21 +35,14 @@ _PAIR_NUMBERS = 2_000_000  # steps times samples times classes, of all pairs, up
 
 @dataclass(frozen=True, eq=False)
 class OffsetGoal:
-    """What offsets are to be good at, on some samples.
+    """What offsets are to be good at, on some samples."""
 
-    Args:
-        labels, weights: [N]; [N], of each sample in the metric.
-        classes, metric: K; a name of `path.metrics.TITLES`.
-        cost: [K, K], row true, column predicted, for the metric cost.
-        floors: [K], the least recall of each class, NaN for none; None for no floors.
-    """
-
-    labels: np.ndarray
-    weights: np.ndarray
+    labels: np.ndarray  # [N]
+    weights: np.ndarray  # [N], of each sample in the metric
     classes: int
     metric: Metric = "balanced_error"
-    cost: np.ndarray | None = None
-    floors: np.ndarray | None = None
+    cost: np.ndarray | None = None  # [K, K], row true, column predicted, for the metric cost
+    floors: np.ndarray | None = None  # [K], the least recall of each class, NaN for none; None for no floors
 
     def take(self, rows: np.ndarray) -> "OffsetGoal":
         """Return the goal on some of the samples."""
@@ -130,8 +123,7 @@ class OffsetGoal:
         return 1 - np.minimum(np.minimum.accumulate(falling), rising)
 
     def kept_floors(self, order: np.ndarray, rival: np.ndarray, k: int) -> tuple[int, int]:
-        """Return the first and the last number of changes of a line after which all floors are met; first > last if
-        there is none."""
+        """Return the first and last number of changes of a line after which all floors are met; (1, 0) if never."""
         if not self.need.any():
             return 0, len(order)
         true, old = self.labels[order], rival[order]
@@ -151,41 +143,20 @@ class OffsetGoal:
 
 @dataclass(frozen=True, eq=False)
 class OffsetFit:
-    """Fitted offsets.
+    """Fitted offsets."""
 
-    Args:
-        offset: [K], added to the scores.
-        loss, pull: on the samples fitted on; how strongly the offsets were pulled toward 0.
-        floors: how the floors were met, or why they cannot be; None without any.
-    """
-
-    offset: np.ndarray
-    loss: float
-    pull: float
-    floors: FloorsFit | None = None
+    offset: np.ndarray  # [K], added to the scores
+    loss: float  # on the samples fitted on
+    pull: float  # how strongly the offsets were pulled toward 0
+    floors: FloorsFit | None = None  # how the floors were met, or why they cannot be; None without any
 
 
 def fit_offsets(
     scores: np.ndarray, goal: OffsetGoal, *, pull: float = 0.0, start: np.ndarray | None = None, thorough: bool = False
 ) -> OffsetFit:
-    """Fit an offset for each class.
-
-    Classes without a sample keep 0.
-
-    Args:
-        scores: [N, K], of the rule to begin from; offsets are pulled toward 0, which is that rule itself.
-        goal: what is minimized, and the floors that must be met.
-        pull: strength of the pull; 0 for none, infinity for no more than the floors ask for.
-        start: [K], offsets of a similar fit to begin at; they save passes.
-        thorough: whether pairs of offsets are tried too, where the samples are few.
-
-    >>> labels = np.repeat([0, 1], [4, 2])
-    >>> scores = np.array([[2.0, 0], [2, 0.5], [2, 0.2], [2, 0.1], [2, 1], [2, 1.2]])
-    >>> goal = OffsetGoal(labels, np.array([1, 1, 1, 1, 2, 2]) / 8, 2)
-    >>> found = fit_offsets(scores, goal)
-    >>> found.loss, found.offset
-    (0.0, array([-1.25,  0.  ]))
-    """
+    """Fit an offset for each class to scores [N, K], pulled toward 0; a start near it saves passes."""
+    # A class without a sample keeps 0. An infinite pull asks for no more than the floors do. A thorough fit tries pairs
+    # of offsets too, where the samples are few.
     search = _Search(np.ascontiguousarray(scores.T, np.float64), goal, pull)
     begin = np.zeros(goal.classes) if start is None else start
     if not goal.need.any():
@@ -205,13 +176,7 @@ def choose_pull(
     *,
     rng: np.random.Generator | int = 0,
 ) -> tuple[float, float]:
-    """Return the one of `PULLS` with the least loss on samples that the offsets were not fitted on, and that loss.
-
-    Args:
-        scores, goal: as in `fit_offsets`.
-        begin: gives the offsets [K] to begin at, which are fitted on rows [n] of the samples; 0 if not given.
-        rng: a generator, or a seed, for the folds.
-    """
+    """Return the one of `PULLS` of least cross-fitted loss, and that; offsets begin at what `begin` gives for rows."""
     fold = draw_folds(goal.labels, _FOLDS, np.random.default_rng(rng))
     predicted = np.tile(scores.argmax(axis=1), (len(PULLS), 1))
     for left_out in np.unique(fold):
@@ -249,9 +214,8 @@ class _Search:
 
     @cached_property
     def penalty(self) -> np.ndarray:
-        """What each class pays for an offset of 1, [K]: the pull times how much the loss wavers by its samples. An
-        infinite pull leaves the loss out, and classes pay alike."""
-        if self.pull == 0 or not np.isfinite(self.pull):
+        """What each class pays for an offset of 1, [K]: the pull times how much the loss wavers by its samples."""
+        if self.pull == 0 or not np.isfinite(self.pull):  # then the loss does not count, and classes pay alike
             return np.full(len(self.scores), min(self.pull, 1.0))
         winner, second = _two_best(self.scores)[1:]
         found, labels = np.full(len(self.scores), np.inf), self.goal.labels
@@ -320,8 +284,7 @@ class _Lines:
         return True
 
     def _choices(self, at: np.ndarray, losses: np.ndarray, kept: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the offset to take on each stretch of equal loss, and that loss: 0 where the stretch holds it, else
-        its middle, at most half a unit inside of it."""
+        """Return the offset to take on each stretch of equal loss, and that loss: 0, or half a unit from an end."""
         first, last = kept
         if first > last:
             return np.zeros(0), np.zeros(0)
@@ -396,8 +359,8 @@ def _search_pair(lines: _Lines, j: int, k: int) -> bool:
 
 
 def _table_losses(goal: OffsetGoal, order: np.ndarray, rival: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the loss after each change of each of G lines, [G, N + 1], and whether all floors are met there: samples
-    turn in the order [G, N] from their rivals [G, N] to class k. For few samples: every class is counted everywhere."""
+    """Return what `OffsetGoal.line` does for G lines, [G, N + 1], and whether all floors are met there."""
+    # For few samples: every class is counted after every change.
     true, old = goal.labels[order], np.take_along_axis(rival, order, axis=1)
     weights, classes = goal.weights[order][..., None], np.arange(goal.classes)
 

@@ -1,16 +1,16 @@
 """The path of each rule on held-out samples, with the changes of predictions that a choice is guided by."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..core.array import Array, as_array
+from ..core.array import Array, as_array, check_columns
 from ..core.choices import Kind
 from ..core.curve import Curve
-from ..core.errors import LevelheadError, named
+from ..core.errors import named
 from ..path.engines import find_right
 from ..path.envelope import Envelope, compute_envelope, read_chunks
 from ..path.metrics import ERRORS, check_cost, check_floors, meets_floors, shown
@@ -27,7 +27,7 @@ class RulePath:
     """One rule over its range, on all labelled samples."""
 
     parts: tuple[GammaPath, ...]  # of each set of samples that has its own counts, with its logits; most often one
-    path: GammaPath  # where the samples of all parts are right
+    path: GammaPath  # where the samples of all parts are right; without logits if parts are several
     changes: Envelope | None  # the predictions whose shares guide the choice; None if only right and wrong count
     pull: Pull | None = None
 
@@ -36,17 +36,20 @@ class RulePath:
         """Return the rule's path of all parts together, with every change that the options ask for."""
         changes = None
         if options.unlabelled is not None:
-            changes = _unlabelled_changes(parts[0], options)
+            unlabelled = as_array(options.unlabelled)
+            check_columns(unlabelled, len(parts[0].counts), "unlabelled", least=1)
+            with named("unlabelled"):
+                changes = predicted_changes(unlabelled, parts[0], options)
         elif options.needs_predictions:
             changes = labelled_changes(parts, options)
-        return RulePath(tuple(parts), pool_folds(parts) if len(parts) > 1 else parts[0], changes, pull)
+        return RulePath(tuple(parts), join_paths(parts, alike=False) if len(parts) > 1 else parts[0], changes, pull)
 
     def objective(self, options: TuneOptions, rows: np.ndarray | None = None) -> Objective:
         """Return what is minimized, on rows [n] or on all labelled samples (then remembered for these options)."""
         path, changes = self.path, self.changes
         if rows is None and options in self._known:
             return self._known[options]
-        floors = options.floors
+        floors, cost = options.goal.floors, options.goal.cost
         floors = None if floors is None else check_floors(floors, path.labels, len(path.counts), options.names)
         if rows is not None and options.metric in ERRORS and floors is None:
             kept = np.zeros(len(path.labels), bool)
@@ -61,7 +64,7 @@ class RulePath:
             changes,
             unlabelled=options.unlabelled is not None,
             metric=options.metric,
-            cost=None if options.cost is None else check_cost(options.cost, len(path.counts)),
+            cost=None if cost is None else check_cost(cost, len(path.counts)),
             floors=floors,
             pull=self.pull,
         )
@@ -92,19 +95,12 @@ class Paths:
         target = self.samples.target if made.follows_target else None
         bias = options.bias if made.multiplies or options.rule == rule else None
         made = replace(made, bias=bias, norms=options.norms if made.needs_norms else None)
-        return [
-            path_along(
-                made,
-                own if logits is None else logits[i],
-                labels,
-                counts,
-                (low, high) if logits is None else (-high, high),  # once scaled, the shift may be negative
-                target=target,
-                kind=options.kind if logits is None else "logits",
-                progress=options.stage("path") if logits is None else None,
-            )
-            for i, (own, labels, counts) in enumerate(self.samples.parts)
-        ]
+        how: dict[str, Any] = {"target": target, "kind": options.kind, "progress": options.stage("path")}
+        reach, scores = (low, high), [own for own, *_ in self.samples.parts]
+        if logits is not None:  # once scaled, the shift may be negative
+            reach, scores, how = (-high, high), list(logits), {"target": target}
+        samples = zip(scores, self.samples.parts, strict=True)
+        return [path_along(made, some, labels, counts, reach, **how) for some, (_, labels, counts) in samples]
 
     def of(self, rule: str) -> RulePath:
         """Return a rule's path over its range, computed once; with `auto`, the shift is pulled."""
@@ -141,8 +137,8 @@ class Fitted:
     gamma: float
     predicted: np.ndarray  # [N], the class of every sample, also of those that it was not fitted on
     second: float | None = None  # the strength of the shift in `rescale+shift`, and of a shift after `vector`
-    scale: np.ndarray | None = None  # [K] each, for rules with numbers for each class
-    offset: np.ndarray | None = None
+    scale: np.ndarray = field(default_factory=lambda: np.zeros(0))  # [K] each, for rules with numbers for each class
+    offset: np.ndarray = field(default_factory=lambda: np.zeros(0))
     plateau: tuple[float, float] = (0.0, 0.0)  # the strengths that do as well; of the second, where there is one
     reach: tuple[float, float] = (0.0, 1.0)  # the range of that strength
     floors_met: bool = True  # whether some strength meets the floors on these samples
@@ -185,13 +181,9 @@ class PathFitter:
         """Choose gamma on some rows, as `tune` does."""
         objective = self.rule.objective(self.options, rows)
         gamma, plateau = objective.choose(objective.error(), strength=self.options.guide_strength)
-        return Fitted(
-            gamma,
-            self.predictions.predictions(gamma),
-            plateau=plateau,
-            reach=self.rule.path.range,
-            floors_met=objective.floors is None or meets_floors(objective.margins()),
-        )
+        met = objective.floors is None or meets_floors(objective.margins())
+        predicted = self.predictions.predictions(gamma)
+        return Fitted(gamma, predicted, plateau=plateau, reach=self.rule.path.range, floors_met=met)
 
 
 def path_along(
@@ -211,27 +203,12 @@ def path_along(
     return GammaPath(*pieces, labels, counts, direction, reach, logits=(logits,), kind=kind)
 
 
-def pool_folds(paths: Sequence[GammaPath]) -> GammaPath:
-    """Return the path of all folds together."""
-    # Each fold has its own counts, and so its own factors: where its samples are right is kept, but the logits, which
-    # would need one rule for all, are not.
-    sizes = sorted({len(path.counts) for path in paths})
-    if len(sizes) > 1:
-        raise LevelheadError(
-            f"expected the same classes in every fold, got folds of {', '.join(map(str, sizes))} classes",
-            parameter="folds",
-        )
-    return join_paths(paths, alike=False)
-
-
 def labelled_changes(parts: Sequence[GammaPath], options: TuneOptions) -> Envelope:
     """Return every change of the predictions of the labelled samples."""
-    known = [
-        part.envelope
-        if part.rule.bias is None and options.progress is None
-        else predicted_changes(part.whole_logits()[0], part, options)
-        for part in parts
-    ]
+    known = []
+    for part in parts:
+        remembered = part.rule.bias is None and options.progress is None  # by the path itself, which shows no progress
+        known.append(part.envelope if remembered else predicted_changes(part.whole_logits()[0], part, options))
     return known[0].joined(known[1:]) if len(known) > 1 else known[0]
 
 
@@ -241,32 +218,10 @@ def predicted_changes(logits: Any, path: GammaPath, options: TuneOptions) -> Env
     if path.rule.bias is None:
         return compute_envelope(logits, path.rule, path.range, kind=path.kind, progress=progress)
     gammas = np.linspace(*path.range, 401)
-    table = np.concatenate(
-        [
-            np.stack([path.rule.scores(chunk, gamma).argmax(axis=1) for gamma in gammas])
-            for _, chunk in read_chunks(logits, kind=path.kind, progress=progress)
-        ],
-        axis=1,
-    )
+    chunks = (chunk for _, chunk in read_chunks(logits, kind=path.kind, progress=progress))
+    found = (np.stack([path.rule.scores(chunk, gamma).argmax(axis=1) for gamma in gammas]) for chunk in chunks)
+    table = np.concatenate(list(found), axis=1)
     step, sample = np.nonzero(table[1:] != table[:-1])
     between = (gammas[step] + gammas[step + 1]) / 2  # so that each stretch is judged at its own gamma of the 401
-    return Envelope(
-        start=table[0],
-        sample=sample,
-        gamma=between,
-        new_class=table[step + 1, sample],
-        old_class=table[step, sample],
-        classes=len(path.counts),
-        range=path.range,
-    )
-
-
-def _unlabelled_changes(path: GammaPath, options: TuneOptions) -> Envelope:
-    """Return the changes of the predictions of the unlabelled samples, checked."""
-    unlabelled = as_array(options.unlabelled)
-    if unlabelled.ndim != 2 or not len(unlabelled) or unlabelled.shape[1] != len(path.counts):
-        raise LevelheadError(
-            f"expected logits [M, {len(path.counts)}], got shape {list(unlabelled.shape)}", parameter="unlabelled"
-        )
-    with named("unlabelled"):
-        return predicted_changes(unlabelled, path, options)
+    new, old = table[step + 1, sample], table[step, sample]
+    return Envelope(table[0], sample, between, new, old, classes=len(path.counts), range=path.range)

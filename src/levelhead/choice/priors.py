@@ -19,13 +19,13 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from ..core.array import Array, as_array, check_logits, log_softmax, raise_masked, to_numpy
+from ..core.array import Array, as_array, check_columns, check_logits, log_softmax, raise_masked, to_numpy, to_plain
 from ..core.choices import Kind, PriorMethod
 from ..core.counts import Counts, check_labels, resolve
 from ..core.errors import Advice, LevelheadError, check_choice, named
 from ..core.per_class import listed, title
 from ..core.warnings import PriorWarning
-from ..path.resample import draw_resamples
+from ..path.resample import check_replicates, draw_resamples
 from ..rules.adjustment import smooth_votes
 from .diagnostics import Diagnosis, issue_warnings
 from .samples import TuneOptions
@@ -71,17 +71,7 @@ class PriorEstimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the estimate as JSON can hold it."""
-        return {
-            "shares": self.shares.tolist(),
-            "target": self.target.tolist(),
-            "interval": None if self.interval is None else self.interval.tolist(),
-            "method": self.method,
-            "n": self.n,
-            "held_out": self.held_out,
-            "level": self.level,
-            "names": None if self.names is None else list(self.names),
-            "warnings": list(self.warnings),
-        }
+        return to_plain(self)
 
     def __str__(self) -> str:
         return f"shares of the classes, by {self.source}: {self.shares_text()}"
@@ -89,10 +79,9 @@ class PriorEstimate:
     @property
     def source(self) -> str:
         """The method and the samples, in words."""
-        calibrated = f", calibrated on {self.held_out}" if self.method == "em" else f" and {self.held_out}"
-        return f"{self.method} from {self.n} unlabelled samples" + (
-            f"{calibrated} held-out ones" if self.held_out else ""
-        )
+        also = ", calibrated on" if self.method == "em" else " and"
+        held_out = f"{also} {self.held_out} held-out ones" if self.held_out else ""
+        return f"{self.method} from {self.n} unlabelled samples{held_out}"
 
     def shares_text(self) -> str:
         """Return each class's share with its interval, in words; of many classes, the first few."""
@@ -134,11 +123,8 @@ def estimate_prior(
             softmax of the logits as calibrated for the training counts, and `bbse` cannot be used.
         bootstrap: replicates of the estimate, for its interval; 0 for none. Unlabelled samples are drawn anew for each,
             and so are held-out samples, within their class; `em` then fits its calibration again.
-        level, rng: of the interval; a generator, or a seed.
+        level, rng: of the interval of each share; a generator, or a seed.
         names, kind: class names, for counts given by name and for messages; what both logits are.
-
-    Returns:
-        The shares of the classes, each with its interval.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.choice(3, p=[0.2, 0.2, 0.6], size=2000)
@@ -147,10 +133,7 @@ def estimate_prior(
     array([0.2, 0.2, 0.6])
     """
     check_choice("method", method, get_args(PriorMethod))
-    if isinstance(bootstrap, bool) or not isinstance(bootstrap, int | np.integer) or bootstrap < 0:
-        raise LevelheadError(f"expected a number of replicates, 0 or more, got {bootstrap}", parameter="bootstrap")
-    if not 0 < level < 1:
-        raise LevelheadError(f"expected a number between 0 and 1, got {level}", parameter="level")
+    check_replicates(bootstrap, level)
     unlabelled = raise_masked(check_logits(logits, kind=kind).astype(np.float64))
     n = resolve(counts, unlabelled.shape[1], names=names)
     labelled = None if held_out is None else _check_held_out(held_out, len(n), kind)
@@ -166,19 +149,18 @@ def estimate_prior(
         estimate, warning = _bbse_estimator(unlabelled, n, labelled, names)
         target = estimate(every, None)
     else:
-        raise LevelheadError(
-            "'bbse' needs the confusion matrix of held-out samples",
-            parameter="method",
-            advice=Advice("held_out", None, "with their logits and labels, or use 'em'"),
-        )
+        advice = Advice("held_out", None, "with their logits and labels, or use 'em'")
+        reason = "'bbse' needs the confusion matrix of held-out samples"
+        raise LevelheadError(reason, parameter="method", advice=advice)
     rng = np.random.default_rng(rng)
     drawn = draw_resamples(np.zeros(len(unlabelled), np.int64), bootstrap, rng)
     held = iter(()) if labelled is None else draw_resamples(labelled.labels, bootstrap, rng)
     replicates = np.array([estimate(weights, next(held, None)) for weights in drawn])
+    ends = [(1 - level) / 2, (1 + level) / 2]
     return PriorEstimate(
         shares=estimate(every, None),
         target=target,
-        interval=_quantiles(replicates, level),
+        interval=np.quantile(replicates, ends, axis=0).T if len(replicates) else None,
         method=method,
         n=len(unlabelled),
         held_out=0 if labelled is None else len(labelled.labels),
@@ -191,36 +173,17 @@ def estimate_prior(
 def estimate_target(
     options: TuneOptions, counts: np.ndarray, held_out: Sequence[tuple[Array, np.ndarray]] = ()
 ) -> PriorEstimate:
-    """Return the shares of the classes among the unlabelled samples of a tuning, by `em` with at most 200 replicates.
-
-    Args:
-        options: of the tuning; `unlabelled` must be there.
-        counts: [K], checked.
-        held_out: (logits [n, K], labels [n]) of each part of the labelled samples, if there are any.
-    """
+    """Return the shares among the unlabelled samples of a tuning, by `em`, calibrated on labelled parts if any."""
     if options.unlabelled is None:
-        raise LevelheadError(
-            "'estimate' needs unlabelled samples from deployment",
-            parameter="target",
-            advice=Advice("unlabelled", None, "with their logits"),
-        )
+        reason, advice = "'estimate' needs unlabelled samples from deployment", "with their logits"
+        raise LevelheadError(reason, parameter="target", advice=Advice("unlabelled", None, advice))
     unlabelled = as_array(options.unlabelled)
-    if unlabelled.ndim != 2 or unlabelled.shape[1] != len(counts):
-        raise LevelheadError(
-            f"expected logits [M, {len(counts)}], got shape {list(unlabelled.shape)}", parameter="unlabelled"
-        )
+    check_columns(unlabelled, len(counts), "unlabelled")
     labelled = tuple(np.concatenate([to_numpy(part) for part in same]) for same in zip(*held_out, strict=True))
     try:
-        return estimate_prior(
-            unlabelled,
-            counts,
-            held_out=labelled if held_out else None,  # type: ignore[arg-type]
-            bootstrap=min(options.bootstrap, 200),
-            level=options.level,
-            rng=options.rng,
-            names=options.names,
-            kind=options.kind,
-        )
+        known = {name: getattr(options, name) for name in ("level", "rng", "names", "kind")}
+        bootstrap, pair = min(options.bootstrap, 200), labelled if held_out else None
+        return estimate_prior(unlabelled, counts, held_out=pair, bootstrap=bootstrap, **known)  # type: ignore[arg-type]
     except LevelheadError as error:
         raise LevelheadError(error.message, parameter=error.parameter or "unlabelled", advice=error.advice) from None
 
@@ -228,24 +191,9 @@ def estimate_target(
 def maximize_shares(
     ratios: np.ndarray, weights: np.ndarray, start: np.ndarray | None = None, more: float | np.ndarray = 0.0
 ) -> np.ndarray:
-    """Return the shares [K] of greatest likelihood, ``sum_i w_i log sum_k share_k ratio_ik``, by accelerated EM.
-
-    Two steps of EM give a direction and its bend; a longer step along both is taken if it raises the likelihood
-    (SQUAREM, Varadhan and Roland 2008).
-
-    Args:
-        ratios: [M, K], ``p(k | x_i) / prior_k``, up to a factor for each sample.
-        weights: [M], how often each sample counts.
-        start: [K], shares to begin with; uniform if not given.
-        more: samples of each class that count beside those seen: the likelihood has ``sum_k more_k log share_k`` more.
-
-    Returns:
-        Shares that sum to 1.
-
-    >>> samples = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
-    >>> maximize_shares(samples, np.ones(4)), maximize_shares(samples, np.ones(4), more=2)
-    (array([0.25, 0.75]), array([0.375, 0.625]))
-    """
+    """Return the shares [K] of greatest likelihood, ``sum_i w_i log(ratios share)_i + more sum log share``."""
+    # Two steps of EM give a direction and its bend; a longer step along both is taken if it raises the likelihood
+    # (SQUAREM, Varadhan and Roland 2008). The ratios [M, K] are ``p(k | x_i) / prior_k``, up to a factor a sample.
     size = ratios.shape[1]
     beside = np.broadcast_to(more, size)
     total = weights.sum() + beside.sum()
@@ -273,13 +221,7 @@ def maximize_shares(
 
 
 def project_on_simplex(values: np.ndarray) -> np.ndarray:
-    """Return the nearest numbers [K] that are not negative and sum to 1.
-
-    >>> project_on_simplex(np.array([0.9, 0.4, -0.3]))
-    array([0.75, 0.25, 0.  ])
-
-    Reference: Duchi et al., Efficient Projections onto the l1-Ball, 2008.
-    """
+    """Return the nearest numbers [K] that are not negative and sum to 1 (Duchi et al. 2008)."""
     descending = np.sort(values)[::-1]
     excess = (np.cumsum(descending) - 1) / np.arange(1, len(values) + 1)
     return np.maximum(values - excess[np.flatnonzero(descending > excess)[-1]], 0)
@@ -289,7 +231,7 @@ def _em_estimator(
     unlabelled: np.ndarray, counts: np.ndarray, labelled: _Labelled | None, more: float | np.ndarray
 ) -> _Estimator:
     if labelled is None:
-        ratios = _likelihoods(unlabelled - np.log(counts))
+        ratios = np.exp(log_softmax(unlabelled - np.log(counts)))  # p(x_i | k), up to a factor for each sample
         whole = maximize_shares(ratios, np.ones(len(unlabelled)), more=more)
         return lambda weights, _: maximize_shares(ratios, weights, whole, more)
     ridge = _RIDGE / len(labelled.labels)
@@ -300,7 +242,7 @@ def _em_estimator(
         loss = vector_loss(labelled.logits[rows], labelled.labels[rows], counts)
         fitted = loss.minimum_at(ridge, *start[:1])
         scale, offset = loss.affine(fitted)
-        ratios = _likelihoods(scale * unlabelled + offset)
+        ratios = np.exp(log_softmax(scale * unlabelled + offset))  # of scores calibrated for equal shares
         shares = maximize_shares(ratios, weights, start[1] if start else None, more)
         start[:] = start or [fitted, shares]
         return shares
@@ -308,26 +250,17 @@ def _em_estimator(
     return estimate
 
 
-def _likelihoods(scores: np.ndarray) -> np.ndarray:
-    """Return ``p(x_i | k)`` [M, K], up to a factor for each sample, from scores calibrated for equal shares."""
-    return np.exp(log_softmax(scores))
-
-
 def _bbse_estimator(
     unlabelled: np.ndarray, counts: np.ndarray, labelled: _Labelled, names: Sequence[str] | None
 ) -> tuple[_Estimator, Diagnosis]:
-    """Return the estimator, and a warning if the confusion matrix is near singular.
-
-    Predictions are of calibrated logits, shifted by the counts: a class that is never predicted leaves no trace.
-    """
+    """Return the estimator, and a warning if the confusion matrix is near singular."""
+    # Predictions are of calibrated logits, shifted by the counts: a class that is never predicted leaves no trace.
     size, labels = len(counts), labelled.labels
     sizes = np.bincount(labels, minlength=size)
     if not sizes.all():
-        raise LevelheadError(
-            f"{title(int(np.argmin(sizes)), names)} has no held-out sample, so 'bbse' cannot know how it is predicted; "
-            "add some, or use 'em'",
-            parameter="held_out",
-        )
+        which = f"{title(int(np.argmin(sizes)), names)} has no held-out sample"
+        reason = f"{which}, so 'bbse' cannot know how it is predicted; add some, or use 'em'"
+        raise LevelheadError(reason, parameter="held_out")
     loss = vector_loss(*labelled, counts)
     here, there = ((loss.inverse * scores + loss.shift).argmax(axis=1) for scores in (unlabelled, labelled.logits))
 
@@ -364,8 +297,3 @@ def _smooth(unlabelled: np.ndarray, labelled: _Labelled | None) -> tuple[np.ndar
     known = unlabelled if labelled is None else np.concatenate([unlabelled, labelled.logits])
     smoothed, rest = np.split(smooth_votes(known)[0], [len(unlabelled)])
     return smoothed, None if labelled is None else labelled._replace(logits=rest)
-
-
-def _quantiles(replicates: np.ndarray, level: float) -> np.ndarray | None:
-    """Return [K, 2], from and to, of replicates [B, K]."""
-    return np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2], axis=0).T if len(replicates) else None

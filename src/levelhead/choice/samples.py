@@ -50,11 +50,6 @@ class Goal:
         check_choice("criterion", self.criterion, get_args(Criterion))
         check_cost_given(name, self.cost)
 
-    @property
-    def names_classes(self) -> bool:
-        """Whether single classes may have to move, whatever their counts: for floors, costs and macro-F1."""
-        return self.floors is not None or self.metric in NAME_CLASSES
-
     @staticmethod
     def of(given: "str | Goal") -> "Goal":
         """Return a goal that was given, or that of a metric."""
@@ -93,41 +88,20 @@ class TuneOptions:
             object.__setattr__(self, "range", check_range(self.range, holds_zero=True))
         if self.metric in ("error", "g_mean", "worst_recall") and self.target is not None:
             weighs = "classes as they occur" if self.metric == "error" else "every class the same"
-            raise LevelheadError(
-                f"the metric {self.metric} weighs {weighs}; leave out the target, or choose the metric balanced_error",
-                parameter="target",
-            )
+            instead = "leave out the target, or choose the metric balanced_error"
+            raise LevelheadError(f"the metric {self.metric} weighs {weighs}; {instead}", parameter="target")
         if isinstance(self.target, str) and self.target != ESTIMATE:
-            raise LevelheadError(
-                f"expected a share for each class, or 'estimate', got {self.target!r}", parameter="target"
-            )
+            expected = "expected a share for each class, or 'estimate'"
+            raise LevelheadError(f"{expected}, got {self.target!r}", parameter="target")
         if self.metric not in ERRORS and self.unlabelled is not None and not self.estimates_target:
-            raise LevelheadError(
-                f"their predicted shares guide only the metrics error and balanced_error, not "
-                f"{self.metric}; leave them out",
-                parameter="unlabelled",
-            )
+            guided = "their predicted shares guide only the metrics error and balanced_error"
+            raise LevelheadError(f"{guided}, not {self.metric}; leave them out", parameter="unlabelled")
         check_replicates(self.bootstrap, self.level)
 
     @property
     def metric(self) -> Metric:
         """The metric of the goal."""
         return metric_name(self.goal.metric)
-
-    @property
-    def cost(self) -> Array | None:
-        """The costs of the goal."""
-        return self.goal.cost
-
-    @property
-    def floors(self) -> Floors | None:
-        """The floors of the goal."""
-        return self.goal.floors
-
-    @property
-    def criterion(self) -> Criterion:
-        """The criterion of the goal."""
-        return self.goal.criterion
 
     @property
     def estimates_target(self) -> bool:
@@ -139,7 +113,7 @@ class TuneOptions:
         """Whether predicted shares count: with an error as metric, unless the criterion is that error alone."""
         # Where classes occur unevenly, the best predictions do not: a target guides only what is known of its samples.
         known = self.target is None or self.unlabelled is not None
-        return self.criterion == "guided" and self.metric in ERRORS and known
+        return self.goal.criterion == "guided" and self.metric in ERRORS and known
 
     @property
     def guide_strength(self) -> float:
@@ -158,7 +132,8 @@ class TuneOptions:
 
     def may_take(self, rule: Rule) -> bool:
         """Whether `auto` tries a rule for this goal, wherever it can act."""
-        wanted = self.goal.names_classes or not rule.for_named_classes
+        named = self.goal.floors is not None or self.goal.metric in NAME_CLASSES  # classes may move alone
+        wanted = named or not rule.for_named_classes
         return self.is_auto and wanted and (rule.follows_counts or self.background is None)
 
     def range_of(self, rule: str, temperature: float = 1.0) -> tuple[float, float]:
@@ -170,18 +145,11 @@ class TuneOptions:
         return None if self.progress is None else partial(self.progress, name)
 
 
-def check_background(background: int | str | None, rule: str, *, summary: bool) -> None:
+def check_background(background: int | str | None, rule: str) -> None:
     """Check that a class can be left alone: by rules that follow counts, of samples that have one class each."""
-    if background is None:
-        return
-    if rule != AUTO and not RULES[rule].follows_counts:
+    if background is not None and rule != AUTO and not RULES[rule].follows_counts:
         able = ", ".join(name for name, other in RULES.items() if other.follows_counts)
-        reason = f"the rule {rule} changes every class; use {able} or auto"
-    elif summary:
-        reason = "a summary has its counts already; give counts.resolve(counts, background=...) when it is made"
-    else:
-        return
-    raise LevelheadError(reason, parameter="background")
+        raise LevelheadError(f"the rule {rule} changes every class; use {able} or auto", parameter="background")
 
 
 def rule_options(rule: str | Rule) -> dict[str, Any]:
@@ -206,14 +174,18 @@ class Samples:
     @staticmethod
     def of(parts: Sequence[tuple[Array, Array, Counts]], options: TuneOptions) -> "Samples":
         """Return the samples, checked."""
-        found = tuple(_check_part(*part, options) for part in parts)
+        found = []
+        for given, labels, counts in parts:
+            logits = as_array(given)
+            checked = check_samples(logits, labels, counts, options.names)
+            if type(logits) is np.ndarray and options.kind == "logits":  # others as they are read, chunk by chunk
+                logits = check_logits(logits).view(CheckedLogits)
+            found.append((logits, *checked))
         sizes = sorted({len(counts) for *_, counts in found})
         if len(sizes) > 1:
-            raise LevelheadError(
-                f"expected the same classes in every fold, got folds of {', '.join(map(str, sizes))} classes",
-                parameter="folds",
-            )
-        return Samples(found, options)
+            came = f"folds of {', '.join(map(str, sizes))} classes"
+            raise LevelheadError(f"expected the same classes in every fold, got {came}", parameter="folds")
+        return Samples(tuple(found), options)
 
     @cached_property
     def labels(self) -> np.ndarray:
@@ -231,11 +203,6 @@ class Samples:
         return len(self.labels) * self.classes
 
     @cached_property
-    def of_probabilities(self) -> bool:
-        """Whether the scores are probabilities or their logarithms, which are not to be multiplied."""
-        return any(kind_of_scores(logits, self.options.kind) == "probabilities" for logits, *_ in self.parts)
-
-    @cached_property
     def weights(self) -> np.ndarray:
         """The weight of each sample in the metric, [N]; they sum to 1."""
         shares = class_shares(self.labels, self.classes, self.options)
@@ -250,27 +217,31 @@ class Samples:
         # loss. The shift is T times how much of ``log(share_k / n_k)`` lies along ``log(n_max / n_k)``.
         shares = class_shares(self.labels, self.classes, self.options)
         log_shares = np.log(np.maximum(shares, 1e-3 / self.classes))
-        scores, labels, weights, offsets, first = [], [], [], [], 0
-        for logits, own, counts in self.parts:
-            some, known, rows = some_rows(logits, own, kind=self.options.kind)
-            scores.append(some)
-            labels.append(known)
-            weights.append(self.weights[first + rows])
-            offsets.append(np.broadcast_to(log_shares - np.log(counts), some.shape))
-            first += len(own)
-        offset = np.concatenate(offsets) if len(offsets) > 1 else offsets[0][0]
-        several = np.concatenate(scores) if len(scores) > 1 else scores[0]
-        temperature = fit_scale(several, np.concatenate(labels), np.concatenate(weights), offset)
+        scores, labels, rows = self.some_rows()
+        moved = [log_shares - np.log(counts) for *_, counts in self.parts]
+        offset = moved[0]
+        if len(moved) > 1:
+            offset = np.repeat(moved, [len(some) for some in scores], axis=0)
+        temperature = fit_scale(joined(scores), labels, self.weights[rows], offset)
         rarity = -np.log(toward(self.parts[0][2], self.target))
         rarity = rarity - rarity.mean()
         along = (log_shares + rarity) @ rarity / (rarity @ rarity) if rarity.any() else 0.0
         return temperature, temperature * float(along)
 
+    def some_rows(self) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+        """Return, of as many samples as a temperature needs, the scores [n, K] of each part, labels and rows [m]."""
+        found, first = [], np.cumsum([0, *(len(labels) for _, labels, _ in self.parts)])
+        for (logits, labels, _), before in zip(self.parts, first, strict=False):
+            scores, known, rows = some_rows(logits, labels, kind=self.options.kind)
+            found.append((scores, known, before + rows))
+        scores, labels, rows = zip(*found, strict=True)
+        return list(scores), np.concatenate(labels), np.concatenate(rows)
+
     @cached_property
     def target(self) -> np.ndarray | None:
         """The prior of the classes in deployment, [K], where one was given."""
-        options = self.options
-        return None if options.target is None else target_prior(options.target, self.classes, options.names)
+        given = self.options.target
+        return None if given is None else target_prior(given, self.classes, self.options.names)
 
     @cached_property
     def counts(self) -> np.ndarray:
@@ -278,13 +249,9 @@ class Samples:
         return np.sum([counts for *_, counts in self.parts], axis=0)
 
 
-def _check_part(logits: Array, labels: Array, counts: Counts, options: TuneOptions) -> Part:
-    """Return one part, checked: once if its logits are in memory, or else as they are read, chunk by chunk."""
-    logits = as_array(logits)
-    labels, counts = check_samples(logits, labels, counts, options.names)
-    if type(logits) is np.ndarray and options.kind == "logits":
-        logits = check_logits(logits).view(CheckedLogits)
-    return logits, labels, counts
+def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return all parts together, without a copy of a single one."""
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def class_shares(labels: np.ndarray, classes: int, options: TuneOptions) -> np.ndarray:

@@ -49,15 +49,12 @@ class Snapshot:
 
     def __post_init__(self) -> None:
         if 0 in self.head.weight.shape:  # takes no bytes of a file, whatever else it claims
-            raise LevelheadError(
-                f"expected a weight [K, d], got shape {list(self.head.weight.shape)}", parameter="head"
-            )
+            came = list(self.head.weight.shape)
+            raise LevelheadError(f"expected a weight [K, d], got shape {came}", parameter="head")
         object.__setattr__(self, "counts", resolve(self.counts, self.head.classes, names=self.head.names))
         if self.features.keys() != self.labels.keys():
-            raise LevelheadError(
-                f"expected features and labels of the same splits, got {sorted(self.features)} and "
-                f"{sorted(self.labels)}"
-            )
+            came = f"{sorted(self.features)} and {sorted(self.labels)}"
+            raise LevelheadError(f"expected features and labels of the same splits, got {came}")
         object.__setattr__(self, "features", {split: to_numpy(x) for split, x in self.features.items()})
         object.__setattr__(self, "labels", {split: to_numpy(y) for split, y in self.labels.items()})
         for split, x in self.features.items():
@@ -143,17 +140,12 @@ class Snapshot:
             raise LevelheadError(f"{path}: expected a snapshot, as a training writes it, got another safetensors file")
         try:
             facts = parse_json(metadata)
-            splits = {
-                part: {key.removeprefix(part): values for key, values in tensors.items() if key.startswith(part)}
+            features, labels = (
+                {key.removeprefix(part): values for key, values in tensors.items() if key.startswith(part)}
                 for part in ("features.", "labels.")
-            }
-            return Snapshot(
-                Head(tensors["head.weight"], tensors.get("head.bias"), facts["names"]),
-                tensors["counts"],
-                features=splits["features."],
-                labels=splits["labels."],
-                meta=facts["meta"],
             )
+            head = Head(tensors["head.weight"], tensors.get("head.bias"), facts["names"])
+            return Snapshot(head, tensors["counts"], features, labels, facts["meta"])
         except (KeyError, TypeError, ValueError) as error:
             what = f"it has no {error}" if isinstance(error, KeyError) else error
             raise LevelheadError(f"{path}: not a complete snapshot ({what})") from None

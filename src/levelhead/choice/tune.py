@@ -21,7 +21,7 @@ from ..rules.adjustment import target_prior, toward
 from ..rules.rule import AUTO, RULES, Rescale, Rule, Shift, find_path_rule
 from ..show.progress import StageProgress
 from . import diagnostics
-from .auto import choose_gamma, chosen_for, shift_to_target, tune_auto
+from .auto import choose_gamma, shift_to_target, tune_auto
 from .diagnostics import diagnose_counts
 from .fitters import point_to_offsets
 from .objective import Grid, ShareMismatch
@@ -70,9 +70,8 @@ def tune(
         metric: what the choice is to be good at, a name or a `Goal`, which has costs and floors.
         rule: `auto`, which chooses; `shift` (``l_k + gamma log r_k``, r_k = n_max / n_k), `rescale`
             (``l_k r_k^gamma``, the paper's RS), `tau` (``l_k / ||w_k||^gamma``), `rescale+shift`, `vector`
-            (``scale_k l_k + offset_k``, by log loss; its gain is cross-fitted, and gamma is 1), or `offsets`
-            (``l_k + offset_k``, by the metric and its floors; the same). Or an object of
-            `lh.rules`, such as ``Tau(norms=head.norms)``, ``Shift(range=(0, 8))`` or ``Auto(norms=head.norms)``.
+            (``scale_k l_k + offset_k``, by log loss) or `offsets` (``l_k + offset_k``, by the metric), of gamma 1.
+            Or an object of `lh.rules`, such as ``Tau(norms=head.norms)`` or ``Shift(range=(0, 8))``.
         target: [K] or {class: share}, prior of the classes in deployment, which weighs them in the metric. Without it,
             balanced error and shares are of a uniform prior, and all other metrics of the samples as they are. Or
             `estimate`, from the unlabelled samples, by EM as `estimate_prior` does it.
@@ -112,7 +111,7 @@ def tune(
         progress=progress,
         **rule_options(rule),
     )
-    check_background(options.background, options.rule, summary=False)
+    check_background(options.background, options.rule)
     if labels is None:
         raise LevelheadError("expected labels [N]; without labels, use match_prior", parameter="labels")
     if counts is None:
@@ -163,14 +162,11 @@ def cross_fit(
     """Choose one rule and gamma from the out-of-fold scores of cross-validation, each fold with its own counts.
 
     Every sample contributes the interval of gammas at which its own fold's model is right. The intervals of all folds
-    are pooled, and rule and gamma are chosen as in `tune`.
+    are pooled, and rule and gamma are chosen as in `tune`; `chosen_on` is "out-of-fold".
 
     Args:
         folds: (logits [N, K], labels [N], counts) of each fold, of samples its model was not trained on.
         metric, rule, target, bootstrap, level, rng, names, kind: as in `tune`.
-
-    Returns:
-        The choice, as from `tune`, with `chosen_on` "out-of-fold".
 
     >>> first = np.array([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]]), [0, 1, 1], [400, 100]
     >>> second = np.array([[5.0, 2.0], [2.0, 2.5]]), [0, 1], [380, 120]
@@ -323,5 +319,6 @@ def match_prior_with(logits: Array, counts: Counts, options: TuneOptions) -> Tun
         warnings=found,
         kind=kind_of_scores(logits, options.kind),
         offset=shift_to_target(made, gamma, options),
-        **chosen_for(n, options.names),
+        counts=tuple(map(float, n)),
+        names=None if options.names is None else tuple(map(str, options.names)),
     )

@@ -1,7 +1,7 @@
 """A chosen gamma, with everything needed to judge it."""
 
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..core.choices import BiasPolicy, Kind, LabelTask, Metric
 from ..core.curve import Curve
@@ -81,40 +81,36 @@ class Tuned:
     """A chosen gamma: what `tune`, `cross_fit` and `match_prior` return. Errors, gains and shares are not in percent.
 
     Args:
-        gamma: the middle of the plateau on which the criterion is lowest.
+        gamma, plateau: the middle of the gammas at which the criterion is lowest on these samples; from and to.
         interval: of gamma, over bootstrap replicates of the whole choice; None without a bootstrap.
         rule: what was chosen: `rescale`, `tau`, `shift`, `rescale+shift`, `vector` or `offsets`.
         scale, offset: [K] each, for the last three rules: ``score_k = scale_k logit_k + offset_k``; else ().
         smoothing: what `vector` adds to probabilities before their logarithm; 0 for logits.
-        kind: what it was chosen on: `logits`, or `probabilities`, also if their logarithms were given. Of the latter
-            only the shift fits a head. None if an older file does not say it.
-        prior: the shares that the target was estimated to be; None if it was given.
         second: the strength of the shift in `rescale+shift`, whose gamma is that of rescaling, and of the shift that
             follows `vector` where the metric is not an error or there are floors.
+        kind: what it was chosen on: `logits`, or `probabilities`, also if their logarithms were given, of which only
+            the shift fits a head. None if an older file does not say it.
         temperature: divide the adjusted scores by it for calibrated probabilities; None without labels.
         task: `multiclass`, or `multilabel`, where `offset` is filled whatever the rule (see `TunedLabels`).
-        recall, recall_at_zero: [K], of each class on these samples, NaN without a sample; () without labels.
         candidates, why: each rule that was tried, with its cross-fitted value; why this one was chosen.
         criterion: what was minimized: `guided`, `balanced_error`, another metric, or `shares` (no labels).
-        metric: what the gain is measured in: `balanced_error`, `error`, `macro_f1`, ..., or `cost`.
-        value, value_at_zero: the metric at gamma and at 0 on these samples; None without labels.
-        chosen_on: `held-out`, `out-of-fold`, `unlabelled`, or `test`, which test data are not for.
-        n, classes: how many samples it was chosen on; K.
-        counts: [K], the training samples of each class that it was chosen with; of `cross_fit`, the sum over its folds.
-        names, bias: class names, where given; whether the bias is scaled with its weight vector, or kept.
-        plateau: the gammas that do as well on these samples.
         curve, criterion_curve: the metric (without labels: the mismatch of shares), and what was minimized; exact.
-        error, balanced_error: at gamma on these samples, the second weighted by the target; None without labels.
-        error_at_zero, balanced_error_at_zero: the same at gamma = 0.
+        metric, value, value_at_zero: what the gain is measured in; at gamma and at 0 on these samples, None without
+            labels. So are error, balanced_error (weighted by the target), error_at_zero and balanced_error_at_zero.
+        recall, recall_at_zero: [K], of each class on these samples, NaN without a sample; () without labels.
         gain: how much better the metric will be on new samples like these: what was measured on samples that the choice
-            was not made on, drawn toward what such adjustments gain elsewhere (`verdict.py`). Where no interval is
+            was not made on, drawn toward what such adjustments gain elsewhere (`diagnostics.py`). Where no interval is
             known, the gain on these very samples.
         gain_interval, level: of the gain; of both intervals.
         mismatch, mismatch_at_zero: distance of predicted shares from the target, if shares were used.
         floors, floors_met_at_zero: [K], the least recall of each class, 0 for none, or () without any floor; whether
             gamma = 0 meets them, or None.
+        chosen_on, n, classes: `held-out`, `out-of-fold`, `unlabelled`, or `test`, which test data are not for; N; K.
+        counts, names, bias: [K], the training samples of each class, of `cross_fit` the sum over its folds; class
+            names, where given; whether the bias is scaled with its weight vector, or kept.
         missing, warnings: classes without a labelled sample, which are neutral; one line each.
-        labels, sources: what was chosen for each of several labels, else (); the files it was chosen on, where known.
+        prior, labels: the shares that the target was estimated to be, or None; the choice for each label, or ().
+        sources: the files it was chosen on, where they are known.
 
     >>> from levelhead import match_prior
     >>> tuned = match_prior([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]], [400, 100], bootstrap=0)
@@ -165,6 +161,7 @@ class Tuned:
     kind: Kind | None = "logits"
     labels: tuple[LabelChoice, ...] = ()
     sources: dict[str, Any] | None = None
+    _each: ClassVar = ("in", "class")  # in words about floors
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gamma", TunedGamma(self.gamma, self.rule))
@@ -245,11 +242,8 @@ class Tuned:
             drawn = draw_text_curve(self.curve, self.gamma, self.interval, form=value_form(self.metric))
             lines = [drawn, f"{self.title} over gamma; ^ chosen, - its interval", "", *lines]
         if self.error is not None:
-            lines += [
-                f"{kind} error on these samples {self._change(other, other)}"
-                for kind, other in (("plain", "error"), ("balanced", "balanced_error"))
-                if other != self.metric
-            ]
+            for kind, other in (("plain", "error"), ("balanced", "balanced_error")):
+                lines += [f"{kind} error on these samples {self._change(other, other)}"] * (other != self.metric)
         return "\n".join(lines)
 
     @property
@@ -281,12 +275,8 @@ class Tuned:
         return f"Tuned({self})"
 
     def _repr_html_(self) -> str:
-        return html(
-            "Tuned",
-            self.facts(),
-            picture=sparkline(self.curve, self.gamma, self.interval) if self._drawn else "",
-            notes=[f"warning: {line}" for line in self.warnings],
-        )
+        picture = sparkline(self.curve, self.gamma, self.interval) if self._drawn else ""
+        return html("Tuned", self.facts(), picture=picture, notes=[f"warning: {line}" for line in self.warnings])
 
     def _lines(self) -> list[str]:
         titles = {"gamma": "gamma = "}
@@ -296,17 +286,11 @@ class Tuned:
         """Return each class's recall before and after; of many classes, those that change most."""
         known = [i for i, value in enumerate(self.recall) if value == value]
         known = sorted(sorted(known, key=lambda i: -abs(self.recall[i] - self.recall_at_zero[i]))[:most])
-        rows = [
-            f"  {class_title(i, self.names):24} {self.recall_at_zero[i]:>7.1%} -> {self.recall[i]:.1%}" for i in known
-        ]
+        change = [f"{self.recall_at_zero[i]:>7.1%} -> {self.recall[i]:.1%}" for i in known]
+        rows = [f"  {class_title(i, self.names):24} {words}" for i, words in zip(known, change, strict=True)]
         left_out = sum(value == value for value in self.recall) - len(known)
-        return [
-            "",
-            "recall of each class",
-            *rows,
-            *([f"  and {left_out} that change less"] if left_out else []),
-            "",
-        ] * bool(rows)
+        more = [f"  and {left_out} that change less"] * bool(left_out)
+        return ["", "recall of each class", *rows, *more, ""] * bool(rows)
 
     def _candidate_lines(self) -> list[str]:
         """Return each rule that was tried, with its value and gain on samples that it was not fitted on."""
@@ -323,9 +307,8 @@ class Tuned:
 
     def _floors_text(self) -> str:
         """Return the floors in words: one for all classes, or each."""
-        rest = {floor for i, floor in enumerate(self.floors) if i not in self.missing}
+        rest, (at, what) = {floor for i, floor in enumerate(self.floors) if i not in self.missing}, self._each
         if len(rest) == 1:
-            return f"recall of at least {rest.pop():.1%} in every class"
-        return "recall of at least " + listed(
-            [f"{floor:.1%} in {class_title(i, self.names)}" for i, floor in enumerate(self.floors) if floor > 0]
-        )
+            return f"recall of at least {rest.pop():.1%} {at} every {what}"
+        some = [f"{floor:.1%} {at} {class_title(i, self.names)}" for i, floor in enumerate(self.floors) if floor > 0]
+        return f"recall of at least {listed(some)}"

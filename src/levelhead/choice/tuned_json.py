@@ -54,10 +54,7 @@ def write_tuned(tuned: Tuned, path: str | Path) -> None:
 
 
 def read_tuned(path: str | Path, *, rule: str | None = None) -> Tuned:
-    """Return what `write_tuned` wrote, of this version or an older one, after checking that it is for the rule given.
-
-    Curves are not in the file: those of the result are known at gamma alone.
-    """
+    """Return what `write_tuned` wrote, also an older version, with curves known at gamma alone; check its rule."""
     check_regular_file(path, "one that `levelhead tune` wrote")
     try:
         tuned = _from_json(text.parse_json(text.read(path)))
@@ -72,11 +69,8 @@ def read_tuned(path: str | Path, *, rule: str | None = None) -> Tuned:
 def tuned_of(tuned: Tuned | str | Path) -> Tuned:
     """Return what was tuned, with its counts, from itself or from the path of a file that `levelhead tune` wrote."""
     if not isinstance(tuned, Tuned | str | Path):
-        raise LevelheadError(
-            "expected what `tune` returned, or the path of a file that `levelhead tune` wrote, got "
-            f"{type(tuned).__name__}",
-            parameter="tuned",
-        )
+        expected = "expected what `tune` returned, or the path of a file that `levelhead tune` wrote"
+        raise LevelheadError(f"{expected}, got {type(tuned).__name__}", parameter="tuned")
     known = tuned if isinstance(tuned, Tuned) else read_tuned(tuned)
     _check(known)
     if not known.counts:
@@ -86,28 +80,19 @@ def tuned_of(tuned: Tuned | str | Path) -> Tuned:
 
 
 def counts_for(tuned: Tuned, classes: int, names: Sequence[str] | None, where: str) -> np.ndarray:
-    """Return the counts [K], after checking that the choice is for a head of so many classes, in the same order.
-
-    A head with one logit has two classes: counts are [negative, positive].
-    """
-    counts = np.array(tuned.counts)
+    """Return the counts [K] of a choice for a head of so many classes in this order; [2] if it has one logit."""
+    counts, instead = np.array(tuned.counts), "tune on this model's own logits"
     if (reason := RULES[tuned.rule].refuses_kind(tuned.kind)) is not None:
         raise LevelheadError(f"{where}: {reason}")
     if tuned.multilabel and len(counts) != classes:
-        raise LevelheadError(
-            f"{where} has {classes} outputs, but {len(counts)} labels were tuned; tune on this model's own logits"
-        )
+        raise LevelheadError(f"{where} has {classes} outputs, but {len(counts)} labels were tuned; {instead}")
     if not tuned.multilabel and len(counts) != max(classes, 2):
         has = "gives a single logit" if classes == 1 else f"has {classes} classes"
-        raise LevelheadError(
-            f"{where} {has}, but gamma was tuned on {len(counts)} classes; tune on this model's own logits"
-        )
+        raise LevelheadError(f"{where} {has}, but gamma was tuned on {len(counts)} classes; {instead}")
     here, there = names or (), tuned.names or ()
     if any(one != other and one in there for one, other in zip(here, there, strict=False)):
-        raise LevelheadError(
-            f"{where} has its classes in another order ({listed(here)}) than the logits that "
-            f"gamma was tuned on ({listed(there)}); tune on this model's own logits"
-        )
+        orders = f"another order ({listed(here)}) than the logits that gamma was tuned on ({listed(there)})"
+        raise LevelheadError(f"{where} has its classes in {orders}; {instead}")
     return counts.astype(np.int64) if (counts == np.floor(counts)).all() else counts
 
 

@@ -125,22 +125,6 @@ class VectorLoss:
         """Whether a class has a sample, [K]. All others stay at the counts' shift."""
         return np.bincount(self.labels, self.weights, len(self.shift)) > 0
 
-    def scores(self, parameters: np.ndarray) -> np.ndarray:
-        """Return scores [N, K]."""
-        return self._scores(parameters).T
-
-    def value(self, parameters: np.ndarray) -> float:
-        """Return the loss with its penalty."""
-        return self._look(parameters)[0]
-
-    def gradient(self, parameters: np.ndarray) -> np.ndarray:
-        """Return the derivatives by the parameters, [2, K]."""
-        return self._gradient(parameters, self._look(parameters)[1])
-
-    def curvature(self, parameters: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        """Return what multiplies a direction [2, K] by the second derivatives."""
-        return self._curvature(self._look(parameters)[1])
-
     def minimum_at(self, ridge: float, parameters: np.ndarray | None = None, *, tolerance: float = 1e-7) -> np.ndarray:
         """Return the minimum with another ridge; an infinite one leaves the parameters at 0."""
         if not np.isfinite(ridge):
@@ -153,17 +137,17 @@ class VectorLoss:
     def minimum(self, parameters: np.ndarray | None = None, *, tolerance: float = 1e-7) -> np.ndarray:
         """Return the parameters [2, K] of least loss, from those given or from 0, to where slopes are within this."""
         found = np.zeros((2, len(self.shift))) if parameters is None else parameters * self.free
-        value, probability = self._look(found)
+        value, probability = self.look(found)
         spare = np.empty_like(probability)  # fresh memory costs more than what is done with it
         for _ in range(100):
-            gradient = self._gradient(found, probability)
+            gradient = self.gradient(found, probability)
             if np.abs(gradient).max() < tolerance:
                 break
             # Newton's direction, and half of it as long as the loss falls by less than its slope promises (Armijo).
-            step, size = _solve(self._curvature(probability), -gradient), 1.0
+            step, size = _solve(self.curvature(probability), -gradient), 1.0
             decrease = float((gradient * step).sum())
             while True:
-                lower, spare = self._look(found + size * step, spare)
+                lower, spare = self.look(found + size * step, spare)
                 if lower <= value + 1e-4 * size * decrease or size < 1e-8:
                     break
                 size /= 2
@@ -172,17 +156,12 @@ class VectorLoss:
             found, value, probability, spare = found + size * step, lower, spare, probability
         return found
 
-    def _scores(self, parameters: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Return scores [K, N]."""
+    def look(self, parameters: np.ndarray, out: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+        """Return the loss with its penalty, and the probabilities [K, N], in the table given, if any."""
         a, c = parameters
-        found = np.multiply(a[:, None], self.standard, out=out)
+        found = np.multiply(a[:, None], self.standard, out=out)  # first the scores
         found += self.calibrated
         found += (self.shift + c)[:, None]
-        return found
-
-    def _look(self, parameters: np.ndarray, out: np.ndarray | None = None) -> tuple[float, np.ndarray]:
-        """Return the loss with its penalty, and the probabilities [K, N], in the table given, if any."""
-        found = self._scores(parameters, out)
         found -= found.max(axis=0)
         true = found[self.labels, np.arange(len(self.labels))]
         np.exp(found, out=found)
@@ -190,10 +169,13 @@ class VectorLoss:
         found /= total
         return float(0.5 * self.ridge * (parameters**2).sum() + self.weights @ (np.log(total) - true)), found
 
-    def _gradient(self, parameters: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    def gradient(self, parameters: np.ndarray, probability: np.ndarray) -> np.ndarray:
+        """Return the derivatives by the parameters, [2, K]."""
         return self._collect(probability) - self._observed + self.ridge * parameters
 
-    def _curvature(self, probability: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    def curvature(self, probability: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Return what multiplies a direction [2, K] by the second derivatives."""
+
         def product(direction: np.ndarray) -> np.ndarray:
             room = SCRATCH.table("moved", probability.shape)
             moved = np.multiply(direction[0][:, None], self.standard, out=room)

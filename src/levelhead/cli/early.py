@@ -14,13 +14,11 @@ def begin_early_digest(command: str, *words: str) -> None:
         with suppress(OSError, ValueError, LevelheadError):
             if before.startswith("-") or not path.is_file() or path.stat().st_size < LARGE_INPUT:
                 continue
-            begin_early(path, _kept_edits(path) if command == "undo" else ())
+            edits = []
+            if command == "undo":  # by what was kept of the file, in order
+                from ..files.edits import load_originals
+
+                (original,) = load_originals(path.with_name(f"{path.name}.original")).values()
+                edits = sorted(original.edits, key=lambda edit: edit.offset)
+            begin_early(path, edits)
             return
-
-
-def _kept_edits(path: Path) -> list:
-    """Return the edits that undo a file by what was kept of it, in order."""
-    from ..files.edits import load_originals
-
-    (original,) = load_originals(path.with_name(f"{path.name}.original")).values()
-    return sorted(original.edits, key=lambda edit: edit.offset)

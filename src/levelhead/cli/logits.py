@@ -263,7 +263,7 @@ def report(
     The page has a verdict in words and a slider for gamma. It needs no network and no server: open it, mail it,
     print it.
     """
-    from ..core.study import from_the_study
+    from ..core.extras import from_the_study
     from ..io.per_class_file import read_names
     from ..report import PageTable, is_records, of_file, write
 
@@ -309,13 +309,13 @@ def tune_files(samples: "SamplesRead", options: "TuneOptions", target: str | Non
     from ..show.progress import stage_progress
 
     if samples.labels is None:
-        goal, is_guided = options.goal, options.criterion == "guided"
+        goal = options.goal
         these = "--logits are the unlabelled ones if --labels is left out"
         refuse(these, unlabelled=options.unlabelled, training=options.training)
-        refuse("{!r} needs --labels", criterion=None if is_guided else options.criterion)
+        refuse("{!r} needs --labels", criterion=None if goal.criterion == "guided" else goal.criterion)
         metric = None if goal.metric in ("balanced_error", "cost") else goal.metric
         refuse("this needs --labels", metric=metric, cost=goal.cost, floors=goal.floors)
-    check_background(options.background, options.rule, summary=False)
+    check_background(options.background, options.rule)
     known = target if target in (None, ESTIMATE) else target_shares(target, samples.names, len(samples.counts))
     with quiet(), stage_progress(samples.logits.size) as progress:
         options = replace(options, target=known, names=samples.names, progress=progress)
@@ -330,15 +330,15 @@ def tune_label_files(samples: "SamplesRead", options: "TuneOptions", target: str
     from ..show.progress import stage_progress
 
     apart = {"unlabelled": options.unlabelled, "target": target, "norms": options.norms}
-    check_multilabel_options(options.rule, options.criterion, **apart)
+    check_multilabel_options(options.rule, options.goal.criterion, **apart)
     with quiet(), stage_progress(samples.logits.size) as progress:
         return tune_labels(
             samples.logits,
             samples.labels,
             samples.counts,
             metric=options.metric,
-            cost=options.cost,
-            floors=options.floors,
+            cost=options.goal.cost,
+            floors=options.goal.floors,
             training=options.training,
             names=samples.names,
             progress=progress,

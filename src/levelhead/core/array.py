@@ -133,6 +133,12 @@ def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
         raise LevelheadError(f"expected logits [N, K], one row per label, {got}; transpose the logits")
 
 
+def check_columns(logits: Array, classes: int, parameter: str, *, least: int = 0) -> None:
+    """Check that other logits than those tuned on have a column for each class."""
+    if logits.ndim != 2 or logits.shape[1] != classes or len(logits) < least:
+        raise LevelheadError(f"expected logits [M, {classes}], got shape {list(logits.shape)}", parameter=parameter)
+
+
 def looks_like_probabilities(values: np.ndarray, sample: int = 1000) -> bool:
     """Return whether rows lie within [0, 1] and each sum to 1, as after a softmax.
 
@@ -208,8 +214,9 @@ def row_norms(x: Array) -> Array:
 
 
 def to_plain(record: Any) -> dict[str, Any]:
-    """Return a dataclass as a dict that JSON can hold: arrays become lists."""
-    return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in asdict(record).items()}
+    """Return a dataclass as a dict that JSON can hold: arrays and tuples become lists."""
+    found = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(record).items()}
+    return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in found.items()}
 
 
 def usable_cores() -> int:
@@ -232,8 +239,6 @@ class _Scratch(threading.local):
 
 
 SCRATCH = _Scratch()
-
-
 _MOST_ROWS, _MOST_NUMBERS = 20_000, 1 << 21  # that a temperature is fitted on: its error is then below any choice's
 _LEAST_ROWS, _FIRST_ROWS = 200, 500
 _BLOCK = 1 << 15  # numbers that fit in the cache
@@ -266,10 +271,7 @@ class RowSample:
 
 @dataclass(frozen=True, eq=False)
 class KeptRows:
-    """Logits [N, K] of which only some rows are kept. Where all of them are needed, it raises LevelheadError.
-
-    ``[:n]`` gives the first n rows that are kept, ``[rows, labels]`` every sample's logit of its own class.
-    """
+    """Logits [N, K] of which only some rows are kept. Where all of them are needed, it raises LevelheadError."""
 
     rows: np.ndarray  # [m], ascending, those that a temperature is fitted on; all, if there are few
     values: np.ndarray  # [m, K], their logits
@@ -285,7 +287,7 @@ class KeptRows:
         return len(self.winners)
 
     def __getitem__(self, index: Any) -> np.ndarray:
-        if isinstance(index, tuple):
+        if isinstance(index, tuple):  # (rows, labels)
             return self.true
         if isinstance(index, slice) and index.start is None and index.step is None:
             return self.values[: index.stop]
@@ -421,8 +423,7 @@ def _slopes(
     values: np.ndarray, labels: np.ndarray, weights: np.ndarray, offset: np.ndarray | float, inverse: float
 ) -> tuple[float, float]:
     """Return the first and second derivative of the weighted log loss by 1 / T, block after block of rows."""
-    step = max(1, _BLOCK // values.shape[1])
-    table = isinstance(offset, np.ndarray) and offset.ndim == 2
+    step, table = max(1, _BLOCK // values.shape[1]), isinstance(offset, np.ndarray) and offset.ndim == 2
 
     def look(first: int) -> tuple[float, float]:
         rows = slice(first, first + step)

@@ -45,8 +45,7 @@ def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
     """Return labels as int64 [N], after checking that they are class indices.
 
     Args:
-        labels: [N], integers or floats without a fraction.
-        classes: K; without it, any label from 0 on is one.
+        labels, classes: [N], integers or floats without a fraction; K, without which any label from 0 on is one.
 
     >>> check_labels([0.0, 2.0, 1.0], 3)
     array([0, 2, 1])
@@ -74,8 +73,7 @@ def long_tail(largest: int, classes: int, ratio: float) -> np.ndarray:
     """Return the counts [K] of an exponential long tail: ``n_i = int(n_1 (1 / ratio)^(i / (K - 1)))``, at least 1.
 
     Args:
-        largest, classes: n_1, the count of the first class, and K; i is 0 .. K - 1.
-        ratio: of the first count to the last.
+        largest, classes, ratio: n_1, the count of the first class; K, where i is 0 .. K - 1; of the first to the last.
 
     >>> long_tail(5000, 10, 100).tolist()
     [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
@@ -88,8 +86,7 @@ def step(largest: int, classes: int, ratio: float) -> np.ndarray:
     """Return the counts [K] of a step: the first half keeps n_1, the last half gets ``int(n_1 / ratio)``, at least 1.
 
     Args:
-        largest, classes: n_1 and K.
-        ratio: of the large counts to the small ones.
+        largest, classes, ratio: n_1; K; of the large counts to the small ones.
 
     >>> step(500, 4, 10).tolist()
     [500, 500, 50, 50]
@@ -102,8 +99,7 @@ def groups(counts: Counts, *, many: int = 100, few: int = 20) -> dict[str, np.nd
     """Return {group: class indices}: many-shot (n > 100), medium-shot (20 to 100), few-shot (n < 20), none empty.
 
     Args:
-        counts: training samples of each class.
-        many, few: classes with more samples are many-shot, those with fewer are few-shot.
+        counts, many, few: of each class; those with more than `many` are many-shot, with fewer than `few` few-shot.
 
     >>> {name: members.tolist() for name, members in groups([500, 100, 7, 20]).items()}
     {'many': [0], 'medium': [1, 3], 'few': [2]}
@@ -129,8 +125,7 @@ def with_background(counts: Counts, background: int | str) -> WithBackground:
     Its scores stay as they are, and its count is no n_max. It is a class of the metric like the others.
 
     Args:
-        counts: training samples of each class.
-        background: the class, by index or known name.
+        counts, background: training samples of each class; the class, by index or known name.
 
     >>> resolve(with_background([900000, 70, 30], 0)).tolist()
     [70, 70, 30]
@@ -182,7 +177,10 @@ def resolve(
     if len(values) == 0:
         raise LevelheadError("expected one count per class, got none")
     if background is not None:
-        values = _leave_alone(values, background, names)
+        alone = find_background(background, len(values), names)
+        if len(values) == 1:
+            raise LevelheadError("expected a class next to the background, got none", parameter="background")
+        values = np.where(np.arange(len(values)) == alone, np.delete(values, alone).max(), values)  # no rule moves that
     with np.errstate(invalid="ignore"):
         valid = (values > 0) & (values <= 2**53) & (values == np.floor(values))
     for i in np.flatnonzero(~valid).tolist():
@@ -214,14 +212,6 @@ def find_background(background: int | str, classes: int, names: Sequence[str] | 
         return find_classes([background], classes, names, what="class")[0]
     except LevelheadError as error:
         raise LevelheadError(f"expected the index or the name of one class ({error})", parameter="background") from None
-
-
-def _leave_alone(values: np.ndarray, background: int | str, names: Sequence[str] | None) -> np.ndarray:
-    """Return counts with that of the background replaced by the largest of the others, which no rule changes."""
-    alone = find_background(background, len(values), names)
-    if len(values) == 1:
-        raise LevelheadError("expected a class next to the background, got none", parameter="background")
-    return np.where(np.arange(len(values)) == alone, np.delete(values, alone).max(), values)
 
 
 def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError:
@@ -315,11 +305,9 @@ def resolve_labels(
     if mapping is None or not all(isinstance(key, str) for key in mapping):
         first = next(str(label) for label in to_numpy(labels).flat if isinstance(label, str))
         unknown = f"labels are names ({first!r}, ...), but the order of the classes is not known"
-        raise LevelheadError(
-            f"{unknown}; give counts as {{name: n}} in the order of the logits' columns",
-            parameter="labels",
-            advice=Advice("names", None, "to list the classes in that order"),
-        )
+        reason = f"{unknown}; give counts as {{name: n}} in the order of the logits' columns"
+        advice = Advice("names", None, "to list the classes in that order")
+        raise LevelheadError(reason, parameter="labels", advice=advice)
     names = check_names(list(mapping))
     indices = index_labels(labels, names, "the classes in counts")
     # Most encoders of labels sort names, and pandas' `value_counts` sorts by count. So the order of the counts is
@@ -331,11 +319,9 @@ def resolve_labels(
         right, sorted_right = (int((np.array(each)[predicted] == true).sum()) for each in (names, order))
         if sorted_right > right:
             given = f"in the order of the counts ({listed(names)}) {right} of {len(indices)} predictions are right"
-            raise LevelheadError(
-                f"{given}, in alphabetical order {sorted_right}; the order of the logits' columns is in doubt",
-                parameter="counts",
-                advice=Advice("names", None, "to list the classes in the order of the logits' columns"),
-            )
+            reason = f"{given}, in alphabetical order {sorted_right}; the order of the logits' columns is in doubt"
+            advice = Advice("names", None, "to list the classes in the order of the logits' columns")
+            raise LevelheadError(reason, parameter="counts", advice=advice)
     return indices, names
 
 

@@ -52,11 +52,7 @@ class LevelheadError(ValueError):
 
 
 def visible(text: str) -> str:
-    r"""Return a text of a file on one line, with what a terminal would obey written out.
-
-    >>> visible("cat\x1b]0;owned\x07\nok: 3")
-    'cat\\x1b]0;owned\\x07\\nok: 3'
-    """
+    """Return a text of a file on one line, with what a terminal would obey written out."""
     return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 

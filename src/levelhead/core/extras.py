@@ -1,8 +1,10 @@
-"""Libraries that only some parts need: which extra installs them, and what to type where one is missing."""
+"""Libraries that only some parts need, and what to type where one is missing; the study, a package above this one."""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import Any
 
 # What installs each module: an extra of the same name, or another.
 _SAME = ("torch", "sklearn", "onnx", "lightning", "transformers", "keras", "ray", "tensorboard", "mlflow", "wandb")
@@ -36,3 +38,10 @@ def message_for_missing(error: ModuleNotFoundError) -> str | None:
     """Return what to print about a library that is not installed, or None where no extra installs it."""
     module = (error.name or "").partition(".")[0]
     return f"this needs {module}: {install_command(EXTRAS[module])}" if module in EXTRAS else None
+
+
+def from_the_study(name: str) -> Any:
+    """Return a function or a module of `levelhead_lab`, by "module:function" or "module", when it is needed."""
+    module, _, function = name.partition(":")
+    home = import_module(f"levelhead_lab.{module}")
+    return getattr(home, function) if function else home

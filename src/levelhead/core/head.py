@@ -58,23 +58,15 @@ class Head:
         return row_norms(self.weight)
 
     def logits(self, features: Array) -> Array:
-        """Compute logits.
-
-        Args:
-            features: [N, d], numpy or torch as the weight is.
-
-        Returns:
-            [N, K], in float32 or better.
+        """Return the logits [N, K] of features [N, d], numpy or torch as the weight is, in float32 or better.
 
         >>> Head(np.array([[3.0, 4.0], [0.0, 1.0]])).logits([[1.0, 1.0]])
         array([[7., 1.]])
         """
         features = features if is_torch(features) else to_numpy(features)
         if is_torch(features) != is_torch(self.weight):
-            raise LevelheadError(
-                f"expected features of the same kind as the weight, {_kind_and_shape(self.weight)}, "
-                f"got {_kind_and_shape(features)}; head.numpy() converts the head"
-            )
+            expected = f"expected features of the same kind as the weight, {_kind_and_shape(self.weight)}"
+            raise LevelheadError(f"{expected}, got {_kind_and_shape(features)}; head.numpy() converts the head")
         if features.ndim < 1 or features.shape[-1] != self.weight.shape[1]:
             raise LevelheadError(f"expected features [N, {self.weight.shape[1]}], got shape {list(features.shape)}")
         scores = product(features, self.weight)

@@ -22,26 +22,9 @@ from .array import (
 from .counts import Counts, check_labels, groups, resolve
 from .errors import LevelheadError
 
-__all__ = [
-    "Measures",
-    "are_log_probabilities",
-    "balanced_error",
-    "calibration_error",
-    "check_logits",
-    "check_shape",
-    "confusion",
-    "error",
-    "fit_temperature",
-    "log_softmax",
-    "looks_like_probabilities",
-    "measure",
-    "negative_log_likelihood",
-    "negative_share",
-    "precision",
-    "predict",
-    "rank",
-    "recall",
-]
+__all__ = ["Measures", "are_log_probabilities", "balanced_error", "calibration_error", "check_logits", "check_shape"]
+__all__ += ["confusion", "error", "fit_temperature", "log_softmax", "looks_like_probabilities", "measure", "precision"]
+__all__ += ["negative_log_likelihood", "negative_share", "predict", "rank", "recall"]
 
 
 def predict(logits: Array) -> np.ndarray:

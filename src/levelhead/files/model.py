@@ -251,7 +251,7 @@ def rescale_place(
     if isinstance(counts, WithBackground):
         from ..choice.samples import check_background  # loads as much as all else here, and few need it
 
-        check_background(counts.background, made.name, summary=False)
+        check_background(counts.background, made.name)
     check_fits(place, made)
     classes, names = (2, None) if place.found.classes == 1 else (place.found.classes, place.found.names)
     n = resolve(counts, classes, names=names, missing=missing)

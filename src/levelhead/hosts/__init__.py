@@ -7,9 +7,8 @@
 - ray: gamma chosen on a Ray data set
 - skl2onnx: a converter that writes those classifiers as ONNX
 - predictor: any function that gives scores, such as a native booster, with them adjusted
-- _callback: what the callbacks share, with a choice made on the evaluation of a training
-- _training_labels, _trackers: counts from a trainer's data; what the adjustment did, for trackers
-- _base_classifier, _folds: what the classifiers share, with the scores of any classifier; the folds of a tuning
-- _scorers: which scorers are exact; the choice on out-of-fold scores, and `summary_`, what is known after it
+- _callback: what the callbacks share: counts from a trainer's data, a choice on its evaluation, its trackers
+- _base_classifier: what the classifiers share, with the scores of any classifier
+- _out_of_fold: the folds of a tuning, which scorers are exact, the choice, and `summary_`, what is known after it
 - summary: the old name of that
 """

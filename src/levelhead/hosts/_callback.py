@@ -1,12 +1,15 @@
 """What the callbacks of all trainers share: WVN at the optimizer of the head, and adjusting it when training has ended.
 
 It applies a choice that was tuned before, or one tuned on the trainer's own evaluation: counts from its training
-data, logits from its evaluation loader.
+data, logits from its evaluation loader. What it did goes to the trackers: TensorBoard, MLflow, Weights & Biases.
 """
 
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
@@ -17,24 +20,74 @@ from ..choice.tune import tune
 from ..choice.tuned import Tuned
 from ..core.array import are_log_probabilities, to_numpy
 from ..core.choices import Metric
-from ..core.counts import Counts, resolve
+from ..core.counts import IGNORED, Counts, of, resolve
 from ..core.curve import METRICS
 from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.per_class import names_in_config
 from ..core.warnings import LevelheadWarning, warn
 from ..heads.adjusted import Adjusted
 from ..heads.apply import adjust_, check_adjust, check_rescale, rescale_
-from ..heads.collect import BatchScores
+from ..heads.collect import LABEL_KEYS, BatchScores
 from ..heads.collect import scores as scores_of
 from ..heads.editable import Editable
 from ..heads.torch import TorchModel, editable_head, read
 from ..heads.torch_find import find_head, unwrap
 from ..rules.rule import AUTO, Rescale, Shift, rule_with
-from ._trackers import LevelOutcome
-from ._training_labels import count_training_labels
 from .torch import WVN, Order
 
 Gather = Callable[[Tensor], Tensor]
+_GIVE_COUNTS = Advice("counts", None, "to say how many training samples each class has")
+PAGE = "levelhead.html"  # the page's name among a run's artifacts
+
+
+@dataclass(frozen=True, eq=False)
+class LevelOutcome:
+    """What the adjustment did, for people and trackers."""
+
+    numbers: dict[str, float]  # such as gain, gamma, and the largest over the smallest norm before and after
+    text: str  # the same in a few lines
+    write_page: Callable[[Path], object]  # writes the page to the .html file it is called with
+
+    def page(self) -> str:
+        """Return the page as HTML."""
+        with TemporaryDirectory() as folder:
+            path = Path(folder, PAGE)
+            self.write_page(path)
+            return path.read_text(encoding="utf-8")
+
+
+@dataclass
+class Trackers:
+    """The trackers that run, remembered while they do: some end their run before training has ended."""
+
+    _mlflow_run: str | None = field(default=None, init=False)
+    _wandb_run: Any = field(default=None, init=False)
+
+    def find(self) -> None:
+        """Remember the runs of MLflow and of Weights & Biases that are active now."""
+        mlflow, wandb = sys.modules.get("mlflow"), sys.modules.get("wandb")
+        run = None if mlflow is None else mlflow.active_run()
+        self._mlflow_run = self._mlflow_run if run is None else run.info.run_id
+        self._wandb_run = getattr(wandb, "run", None) or self._wandb_run
+
+    def send(self, outcome: LevelOutcome, step: int = 0, tensorboard: Path | None = None) -> None:
+        """Send numbers and page to every tracker that was found, and to TensorBoard in its folder."""
+        self.find()
+        if tensorboard is not None:
+            from torch.utils.tensorboard.writer import SummaryWriter
+
+            with SummaryWriter(str(tensorboard)) as writer:
+                for name, value in outcome.numbers.items():
+                    writer.add_scalar(name, value, step)
+                writer.add_text("level", outcome.text, step)
+        if self._mlflow_run is not None:
+            client = sys.modules["mlflow"].MlflowClient()
+            for name, value in outcome.numbers.items():
+                client.log_metric(self._mlflow_run, name, value, step=step)
+            client.log_text(self._mlflow_run, outcome.page(), PAGE)
+        if self._wandb_run is not None:
+            html = sys.modules["wandb"].Html(outcome.page(), inject=False)
+            self._wandb_run.log({**outcome.numbers, "level/page": html})
 
 
 class BaseWVNCallback:
@@ -255,3 +308,70 @@ def one_loader(loaders: Any) -> Any:
         reason = f"expected one evaluation set to tune on, got {len(loaders) or 'none'}; {instead}"
         raise LevelheadError(reason, parameter="tune")
     return loaders[0]
+
+
+def tensorboard_folder(output: str | Path) -> Path | None:
+    """Return the folder within a training's output that the Hugging Face Trainer's TensorBoard writes to, or None."""
+    if given := os.environ.get("TENSORBOARD_LOGGING_DIR"):
+        return Path(given).expanduser()
+    found = list(Path(output, "runs").glob("**/events.out.*"))
+    return max(found, key=lambda path: path.stat().st_mtime).parent if found else None
+
+
+def count_training_labels(loader: Any, classes: int | None = None) -> np.ndarray:
+    """Return how many samples, tokens or pixels of each class a training loader's dataset has, [K], without -100."""
+    samplers = (getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None))
+    if any(type(sampler).__name__ == "WeightedRandomSampler" for sampler in samplers):
+        reason = "training draws samples by weight, so the dataset's labels are not what the loss sees"
+        raise LevelheadError(reason, advice=_GIVE_COUNTS)
+    found = labels_of(getattr(loader, "dataset", None))
+    return of(found[found != IGNORED], classes=classes)
+
+
+def labels_of(dataset: Any) -> np.ndarray:
+    """Return all labels of a dataset, or of a list of items, [N] or, of tokens and pixels, one after the other."""
+    inner, indices = getattr(dataset, "dataset", None), getattr(dataset, "indices", None)
+    if inner is not None and indices is not None and len(indices) == len(dataset):  # a torch Subset
+        whole = labels_of(inner)
+        if len(whole) == len(inner):
+            return whole[np.asarray(indices, dtype=np.int64)]
+    elif (parts := getattr(dataset, "datasets", None)) is not None:  # a torch ConcatDataset
+        return np.concatenate([labels_of(part) for part in parts])
+    if (columns := getattr(dataset, "column_names", None)) is not None:
+        key = next((key for key in LABEL_KEYS if key in columns), None)
+        if key is not None:
+            return _flat(list(dataset[key]))
+    if (tensors := getattr(dataset, "tensors", None)) is not None:
+        return _flat(tensors[-1])
+    if getattr(dataset, "target_transform", None) is None:
+        for name in LABEL_KEYS:
+            known = getattr(dataset, name, None)
+            if known is not None and hasattr(known, "__len__") and len(known) == len(dataset):
+                return _flat(known)
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        reason = f"the labels of {type(dataset).__name__} cannot be read ahead of training"
+        raise LevelheadError(reason, advice=_GIVE_COUNTS)
+    return _flat([_label_of(dataset[i]) for i in range(len(dataset))])
+
+
+def _label_of(item: Any) -> Any:
+    if isinstance(item, Mapping):
+        key = next((key for key in LABEL_KEYS if key in item), None)
+        if key is not None:
+            return item[key]
+    elif isinstance(item, Sequence) and not isinstance(item, str) and len(item) > 1:
+        return item[-1]
+    what = f"a dict with {', '.join(map(str, item))}" if isinstance(item, Mapping) else type(item).__name__
+    expected = "expected items (input, ..., label), or dicts with 'labels', in the training data"
+    raise LevelheadError(f"{expected}, got {what}", advice=_GIVE_COUNTS)
+
+
+def _flat(labels: Any) -> np.ndarray:
+    """Return labels [N], or those of positions one after the other; raise if a sample has several."""
+    parts = labels if isinstance(labels, list) and any(np.ndim(one) for one in labels[:1]) else [labels]
+    arrays = [to_numpy(one) for one in parts]
+    tables = [one for one in arrays if one.ndim and one.dtype.kind == "f" and (one != np.floor(one)).any()]
+    vectors = len(parts) > 1 and len({one.shape for one in arrays}) == 1
+    if tables or (vectors and arrays[0].ndim == 1 and all(set(one.tolist()) == {0, 1} for one in arrays)):
+        raise LevelheadError("each training sample has a row of labels, not one class", advice=_GIVE_COUNTS)
+    return np.concatenate([one.reshape(-1) for one in arrays]) if arrays else np.zeros(0, np.int64)

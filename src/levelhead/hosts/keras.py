@@ -33,8 +33,6 @@ class WVNCallback(Callback):
 
     >>> WVNCallback("predictions").layer
     'predictions'
-
-    Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020, Algorithm 1.
     """
 
     def __init__(self, layer: str | None = None, *, classes: int | None = None, example: Any = None) -> None:
@@ -118,9 +116,7 @@ class RescaleCallback(LevelCallback):
     """Rescale the head once, when `fit` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``. Otherwise as `LevelCallback`.
 
     Args:
-        counts: training samples of each class: a list, {index: n}, or labels.
-        gamma: strength, chosen on held-out data (`levelhead.tune`), never on test data.
-        layer: name of the head, if it is not found or not unique.
+        counts, gamma, layer: as in `levelhead.hosts.lightning.RescaleCallback`.
 
     >>> RescaleCallback([500, 50, 5], gamma=0.5).gamma
     0.5

@@ -17,11 +17,10 @@ with naming_what_is_missing():
     from lightning.pytorch import Callback, LightningModule, Trainer
     from torch.utils.data import DistributedSampler
 
-    from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback, Gather, one_loader
-    from ._trackers import PAGE, LevelOutcome
+    from . import _callback as base
 
 
-class WVNCallback(BaseWVNCallback, Callback):
+class WVNCallback(base.BaseWVNCallback, Callback):
     """Keep the head's weight vectors at unit length through `fit`: Algorithm 1 at every optimizer step.
 
     ``w_i <- w_i / ||w_i||``, once when training starts (after a checkpoint was loaded) and then once per real step,
@@ -34,8 +33,6 @@ class WVNCallback(BaseWVNCallback, Callback):
 
     >>> WVNCallback("model.fc").order
     'algorithm'
-
-    Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020, Algorithm 1.
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -48,7 +45,7 @@ class WVNCallback(BaseWVNCallback, Callback):
         self._remove()
 
 
-class LevelCallback(BaseLevelCallback, Callback):
+class LevelCallback(base.BaseLevelCallback, Callback):
     """Adjust the head once, when `fit` has ended, by what was tuned: its rule, strength and counts, as `adjust_` does.
 
     Checkpoints of the fit are written before. They hold the head as it was trained, so that training can resume from
@@ -58,17 +55,16 @@ class LevelCallback(BaseLevelCallback, Callback):
 
     Args:
         tuned: what `levelhead.tune` returned for a model like this one, or the path of a tuned.json; of any rule.
+        layer: path of the head within the LightningModule, if it is not found or not unique.
         tune: `eval`, to tune on the evaluation when `fit` has ended, in place of a choice that was tuned before.
             The head is then adjusted if a gain is to be expected. Either way, one line on stderr says so, and the
-            numbers and the page go to the trackers that run.
-        counts: with `tune`, training samples of each class; from the labels of the training data if not given.
-        rule, metric: with `tune`, as in `levelhead.tune`.
-        anyway, certain: with `tune`, adjust also where no gain is to be expected; only where the gain is certain, its
-            whole interval above 0.
-        scores: with `tune`, a function of the model and a batch that gives (logits, labels), for batches that are
-            neither (inputs, labels) nor dicts with labels.
-        page: with `tune`, an .html file for the page about it.
-        layer: path of the head within the LightningModule, if it is not found or not unique.
+            numbers and the page go to the trackers that run. The rest is for this alone:
+        counts: training samples of each class; from the labels of the training data if not given.
+        rule, metric: as in `levelhead.tune`.
+        anyway, certain: adjust also where no gain is to be expected; only where its whole interval is above 0.
+        scores: a function of the model and a batch that gives (logits, labels), for other batches than (inputs, labels)
+            and dicts with labels.
+        page: an .html file for the page about it.
 
     With `tune`, the module is called with the inputs of each validation batch and must return logits. A checkpoint that
     is saved after the fit says in its `callbacks` what was done, and resuming from it warns.
@@ -122,18 +118,18 @@ class LevelCallback(BaseLevelCallback, Callback):
 
 def _validation_batches(trainer: Trainer) -> Any:
     """Return the batches of the one validation loader, as many as the trainer takes of it."""
-    loader, limit = one_loader(trainer.val_dataloaders), trainer.num_val_batches[0]
+    loader, limit = base.one_loader(trainer.val_dataloaders), trainer.num_val_batches[0]
     check_held_out(loader)
     return loader if limit == float("inf") or limit >= len(loader) else islice(loader, int(limit))
 
 
-def _gather_function(trainer: Trainer) -> Gather | None:
+def _gather_function(trainer: Trainer) -> base.Gather | None:
     """Return the function that joins what all processes have collected; None where each has all samples."""
     if trainer.world_size == 1:
         return None
 
     def gather_all(part: torch.Tensor) -> torch.Tensor:
-        sampler = getattr(one_loader(trainer.val_dataloaders), "sampler", None)
+        sampler = getattr(base.one_loader(trainer.val_dataloaders), "sampler", None)
         if not isinstance(sampler, DistributedSampler):
             return part
         # samples are dealt out in turn, and the first are repeated until all processes have equally many
@@ -143,21 +139,21 @@ def _gather_function(trainer: Trainer) -> Gather | None:
     return gather_all
 
 
-def _log(logger: Any, outcome: LevelOutcome, step: int) -> None:
+def _log(logger: Any, outcome: base.LevelOutcome, step: int) -> None:
     """Log the numbers as any logger can, and the page where its tracker has a place for one."""
     logger.log_metrics(outcome.numbers, step)
     kind, run = type(logger).__name__, logger.experiment
     if kind == "TensorBoardLogger":
         run.add_text("level", outcome.text, step)
     elif kind == "MLFlowLogger":
-        run.log_text(logger.run_id, outcome.page(), PAGE)
+        run.log_text(logger.run_id, outcome.page(), base.PAGE)
     elif kind == "WandbLogger":
         import wandb  # pyright: ignore[reportMissingImports]
 
         run.log({"level/page": wandb.Html(outcome.page(), inject=False)})
 
 
-class RescaleCallback(BaseRescaleCallback, LevelCallback):
+class RescaleCallback(base.BaseRescaleCallback, LevelCallback):
     """Rescale the head once, when `fit` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``. Otherwise as `LevelCallback`.
 
     Args:

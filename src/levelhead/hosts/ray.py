@@ -53,15 +53,10 @@ def tune_dataset(
     """Choose a rule and its strength on a Ray data set of held-out samples, as `tune_chunks` does on chunks.
 
     Args:
-        dataset: with a column of logits, K numbers in each row, and a column of class indices.
-        counts: training samples of each class.
-        logits, labels: the names of the columns.
+        dataset, logits, labels: with a column of logits, K numbers in each row, and one of class indices; their names.
         exact, criterion, range, norms: deprecated. Every choice is exact; the others are of a `Goal` and of a rule.
-        metric, rule, target, chosen_on, bootstrap, level, rng, names, kind: as in `tune_chunks`, of an iterator.
+        counts, metric, rule, target, chosen_on, bootstrap, level, rng, names, kind: as in `tune_chunks`.
         batch_size: rows in a batch; by default about 32 million numbers.
-
-    Returns:
-        The choice, as from `tune`.
 
     >>> import inspect
     >>> inspect.signature(tune_dataset).parameters["rule"].default

@@ -48,10 +48,8 @@ def _scores(scope: Any, operator: Any, container: Any) -> Any:
     inside, final = _thawed(model.estimator_), innermost(model.estimator_)
     allowed, raw = scope._get_allowed_options(final, fail=False) or (), hasattr(inside, "decision_function")
     if raw and "raw_scores" not in allowed:
-        raise LevelheadError(
-            f"skl2onnx cannot give the raw scores of {type(final).__name__}; use a classifier that it can, such as "
-            "LogisticRegression, or one that gives only probabilities"
-        )
+        instead = "use a classifier that it can, such as LogisticRegression, or one that gives only probabilities"
+        raise LevelheadError(f"skl2onnx cannot give the raw scores of {type(final).__name__}; {instead}")
     wanted = ({"zipmap": False} if "zipmap" in allowed else {}) | ({"raw_scores": True} if raw else {})
     for each in (scope, container):
         each.add_options(id(final), wanted)

@@ -3,19 +3,14 @@
 The two are shaped like scikit-learn's FixedThresholdClassifier and TunedThresholdClassifierCV and are used in the same
 places: around an estimator or a pipeline, inside a pipeline or a search.
 
-The fitted attribute `rule_` says how the scores are adjusted:
+The fitted attribute `rule_` says how the scores are adjusted. ``rescale`` scales them as RS does a head and its bias,
+``s_k <- (n_1 / n_k)^gamma s_k``; it needs three or more classes and a `decision_function`. ``shift`` adds to them,
+``s_k <- s_k + gamma log(n_1 / n_k)``, or to the log of the probabilities, also of two classes, whose scores are
+opposite, and of classifiers that give only probabilities, where gamma = 1 is post-hoc logit adjustment. Only
+TunedRescaledClassifierCV chooses others: ``rescale+shift``, ``vector`` and ``offsets``.
 
-- ``rescale`` scales them as RS scales a head, ``s_k <- (n_1 / n_k)^gamma s_k``. It needs three or more classes and a
-  `decision_function`. For a linear model this is RS itself, with its intercept scaled too.
-- ``shift`` adds to them, ``s_k <- s_k + gamma log(n_1 / n_k)``: to the decision value, or to the log of the
-  probabilities. It also works for two classes, whose scores are opposite, and for classifiers that give only
-  probabilities, where gamma = 1 is post-hoc logit adjustment.
-- ``rescale+shift`` does one and then the other; ``vector`` has a factor and an offset for each class. Only
-  TunedRescaledClassifierCV chooses these.
-
-A factor pushes a negative score down, and margins of one class against the rest (LinearSVC, RidgeClassifier, boosting)
-are often negative, and on no known scale, so that a shift of 1 may be far too much. TunedRescaledClassifierCV compares
-the rules on out-of-fold scores; at a fixed gamma a NegativeLogitsWarning or a ScaleWarning tells.
+A factor pushes a negative score down, and margins of one class against the rest (LinearSVC, boosting) are often
+negative, and on no known scale. TunedRescaledClassifierCV compares the rules; at a fixed gamma a warning tells.
 
 The prediction is the class of the largest score. At gamma = 0 that is the classifier's own, except for SVC, which
 votes: set its ``break_ties=True``.
@@ -54,7 +49,7 @@ with naming_what_is_missing():
     from sklearn.utils.validation import _num_samples, check_is_fitted
 
     from ..heads.sklearn import innermost
-    from . import _folds, _scorers
+    from . import _out_of_fold as oof
     from ._base_classifier import BaseRescaledClassifier, acting_rules, encode_labels
 
 RuleChoice = Literal["auto", "rescale", "shift"]
@@ -66,18 +61,15 @@ class RescaledClassifier(BaseRescaledClassifier):
     Args:
         estimator: the classifier; it is cloned and fitted. Wrap one that is trained already in a FrozenEstimator: then
             `fit` trains nothing, and `counts` should be those it was trained on.
-        gamma: strength; 0 changes nothing, larger gives rare classes more. The default is the value of the paper's
-            script; TunedRescaledClassifierCV finds yours.
+        gamma: strength, by default that of the paper's script; 0 changes nothing. The tuned classifier finds yours.
         counts: training samples of each class: K of them in the order of `classes_`, or {label: n}. If None, y given to
             `fit` is counted; a CountsWarning says if that is balanced and the classifier was trained on other samples.
         missing: what a class without samples is: an `error`, or `neutral` (left as it is).
-        rule: `rescale`, `shift`, or `auto`: rescale where scaling can act, else shift. TunedRescaledClassifierCV tries
-            both where both can act.
+        rule: `rescale`, `shift`, or `auto`: rescale where scaling can act, else shift.
 
     Attributes:
-        estimator_: the fitted classifier.
+        estimator_, rule_: the fitted classifier; `rescale` or `shift`.
         counts_: [K], the counts that the scores are adjusted by.
-        rule_: `rescale` or `shift`.
         classes_, n_features_in_, feature_names_in_: the classifier's.
 
     >>> from sklearn.datasets import make_classification
@@ -111,7 +103,7 @@ class RescaledClassifier(BaseRescaledClassifier):
 
     def _fit(self, X: Any, y: np.ndarray, **params: Any) -> None:
         routed = cast(Any, process_routing(self, "fit", **params))
-        self.estimator_ = _folds.fit_on(clone(self.estimator), X, y, None, routed.estimator.fit)
+        self.estimator_ = oof.fit_on(clone(self.estimator), X, y, None, routed.estimator.fit)
         self.rule_ = acting_rules(self.estimator_, self.rule)[0].name
         self.counts_ = self._training_counts(y)
         some = np.unique(np.linspace(0, _num_samples(X) - 1, 1000).astype(int))
@@ -167,23 +159,17 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
             tune on the data a model was trained on: such a gamma means nothing (a LeakageWarning if that is evident).
         refit: train on all data once gamma is known. It must be False with "prefit", and may be with a single split.
         n_jobs: number of folds trained at once.
-        random_state: seed of the shuffled split, if cv is a share.
-        store_cv_results: keep `cv_results_`.
-        counts, missing: as in RescaledClassifier.
-        rule: `auto`, which chooses on the out-of-fold scores; or `rescale`, or `shift`.
-        cost: [K, K], row true, column predicted, in place of a scorer: the mean cost of a sample is made small.
-        floors: {label: recall}, or a recall for all classes: the best score among those at which no recall on
-            out-of-fold samples is below its floor.
-        target: [K] or {label: share}, the classes' shares where the classifier will be used, if they are known.
-        names: [K], of the classes in the order of `classes_`, for people; the labels if None. The last three and costs
-            need one of the scorers above, whose curves are exact.
+        random_state, store_cv_results: seed of the shuffled split, if cv is a share; keep `cv_results_`.
+        counts, missing, rule: as in RescaledClassifier; `auto` chooses on the out-of-fold scores.
+        cost, floors, target: in place of a scorer, as in `levelhead.Goal`; as there, {label: recall}; as in
+            `levelhead.tune`, {label: share}. They need one of the scorers above, whose curves are exact.
+        names: [K], of the classes in the order of `classes_`, for people; the labels if None.
         range: of gamma. It may include 0, which changes nothing; without 0, there is no gain to give an interval of,
             and `auto` is `rescale` or `shift`. If None, to 2 for `rescale`, and for `shift` to at least 4, or
             as far as the scale of the scores asks for.
 
     Attributes:
-        best_gamma_: the strength chosen.
-        best_score_: its score on held-out data. Gamma was chosen there, so this score is optimistic.
+        best_gamma_, best_score_: the strength chosen; its score on the held-out data it was chosen on: optimistic.
         temperature_: what the adjusted scores are divided by, for `predict_proba`.
         cv_results_: {"gammas", "scores"} of `rule_`: for an exact curve, scores[i] holds from gammas[i] up to the next.
         estimator_: the classifier, trained on all data if refit.
@@ -248,11 +234,11 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         return self._out_of_fold.tuned
 
     @property
-    def summary_(self) -> _scorers.OutOfFoldTuned:
+    def summary_(self) -> oof.OutOfFoldTuned:
         """A `levelhead.Tuned` of out-of-fold samples for any scorer, with its score and that as trained; print it."""
         check_is_fitted(self, "estimator_")
         return self._out_of_fold.summary(
-            _scorers.scorer_name(self.scoring) if self.cost is None else "neg_cost",
+            oof.scorer_name(self.scoring) if self.cost is None else "neg_cost",
             self._adjustment,
             temperature=self.temperature_,
             counts=tuple(self.counts_.tolist()),
@@ -299,16 +285,20 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         splits = self._splits(X, y, routed.splitter.split)
         trained_on, fit_params = None if self.refit else splits[0][0], routed.estimator.fit
         given = self.estimator
-        self.estimator_ = given if self._prefit else _folds.fit_on(clone(given), X, y, trained_on, fit_params)
+        self.estimator_ = given if self._prefit else oof.fit_on(clone(given), X, y, trained_on, fit_params)
         if len(self.classes_) < 2:
             raise LevelheadError("expected two or more classes, got one class", parameter="y")
         if len(self._names) != len(self.classes_):
             raise LevelheadError(f"expected {len(self.classes_)}, got {len(self._names)}", parameter="names")
         self.counts_ = self._training_counts(y if trained_on is None else y[trained_on])
         scorer = cast(Any, check_scoring(self.estimator, scoring=self.scoring))
-        folds, self._zero = _folds.complete_folds(self._scored_folds(X, y, splits, fit_params))
-        labels = _folds.pool_labels(folds)
-        metric = None if routed.scorer.score else _scorers.exact_metric(scorer, labels, len(self.classes_))
+        base, own = (self.estimator, fit_params) if self.refit else (self.estimator_, None)
+        known = None if self.counts is None else self.counts_
+        score = partial(oof.score_fold, classes=self.classes_, counts=known, missing=self.missing, fit_params=own)
+        scored = Parallel(n_jobs=self.n_jobs)(delayed(score)(base, X, y, *split) for split in splits)
+        folds, self._zero = oof.complete_folds(cast(list, scored))
+        labels = oof.pool_labels(folds)
+        metric = None if routed.scorer.score else oof.exact_metric(scorer, labels, len(self.classes_))
         reach = None if self.range is None else check_range(self.range)
         rules = acting_rules(self.estimator_, self.rule)
         without_zero, exact = reach is not None and not reach[0] <= 0 < reach[1], None
@@ -317,36 +307,31 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
             if lacking is not None and getattr(self, name) is not None:
                 raise LevelheadError(f"needs {lacking}", parameter=name)
         if reach is not None and without_zero and metric in ERRORS:
-            chosen = _scorers.choose_on_paths(folds, cast(Metric, metric), rules, reach)
+            chosen = oof.choose_on_paths(folds, cast(Metric, metric), rules, reach)
         elif metric is None or without_zero:
-            temperature = _folds.pooled_temperature(folds)
-            gammas = {rule.name: np.linspace(*_folds.range_of(rule, reach, temperature), 201) for rule in rules}
-            classifiers = (_folds.FoldClassifier(fold, self.classes_, self._zero) for fold in folds)
+            temperature = oof.pooled_temperature(folds)
+            # a shift of 1 is what calibrated scores need for a uniform prior; scores that are T times as large need T
+            ends = {one.name: reach or (0.0, one.reach * (temperature if one.grows else 1.0)) for one in rules}
+            gammas = {name: np.linspace(*ends[name], 201) for name in ends}
+            classifiers = (oof.FoldClassifier(fold, self.classes_, self._zero) for fold in folds)
             jobs = (delayed(one.measure)(gammas, scorer, routed.scorer.score, X, y) for one in classifiers)
             measured, trained = cast(list, Parallel(n_jobs=self.n_jobs)(jobs)), self._already_trained
-            chosen = _scorers.choose_by_scorer(folds, measured, gammas, scoring=self.scoring, already_trained=trained)
+            chosen = oof.choose_by_scorer(folds, measured, gammas, scoring=self.scoring, already_trained=trained)
         else:
             rule = rule_with(self.rule, range=reach)
             goal = Goal(metric, self.cost, self._by_name(self.floors))
             given = {"goal": goal, "rule": rule, "names": self._names, "kind": self._kind, "target": self._target}
-            exact = partial(_scorers.tune_folds, **given)
-            chosen = _scorers.as_chosen(*exact(folds), already_trained=self._already_trained)
+            exact = partial(oof.tune_folds, **given)
+            chosen = oof.as_chosen(*exact(folds), already_trained=self._already_trained)
         self.rule_, self.best_gamma_, self.best_score_ = chosen.rule, chosen.gamma, chosen.score
         self._strengths = chosen.strengths
-        self._out_of_fold = _scorers.OutOfFold(chosen, [replace(fold, model=None) for fold in folds], exact)
+        self._out_of_fold = oof.OutOfFold(chosen, [replace(fold, model=None) for fold in folds], exact)
         alike = self.cost is None and (metric is None or metric in CLASSES_ALIKE)
         shares = np.ones(len(self.classes_)) if alike and self.target is None else self._target
-        self.temperature_ = _folds.pooled_temperature(folds, self._adjustment, shares=shares)
+        self.temperature_ = oof.pooled_temperature(folds, self._adjustment, shares=shares)
         if self.store_cv_results:
             self.cv_results_ = {"gammas": chosen.curve.gammas, "scores": chosen.curve.values}
         self._doubts = issue_warnings(chosen.warnings)
-
-    def _scored_folds(self, X: Any, y: np.ndarray, splits: list, fit_params: dict) -> list[_folds.ScoredFold]:
-        base, given = (self.estimator, fit_params) if self.refit else (self.estimator_, None)
-        counts = None if self.counts is None else self.counts_
-        score = partial(_folds.score_fold, classes=self.classes_, counts=counts, missing=self.missing, fit_params=given)
-        jobs = (delayed(score)(base, X, y, *split) for split in splits)
-        return cast(list[_folds.ScoredFold], Parallel(n_jobs=self.n_jobs)(jobs))
 
     def _splits(self, X: Any, y: np.ndarray, params: dict) -> list[tuple[np.ndarray | None, np.ndarray]]:
         """Return pairs of (train, held-out) indices; train is None for a model that is trained already."""
@@ -380,8 +365,8 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         tuned, folds = self.tuned_, self._out_of_fold.folds
         scored = {"gamma": self.best_gamma_, "rule": self.rule_, "chosen_on": "out-of-fold"}  # by another scorer
         subject = of_logits(
-            _folds.pool_scores(folds),
-            _folds.pool_labels(folds),
+            oof.pool_scores(folds),
+            oof.pool_labels(folds),
             self.counts_,
             tuned=tuned or scored,
             names=self._names,

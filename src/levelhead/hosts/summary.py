@@ -8,7 +8,7 @@ from ..core.warnings import warn
 def __getattr__(name: str) -> Any:
     if name != "LevelSummary":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ._scorers import OutOfFoldTuned
+    from ._out_of_fold import OutOfFoldTuned
 
     warn("LevelSummary goes with levelhead 0.2: `summary_` is a levelhead.Tuned", DeprecationWarning)
     return OutOfFoldTuned

@@ -106,21 +106,16 @@ def normalize_(
     """Find the head of a model and scale its weight vectors to unit length once, in place: ``w_i <- w_i / ||w_i||``.
 
     It is for copies that no optimizer steps: an average of unit vectors (EMA, SWA) is shorter than one. The bias is
-    left alone. If a row has no direction, nothing is changed.
+    left alone. If a row has no direction, nothing is changed. {path: weight} of what was normalized is returned.
 
     Args:
         model: a model, its head or the head's weight; averages of torch (`AveragedModel`) and timm (`ModelEmaV2`,
             `ModelEmaV3`) are looked through.
         layer, classes, example: as in `find_head`.
 
-    Returns:
-        {path: weight} of what was normalized.
-
     >>> average = torch.optim.swa_utils.AveragedModel(nn.Sequential(nn.Linear(4, 3)))
     >>> list(normalize_(average)), average.module[0].weight.norm(dim=1).allclose(torch.ones(3))
     (['0'], True)
-
-    Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020, Algorithm 1.
     """
     weights = _head_weights(model, classes, example, layer)
     _check_directions(weights)

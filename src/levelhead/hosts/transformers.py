@@ -24,13 +24,12 @@ with naming_what_is_missing():
     from ..heads.adjusted import Adjusted
     from ..heads.notes import drop_note, extend_note
     from ..heads.torch_find import unwrap
-    from ._callback import BaseLevelCallback, BaseRescaleCallback, BaseWVNCallback, Gather, one_loader
-    from ._trackers import Trackers, tensorboard_folder
+    from . import _callback as base
 
 _BEGIN, _END = "<!-- levelhead: begin -->", "<!-- levelhead: end -->"  # of our section in a model card
 
 
-class WVNCallback(BaseWVNCallback, TrainerCallback):
+class WVNCallback(base.BaseWVNCallback, TrainerCallback):
     """Keep the head's weight vectors at unit length through `train`: Algorithm 1 at every optimizer step.
 
     ``w_i <- w_i / ||w_i||``, once when training starts (after a checkpoint was loaded) and then once per real step,
@@ -42,8 +41,6 @@ class WVNCallback(BaseWVNCallback, TrainerCallback):
 
     >>> WVNCallback("classifier.out_proj").order
     'algorithm'
-
-    Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020, Algorithm 1.
     """
 
     def on_train_begin(self, *_: Any, model: Any, optimizer: Any, **__: Any) -> None:  # type: ignore[override]
@@ -53,7 +50,7 @@ class WVNCallback(BaseWVNCallback, TrainerCallback):
         self._remove()
 
 
-class LevelCallback(BaseLevelCallback, TrainerCallback):
+class LevelCallback(base.BaseLevelCallback, TrainerCallback):
     """Adjust the head once, when `train` has ended, by what was tuned (rule, strength, counts), as `adjust_` does.
 
     It comes after every checkpoint of the training, and after `load_best_model_at_end` has loaded the best one.
@@ -66,10 +63,8 @@ class LevelCallback(BaseLevelCallback, TrainerCallback):
 
     Args:
         tuned: what `levelhead.tune` returned for a model like this one, or the path of a tuned.json; of any rule.
-        tune: `eval`, to tune on the evaluation when training has ended, in place of a choice that was tuned before.
-            The head is then adjusted if a gain is to be expected. Either way, one line on stderr says so, and the
-            numbers and the page go to the trackers that run.
-        counts, rule, metric, anyway, certain, scores, page: with `tune`, as in `hosts.lightning.LevelCallback`.
+        tune: `eval`, to tune on the evaluation when training has ended, in place of a choice that was tuned before,
+        counts, rule, metric, anyway, certain, scores, page: with that: all as in `hosts.lightning.LevelCallback`.
         layer: path of the head, if it is not found or not unique.
 
     Attributes:
@@ -91,7 +86,7 @@ class LevelCallback(BaseLevelCallback, TrainerCallback):
             needed = "give the Trainer an eval_dataset, and set eval_strategy to 'epoch' or 'steps'"
             raise LevelheadError(f"tuning on the evaluation needs one: {needed}", parameter="tune")
         self._evaluated: dict[int, Any] = {}
-        self._trackers = Trackers()
+        self._trackers = base.Trackers()
         self._check(model, train_dataloader)
 
     def on_evaluate(self, *_: Any, eval_dataloader: Any = None, **__: Any) -> None:
@@ -106,7 +101,8 @@ class LevelCallback(BaseLevelCallback, TrainerCallback):
     def on_train_end(self, args: Any, state: Any, *_: Any, model: Any, **given: Any) -> None:  # type: ignore[override]
         if self._tunes:
             loaders = [given.get("eval_dataloader")] * len(self._evaluated)
-            self._choose(model, given.get("train_dataloader"), lambda: one_loader(loaders), gather=_gather_function())
+            training, gather = given.get("train_dataloader"), _gather_function()
+            self._choose(model, training, lambda: base.one_loader(loaders), gather=gather)
         outcome = self._apply(model)
         if outcome is None:
             return
@@ -117,7 +113,7 @@ class LevelCallback(BaseLevelCallback, TrainerCallback):
         if state.is_world_process_zero:
             self._finish(outcome)
             self._card(args)
-            folder = tensorboard_folder(args.output_dir) if "tensorboard" in (args.report_to or ()) else None
+            folder = base.tensorboard_folder(args.output_dir) if "tensorboard" in (args.report_to or ()) else None
             self._trackers.send(outcome, state.global_step, folder)
 
     def on_push_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
@@ -129,7 +125,7 @@ class LevelCallback(BaseLevelCallback, TrainerCallback):
             _write_card(Path(args.output_dir, "README.md"), self.adjusted, self._choice)
 
 
-def _gather_function() -> Gather | None:
+def _gather_function() -> base.Gather | None:
     """Return the function that gathers a batch over processes, as the Trainer's evaluation does; None for one."""
     from accelerate.state import GradientState, PartialState
     from accelerate.utils import gather, pad_across_processes
@@ -173,13 +169,11 @@ def _section(adjusted: Adjusted, tuned: Tuned | str | Path) -> str:
     )
 
 
-class RescaleCallback(BaseRescaleCallback, LevelCallback):
+class RescaleCallback(base.BaseRescaleCallback, LevelCallback):
     """Rescale the head once, when `train` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``. Otherwise as `LevelCallback`.
 
     Args:
-        counts: training samples of each class: a list, {class: n} (by name where the config has names), or labels.
-        gamma: strength, chosen on held-out data (`levelhead.tune`), never on test data.
-        layer: path of the head, if it is not found or not unique.
+        counts, gamma, layer: as in `levelhead.hosts.lightning.RescaleCallback`; counts also by the names of the config.
 
     >>> RescaleCallback({"often": 500, "seldom": 50, "rare": 5}, gamma=0.5).gamma
     0.5
@@ -205,9 +199,6 @@ def compute_loss_func(method: str | Method, counts: Counts) -> TrainerLoss:
     Args:
         method: one that only changes the loss, by name ("class-balanced") or as a record.
         counts: training samples of each class: a list, or {index: n}; `levelhead.counts.of(labels)` counts labels.
-
-    Returns:
-        A function of the model's outputs, the labels and the number of items, which gives the mean loss.
 
     >>> loss = compute_loss_func("balanced-softmax", [500, 50, 5])
     >>> loss({"logits": torch.zeros(4, 3)}, torch.tensor([0, 1, 2, -100]), num_items_in_batch=3).shape

@@ -1,5 +1,5 @@
 """Several labels per sample, each with its own shift.
 
-- tune_labels, tuned_labels: the choice, and what was chosen
+- tune_labels: the choice, and what was chosen
 - label_inputs, cuts: their inputs; every threshold of a label, and what is minimized
 """

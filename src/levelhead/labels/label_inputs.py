@@ -16,11 +16,8 @@ from ..rules.rule import AUTO, Shift
 def check_multilabel_options(rule: str, criterion: str, **others: Any) -> None:
     """Check that nothing is asked of a multi-label choice that needs classes which compete."""
     if rule not in (AUTO, Shift.name):
-        raise LevelheadError(
-            f"the rule {rule!r} cannot level several labels per sample: scaling never moves the sign of a logit; "
-            "leave it out, and each label is shifted by itself",
-            parameter="rule",
-        )
+        reason = f"the rule {rule!r} cannot level several labels per sample: scaling never moves the sign of a logit"
+        raise LevelheadError(f"{reason}; leave it out, and each label is shifted by itself", parameter="rule")
     check_choice("criterion", criterion, ("guided", "balanced_error"))
     for name, value in others.items():
         if value is not None:
@@ -65,16 +62,12 @@ def check_label_scores(logits: Array, truth: np.ndarray, kind: Kind) -> np.ndarr
     outside = (found < 0) | (found > LARGEST_PROBABILITY)
     if kind == "probabilities":
         if outside.any():
-            raise LevelheadError(
-                f"expected probabilities, from 0 to 1, got {_first(found, outside)}",
-                advice=Advice("kind", "logits", "if these are logits"),
-            )
+            advice = Advice("kind", "logits", "if these are logits")
+            raise LevelheadError(f"expected probabilities, from 0 to 1, got {_first(found, outside)}", advice=advice)
         return _log(np.minimum(found, 1.0)) - _log(np.maximum(1 - found, 0.0))
     if not outside.any() and ((found > 0) & (found < 1)).any():
-        raise LevelheadError(
-            "expected logits, got what looks like probabilities: all are from 0 to 1",
-            advice=Advice("kind", "probabilities", "if they come after the sigmoid"),
-        )
+        advice = Advice("kind", "probabilities", "if they come after the sigmoid")
+        raise LevelheadError("expected logits, got what looks like probabilities: all are from 0 to 1", advice=advice)
     return found
 
 
@@ -82,10 +75,8 @@ def check_label_costs(cost: Any, labels: int) -> np.ndarray:
     """Return a cost matrix for each label, [K, 2, 2], row true, column predicted: one for all, or one for each."""
     found = to_numpy(cost)
     if found.shape not in ((2, 2), (labels, 2, 2)):
-        raise LevelheadError(
-            f"expected numbers [2, 2] or [{labels}, 2, 2], row true, column predicted, got shape {list(found.shape)}",
-            parameter="cost",
-        )
+        expected = f"expected numbers [2, 2] or [{labels}, 2, 2], row true, column predicted"
+        raise LevelheadError(f"{expected}, got shape {list(found.shape)}", parameter="cost")
     return np.stack([check_cost(one, 2) for one in np.broadcast_to(found, (labels, 2, 2))])
 
 

@@ -1,31 +1,95 @@
-"""Several labels per sample: one exact shift for each label, chosen on held-out samples."""
+"""Several labels per sample: one exact shift for each label, chosen on held-out samples, and what was chosen."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import nan
-from statistics import NormalDist
+from statistics import NormalDist, fmean
+from typing import ClassVar
 
 import numpy as np
 
 from ..choice import diagnostics
-from ..choice.tuned import LabelChoice
+from ..choice.tuned import LabelChoice, Tuned
 from ..core.array import Array
 from ..core.choices import Kind, Metric
 from ..core.counts import Counts
 from ..core.curve import METRICS, Curve, accumulate
 from ..core.errors import LevelheadError, check_choice
 from ..core.per_class import listed
+from ..core.per_class import title as class_title
 from ..core.warnings import MissingClassWarning
-from ..path.metrics import check_cost_given, shown
+from ..path.metrics import TITLES, check_cost_given, shown, value_form
 from ..path.resample import check_replicates, quantiles
 from ..rules.rule import Shift
 from ..show.progress import StageProgress
 from . import label_inputs as given
 from .cuts import LabelCuts, cross_fitted_gain, draw_label_gains
-from .tuned_labels import TunedLabels
 
 SEEN = NormalDist().inv_cdf(0.95)  # standard errors above which a gain over all labels is taken to be one
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TunedLabels(Tuned):
+    """A chosen offset for each label: what `tune_labels` returns.
+
+    It is a `Tuned` of the rule `shift` whose `offset` [K] says all; gamma is 1, and `curve` is the metric over the
+    share of the offsets that is applied, from 0 to 1. Values, errors and gains are means over the labels that have
+    positive and negative samples; `missing` are the others. `counts` are the training samples that have each label,
+    and `labels` [K] what was chosen for each. `gain` is cross-fitted, and 0 if it is not above that with a probability
+    of 95 %, so that scores that say nothing are rarely called `worthwhile`.
+    """
+
+    _each: ClassVar = ("for", "label")
+
+    @property
+    def title(self) -> str:
+        """The title of `curve`."""
+        return TITLES[self.metric] if self.metric == "macro_f1" else f"mean {TITLES[self.metric]}"
+
+    def facts(self) -> dict[str, str]:
+        """Return the result in words, part by part, with a `verdict` if the model may be better as it is."""
+        parts = super().facts()
+        if "floors" in parts:
+            parts["floors"] = parts["floors"].replace("at gamma = 0 too", "by the model as it is too")
+            parts["floors"] = parts["floors"].replace("gamma = 0", "the model as it is")
+        source = parts.pop("gamma").partition("chosen on ")[2]
+        moved = [label.offset for label in self.labels if label.moved]
+        by = f", by {min(moved):+.3g} to {max(moved):+.3g}" if moved else ""
+        parts |= self._means()
+        verdict = parts.pop("verdict", "") if moved else "every label is best as it is"
+        offsets = f"{len(moved)} of {self.classes} labels moved{by}, chosen on {source}"
+        return {"offsets": offsets, **parts, **({"verdict": verdict} if verdict else {})}
+
+    def report(self) -> str:
+        """Return the result as text: the numbers, and a line for each label."""
+        form = value_form(self.metric)
+        width = max(len(class_title(i, self.names)) for i in range(self.classes)) + 2
+        heads = ("positives", "offset", "recall", "", "precision", "", TITLES[self.metric], "")
+        lines = [f"{'':{width}}" + "".join(f"{head:>12}" for head in heads)]
+        for i, label in enumerate(self.labels):
+            cells = [str(label.positives), f"{label.offset:+.3f}" if label.moved else "-"]
+            if label.value is not None and label.value_at_zero is not None:
+                for before, after in ((label.recall_at_zero, label.recall), (label.precision_at_zero, label.precision)):
+                    cells += [_percent(before), f"-> {_percent(after)}" if label.moved else ""]
+                cells += [f"{label.value_at_zero:{form}}", f"-> {label.value:{form}}" if label.moved else ""]
+            lines.append(f"{class_title(i, self.names):{width}}" + "".join(f"{cell:>12}" for cell in cells))
+        return "\n".join([*(line.rstrip() for line in lines), "", *self._lines()])
+
+    def _means(self) -> dict[str, str]:
+        """Return recall and precision in words: means over the labels that are predicted before and after."""
+        both = [label for label in self.labels if None not in (label.precision_at_zero, label.precision)]
+        if not both:
+            return {}
+        means = {
+            name: [fmean(getattr(label, f"{name}{end}") for label in both) for end in ("_at_zero", "")]
+            for name in ("recall", "precision")
+        }
+        return {f"mean {name}": f"{before:.1%} -> {after:.1%}" for name, (before, after) in means.items()}
+
+    def _lines(self) -> list[str]:
+        titles = {"offsets": "", "verdict": ""}
+        return [f"{titles.get(name, f'{name} ')}{words}" for name, words in self.facts().items()]
 
 
 def tune_labels(
@@ -60,14 +124,11 @@ def tune_labels(
             the recalls of positives and negatives).
         cost: [2, 2] or [K, 2, 2], row true, column predicted: the metric is then the mean cost.
         floors: least recall of the positives: a number for all labels, one for each, or {label: recall}.
-        chosen_on: what the data are, for the record. "test" is printed wherever the result is.
         bootstrap: replicates for the intervals of the gains, which are cross-fitted; 0 for neither. A label is moved
             whatever its own gain: to leave those in doubt alone did worse on new samples. A gain over all labels that
             is not above 0 with a probability of 95 % counts as none.
-        level, rng: of the intervals; a generator, or a seed.
-        training, names: as in `tune`; names are of the labels.
         kind: `probabilities` if they come after the sigmoid.
-        progress: called with (stage, how much of it is done, how much it is in all).
+        chosen_on, level, rng, training, names, progress: as in `tune`; names are of the labels.
 
     Returns:
         The offset of each label, with the gain to expect over all labels and for each, and the warnings.
@@ -198,3 +259,7 @@ def _diagnose_missing(truth: np.ndarray, names: Sequence[str] | None) -> diagnos
         for k in np.flatnonzero((positives == 0) | (positives == len(truth))).tolist()
     ]
     return None if not absent else MissingClassWarning(f"no positive sample here of label {listed(absent)}: left alone")
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"

@@ -32,34 +32,12 @@ class MethodTable(dict[str, Method]):
         raise KeyError(f"unknown method {name!r}; the methods are {', '.join(self)}")
 
 
-METHODS: dict[str, Method] = MethodTable(
-    (method.name, method)
-    for method in (
-        # Table 1
-        baseline.METHOD,
-        over_sample.METHOD,
-        under_sample.METHOD,
-        re_weighting.METHOD,
-        focal.METHOD,
-        class_balanced.METHOD,
-        ldam.METHOD,
-        plus_rs(baseline.METHOD),
-        plus_rs(wvn.METHOD),
-        # variants of its rows
-        over_sample.LARGEST,
-        under_sample.ONCE,
-        under_sample.LONG,
-        wvn.METHOD,
-        wvn.WVN_RELEASED,
-        plus_rs(wvn.WVN_RELEASED),
-        class_balanced.FOCAL,
-        ldam.DRW,
-        # beyond the paper
-        balanced_softmax.METHOD,
-        tau_norm.METHOD,
-        crt.METHOD,
-    )
-)
+_TABLE_1 = [one.METHOD for one in (baseline, over_sample, under_sample, re_weighting, focal, class_balanced, ldam)]
+_TABLE_1 += [plus_rs(baseline.METHOD), plus_rs(wvn.METHOD)]
+_VARIANTS = [over_sample.LARGEST, under_sample.ONCE, under_sample.LONG, wvn.METHOD, wvn.WVN_RELEASED]
+_VARIANTS += [plus_rs(wvn.WVN_RELEASED), class_balanced.FOCAL, ldam.DRW]
+_BEYOND_THE_PAPER = [balanced_softmax.METHOD, tau_norm.METHOD, crt.METHOD]
+METHODS: dict[str, Method] = MethodTable((one.name, one) for one in (*_TABLE_1, *_VARIANTS, *_BEYOND_THE_PAPER))
 
 
 def method_named(name: str) -> Method:
@@ -78,9 +56,8 @@ def method_named(name: str) -> Method:
     if ".py" in name:
         return load(name)
     trained = [known for known in METHODS if not known.endswith("+rs")]
-    raise LevelheadError(
-        f"unknown method {name!r}; the methods are {', '.join(trained)}; any of them with +rs, or FILE.py:NAME"
-    )
+    known = f"the methods are {', '.join(trained)}; any of them with +rs, or FILE.py:NAME"
+    raise LevelheadError(f"unknown method {name!r}; {known}")
 
 
 def method_file(where: str) -> tuple[Path, str]:

@@ -26,9 +26,9 @@ from ..core.array import Array, as_array
 from ..core.choices import Kind
 from ..core.counts import Counts, check_labels, resolve, resolve_labels
 from ..core.errors import LevelheadError
+from ..core.extras import from_the_study
 from ..core.head import Head
 from ..core.per_class import names_of_columns
-from ..core.study import from_the_study
 from ..core.warnings import quiet
 from ..io import arrays, samples_file
 from ..io.per_class_file import target_shares
@@ -249,16 +249,13 @@ def of_file(
     """Return the subject of a run's folder, a snapshot, a tuned.json, or a file of logits.
 
     Args:
-        labels, counts_file: files of the labels [N] of logits and of the training samples of each class, where the
-            logits' file does not hold them; without labels, only the predicted shares are shown.
-        names, label_column: class names, and the title of the labels in a table of logits, as in `samples_file.read`.
+        labels, counts_file, names, label_column: of logits, as `levelhead report` takes them; without labels, only the
+            predicted shares are shown.
         tuned: a tuned.json, chosen on other samples than these.
         gamma: a gamma of your own. With neither, gamma is chosen on the held-out samples; logits are taken to be that.
         rule, bootstrap: as in `of_snapshot`; the rule is `auto` if None.
-        chosen_on: what the logits' samples are; `test` gets a warning.
-        title: what to call it; its file's name if None.
-        model: the model's file, for the commands to copy; that of a run is known.
-        say: called with a line about what the logits' file holds besides the logits.
+        chosen_on, title: what the logits' samples are, `test` gets a warning; its file's name if None.
+        model, say: the model's file, for the commands to copy; called with what the logits' file holds besides logits.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -329,8 +326,7 @@ def of_choice(
     Args:
         tuned, title: the choice, or its `to_dict()`; the subject's title, the name of the logits' file if None.
         logits, labels, counts, norms: files, or the counts themselves; norms are needed for the rule `tau` alone.
-        target, kind: what each class weighs, as `levelhead tune --target` takes it; as in `tune`.
-        background: the class that was left alone, as in `tune`.
+        target, kind, background: as `levelhead tune` takes them.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

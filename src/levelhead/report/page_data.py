@@ -8,8 +8,8 @@ its gamma, compared in float64, so that every prediction there is the one that `
 import base64
 import os
 import zlib
+from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -204,24 +204,9 @@ def calibration(subject: Subject) -> dict[str, Any] | None:
     }
 
 
-@dataclass(frozen=True)
-class RuleRow:
-    """One rule: its strength, the metric on samples that it was not fitted on, the gain, and whether it was chosen."""
-
-    title: str
-    strength: str
-    value: str
-    gain: str
-    chosen: bool
-
-
-@dataclass(frozen=True)
-class RuleTable:
-    """The rules that were tried: the title of their metric, a row each, and why one was chosen."""
-
-    metric: str
-    rows: tuple[RuleRow, ...]
-    why: str
+# One rule: its strength, the metric on samples that it was not fitted on, the gain, and whether it was chosen. And all.
+RuleRow = namedtuple("RuleRow", ("title", "strength", "value", "gain", "chosen"))
+RuleTable = namedtuple("RuleTable", ("metric", "rows", "why"))
 
 
 def rule_table(subject: Subject) -> RuleTable | None:

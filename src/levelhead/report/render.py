@@ -27,7 +27,7 @@ from ..rules.rule import RULES
 from .page_data import STEP, TOO_LARGE, page_data, rule_table
 from .subject import LabelSubject, Subject, rule_title
 from .use_it import code_to_use, label_code
-from .verdict import Number, PageVerdict, label_verdict, percent_text, verdict
+from .verdict import Number, label_verdict, percent_text, verdict
 
 SCRIPTS = ("format", "engine", "chart", "curve", "classes", "confusion", "head", "calibration", "compare", "page")
 BALANCED = ("balanced", "balanced_error")  # keys of that number, from the samples or from the choice alone
@@ -72,15 +72,12 @@ def is_records(path: str | Path) -> bool:
 def write(
     out: str | Path, subjects: Sequence[Subject | LabelSubject], *, tables: Sequence[PageTable] = (), command: str = ""
 ) -> Path:
-    """Write the page of one subject, or of several side by side, atomically.
+    """Write the page of one subject, or of several side by side, atomically, and return its path.
 
     Args:
         out: an .html file.
         subjects, tables: at least one of either; tables are shown below the subjects.
         command: the command that made the page, for its last lines.
-
-    Returns:
-        The path of the page.
 
     >>> from tempfile import TemporaryDirectory
     >>> from levelhead.report import of_logits
@@ -123,6 +120,8 @@ def render_page(
     models = [subject for subject in subjects if isinstance(subject, Subject)]
     of_labels = [subject for subject in subjects if isinstance(subject, LabelSubject)]
     shown = [_shown(i, subject) for i, subject in enumerate([*models, *of_labels])]
+    verdicts = [one["verdict"] for one in shown[: len(models)]]
+    errors = [(one.after, i) for i, said in enumerate(verdicts) for one in said.numbers if one.key in BALANCED]
     content = {"step": STEP, "subjects": [page_data(subject) for subject in models]}
     try:
         data = json.dumps(content, separators=(",", ":"), allow_nan=False)
@@ -133,7 +132,7 @@ def render_page(
     return words.get_template("page.html").render(
         subjects=shown[: len(models)],
         labels=shown[len(models) :],
-        best=_best([one["verdict"] for one in shown[: len(models)]]),
+        best=min(errors)[1] if len(errors) > 1 else None,  # of several models, the one with the lowest, once adjusted
         sentences={name: rule.sentence for name, rule in RULES.items()},
         tables=tables,
         data=Markup(data),
@@ -162,12 +161,6 @@ def _shown(index: int, subject: Subject | LabelSubject) -> dict[str, Any]:
         rule, title = RULES[subject.choice["rule"]].sentence, rule_title(subject.choice["rule"])
     known = {"index": index, "labels": isinstance(subject, LabelSubject), "subject": subject}
     return known | {"verdict": said, "rule": rule, "rule_title": title, "code": code, "tried": tried}
-
-
-def _best(verdicts: Sequence[PageVerdict]) -> int | None:
-    """Return which of several models has the lowest balanced error once adjusted; None unless there are two."""
-    found = [(one.after, i) for i, said in enumerate(verdicts) for one in said.numbers if one.key in BALANCED]
-    return min(found)[1] if len(found) > 1 else None
 
 
 def signed_points(number: Number) -> str:

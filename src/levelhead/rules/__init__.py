@@ -21,18 +21,5 @@ from .rule import (
     Vector,
 )
 
-__all__ = [
-    "RULES",
-    "Adjustment",
-    "Auto",
-    "Offsets",
-    "OneStrength",
-    "Rescale",
-    "RescaleThenShift",
-    "Rule",
-    "Shift",
-    "Strengths",
-    "Tau",
-    "Unchanged",
-    "Vector",
-]
+__all__ = ["RULES", "Adjustment", "Auto", "Offsets", "OneStrength", "Rescale", "RescaleThenShift", "Rule", "Shift"]
+__all__ += ["Strengths", "Tau", "Unchanged", "Vector"]

@@ -18,16 +18,10 @@ from .rule import RULES, Rescale, Shift, Strengths, Tau, positive_norms
 def factors(
     counts: Counts, gamma: float, *, missing: Missing = "error", background: int | str | None = None
 ) -> np.ndarray:
-    """Return what RS multiplies each weight vector by: ``(n_1 / n_i)^gamma``, with n_1 the largest count.
+    """Return what RS multiplies each weight vector by, [K]: ``(n_1 / n_i)^gamma``, with n_1 the largest count.
 
     Args:
-        counts: training samples of each class.
-        gamma: strength.
-        missing: a class without samples is an `error`, or `neutral` (its factor is 1).
-        background: a class that is left alone, by index: its factor is 1, and its count is no n_1.
-
-    Returns:
-        Factors [K], float64.
+        counts, gamma, missing, background: as in `rescale`; the factor of a class that is left alone is 1.
 
     >>> factors([100, 25, 1], 0.5)
     array([ 1.,  2., 10.])
@@ -47,7 +41,7 @@ def rescale(
     missing: Missing = "error",
     background: int | str | None = None,
 ) -> Head:
-    """Scale each weight vector by how rare its class is (RS).
+    """Return a new head with each weight vector scaled by how rare its class is (RS).
 
     ``w_i <- (n_1 / n_i)^gamma w_i``, with n_1 the largest count.  gamma = 0 changes nothing, nor does a balanced set.
 
@@ -60,9 +54,6 @@ def rescale(
             `keep` leaves it alone.
         missing: a class without samples is an `error`, or `neutral` (left as it is).
         background: a class that is left alone, by index or name, such as "no object" in detection; its count is no n_1.
-
-    Returns:
-        A new head; the argument is left as it is.
 
     >>> rescale(Head(np.eye(2)), [100, 25], gamma=0.5).norms
     array([1., 2.])
@@ -103,8 +94,7 @@ def tau_normalize(head: Head, tau: float, *, bias: BiasPolicy = "scale") -> Head
     tau = 0 changes nothing, tau = 1 gives unit length.
 
     Args:
-        head: weight [K, d], without a zero row, and, where there is one, bias [K].
-        tau: strength.
+        head, tau: weight [K, d], without a zero row, and, where there is one, bias [K]; strength.
         bias: `scale` divides it as its weight vector, `keep` leaves it alone.
 
     >>> tau_normalize(Head(np.array([[3.0, 4.0], [0.0, 1.0]])), 0.5).norms
@@ -119,19 +109,13 @@ def tau_normalize(head: Head, tau: float, *, bias: BiasPolicy = "scale") -> Head
 def shift_logits(
     head: Head, counts: Counts, tau: float = 1.0, *, missing: Missing = "error", background: int | str | None = None
 ) -> Head:
-    """Adjust logits after training, by the bias: ``b_i <- b_i + tau log(n_1 / n_i)``.
+    """Return a new head, whose bias adjusts logits after training: ``b_i <- b_i + tau log(n_1 / n_i)``.
 
     This is the same as subtracting ``tau log(prior_i)`` from every logit, up to one constant for all classes.
 
     Args:
-        head: weight [K, d] and, where there is one, bias [K].
-        counts: training samples of each class.
+        head, counts, missing, background: as in `rescale`.
         tau: strength.
-        missing: a class without samples is an `error`, or `neutral` (left as it is).
-        background: a class that is left alone, as in `rescale`.
-
-    Returns:
-        A new head, with a bias.
 
     >>> shift_logits(Head(np.eye(2)), [100, 1]).bias
     array([0.        , 4.60517019])

@@ -113,9 +113,8 @@ class Adjustment:
     @property
     def changes(self) -> bool:
         """Whether anything changes."""
-        return bool(
-            (self.scale is not None and (self.scale != 1).any()) or (self.offset is not None and self.offset.any())
-        )
+        scaled = self.scale is not None and (self.scale != 1).any()
+        return bool(scaled or (self.offset is not None and self.offset.any()))
 
     @property
     def first(self) -> np.ndarray:
@@ -132,10 +131,16 @@ class Adjustment:
         return wide if self.offset is None else wide + self.offset
 
     def head(self, head: Head) -> Head:
-        """Return a head whose logits are the scores of this one's."""
+        """Return a head whose logits are the scores of this one's; it gets a bias if it needs one."""
         if self.scale is not None:
             head = scale_head(head, self.scale, bias=self.bias)
-        return head if self.offset is None else shift_head(head.checked(), self.offset)
+        if self.offset is None:
+            return head
+        head = head.checked()
+        old = head.weight[:, 0] * 0 if head.bias is None else head.bias
+        wide = widen(old)
+        shifted = replace(head, bias=narrow(scale_rows(wide * 0 + 1, self.offset) + wide, old))
+        return shifted.checked("the shifted head", advice="; use a strength nearer to 0")
 
     def inverse(self) -> Adjustment:
         """Return what takes the scores back: ``logit_k = score_k / scale_k - offset_k / scale_k``.
@@ -158,14 +163,6 @@ def scale_head(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Hea
     scaled = scale_rows(head.bias, by) if head.bias is not None and bias == "scale" else head.bias
     found = replace(head, weight=scale_rows(head.weight, by), bias=scaled)
     return found.checked(f"the scaled head (in {head.weight.dtype})", advice="; use a strength nearer to 0")
-
-
-def shift_head(head: Head, by: np.ndarray) -> Head:
-    """Add by[i] to the bias of row i of a finite head, which gets a bias if it has none."""
-    old = head.weight[:, 0] * 0 if head.bias is None else head.bias
-    wide = widen(old)
-    found = replace(head, bias=narrow(scale_rows(wide * 0 + 1, by) + wide, old))
-    return found.checked("the shifted head", advice="; use a strength nearer to 0")
 
 
 def smooth_votes(logs: np.ndarray, smoothing: float | None = None) -> tuple[np.ndarray, float]:

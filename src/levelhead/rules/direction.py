@@ -1,7 +1,6 @@
 """How scores depend on one strength, a `Direction`, and where two classes have the same score on it.
 
-So it is known on which gammas the true class y wins against another. The score of class k at gamma is
-``l_k r_k^gamma`` (or ``l_k + gamma log r_k``). No logit changes its sign, and where
+The score of class k at gamma is ``l_k r_k^gamma`` (or ``l_k + gamma log r_k``). No logit changes its sign, and where
 two logits have the same sign, the logarithms of their scores are straight lines in gamma. So "y comes before k" holds
 on a half-line, and y wins on the intersection of K - 1 half-lines, which is an interval ``[lo, hi]``.
 
@@ -60,10 +59,8 @@ SMALLEST = float(np.nextafter(0, 1))
 def winning_range(
     true: np.ndarray, other: np.ndarray, rise: np.ndarray, first: np.ndarray, *, multiplies: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for each pair of float64 logits, the half-line ``[lo, hi]`` on which `true` comes before `other`.
-
-    `rise` is the slope of `other` less that of `true`, and `first` whether `true` wins a tie, by its smaller index.
-    """
+    """Return, for each pair of float64 logits, the half-line ``[lo, hi]`` on which `true` comes before `other`."""
+    # `rise` is the slope of `other` less that of `true`, and `first` whether `true` wins a tie, by its smaller index.
     at = crossing(true, other, rise, multiplies=multiplies)
     # The steeper line is ahead above the crossing. Of two negative scores, the one that grows faster in size is behind;
     # two scores that cross have the same sign.
@@ -125,14 +122,10 @@ def log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class TabulatedRule:
-    """A rule at evenly spaced gammas, in the precision of the logits, with bounds on the rounding of scores.
-
-    At gammas[i], logits are multiplied by moves[i] [K], or moves[i] is added. Only the order of a row's scores counts,
-    so factors are divided by their largest and none overflows.
-    """
+    """A rule at evenly spaced gammas, in the precision of the logits, with bounds on the rounding of scores."""
 
     gammas: np.ndarray
-    moves: np.ndarray
+    moves: np.ndarray  # [., K], factors of the logits or what is added; divided by the largest, so that none overflows
     relative: float
     absolute: float
     apply: np.ufunc  # makes a score of a logit and a move

@@ -51,6 +51,7 @@ class Rule:
     grows: ClassVar[bool] = False  #: whether that is times the temperature of scores that are too large
     pulled: ClassVar[bool] = False  #: whether `auto` pulls its strength toward what a calibrated model needs
     python: ClassVar[str] = ""  #: see `code`
+    without_strength: ClassVar[str] = ""  #: what was chosen, in words, where there is no strength
     follows_target: ClassVar[bool] = False  #: whether a target prior decides, by log(target_k / n_k), where classes go
     first_with_target: ClassVar[bool] = False  #: whether `auto` keeps it, with a target, unless clearly beaten
     for_named_classes: ClassVar[bool] = False  #: whether it is for goals that name classes: floors, costs, macro-F1
@@ -68,7 +69,7 @@ class Rule:
     @property
     def fits_sums(self) -> bool:
         """Whether it fits layers that are added up or scaled after: the same factors for all, and nothing added."""
-        return self.multiplies and self.follows_counts and not self.adds
+        return not self.adds and (self.follows_counts or not self.multiplies)
 
     @property
     def path_name(self) -> str:
@@ -115,6 +116,8 @@ class Rule:
 
     def text(self, gamma: float, second: float | None = None) -> str:
         """Return what was chosen, in words."""
+        if self.without_strength:
+            return self.without_strength
         then = "" if second is None else f", then a shift of {round(second, 3) + 0.0:.3f}"
         return f"gamma = {gamma:.3f}{then}"
 
@@ -128,20 +131,13 @@ class Unchanged(Rule):
     """The model as it is."""
 
     name = "none"
-    title = "the model as it is"
+    title = without_strength = "the model as it is"
     sentence = "nothing is changed"
     follows_counts = False
     strengths = 0
 
-    @property
-    def fits_sums(self) -> bool:
-        return True
-
     def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
         return Adjustment(scale=np.ones(head.classes))
-
-    def text(self, gamma: float, second: float | None = None) -> str:
-        return self.title
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,11 +230,8 @@ class Shift(OneStrength):
     python = "write(model, lh.shift_logits(read(model), counts, {gamma}))"
 
     def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
-        if len(chosen.offset):
-            if _is_one_logit(head, counts):
-                return Adjustment(offset=np.array([chosen.offset[1] - chosen.offset[0]]))
-            return Adjustment(offset=_given(self, head, np.ones(head.classes), chosen.offset).offset)
-        return super().amounts(head, counts, chosen)
+        given = len(chosen.offset) > 0
+        return _given_offset(self, head, counts, chosen.offset) if given else super().amounts(head, counts, chosen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,9 +282,7 @@ class Vector(PerClass):
     follows_counts = False
     strengths = 0
     first_with_target = True
-
-    def text(self, gamma: float, second: float | None = None) -> str:
-        return "a scale and an offset for each class"
+    without_strength = "a scale and an offset for each class"
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,14 +296,10 @@ class Offsets(PerClass):
     multiplies = False
     follows_counts = False
     strengths = 0
+    without_strength = "an offset for each class"
 
     def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
-        if _is_one_logit(head, counts) and len(chosen.offset) == 2:  # the second class's score less the first's
-            return Adjustment(offset=_given(self, head, np.ones(1), [chosen.offset[1] - chosen.offset[0]]).offset)
-        return Adjustment(offset=_given(self, head, np.ones(head.classes), chosen.offset).offset)
-
-    def text(self, gamma: float, second: float | None = None) -> str:
-        return "an offset for each class"
+        return _given_offset(self, head, counts, chosen.offset)
 
 
 AUTO = "auto"  # whichever rule is best on samples that it was not fitted on
@@ -334,15 +321,11 @@ RULES: dict[str, Rule] = {  # simplest first, as they are tried
 }
 
 
-def find_rule(name: Any) -> Rule:
-    """Return the rule of a name; raise LevelheadError that lists the known ones."""
-    check_choice("rule", name, RULES)
-    return RULES[name]
-
-
 def rule_with(rule: str | Rule, *, range: Any = None, norms: Any = None, bias: Any = None) -> Rule:
     """Return a rule, given by its name or as an object, with the settings that it takes and that are not None."""
-    made = rule if isinstance(rule, Rule) else Auto() if rule == AUTO else find_rule(rule)
+    if not isinstance(rule, Rule) and rule != AUTO:
+        check_choice("rule", rule, RULES)
+    made = rule if isinstance(rule, Rule) else Auto() if rule == AUTO else RULES[rule]
     takes_bias = isinstance(made, Auto | OneStrength)
     if bias is not None and not takes_bias:
         raise LevelheadError(f"{made.name!r} keeps no bias; use 'rescale', or scale the bias too", parameter="rule")
@@ -370,6 +353,12 @@ def positive_norms(head: Head) -> np.ndarray:
 
 def _is_one_logit(head: Head, counts: np.ndarray | None) -> bool:
     return head.classes == 1 and counts is not None and len(counts) == 2
+
+
+def _given_offset(rule: Rule, head: Head, counts: np.ndarray | None, offset: Sequence[float]) -> Adjustment:
+    if _is_one_logit(head, counts) and len(offset) == 2:  # the second class's score less the first's
+        offset = [offset[1] - offset[0]]
+    return Adjustment(offset=_given(rule, head, np.ones(head.classes), offset).offset)
 
 
 def _given(rule: Rule, head: Head, scale: Any, offset: Any) -> Adjustment:
