@@ -22,7 +22,7 @@ from ..rules.adjust import can_flip, check_strength
 from ..rules.adjustment import check_label_task
 from ..rules.rule import RULES, Rescale, Rule, Strengths
 from .adjusted import Adjusted
-from .place import Change, InMemory, ModelInMemory, Place, Written
+from .place import Change, InMemory, Place, Written
 
 if TYPE_CHECKING:
     from ..choice.tuned import Tuned
@@ -258,6 +258,6 @@ def _head_of(model: Any, layer: Any, example: Any, size: int | None) -> InMemory
     else:
         with naming_what_is_missing():
             from .torch import TorchModel as Opened
-    opened: ModelInMemory = Opened(model)
-    found = opened.layers(layer=layer, example=example, classes=opened.likely_classes(size))
-    return InMemory(opened, found, example)
+    place: InMemory = Opened(model)
+    place.find(layer=layer, example=example, classes=place.likely_classes(size))
+    return place

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from ..core.errors import LevelheadError
-from ..core.head import Head, check_finite
+from ..core.head import Head
 from ..core.per_class import names_in_config
 from ..rules.rule import RULES
 from .candidates import check_same_shape
 from .editable import Editable, check_editable, check_takes_bias, new_bias
 from .notes import leave_note, notes_about
-from .place import Facts
+from .place import Facts, InMemory
 from .probe import NAME_HEAD
 from .torch_find import check_adds, find_head, known_task, linear_layers, outputs, unwrap
 
@@ -40,9 +40,7 @@ def read(model: nn.Module, *, layer: Any = None, example: Any = None, classes: i
     >>> read(nn.Linear(8, 3)).classes
     3
     """
-    opened = TorchModel(model)
-    path, module = opened.single(layer=layer, example=example, classes=classes)
-    return opened.head(module, opened.facts({path: module}).names)
+    return TorchModel(model).read(layer=layer, example=example, classes=classes)
 
 
 def write(model: nn.Module, head: Head, *, layer: Any = None, example: Any = None) -> None:
@@ -58,40 +56,32 @@ def write(model: nn.Module, head: Head, *, layer: Any = None, example: Any = Non
     >>> layer.weight.sum().item()
     6.0
     """
-    opened = TorchModel(model)
-    opened.write(*opened.single(layer=layer, example=example, classes=head.classes), check_finite(head))
+    TorchModel(model).replace(head, layer=layer, example=example)
 
 
-class TorchModel:
+class TorchModel(InMemory):
     """A torch module whose head can be read and changed in place."""
+
+    advice = NAME_HEAD
 
     def __init__(self, model: nn.Module) -> None:
         self.model = unwrap(model)
 
-    def layers(self, *, layer: Any, example: Any, classes: int | None) -> dict[str, Editable]:
-        """Find the head and check that each of its layers can be changed in place without changing anything else."""
+    def find_layers(self, layer: Any, example: Any, classes: int | None) -> dict[str, Editable]:
         reshard(self.model)
         found = find_head(self.model, layer=layer, example=example, classes=classes)
         return {path: check_editable(path, module, self.model) for path, module in found.items()}
 
-    def single(self, *, layer: Any, example: Any, classes: int | None) -> tuple[str, Editable]:
-        """Find a head that is one layer, which can be changed in place."""
-        found = self.layers(layer=layer, example=example, classes=classes)
-        if len(found) > 1:
-            raise LevelheadError(f"{len(found)} heads feed the one output: {', '.join(found)}", advice=NAME_HEAD)
-        return next(iter(found.items()))
+    def sizes(self) -> set[int | None]:
+        return {outputs(module) for _, module in linear_layers(self.model)}
 
-    def likely_classes(self, size: int | None) -> int | None:
-        """Return the size as the number of classes if some layer has so many outputs."""
-        return size if size in {outputs(m) for _, m in linear_layers(self.model)} else None
-
-    def facts(self, layers: Mapping[str, Editable]) -> Facts:
-        keys, weights = tuple(layers), [module.weight for module in layers.values()]
+    @property
+    def facts(self) -> Facts:
+        keys, weights = tuple(self.layers), [module.weight for module in self.layers.values()]
         names = names_in_config(getattr(self.model, "config", None), len(weights[0]))
         half = str(weights[0].dtype) if weights[0].element_size() <= 2 else None
-        return Facts(
-            keys, ", ".join(keys) or "the head", tuple(map(len, weights)), names, known_task(self.model, keys[0]), half
-        )
+        where, task = ", ".join(keys) or "the head", known_task(self.model, keys[0])
+        return Facts(keys, where, tuple(map(len, weights)), names, task, half)
 
     def head(self, module: Editable, names: Sequence[str] | None = None) -> Head:
         """Return a copy of a layer's parameters: weight flattened to [K, d], whole even if it is sharded."""
@@ -106,24 +96,24 @@ class TorchModel:
             return (0, 0), ("",)
         return (id(parameter), parameter._version), _digests(gather(parameter.detach()).cpu())
 
-    def check_adds(self, layers: Mapping[str, Editable], example: Any) -> None:
-        check_adds(self.model, dict(layers), example)
+    def check_adds(self) -> None:
+        check_adds(self.model, dict(self.layers), self.example)
 
-    def check_takes_bias(self, path: str, module: Editable) -> None:
-        check_takes_bias(path, module)
+    def check_takes_bias(self, key: str) -> None:
+        check_takes_bias(key, self.layers[key])
 
-    def keep(self, layers: Mapping[str, Editable], grown: Sequence[Editable]) -> Callable[[], None]:
+    def keep(self, grown: Sequence[Editable]) -> Callable[[], None]:
         """Give layers their new biases, and return the way back to the values that all have now."""
         saved = [
             (path, name, p, p.detach().clone())
-            for path, module in layers.items()
+            for path, module in self.layers.items()
             for name, p in module.named_parameters(recurse=False)
         ]
         for module in grown:
             module.register_parameter("bias", new_bias(module))
         return partial(_restore, self.model, saved, tuple(grown))
 
-    def write(self, path: str, module: Editable, head: Head) -> None:
+    def put(self, path: str, module: Editable, head: Head) -> None:
         """Put a head into a layer: its parameters, their dtype, device and sharding stay the layer's own."""
         shape = [module.weight.shape[0], module.weight.shape[1:].numel()]
         check_same_shape(head, path or "the layer", shape, module.bias is not None)
@@ -148,13 +138,6 @@ def _digests(values: Tensor) -> tuple[str, ...]:
     rounded = [values, *(values.to(dtype) for dtype in others)]
     raw: list[Any] = [one.flatten().contiguous().view(torch.uint8).numpy() for one in rounded]
     return tuple(sha256(one).hexdigest() for one in raw)
-
-
-def editable_head(
-    model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None
-) -> dict[str, Editable]:
-    """Find the head and check that each of its layers can be changed in place without changing anything else."""
-    return TorchModel(model).layers(layer=layer, example=example, classes=classes)
 
 
 def _restore(
