@@ -26,18 +26,7 @@ from ..heads.notes import NOTE, Note, note_entries, note_from
 from .digest import Edit
 from .find import NoHead, several_heads
 from .format import Format
-from .onnx_graph import (
-    CLASSIFIER,
-    COMPETING,
-    Graph,
-    LinearNode,
-    classifier_key,
-    graphs,
-    heads_of,
-    node_of_weight,
-    tensors,
-    texts,
-)
+from .onnx_graph import CLASSIFIER, COMPETING, Graph, LinearNode, classifier_key, heads_of, node_of, tensors, texts
 from .protobuf import Splice, field, fields, length_at, locate, splice
 from .spans import LayerSpans, LocatedHead, Span, decode, encode
 
@@ -52,8 +41,7 @@ LARGE_TENSOR = 1 << 16  # bytes; the checker copies what it gets, so that larger
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head that feeds the output of an ONNX model."""
-    stamp = check_regular_file(path, "an ONNX model")
-    graph = _parse(path)
+    stamp, graph = check_regular_file(path, "an ONNX model"), _parse(path)
     files = _files_of(graph)
     stamps = {path: stamp} | {file: check_regular_file(file, f"weights of {path.name}") for file in files[1:]}
     with in_file(path):
@@ -86,9 +74,8 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
         if named is None or titles.issuperset(named.split(",")):
             weights = tuple(node.weight for node in nodes)
             then.setdefault(weights, set()).update(op for one in heads for op in one.follows[-1:])
-            if (
-                weights not in found or found[weights][0].plain > heads[0].plain
-            ):  # of two outputs of one head, the one that is harder to fit
+            # of two outputs of one head, the one that is harder to fit
+            if weights not in found or found[weights][0].plain > heads[0].plain:
                 found[weights] = tuple(_layer_spans(graph, one.layer, one.plain) for one in heads)
     for weights, layers in found.items():
         task = "multiclass" if then[weights] & {*COMPETING} else "multilabel" if "Sigmoid" in then[weights] else None
@@ -151,7 +138,7 @@ def _complete(
 
 def _add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
     """Return the edits that give a layer a bias [K]: a third input of Gemm and Conv, an Add after MatMul."""
-    i, node, kind = node_of_weight(graph, layer.weight.key)
+    i, node, kind = node_of(graph, layer.weight.key)
     raw = encode(to_numpy(bias), ONNX_DTYPES[kind])
     if not np.isfinite(decode(raw, ONNX_DTYPES[kind])).all():
         raise LevelheadError(
@@ -159,11 +146,8 @@ def _add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
             "nearer to 0, or save the model in float32 first"
         )
     helper, data, steps = _onnx().helper, graph.data, [(7, None), (1, i)]
-    (start, end), after, name = (
-        locate(data, steps),
-        locate(data, steps[:1])[1],
-        _unused_name(graph, f"{layer.key}.bias"),
-    )
+    (start, end), (_, after) = locate(data, steps), locate(data, steps[:1])
+    name = _unused_name(graph, f"{layer.key}.bias")
     tensor = helper.make_tensor(name, kind, [layer.classes], raw, raw=True)
     if node.op_type == "MatMul":  # whatever used its output now uses the sum
         inner = _unused_name(graph, f"{node.output[0]}_without_bias")
@@ -187,7 +171,7 @@ def _add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
 def _unused_name(graph: Graph, name: str) -> str:
     """Return the name, lengthened until nothing in the graph is called that."""
     taken = {*graph.uses, *graph.constants, *(one.name for one in graph.model.graph.input)}
-    taken |= {output for inner in graphs(graph.model.graph) for node in inner.node for output in node.output}
+    taken |= {output for node in graph.nodes for output in node.output}
     while name in taken:
         name += "_"
     return name
@@ -197,12 +181,9 @@ def _check(path: Path) -> None:
     """Run the onnx checker on a written model, without external weights: it would look for those next to the model."""
     model = _onnx().load(str(path), load_external_data=False)
     for tensor in tensors(model):
-        if _external(tensor, path):
-            tensor.ClearField("external_data")
-            tensor.ClearField("data_location")
-            tensor.dims[:] = [0]
-        elif len(tensor.raw_data) > LARGE_TENSOR:
-            tensor.ClearField("raw_data")
+        if _external(tensor, path) or len(tensor.raw_data) > LARGE_TENSOR:
+            for name in ("external_data", "data_location", "raw_data"):
+                tensor.ClearField(name)
             tensor.dims[:] = [0]
     try:
         _onnx().checker.check_model(model)
@@ -350,10 +331,10 @@ def _onnx() -> Any:
 
 
 FORMAT = Format(
-    name="ONNX",
-    suffixes=(".onnx",),
-    find=_find,
-    files=lambda path: _files_of(_parse(path)),
+    "ONNX",
+    (".onnx",),
+    _find,
+    lambda path: _note(_parse(path)),
     check=_check,
-    note=lambda path: _note(_parse(path)),
+    files=lambda path: _files_of(_parse(path)),
 )
