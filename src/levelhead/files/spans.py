@@ -18,7 +18,7 @@ from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
 from ..core.per_class import title
-from ..core.regular_file import Stamp
+from ..core.regular_file import Stamp, bytes_at
 from ..heads.notes import Note
 from ..io.safetensors_file import ITEM_BYTES, NUMPY_DTYPES, widen_bfloat16
 from ..io.text import parse_json
@@ -73,9 +73,7 @@ class Span:
 
     def bytes(self) -> bytes:
         """Return the numbers, as the file has them."""
-        with self.file.open("rb") as file:
-            file.seek(self.offset)
-            data = file.read(self.nbytes)
+        data = bytes_at(self.file, self.offset, self.nbytes)
         if len(data) != self.nbytes:
             raise LevelheadError(f"{self.file}: cut short in {self.key!r}; copy or download it again")
         return self.unpack(data)

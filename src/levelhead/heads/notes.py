@@ -16,6 +16,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from ..core.errors import LevelheadError
+from ..core.regular_file import bytes_at
 from ..io.safetensors_file import ITEM_BYTES, read_header
 from ..io.text import parse_json
 from ..rules.rule import RULES
@@ -159,17 +160,13 @@ def _notes_in_files(model: Any, digests: Callable[[bytes, str], tuple[str, ...]]
     for file in sorted(Path(folder).glob("*.safetensors")) if isinstance(folder, str) and folder else []:
         try:
             header = read_header(file)
-            known = {key.removeprefix("levelhead."): value for key, value in header.metadata.items()}
-            [head, *_] = json.loads(known["head"])
-            tensor = header.tensors[f"{head}.{'weight' if RULES[known['rule']].multiplies else 'bias'}"]
-            with file.open("rb") as opened:
-                opened.seek(tensor.offset)
-                data = opened.read(ITEM_BYTES[tensor.dtype] * prod(tensor.shape))
-            note = {**known, "gamma": json.loads(known["gamma"]), **note_digests(digests(data, tensor.dtype))}
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            continue  # not adjusted, or not ours to complain about: the model is in memory
-        if is_note(note):
-            yield note
+            if (note := note_from(header.metadata, file)) is None:
+                continue
+            tensor = header.tensors[f"{note['head'][0]}.{'weight' if RULES[note['rule']].multiplies else 'bias'}"]
+            data = bytes_at(file, tensor.offset, ITEM_BYTES[tensor.dtype] * prod(tensor.shape))
+            yield {**note, **note_digests(digests(data, tensor.dtype))}
+        except (OSError, ValueError, LookupError, TypeError):
+            continue  # not ours to complain about: the model is in memory
 
 
 def _adapters(model: Any) -> dict[str, Any]:
