@@ -38,8 +38,7 @@ VARIABLE = re.compile(r"(?:(.*)/)?vars/(\d+)")
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head of a Keras model: by its graph or, of a subclassed model, which has none, among its arrays."""
-    stamp = check_regular_file(path, "a Keras model")
-    archive = _open(path)
+    stamp, archive = check_regular_file(path, "a Keras model"), _open(path)
     arrays, names = _arrays(archive)
     task, plain, units = None, True, None
     if named is None:
@@ -156,8 +155,7 @@ class _ConfiguredGraph:
         def sources() -> list[tuple[tuple[str, ...], str, int, int]]:
             if model["class_name"] != "Sequential":
                 return [(inside, *one) for one, _ in _tensors(layer["inbound_nodes"][node])]
-            before = layers[max(place - 1, 0)]
-            return [(inside, before["config"]["name"], 0, 0)]
+            return [(inside, layers[max(place - 1, 0)]["config"]["name"], 0, 0)]
 
         wrapped = layer["config"]["layer"] if _is_own(layer, "TimeDistributed") else layer
         path = (*inside, name) if wrapped is layer else (*inside, name, wrapped["config"]["name"])
@@ -227,8 +225,6 @@ def _references(found: Any) -> Iterator[tuple[str, int, int]]:
     if not isinstance(found, Mapping) and len(found) == 3 and isinstance(found[0], str):
         yield found[0], int(found[1]), int(found[2])
         return
-    if isinstance(found, str):
-        raise TypeError(f"{found!r} is no layer, node and index")
     for part in found.values() if isinstance(found, Mapping) else found:
         yield from _references(part)
 
@@ -287,10 +283,8 @@ def _titles(spans: list[Span]) -> list[str]:
     first, *rest = (span.shape for span in spans)
     if len(first) > 1 and rest in ([], [first[-1:]]):
         return ["kernel", "bias"][: len(spans)]
-    if len(first) == 1 and rest == [first]:
-        return ["scale", "bias"]
-    if len(first) == 1 and rest == [first] * 3:
-        return ["scale", "bias", "running_mean", "running_var"]
+    if len(first) == 1 and rest in ([first], [first] * 3):
+        return ["scale", "bias", "running_mean", "running_var"][: len(spans)]
     return [f"vars/{i}" for i in range(len(spans))]
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from ..core.counts import Counts
+from ..core.counts import Counts, WithBackground
 from ..core.errors import LevelheadError
 from ..core.per_class import check_names
 from ..core.regular_file import bytes_at, check_regular_file
@@ -84,6 +84,7 @@ def locate_head(
 
 def _locate(path: Path, head: str | None, counts: Counts | None) -> LocatedHead:
     one = format_of(path)
+    counts = counts.counts if isinstance(counts, WithBackground) else counts
     sized = hasattr(counts, "__len__") and getattr(counts, "shape", None) != ()
     size = len(counts) if sized else None  # type: ignore[arg-type]
     try:

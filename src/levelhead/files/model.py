@@ -24,9 +24,9 @@ from ..heads.place import Change, Facts
 from ..rules.adjust import check_strength
 from ..rules.rule import OneStrength, Rule, Strengths, find_path_rule
 from ..show.progress import ByteProgress
-from .format import companion_files
+from .format import Output, companion_files
 from .locate import earlier_note, format_of, locate_head, output_path
-from .spans import LargeHead, LocatedHead, adjust_large, check_not_lost, is_large, load, thin_head
+from .spans import LargeHead, LocatedHead, adjust_large, check_rows, is_large, load, thin_head
 
 if TYPE_CHECKING:
     from ..choice.tuned import Tuned
@@ -60,12 +60,9 @@ class RescaleResult:
 class InFile:
     """The head of a model's file, and where the adjusted file goes: a `Place`."""
 
-    found: LocatedHead
     path: Path  # of the model, as the caller named it
-    out: Path
-    original: bool
-    force: bool
-    progress: ByteProgress | None
+    to: Output
+    found: LocatedHead
     chosen: Tuned | None = None  # what was tuned, where it was
 
     @property
@@ -110,10 +107,10 @@ class InFile:
             large = adjust_large(self.found.layers[0], change.by.scale, change.after[0].bias, self.found.names)
             written, norms = [large], (large.before, large.after)
         else:
-            for layer, before, after in zip(self.found.layers, change.before, change.after, strict=True):
-                check_not_lost(layer, before, after)
-            norms = [to_numpy(heads[0].norms).astype(np.float64) for heads in (change.before, change.after)]
-        out = output_path(self.path, self.out, self.found.folder)
+            layers = zip(self.found.layers, change.before, change.after, strict=True)
+            weights = [(layer, to_numpy(old.weight), to_numpy(new.weight)) for layer, old, new in layers]
+            norms, *_ = [check_rows(*each, self.found.names) for each in weights]
+        to = replace(self.to, path=output_path(self.path, self.to.path, self.found.folder))
         note = {
             "version": __version__,
             "rule": change.rule.name,
@@ -125,13 +122,11 @@ class InFile:
         }
         note |= {} if change.offset is None else {"offset": change.offset.tolist()}
         note |= {"before": self.found.note} if self.found.note else {}
-        kept = format_of(self.path).save(
-            self.found, written, out, note=note, keep=self.original, force=self.force, progress=self.progress
-        )
+        kept = format_of(self.path).save(self.found, written, to, note)
         return RescaleResult(
             path=str(self.path),
-            out=str(out),
-            original=f"{out}.original" if self.original else None,
+            out=str(to.path),
+            original=f"{to.path}.original" if to.original else None,
             head=self.found.keys,
             rule=change.rule.name,
             gamma=change.gamma,
@@ -209,29 +204,13 @@ def rescale_file(
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    place = open_file(path, out, head=head, counts=counts, original=original, force=force, progress=progress)
+    to = Output(Path(out), original, force, progress)
+    place = InFile(Path(path), to, locate_head(path, head=head, counts=counts))
     bias = "scale" if (kept := find_path_rule(rule).bias) is None else "keep"
     held = thin_head(place.found.layers[0], None).bias if bias == "keep" else None
     if bias == "keep" and (held is None or not np.array_equal(held, to_numpy(kept))):
         raise LevelheadError("the bias that it keeps is not that of the head", parameter="rule")
     return rescale_place(place, counts, gamma=gamma, rule=rule, bias=bias, again=again)
-
-
-def open_file(
-    path: str | Path,
-    out: str | Path,
-    *,
-    head: str | None = None,
-    counts: Counts | None = None,
-    names: Sequence[str] | None = None,
-    original: bool = True,
-    force: bool = False,
-    progress: ByteProgress | None = None,
-) -> InFile:
-    """Find the head in a model's file, to be adjusted into another."""
-    sized = counts.counts if isinstance(counts, WithBackground) else counts
-    found = locate_head(path, head=head, counts=sized, names=names)
-    return InFile(found, Path(path), Path(out), original, force, progress)
 
 
 def rescale_place(
@@ -301,9 +280,8 @@ def adjust_file(
     array([1. , 2.309])
     """
     choice = tuned_of(tuned)
-    place = open_file(
-        path, out, head=head, counts=choice.counts, names=names, original=original, force=force, progress=progress
-    )
+    to = Output(Path(out), original, force, progress)
+    place = InFile(Path(path), to, locate_head(path, head=head, counts=choice.counts, names=names))
     counts = check_tuned(place, choice)
     found = place.found
     if found.names is None and found.classes == len(choice.names or ()):

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.errors import LevelheadError
 from ..core.per_class import first_repeated
+from ..core.regular_file import Stamp
 from ..heads.graph import Axes, Linear, Passes, layers_behind, reshaped
 from .protobuf import Parts, Steps
 
@@ -40,6 +41,7 @@ class Graph:
     path: Path
     model: Any
     data: bytes
+    stamp: Stamp  # of the file, when it was read
     parts: Parts = field(default_factory=dict)  # where fields lie in the file, of those that `locate` came to
     walked: dict[Hashable, Any] = field(default_factory=dict)  # what is behind a value, for `layers_behind`
     fixed: dict[str, bool] = field(default_factory=dict)  # what `is_constant` said

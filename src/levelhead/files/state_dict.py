@@ -37,8 +37,7 @@ HOW_TO_SAVE = "save model.state_dict() with torch.save"
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head in a state dict, or in one that lies under a usual name in a checkpoint."""
-    stamp = check_regular_file(path, "a state dict")
-    archive = _open(path)
+    stamp, archive = check_regular_file(path, "a state dict"), _open(path)
     value, storages = _load(archive)
     everything = list(_tensors_in(value, path))
     spans = dict(_spans(archive, storages, value, "", {id(value)}))

@@ -170,9 +170,8 @@ def find_keras_heads(
         if activation not in KERAS_ACTIVATIONS:
             reason = f"the activation {activation} of {node.name} follows the head"
             raise LevelheadError(f"{reason}, and a scaled head would be wrong there")
-        return Passes(
-            sources, activation, plain=node.kind != "Add", moves=partial(_keras_moves, node, activation, advice)
-        )
+        moves = partial(_keras_moves, node, activation, advice)
+        return Passes(sources, activation, plain=node.kind != "Add", moves=moves)
 
     for output in outputs:
         try:
@@ -258,9 +257,8 @@ def _keras_competes(node: KerasNode[Any, Any], activation: str, axes: Axes) -> A
         if axes.shape is not None:
             over = [one - len(axes.shape) if one >= 0 else one for one in over]
         if over != [axes.classes] and (axes.classes is None or len(over) != 1 or over[0] < 0):
-            raise LevelheadError(
-                f"the {activation} of {node.name} follows the head, over another axis than that of the classes"
-            )
+            reason = f"the {activation} of {node.name} follows the head"
+            raise LevelheadError(f"{reason}, over another axis than that of the classes")
     return axes
 
 

@@ -7,7 +7,7 @@ unless it has no graph and an example is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -25,7 +25,7 @@ from .notes import run_all
 from .place import Facts, InMemory
 
 KerasHead = GraphHead[str, Any]  # layers of Keras by name
-HALVES = ("float16", "bfloat16")
+HALF_DTYPES = ("float16", "bfloat16")
 NAME_LAYER = Advice("layer", None, "to name the head")
 SETTINGS = ("axis", "data_format", "dims", "keepdims", "target_shape")  # of layers, that say what becomes of an axis
 
@@ -82,7 +82,7 @@ class KerasModel(InMemory):
     def facts(self) -> Facts:
         keys, modules, task = tuple(self.layers), list(self.layers.values()), self._found.task
         known = None if task is None else (task, f"a {'sigmoid' if task == 'multilabel' else 'softmax'} follows it")
-        half = modules[0].kernel.dtype if modules[0].kernel.dtype in HALVES else None
+        half = modules[0].kernel.dtype if modules[0].kernel.dtype in HALF_DTYPES else None
         sizes = tuple(keras_units(module) or 0 for module in modules)
         return Facts(keys, ", ".join(keys), sizes, None, known, half, self._found.plain)
 
@@ -132,7 +132,7 @@ def normalize_columns(layer: Any) -> None:
     """Set ``w_i <- w_i / ||w_i||`` in place, for a kernel [d, K] or [1, 1, d, K], on its backend, without checks."""
     ops = keras_library().ops
     kernel = layer.kernel.value
-    wide = ops.cast(kernel, "float32") if layer.kernel.dtype in HALVES else kernel
+    wide = ops.cast(kernel, "float32") if layer.kernel.dtype in HALF_DTYPES else kernel
     length = ops.sqrt(ops.sum(ops.square(wide), axis=tuple(range(len(kernel.shape) - 1)), keepdims=True))
     layer.kernel.assign(ops.cast(wide / length, layer.kernel.dtype))
 
@@ -144,7 +144,7 @@ def _variables(layer: Any) -> list[Any]:
 def _numpy(variable: Any) -> np.ndarray:
     """Return a copy of a variable's values; half precision is widened to float32, which is exact."""
     ops = keras_library().ops
-    half = variable.dtype in HALVES
+    half = variable.dtype in HALF_DTYPES
     return np.array(ops.convert_to_numpy(ops.cast(variable.value, "float32") if half else variable.value))
 
 
@@ -181,7 +181,7 @@ def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, class
         if fitting:
             raise LevelheadError(f"the model has more than one head: {listed}; none is taken", advice=NAME_LAYER)
         raise LevelheadError(f"no head has {classes} outputs, one per class; there is {listed}")
-    layers = list(keras_linear_layers(model))
+    layers = keras_linear_layers(model)
     fitting = [one for one in layers if classes in (None, keras_units(one))]
     if layer is not None:
         found = [_named(layers, one) for one in (layer if isinstance(layer, list | tuple) else [layer])]
@@ -208,21 +208,19 @@ def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, class
 
 
 def _named(layers: list[Any], wanted: Any) -> Any:
-    matching = [one for one in layers if one is wanted or (isinstance(wanted, str) and one.name == wanted)]
+    by_name = isinstance(wanted, str)
+    matching = [one for one in layers if one is wanted or (by_name and one.name == wanted)]
     if len(matching) == 1:
         return matching[0]
-    what = repr(wanted) if isinstance(wanted, str) else f"a {type(wanted).__name__}"
+    what = repr(wanted) if by_name else f"a {type(wanted).__name__}"
     many = "more than one layer is" if matching else "no Dense layer or 1x1 convolution is"
     raise LevelheadError(f"{many} called {what}; the model has {_listing(layers)}", parameter="layer")
 
 
-def keras_linear_layers(model: Any) -> Iterator[Any]:
-    """Yield every Dense layer and 1x1 convolution of a Keras model that is built, each once."""
-    seen: set[int] = set()
-    for one in [model, *model._flatten_layers(include_self=False, recursive=True)]:
-        if id(one) not in seen and keras_units(one) is not None:
-            seen.add(id(one))
-            yield one
+def keras_linear_layers(model: Any) -> list[Any]:
+    """Return every Dense layer and 1x1 convolution of a Keras model that is built, each once."""
+    layers = {id(one): one for one in [model, *model._flatten_layers(include_self=False, recursive=True)]}
+    return [one for one in layers.values() if keras_units(one) is not None]
 
 
 def keras_units(layer: Any) -> int | None:

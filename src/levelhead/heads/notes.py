@@ -33,9 +33,8 @@ _ADAPTER = re.compile(r"\.modules_to_save\.([^.]+)")
 
 def note_entries(note: Note) -> dict[str, str]:
     """Return a note as the strings that metadata can hold: texts as they are, everything else as JSON."""
-    return {
-        key: note[field] if field in TEXTS else json.dumps(note[field]) for key, field in NOTE.items() if field in note
-    }
+    held = {key: (field, note[field]) for key, field in NOTE.items() if field in note}
+    return {key: value if field in TEXTS else json.dumps(value) for key, (field, value) in held.items()}
 
 
 def note_from(entries: Mapping[str, str], file: Path) -> dict[str, Any] | None:
@@ -84,11 +83,9 @@ def check_note(note: Any, file: Path) -> dict[str, Any]:
 
 def is_note(note: Any) -> TypeGuard[Note]:
     """Return whether something in a config is a note of ours: rule, strength, sha256 of what changed, version."""
-    if not isinstance(note, Mapping) or not isinstance(rule := note.get("rule"), str) or rule not in RULES:
+    if not isinstance(note, Mapping) or not all(isinstance(note.get(k), str) for k in ("rule", "sha256", "version")):
         return False
-    return isinstance(note.get("gamma"), int | float) and all(
-        isinstance(note.get(k), str) for k in ("sha256", "version")
-    )
+    return note["rule"] in RULES and isinstance(note.get("gamma"), int | float)
 
 
 def note_digests(digests: Sequence[str]) -> dict[str, Any]:

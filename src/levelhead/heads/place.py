@@ -89,11 +89,6 @@ class _Mark(NamedTuple):
     version: Any
     digests: tuple[str, ...]
 
-    def holds(self, model: "InMemory", module: Any) -> bool:
-        """Return whether the layer is as it was when it was marked."""
-        version, (digest, *_) = model.state(module, self.rule)
-        return self.version == version or digest in self.digests
-
 
 class InMemory(Place[Adjusted], Protocol):
     """A model in memory and, once `find` found it, its head: a `Place`. A module is one of the head's layers."""
@@ -144,10 +139,11 @@ class InMemory(Place[Adjusted], Protocol):
         """Return the last mark on a layer, or note about the model, that tells of the layer as it is."""
         noted = [_Mark(note["rule"], note["gamma"], None, digests_in(note)) for note in self.notes()]
         for path, module in self.layers.items():
-            marks = (*noted, *getattr(module, MARKS, ()))
-            if mark := next((mark for mark in reversed(marks) if mark.holds(self, module)), None):
-                done = f"{RULES[mark.rule].title}, gamma {mark.gamma:g}"
-                return f"{path or 'the head'} was adjusted already ({done}); restore it first"
+            for mark in reversed((*noted, *getattr(module, MARKS, ()))):
+                version, (digest, *_) = self.state(module, mark.rule)
+                if mark.version == version or digest in mark.digests:
+                    done = f"{RULES[mark.rule].title}, gamma {mark.gamma:g}"
+                    return f"{path or 'the head'} was adjusted already ({done}); restore it first"
         return None
 
     def heads(self, rule: Rule) -> tuple[Head, ...]:

@@ -60,8 +60,7 @@ class Probe:
         if (weights := self._random_weights(layers)) is None:
             return False
         before = _outputs(self.model, weights, self.args, self.kwargs)[self.output]
-        signs = torch.arange(self.classes) % 2 * 2.0 - 1
-        offsets = signs * before.abs().max()
+        offsets = (torch.arange(self.classes) % 2 * 2.0 - 1) * before.abs().max()
         hooks = [module.register_forward_hook(partial(_add, offsets)) for module in layers.values()]
         try:
             after = _outputs(self.model, weights, self.args, self.kwargs)[self.output]
@@ -76,9 +75,8 @@ class Probe:
         if (logits := self._before_and_after(layers, moved + 1.0)) is None:
             return False
         before, after = logits
-        return _close(after[..., ~moved], before[..., ~moved], before) and not _close(
-            after[..., moved], before[..., moved], before
-        )
+        same = [_close(after[..., rows], before[..., rows], before) for rows in (~moved, moved)]
+        return same == [True, False]
 
     def moves(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether doubling every other row moves any logit; true as well of layers that cannot be tried."""

@@ -26,8 +26,7 @@ from ..heads.adjusted import Adjusted
 from ..heads.apply import adjust_, check_adjust, check_rescale, rescale_
 from ..heads.collect import BatchScores
 from ..heads.collect import scores as scores_of
-from ..heads.editable import Editable
-from ..heads.torch import TorchModel, read
+from ..heads.torch import Editable, TorchModel, read
 from ..heads.torch_find import find_head, unwrap
 from ..rules.rule import AUTO, Rescale, Shift, rule_with
 from ._trackers import LevelOutcome

@@ -14,7 +14,7 @@ from ..core.errors import LevelheadError, in_file
 from ..core.per_class import listed, without_repeats
 from ..core.regular_file import check_regular_file, unchanged_while_read
 from . import text
-from .numpy_file import check_magic, names_in_npz, read_npy, read_npz, read_or_map, text_array
+from .numpy_file import names_in_npz, read_npy, read_npz, read_or_map, text_array
 from .safetensors_file import NUMPY_DTYPES, read_header, widen_bfloat16
 from .table import LABEL_TITLES, TABLE_SUFFIXES, find_columns, read_table, split_cells
 from .text import is_decimal_comma, is_number, number
@@ -133,7 +133,6 @@ def _read_npy(path: Path, key: str | None, wanted: str) -> np.ndarray:
 
 
 def _read_npz(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    check_magic(path, ".npz")
     return read_npz(path, _choose_array(path, key, names_in_npz(path), wanted))
 
 

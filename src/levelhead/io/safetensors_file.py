@@ -45,8 +45,9 @@ def read_header(path: Path) -> Header:
             with safe_open(path, "numpy"):
                 raw = file.read(length)
         except (SafetensorError, OSError) as error:  # an empty file cannot be mapped
-            reason = f"cut short, or not a safetensors file ({error})"
-            raise LevelheadError(f"{path}: {reason}; copy or download it again") from None
+            short = "ncomplete" in str(error) or 8 + length > path.stat().st_size
+            reason = "cut short, or not a safetensors file" if short else "not a safetensors file, its header is broken"
+            raise LevelheadError(f"{path}: {reason} ({error}); copy or download it again") from None
     entries = json.loads(text := raw.decode())
     metadata = entries.pop("__metadata__", None) or {}
     tensors = {
