@@ -6,7 +6,6 @@ No parameter is touched: the weights are swapped for one call (`torch.func.funct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -61,7 +60,11 @@ class Probe:
             return False
         before = _outputs(self.model, weights, self.args, self.kwargs)[self.output]
         offsets = (torch.arange(self.classes) % 2 * 2.0 - 1) * before.abs().max()
-        hooks = [module.register_forward_hook(partial(_add, offsets)) for module in layers.values()]
+
+        def add(layer: nn.Module, _: Any, output: Tensor) -> Tensor:  # on its last axis, or a convolution's channels
+            return output + offsets.to(output).reshape(-1, *[1] * len(getattr(layer, "kernel_size", ())))
+
+        hooks = [module.register_forward_hook(add) for module in layers.values()]
         try:
             after = _outputs(self.model, weights, self.args, self.kwargs)[self.output]
         finally:
@@ -103,11 +106,6 @@ class Probe:
                 noise = torch.randn(p.shape, generator=generator) / max(1, p[0].numel()) ** 0.5
                 weights[name] = noise.to(device=p.device, dtype=p.dtype)
         return weights
-
-
-def _add(offsets: Tensor, layer: nn.Module, _: Any, output: Tensor) -> Tensor:
-    """Return a layer's output with a number added for each class: on its last axis, or a convolution's channels."""
-    return output + offsets.to(output).reshape(-1, *[1] * len(getattr(layer, "kernel_size", ())))
 
 
 def _outputs(

@@ -4,6 +4,7 @@
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -52,7 +53,8 @@ def read_counts(source: str | Path, *, wanted: str = "counts") -> Counts:
     [4000.0, 2000.0, 500.0]
     """
     if is_inline(source):
-        return _counts_from_words(str(source).split(","))
+        pairs = [(name.strip(), number(n)) for name, _, n in (word.rpartition("=") for word in str(source).split(","))]
+        return without_repeats(pairs) if all(name for name, _ in pairs) else [n for _, n in pairs]
     path, key = split_key(source)
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
@@ -98,12 +100,6 @@ def array_next_to(source: str | Path, wanted: str) -> Path | None:
     return Path(f"{path}:{wanted}") if wanted in names and len(names) > 1 else None
 
 
-def is_column_of(source: str | Path, table: str | Path) -> bool:
-    """Return whether FILE:KEY is a column of the table FILE."""
-    path, key = split_key(source)
-    return key is not None and path.suffix.lower() in TABLE_SUFFIXES and path == Path(table)
-
-
 def sha256(source: str | Path) -> str:
     """Return the sha256 of the whole file of FILE or FILE:KEY."""
     with file_of(source).open("rb") as file:
@@ -115,16 +111,9 @@ def split_key(source: str | Path) -> tuple[Path, str | None]:
     words = str(source).split(":")
     for i in range(1, len(words)):
         stem = Path(":".join(words[:i]))
-        if stem.suffix.lower() in FORMATS and not _exists(Path(source)):
+        if stem.suffix.lower() in FORMATS and not os.path.exists(source):
             return stem, ":".join(words[i:])
     return Path(source), None
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name that is too long, or not one
-        return False
 
 
 def _read_npy(path: Path, key: str | None, wanted: str) -> np.ndarray:
@@ -218,11 +207,6 @@ def _read_json(path: Path, key: str | None, wanted: str) -> np.ndarray:
     if not isinstance(value, list) or values.dtype.kind not in "iufbU":
         raise LevelheadError(f"expected a list of {wanted}")
     return values
-
-
-def _counts_from_words(words: list[str]) -> Counts:
-    pairs = [(name.strip(), number(n)) for name, _, n in (word.rpartition("=") for word in words)]
-    return without_repeats(pairs) if all(name for name, _ in pairs) else [n for _, n in pairs]
 
 
 def _counts_from_json(path: Path, wanted: str) -> Counts:
