@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,7 @@ from ..choice.tuned_json import tuned_of
 from ..core.array import Array, to_numpy
 from ..core.choices import BiasPolicy, Missing
 from ..core.counts import Counts, WithBackground, resolve
-from ..core.errors import Advice, LevelheadError, check_choice, in_file
+from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.head import Head
 from ..core.per_class import listed
 from ..heads.apply import apply, apply_tuned, check_fits, check_tuned
@@ -69,7 +68,8 @@ class InFile:
     def facts(self) -> Facts:
         found, first = self.found, self.found.layers[0]
         where, sizes = f"{found.path}: {', '.join(found.keys)}", tuple(layer.classes for layer in found.layers)
-        return Facts(found.keys, where, sizes, found.names, found.task, HALVES.get(first.weight.dtype), first.plain)
+        half = HALVES.get(first.weight.dtype)
+        return Facts(found.keys, where, sizes, found.names, found.task, half, first.plain, self.path)
 
     def earlier(self) -> str | None:
         if (note := earlier_note(self.found)) is None:
@@ -96,9 +96,6 @@ class InFile:
         """Return the head, one for each layer; of a large one, whose rows are read when written, the bias."""
         read = thin_head if self.large and not rule.needs_norms else load
         return tuple(read(layer, self.found.names) for layer in self.found.layers)
-
-    def saying_where(self) -> AbstractContextManager[None]:
-        return in_file(self.path)
 
     def write(self, change: Change) -> RescaleResult:
         """Write the file with the new head and a note in it."""

@@ -45,17 +45,9 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     stamps = _stamps_of(graph)
     with in_file(path):
         layers = _find_layers(graph, named, classes)
-    names = None
-    for node in graph.model.graph.node:
-        called = layers[0].key in (node.name, *node.output)
-        if node.op_type == CLASSIFIER and called and classifier_key(graph, node) == layers[0].key:
-            labels = [label for one in node.attribute if one.name == "classlabels_strings" for label in one.strings]
-            with suppress(UnicodeDecodeError):
-                names = tuple(label.decode() for label in labels)
-    names = names if len({*(names or ())}) == layers[0].classes else None  # one for each class
     complete, add_bias = partial(_complete, graph), partial(_add_bias, graph)
     return LocatedHead(
-        path, layers, tuple(stamps), stamps, complete, _note(graph), add_bias=add_bias, given_names=names
+        path, layers, tuple(stamps), stamps, complete, _note(graph), add_bias=add_bias, given_names=layers[0].names
     )
 
 
@@ -208,7 +200,11 @@ def classifier_layer(graph: Graph, node: Any) -> LayerSpans:
         raise LevelheadError(f"{reason}; expected a row and an intercept for each; export the model again")
     weight, bias = (_attribute_span(graph, node, key, name) for name in ("coefficients", "intercepts"))
     weight = weight.part(0, (rows, size // rows))
-    layer = LayerSpans(key, weight, bias)
+    names = None
+    if "classlabels_strings" in held:
+        with suppress(UnicodeDecodeError):
+            names = tuple(label.decode() for label in held["classlabels_strings"].strings)
+    layer = LayerSpans(key, weight, bias, names=names if len({*(names or ())}) == rows else None)
     if rows != 2 or b"SOFTMAX" in (held["post_transform"].s if "post_transform" in held else b""):
         return layer
     values, added = np.reshape(held["coefficients"].floats, (2, -1)), np.array(held["intercepts"].floats)

@@ -394,12 +394,13 @@ def input_of(node: Any, index: int = 0) -> str:
 
 def messages(message: Any, kind: str = "") -> Iterator[Any]:
     """Yield a message and all those in it, or those of a kind; no tensor is opened, as that copies its numbers."""
-    if kind in ("", message.DESCRIPTOR.name):
-        yield message
-    for field_of, value in () if message.DESCRIPTOR.name == "TensorProto" else message.ListFields():
-        if field_of.message_type is not None:
-            for one in [value] if hasattr(value, "DESCRIPTOR") else value:
-                yield from messages(one, kind)
+    waiting = [message]
+    for one in waiting:  # which grows
+        if kind in ("", name := one.DESCRIPTOR.name):
+            yield one
+        for field_of, value in () if name in ("TensorProto", "ValueInfoProto") else one.ListFields():
+            if field_of.message_type is not None:
+                waiting += [value] if hasattr(value, "DESCRIPTOR") else value
 
 
 def tensors(model: Any) -> Iterator[Any]:

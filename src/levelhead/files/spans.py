@@ -88,6 +88,7 @@ class LayerSpans:
     bias: Span | None = None
     plain: bool = True  # the logits are W x + b, and not alpha W x + beta b, in the layer or by what follows it
     task: LabelTask | None = None  # where it is known from what follows the layer: a Sigmoid, or a softmax
+    names: tuple[str, ...] | None = None  # of the classes, where the layer itself has them
     opposite: "LayerSpans | None" = None  # where the file has the one row again, with the other sign
 
     @property

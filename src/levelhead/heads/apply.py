@@ -5,6 +5,7 @@ Every check that an adjustment must pass stands here, whatever the head is in.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from ..choice.tuned_json import counts_for, tuned_of
 from ..core.array import Array, check_logits
 from ..core.choices import BiasPolicy, LabelTask, Missing
 from ..core.counts import Counts, check_left_alone, resolve
-from ..core.errors import Advice, LevelheadError
+from ..core.errors import Advice, LevelheadError, in_file
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite, rounding_flips
 from ..rules.adjust import can_flip, check_strength
@@ -67,7 +68,7 @@ def apply(
     before = place.heads(rule)
     by = replace(rule.amounts(before[0], counts, chosen), bias=bias)
     check_left_alone(by.scale, by.offset, background, place.facts.names)
-    with place.saying_where():
+    with nullcontext() if (file := place.facts.file) is None else in_file(file):
         after = tuple(by.head(head) if by.changes else head for head in before)  # 0 needs no new bias
     for key, old, new in zip(place.facts.keys, before, after, strict=True):
         if old.bias is None and new.bias is not None:

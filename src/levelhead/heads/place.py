@@ -4,9 +4,9 @@
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -66,6 +66,7 @@ class Facts(NamedTuple):
     task: tuple[LabelTask, str] | None  # one class or several labels, and how that is known
     half: str | None  # the dtype of its numbers, if that is half precision
     plain: bool = True  # whether nothing is known to scale or bend its outputs
+    file: Path | None = None  # that it is in
 
 
 class Place(Protocol[Written]):
@@ -77,7 +78,6 @@ class Place(Protocol[Written]):
     def check_adds(self) -> None: ...  # raises if what is added to the biases is known not to be added to the logits
     def check_takes_bias(self, key: str) -> None: ...  # raises if a layer without a bias cannot get one
     def heads(self, rule: Rule) -> tuple[Head, ...]: ...  # one for each layer; of a large one, what the rule needs
-    def saying_where(self) -> AbstractContextManager[None]: ...  # a block whose errors say where the head is
     def write(self, change: Change) -> Written: ...  # puts the new head into its place
 
 
@@ -149,9 +149,6 @@ class InMemory(Place[Adjusted], Protocol):
     def heads(self, rule: Rule) -> tuple[Head, ...]:
         names = self.facts.names
         return tuple(check_finite(self.head(m, names), path or "the head") for path, m in self.layers.items())
-
-    def saying_where(self) -> AbstractContextManager[None]:
-        return nullcontext()  # the caller has the model at hand
 
     def write(self, change: Change) -> Adjusted:
         """Put the new head into its layers, mark them, note it with the model."""
