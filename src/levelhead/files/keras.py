@@ -59,7 +59,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     if units is not None and any(layer.classes != units for layer in layers):
         raise LevelheadError(f"{path}: its weights do not fit its config.json; save the model again with Keras 3")
     layers = tuple(replace(layer, task=task, plain=plain) for layer in layers)
-    return LocatedHead(path, layers, (path,), {path: stamp}, archive.complete, archive.note)
+    return LocatedHead(path, layers, {path: stamp}, archive.complete, archive.note)
 
 
 def _arrays(archive: Archive) -> tuple[dict[str, Span], dict[str, str]]:
@@ -241,9 +241,9 @@ def _tensors(found: Any) -> Iterator[tuple[tuple[str, int, int], Any]]:
 
 def _find_in_weights(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head in a file of weights: by the name of its layer or of its place, or as the only one that fits."""
-    stamp = check_regular_file(path, "weights of Keras")
+    stamps = {path: check_regular_file(path, "weights of Keras")}
     layers = _find_layers(path, *hdf5_arrays(path), named, classes)
-    return LocatedHead(path, layers, (path,), {path: stamp}, _complete_weights, _note_behind(path))
+    return LocatedHead(path, layers, stamps, _complete_weights, _note_behind(path))
 
 
 def _find_layers(

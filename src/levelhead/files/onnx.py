@@ -46,9 +46,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     with in_file(path):
         layers = _find_layers(graph, named, classes)
     complete, add_bias = partial(_complete, graph), partial(_add_bias, graph)
-    return LocatedHead(
-        path, layers, tuple(stamps), stamps, complete, _note(graph), add_bias=add_bias, given_names=layers[0].names
-    )
+    return LocatedHead(path, layers, stamps, complete, _note(graph), add_bias=add_bias, given_names=layers[0].names)
 
 
 def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[LayerSpans, ...]:

@@ -40,7 +40,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     if repeated := first_repeated(key for key, *_ in tensors):
         raise LevelheadError(f"{files[0]}: {repeated} is in two of its shards; save the model again")
     layers = find_layers(files[0], spans, named=named, classes=classes)
-    return LocatedHead(files[0], layers, files, stamps, partial(_complete, headers), _note(headers), is_folder(path))
+    return LocatedHead(files[0], layers, stamps, partial(_complete, headers), _note(headers), is_folder(path))
 
 
 def _files(path: Path) -> tuple[Path, ...]:

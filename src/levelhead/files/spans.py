@@ -118,14 +118,17 @@ class LocatedHead:
 
     path: Path  # the file that stands for the model
     layers: tuple[LayerSpans, ...]  # more than one where several feed one output
-    files: tuple[Path, ...]  # all files of the model, `path` first
-    stamps: Mapping[Path, Stamp]  # what each file was when it was read
+    stamps: Mapping[Path, Stamp]  # all files of the model, `path` first: what each was when it was read
     complete: Complete
     note: Note | None = None  # what an earlier `rescale` recorded in the file
     folder: bool = False  # whether the model is a folder of files and is written as one
     # (layer, its bias [K]) -> edits that give a layer without a bias one; None if its files cannot hold it
     add_bias: Callable[[LayerSpans, Array], list[Edit]] | None = None
     given_names: tuple[str, ...] | None = None  # of the classes, where the user says them
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return tuple(self.stamps)
 
     @property
     def keys(self) -> tuple[str, ...]:

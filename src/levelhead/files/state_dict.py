@@ -52,7 +52,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
             raise LevelheadError(f"{path}: {reason}; {HOW_TO_SAVE}")
         if archive.record_at(span.offset) is None:
             raise LevelheadError(f"{path}: {span.key} is not stored as plain bytes; {HOW_TO_SAVE}")
-    return LocatedHead(path, layers, (path,), {path: stamp}, archive.complete, archive.note)
+    return LocatedHead(path, layers, {path: stamp}, archive.complete, archive.note)
 
 
 def _spans(

@@ -68,11 +68,8 @@ def layers_behind(
     *,
     _depth: int = 0,
 ) -> dict[Key, Linear[Key, Layer]]:
-    """Return the linear layers whose outputs become a value; `look`, which may raise, says what a value comes from.
-
-    `known` is filled. Outputs of one model share it: a value come to on several ways is looked at once.
-    """
-    if value in known:
+    """Return the linear layers whose outputs become a value; `look`, which may raise, says what a value comes from."""
+    if value in known:  # outputs of one model share it: a value come to on several ways is looked at once
         if isinstance(before := known[value], LevelheadError):
             raise before
         return before

@@ -58,7 +58,7 @@ class Probe:
         """Return whether adding a number to each output of these layers adds the same to its logit."""
         if (weights := self._random_weights(layers)) is None:
             return False
-        before = _outputs(self.model, weights, self.args, self.kwargs)[self.output]
+        before = self._logits(weights)
         offsets = (torch.arange(self.classes) % 2 * 2.0 - 1) * before.abs().max()
 
         def add(layer: nn.Module, _: Any, output: Tensor) -> Tensor:  # on its last axis, or a convolution's channels
@@ -66,7 +66,7 @@ class Probe:
 
         hooks = [module.register_forward_hook(add) for module in layers.values()]
         try:
-            after = _outputs(self.model, weights, self.args, self.kwargs)[self.output]
+            after = self._logits(weights)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -91,8 +91,10 @@ class Probe:
         if (weights := self._random_weights(layers)) is None:
             return None
         scaled = {name: w * factors.to(w).reshape(-1, *[1] * (w.ndim - 1)) for name, w in weights.items()}
-        before, after = (_outputs(self.model, each, self.args, self.kwargs)[self.output] for each in (weights, scaled))
-        return before, after
+        return self._logits(weights), self._logits(scaled)
+
+    def _logits(self, weights: dict[str, Tensor]) -> Tensor:
+        return _outputs(self.model, weights, self.args, self.kwargs)[self.output]
 
     def _random_weights(self, layers: Mapping[str, nn.Module]) -> dict[str, Tensor] | None:
         """Return other parameters for the layers, by path; None if one of them does not have K rows of its own."""

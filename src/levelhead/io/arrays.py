@@ -23,10 +23,7 @@ from .torch_file import read_tensors
 
 
 def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
-    """Return one array of FILE or FILE:KEY, memory-mapped if it is large and the format allows it (.npy, .safetensors).
-
-    `wanted` is what the array holds, for messages; also the key to use if the file holds several arrays.
-    """
+    """Return one array of FILE or FILE:KEY, of several the one called as is `wanted`; a large one is memory-mapped."""
     path, key = split_key(source)
     reader = FORMATS.get(path.suffix.lower())
     if reader is None:
