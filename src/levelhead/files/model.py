@@ -18,7 +18,7 @@ from ..core.counts import Counts, WithBackground, resolve
 from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.head import Head
 from ..core.per_class import listed
-from ..heads.apply import apply, apply_tuned, check_fits, check_tuned
+from ..heads.apply import apply, apply_tuned, check_fits
 from ..heads.place import Change, Facts
 from ..rules.adjust import check_strength
 from ..rules.rule import OneStrength, Rule, Strengths, find_path_rule
@@ -277,14 +277,11 @@ def adjust_file(
     array([1. , 2.309])
     """
     choice = tuned_of(tuned)
-    to = Output(Path(out), original, force, progress)
-    place = InFile(Path(path), to, locate_head(path, head=head, counts=choice.counts, names=names))
-    counts = check_tuned(place, choice)
-    found = place.found
+    found = locate_head(path, head=head, counts=choice.counts, names=names)
     if found.names is None and found.classes == len(choice.names or ()):
         found = replace(found, given_names=choice.names)
-    place = replace(place, found=found, chosen=choice)
-    return apply_tuned(place, choice, counts, background=background, logits=logits, again=again)
+    place = InFile(Path(path), Output(Path(out), original, force, progress), found, choice)
+    return apply_tuned(place, choice, background=background, logits=logits, again=again)
 
 
 def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> None:

@@ -92,8 +92,9 @@ def check_tuned(place: Place[Any], choice: Tuned) -> np.ndarray:
     return counts_for(choice, place.facts.sizes[0], place.facts.names, place.facts.where)
 
 
-def apply_tuned(place: Place[Written], choice: Tuned, counts: np.ndarray, **options: Any) -> Written:
-    """Adjust the head of a place by what was tuned, with the counts of `check_tuned` and the options of `apply`."""
+def apply_tuned(place: Place[Written], choice: Tuned, **options: Any) -> Written:
+    """Adjust the head of a place by what was tuned, with the options of `apply`, once it is known to be for it."""
+    counts = check_tuned(place, choice)
     chosen = Strengths(float(choice.gamma), scale=choice.scale, offset=choice.offset)
     return apply(place, RULES[choice.rule], chosen, counts, bias=choice.bias, **options)
 
@@ -171,17 +172,15 @@ def adjust_(
     >>> model[0].bias is None
     True
     """
-    place, choice, counts = check_adjust(model, tuned, layer=layer, example=example)
-    return apply_tuned(place, choice, counts, background=background, logits=logits, again=again)
-
-
-def check_adjust(
-    model: Any, tuned: Tuned | str | Path, *, layer: Any = None, example: Any = None
-) -> tuple[InMemory, Tuned, np.ndarray]:
-    """Check that a choice is for the model, before training, reading no weight; return its head, choice, counts."""
     choice = tuned_of(tuned)
     place = _head_of(model, layer, example, len(choice.counts))
-    return place, choice, check_tuned(place, choice)
+    return apply_tuned(place, choice, background=background, logits=logits, again=again)
+
+
+def check_adjust(model: Any, tuned: Tuned | str | Path, *, layer: Any = None) -> None:
+    """Check that a choice is for the model, before training, reading no weight."""
+    choice = tuned_of(tuned)
+    check_tuned(_head_of(model, layer, None, len(choice.counts)), choice)
 
 
 def rescale_(
