@@ -7,7 +7,8 @@ from safetensors.torch import save_file
 
 from levelhead.files import digest, edits, spans
 from levelhead.files.inspect import inspect_file
-from levelhead.files.model import open_file, rescale_file, rescale_place
+from levelhead.files.locate import locate_head
+from levelhead.files.model import InFile, Output, rescale_file, rescale_place
 from levelhead.files.undo import undo_file
 
 K, D = 50, 7
@@ -53,9 +54,9 @@ def test_what_is_written_is_the_same_to_the_bit(tmp_path, large, dtype, bias, ru
     bias = bias or rule == "shift"  # which a safetensors file cannot get where it has none
     path = model(tmp_path / "m.safetensors", dtype, bias=bias)
     how = {"gamma": gamma, "rule": rule, "bias": policy}
-    want = rescale_place(open_file(path, tmp_path / "whole.safetensors", counts=COUNTS), COUNTS, **how)
+    want = rescale_place(InFile(path, Output(tmp_path / "whole.safetensors"), locate_head(path)), COUNTS, **how)
     large()
-    got = rescale_place(open_file(path, tmp_path / "large.safetensors", counts=COUNTS), COUNTS, **how)
+    got = rescale_place(InFile(path, Output(tmp_path / "large.safetensors"), locate_head(path)), COUNTS, **how)
     assert (tmp_path / "large.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
     kept = [(tmp_path / f"{name}.safetensors.original").read_bytes() for name in ("large", "whole")]
     assert kept[0].replace(b"large", b"whole") == kept[1]

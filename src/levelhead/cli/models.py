@@ -139,7 +139,8 @@ def rescale(
     from ..core.counts import with_background
     from ..core.errors import LevelheadError
     from ..files.describe import rescale_text
-    from ..files.model import open_file, rescale_place
+    from ..files.locate import locate_head
+    from ..files.model import InFile, Output, rescale_place
     from ..io import arrays
     from ..io.per_class_file import read_counts, read_names
     from ..show.progress import copy_progress
@@ -151,7 +152,8 @@ def rescale(
     scores, n = None if logits is None else arrays.read(logits), read_counts(counts)
     known = None if names is None else read_names(names)
     with copy_progress(model) as bar:
-        place = open_file(model, out, head=head, counts=n, names=known, original=original, force=force, progress=bar)
+        found = locate_head(model, head=head, counts=n, names=known)
+        place = InFile(model, Output(out, original, force, bar), found)
         alone = n if background is None else with_background(n, background)
         done = rescale_place(
             place, alone, gamma=gamma, rule=rule, bias=bias, missing=missing, logits=scores, again=again

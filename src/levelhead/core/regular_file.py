@@ -39,6 +39,13 @@ def check_unchanged(path: str | Path, stamp: Stamp) -> None:
         raise LevelheadError(f"{path}: changed while it was read; try again when nothing writes to it")
 
 
+def bytes_at(path: str | Path, offset: int, length: int) -> bytes:
+    """Return bytes of a file, fewer where it ends before."""
+    with open(path, "rb") as file:
+        file.seek(offset)
+        return file.read(length)
+
+
 @contextmanager
 def unchanged_while_read(path: str | Path, wanted: str = "a file") -> Iterator[None]:
     """Check before the block that a path is a regular file and, if the block ends well, that it is still the same."""

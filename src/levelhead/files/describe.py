@@ -28,10 +28,8 @@ def inspection_text(seen: Inspection, width: int = 30) -> str:
     order = np.arange(len(seen.norms)) if seen.counts is None else np.argsort(-seen.counts, kind="stable")
     top = max(float(seen.norms.max()), np.finfo(float).tiny)
     for i in order.tolist():
-        count, bar = (
-            "" if seen.counts is None else str(seen.counts[i]),
-            "█" * max(1, round(width * seen.norms[i] / top)),
-        )
+        count = "" if seen.counts is None else str(seen.counts[i])
+        bar = "█" * max(1, round(width * seen.norms[i] / top))
         rows.append([_row_title(i, seen.names), count, f"{seen.norms[i]:.4g}", bar])
     lines += ["", *_table(["class", "" if seen.counts is None else "count", "norm", ""], rows), ""]
     if seen.correlation is not None:

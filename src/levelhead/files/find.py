@@ -139,26 +139,18 @@ class _Tensors:
         return Counter((layer.rpartition(".")[0], shape[1]) for layer, shape in self.shapes.items() if len(shape) > 1)
 
     def candidates(self, classes: int | None = None, *, least: int = 2) -> list[str]:
-        """Return the layers of a head's shape: [K, d] or [K, d, 1, 1], K at least so many; never embeddings."""
-        return [
-            layer
-            for layer, shape in self.shapes.items()
-            if len(shape) >= 2
-            and all(n == 1 for n in shape[2:])
-            and not NOT_HEADS.search(layer)
-            and (shape[0] == classes if classes else shape[0] >= least)
-        ]
+        """Return the layers of a head's shape with K rows or, if that is not known, at least so many."""
+        rows = {layer: shape[0] for layer, shape in _matrices(self.shapes).items()}
+        return [layer for layer, n in rows.items() if (n == classes if classes else n >= least)]
 
     def computed(self, classes: int | None) -> list[str]:
         """Return the layers of a head's shape whose weights are computed from others, as by weight norm."""
-        matching = {layer for layer, shape in self._computed.items() if classes in (None, shape[0])}
-        return [layer for layer in self._computed if layer in matching and not NOT_HEADS.search(layer)]
+        return [layer for layer, shape in _matrices(self._computed).items() if classes in (None, shape[0])]
 
     @cached_property
     def _computed(self) -> dict[str, tuple[int, ...]]:
         held = {key: match[1] or "" for key in self.spans if (match := COMPUTED.fullmatch(key))}
-        shapes = {layer: self.spans[key].logical for key, layer in held.items()}
-        return {layer: shape for layer, shape in shapes.items() if len(shape) > 1 and {*shape[2:]} <= {1}}
+        return {layer: self.spans[key].logical for key, layer in held.items()}
 
     def with_shapes(self, layers: Iterable[str]) -> list[tuple[str, tuple[int, ...]]]:
         """Return layers with their shapes, in the order of the file, where heads come late."""
@@ -198,8 +190,18 @@ class _Tensors:
     def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
         return several_heads(self.path, self.with_shapes([*found, *rivals]))
 
-    def error(self, message: str) -> LevelheadError:
-        return LevelheadError(f"{self.path}: {message}")
+    def error(self, message: str, advice: Advice | None = None) -> LevelheadError:
+        return LevelheadError(f"{self.path}: {message}", advice=advice)
+
+    def doubtful(self, head: LayerSpans, key: str, reason: str, effect: str) -> LevelheadError:
+        seems = f"{head.key} looks like the head, but there is a {key}: {reason}"
+        return self.error(seems, Advice("head", None, effect))
+
+
+def _matrices(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Return the layers of a head's shape, [K, d] or [K, d, 1, 1]; never embeddings."""
+    found = {layer: shape for layer, shape in shapes.items() if len(shape) > 1 and {*shape[2:]} <= {1}}
+    return {layer: shape for layer, shape in found.items() if not NOT_HEADS.search(layer)}
 
 
 def _check_named(tensors: _Tensors, layer: str, classes: int | None) -> str:
@@ -296,16 +298,13 @@ def _check_no_norm_follows(tensors: _Tensors, head: LayerSpans) -> None:
 
 def _check_no_scale(tensors: _Tensors, head: LayerSpans) -> None:
     """Check that no block around the head has a scale or temperature: the logits are then not ``W x + b`` alone."""
+    doubt = "if scaling its rows scales the logits and, for a rule that adds, nothing scales them after it"
     for key, span in tensors.spans.items():
         block, _, leaf = key.rpartition(".")
         around = f"{head.key}.".startswith(f"{block}." if block else "")
         if around and is_logit_scale(leaf, prod(span.shape), head.classes):
-            reason = f"{tensors.path}: {head.key} looks like the head, but there is a {key}: the model may normalize"
-            doubt = "to name it if scaling its rows scales the logits and, for a rule that adds, nothing scales them"
-            raise LevelheadError(
-                f"{reason} the weights, as cosine heads do, or scale the logits",
-                advice=Advice("head", None, f"{doubt} after it"),
-            )
+            reason = "the model may normalize the weights, as cosine heads do, or scale the logits"
+            raise tensors.doubtful(head, key, reason, f"to name it {doubt}")
 
 
 def _check_no_transitions(tensors: _Tensors, head: LayerSpans) -> None:
@@ -313,13 +312,9 @@ def _check_no_transitions(tensors: _Tensors, head: LayerSpans) -> None:
     sizes = [(n, n) for n in range(head.classes, head.classes + 3)]
     crf = (key for key, span in tensors.spans.items() if span.shape in sizes and TRANSITIONS.search(key))
     if (key := next(crf, None)) is not None and not key.startswith(f"{head.key}."):
-        raise LevelheadError(
-            f"{tensors.path}: {head.key} looks like the head, but there is a {key}: a CRF seems to follow, which adds "
-            "its own scores of one class after another to the head's",
-            advice=Advice(
-                "head", None, "to name it, for a rule that adds, if the classes are to be leveled all the same"
-            ),
-        )
+        reason = "a CRF seems to follow, which adds its own scores of one class after another to the head's"
+        doubt = "to name it, for a rule that adds, if the classes are to be leveled all the same"
+        raise tensors.doubtful(head, key, reason, doubt)
 
 
 def overlap(a: Span, b: Span) -> bool:

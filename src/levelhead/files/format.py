@@ -1,7 +1,8 @@
 """A file format that heads live in: what all have in common, given the few things in which they differ."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from ..core.atomic import permissions
 from ..core.errors import LevelheadError, in_file
 from ..core.head import Head
-from ..core.regular_file import check_unchanged
+from ..core.regular_file import Stamp, check_unchanged
 from ..heads.notes import Note
 from ..show.progress import ByteProgress
 from .digest import Edit
@@ -21,6 +22,33 @@ LEFT_OUT = (
     ".safetensors", ".index.json", ".bin", ".pt", ".pth", ".pth.tar", ".ckpt", ".h5", ".keras", ".msgpack", ".onnx",
     ".onnx_data", ".gguf", ".tflite", ".npz", ".pkl", ".pickle", ".joblib", ".original",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a model is written, and how."""
+
+    path: Path
+    original: bool = True  # keep the old bytes next to it
+    force: bool = False  # replace files that exist
+    progress: ByteProgress | None = None
+
+    @contextmanager
+    def staged(self, names: Mapping[Path, str], stamps: Mapping[Path, Stamp], folder: bool) -> Iterator[Path]:
+        """Yield where to write a model's files, {file: name}, with what else is in its folder; none may be an input."""
+        for target in (self.path, *(self.path.parent / name for name in names.values())):
+            if target.exists() and any(target.samefile(one) for file in stamps for one in (file, file.parent)):
+                raise LevelheadError(f"{target} is the input itself, which is never overwritten; give another name")
+        with staged(self.path, force=self.force) as stage:
+            if folder:
+                around, out = next(iter(stamps)).parent, stage / self.path.name
+                out.mkdir(exist_ok=True)
+                out.chmod(permissions(around) | 0o700)  # its owner may write to it
+                for file in companion_files(around, list(stamps))[0]:
+                    copy(file, out / file.name)
+            yield stage
+            for file, stamp in stamps.items():
+                check_unchanged(file, stamp)
 
 
 @dataclass(frozen=True)
@@ -44,18 +72,10 @@ class Format:
 
     def write(self, path: str | Path, out: str | Path, head: Head, key: str | None = None) -> None:
         """Copy a model with another head in it; everything else stays as it is, byte for byte."""
-        self.save(self.find(Path(path), named=key), [head], Path(out), note=None, keep=False, force=False)
+        self.save(self.find(Path(path), named=key), [head], Output(Path(out), original=False))
 
     def save(
-        self,
-        found: LocatedHead,
-        heads: Sequence[Head | LargeHead],
-        out: Path,
-        *,
-        note: Note | None,
-        keep: bool,
-        force: bool,
-        progress: ByteProgress | None = None,
+        self, found: LocatedHead, heads: Sequence[Head | LargeHead], to: Output, note: Note | None = None
     ) -> dict[str, Original]:
         """Write a model with other heads, one per layer, all or nothing; return the way back from each changed file."""
         edits: dict[Path, list[Edit]] = defaultdict(list)
@@ -65,30 +85,25 @@ class Format:
                 head = replace(head, bias=None)
             for file, edit in head.edits(layer) if isinstance(head, LargeHead) else store(layer, head):
                 edits[file].append(edit)
-        names = layout(found.files, out, changed=set(edits), folder=found.folder)
-        check_not_input(found.files, [out, *(out.parent / name for name in names.values())])
+        names = layout(found.files, to.path, changed=set(edits), folder=found.folder)
         originals: dict[str, Original] = {}
 
         @cache  # a note of many classes takes seconds: made once for each digest
         def complete(source: Path, digest: str) -> list[Edit]:
             return found.complete(source, edits[source], {"sha256": digest, **note} if note else note, names)
 
-        with staged(out, force=force) as stage:
-            if found.folder:
-                copy_companions(found.path.parent, found.files, stage / out.name)
+        with to.staged(names, found.stamps, found.folder) as stage:
             for source, name in names.items():
                 if complete(source, UNKNOWN_SHA256):
-                    digest, back = rewrite(source, stage / name, partial(complete, source), progress)
+                    digest, back = rewrite(source, stage / name, partial(complete, source), to.progress)
                     originals[Path(name).name] = Original(source.name, digest, back)
                 else:
-                    copy(source, stage / name, progress)
+                    copy(source, stage / name, to.progress)
             with in_file(found.path):
                 self._check_as_before(found.path, stage / names[found.path])
-            if keep:
+            if to.original:
                 around = (found.path.parent,) if found.folder else ()
-                save_originals(stage / f"{out.name}.original", originals, permissions(*found.files, *around))
-            for file, stamp in found.stamps.items():
-                check_unchanged(file, stamp)
+                save_originals(stage / f"{to.path.name}.original", originals, permissions(*found.files, *around))
         return originals
 
     def _check_as_before(self, path: Path, written: Path) -> None:
@@ -112,14 +127,6 @@ def companion_files(folder: Path, files: Sequence[Path]) -> tuple[list[Path], li
     return copied, [path.name for path in others if path not in copied]
 
 
-def copy_companions(folder: Path, files: Sequence[Path], out: Path) -> None:
-    """Make a new folder like that of a model, with what belongs to the model besides its own files."""
-    out.mkdir(exist_ok=True)
-    out.chmod(permissions(folder) | 0o700)  # its owner may write to it
-    for file in companion_files(folder, files)[0]:
-        copy(file, out / file.name)
-
-
 def layout(files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool) -> dict[Path, str]:
     """Return where each file of a model goes, relative to out's folder: {source: name}."""
     # A folder keeps its files' names. Elsewhere the file that stands for the model becomes `out`, and those it refers
@@ -132,10 +139,3 @@ def layout(files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool
         return {main: out.name} | {file: file.name for file in others}
     rest = {file: file.name.removeprefix(main.stem) for file in others if file in changed}
     return {main: out.name} | {file: f"{out.stem}{'.' if end == file.name else ''}{end}" for file, end in rest.items()}
-
-
-def check_not_input(sources: Sequence[Path], targets: Sequence[Path]) -> None:
-    """Check that no target is one of the sources, by whatever link."""
-    for target in targets:
-        if target.exists() and any(target.samefile(one) for source in sources for one in (source, source.parent)):
-            raise LevelheadError(f"{target} is the input itself, which is never overwritten; give another name")

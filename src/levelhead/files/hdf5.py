@@ -28,15 +28,8 @@ HDF5_FLOATS: dict[tuple[int, ...], str] = {
     (4, 32, 23, 8, 0, 23, 127): "F32",
     (8, 64, 52, 11, 0, 52, 1023): "F64",
 }
-KINDS = SPACE, TYPE, EXTERNAL, LAYOUT, ATTRIBUTE, CONTINUATION, TABLE = (
-    0x1,
-    0x3,
-    0x7,
-    0x8,
-    0xC,
-    0x10,
-    0x11,
-)  # of message
+# The kinds of message that are read.
+KINDS = SPACE, TYPE, EXTERNAL, LAYOUT, ATTRIBUTE, CONTINUATION, TABLE = (0x1, 0x3, 0x7, 0x8, 0xC, 0x10, 0x11)
 
 
 def hdf5_arrays(path: Path, start: int = 0, size: int | None = None) -> tuple[dict[str, Span], dict[str, str]]:

@@ -71,25 +71,21 @@ def inspect_file(
     correlation = None if n is None or np.isnan(follows := norm_follows_count(first, n)) else follows
     note, warnings = earlier_note(found), []
     if note:
-        warnings.append(
-            f"adjusted before: {note['rule']}, gamma {note['gamma']:g}, by levelhead {note['version']}; "
-            "`levelhead undo` takes it back"
-        )
+        done = f"{note['rule']}, gamma {note['gamma']:g}, by levelhead {note['version']}"
+        warnings.append(f"adjusted before: {done}; `levelhead undo` takes it back")
     if not can_flip(first):
         rows = "a single logit" if first.classes == 1 else "two opposite rows"
-        warnings.append(
-            f"BinaryHeadWarning: scaling never changes the predictions of this head, {rows}; use the rule shift"
-        )
+        stuck = f"scaling never changes the predictions of this head, {rows}; use the rule shift"
+        warnings.append(f"BinaryHeadWarning: {stuck}")
     if n is not None and not note:
         warnings += [f"{type(doubt).__name__}: {doubt}" for doubt in doubts_about(first, n)]
+    parts = [(one.key, one.weight, one.bias and one.bias.key) for one in found.layers]
+    layers = tuple(HeadLayer(key, weight.key, bias, weight.shape, weight.dtype) for key, weight, bias in parts)
     size = None if first.bias is None else np.abs(first.bias.astype(np.float64))
     return Inspection(
         path=str(path),
         format=format_of(path).name,
-        layers=tuple(
-            HeadLayer(one.key, one.weight.key, one.bias and one.bias.key, one.weight.shape, one.weight.dtype)
-            for one in found.layers
-        ),
+        layers=layers,
         norms=norms,
         names=found.names,
         counts=n,

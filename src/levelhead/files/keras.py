@@ -16,7 +16,7 @@ from typing import Any
 from zipfile import BadZipFile
 
 from ..core.errors import Advice, LevelheadError, in_file
-from ..core.regular_file import check_regular_file
+from ..core.regular_file import bytes_at, check_regular_file
 from ..heads.candidates import list_layers
 from ..heads.graph import KERAS_ACTIVATIONS, KERAS_LINEAR, KERAS_POINTWISE, GraphHead, KerasNode, find_keras_heads
 from ..heads.notes import Note, note_from_json
@@ -38,8 +38,7 @@ VARIABLE = re.compile(r"(?:(.*)/)?vars/(\d+)")
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head of a Keras model: by its graph or, of a subclassed model, which has none, among its arrays."""
-    stamp = check_regular_file(path, "a Keras model")
-    archive = _open(path)
+    stamp, archive = check_regular_file(path, "a Keras model"), _open(path)
     arrays, names = _arrays(archive)
     task, plain, units = None, True, None
     if named is None:
@@ -50,7 +49,8 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
                 raise LevelheadError(f"cut short, or not a Keras model ({error}); save the model again") from None
             head = head_in_config(config, classes)
         if head is not None:
-            places, task, plain = _places(names) or _places_by_class(config), head.task, head.plain
+            places, task, plain = _places(names), head.task, head.plain
+            places = places or {path: place for path, place, *_ in _walk(config)}
             if lacking := [one for one in head.layers if one not in places]:
                 reason = f"its weights have no layer {'/'.join(lacking[0])}"
                 raise LevelheadError(f"{path}: {reason}; save the model again with Keras 3")
@@ -59,7 +59,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     if units is not None and any(layer.classes != units for layer in layers):
         raise LevelheadError(f"{path}: its weights do not fit its config.json; save the model again with Keras 3")
     layers = tuple(replace(layer, task=task, plain=plain) for layer in layers)
-    return LocatedHead(path, layers, (path,), {path: stamp}, archive.complete, archive.note)
+    return LocatedHead(path, layers, {path: stamp}, archive.complete, archive.note)
 
 
 def _arrays(archive: Archive) -> tuple[dict[str, Span], dict[str, str]]:
@@ -82,28 +82,24 @@ def _places(names: Mapping[str, str]) -> dict[tuple[str, ...], str]:
     return found
 
 
-def _places_by_class(config: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
-    """Return the same for Keras 3.0 to 3.3, whose groups state no names: a layer's is its class, numbered in order."""
-    found: dict[tuple[str, ...], str] = {}
-    waiting: list[tuple[tuple[str, ...], str, Mapping[str, Any]]] = [((), "", config)]
+def _walk(config: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str, int, Mapping[str, Any]]]:
+    """Yield each layer, also of models inside: names that lead to it, its place by class, how often it is applied."""
+    # Up to Keras 3.3 the groups of a file state no names: a layer's place is its class, numbered in order.
+    waiting: list[tuple[tuple[str, ...], str, int, Mapping[str, Any]]] = [((), "", 1, config)]
     while waiting:
-        inside, around, model = waiting.pop()
+        inside, around, times, model = waiting.pop()
         used = Counter[str]()
         for layer in model["config"]["layers"]:
-            if ".ops" in str(layer.get("module")):
-                continue  # an operation between layers
-            word = re.sub(
-                "([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", str(layer["class_name"]))
-            ).lower()
+            path, often = (*inside, layer["config"]["name"]), times * max(1, len(layer.get("inbound_nodes") or ()))
+            word = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", str(layer["class_name"]))
+            word = re.sub("([a-z])([A-Z])", r"\1_\2", word).lower()
             place = f"{around}layers/{word}" + (f"_{used[word]}" if used[word] else "")
-            used[word] += 1
-            path = (*inside, layer["config"]["name"])
-            found[path] = place
+            used[word] += ".ops" not in str(layer.get("module"))  # an operation between layers has no place
+            yield path, place, often, layer
             if _is_own(layer, *MODELS) and "layers" in layer["config"]:
-                waiting.append((path, f"{place}/", layer))
+                waiting.append((path, f"{place}/", often, layer))
             elif isinstance(wrapped := layer["config"].get("layer"), Mapping):
-                found[(*path, wrapped["config"]["name"])] = f"{place}/layer"
-    return found
+                yield (*path, wrapped["config"]["name"]), f"{place}/layer", often, wrapped
 
 
 def _open(path: Path) -> Archive:
@@ -143,18 +139,8 @@ class _ConfiguredGraph:
     def calls(self) -> Counter[Hashable]:
         """How often the model applies each of its layers, with those of models inside it."""
         found = Counter[Hashable]()
-        waiting: list[tuple[tuple[str, ...], Mapping[str, Any], int]] = [((), self.models[()], 1)]
-        while waiting:
-            inside, model, times = waiting.pop()
-            for layer in model["config"]["layers"]:
-                path = (*inside, layer["config"]["name"])
-                often = times * max(1, len(layer.get("inbound_nodes") or ()))
-                if _is_own(layer, *MODELS) and "layers" in layer["config"]:
-                    waiting.append((path, layer, often))
-                elif isinstance(wrapped := layer["config"].get("layer"), Mapping):
-                    found[_identity(wrapped, (*path, wrapped["config"]["name"]))] += often
-                else:
-                    found[_identity(layer, path)] += often
+        for path, _, often, layer in _walk(self.models[()]):
+            found[_identity(layer, path)] += often
         return found
 
     def node_of(self, value: tuple[tuple[str, ...], str, int, int]) -> KerasNode[tuple[str, ...], None]:
@@ -169,8 +155,7 @@ class _ConfiguredGraph:
         def sources() -> list[tuple[tuple[str, ...], str, int, int]]:
             if model["class_name"] != "Sequential":
                 return [(inside, *one) for one, _ in _tensors(layer["inbound_nodes"][node])]
-            before = layers[max(place - 1, 0)]
-            return [(inside, before["config"]["name"], 0, 0)]
+            return [(inside, layers[max(place - 1, 0)]["config"]["name"], 0, 0)]
 
         wrapped = layer["config"]["layer"] if _is_own(layer, "TimeDistributed") else layer
         path = (*inside, name) if wrapped is layer else (*inside, name, wrapped["config"]["name"])
@@ -240,8 +225,6 @@ def _references(found: Any) -> Iterator[tuple[str, int, int]]:
     if not isinstance(found, Mapping) and len(found) == 3 and isinstance(found[0], str):
         yield found[0], int(found[1]), int(found[2])
         return
-    if isinstance(found, str):
-        raise TypeError(f"{found!r} is no layer, node and index")
     for part in found.values() if isinstance(found, Mapping) else found:
         yield from _references(part)
 
@@ -258,9 +241,9 @@ def _tensors(found: Any) -> Iterator[tuple[tuple[str, int, int], Any]]:
 
 def _find_in_weights(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head in a file of weights: by the name of its layer or of its place, or as the only one that fits."""
-    stamp = check_regular_file(path, "weights of Keras")
+    stamps = {path: check_regular_file(path, "weights of Keras")}
     layers = _find_layers(path, *hdf5_arrays(path), named, classes)
-    return LocatedHead(path, layers, (path,), {path: stamp}, _complete_weights, _note_behind(path))
+    return LocatedHead(path, layers, stamps, _complete_weights, _note_behind(path))
 
 
 def _find_layers(
@@ -300,20 +283,16 @@ def _titles(spans: list[Span]) -> list[str]:
     first, *rest = (span.shape for span in spans)
     if len(first) > 1 and rest in ([], [first[-1:]]):
         return ["kernel", "bias"][: len(spans)]
-    if len(first) == 1 and rest == [first]:
-        return ["scale", "bias"]
-    if len(first) == 1 and rest == [first] * 3:
-        return ["scale", "bias", "running_mean", "running_var"]
+    if len(first) == 1 and rest in ([first], [first] * 3):
+        return ["scale", "bias", "running_mean", "running_var"][: len(spans)]
     return [f"vars/{i}" for i in range(len(spans))]
 
 
 def _note_range(path: Path) -> tuple[int, int, int]:
     """Return where a note begins and ends, and where the file does: the first two are its end if there is none."""
-    end = path.stat().st_size
-    with path.open("rb") as file:
-        file.seek(max(0, end - len(MAGIC) - 8))
-        tail = file.read()
-    if len(tail) != len(MAGIC) + 8 or not tail.endswith(MAGIC):
+    end, size = path.stat().st_size, len(MAGIC) + 8
+    tail = bytes_at(path, max(0, end - size), size)
+    if len(tail) != size or not tail.endswith(MAGIC):
         return end, end, end
     length = int.from_bytes(tail[:8], "little")
     start = end - len(tail) - length
@@ -322,9 +301,7 @@ def _note_range(path: Path) -> tuple[int, int, int]:
 
 def _note_behind(path: Path) -> dict[str, Any] | None:
     start, stop, _ = _note_range(path)
-    with path.open("rb") as file:
-        file.seek(start)
-        return note_from_json(file.read(stop - start), path)  # None without one
+    return note_from_json(bytes_at(path, start, stop - start), path)  # None without one
 
 
 def _complete_weights(source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]) -> list[Edit]:
@@ -338,13 +315,5 @@ def _complete_weights(source: Path, edits: list[Edit], note: Note | None, names:
     return [*edits, Edit(start, end - start, data + len(data).to_bytes(8, "little") + MAGIC if data else b"")]
 
 
-FORMAT = Format(
-    name="Keras",
-    suffixes=(".keras",),
-    find=_find,
-    check=lambda path: _arrays(_open(path)),
-    note=lambda path: _open(path).note,
-)
-WEIGHTS_FORMAT = Format(
-    name="Keras weights", suffixes=(".weights.h5",), find=_find_in_weights, check=hdf5_arrays, note=_note_behind
-)
+FORMAT = Format("Keras", (".keras",), _find, lambda path: _open(path).note, check=lambda path: _arrays(_open(path)))
+WEIGHTS_FORMAT = Format("Keras weights", (".weights.h5",), _find_in_weights, _note_behind, check=hdf5_arrays)

@@ -5,10 +5,10 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from ..core.counts import Counts
+from ..core.counts import Counts, WithBackground
 from ..core.errors import LevelheadError
 from ..core.per_class import check_names
-from ..core.regular_file import check_regular_file
+from ..core.regular_file import bytes_at, check_regular_file
 from ..heads.notes import NOTE_KEY, Note, digests_in, is_note, note_in_version
 from ..rules.rule import RULES
 from . import keras, onnx, safetensors, state_dict
@@ -63,9 +63,7 @@ def format_of(path: str | Path) -> Format:
         if name.endswith(one.suffixes):
             check_regular_file(path, "a model")
             if name.endswith(".bin"):  # OpenVINO and fastText call theirs so, too
-                with path.open("rb") as file:
-                    start = file.read(len(FASTTEXT_START))
-                if start == FASTTEXT_START:
+                if (start := bytes_at(path, 0, len(FASTTEXT_START))) == FASTTEXT_START:
                     raise LevelheadError(f"{path}: {FASTTEXT}")
                 if not start.startswith(b"PK") and path.with_suffix(".xml").exists():
                     raise LevelheadError(f"{path}: {OPENVINO}")
@@ -86,6 +84,7 @@ def locate_head(
 
 def _locate(path: Path, head: str | None, counts: Counts | None) -> LocatedHead:
     one = format_of(path)
+    counts = counts.counts if isinstance(counts, WithBackground) else counts
     sized = hasattr(counts, "__len__") and getattr(counts, "shape", None) != ()
     size = len(counts) if sized else None  # type: ignore[arg-type]
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,17 +15,17 @@ from ..choice.tuned_json import tuned_of
 from ..core.array import Array, to_numpy
 from ..core.choices import BiasPolicy, Missing
 from ..core.counts import Counts, WithBackground, resolve
-from ..core.errors import Advice, LevelheadError, check_choice, in_file
+from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.head import Head
 from ..core.per_class import listed
-from ..heads.apply import apply, apply_tuned, check_fits, check_tuned
+from ..heads.apply import apply, apply_tuned, check_fits
 from ..heads.place import Change, Facts
 from ..rules.adjust import check_strength
 from ..rules.rule import OneStrength, Rule, Strengths, find_path_rule
 from ..show.progress import ByteProgress
-from .format import companion_files
+from .format import Output, companion_files
 from .locate import earlier_note, format_of, locate_head, output_path
-from .spans import LargeHead, LocatedHead, adjust_large, check_not_lost, is_large, load, thin_head
+from .spans import LargeHead, LocatedHead, adjust_large, check_rows, is_large, load, thin_head
 
 if TYPE_CHECKING:
     from ..choice.tuned import Tuned
@@ -60,19 +59,17 @@ class RescaleResult:
 class InFile:
     """The head of a model's file, and where the adjusted file goes: a `Place`."""
 
-    found: LocatedHead
     path: Path  # of the model, as the caller named it
-    out: Path
-    original: bool
-    force: bool
-    progress: ByteProgress | None
+    to: Output
+    found: LocatedHead
     chosen: Tuned | None = None  # what was tuned, where it was
 
     @property
     def facts(self) -> Facts:
         found, first = self.found, self.found.layers[0]
         where, sizes = f"{found.path}: {', '.join(found.keys)}", tuple(layer.classes for layer in found.layers)
-        return Facts(found.keys, where, sizes, found.names, found.task, HALVES.get(first.weight.dtype), first.plain)
+        half = HALVES.get(first.weight.dtype)
+        return Facts(found.keys, where, sizes, found.names, found.task, half, first.plain, self.path)
 
     def earlier(self) -> str | None:
         if (note := earlier_note(self.found)) is None:
@@ -100,9 +97,6 @@ class InFile:
         read = thin_head if self.large and not rule.needs_norms else load
         return tuple(read(layer, self.found.names) for layer in self.found.layers)
 
-    def saying_where(self) -> AbstractContextManager[None]:
-        return in_file(self.path)
-
     def write(self, change: Change) -> RescaleResult:
         """Write the file with the new head and a note in it."""
         written: Sequence[Head | LargeHead] = change.after
@@ -110,10 +104,10 @@ class InFile:
             large = adjust_large(self.found.layers[0], change.by.scale, change.after[0].bias, self.found.names)
             written, norms = [large], (large.before, large.after)
         else:
-            for layer, before, after in zip(self.found.layers, change.before, change.after, strict=True):
-                check_not_lost(layer, before, after)
-            norms = [to_numpy(heads[0].norms).astype(np.float64) for heads in (change.before, change.after)]
-        out = output_path(self.path, self.out, self.found.folder)
+            layers = zip(self.found.layers, change.before, change.after, strict=True)
+            weights = [(layer, to_numpy(old.weight), to_numpy(new.weight)) for layer, old, new in layers]
+            norms, *_ = [check_rows(*each, self.found.names) for each in weights]
+        to = replace(self.to, path=output_path(self.path, self.to.path, self.found.folder))
         note = {
             "version": __version__,
             "rule": change.rule.name,
@@ -125,13 +119,11 @@ class InFile:
         }
         note |= {} if change.offset is None else {"offset": change.offset.tolist()}
         note |= {"before": self.found.note} if self.found.note else {}
-        kept = format_of(self.path).save(
-            self.found, written, out, note=note, keep=self.original, force=self.force, progress=self.progress
-        )
+        kept = format_of(self.path).save(self.found, written, to, note)
         return RescaleResult(
             path=str(self.path),
-            out=str(out),
-            original=f"{out}.original" if self.original else None,
+            out=str(to.path),
+            original=f"{to.path}.original" if to.original else None,
             head=self.found.keys,
             rule=change.rule.name,
             gamma=change.gamma,
@@ -209,29 +201,13 @@ def rescale_file(
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    place = open_file(path, out, head=head, counts=counts, original=original, force=force, progress=progress)
+    to = Output(Path(out), original, force, progress)
+    place = InFile(Path(path), to, locate_head(path, head=head, counts=counts))
     bias = "scale" if (kept := find_path_rule(rule).bias) is None else "keep"
     held = thin_head(place.found.layers[0], None).bias if bias == "keep" else None
     if bias == "keep" and (held is None or not np.array_equal(held, to_numpy(kept))):
         raise LevelheadError("the bias that it keeps is not that of the head", parameter="rule")
     return rescale_place(place, counts, gamma=gamma, rule=rule, bias=bias, again=again)
-
-
-def open_file(
-    path: str | Path,
-    out: str | Path,
-    *,
-    head: str | None = None,
-    counts: Counts | None = None,
-    names: Sequence[str] | None = None,
-    original: bool = True,
-    force: bool = False,
-    progress: ByteProgress | None = None,
-) -> InFile:
-    """Find the head in a model's file, to be adjusted into another."""
-    sized = counts.counts if isinstance(counts, WithBackground) else counts
-    found = locate_head(path, head=head, counts=sized, names=names)
-    return InFile(found, Path(path), Path(out), original, force, progress)
 
 
 def rescale_place(
@@ -301,15 +277,11 @@ def adjust_file(
     array([1. , 2.309])
     """
     choice = tuned_of(tuned)
-    place = open_file(
-        path, out, head=head, counts=choice.counts, names=names, original=original, force=force, progress=progress
-    )
-    counts = check_tuned(place, choice)
-    found = place.found
+    found = locate_head(path, head=head, counts=choice.counts, names=names)
     if found.names is None and found.classes == len(choice.names or ()):
         found = replace(found, given_names=choice.names)
-    place = replace(place, found=found, chosen=choice)
-    return apply_tuned(place, choice, counts, background=background, logits=logits, again=again)
+    place = InFile(Path(path), Output(Path(out), original, force, progress), found, choice)
+    return apply_tuned(place, choice, background=background, logits=logits, again=again)
 
 
 def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> None:

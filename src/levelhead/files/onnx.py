@@ -20,24 +20,13 @@ import numpy as np
 from ..core.array import Array, to_numpy
 from ..core.errors import LevelheadError, in_file
 from ..core.extras import install_command
-from ..core.regular_file import check_regular_file
+from ..core.regular_file import Stamp, check_regular_file
 from ..heads.candidates import list_layers
 from ..heads.notes import NOTE, Note, note_entries, note_from
 from .digest import Edit
 from .find import NoHead, several_heads
 from .format import Format
-from .onnx_graph import (
-    CLASSIFIER,
-    COMPETING,
-    Graph,
-    LinearNode,
-    classifier_key,
-    graphs,
-    heads_of,
-    node_of_weight,
-    tensors,
-    texts,
-)
+from .onnx_graph import CLASSIFIER, COMPETING, Graph, LinearNode, classifier_key, heads_of, node_of, tensors, texts
 from .protobuf import Splice, field, fields, length_at, locate, splice
 from .spans import LayerSpans, LocatedHead, Span, decode, encode
 
@@ -52,22 +41,12 @@ LARGE_TENSOR = 1 << 16  # bytes; the checker copies what it gets, so that larger
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head that feeds the output of an ONNX model."""
-    stamp = check_regular_file(path, "an ONNX model")
     graph = _parse(path)
-    files = _files_of(graph)
-    stamps = {path: stamp} | {file: check_regular_file(file, f"weights of {path.name}") for file in files[1:]}
+    stamps = _stamps_of(graph)
     with in_file(path):
         layers = _find_layers(graph, named, classes)
-    names = None
-    for node in graph.model.graph.node:
-        called = layers[0].key in (node.name, *node.output)
-        if node.op_type == CLASSIFIER and called and classifier_key(graph, node) == layers[0].key:
-            labels = [label for one in node.attribute if one.name == "classlabels_strings" for label in one.strings]
-            with suppress(UnicodeDecodeError):
-                names = tuple(label.decode() for label in labels)
-    names = names if len({*(names or ())}) == layers[0].classes else None  # one for each class
     complete, add_bias = partial(_complete, graph), partial(_add_bias, graph)
-    return LocatedHead(path, layers, files, stamps, complete, _note(graph), add_bias=add_bias, given_names=names)
+    return LocatedHead(path, layers, stamps, complete, _note(graph), add_bias=add_bias, given_names=layers[0].names)
 
 
 def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[LayerSpans, ...]:
@@ -86,9 +65,8 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
         if named is None or titles.issuperset(named.split(",")):
             weights = tuple(node.weight for node in nodes)
             then.setdefault(weights, set()).update(op for one in heads for op in one.follows[-1:])
-            if (
-                weights not in found or found[weights][0].plain > heads[0].plain
-            ):  # of two outputs of one head, the one that is harder to fit
+            # of two outputs of one head, the one that is harder to fit
+            if weights not in found or found[weights][0].plain > heads[0].plain:
                 found[weights] = tuple(_layer_spans(graph, one.layer, one.plain) for one in heads)
     for weights, layers in found.items():
         task = "multiclass" if then[weights] & {*COMPETING} else "multilabel" if "Sigmoid" in then[weights] else None
@@ -106,31 +84,29 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
     raise LevelheadError(reasons[0] if reasons else f"{path}: the model has no output")
 
 
-def _files_of(graph: Graph) -> tuple[Path, ...]:
-    """Return the model's file, and those its weights are kept in."""
-    path = graph.path
+def _stamps_of(graph: Graph) -> dict[Path, Stamp]:
+    """Return the model's file, and those its weights are kept in, each as it was when it was read."""
+    path, stamps = graph.path, {graph.path: graph.stamp}
     places = [_external(tensor, path) for tensor in tensors(graph.model)]
     names = dict.fromkeys(place["location"] for place in places if place)
     for name in names:
         if not name.isprintable() or not name or Path(name).name != name:
             raise LevelheadError(f"{path}: expected external weights in the same folder, got {name!r}")
         try:
-            check_regular_file(path.parent / name, f"external weights of {path.name}")
+            stamps[path.parent / name] = check_regular_file(path.parent / name, f"external weights of {path.name}")
         except OSError as error:
             if error.strerror is None:
                 raise
             raise LevelheadError(f"{path}: expected external weights in {name!r} ({error.strerror})") from None
         if (path.parent / name).samefile(path):
             raise LevelheadError(f"{path}: expected external weights in another file, got {name!r}")
-    return (path, *(path.parent / name for name in names))
+    return stamps
 
 
-def _complete(
-    graph: Graph, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
-) -> list[Edit]:
+def _complete(graph: Graph, file: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]) -> list[Edit]:
     """Return the edits of a file, with the note in the model's metadata and the new names of external files."""
-    renamed = {file.name: name for file, name in names.items() if file != graph.path and file.name != name}
-    if source != graph.path or (note is None and not renamed):
+    renamed = {one.name: name for one, name in names.items() if one != graph.path and one.name != name}
+    if file != graph.path or (note is None and not renamed):
         return edits
     data = graph.data
     if note and not _note(graph) and not renamed:  # protobuf fields may stand in any order: ours go to the end
@@ -151,30 +127,22 @@ def _complete(
 
 def _add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
     """Return the edits that give a layer a bias [K]: a third input of Gemm and Conv, an Add after MatMul."""
-    i, node, kind = node_of_weight(graph, layer.weight.key)
+    i, node, kind = node_of(graph, layer.weight.key)
     raw = encode(to_numpy(bias), ONNX_DTYPES[kind])
     if not np.isfinite(decode(raw, ONNX_DTYPES[kind])).all():
-        raise LevelheadError(
-            f"{graph.path}: the new bias of {layer.key} does not fit {ONNX_DTYPES[kind]}; use a gamma "
-            "nearer to 0, or save the model in float32 first"
-        )
+        reason = f"the new bias of {layer.key} does not fit {ONNX_DTYPES[kind]}"
+        raise LevelheadError(f"{graph.path}: {reason}; use a gamma nearer to 0, or save the model in float32 first")
     helper, data, steps = _onnx().helper, graph.data, [(7, None), (1, i)]
-    (start, end), after, name = (
-        locate(data, steps),
-        locate(data, steps[:1])[1],
-        _unused_name(graph, f"{layer.key}.bias"),
-    )
+    (start, end), (_, after) = locate(data, steps), locate(data, steps[:1])
+    name = _unused_name(graph, f"{layer.key}.bias")
     tensor = helper.make_tensor(name, kind, [layer.classes], raw, raw=True)
     if node.op_type == "MatMul":  # whatever used its output now uses the sum
         inner = _unused_name(graph, f"{node.output[0]}_without_bias")
         added = helper.make_node("Add", [inner, name], [node.output[0]], name=_unused_name(graph, f"{name}.Add"))
-        place = [*steps, (2, 0)]
-        changes = [
-            Splice(place, *locate(data, place), inner.encode()),
-            Splice(steps[:1], end, end, field(1, added.SerializeToString())),
-        ]
+        changes = [Splice(place := [*steps, (2, 0)], *locate(data, place), inner.encode())]
+        changes.append(Splice(steps[:1], end, end, field(1, added.SerializeToString())))
     elif len(node.input) == 3:  # an empty name stands for none
-        changes = [Splice([*steps, (1, 2)], *locate(data, [*steps, (1, 2)]), name.encode())]
+        changes = [Splice(place := [*steps, (1, 2)], *locate(data, place), name.encode())]
     else:
         changes = [Splice(steps, end, end, field(1, name.encode()))]
     if graph.model.ir_version < 4:  # its initializers would have to be inputs as well
@@ -187,7 +155,7 @@ def _add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
 def _unused_name(graph: Graph, name: str) -> str:
     """Return the name, lengthened until nothing in the graph is called that."""
     taken = {*graph.uses, *graph.constants, *(one.name for one in graph.model.graph.input)}
-    taken |= {output for inner in graphs(graph.model.graph) for node in inner.node for output in node.output}
+    taken |= {output for node in graph.nodes for output in node.output}
     while name in taken:
         name += "_"
     return name
@@ -197,12 +165,9 @@ def _check(path: Path) -> None:
     """Run the onnx checker on a written model, without external weights: it would look for those next to the model."""
     model = _onnx().load(str(path), load_external_data=False)
     for tensor in tensors(model):
-        if _external(tensor, path):
-            tensor.ClearField("external_data")
-            tensor.ClearField("data_location")
-            tensor.dims[:] = [0]
-        elif len(tensor.raw_data) > LARGE_TENSOR:
-            tensor.ClearField("raw_data")
+        if _external(tensor, path) or len(tensor.raw_data) > LARGE_TENSOR:
+            for name in ("external_data", "data_location", "raw_data"):
+                tensor.ClearField(name)
             tensor.dims[:] = [0]
     try:
         _onnx().checker.check_model(model)
@@ -229,13 +194,15 @@ def classifier_layer(graph: Graph, node: Any) -> LayerSpans:
     size, rows = (len(held[name].floats) if name in held else 0 for name in ("coefficients", "intercepts"))
     labels = next((len(held[name].ints or held[name].strings) for name in held if name.startswith("classlabels_")), 0)
     if not rows or not size or size % rows or rows not in ((1, 2) if labels == 2 else (labels,)):
-        raise LevelheadError(
-            f"{title} has {size} coefficients and {rows} intercepts for {labels} classes; expected a row and an "
-            "intercept for each; export the model again"
-        )
+        reason = f"{title} has {size} coefficients and {rows} intercepts for {labels} classes"
+        raise LevelheadError(f"{reason}; expected a row and an intercept for each; export the model again")
     weight, bias = (_attribute_span(graph, node, key, name) for name in ("coefficients", "intercepts"))
     weight = weight.part(0, (rows, size // rows))
-    layer = LayerSpans(key, weight, bias)
+    names = None
+    if "classlabels_strings" in held:
+        with suppress(UnicodeDecodeError):
+            names = tuple(label.decode() for label in held["classlabels_strings"].strings)
+    layer = LayerSpans(key, weight, bias, names=names if len({*(names or ())}) == rows else None)
     if rows != 2 or b"SOFTMAX" in (held["post_transform"].s if "post_transform" in held else b""):
         return layer
     values, added = np.reshape(held["coefficients"].floats, (2, -1)), np.array(held["intercepts"].floats)
@@ -328,17 +295,16 @@ def _metadata(note: Note) -> Any:
 
 
 def _parse(path: Path) -> Graph:
-    check_regular_file(path, "an ONNX model")
-    data, message = path.read_bytes(), _onnx().ModelProto
+    message, stamp = _onnx().ModelProto, check_regular_file(path, "an ONNX model")
     try:
-        model = message.FromString(data)
+        model = message.FromString(data := path.read_bytes())
     except Exception as error:  # protobuf's DecodeError, which lives in different modules of its versions
         raise LevelheadError(f"{path}: cut short, or not an ONNX model ({error}); export it again") from None
     if not model.graph.node:
         raise LevelheadError(f"{path}: not an ONNX model, its graph is empty")
     if not all(isinstance(text, str) for text in texts(model)):  # protobuf gives bytes that are not UTF-8 as bytes
         raise LevelheadError(f"{path}: a name in it is not valid UTF-8; export it again")
-    return Graph(path, model, data)
+    return Graph(path, model, data, stamp)
 
 
 def _onnx() -> Any:
@@ -350,10 +316,10 @@ def _onnx() -> Any:
 
 
 FORMAT = Format(
-    name="ONNX",
-    suffixes=(".onnx",),
-    find=_find,
-    files=lambda path: _files_of(_parse(path)),
+    "ONNX",
+    (".onnx",),
+    _find,
+    lambda path: _note(_parse(path)),
     check=_check,
-    note=lambda path: _note(_parse(path)),
+    files=lambda path: tuple(_stamps_of(_parse(path))),
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.errors import LevelheadError
 from ..core.per_class import first_repeated
+from ..core.regular_file import Stamp
 from ..heads.graph import Axes, Linear, Passes, layers_behind, reshaped
 from .protobuf import Parts, Steps
 
@@ -40,6 +41,7 @@ class Graph:
     path: Path
     model: Any
     data: bytes
+    stamp: Stamp  # of the file, when it was read
     parts: Parts = field(default_factory=dict)  # where fields lie in the file, of those that `locate` came to
     walked: dict[Hashable, Any] = field(default_factory=dict)  # what is behind a value, for `layers_behind`
     fixed: dict[str, bool] = field(default_factory=dict)  # what `is_constant` said
@@ -49,10 +51,14 @@ class Graph:
         return {name: node for node in self.model.graph.node for name in node.output}
 
     @cached_property
+    def nodes(self) -> list[Any]:
+        """All nodes, also those of graphs in nodes."""
+        return list(messages(self.model.graph, "NodeProto"))
+
+    @cached_property
     def uses(self) -> Counter[str]:
-        used = Counter(output.name for output in self.model.graph.output)
-        used.update(name for graph in graphs(self.model.graph) for node in graph.node for name in node.input)
-        return used
+        outputs = (output.name for output in self.model.graph.output)
+        return Counter([*outputs, *(name for node in self.nodes for name in node.input)])
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -72,14 +78,9 @@ class Graph:
     def is_constant(self, name: str) -> bool:
         """Return whether a value comes from a constant by way of casts, transposes and scales alone."""
         way: dict[str, bool] = {}
-        while name not in self.fixed and name not in way:
+        while name not in self.fixed and name not in way and name not in self.constants:
             way[name], node = False, self.makers.get(name)
-            if (
-                name in self.constants
-                or node is None
-                or node.op_type not in (*PASSING, "DequantizeLinear")
-                or not node.input
-            ):
+            if node is None or node.op_type not in (*PASSING, "DequantizeLinear") or not node.input:
                 break
             name = node.input[0]
         fixed = self.fixed.get(name, name in self.constants)
@@ -138,18 +139,20 @@ def heads_of(graph: Graph, value: str) -> list[Linear[str, LinearNode]]:
 def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
     """Return what makes a value; raise LevelheadError if that is neither linear nor may follow a head."""
     node = graph.makers.get(value)
-    op = "an input of the model" if node is None else node.op_type
-    if node is not None and op in LINEAR:
+    expected = "expected a Gemm, MatMul, 1x1 Conv or LinearClassifier with constant weights"
+    if node is None:
+        raise LevelheadError(f"comes from an input of the model; {expected}")
+    if (op := node.op_type) in LINEAR:
         return _linear(graph, node, None)
-    if node is not None and op == CLASSIFIER:
+    if op == CLASSIFIER:
         key = classifier_key(graph, node)
         layer = LinearNode(node, f"{key}.coefficients", f"{key}.intercepts", False)
         return Linear(layer.weight, layer, ("ArgMax",))
-    if node is not None and op == NORMALIZER:
+    if op == NORMALIZER:
         return Passes([input_of(node)], op)
-    if node is not None and (source := _softmax_written_out(graph, node)) is not None:
+    if (source := _softmax_written_out(graph, node)) is not None:
         return Passes([source], "Softmax")
-    if node is not None and op in (*HARMLESS_NODES, "ReduceMean", "Resize"):
+    if op in (*HARMLESS_NODES, "ReduceMean", "Resize"):
         if op == "ReduceMean" and not _keeps_classes(graph, node):
             raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
         if op == "Resize":  # only of pixels [N, K, H, W], class by class, and with nothing of its own added
@@ -167,14 +170,13 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
             raise LevelheadError(f"{reason}; export the model with it over the classes, or without it")
         bends = op == "Relu" or any(one.name == "count_include_pad" and one.i for one in node.attribute)
         return Passes([input_of(node)], op if op in ("Sigmoid", *COMPETING) else "", plain=not bends)
-    if node is not None and op in SUMS:
+    if op in SUMS:
         return _sum(graph, node)
     if _is_quantized(op):
         raise LevelheadError(f"its head is quantized ({op}); adjust the model before quantizing it")
     if op.startswith("TreeEnsemble"):
         raise LevelheadError(f"comes from {op}, which has no head; adjust its scores (RescaledPredictor) instead")
-    expected = "a Gemm, MatMul, 1x1 Conv or LinearClassifier with constant weights"
-    raise LevelheadError(f"comes from {op}; expected {expected}")
+    raise LevelheadError(f"comes from {op}; {expected}")
 
 
 def _sum(graph: Graph, node: Any) -> Linear[str, LinearNode] | Passes:
@@ -249,7 +251,7 @@ def _quantized_behind(graph: Graph, node: Any, most: int = 4) -> str | None:
     return None
 
 
-def node_of_weight(graph: Graph, weight: str) -> tuple[int, Any, int]:
+def node_of(graph: Graph, weight: str) -> tuple[int, Any, int]:
     """Return the linear layer whose weight is this constant: its place, its node, and the type it computes in."""
     for i, node in enumerate(graph.model.graph.node):
         if node.op_type in LINEAR and len(node.input) > 1:
@@ -327,7 +329,6 @@ def _linear(graph: Graph, node: Any, added: str | None) -> Linear[str, LinearNod
         raise LevelheadError(f"something is added to {node.op_type} {node.name!r}, which has a bias already")
     if attributes.get("transA"):
         raise LevelheadError(f"{node.op_type} {node.name!r} has its features transposed")
-    bias = own or added
     rows_last = node.op_type == "MatMul" or (node.op_type == "Gemm" and not attributes.get("transB"))
     if node.op_type == "Conv" and attributes.get("group", 1) != 1:
         raise LevelheadError(f"comes from Conv {node.name!r} in {attributes['group']} groups; expected one group")
@@ -335,26 +336,20 @@ def _linear(graph: Graph, node: Any, added: str | None) -> Linear[str, LinearNod
         raise LevelheadError(f"comes from Conv {node.name!r} with a kernel of {list(shape[2:])}; expected 1x1")
     if (turned or node.op_type != "Conv") and len(shape) != 2:
         raise LevelheadError(f"the weight {weight!r} has shape {list(shape)}; expected a matrix")
-    plain = attributes.get("alpha", 1) == 1 and attributes.get("beta", 1) == 1
     name = None
-    if bias:
+    if bias := own or added:
         name, _, sizes = _constant_behind(graph, bias)
-        classes, at = (
-            shape[-1 if rows_last != turned else 0],
-            1 - len(shape) if node.op_type == "Conv" and not own else -1,
-        )
+        classes = shape[-1 if rows_last != turned else 0]
+        at = 1 - len(shape) if node.op_type == "Conv" and not own else -1
         if prod(sizes) == classes > 1 and (len(sizes) < -at or sizes[at] != classes):
             what = f"{name!r}, which is added to {node.op_type} {node.name!r}, has shape {list(sizes)}"
             raise LevelheadError(f"{what}; expected {classes} numbers along the axis of the classes")
-    layer = LinearNode(node, weight, name, rows_last != turned, shape)
-    return Linear(weight, layer, plain=plain)
+    plain = attributes.get("alpha", 1) == 1 and attributes.get("beta", 1) == 1
+    return Linear(weight, LinearNode(node, weight, name, rows_last != turned, shape), plain=plain)
 
 
 def _constant_behind(graph: Graph, name: str) -> tuple[str, bool, tuple[int, ...]]:
-    """Return the constant that a value comes from, used by no other node, if it is transposed on the way, its shape.
-
-    A shape that it is given on the way, in the same order of numbers, stands for its own.
-    """
+    """Return the constant that a value comes from, used by no other node, if it is transposed, and its last shape."""
     turned, target = False, None
     while True:  # ends: a circle is entered by a value that is used twice
         if graph.uses[name] > 1:
@@ -371,9 +366,8 @@ def _constant_behind(graph: Graph, name: str) -> tuple[str, bool, tuple[int, ...
         elif node.op_type == "Transpose":
             order = next((list(one.ints) for one in node.attribute if one.name == "perm"), [1, 0])
             if order not in ([1, 0], sorted(order)):
-                raise LevelheadError(
-                    f"Transpose {node.name!r} orders its axes as {order}; expected a matrix and [1, 0]"
-                )
+                reason = f"Transpose {node.name!r} orders its axes as {order}"
+                raise LevelheadError(f"{reason}; expected a matrix and [1, 0]")
             if target and order == [1, 0]:
                 raise LevelheadError(f"its weights {name!r} are transposed, then reshaped; export the model again")
             turned ^= order == [1, 0]
@@ -398,46 +392,30 @@ def input_of(node: Any, index: int = 0) -> str:
     return node.input[index]
 
 
-def graphs(graph: Any) -> Iterator[Any]:
-    """Yield a graph, or a function, and every graph in its nodes."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from graphs(inner)
-
-
-def all_graphs(model: Any) -> list[Any]:
-    """Return every graph and function of a model."""
-    trained = [graph for one in model.training_info for graph in (one.initialization, one.algorithm)]
-    return [graph for whole in (model.graph, *model.functions, *trained) for graph in graphs(whole)]
-
-
-def texts(model: Any) -> Iterator[Any]:
-    """Yield every name in a model."""
-    for graph in all_graphs(model):
-        for node in graph.node:
-            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
-            yield from (attribute.name for attribute in node.attribute)
-        yield from (getattr(value, "name", value) for value in (*graph.input, *graph.output))  # a function's are names
-    for tensor in tensors(model):
-        yield tensor.name
-        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
-    yield from (text for entry in model.metadata_props for text in (entry.key, entry.value))
+def messages(message: Any, kind: str = "") -> Iterator[Any]:
+    """Yield a message and all those in it, or those of a kind; no tensor is opened, as that copies its numbers."""
+    waiting = [message]
+    for one in waiting:  # which grows
+        if kind in ("", name := one.DESCRIPTOR.name):
+            yield one
+        for field_of, value in () if name in ("TensorProto", "ValueInfoProto") else one.ListFields():
+            if field_of.message_type is not None:
+                waiting += [value] if hasattr(value, "DESCRIPTOR") else value
 
 
 def tensors(model: Any) -> Iterator[Any]:
     """Yield every tensor of a model."""
-    for one in all_graphs(model):
-        sparse = list(getattr(one, "sparse_initializer", ()))
-        yield from getattr(one, "initializer", ())  # a function has none
-        for node in one.node:
-            for attribute in node.attribute:
-                yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
-                sparse += [*([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else [])]
-                sparse += attribute.sparse_tensors
-        for each in sparse:
-            yield from (each.values, each.indices)
+    return messages(model, "TensorProto")
+
+
+def texts(model: Any) -> Iterator[Any]:
+    """Yield every name in a model."""
+    for one in tensors(model):
+        yield from (one.name, *(text for entry in one.external_data for text in (entry.key, entry.value)))
+    for one in messages(model):
+        for field_of, value in () if one.DESCRIPTOR.name == "TensorProto" else one.ListFields():
+            if field_of.type == field_of.TYPE_STRING and field_of.name != "doc_string":
+                yield from [value] if isinstance(value, str | bytes) else value
 
 
 def classifier_key(graph: Graph, node: Any) -> str:

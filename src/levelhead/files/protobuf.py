@@ -42,12 +42,9 @@ def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, i
 
 
 def locate(data: bytes, steps: Steps, known: Parts | None = None) -> tuple[int, int]:
-    """Follow (field number, index among those) from message to message; return where the last one's value is.
-
-    `known` is filled with the fields passed, for whoever locates many.
-    """
+    """Follow (field number, index among those) from message to message; return where the last one's value is."""
     start, end = 0, len(data)
-    known = {} if known is None else known
+    known = {} if known is None else known  # is filled with the fields passed, for whoever locates many
     for number, index in steps:
         if (start, end) not in known:
             parts = known[start, end] = defaultdict(list)

@@ -27,5 +27,7 @@ def rescale_file(
         warn(f"{old} moved to {new}; levelhead 0.2 no longer takes it", DeprecationWarning)
     background, how = options.pop("background", None), {"missing": "error", "gamma": gamma, "rule": rule}
     how |= {name: options.pop(name) for name in ("bias", "missing", "logits", "again") if name in options}
-    place = model.open_file(path, out, counts=counts, **options)
+    written = {name: options.pop(name) for name in ("original", "force", "progress") if name in options}
+    found = model.locate_head(path, counts=counts, **options)
+    place = model.InFile(Path(path), model.Output(Path(out), **written), found)
     return model.rescale_place(place, counts if background is None else with_background(counts, background), **how)

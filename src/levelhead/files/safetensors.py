@@ -34,16 +34,13 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     """Find the head in a `.safetensors` file, an index of shards, or a folder that holds one of the two."""
     files = _files(path)
     stamps = {file: check_regular_file(file, "a safetensors model") for file in files}
-    headers = _headers(files)
-    spans = {
-        key: Span(key, file, tensor.offset, tensor.dtype, tensor.shape)
-        for file, header in headers.items()
-        for key, tensor in header.tensors.items()
-    }
-    if repeated := first_repeated(key for header in headers.values() for key in header.tensors):
+    headers = _read(path)
+    tensors = [(key, file, one) for file, header in headers.items() for key, one in header.tensors.items()]
+    spans = {key: Span(key, file, one.offset, one.dtype, one.shape) for key, file, one in tensors}
+    if repeated := first_repeated(key for key, *_ in tensors):
         raise LevelheadError(f"{files[0]}: {repeated} is in two of its shards; save the model again")
     layers = find_layers(files[0], spans, named=named, classes=classes)
-    return LocatedHead(files[0], layers, files, stamps, partial(_complete, headers), _note(headers), is_folder(path))
+    return LocatedHead(files[0], layers, stamps, partial(_complete, headers), _note(headers), is_folder(path))
 
 
 def _files(path: Path) -> tuple[Path, ...]:
@@ -57,8 +54,8 @@ def _files(path: Path) -> tuple[Path, ...]:
     return (path, *_shards(path)) if path.name.endswith(INDEX) else (path,)
 
 
-def _headers(files: tuple[Path, ...]) -> dict[Path, Header]:
-    return {file: read_header(file) for file in files if not file.name.endswith(INDEX)}
+def _read(path: Path) -> dict[Path, Header]:
+    return {file: read_header(file) for file in _files(path) if not file.name.endswith(INDEX)}
 
 
 def _complete(
@@ -120,10 +117,5 @@ def _metadata_range(text: str) -> tuple[int, int]:
 
 
 FORMAT = Format(
-    name="safetensors",
-    suffixes=(".safetensors", INDEX),
-    find=_find,
-    files=_files,
-    note=lambda path: _note(_headers(_files(path))),
-    check=lambda path: _headers(_files(path)),
+    "safetensors", (".safetensors", INDEX), _find, lambda path: _note(_read(path)), check=_read, files=_files
 )

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import Array, row_norms, scale_rows, to_numpy
+from ..core.array import Array, row_norms, scale_rows
 from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..core.head import Head, check_finite
 from ..core.per_class import title
-from ..core.regular_file import Stamp
+from ..core.regular_file import Stamp, bytes_at
 from ..heads.notes import Note
 from ..io.safetensors_file import ITEM_BYTES, NUMPY_DTYPES, widen_bfloat16
 from ..io.text import parse_json
@@ -73,9 +73,7 @@ class Span:
 
     def bytes(self) -> bytes:
         """Return the numbers, as the file has them."""
-        with self.file.open("rb") as file:
-            file.seek(self.offset)
-            data = file.read(self.nbytes)
+        data = bytes_at(self.file, self.offset, self.nbytes)
         if len(data) != self.nbytes:
             raise LevelheadError(f"{self.file}: cut short in {self.key!r}; copy or download it again")
         return self.unpack(data)
@@ -90,7 +88,12 @@ class LayerSpans:
     bias: Span | None = None
     plain: bool = True  # the logits are W x + b, and not alpha W x + beta b, in the layer or by what follows it
     task: LabelTask | None = None  # where it is known from what follows the layer: a Sigmoid, or a softmax
+    names: tuple[str, ...] | None = None  # of the classes, where the layer itself has them
     opposite: "LayerSpans | None" = None  # where the file has the one row again, with the other sign
+
+    @property
+    def where(self) -> str:
+        return f"{self.weight.file}: {self.key}"
 
     @property
     def classes(self) -> int:
@@ -115,14 +118,17 @@ class LocatedHead:
 
     path: Path  # the file that stands for the model
     layers: tuple[LayerSpans, ...]  # more than one where several feed one output
-    files: tuple[Path, ...]  # all files of the model, `path` first
-    stamps: Mapping[Path, Stamp]  # what each file was when it was read
+    stamps: Mapping[Path, Stamp]  # all files of the model, `path` first: what each was when it was read
     complete: Complete
     note: Note | None = None  # what an earlier `rescale` recorded in the file
     folder: bool = False  # whether the model is a folder of files and is written as one
     # (layer, its bias [K]) -> edits that give a layer without a bias one; None if its files cannot hold it
     add_bias: Callable[[LayerSpans, Array], list[Edit]] | None = None
     given_names: tuple[str, ...] | None = None  # of the classes, where the user says them
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return tuple(self.stamps)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -186,8 +192,7 @@ def encode(values: np.ndarray, dtype: str) -> bytes:
 
 def load(layer: LayerSpans, names: Sequence[str] | None = None) -> Head:
     """Read a layer as a head in float32 or better, and check that its numbers and norms are finite."""
-    head = _decode_head(layer, [span.bytes() for span in layer.spans], names)
-    check_finite(head, f"{layer.weight.file}: {layer.key}")
+    head = check_finite(_decode_head(layer, [span.bytes() for span in layer.spans], names), layer.where)
     with np.errstate(over="ignore"):
         overflows = ~np.isfinite(head.norms)
     if overflows.any():
@@ -203,19 +208,14 @@ def store(layer: LayerSpans, head: Head) -> list[tuple[Path, Edit]]:
             f"{list(shape)} with {'no' if bias is None else 'a'} bias"
             for shape, bias in ((layer.shape, layer.bias), (np.shape(head.weight), head.bias))
         )
-        raise LevelheadError(f"{layer.weight.file}: {layer.key} is {want}; a head of {came} does not fit it")
+        raise LevelheadError(f"{layer.where} is {want}; a head of {came} does not fit it")
     head = head.numpy()
     data = [encode(head.weight.T if layer.weight.transposed else head.weight, layer.weight.dtype)]
     if layer.bias is not None and head.bias is not None:
         data.append(encode(head.bias, layer.bias.dtype))
-    check_finite(
-        _decode_head(layer, data, head.names),
-        f"{layer.weight.file}: {layer.key}, in {layer.weight.dtype},",
-        advice=SMALLER,
-    )
-    edits = [
-        (span.file, Edit(span.offset, span.nbytes, span.pack(new))) for span, new in zip(layer.spans, data, strict=True)
-    ]
+    check_finite(_decode_head(layer, data, head.names), f"{layer.where}, in {layer.weight.dtype},", advice=SMALLER)
+    parts = zip(layer.spans, data, strict=True)
+    edits = [(span.file, Edit(span.offset, span.nbytes, span.pack(new))) for span, new in parts]
     if layer.opposite is not None:
         edits += store(layer.opposite, Head(-head.weight, None if head.bias is None else -head.bias))
     return edits
@@ -263,7 +263,8 @@ class LargeHead:
         found = [(layer.weight.file, Edit(layer.weight.offset, layer.weight.nbytes, self.weight))]
         if layer.bias is not None and self.bias is not None:
             span, data = layer.bias, encode(self.bias, layer.bias.dtype)
-            _check_bias(decode(data, span.dtype), layer, f", in {span.dtype},", SMALLER)
+            written = Head(np.ones((layer.classes, 1)), decode(data, span.dtype))
+            check_finite(written, f"{layer.where}, in {span.dtype},", advice=SMALLER)
             found.append((span.file, Edit(span.offset, span.nbytes, data)))
         return found
 
@@ -280,9 +281,7 @@ def is_large(found: LocatedHead) -> bool:
 def thin_head(layer: LayerSpans, names: Sequence[str] | None) -> Head:
     """Return a head with the classes and the bias of a large one, and weights of length 1."""
     bias = None if layer.bias is None else decode(layer.bias.bytes(), layer.bias.dtype).ravel()
-    if bias is not None:
-        _check_bias(bias, layer, "", "")
-    return Head(np.ones((layer.classes, 1), np.float32), bias, names)
+    return check_finite(Head(np.ones((layer.classes, 1), np.float32), bias, names), layer.where)
 
 
 def load_norms(layer: LayerSpans, names: Sequence[str] | None) -> Head:
@@ -294,37 +293,26 @@ def adjust_large(
     layer: LayerSpans, factors: np.ndarray | None, bias: np.ndarray | None, names: Sequence[str] | None
 ) -> LargeHead:
     """Return a large head with its rows times factors [K], if any, and its new bias, once every row is checked."""
-    span, where = layer.weight, f"{layer.weight.file}: {layer.key}"
-    by = np.ones(layer.classes) if factors is None else np.asarray(factors, np.float64)
+    span, by = layer.weight, np.ones(layer.classes) if factors is None else np.asarray(factors, np.float64)
     weight = ScaledRows(span.file, span.offset, span.nbytes, span.dtype, prod(span.shape) // layer.classes, by)
-    norms: list[list[np.ndarray]] = [[], []]
-    for first, before, after in weight.rows():
-        kept = decode(encode(after, span.dtype), span.dtype).reshape(before.shape)
-        lengths = row_norms(before), row_norms(after)
-        problems = {
-            f"{where} has NaN or infinite weight values in %s": ~np.isfinite(before).all(axis=1),
-            f"{span.file}: the weight vector of %s in {layer.key} is too long to measure": ~np.isfinite(lengths[0]),
-            f"{where}, in {span.dtype}, has NaN or infinite weight values in %s{SMALLER}": (
-                ~np.isfinite(kept).all(axis=1)
-            ),
-            f"{where}, in {span.dtype}, would become 0 in %s: {NEARER}": before.any(axis=1) & ~kept.any(axis=1),
-        }
-        for problem, rows in problems.items():
-            if rows.any():
-                raise LevelheadError(problem % title(first + int(np.argmax(rows)), names))
-        for known, found in zip(norms, lengths, strict=True):
-            known.append(found.astype(np.float64))
-    return LargeHead(weight, bias, *(np.concatenate(parts) for parts in norms))
+    norms = [check_rows(layer, before, after, names, first) for first, before, after in weight.rows()]
+    return LargeHead(weight, bias, *map(np.concatenate, zip(*norms, strict=True)))
 
 
-def _check_bias(bias: np.ndarray, layer: LayerSpans, form: str, advice: str) -> None:
-    check_finite(Head(np.ones((len(bias), 1)), bias), f"{layer.weight.file}: {layer.key}{form}", advice=advice)
-
-
-def check_not_lost(layer: LayerSpans, before: Head, after: Head) -> None:
-    """Check that no weight vector becomes 0 because it is too small for the file's numbers."""
-    kept = decode(encode(to_numpy(after.weight), layer.weight.dtype), layer.weight.dtype).reshape(layer.shape)
-    lost = to_numpy(before.weight).any(axis=1) & ~kept.any(axis=1)
-    if lost.any():
-        name, where = before.name(int(np.argmax(lost))), f"{layer.weight.file}: {layer.key}, in {layer.weight.dtype},"
-        raise LevelheadError(f"{where} would become 0 in {name}: {NEARER}")
+def check_rows(
+    layer: LayerSpans, before: np.ndarray, after: np.ndarray, names: Sequence[str] | None, first: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lengths of rows of weights; raise if some are not finite, or too small for the file's numbers."""
+    span, where = layer.weight, layer.where
+    kept = decode(encode(after, span.dtype), span.dtype).reshape(before.shape)
+    lengths = row_norms(before).astype(np.float64), row_norms(after).astype(np.float64)
+    problems = {
+        f"{where} has NaN or infinite weight values in %s": ~np.isfinite(before).all(axis=1),
+        f"{span.file}: the weight vector of %s in {layer.key} is too long to measure": ~np.isfinite(lengths[0]),
+        f"{where}, in {span.dtype}, has NaN or infinite weight values in %s{SMALLER}": ~np.isfinite(kept).all(axis=1),
+        f"{where}, in {span.dtype}, would become 0 in %s: {NEARER}": before.any(axis=1) & ~kept.any(axis=1),
+    }
+    for problem, rows in problems.items():
+        if rows.any():
+            raise LevelheadError(problem % title(first + int(np.argmax(rows)), names))
+    return lengths

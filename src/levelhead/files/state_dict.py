@@ -20,7 +20,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from ..core.errors import LevelheadError
 from ..core.extras import install_command
-from ..core.regular_file import check_regular_file
+from ..core.regular_file import bytes_at, check_regular_file
 from ..io.pickle_check import check_pickle
 from .find import find_layers, overlap
 from .format import Format
@@ -37,8 +37,7 @@ HOW_TO_SAVE = "save model.state_dict() with torch.save"
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head in a state dict, or in one that lies under a usual name in a checkpoint."""
-    stamp = check_regular_file(path, "a state dict")
-    archive = _open(path)
+    stamp, archive = check_regular_file(path, "a state dict"), _open(path)
     value, storages = _load(archive)
     everything = list(_tensors_in(value, path))
     spans = dict(_spans(archive, storages, value, "", {id(value)}))
@@ -53,7 +52,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
             raise LevelheadError(f"{path}: {reason}; {HOW_TO_SAVE}")
         if archive.record_at(span.offset) is None:
             raise LevelheadError(f"{path}: {span.key} is not stored as plain bytes; {HOW_TO_SAVE}")
-    return LocatedHead(path, layers, (path,), {path: stamp}, archive.complete, archive.note)
+    return LocatedHead(path, layers, {path: stamp}, archive.complete, archive.note)
 
 
 def _spans(
@@ -182,9 +181,7 @@ def _open(path: Path) -> Archive:
     try:
         archive = Archive(path)
     except BadZipFile as error:
-        with path.open("rb") as file:
-            start = file.read(2)
-        old = start in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+        old = bytes_at(path, 0, 2) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
         what = "a pickle or torch's format before 1.6" if old else f"cut short, or not a state dict ({error})"
         raise LevelheadError(f"{path}: {what}; {HOW_TO_SAVE}") from None
     if any(name.endswith(("/constants.pkl", "/model.json")) or "/code/" in name for name in archive.names):
@@ -195,10 +192,5 @@ def _open(path: Path) -> Archive:
     return archive
 
 
-FORMAT = Format(
-    name="state dict",
-    suffixes=(".pt", ".pth", ".bin", ".ckpt", ".pth.tar"),
-    find=_find,
-    check=lambda path: _load(_open(path)),
-    note=lambda path: _open(path).note,
-)
+SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".pth.tar")
+FORMAT = Format("state dict", SUFFIXES, _find, lambda path: _open(path).note, check=lambda path: _load(_open(path)))

@@ -9,15 +9,15 @@ import numpy as np
 
 from ..core.errors import LevelheadError
 from ..core.head import Head
-from ..core.regular_file import check_regular_file, check_unchanged
+from ..core.regular_file import check_regular_file
 from ..heads.notes import Note
 from ..rules.adjustment import scale_head
 from ..rules.rule import RULES
 from ..show.progress import ByteProgress
 from . import safetensors
 from .digest import file_sha256
-from .edits import copy, load_originals, restore, staged
-from .format import check_not_input, copy_companions, layout
+from .edits import copy, load_originals, restore
+from .format import Output, layout
 from .locate import format_of, output_path, with_name
 from .spans import load
 
@@ -66,11 +66,11 @@ def undo_file(
     path, one = Path(path), format_of(path)
     folder = one is safetensors.FORMAT and safetensors.is_folder(path)
     root = with_name(path.parent if folder and not path.is_dir() else path)
-    out = output_path(path, Path(out), folder)
+    to = Output(output_path(path, Path(out), folder), False, force, progress)
     kept = root.with_name(f"{root.name}.original")
     if kept.is_file():
         try:
-            restored = _restore(one.files(path), out, kept, folder=folder, force=force, progress=progress)
+            restored = _restore(one.files(path), to, kept, folder)
         except _Changed as error:
             left = f"move {kept.name} away to undo by division instead"
             with suppress(ValueError):  # damaged, which an undo by division would say
@@ -78,19 +78,17 @@ def undo_file(
                     lost = "it has no record of an adjustment left, to undo by division"
                     left = f"{lost}; use the model that it was made from"
             raise LevelheadError(f"{error}; {left}") from None
-        return UndoResult(str(path), str(out), True, restored)
+        return UndoResult(str(path), str(to.path), True, restored)
     note = one.note(path)
     if note is None:
         raise LevelheadError(f"{path}: nothing to undo; expected a record of an adjustment in it, or {kept.name}")
     found = one.find(path, named=",".join(note["head"]))
     heads = [_divide(path, load(layer, found.names), note) for layer in found.layers]
-    one.save(found, heads, out, note=note.get("before", {}), keep=False, force=force, progress=progress)
-    return UndoResult(str(path), str(out), False, {})
+    one.save(found, heads, to, note.get("before", {}))
+    return UndoResult(str(path), str(to.path), False, {})
 
 
-def _restore(
-    files: Sequence[Path], out: Path, kept: Path, *, folder: bool, force: bool, progress: ByteProgress | None
-) -> dict[str, str]:
+def _restore(files: Sequence[Path], to: Output, kept: Path, folder: bool) -> dict[str, str]:
     """Apply the kept edits to a model's files, and check that each result is the file that was adjusted."""
     originals, stamps = load_originals(kept), {file: check_regular_file(file) for file in files}
     known = {file: originals[file.name] for file in files if file.name in originals}
@@ -98,7 +96,7 @@ def _restore(
         known = {files[0]: next(iter(originals.values()))}
     if not originals or len(known) != len(originals):
         raise LevelheadError(f"{kept} belongs to {', '.join(originals) or 'no file'}, not to {files[0]}")
-    names = layout(files, out, changed=set(known), folder=folder)
+    names, out = layout(files, to.path, changed=set(known), folder=folder), to.path
     for file, original in known.items():
         if folder or file != files[0]:
             names[file] = str(Path(names[file]).with_name(original.name))
@@ -106,26 +104,21 @@ def _restore(
         if not folder and file != files[0] and (out.parent / name).exists() and (out.parent / name).samefile(file):
             problem = f"{out.parent / name} is of {files[0].name}, and {out.name} needs another file of that name"
             raise LevelheadError(f"{problem}; write to another folder")
-    check_not_input(files, [out, *(out.parent / name for name in names.values())])
     there = []  # files that the model refers to and that are still there as they were: they stay
     for file in () if folder else [file for file in known if file != files[0]]:
         target = out.parent / names[file]
         there += [file] if target.is_file() and file_sha256(target) == known[file].sha256 else []
-    with staged(out, force=force) as stage:
-        if folder:
-            copy_companions(files[0].parent, files, stage / out.name)
+    with to.staged(names, stamps, folder) as stage:
         for file, name in names.items():
             if file in there:
                 continue
             if file not in known:
-                copy(file, stage / name, progress)
+                copy(file, stage / name, to.progress)
                 continue
             original, size = known[file], file.stat().st_size
             inside = all(edit.offset + edit.length <= size for edit in original.edits)
-            if not inside or restore(file, stage / name, original.edits, progress) != original.sha256:
+            if not inside or restore(file, stage / name, original.edits, to.progress) != original.sha256:
                 raise _Changed(f"{file} is not the file that {kept.name} was kept for, or was changed since")
-        for file, stamp in stamps.items():
-            check_unchanged(file, stamp)
     return {names[file]: original.sha256 for file, original in known.items()}
 
 

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from ..core.errors import LevelheadError
+from ..core.regular_file import bytes_at
 from ..heads.notes import Note, note_from_json
 from .digest import Edit
 from .edits import CHUNK
@@ -104,9 +105,7 @@ class Archive:
         if not self.is_plain(one) or one.file_size > LONGEST_RECORD:  # a few bytes may stand for gigabytes
             reason = f"its record {RECORD} is compressed or too long, so it is not ours"
             raise LevelheadError(f"{self.path}: {reason}; save the model again without it")
-        with self.path.open("rb") as file:
-            file.seek(self.data_at[one.filename])
-            return note_from_json(file.read(one.file_size), self.path)
+        return note_from_json(bytes_at(self.path, self.data_at[one.filename], one.file_size), self.path)
 
     def unpack(self, name: str, longest: int = LONGEST_UNPACKED) -> bytes:
         """Read a record that another program may have compressed, unless it unpacks to more bytes than `longest`."""
@@ -129,9 +128,7 @@ class Archive:
             place = one.header_offset + 14
             if one.flag_bits & DESCRIBED:  # after the data, where most programs put a signature before it
                 place = self.data_at[one.filename] + one.file_size
-                with self.path.open("rb") as file:
-                    file.seek(place)
-                    place += 4 if file.read(4) == b"PK\x07\x08" else 0
+                place += 4 if bytes_at(self.path, place, 4) == b"PK\x07\x08" else 0
             extra.append(Edit(place, 4, struct.pack("<I", crc)))
         if not sums and note is None:
             return edits

@@ -5,6 +5,7 @@ Every check that an adjustment must pass stands here, whatever the head is in.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +16,14 @@ from ..choice.tuned_json import counts_for, tuned_of
 from ..core.array import Array, check_logits
 from ..core.choices import BiasPolicy, LabelTask, Missing
 from ..core.counts import Counts, check_left_alone, resolve
-from ..core.errors import Advice, LevelheadError
+from ..core.errors import Advice, LevelheadError, in_file
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite, rounding_flips
 from ..rules.adjust import can_flip, check_strength
 from ..rules.adjustment import check_label_task
 from ..rules.rule import RULES, Rescale, Rule, Strengths
 from .adjusted import Adjusted
-from .place import Change, InMemory, ModelInMemory, Place, Written
+from .place import Change, InMemory, Place, Written
 
 if TYPE_CHECKING:
     from ..choice.tuned import Tuned
@@ -67,7 +68,7 @@ def apply(
     before = place.heads(rule)
     by = replace(rule.amounts(before[0], counts, chosen), bias=bias)
     check_left_alone(by.scale, by.offset, background, place.facts.names)
-    with place.saying_where():
+    with nullcontext() if (file := place.facts.file) is None else in_file(file):
         after = tuple(by.head(head) if by.changes else head for head in before)  # 0 needs no new bias
     for key, old, new in zip(place.facts.keys, before, after, strict=True):
         if old.bias is None and new.bias is not None:
@@ -91,8 +92,9 @@ def check_tuned(place: Place[Any], choice: Tuned) -> np.ndarray:
     return counts_for(choice, place.facts.sizes[0], place.facts.names, place.facts.where)
 
 
-def apply_tuned(place: Place[Written], choice: Tuned, counts: np.ndarray, **options: Any) -> Written:
-    """Adjust the head of a place by what was tuned, with the counts of `check_tuned` and the options of `apply`."""
+def apply_tuned(place: Place[Written], choice: Tuned, **options: Any) -> Written:
+    """Adjust the head of a place by what was tuned, with the options of `apply`, once it is known to be for it."""
+    counts = check_tuned(place, choice)
     chosen = Strengths(float(choice.gamma), scale=choice.scale, offset=choice.offset)
     return apply(place, RULES[choice.rule], chosen, counts, bias=choice.bias, **options)
 
@@ -170,17 +172,15 @@ def adjust_(
     >>> model[0].bias is None
     True
     """
-    place, choice, counts = check_adjust(model, tuned, layer=layer, example=example)
-    return apply_tuned(place, choice, counts, background=background, logits=logits, again=again)
-
-
-def check_adjust(
-    model: Any, tuned: Tuned | str | Path, *, layer: Any = None, example: Any = None
-) -> tuple[InMemory, Tuned, np.ndarray]:
-    """Check that a choice is for the model, before training, reading no weight; return its head, choice, counts."""
     choice = tuned_of(tuned)
     place = _head_of(model, layer, example, len(choice.counts))
-    return place, choice, check_tuned(place, choice)
+    return apply_tuned(place, choice, background=background, logits=logits, again=again)
+
+
+def check_adjust(model: Any, tuned: Tuned | str | Path, *, layer: Any = None) -> None:
+    """Check that a choice is for the model, before training, reading no weight."""
+    choice = tuned_of(tuned)
+    check_tuned(_head_of(model, layer, None, len(choice.counts)), choice)
 
 
 def rescale_(
@@ -258,6 +258,6 @@ def _head_of(model: Any, layer: Any, example: Any, size: int | None) -> InMemory
     else:
         with naming_what_is_missing():
             from .torch import TorchModel as Opened
-    opened: ModelInMemory = Opened(model)
-    found = opened.layers(layer=layer, example=example, classes=opened.likely_classes(size))
-    return InMemory(opened, found, example)
+    place: InMemory = Opened(model)
+    place.find(layer=layer, example=example, classes=place.likely_classes(size))
+    return place

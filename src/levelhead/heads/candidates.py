@@ -35,12 +35,8 @@ class Candidates(Protocol):
     def has(self, block: str) -> bool: ...  # whether there are linear layers in a block
     def fits(self, block: str, classes: int | None) -> bool: ...  # whether one may be a head of so many classes
     def ends(self, block: str, classes: int | None) -> list[str]: ...  # the layers that may be a block's last
-
-    # Whether a layer does not feed the output next to those found: its rows are as many by chance.
-    def is_hidden(self, layer: str, found: Sequence[str]) -> bool: ...
-
-    # The error for a head that could be any of these, or for others that may feed the output too.
-    def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError: ...
+    def is_hidden(self, layer: str, found: Sequence[str]) -> bool: ...  # whether its rows are as many by chance
+    def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError: ...  # for any that could be
 
 
 def find_by_names(model: Candidates, classes: int | None) -> list[str]:

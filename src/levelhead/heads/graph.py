@@ -68,11 +68,8 @@ def layers_behind(
     *,
     _depth: int = 0,
 ) -> dict[Key, Linear[Key, Layer]]:
-    """Return the linear layers whose outputs become a value; `look`, which may raise, says what a value comes from.
-
-    `known` is filled. Outputs of one model share it: a value come to on several ways is looked at once.
-    """
-    if value in known:
+    """Return the linear layers whose outputs become a value; `look`, which may raise, says what a value comes from."""
+    if value in known:  # outputs of one model share it: a value come to on several ways is looked at once
         if isinstance(before := known[value], LevelheadError):
             raise before
         return before
@@ -170,9 +167,8 @@ def find_keras_heads(
         if activation not in KERAS_ACTIVATIONS:
             reason = f"the activation {activation} of {node.name} follows the head"
             raise LevelheadError(f"{reason}, and a scaled head would be wrong there")
-        return Passes(
-            sources, activation, plain=node.kind != "Add", moves=partial(_keras_moves, node, activation, advice)
-        )
+        moves = partial(_keras_moves, node, activation, advice)
+        return Passes(sources, activation, plain=node.kind != "Add", moves=moves)
 
     for output in outputs:
         try:
@@ -258,9 +254,8 @@ def _keras_competes(node: KerasNode[Any, Any], activation: str, axes: Axes) -> A
         if axes.shape is not None:
             over = [one - len(axes.shape) if one >= 0 else one for one in over]
         if over != [axes.classes] and (axes.classes is None or len(over) != 1 or over[0] < 0):
-            raise LevelheadError(
-                f"the {activation} of {node.name} follows the head, over another axis than that of the classes"
-            )
+            reason = f"the {activation} of {node.name} follows the head"
+            raise LevelheadError(f"{reason}, over another axis than that of the classes")
     return axes
 
 

@@ -7,7 +7,7 @@ unless it has no graph and an example is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -17,14 +17,15 @@ import numpy as np
 from ..core.array import to_numpy
 from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
-from ..core.head import Head, check_finite
+from ..core.head import Head
 from ..rules.rule import RULES
 from .candidates import check_same_shape, list_layers
 from .graph import KERAS_ACTIVATIONS, KERAS_LINEAR, KERAS_POINTWISE, GraphHead, KerasNode, find_keras_heads
 from .notes import run_all
-from .place import Facts
+from .place import Facts, InMemory
 
 KerasHead = GraphHead[str, Any]  # layers of Keras by name
+HALF_DTYPES = ("float16", "bfloat16")
 NAME_LAYER = Advice("layer", None, "to name the head")
 SETTINGS = ("axis", "data_format", "dims", "keepdims", "target_shape")  # of layers, that say what becomes of an axis
 
@@ -41,8 +42,7 @@ def read(model: Any, *, layer: Any = None, example: Any = None, classes: int | N
     Returns:
         weight [K, d], which is the kernel transposed, and bias [K] if the layer has one.
     """
-    opened = KerasModel(model)
-    return opened.head(opened.single(layer=layer, example=example, classes=classes)[1])
+    return KerasModel(model).read(layer=layer, example=example, classes=classes)
 
 
 def write(model: Any, head: Head, *, layer: Any = None, example: Any = None) -> None:
@@ -52,22 +52,21 @@ def write(model: Any, head: Head, *, layer: Any = None, example: Any = None) -> 
         model, layer, example: as in `read`.
         head: weight [K, d], and a bias exactly if the layer has one.
     """
-    opened = KerasModel(model)
-    opened.write(*opened.single(layer=layer, example=example, classes=head.classes), check_finite(head))
+    KerasModel(model).replace(head, layer=layer, example=example)
 
 
-class KerasModel:
+class KerasModel(InMemory):
     """A Keras model whose head can be read and changed in place."""
+
+    advice = NAME_LAYER
 
     def __init__(self, model: Any) -> None:
         keras = keras_library()
         if int(keras.__version__.partition(".")[0]) < 3 or not isinstance(model, keras.Layer):
             raise LevelheadError(f"expected a model of Keras 3, got {type(model).__module__}.{type(model).__name__}")
-        self.model = model
-        self._found = KerasHead({}, 0)
+        self.model, self._found = model, KerasHead({}, 0)
 
-    def layers(self, *, layer: Any, example: Any, classes: int | None) -> dict[str, Any]:
-        """Find the head and check that each of its layers can be changed in place without changing anything else."""
+    def find_layers(self, layer: Any, example: Any, classes: int | None) -> dict[str, Any]:
         if not self.model.built:
             raise LevelheadError("the model is not built yet; run it once, or call model.build(input_shape)")
         self._found = find_keras_head(self.model, layer=layer, example=example, classes=classes)
@@ -76,22 +75,14 @@ class KerasModel:
                 raise LevelheadError(f"cannot change {path}: {reason}")
         return self._found.layers
 
-    def single(self, *, layer: Any, example: Any, classes: int | None) -> tuple[str, Any]:
-        """Find a head that is one layer, which can be changed in place."""
-        found = self.layers(layer=layer, example=example, classes=classes)
-        if len(found) > 1:
-            reason = f"{len(found)} heads feed the one output: {', '.join(found)}; name one"
-            raise LevelheadError(reason, parameter="layer")
-        return next(iter(found.items()))
+    def sizes(self) -> set[int | None]:
+        return {keras_units(one) for one in keras_linear_layers(self.model)}
 
-    def likely_classes(self, size: int | None) -> int | None:
-        """Return the size as the number of classes if some layer has so many outputs."""
-        return size if size in {keras_units(one) for one in keras_linear_layers(self.model)} else None
-
-    def facts(self, layers: Mapping[str, Any]) -> Facts:
-        keys, modules, task = tuple(layers), list(layers.values()), self._found.task
+    @property
+    def facts(self) -> Facts:
+        keys, modules, task = tuple(self.layers), list(self.layers.values()), self._found.task
         known = None if task is None else (task, f"a {'sigmoid' if task == 'multilabel' else 'softmax'} follows it")
-        half = modules[0].kernel.dtype if modules[0].kernel.dtype in ("float16", "bfloat16") else None
+        half = modules[0].kernel.dtype if modules[0].kernel.dtype in HALF_DTYPES else None
         sizes = tuple(keras_units(module) or 0 for module in modules)
         return Facts(keys, ", ".join(keys), sizes, None, known, half, self._found.plain)
 
@@ -105,36 +96,30 @@ class KerasModel:
         digest = "" if variable is None else sha256(_numpy(variable).tobytes()).hexdigest()
         return digest, (digest,)
 
-    def check_adds(self, layers: Mapping[str, Any], example: Any) -> None:
+    def check_adds(self) -> None:
         """Check on an example that what is added to a bias is added to the outputs of a model without a graph."""
-        tried = [] if example is None or getattr(self.model, "outputs", None) else layers.values()
+        tried = [] if self.example is None or getattr(self.model, "outputs", None) else self.layers.values()
         for layer in (one for one in tried if one.bias is not None):
             offsets = np.arange(keras_units(layer) or 0) % 2 * 2.0 - 1
-            before, after = _run_with(self.model, example, layer, (1.0, 1.0), (0.0, offsets))
+            before, after = _run_with(self.model, self.example, layer, (1.0, 1.0), (0.0, offsets))
             if before is None or not np.allclose(after, before + offsets, rtol=0, atol=1e-4 * np.abs(before).max()):
                 raise LevelheadError(
                     f"on this example, what is added to the bias of {layer.name} is not added to the model's logits: "
                     "the model scales or bends them after it; tune with the rule rescale"
                 )
 
-    def check_takes_bias(self, path: str, module: Any) -> None:
+    def check_takes_bias(self, key: str) -> None:
         raise LevelheadError(
-            f"cannot give {path} the bias that the rule shift needs: a Keras layer without one is built so; tune with "
+            f"cannot give {key} the bias that the rule shift needs: a Keras layer without one is built so; tune with "
             "the rule rescale, or build the layer with use_bias=True"
         )
 
-    def keep(self, layers: Mapping[str, Any], grown: Sequence[Any]) -> Callable[[], None]:
+    def keep(self, grown: Sequence[Any]) -> Callable[[], None]:
         assert not grown
-        saved = [(v, _numpy(v)) for layer in layers.values() for v in _variables(layer)]
+        saved = [(v, _numpy(v)) for layer in self.layers.values() for v in _variables(layer)]
         return partial(run_all, [partial(variable.assign, values) for variable, values in saved])
 
-    def notes(self) -> list[Mapping[str, Any]]:
-        return []  # Keras has no config of its own to leave one in
-
-    def leave_note(self, note: Mapping[str, Any]) -> Callable[[], None]:
-        return lambda: None
-
-    def write(self, path: str, module: Any, head: Head) -> None:
+    def put(self, path: str, module: Any, head: Head) -> None:
         """Put a head into a module: its variables stay the layer's own."""
         shape = tuple(module.kernel.shape)
         check_same_shape(head, path, [shape[-1], int(np.prod(shape[:-1]))], module.bias is not None)
@@ -147,7 +132,7 @@ def normalize_columns(layer: Any) -> None:
     """Set ``w_i <- w_i / ||w_i||`` in place, for a kernel [d, K] or [1, 1, d, K], on its backend, without checks."""
     ops = keras_library().ops
     kernel = layer.kernel.value
-    wide = ops.cast(kernel, "float32") if layer.kernel.dtype in ("float16", "bfloat16") else kernel
+    wide = ops.cast(kernel, "float32") if layer.kernel.dtype in HALF_DTYPES else kernel
     length = ops.sqrt(ops.sum(ops.square(wide), axis=tuple(range(len(kernel.shape) - 1)), keepdims=True))
     layer.kernel.assign(ops.cast(wide / length, layer.kernel.dtype))
 
@@ -159,7 +144,7 @@ def _variables(layer: Any) -> list[Any]:
 def _numpy(variable: Any) -> np.ndarray:
     """Return a copy of a variable's values; half precision is widened to float32, which is exact."""
     ops = keras_library().ops
-    half = variable.dtype in ("float16", "bfloat16")
+    half = variable.dtype in HALF_DTYPES
     return np.array(ops.convert_to_numpy(ops.cast(variable.value, "float32") if half else variable.value))
 
 
@@ -196,7 +181,7 @@ def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, class
         if fitting:
             raise LevelheadError(f"the model has more than one head: {listed}; none is taken", advice=NAME_LAYER)
         raise LevelheadError(f"no head has {classes} outputs, one per class; there is {listed}")
-    layers = list(keras_linear_layers(model))
+    layers = keras_linear_layers(model)
     fitting = [one for one in layers if classes in (None, keras_units(one))]
     if layer is not None:
         found = [_named(layers, one) for one in (layer if isinstance(layer, list | tuple) else [layer])]
@@ -223,21 +208,19 @@ def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, class
 
 
 def _named(layers: list[Any], wanted: Any) -> Any:
-    matching = [one for one in layers if one is wanted or (isinstance(wanted, str) and one.name == wanted)]
+    by_name = isinstance(wanted, str)
+    matching = [one for one in layers if one is wanted or (by_name and one.name == wanted)]
     if len(matching) == 1:
         return matching[0]
-    what = repr(wanted) if isinstance(wanted, str) else f"a {type(wanted).__name__}"
+    what = repr(wanted) if by_name else f"a {type(wanted).__name__}"
     many = "more than one layer is" if matching else "no Dense layer or 1x1 convolution is"
     raise LevelheadError(f"{many} called {what}; the model has {_listing(layers)}", parameter="layer")
 
 
-def keras_linear_layers(model: Any) -> Iterator[Any]:
-    """Yield every Dense layer and 1x1 convolution of a Keras model that is built, each once."""
-    seen: set[int] = set()
-    for one in [model, *model._flatten_layers(include_self=False, recursive=True)]:
-        if id(one) not in seen and keras_units(one) is not None:
-            seen.add(id(one))
-            yield one
+def keras_linear_layers(model: Any) -> list[Any]:
+    """Return every Dense layer and 1x1 convolution of a Keras model that is built, each once."""
+    layers = {id(one): one for one in [model, *model._flatten_layers(include_self=False, recursive=True)]}
+    return [one for one in layers.values() if keras_units(one) is not None]
 
 
 def keras_units(layer: Any) -> int | None:

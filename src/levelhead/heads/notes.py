@@ -16,6 +16,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from ..core.errors import LevelheadError
+from ..core.regular_file import bytes_at
 from ..io.safetensors_file import ITEM_BYTES, read_header
 from ..io.text import parse_json
 from ..rules.rule import RULES
@@ -32,9 +33,8 @@ _ADAPTER = re.compile(r"\.modules_to_save\.([^.]+)")
 
 def note_entries(note: Note) -> dict[str, str]:
     """Return a note as the strings that metadata can hold: texts as they are, everything else as JSON."""
-    return {
-        key: note[field] if field in TEXTS else json.dumps(note[field]) for key, field in NOTE.items() if field in note
-    }
+    held = {key: (field, note[field]) for key, field in NOTE.items() if field in note}
+    return {key: value if field in TEXTS else json.dumps(value) for key, (field, value) in held.items()}
 
 
 def note_from(entries: Mapping[str, str], file: Path) -> dict[str, Any] | None:
@@ -83,11 +83,9 @@ def check_note(note: Any, file: Path) -> dict[str, Any]:
 
 def is_note(note: Any) -> TypeGuard[Note]:
     """Return whether something in a config is a note of ours: rule, strength, sha256 of what changed, version."""
-    if not isinstance(note, Mapping) or not isinstance(rule := note.get("rule"), str) or rule not in RULES:
+    if not isinstance(note, Mapping) or not all(isinstance(note.get(k), str) for k in ("rule", "sha256", "version")):
         return False
-    return isinstance(note.get("gamma"), int | float) and all(
-        isinstance(note.get(k), str) for k in ("sha256", "version")
-    )
+    return note["rule"] in RULES and isinstance(note.get("gamma"), int | float)
 
 
 def note_digests(digests: Sequence[str]) -> dict[str, Any]:
@@ -159,17 +157,13 @@ def _notes_in_files(model: Any, digests: Callable[[bytes, str], tuple[str, ...]]
     for file in sorted(Path(folder).glob("*.safetensors")) if isinstance(folder, str) and folder else []:
         try:
             header = read_header(file)
-            known = {key.removeprefix("levelhead."): value for key, value in header.metadata.items()}
-            [head, *_] = json.loads(known["head"])
-            tensor = header.tensors[f"{head}.{'weight' if RULES[known['rule']].multiplies else 'bias'}"]
-            with file.open("rb") as opened:
-                opened.seek(tensor.offset)
-                data = opened.read(ITEM_BYTES[tensor.dtype] * prod(tensor.shape))
-            note = {**known, "gamma": json.loads(known["gamma"]), **note_digests(digests(data, tensor.dtype))}
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            continue  # not adjusted, or not ours to complain about: the model is in memory
-        if is_note(note):
-            yield note
+            if (note := note_from(header.metadata, file)) is None:
+                continue
+            tensor = header.tensors[f"{note['head'][0]}.{'weight' if RULES[note['rule']].multiplies else 'bias'}"]
+            data = bytes_at(file, tensor.offset, ITEM_BYTES[tensor.dtype] * prod(tensor.shape))
+            yield {**note, **note_digests(digests(data, tensor.dtype))}
+        except (OSError, ValueError, LookupError, TypeError):
+            continue  # not ours to complain about: the model is in memory
 
 
 def _adapters(model: Any) -> dict[str, Any]:

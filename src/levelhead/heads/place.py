@@ -1,13 +1,12 @@
 """`Place`: where a head is, once it is found. Layers of a model in memory, or byte ranges of a model's files.
 
-`apply` adjusts the head of any place. A model in memory is opened by its library's class (`TorchModel`, `KerasModel`);
-`InMemory` is what those have in common.
+`apply` adjusts the head of any place. `InMemory` is what the models of all libraries have in common.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from .._version import __version__
 from ..core.array import to_numpy
 from ..core.choices import LabelTask
+from ..core.errors import Advice, LevelheadError
 from ..core.head import Head, check_finite, doubts_about
 from ..core.warnings import BinaryHeadWarning, LevelheadWarning, PrecisionWarning, warn
 from ..rules.adjustment import Adjustment
@@ -66,6 +66,7 @@ class Facts(NamedTuple):
     task: tuple[LabelTask, str] | None  # one class or several labels, and how that is known
     half: str | None  # the dtype of its numbers, if that is half precision
     plain: bool = True  # whether nothing is known to scale or bend its outputs
+    file: Path | None = None  # that it is in
 
 
 class Place(Protocol[Written]):
@@ -77,26 +78,7 @@ class Place(Protocol[Written]):
     def check_adds(self) -> None: ...  # raises if what is added to the biases is known not to be added to the logits
     def check_takes_bias(self, key: str) -> None: ...  # raises if a layer without a bias cannot get one
     def heads(self, rule: Rule) -> tuple[Head, ...]: ...  # one for each layer; of a large one, what the rule needs
-    def saying_where(self) -> AbstractContextManager[None]: ...  # a block whose errors say where the head is
     def write(self, change: Change) -> Written: ...  # puts the new head into its place
-
-
-class ModelInMemory(Protocol):
-    """What a library's model must tell and do, for its head to be adjusted in place. A module is one of its layers."""
-
-    model: Any  # the library's own
-
-    def layers(self, *, layer: Any, example: Any, classes: int | None) -> dict[str, Any]: ...  # the head's, by path
-    def likely_classes(self, size: int | None) -> int | None: ...  # the size, if some layer has so many outputs
-    def facts(self, layers: Mapping[str, Any]) -> Facts: ...
-    def head(self, module: Any, names: Sequence[str] | None = None) -> Head: ...
-    def check_adds(self, layers: Mapping[str, Any], example: Any) -> None: ...
-    def check_takes_bias(self, path: str, module: Any) -> None: ...
-    def write(self, path: str, module: Any, head: Head) -> None: ...
-    def notes(self) -> Sequence[Mapping[str, Any]]: ...  # what is saved with the model about earlier adjustments
-    def leave_note(self, note: Mapping[str, Any]) -> Callable[[], None]: ...  # returns the way back
-    def keep(self, layers: Mapping[str, Any], grown: Sequence[Any]) -> Callable[[], None]: ...  # gives biases to grown
-    def state(self, module: Any, rule: str) -> tuple[Any, tuple[str, ...]]: ...  # version, digests of what it changes
 
 
 class _Mark(NamedTuple):
@@ -107,46 +89,66 @@ class _Mark(NamedTuple):
     version: Any
     digests: tuple[str, ...]
 
-    def holds(self, model: ModelInMemory, module: Any) -> bool:
-        """Return whether the layer is as it was when it was marked."""
-        version, (digest, *_) = model.state(module, self.rule)
-        return self.version == version or digest in self.digests
 
+class InMemory(Place[Adjusted], Protocol):
+    """A model in memory and, once `find` found it, its head: a `Place`. A module is one of the head's layers."""
 
-@dataclass(frozen=True, eq=False)
-class InMemory:
-    """The head of a model in memory: a `Place`."""
-
-    model: ModelInMemory
+    model: Any  # the library's own
+    advice: Advice  # how to name the head
     layers: Mapping[str, Any]  # the head's, by path
-    example: Any = None  # an input, to try whether what is added to a bias is added to the logits
+    example: Any  # an input, to try whether what is added to a bias is added to the logits
 
-    @property
-    def facts(self) -> Facts:
-        return self.model.facts(self.layers)
+    def find_layers(self, layer: Any, example: Any, classes: int | None) -> dict[str, Any]: ...  # the head's, by path
+    def sizes(self) -> set[int | None]: ...  # how many outputs the linear layers of the model have
+    def head(self, module: Any, names: Sequence[str] | None = None) -> Head: ...  # a copy
+    def put(self, path: str, module: Any, head: Head) -> None: ...
+    def keep(self, grown: Sequence[Any]) -> Callable[[], None]: ...  # gives biases to grown, returns the way back
+    def state(self, module: Any, rule: str) -> tuple[Any, tuple[str, ...]]: ...  # version, digests of what it changes
+
+    def notes(self) -> Sequence[Mapping[str, Any]]:
+        """Return what is saved with the model about earlier adjustments."""
+        return []
+
+    def leave_note(self, note: Mapping[str, Any]) -> Callable[[], None]:
+        """Write a note into what is saved with the model; return the way back."""
+        return lambda: None
+
+    def find(self, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Mapping[str, Any]:
+        """Find the head and check that each of its layers can be changed in place without changing anything else."""
+        self.layers, self.example = self.find_layers(layer, example, classes), example
+        return self.layers
+
+    def likely_classes(self, size: int | None) -> int | None:
+        """Return the size as the number of classes if some layer has so many outputs."""
+        return size if size in self.sizes() else None
+
+    def read(self, **search: Any) -> Head:
+        """Return a copy of the head, which must be one layer."""
+        return self.head(self._single(**search)[1], self.facts.names)
+
+    def replace(self, head: Head, **search: Any) -> None:
+        """Put another head into the place of the one that is found."""
+        self.put(*self._single(classes=head.classes, **search), check_finite(head))
+
+    def _single(self, **search: Any) -> tuple[str, Any]:
+        if len(found := self.find(**search)) > 1:
+            raise LevelheadError(f"{len(found)} heads feed the one output: {', '.join(found)}", advice=self.advice)
+        return next(iter(found.items()))
 
     def earlier(self) -> str | None:
         """Return the last mark on a layer, or note about the model, that tells of the layer as it is."""
-        noted = [_Mark(note["rule"], note["gamma"], None, digests_in(note)) for note in self.model.notes()]
+        noted = [_Mark(note["rule"], note["gamma"], None, digests_in(note)) for note in self.notes()]
         for path, module in self.layers.items():
-            marks = (*noted, *getattr(module, MARKS, ()))
-            if mark := next((mark for mark in reversed(marks) if mark.holds(self.model, module)), None):
-                done = f"{RULES[mark.rule].title}, gamma {mark.gamma:g}"
-                return f"{path or 'the head'} was adjusted already ({done}); restore it first"
+            for mark in reversed((*noted, *getattr(module, MARKS, ()))):
+                version, (digest, *_) = self.state(module, mark.rule)
+                if mark.version == version or digest in mark.digests:
+                    done = f"{RULES[mark.rule].title}, gamma {mark.gamma:g}"
+                    return f"{path or 'the head'} was adjusted already ({done}); restore it first"
         return None
-
-    def check_adds(self) -> None:
-        self.model.check_adds(self.layers, self.example)
-
-    def check_takes_bias(self, key: str) -> None:
-        self.model.check_takes_bias(key, self.layers[key])
 
     def heads(self, rule: Rule) -> tuple[Head, ...]:
         names = self.facts.names
-        return tuple(check_finite(self.model.head(m, names), path or "the head") for path, m in self.layers.items())
-
-    def saying_where(self) -> AbstractContextManager[None]:
-        return nullcontext()  # the caller has the model at hand
+        return tuple(check_finite(self.head(m, names), path or "the head") for path, m in self.layers.items())
 
     def write(self, change: Change) -> Adjusted:
         """Put the new head into its layers, mark them, note it with the model."""
@@ -167,16 +169,16 @@ class InMemory:
             for module, before, after in zip(self.layers.values(), change.before, change.after, strict=True)
             if before.bias is None and after.bias is not None
         ]
-        undo = [self.model.keep(self.layers, grown)]
+        undo = [self.keep(grown)]
         for (path, module), head in zip(self.layers.items(), change.after, strict=True):
-            self.model.write(path, module, head)
+            self.put(path, module, head)
             if change.by.changes:
-                mark = _Mark(change.rule.name, change.gamma, *self.model.state(module, change.rule.name))
+                mark = _Mark(change.rule.name, change.gamma, *self.state(module, change.rule.name))
                 vars(module)[MARKS] = (*getattr(module, MARKS, ()), mark)  # past the bookkeeping of Keras's __setattr__
                 if path == self.facts.keys[0]:  # of several layers that feed one output, one is enough to notice
                     note = {"version": __version__, "rule": change.rule.name, "gamma": change.gamma}
                     note |= {"counts": change.counts.tolist(), "head": [*self.layers], **note_digests(mark.digests)}
-                    undo.append(self.model.leave_note(note))
+                    undo.append(self.leave_note(note))
         before, after = ([to_numpy(head.norms) for head in heads] for heads in (change.before, change.after))
         for doubt in change.doubts(before[0]):
             warn(doubt)

@@ -6,7 +6,6 @@ No parameter is touched: the weights are swapped for one call (`torch.func.funct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -59,12 +58,15 @@ class Probe:
         """Return whether adding a number to each output of these layers adds the same to its logit."""
         if (weights := self._random_weights(layers)) is None:
             return False
-        before = _outputs(self.model, weights, self.args, self.kwargs)[self.output]
-        signs = torch.arange(self.classes) % 2 * 2.0 - 1
-        offsets = signs * before.abs().max()
-        hooks = [module.register_forward_hook(partial(_add, offsets)) for module in layers.values()]
+        before = self._logits(weights)
+        offsets = (torch.arange(self.classes) % 2 * 2.0 - 1) * before.abs().max()
+
+        def add(layer: nn.Module, _: Any, output: Tensor) -> Tensor:  # on its last axis, or a convolution's channels
+            return output + offsets.to(output).reshape(-1, *[1] * len(getattr(layer, "kernel_size", ())))
+
+        hooks = [module.register_forward_hook(add) for module in layers.values()]
         try:
-            after = _outputs(self.model, weights, self.args, self.kwargs)[self.output]
+            after = self._logits(weights)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -76,9 +78,8 @@ class Probe:
         if (logits := self._before_and_after(layers, moved + 1.0)) is None:
             return False
         before, after = logits
-        return _close(after[..., ~moved], before[..., ~moved], before) and not _close(
-            after[..., moved], before[..., moved], before
-        )
+        same = [_close(after[..., rows], before[..., rows], before) for rows in (~moved, moved)]
+        return same == [True, False]
 
     def moves(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether doubling every other row moves any logit; true as well of layers that cannot be tried."""
@@ -90,8 +91,10 @@ class Probe:
         if (weights := self._random_weights(layers)) is None:
             return None
         scaled = {name: w * factors.to(w).reshape(-1, *[1] * (w.ndim - 1)) for name, w in weights.items()}
-        before, after = (_outputs(self.model, each, self.args, self.kwargs)[self.output] for each in (weights, scaled))
-        return before, after
+        return self._logits(weights), self._logits(scaled)
+
+    def _logits(self, weights: dict[str, Tensor]) -> Tensor:
+        return _outputs(self.model, weights, self.args, self.kwargs)[self.output]
 
     def _random_weights(self, layers: Mapping[str, nn.Module]) -> dict[str, Tensor] | None:
         """Return other parameters for the layers, by path; None if one of them does not have K rows of its own."""
@@ -105,11 +108,6 @@ class Probe:
                 noise = torch.randn(p.shape, generator=generator) / max(1, p[0].numel()) ** 0.5
                 weights[name] = noise.to(device=p.device, dtype=p.dtype)
         return weights
-
-
-def _add(offsets: Tensor, layer: nn.Module, _: Any, output: Tensor) -> Tensor:
-    """Return a layer's output with a number added for each class: on its last axis, or a convolution's channels."""
-    return output + offsets.to(output).reshape(-1, *[1] * len(getattr(layer, "kernel_size", ())))
 
 
 def _outputs(

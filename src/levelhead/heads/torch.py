@@ -13,18 +13,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrize
 
 from ..core.errors import LevelheadError
-from ..core.head import Head, check_finite
+from ..core.head import Head
 from ..core.per_class import names_in_config
 from ..rules.rule import RULES
 from .candidates import check_same_shape
-from .editable import Editable, check_editable, check_takes_bias, new_bias
 from .notes import leave_note, notes_about
-from .place import Facts
+from .place import Facts, InMemory
 from .probe import NAME_HEAD
 from .torch_find import check_adds, find_head, known_task, linear_layers, outputs, unwrap
 
+Editable = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -40,9 +42,7 @@ def read(model: nn.Module, *, layer: Any = None, example: Any = None, classes: i
     >>> read(nn.Linear(8, 3)).classes
     3
     """
-    opened = TorchModel(model)
-    path, module = opened.single(layer=layer, example=example, classes=classes)
-    return opened.head(module, opened.facts({path: module}).names)
+    return TorchModel(model).read(layer=layer, example=example, classes=classes)
 
 
 def write(model: nn.Module, head: Head, *, layer: Any = None, example: Any = None) -> None:
@@ -58,40 +58,32 @@ def write(model: nn.Module, head: Head, *, layer: Any = None, example: Any = Non
     >>> layer.weight.sum().item()
     6.0
     """
-    opened = TorchModel(model)
-    opened.write(*opened.single(layer=layer, example=example, classes=head.classes), check_finite(head))
+    TorchModel(model).replace(head, layer=layer, example=example)
 
 
-class TorchModel:
+class TorchModel(InMemory):
     """A torch module whose head can be read and changed in place."""
+
+    advice = NAME_HEAD
 
     def __init__(self, model: nn.Module) -> None:
         self.model = unwrap(model)
 
-    def layers(self, *, layer: Any, example: Any, classes: int | None) -> dict[str, Editable]:
-        """Find the head and check that each of its layers can be changed in place without changing anything else."""
+    def find_layers(self, layer: Any, example: Any, classes: int | None) -> dict[str, Editable]:
         reshard(self.model)
         found = find_head(self.model, layer=layer, example=example, classes=classes)
         return {path: check_editable(path, module, self.model) for path, module in found.items()}
 
-    def single(self, *, layer: Any, example: Any, classes: int | None) -> tuple[str, Editable]:
-        """Find a head that is one layer, which can be changed in place."""
-        found = self.layers(layer=layer, example=example, classes=classes)
-        if len(found) > 1:
-            raise LevelheadError(f"{len(found)} heads feed the one output: {', '.join(found)}", advice=NAME_HEAD)
-        return next(iter(found.items()))
+    def sizes(self) -> set[int | None]:
+        return {outputs(module) for _, module in linear_layers(self.model)}
 
-    def likely_classes(self, size: int | None) -> int | None:
-        """Return the size as the number of classes if some layer has so many outputs."""
-        return size if size in {outputs(m) for _, m in linear_layers(self.model)} else None
-
-    def facts(self, layers: Mapping[str, Editable]) -> Facts:
-        keys, weights = tuple(layers), [module.weight for module in layers.values()]
+    @property
+    def facts(self) -> Facts:
+        keys, weights = tuple(self.layers), [module.weight for module in self.layers.values()]
         names = names_in_config(getattr(self.model, "config", None), len(weights[0]))
         half = str(weights[0].dtype) if weights[0].element_size() <= 2 else None
-        return Facts(
-            keys, ", ".join(keys) or "the head", tuple(map(len, weights)), names, known_task(self.model, keys[0]), half
-        )
+        where, task = ", ".join(keys) or "the head", known_task(self.model, keys[0])
+        return Facts(keys, where, tuple(map(len, weights)), names, task, half)
 
     def head(self, module: Editable, names: Sequence[str] | None = None) -> Head:
         """Return a copy of a layer's parameters: weight flattened to [K, d], whole even if it is sharded."""
@@ -106,24 +98,39 @@ class TorchModel:
             return (0, 0), ("",)
         return (id(parameter), parameter._version), _digests(gather(parameter.detach()).cpu())
 
-    def check_adds(self, layers: Mapping[str, Editable], example: Any) -> None:
-        check_adds(self.model, dict(layers), example)
+    def check_adds(self) -> None:
+        check_adds(self.model, dict(self.layers), self.example)
 
-    def check_takes_bias(self, path: str, module: Editable) -> None:
-        check_takes_bias(path, module)
+    def check_takes_bias(self, key: str) -> None:
+        """Check that a layer without a bias would add a new one to its outputs: it may be sharded, or ignore it."""
+        layer = self.layers[key]
+        if ".modules_to_save." in key:
+            reason = "PEFT would save it with the adapter and not load it again"
+        elif type(layer.weight.data) is not Tensor:
+            reason = "its weight is sharded; give it a bias before that"
+        else:
+            layer.register_parameter("bias", new_bias(layer))
+            try:
+                layer.bias.data += 1 + float(layer.weight.detach().float().abs().max())  # large enough to be seen
+                reason = "its forward does not add one" if _why_not_affine(layer) else None
+            finally:
+                layer.register_parameter("bias", None)
+        if reason:
+            needs = f"cannot give {key or 'the layer'} the bias that the rule shift needs: {reason}"
+            raise LevelheadError(f"{needs}; tune with the rule rescale")
 
-    def keep(self, layers: Mapping[str, Editable], grown: Sequence[Editable]) -> Callable[[], None]:
+    def keep(self, grown: Sequence[Editable]) -> Callable[[], None]:
         """Give layers their new biases, and return the way back to the values that all have now."""
         saved = [
             (path, name, p, p.detach().clone())
-            for path, module in layers.items()
+            for path, module in self.layers.items()
             for name, p in module.named_parameters(recurse=False)
         ]
         for module in grown:
             module.register_parameter("bias", new_bias(module))
         return partial(_restore, self.model, saved, tuple(grown))
 
-    def write(self, path: str, module: Editable, head: Head) -> None:
+    def put(self, path: str, module: Editable, head: Head) -> None:
         """Put a head into a layer: its parameters, their dtype, device and sharding stay the layer's own."""
         shape = [module.weight.shape[0], module.weight.shape[1:].numel()]
         check_same_shape(head, path or "the layer", shape, module.bias is not None)
@@ -150,16 +157,7 @@ def _digests(values: Tensor) -> tuple[str, ...]:
     return tuple(sha256(one).hexdigest() for one in raw)
 
 
-def editable_head(
-    model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None
-) -> dict[str, Editable]:
-    """Find the head and check that each of its layers can be changed in place without changing anything else."""
-    return TorchModel(model).layers(layer=layer, example=example, classes=classes)
-
-
-def _restore(
-    model: nn.Module, saved: Sequence[tuple[str, str, nn.Parameter, Tensor]], grown: Sequence[nn.Module]
-) -> None:
+def _restore(model: nn.Module, saved: list[tuple[str, str, nn.Parameter, Tensor]], grown: Sequence[nn.Module]) -> None:
     reshard(model)
     held = {id(p) for p in model.parameters()}
     for path, name, parameter, _ in saved:
@@ -204,3 +202,108 @@ def place_like(values: Tensor, parameter: Any) -> Tensor:
     mesh = parameter.device_mesh
     whole = DTensor.from_local(values, mesh, [Replicate()] * mesh.ndim, run_check=False)
     return whole.redistribute(placements=parameter.placements)
+
+
+def check_editable(path: str, layer: nn.Module, model: nn.Module) -> Editable:
+    """Return the layer if scaling a row of its weight scales that output and nothing else; else raise."""
+    if reason := _why_not_plain(layer) or _why_tied(layer, model) or _why_not_affine(layer):
+        raise LevelheadError(f"cannot change {path or 'the layer'}: {reason}")
+    assert isinstance(layer, Editable)
+    return layer
+
+
+def new_bias(layer: Editable) -> nn.Parameter:
+    """Return a bias of zeros that fits a layer, trained if its weight is."""
+    weight = layer.weight
+    return nn.Parameter(torch.zeros(len(weight), dtype=weight.dtype, device=weight.device), weight.requires_grad)
+
+
+def _why_not_plain(layer: nn.Module) -> str | None:
+    """Return why a layer's weight is not a plain tensor of its own: compiled, wrapped, quantized, computed or empty."""
+    weight, kind = getattr(layer, "weight", None), type(layer)
+    if isinstance(layer, torch.jit.ScriptModule):
+        return "it is compiled to TorchScript; adjust the model before that"
+    if hasattr(layer, "base_layer") or hasattr(layer, "lora_A"):
+        return "it is wrapped by LoRA, whose update would not be scaled; merge it first (model.merge_and_unload())"
+    if any(nn.parameter.is_lazy(p) for p in layer.parameters(recurse=False)):
+        return "it is not initialized yet; run the model once"
+    if "quantized" in kind.__module__ or "quantization" in kind.__module__ or hasattr(layer, "qweight"):
+        return f"it is quantized ({kind.__module__}.{kind.__name__}); adjust the float model, then quantize"
+    if isinstance(weight, Tensor):
+        held = type(weight.data)
+        if hasattr(weight, "quant_state") or not weight.is_floating_point() or weight.element_size() < 2:
+            return f"it is quantized ({kind.__name__} in {weight.dtype}); adjust the float model, then quantize"
+        if held is not Tensor and held.__name__ != "DTensor":
+            return f"its weight is a {held.__name__}, not a plain tensor; adjust the float model, then quantize"
+    computed = [name for name in ("weight", "bias") if parametrize.is_parametrized(layer, name)]
+    old = [name for name in layer._parameters if name.endswith(("_g", "_v", "_orig"))]
+    if computed or old:
+        return (
+            f"its {(computed or ['weight'])[0]} is parametrized (weight_norm, spectral_norm, pruning or the like) "
+            "and would be computed again; remove the parametrization first"
+        )
+    if not isinstance(layer, Editable):
+        return f"expected nn.Linear or a 1x1 convolution, got {kind.__module__}.{kind.__name__}"
+    if not isinstance(layer._parameters.get("weight"), Tensor):
+        return "its weight is not a parameter of its own (flattened by FSDP1, or set by hand)"
+    weight_dims = 2 + len(getattr(layer, "kernel_size", ()))  # of a convolution
+    for name, p in layer.named_parameters(recurse=False):
+        if p.is_meta:
+            return f"its {name} is on the meta device and holds no data; load the weights first"
+        if p.is_inference():
+            return f"its {name} was made in inference mode and cannot be changed; load the model outside of it"
+        if p.ndim == 0 or p.numel() == 0 or p.ndim != (1 if name == "bias" else weight_dims):
+            return f"its {name} has shape {list(p.shape)}; gather partitioned parameters first"
+    return None
+
+
+def _why_tied(layer: nn.Module, model: nn.Module) -> str | None:
+    """Say who else holds the same parameter or memory: another layer, a buffer, the layer's own other parameter."""
+    for own, p in layer.named_parameters(recurse=False):
+        for path, other in model.named_modules():
+            for name, q in (*other._parameters.items(), *other._buffers.items()):
+                if q is not None and (other is not layer or name != own) and (q is p or _overlap(p, q)):
+                    tied = f"{path}.{name}" if path else name
+                    return (
+                        f"its weights are tied to {tied}, which would change too; untie them first (give the head "
+                        "a clone of the weights)"
+                    )
+    return None
+
+
+def _overlap(p: Tensor, q: Tensor) -> bool:
+    if type(p.data) is not Tensor or type(q.data) is not Tensor or p.device != q.device or p.is_meta:
+        return False
+    if nn.parameter.is_lazy(q) or q.layout is not torch.strided or not q.numel():
+        return False
+    first, second = p.data_ptr(), q.data_ptr()
+    return first < second + q.numel() * q.element_size() and second < first + p.numel() * p.element_size()
+
+
+def _why_not_affine(layer: nn.Module) -> str | None:
+    """Try a layer with its own forward, or with hooks, on random features: it must still compute W x + b."""
+    assert isinstance(layer, Editable)
+    weight, hooks = layer.weight, layer._forward_hooks or layer._forward_pre_hooks
+    plain = (nn.Linear.forward, nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward)
+    own = type(layer).forward not in plain or "forward" in vars(layer) or hooks
+    if not own or type(weight.data) is not Tensor:
+        return None
+    features = torch.randn((3, *weight.shape[1:]), generator=torch.Generator().manual_seed(0)).to(weight)
+    training = layer.training
+    try:
+        with torch.no_grad():
+            given = layer.eval()(features)
+    except Exception:  # a grouped convolution, or a forward or hook that expects another shape
+        given = None
+    finally:
+        layer.train(training)
+    bias = None if layer.bias is None else layer.bias.detach().double()
+    expected = F.linear(features.flatten(1).double(), weight.detach().flatten(1).double(), bias)
+    close = {"atol": 1e-2 * float(expected.abs().max())}
+    same = isinstance(given, Tensor) and given.shape[:2] == expected.shape
+    if same and torch.allclose(given.double().flatten(1), expected, **close):  # type: ignore[union-attr]
+        return None
+    what, how = f"a {type(layer).__name__}", "it may normalize its weights"
+    if hooks:
+        what, how = "with its hooks it", "or fails on random features; remove them first"
+    return f"{what} does more than W x + b ({how}), so scaling a row need not scale its logit"

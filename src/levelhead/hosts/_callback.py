@@ -29,8 +29,7 @@ from ..heads.adjusted import Adjusted
 from ..heads.apply import adjust_, check_adjust, check_rescale, rescale_
 from ..heads.collect import LABEL_KEYS, BatchScores
 from ..heads.collect import scores as scores_of
-from ..heads.editable import Editable
-from ..heads.torch import TorchModel, editable_head, read
+from ..heads.torch import Editable, TorchModel, read
 from ..heads.torch_find import find_head, unwrap
 from ..rules.rule import AUTO, Rescale, Shift, rule_with
 from .torch import WVN, Order
@@ -213,7 +212,7 @@ class BaseLevelCallback:
         return tune(logits, labels, self._counts, rule=rule, metric=self._metric, names=names)
 
     def _layers(self, model: nn.Module) -> dict[str, Editable]:
-        return dict(editable_head(model, layer=self.layer, classes=self._likely))
+        return dict(TorchModel(model).find(layer=self.layer, classes=self._likely))
 
     def _rule_for(self, layers: Mapping[str, Editable], logits: Tensor) -> str:
         """Return the rule asked for or, of `auto`, the one that a head of its kind, with these logits, can have."""

@@ -45,7 +45,7 @@ class WVNCallback(Callback):
         if steps != 1:
             raise LevelheadError(f"expected steps_per_execution=1, to follow every step, got {steps}; compile with it")
         opened = KerasModel(self.model)
-        self._layers = opened.layers(layer=self.layer, example=self.example, classes=self.classes)
+        self._layers = dict(opened.find(layer=self.layer, example=self.example, classes=self.classes))
         for path, one in self._layers.items():
             try:  # a column that is zero, NaN or infinite has no direction
                 normalize(opened.head(one, None))
@@ -102,7 +102,7 @@ class LevelCallback(Callback):
     def _states(self) -> list[str]:
         opened = KerasModel(self.model)
         classes = None if self.adjusted is None else len(next(iter(self.adjusted.before.values())))
-        found = opened.layers(layer=self.layer, example=None, classes=classes)
+        found = opened.find(layer=self.layer, classes=classes)
         return [opened.state(one, rule)[0] for one in found.values() for rule in (Rescale.name, Shift.name)]
 
     def _check_head(self) -> None:

@@ -15,7 +15,7 @@ with naming_what_is_missing():
     import torch
     from torch import Tensor, nn
 
-    from ..heads.torch import editable_head, gather, is_sharded
+    from ..heads.torch import TorchModel, gather, is_sharded
 
 Order = Literal["algorithm", "released"]
 
@@ -146,7 +146,7 @@ def _check_directions(weights: dict[str, Tensor]) -> None:
 
 def _head_weights(layer: nn.Module | Tensor, classes: int | None, example: Any, name: Any = None) -> dict[str, Tensor]:
     if isinstance(layer, nn.Module):
-        found = editable_head(layer, layer=name, classes=classes, example=example)
+        found = TorchModel(layer).find(layer=name, classes=classes, example=example)
         return {f"{path}.weight".lstrip("."): module.weight for path, module in found.items()}
     expected = "a layer, its weight [K, d] or a model"
     if classes is not None or example is not None or name is not None:

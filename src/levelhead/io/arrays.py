@@ -4,6 +4,7 @@
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -13,29 +14,16 @@ from ..core.counts import Counts
 from ..core.errors import LevelheadError, in_file
 from ..core.per_class import listed, without_repeats
 from ..core.regular_file import check_regular_file, unchanged_while_read
-from . import safetensors_file, text
-from .numpy_file import check_magic, names_in_npz, read_npy, read_npz, read_or_map, text_array
-from .table import (
-    LABEL_TITLES,
-    TABLE_SUFFIXES,
-    Table,
-    find_columns,
-    is_decimal_comma,
-    is_number,
-    number,
-    parse_rows,
-    parse_table,
-    read_parquet,
-    split_cells,
-)
+from . import text
+from .numpy_file import names_in_npz, read_npy, read_npz, read_or_map, text_array
+from .safetensors_file import NUMPY_DTYPES, read_header, widen_bfloat16
+from .table import LABEL_TITLES, TABLE_SUFFIXES, find_columns, read_table, split_cells
+from .text import is_decimal_comma, is_number, number
 from .torch_file import read_tensors
 
 
 def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
-    """Return one array of FILE or FILE:KEY, memory-mapped if it is large and the format allows it (.npy, .safetensors).
-
-    `wanted` is what the array holds, for messages; also the key to use if the file holds several arrays.
-    """
+    """Return one array of FILE or FILE:KEY, of several the one called as is `wanted`; a large one is memory-mapped."""
     path, key = split_key(source)
     reader = FORMATS.get(path.suffix.lower())
     if reader is None:
@@ -62,19 +50,17 @@ def read_counts(source: str | Path, *, wanted: str = "counts") -> Counts:
     [4000.0, 2000.0, 500.0]
     """
     if is_inline(source):
-        return _counts_from_words(str(source).split(","))
+        pairs = [(name.strip(), number(n)) for name, _, n in (word.rpartition("=") for word in str(source).split(","))]
+        return without_repeats(pairs) if all(name for name, _ in pairs) else [n for _, n in pairs]
     path, key = split_key(source)
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         known = ", ".join(FORMATS)
         raise LevelheadError(f"{path}: expected {wanted} as {known}, or with commas, got {suffix or 'no suffix'}")
-    if key is None and suffix in _PARSERS:
-        with in_file(path):
-            return _PARSERS[suffix](text.read(path, wanted), wanted)
-    if key is None and suffix == ".parquet":
+    if key is None and suffix in _COUNTS:
         check_regular_file(path, wanted)
         with in_file(path):
-            return _counts_from_parquet(path)
+            return _COUNTS[suffix](path, wanted)
     return _with_whole_numbers(read(source, wanted=wanted))
 
 
@@ -84,18 +70,10 @@ def is_inline(source: str | Path) -> bool:
     return len(words) > 1 and all(map(is_number, words))
 
 
-def read_table(path: Path, *, titles: Sequence[str | None] = ()) -> Table:
-    """Read a table; a single column of text may be titled as in `titles`."""
-    suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        return read_parquet(path)
-    return parse_table(text.read(path), titles=titles, separator="\t" if suffix == ".tsv" else None)
-
-
 def may_begin_with_a_title(source: str | Path) -> bool:
     """Return whether the first cell of a .csv with one column of labels may be a title: nothing in the file says."""
     path, key = split_key(source)
-    return key is None and path.suffix.lower() == ".csv" and parse_rows(text.read(path), titles=("labels",))[0] is None
+    return key is None and path.suffix.lower() == ".csv" and read_table(path, titles=("labels",)).titles is None
 
 
 def file_of(source: str | Path) -> Path:
@@ -119,12 +97,6 @@ def array_next_to(source: str | Path, wanted: str) -> Path | None:
     return Path(f"{path}:{wanted}") if wanted in names and len(names) > 1 else None
 
 
-def is_column_of(source: str | Path, table: str | Path) -> bool:
-    """Return whether FILE:KEY is a column of the table FILE."""
-    path, key = split_key(source)
-    return key is not None and path.suffix.lower() in TABLE_SUFFIXES and path == Path(table)
-
-
 def sha256(source: str | Path) -> str:
     """Return the sha256 of the whole file of FILE or FILE:KEY."""
     with file_of(source).open("rb") as file:
@@ -136,16 +108,9 @@ def split_key(source: str | Path) -> tuple[Path, str | None]:
     words = str(source).split(":")
     for i in range(1, len(words)):
         stem = Path(":".join(words[:i]))
-        if stem.suffix.lower() in FORMATS and not _exists(Path(source)):
+        if stem.suffix.lower() in FORMATS and not os.path.exists(source):
             return stem, ":".join(words[i:])
     return Path(source), None
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name that is too long, or not one
-        return False
 
 
 def _read_npy(path: Path, key: str | None, wanted: str) -> np.ndarray:
@@ -154,29 +119,18 @@ def _read_npy(path: Path, key: str | None, wanted: str) -> np.ndarray:
 
 
 def _read_npz(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    check_magic(path, ".npz")
     return read_npz(path, _choose_array(path, key, names_in_npz(path), wanted))
 
 
 def _read_safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    tensors = _tensors_in(path)
-    name = _choose_array(path, key, list(tensors), wanted)
-    tensor = tensors[name]
-    if tensor.dtype not in safetensors_file.NUMPY_DTYPES:
+    tensors = read_header(path).tensors
+    tensor = tensors[name := _choose_array(path, key, list(tensors), wanted)]
+    if tensor.dtype not in NUMPY_DTYPES:
         raise LevelheadError(f"{name!r} is {tensor.dtype}; expected floating-point or integer numbers")
     if 0 in tensor.shape:
         raise LevelheadError(f"{name!r} is empty, shape {list(tensor.shape)}")
-    values = read_or_map(path, safetensors_file.NUMPY_DTYPES[tensor.dtype], tensor.offset, tensor.shape)
-    return safetensors_file.widen_bfloat16(values) if tensor.dtype == "BF16" else values
-
-
-def _tensors_in(path: Path) -> dict[str, safetensors_file.StoredTensor]:
-    """Return the tensors of a file; an unknown dtype, which a model may have next to its head, is refused in data."""
-    tensors = safetensors_file.read_header(path).tensors
-    for name, tensor in tensors.items():
-        if tensor.dtype not in safetensors_file.ITEM_BITS:
-            raise LevelheadError(f"{path}: {name!r} has the unknown dtype {tensor.dtype!r}")
-    return tensors
+    values = read_or_map(path, NUMPY_DTYPES[tensor.dtype], tensor.offset, tensor.shape)
+    return widen_bfloat16(values) if tensor.dtype == "BF16" else values
 
 
 def _read_table(path: Path, key: str | None, wanted: str) -> np.ndarray:
@@ -252,13 +206,8 @@ def _read_json(path: Path, key: str | None, wanted: str) -> np.ndarray:
     return values
 
 
-def _counts_from_words(words: list[str]) -> Counts:
-    pairs = [(name.strip(), number(n)) for name, _, n in (word.rpartition("=") for word in words)]
-    return without_repeats(pairs) if all(name for name, _ in pairs) else [n for _, n in pairs]
-
-
-def _counts_from_json(content: str, wanted: str) -> Counts:
-    value = text.parse_json(content, without_repeats)
+def _counts_from_json(path: Path, wanted: str) -> Counts:
+    value = text.parse_json(text.read(path, wanted), without_repeats)
     if isinstance(value, Mapping) and isinstance(value.get(wanted), Mapping | list):
         value = value[wanted]
     if not isinstance(value, list | dict):
@@ -269,8 +218,8 @@ def _counts_from_json(content: str, wanted: str) -> Counts:
     return value
 
 
-def _counts_from_rows(rows: list[list[str]]) -> Counts:
-    first, *others = rows
+def _counts_from_csv(path: Path, wanted: str) -> Counts:
+    first, *others = rows = split_cells(text.read(path, wanted), "\t" if path.suffix.lower() == ".tsv" else None)
     titled = not is_number(first[-1]) or not first[0]
     titled |= not is_number(first[0]) and bool(others) and all(is_number(row[0]) for row in others)
     label = next((i for i, cell in enumerate(first) if cell.lower() in LABEL_TITLES), None)
@@ -280,7 +229,7 @@ def _counts_from_rows(rows: list[list[str]]) -> Counts:
         return _labels([row[label] for row in others])
     if all(len(row) == 1 for row in rows) and not any(is_number(row[0]) for row in rows):
         return _labels([row[0] for row in rows])
-    rows = others if titled else [first, *others]
+    rows = others if titled else rows
     if all(len(row) == 1 for row in rows):
         return _with_whole_numbers(np.array([number(row[0]) for row in rows]))
     if any(len(row) != 2 for row in rows):
@@ -288,7 +237,7 @@ def _counts_from_rows(rows: list[list[str]]) -> Counts:
     return without_repeats([(row[0], number(row[1])) for row in rows])
 
 
-def _counts_from_parquet(path: Path) -> Counts:
+def _counts_from_parquet(path: Path, wanted: str) -> Counts:
     table = read_table(path)
     if len(table.columns) == 1:
         return _with_whole_numbers(table.at(0))
@@ -300,7 +249,8 @@ def _counts_from_parquet(path: Path) -> Counts:
     raise LevelheadError(f"expected the columns class and n, or one of labels, got {listed(table.titles or [])}")
 
 
-def _counts_from_txt(content: str, wanted: str) -> Counts:
+def _counts_from_txt(path: Path, wanted: str) -> Counts:
+    content = text.read(path, wanted)
     lines = [line.strip() for line in content.splitlines() if line.strip()]
     if len(lines) > 1 and not any(map(is_number, lines)) and not any("," in line for line in lines):
         return _labels(lines)
@@ -331,15 +281,16 @@ FORMATS: dict[str, Callable[[Path, str | None, str], np.ndarray]] = {
     ".txt": _read_text,
     ".json": _read_json,
 }
-ARCHIVES: dict[str, Callable[[Path], Collection[str]]] = {".npz": names_in_npz, ".safetensors": _tensors_in}
-ARCHIVES |= dict.fromkeys((".pt", ".pth"), read_tensors)
-
-
-_PARSERS: dict[str, Callable[[str, str], Counts]] = {
+ARCHIVES: dict[str, Callable[[Path], Collection[str]]] = {
+    ".npz": names_in_npz,
+    ".safetensors": lambda path: read_header(path).tensors,
+    **dict.fromkeys((".pt", ".pth"), read_tensors),
+}
+_COUNTS: dict[str, Callable[[Path, str], Counts]] = {
     ".json": _counts_from_json,
-    ".csv": lambda content, wanted: _counts_from_rows(split_cells(content)),
-    ".tsv": lambda content, wanted: _counts_from_rows(split_cells(content, "\t")),
+    **dict.fromkeys((".csv", ".tsv"), _counts_from_csv),
     ".txt": _counts_from_txt,
+    ".parquet": _counts_from_parquet,
 }
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from ..core.errors import LevelheadError
+from ..core.regular_file import bytes_at
 
 LARGEST_EXPANSION = 1 << 30  # bytes that a compressed array may always become; beyond, at most 100 times its size
 WIDEST_TEXTS = 1 << 24  # letters that an array of texts may always have room for; beyond, 100 times what they have
@@ -94,8 +95,7 @@ def _opened(path: Path) -> Iterator[ZipFile]:
 
 def check_magic(path: Path, suffix: str) -> None:
     """Check the first bytes of a file, to name a format that has the suffix of another."""
-    with path.open("rb") as file:
-        first = file.read(6)
+    first = bytes_at(path, 0, 6)
     actual = ".npy" if first == npy.MAGIC_PREFIX else ".npz" if first.startswith(b"PK") else None
     if actual is None:
         raise LevelheadError(f"not an {suffix} file" if first else "the file is empty")

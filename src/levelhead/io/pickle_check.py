@@ -16,7 +16,11 @@ MOST_PARTS = 1_000_000  # parts of one tuple, counted again wherever one is shar
 # Codecs that turn bytes into bytes, most of them longer: by calling them again and again, a few bytes become gigabytes.
 TRANSFORMS = {"hex", "hex_codec", "base64", "base_64", "base64_codec", "zip", "zlib", "zlib_codec", "bz2", "bz2_codec"}
 TRANSFORMS |= {"uu", "uu_codec", "quopri", "quoted_printable", "quotedprintable", "quopri_codec"}
-CONSTANTS = {"NONE", "NEWTRUE", "NEWFALSE", "BINFLOAT", "EMPTY_TUPLE", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET"}
+CONSTANTS = ("NONE", "NEWTRUE", "NEWFALSE", "BINFLOAT", "EMPTY_TUPLE", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET")
+# What is put on the stack: the text of a constant. How many values are taken from it, to be parts of one, or dropped.
+PUTS = dict.fromkeys(CONSTANTS, "") | dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1"), "number")
+JOINS = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "BINPERSID": 1}
+DROPS = {"BUILD": 1, "APPEND": 1, "SETITEM": 2}
 
 
 def check_pickle(data: bytes) -> None:
@@ -60,21 +64,15 @@ class _Follower:
             self.stack = self.below.pop()
             if name == "TUPLE":
                 self.stack.append(_together(stack))
-        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
-            parts = stack[-int(name[-1]) :]
-            del stack[-int(name[-1]) :]
-            stack.append(_together(parts))
+        elif name in JOINS:
+            stack[-JOINS[name] :] = [_together(stack[-JOINS[name] :])]
         elif name in ("REDUCE", "NEWOBJ"):
             arguments, function = stack.pop(), stack.pop()
             if function.text.endswith(("bytearray", "Storage")) and arguments.text == "number":
                 raise LevelheadError("it asks for an array without giving its bytes")
             stack.append(_together([arguments]))
-        elif name == "BINPERSID":
-            stack.append(_together([stack.pop()]))
-        elif name in ("BUILD", "APPEND"):
-            stack.pop()
-        elif name == "SETITEM":
-            del stack[-2:]
+        elif name in DROPS:
+            del stack[-DROPS[name] :]
         elif name in ("BINGET", "LONG_BINGET"):
             stack.append(self.memo[argument])
         elif name in ("BINPUT", "LONG_BINPUT"):
@@ -85,10 +83,8 @@ class _Follower:
         elif name in ("BINUNICODE", "SHORT_BINSTRING"):
             self.transforms |= len(argument) < 100 and normalize_encoding(argument).lower() in TRANSFORMS
             stack.append(_Value())
-        elif name in ("BININT", "BININT1", "BININT2", "LONG1"):
-            stack.append(_Value(text="number"))
-        elif name in CONSTANTS:
-            stack.append(_Value())
+        elif name in PUTS:
+            stack.append(_Value(text=PUTS[name]))
         elif name != "PROTO":
             return False
         if self.encodes and self.transforms:

@@ -62,8 +62,10 @@ def read(
     say: Callable[[str], None] = lambda _: None,
 ) -> SamplesRead:
     """Read logits, labels and counts. Those not given are looked for next to the logits, under their names."""
-    if label_column is None and labels is not None and arrays.is_column_of(labels, logits):
-        label_column, labels = arrays.split_key(labels)[1], None
+    if labels is not None and label_column is None:
+        path, column = arrays.split_key(labels)
+        if column is not None and path == Path(logits) and path.suffix.lower() in TABLE_SUFFIXES:
+            label_column, labels = column, None
     stamps = {path: check_regular_file(path, what) for what, path in _files(logits, labels, counts).items()}
     given_counts = counts if counts is None or not isinstance(counts, str | Path) else read_counts(counts)
     scores = _read_scores(logits, names, label_column, given_counts)

@@ -18,7 +18,9 @@ import numpy as np
 from ..core.errors import LevelheadError
 from ..core.extras import install_command
 from ..core.per_class import listed
+from . import text
 from .numpy_file import check_expansion, text_array
+from .text import is_decimal_comma, is_number, is_numeric
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 LABEL_TITLES = ("label", "labels", "y", "target", "targets", "y_true", "true_label", "ground_truth", "gt")
@@ -73,9 +75,12 @@ class Layout:
     ignored: tuple[str, ...] = ()  # titles of columns that are neither
 
 
-def parse_table(content: str, *, titles: Sequence[str | None] = (), separator: str | None = None) -> Table:
-    """Return the table that text holds, as `parse_rows` takes it apart."""
-    found, rows = parse_rows(content, titles=titles, separator=separator)
+def read_table(path: Path, *, titles: Sequence[str | None] = ()) -> Table:
+    """Read a table; a single column of text may be titled as in `titles`."""
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        return _read_parquet(path)
+    found, rows = _parse_rows(text.read(path), titles, "\t" if suffix == ".tsv" else None)
     columns = []
     for cells in zip(*rows, strict=True):
         try:
@@ -85,7 +90,7 @@ def parse_table(content: str, *, titles: Sequence[str | None] = (), separator: s
     return Table(found, columns)
 
 
-def read_parquet(path: Path) -> Table:
+def _read_parquet(path: Path) -> Table:
     """Return the table that a .parquet file holds."""
     try:
         import pyarrow as arrow
@@ -149,13 +154,11 @@ def columns_called(titles: Sequence[str], names: Sequence[str]) -> list[int] | N
     return [found[name] for name in names] if len(found) == len(names) else None
 
 
-def parse_rows(
-    content: str, *, titles: Sequence[str | None] = (), separator: str | None = None
+def _parse_rows(
+    content: str, titles: Sequence[str | None], separator: str | None
 ) -> tuple[list[str] | None, list[list[str]]]:
-    """Return the titles of a table, if it has any, and its rows, all of one length, without the index.
-
-    A single column of names may be titled as in `titles`; any other first cell is a name.
-    """
+    """Return the titles of a table, if it has any, and its rows, all of one length, without the index."""
+    # A single column of names may be titled as in `titles`; any other first cell is a name.
     first, *rest = split_cells(content, separator)
     if len(first) == 1:
         titled = first[0] in titles or _is_title(first[0], rest)
@@ -186,33 +189,6 @@ def split_cells(content: str, separator: str | None = None) -> list[list[str]]:
         raise LevelheadError(str(error)) from None
     alone = len(rows[0]) == 1
     return [[cell.strip() for cell in row] or [""] for row in rows if row or alone]
-
-
-def is_numeric(cell: str) -> bool:
-    """Return whether a cell is a number, with a decimal point or comma."""
-    return is_number(cell) or is_decimal_comma(cell)
-
-
-def is_decimal_comma(cell: str) -> bool:
-    """Return whether a cell is a number with a decimal comma."""
-    return re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", cell) is not None
-
-
-def number(word: str) -> float:
-    """Return a number from text."""
-    try:
-        return float(word)
-    except ValueError:
-        raise LevelheadError(f"expected a number, got {word.strip()!r}") from None
-
-
-def is_number(word: str) -> bool:
-    """Return whether a word is a number."""
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
 
 
 def _prefixed(titles: list[str]) -> tuple[list[int], list[str] | None] | None:

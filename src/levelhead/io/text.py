@@ -1,6 +1,7 @@
-"""Text files written by other programs: UTF-8, with or without the byte order mark of spreadsheets; JSON."""
+"""Text files written by other programs: UTF-8, with or without the byte order mark of spreadsheets; JSON; numbers."""
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -50,3 +51,30 @@ def parse_toml(content: str) -> dict[str, Any]:
         return tomllib.loads(content)
     except RecursionError:
         raise LevelheadError("nested too deep") from None
+
+
+def is_numeric(cell: str) -> bool:
+    """Return whether a cell is a number, with a decimal point or comma."""
+    return is_number(cell) or is_decimal_comma(cell)
+
+
+def is_decimal_comma(cell: str) -> bool:
+    """Return whether a cell is a number with a decimal comma."""
+    return re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", cell) is not None
+
+
+def number(word: str) -> float:
+    """Return a number from text."""
+    try:
+        return float(word)
+    except ValueError:
+        raise LevelheadError(f"expected a number, got {word.strip()!r}") from None
+
+
+def is_number(word: str) -> bool:
+    """Return whether a word is a number."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
