@@ -7,7 +7,7 @@ serialize the graph again; its tensors stay as they are.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -31,12 +31,12 @@ from .onnx_graph import (
     COMPETING,
     Graph,
     LinearNode,
+    all_graphs,
     classifier_key,
     graphs,
     heads_of,
     node_of_weight,
     tensors,
-    texts,
 )
 from .protobuf import Splice, field, fields, length_at, locate, splice
 from .spans import LayerSpans, LocatedHead, Span, decode, encode
@@ -336,7 +336,7 @@ def _parse(path: Path) -> Graph:
         raise LevelheadError(f"{path}: cut short, or not an ONNX model ({error}); export it again") from None
     if not model.graph.node:
         raise LevelheadError(f"{path}: not an ONNX model, its graph is empty")
-    if not all(isinstance(text, str) for text in texts(model)):  # protobuf gives bytes that are not UTF-8 as bytes
+    if not all(isinstance(text, str) for text in _texts(model)):  # protobuf gives bytes that are not UTF-8 as bytes
         raise LevelheadError(f"{path}: a name in it is not valid UTF-8; export it again")
     return Graph(path, model, data)
 
@@ -347,6 +347,19 @@ def _onnx() -> Any:
     except ImportError:
         raise ImportError(f"reading an .onnx file needs onnx: {install_command('onnx')}") from None
     return onnx
+
+
+def _texts(model: Any) -> Iterator[Any]:
+    """Yield every name in a model."""
+    for graph in all_graphs(model):
+        for node in graph.node:
+            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+            yield from (attribute.name for attribute in node.attribute)
+        yield from (getattr(value, "name", value) for value in (*graph.input, *graph.output))  # a function's are names
+    for tensor in tensors(model):
+        yield tensor.name
+        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
+    yield from (text for entry in model.metadata_props for text in (entry.key, entry.value))
 
 
 FORMAT = Format(

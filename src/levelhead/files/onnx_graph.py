@@ -149,8 +149,12 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
         return Passes([input_of(node)], op)
     if node is not None and (source := _softmax_written_out(graph, node)) is not None:
         return Passes([source], "Softmax")
-    if node is not None and op in (*HARMLESS_NODES, "ReduceMean", "Resize"):
-        if op == "ReduceMean" and not _keeps_classes(graph, node):
+    if node is not None and op in (*HARMLESS_NODES, "ReduceMean", "Resize", "Transpose"):
+        if op == "Transpose" and _class_axis(graph, value) in (None, MIXED):
+            raise LevelheadError(
+                f"Transpose {node.name!r} follows the head, and where it puts the classes is not known"
+            )
+        if op == "ReduceMean" and not _keeps_classes(graph, node) and not _is_one_logit(graph, input_of(node)):
             raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
         if op == "Resize":  # only of pixels [N, K, H, W], class by class, and with nothing of its own added
             before, after = (graph.shapes.get(name, ()) for name in (input_of(node), node.output[0]))
@@ -211,25 +215,28 @@ def _layer_under(graph: Graph, name: str) -> Any:
 def _softmax_written_out(graph: Graph, node: Any) -> str | None:
     """Return the value whose softmax a node ends: exp(x - max x), or exp(x), divided by its sum; None for another."""
 
-    def maker(name: str, op: str) -> Any:
-        made = graph.makers.get(graph.source(name, ("Identity",))[0])
+    def maker(name: str, op: str, *through: str) -> Any:
+        made = graph.makers.get(graph.source(name, ("Identity", *through))[0])
         return made if made is not None and made.op_type == op and made.input else None
 
     if node.op_type != "Div" or len(node.input) != 2:
         return None
-    exp, total = maker(node.input[0], "Exp"), maker(node.input[1], "ReduceSum")
+    exp, total = maker(node.input[0], "Exp"), maker(node.input[1], "ReduceSum", "Reshape", "Expand")
     if exp is None or total is None or maker(total.input[0], "Exp") is not exp:
         return None
-    source, reduced = exp.input[0], [total]
-    less = maker(source, "Sub")
-    largest = maker(less.input[1], "ReduceMax") if less is not None and len(less.input) == 2 else None
-    if less is not None and largest is not None and largest.input[0] == less.input[0]:
-        source, reduced = less.input[0], [total, largest]
-    rank = len(graph.shapes.get(source, ()))
-    over = {tuple(n % rank if rank else n for n in _reduced_axes(graph, one)) for one in reduced}
-    kept = all(one.i for each in reduced for one in each.attribute if one.name == "keepdims")
-    axes = over.pop() if len(over) == 1 else ()
-    return source if kept and len(axes) == 1 and _competes_along(graph, source, axes[0]) else None
+    axes, rank = _reduced_axes(graph, total), len(graph.shapes.get(exp.output[0], ()))
+    axis = axes[0] % rank if axes and rank else next(iter(axes), 0)
+
+    def is_of_all(name: str) -> bool:  # one number for all classes: in an axis that was kept, or put back
+        reduced, sizes = maker(name, "ReduceSum") or maker(name, "ReduceMax"), graph.shapes.get(name, ())
+        kept = reduced is not None and all(one.i for one in reduced.attribute if one.name == "keepdims")
+        over = [n % rank if rank else n for n in _reduced_axes(graph, reduced)] if kept else []
+        return over == [axis] or (rank == len(sizes) == 2 and sizes[axis] == 1)
+
+    source, less = exp.input[0], maker(exp.input[0], "Sub")
+    if less is not None and len(less.input) == 2 and is_of_all(less.input[1]):  # which changes no softmax
+        source = less.input[0]
+    return source if len(axes) == 1 and is_of_all(node.input[1]) and _competes_along(graph, source, axis) else None
 
 
 def _is_quantized(op: str) -> bool:
@@ -265,6 +272,11 @@ def _keeps_classes(graph: Graph, node: Any) -> bool:
     classes, rank = _class_axis(graph, input_of(node)), len(graph.shapes.get(input_of(node), ()))
     axes = _reduced_axes(graph, node)
     return bool(axes and rank) and classes not in (None, MIXED, *(axis % rank for axis in axes))
+
+
+def _is_one_logit(graph: Graph, value: str) -> bool:
+    """Return whether a value comes from layers of one row each: no mean mixes their classes."""
+    return all(one.layer.shape[-1 if one.layer.transposed else 0] == 1 for one in heads_of(graph, value))
 
 
 def _reduced_axes(graph: Graph, node: Any) -> list[int]:
@@ -313,6 +325,10 @@ def _class_axis(graph: Graph, value: str) -> int | None:
         axes = Axes(at - len(before), before[at], tuple(n or None for n in before))
         moved = reshaped(axes, [n or None for n in after[1:]], f"{node.op_type} {node.name!r}")
         return None if moved is None else MIXED if moved.classes is None else moved.classes + len(after)
+    if node.op_type == "Transpose":
+        at, turned = _class_axis(graph, input_of(node)), [*range(len(graph.shapes[value]))][::-1]
+        order = next((list(one.ints) for one in node.attribute if one.name == "perm"), turned)
+        return order.index(at) if at is not None and at in order else at
     if node.op_type in LINEAR:
         return 1 if node.op_type == "Conv" else len(graph.shapes[value]) - 1
     moving = [name for name in node.input if not graph.is_constant(name)]
@@ -411,19 +427,6 @@ def all_graphs(model: Any) -> list[Any]:
     """Return every graph and function of a model."""
     trained = [graph for one in model.training_info for graph in (one.initialization, one.algorithm)]
     return [graph for whole in (model.graph, *model.functions, *trained) for graph in graphs(whole)]
-
-
-def texts(model: Any) -> Iterator[Any]:
-    """Yield every name in a model."""
-    for graph in all_graphs(model):
-        for node in graph.node:
-            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
-            yield from (attribute.name for attribute in node.attribute)
-        yield from (getattr(value, "name", value) for value in (*graph.input, *graph.output))  # a function's are names
-    for tensor in tensors(model):
-        yield tensor.name
-        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
-    yield from (text for entry in model.metadata_props for text in (entry.key, entry.value))
 
 
 def tensors(model: Any) -> Iterator[Any]:
