@@ -214,6 +214,23 @@ def test_several_places_in_one_layer_are_not_that_many_classes(kind, tmp_path):
         inspect_file(path)
 
 
+@pytest.mark.parametrize("kind", PLACES)
+def test_rows_of_several_places_are_adjusted_where_the_layer_is_named(kind, tmp_path):
+    path = save(tmp_path / "m.onnx", PLACES[kind], [ints("places", -1, 2, 3)], rank=3)
+    with pytest.raises(ValueError, match="head to name the layer, with a count for each of its rows"):
+        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
+    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule="shift", head="W")
+    before, after = run(path), run(tmp_path / "o.onnx")
+    by = 0.5 * np.log(400 / np.array(COUNTS)).reshape(2, 3)
+    if "softmax" in kind:
+        expected = before * np.exp(by) / (before * np.exp(by)).sum(-1, keepdims=True)
+    else:
+        expected = before + by
+    np.testing.assert_allclose(after, expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="expected 6"):
+        rescale_file(path, tmp_path / "p.onnx", COUNTS[:3], gamma=0.5, head="W")
+
+
 def test_a_softmax_over_steps_and_classes_is_refused(tmp_path):
     nodes = [node("MatMul", "x W", "h"), node("Flatten", "h", "f"), node("Softmax", "f", "y", axis=-1)]
     path = save(tmp_path / "m.onnx", nodes, shape=("N", STEPS, D), rank=2)

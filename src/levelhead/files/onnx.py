@@ -29,13 +29,13 @@ from .format import Format
 from .onnx_graph import (
     CLASSIFIER,
     COMPETING,
+    LINEAR,
     Graph,
     LinearNode,
     all_graphs,
     classifier_key,
     graphs,
     heads_of,
-    node_of_weight,
     tensors,
 )
 from .protobuf import Splice, field, fields, length_at, locate, splice
@@ -53,7 +53,7 @@ LARGE_TENSOR = 1 << 16  # bytes; the checker copies what it gets, so that larger
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head that feeds the output of an ONNX model."""
     stamp = check_regular_file(path, "an ONNX model")
-    graph = _parse(path)
+    graph = replace(_parse(path), named=named is not None)
     files = _files_of(graph)
     stamps = {path: stamp} | {file: check_regular_file(file, f"weights of {path.name}") for file in files[1:]}
     with in_file(path):
@@ -77,9 +77,10 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
         try:
             heads = heads_of(graph, output.name)
         except (ValueError, RecursionError) as error:
-            reason = error if isinstance(error, ValueError) else "comes from too long a chain of nodes"
-            words = " ".join(str(reason).split())  # with names of the file's
-            reasons.append(f"{path}: output {output.name!r}: {words}")
+            why = "comes from too long a chain of nodes" if isinstance(error, RecursionError) else str(error)
+            told = error if isinstance(error, LevelheadError) else LevelheadError(why)
+            words = " ".join(told.named.split())  # with names of the file's
+            reasons.append(LevelheadError(f"{path}: output {output.name!r}: {words}", advice=told.advice))
             continue
         nodes: list[LinearNode] = [one.layer for one in heads]
         titles = {output.name, *(title for node in nodes for title in (node.key, node.weight, node.node.name))}
@@ -103,7 +104,7 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
         raise NoHead(f"{path}: no head found with {classes} classes; there is {list_layers(shapes)}")
     if named is not None and not reasons:
         raise LevelheadError(f"{path}: no output or head is called {named!r}; leave it out to have it found")
-    raise LevelheadError(reasons[0] if reasons else f"{path}: the model has no output")
+    raise reasons[0] if reasons else LevelheadError(f"{path}: the model has no output")
 
 
 def _files_of(graph: Graph) -> tuple[Path, ...]:
@@ -151,7 +152,7 @@ def _complete(
 
 def _add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
     """Return the edits that give a layer a bias [K]: a third input of Gemm and Conv, an Add after MatMul."""
-    i, node, kind = node_of_weight(graph, layer.weight.key)
+    i, node, kind = _node_of_weight(graph, layer.weight.key)
     raw = encode(to_numpy(bias), ONNX_DTYPES[kind])
     if not np.isfinite(decode(raw, ONNX_DTYPES[kind])).all():
         raise LevelheadError(
@@ -182,6 +183,17 @@ def _add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
         constant = helper.make_node("Constant", [], [name], value=tensor).SerializeToString()
         return splice(data, [Splice(steps[:1], before, before, field(1, constant)), *changes])
     return splice(data, [*changes, Splice(steps[:1], after, after, field(5, tensor.SerializeToString()))])
+
+
+def _node_of_weight(graph: Graph, weight: str) -> tuple[int, Any, int]:
+    """Return the linear layer whose weight is this constant: its place, its node, and the type it computes in."""
+    for i, node in enumerate(graph.model.graph.node):
+        if node.op_type in LINEAR and len(node.input) > 1:
+            name, passed = graph.source(node.input[1])
+            if name == weight:
+                casts = [to.i for one in passed if one.op_type == "Cast" for to in one.attribute if to.name == "to"]
+                return i, node, next(filter(None, casts), graph.constants[name][0].data_type)
+    raise AssertionError(f"{weight!r} is the weight of a layer that was found")
 
 
 def _unused_name(graph: Graph, name: str) -> str:

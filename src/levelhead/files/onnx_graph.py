@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import LevelheadError
+from ..core.errors import Advice, LevelheadError
 from ..core.per_class import first_repeated
 from ..heads.graph import Axes, Linear, Passes, layers_behind, reshaped
 from .protobuf import Parts, Steps
@@ -28,6 +28,7 @@ PASSING = ("Identity", "Cast", "Transpose", "Reshape")
 SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
 LINEAR = ("Gemm", "MatMul", "Conv")
 FLOAT_TYPES = {1, 10, 11, 16}  # the types of numbers that a Cast may give on the way from a layer to its bias
+PLACES = Advice("head", None, "to name the layer, with a count for each of its rows")
 MIXED = -1  # in place of the axis of the classes, if no axis has one entry for each
 NORMALIZER = "Normalizer"  # of ai.onnx.ml, of the probabilities of a LinearClassifier
 CLASSIFIER = "LinearClassifier"  # of ai.onnx.ml, which gives the label and the scores
@@ -40,6 +41,7 @@ class Graph:
     path: Path
     model: Any
     data: bytes
+    named: bool = False  # whether the caller says which layer is the head
     parts: Parts = field(default_factory=dict)  # where fields lie in the file, of those that `locate` came to
     walked: dict[Hashable, Any] = field(default_factory=dict)  # what is behind a value, for `layers_behind`
     fixed: dict[str, bool] = field(default_factory=dict)  # what `is_constant` said
@@ -256,17 +258,6 @@ def _quantized_behind(graph: Graph, node: Any, most: int = 4) -> str | None:
     return None
 
 
-def node_of_weight(graph: Graph, weight: str) -> tuple[int, Any, int]:
-    """Return the linear layer whose weight is this constant: its place, its node, and the type it computes in."""
-    for i, node in enumerate(graph.model.graph.node):
-        if node.op_type in LINEAR and len(node.input) > 1:
-            name, passed = graph.source(node.input[1])
-            if name == weight:
-                casts = [to.i for one in passed if one.op_type == "Cast" for to in one.attribute if to.name == "to"]
-                return i, node, next(filter(None, casts), graph.constants[name][0].data_type)
-    raise AssertionError(f"{weight!r} is the weight of a layer that was found")
-
-
 def _keeps_classes(graph: Graph, node: Any) -> bool:
     """Return whether a ReduceMean surely leaves the axis of the classes alone."""
     classes, rank = _class_axis(graph, input_of(node)), len(graph.shapes.get(input_of(node), ()))
@@ -323,7 +314,12 @@ def _class_axis(graph: Graph, value: str) -> int | None:
         if at is None or at == MIXED or not before[at]:
             return at if at == MIXED and node.op_type == "Flatten" else None
         axes = Axes(at - len(before), before[at], tuple(n or None for n in before))
-        moved = reshaped(axes, [n or None for n in after[1:]], f"{node.op_type} {node.name!r}")
+        try:
+            moved = reshaped(axes, [n or None for n in after[1:]], f"{node.op_type} {node.name!r}", PLACES)
+        except LevelheadError:
+            if not graph.named:
+                raise
+            return None  # its rows are wanted one by one
         return None if moved is None else MIXED if moved.classes is None else moved.classes + len(after)
     if node.op_type == "Transpose":
         at, turned = _class_axis(graph, input_of(node)), [*range(len(graph.shapes[value]))][::-1]
