@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -147,6 +149,14 @@ def test_out_is_written_once_and_replaced_only_by_force(files, levelhead, tmp_pa
     assert levelhead(*HELD_OUT, "--rule", "rescale", "-o", "tuned.json", "--seed", "1", "--force")[0] == 0
     assert json.loads((tmp_path / "tuned.json").read_text())["interval"] != first["interval"]
     assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_of_two_that_write_one_file_at_once_one_is_told(files, tmp_path):
+    command = [sys.executable, "-m", "levelhead", *HELD_OUT, "-o", "tuned.json"]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [one.communicate()[1] for one in both]
+    assert sorted(one.returncode for one in both) == [0, 2]
+    assert sum("tuned.json exists; pass --force to replace it" in one for one in said) == 1
 
 
 def test_a_failed_write_leaves_what_was_there(files, tmp_path, monkeypatch):

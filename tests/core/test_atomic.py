@@ -55,6 +55,20 @@ def test_of_two_writers_at_once_the_last_to_finish_stays(tmp_path):
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"a": b"slow"}
 
 
+def test_a_new_file_replaces_none_that_appears_meanwhile(tmp_path):
+    def write_as_another_does():
+        with atomic.atomic_open(tmp_path / "a", new=True) as file:
+            file.write(b"ours")
+            (tmp_path / "a").write_bytes(b"of the other")
+
+    with pytest.raises(FileExistsError, match="exists"):
+        write_as_another_does()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"of the other"}
+    atomic.write(tmp_path / "b", "new", new=True)
+    assert (tmp_path / "b").read_text() == "new"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_threads_may_write_one_path(tmp_path):
     def write(i):
         for _ in range(30):

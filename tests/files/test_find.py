@@ -186,6 +186,18 @@ REFUSED = [
     ),
     ("a hidden fc", ("fc.weight 8 4", "fc2.weight 5 8"), None, r"more than one.*fc \[8, 4\], fc2 \[5, 8\]"),
     (
+        "ten small heads in one matrix",
+        ("heads.w2 10 4", "heads.b2 10", "heads.layer1.weight 40 8", "heads.layer1.bias 40"),
+        None,
+        r"heads\.w2 \[10, 4\] next to it may take its outputs.*head",
+    ),
+    (
+        "a matrix that takes the outputs",
+        ("top.fc.weight 8 4", "top.out 3 8"),
+        None,
+        r"top\.out \[3, 8\] next to it may take its outputs.*head",
+    ),
+    (
         "weight norm under a name of one's own",
         ("a.weight 8 8", "b.weight_g 10 1", "b.weight_v 10 8"),
         None,

@@ -60,6 +60,30 @@ def test_undo_gives_the_whole_folder_back(folder, tmp_path, kept):
     )
 
 
+def test_link_that_leads_out_of_the_folder_is_not_copied_as_content(folder, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("of somebody")
+    (folder / "notes.txt").symlink_to(secret)
+    (folder / "merges.txt").symlink_to("config.json")
+    (folder / "loop").symlink_to("loop")
+    done = rescale_file(folder, tmp_path / "o", COUNTS, gamma=0.5)
+    assert "notes.txt" not in contents(tmp_path / "o")
+    assert (tmp_path / "o/merges.txt").read_bytes() == (folder / "config.json").read_bytes()
+    assert any("notes.txt (a link that leads out of the folder)" in note for note in done.notes)
+
+
+def test_folder_of_links_as_hugging_face_keeps_them_is_copied_whole(folder, tmp_path):
+    blobs, snapshot = tmp_path / "cache/blobs", tmp_path / "cache/snapshots/0a1b"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for number, path in enumerate(one for one in sorted(folder.iterdir()) if one.is_file()):
+        path.rename(blobs / str(number))
+        (snapshot / path.name).symlink_to(f"../../blobs/{number}")
+    done = rescale_file(snapshot, tmp_path / "o", COUNTS, gamma=0.5)
+    assert (tmp_path / "o/config.json").read_bytes() == (snapshot / "config.json").read_bytes()
+    assert not any("a link that leads out" in note for note in done.notes)
+
+
 def test_file_by_itself_is_written_without_company(folder, tmp_path):
     rescale_file(folder / "model.safetensors", tmp_path / "one.safetensors", COUNTS, gamma=0.5)
     assert {path.name for path in tmp_path.iterdir()} == {"model", "one.safetensors", "one.safetensors.original"}

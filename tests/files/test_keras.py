@@ -329,6 +329,23 @@ def test_weights_of_keras_before_3_4_state_no_names_and_are_found_by_their_class
     assert same(logits(keras.models.load_model(tmp_path / "o.keras")), expected, model)
 
 
+def test_operations_of_keras_before_3_4_have_their_names_beside_their_configs(tmp_path):
+    i = keras.Input((8,))
+    x = L.Dense(3, name="top")(i)
+    keras.Model(i, [x, keras.ops.argmax(x, axis=-1)]).save(tmp_path / "new.keras")
+    with zipfile.ZipFile(tmp_path / "new.keras") as saved:
+        config = json.loads(saved.read("config.json"))
+    del config["config"]["layers"][-1]["config"]["name"]
+    rezip(tmp_path / "new.keras", tmp_path / "m.keras", config=json.dumps(config).encode())
+    rescale_file(tmp_path / "m.keras", tmp_path / "o.keras", COUNTS, gamma=0.5)
+    rescale_file(tmp_path / "new.keras", tmp_path / "n.keras", COUNTS, gamma=0.5)
+    files = [keras.models.load_model(tmp_path / name) for name in ("new.keras", "n.keras")]
+    before, after = (keras.ops.convert_to_numpy(model.get_layer("top").kernel) for model in files)
+    assert np.allclose(after, before * FACTORS)
+    with zipfile.ZipFile(tmp_path / "o.keras") as ours, zipfile.ZipFile(tmp_path / "n.keras") as same:
+        assert ours.read("model.weights.h5") == same.read("model.weights.h5")
+
+
 def test_weights_that_do_not_fit_the_config_are_refused(tmp_path):
     sequential().save(tmp_path / "m.keras")
     with zipfile.ZipFile(tmp_path / "m.keras") as saved:

@@ -100,10 +100,10 @@ def softmax(axis=-1, over="h", *, least=True, keepdims=1):
     return [*less, *rest, node("Div", "e s", "y")], [ints("axes", axis)]
 
 
-@pytest.mark.parametrize("least", [True, False])
+@pytest.mark.parametrize("how", [{}, {"least": False}, {"over": "x"}], ids=["less its largest", "plain", "less any"])
 @pytest.mark.parametrize("axis", [1, -1])
-def test_a_softmax_written_out_is_one(axis, least, tmp_path):
-    nodes, tensors = softmax(axis, least=least)
+def test_a_softmax_written_out_is_one(axis, how, tmp_path):
+    nodes, tensors = softmax(axis, **how)
     path = save(tmp_path / "m.onnx", [GEMM, *nodes], tensors)
     before = run(path).astype(np.float64)
     rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule="shift")
@@ -111,9 +111,88 @@ def test_a_softmax_written_out_is_one(axis, least, tmp_path):
     np.testing.assert_allclose(run(tmp_path / "o.onnx"), expected / expected.sum(1, keepdims=True), atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "made", [softmax(0), softmax(over="x"), ([node("Exp", "h", "e"), node("Div", "e h", "y")], [])], ids=str
-)
+def jax_softmax(rows):
+    """A softmax of h as jax2tf has it: the reduced axis is put back by a Reshape, and Expand does nothing."""
+    reduced = [node("ReduceMax", "h", "t", axes=[1], keepdims=0), node("Max", "low t", "top")]
+    less = [node("Reshape", "top column", "c"), node("Expand", "c column", "d"), node("Sub", "h d", "l")]
+    rest = [node("Exp", "l", "e"), node("ReduceSum", "e axes", "s", keepdims=0), node("Reshape", "s column", "r")]
+    tensors = [ints("axes", 1), ints("column", *rows), raw(np.array(-np.inf, np.float32), "low")]
+    return [*reduced, *less, *rest, node("Expand", "r column", "q"), node("Div", "e q", "y")], tensors
+
+
+def test_a_softmax_as_jax_writes_it_is_one(tmp_path):
+    nodes, tensors = jax_softmax((3, 1))
+    path = save(tmp_path / "m.onnx", [GEMM, *nodes], tensors, shape=(3, D))
+    before = run(path).astype(np.float64)
+    np.testing.assert_allclose(before.sum(1), 1, rtol=1e-5)
+    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule="shift")
+    expected = before * FACTORS
+    np.testing.assert_allclose(run(tmp_path / "o.onnx"), expected / expected.sum(1, keepdims=True), atol=1e-5)
+
+
+def test_sums_that_are_put_along_the_classes_make_no_softmax(tmp_path):
+    nodes, tensors = jax_softmax((1, K))
+    path = save(tmp_path / "m.onnx", [GEMM, *nodes], tensors, shape=(K, D))
+    run(path)
+    with pytest.raises(ValueError, match="Div 'n_y' follows the head"):
+        inspect_file(path)
+
+
+CONV = [node("Conv", "x C", "h")], [raw(W.T[:, :, None, None].copy(), "C")], ("N", D, 2, STEPS)
+
+
+@pytest.mark.parametrize("axis", [3, -1])
+def test_pixels_that_are_turned_to_have_their_classes_last_are_a_head(axis, tmp_path):
+    nodes, tensors, shape = CONV
+    nodes = [*nodes, node("Transpose", "h", "t", perm=[0, 2, 3, 1]), node("Softmax", "t", "y", axis=axis)]
+    path = save(tmp_path / "m.onnx", nodes, tensors, shape=shape)
+    before = run(path).astype(np.float64)
+    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule="shift")
+    expected = before * FACTORS
+    np.testing.assert_allclose(run(tmp_path / "o.onnx"), expected / expected.sum(-1, keepdims=True), atol=1e-5)
+
+
+TURNED = {
+    "a softmax over the width": [node("Transpose", "h", "t", perm=[0, 2, 1, 3]), node("Softmax", "t", "y", axis=3)],
+    "turned to the samples": [node("Transpose", "h", "t"), node("Softmax", "t", "y", axis=0)],
+    "several places": [
+        node("Transpose", "h", "t", perm=[0, 2, 3, 1]), node("Reshape", "t places", "y"),
+    ],
+    "mixed, then turned": [node("Reshape", "h mixed", "t"), node("Transpose", "t", "y", perm=[0, 2, 1])],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TURNED)
+def test_classes_that_a_transpose_puts_elsewhere_are_refused(kind, tmp_path):
+    nodes, tensors, shape = CONV
+    shapes = [ints("places", -1, 2 * STEPS * 2, 3), ints("mixed", 0, 3, -1)]
+    path = save(
+        tmp_path / "m.onnx",
+        [*nodes, *TURNED[kind]],
+        [*tensors, *shapes],
+        shape=shape,
+        rank=4 if "softmax" in kind or "samples" in kind else 3,
+    )
+    run(path)
+    with pytest.raises(ValueError, match=r"over another axis|2 places with 3 classes each|Transpose 'n_y' follows"):
+        inspect_file(path)
+
+
+@pytest.mark.parametrize("rows", [1, K])
+def test_a_mean_of_squeezed_steps_is_of_one_logit_only(rows, tmp_path):
+    nodes = [node("Conv", "x C", "h"), node("Sigmoid", "h", "p"), node("Squeeze", "p axes", "q")]
+    nodes.append(node("ReduceMean", "q", "y", axes=[-1]))
+    tensors = [raw(W.T[:rows, :, None].copy(), "C"), ints("axes", 0)]
+    path = save(tmp_path / "m.onnx", nodes, tensors, shape=(1, D, STEPS), rank=2)
+    run(path)
+    if rows > 1:
+        with pytest.raises(ValueError, match="its mean may be over the classes"):
+            inspect_file(path)
+    else:
+        assert inspect_file(path).layers[0].shape == (1, D, 1)
+
+
+@pytest.mark.parametrize("made", [softmax(0), ([node("Exp", "h", "e"), node("Div", "e h", "y")], [])], ids=str)
 def test_what_is_no_softmax_over_the_classes_is_refused(made, tmp_path):
     path = save(tmp_path / "m.onnx", [GEMM, *made[0]], made[1])
     with pytest.raises(ValueError, match=r"Div 'n_y' follows the head|comes from"):
@@ -133,6 +212,23 @@ def test_several_places_in_one_layer_are_not_that_many_classes(kind, tmp_path):
         ValueError, match=r"Reshape .* turns the 6 outputs of the head into 2 places with 3 classes each"
     ):
         inspect_file(path)
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_rows_of_several_places_are_adjusted_where_the_layer_is_named(kind, tmp_path):
+    path = save(tmp_path / "m.onnx", PLACES[kind], [ints("places", -1, 2, 3)], rank=3)
+    with pytest.raises(ValueError, match="head to name the layer, with a count for each of its rows"):
+        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
+    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule="shift", head="W")
+    before, after = run(path), run(tmp_path / "o.onnx")
+    by = 0.5 * np.log(400 / np.array(COUNTS)).reshape(2, 3)
+    if "softmax" in kind:
+        expected = before * np.exp(by) / (before * np.exp(by)).sum(-1, keepdims=True)
+    else:
+        expected = before + by
+    np.testing.assert_allclose(after, expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="expected 6"):
+        rescale_file(path, tmp_path / "p.onnx", COUNTS[:3], gamma=0.5, head="W")
 
 
 def test_a_softmax_over_steps_and_classes_is_refused(tmp_path):

@@ -48,9 +48,9 @@ class _Sources:
             raise LevelheadError(f"expected positive numbers, got {list(self.counts)}", parameter="counts")
 
 
-def write_tuned(tuned: Tuned, path: str | Path) -> None:
-    """Write what was tuned, atomically, with the files it was chosen on where they are known."""
-    atomic.write(path, json.dumps(tuned.to_dict(), indent=2) + "\n")
+def write_tuned(tuned: Tuned, path: str | Path, *, new: bool = False) -> None:
+    """Write what was tuned, atomically, with the files it was chosen on where they are known; new: replace no file."""
+    atomic.write(path, json.dumps(tuned.to_dict(), indent=2) + "\n", new=new)
 
 
 def read_tuned(path: str | Path, *, rule: str | None = None) -> Tuned:

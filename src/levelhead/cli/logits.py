@@ -156,7 +156,8 @@ def tune(
     if tuned.prior is not None:
         used["target"] = ",".join(map(str, tuned.prior.target.tolist()))
     if out is not None:
-        write_tuned(replace(tuned, sources=describe_sources(files, samples.counts, **used)), out)
+        sources = describe_sources(files, samples.counts, **used)
+        write_tuned(replace(tuned, sources=sources), out, new=not force)
     if plot is not None:
         save_plot(tuned.plot, plot)
     if report is not None:

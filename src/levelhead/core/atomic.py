@@ -17,7 +17,7 @@ from operator import and_
 from pathlib import Path
 from typing import BinaryIO
 
-from .errors import LevelheadError
+from .errors import Advice, LevelheadError
 
 try:
     import fcntl
@@ -27,14 +27,18 @@ except ImportError:  # Windows: nothing is locked there, so nothing can be told 
 _seen: set[tuple[int, int]] = set()  # folders that this process has looked through, by device and inode
 
 
-def write(path: str | Path, content: str | bytes) -> None:
-    """Write a file atomically; text as UTF-8."""
-    with atomic_open(path) as file:
+class OutputExists(LevelheadError, FileExistsError):
+    """A file that would be overwritten."""
+
+
+def write(path: str | Path, content: str | bytes, *, new: bool = False) -> None:
+    """Write a file atomically; text as UTF-8. A new one replaces none that another process wrote meanwhile."""
+    with atomic_open(path, new=new) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
-def atomic_open(path: str | Path) -> Iterator[BinaryIO]:
+def atomic_open(path: str | Path, *, new: bool = False) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces `path`, with its permissions, when the block ends without an error."""
     path = Path(path)
     check_plain(path)
@@ -45,7 +49,19 @@ def atomic_open(path: str | Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        if not new or not link_new(temporary, path):
+            os.replace(temporary, path)
+
+
+def link_new(path: Path, target: Path) -> bool:
+    """Let a file appear where none is, whoever else writes there; return False on a file system without links."""
+    try:
+        os.link(path, target)
+    except FileExistsError:
+        raise OutputExists(f"{target} exists", advice=Advice("force", None, "to replace it")) from None
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

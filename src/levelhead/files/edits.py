@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from ..core.atomic import named_errors, permissions, scratch
+from ..core.atomic import OutputExists, link_new, named_errors, permissions, scratch
 from ..core.errors import Advice, LevelheadError
 from ..core.regular_file import check_regular_file
 from ..show.progress import ByteProgress
@@ -21,10 +21,6 @@ from .digest import LARGE, Digest, Edit, FileRange, digest_meanwhile
 
 CHUNK = 1 << 24
 UNKNOWN_SHA256 = "0" * 64  # stands for a digest that is still being computed: all have this length
-
-
-class OutputExists(LevelheadError, FileExistsError):
-    """A file that would be overwritten."""
 
 
 def rewrite(
@@ -145,7 +141,7 @@ def _move_all(moves: list[tuple[Path, Path]], stage: Path, force: bool) -> None:
                 undo.callback(target.parent.rmdir)
                 target.parent.chmod(permissions(path.parent))
             kept = stage / os.urandom(8).hex()
-            if not force and _link(path, target):
+            if not force and link_new(path, target):
                 undo.callback(target.unlink, missing_ok=True)
                 continue
             if target.exists():
@@ -156,18 +152,6 @@ def _move_all(moves: list[tuple[Path, Path]], stage: Path, force: bool) -> None:
                 undo.callback(target.unlink, missing_ok=True)
             os.replace(path, target)
         undo.pop_all()
-
-
-def _link(path: Path, target: Path) -> bool:
-    """Let a file appear where none is, whoever else writes there; return False on a file system without links."""
-    try:
-        os.link(path, target)
-    except FileExistsError:
-        _check_free(target, force=False)
-        raise
-    except OSError:
-        return False
-    return True
 
 
 def _check_free(target: Path, force: bool) -> None:

@@ -260,6 +260,12 @@ def _check_not_hidden(tensors: _Tensors, found: Sequence[str]) -> None:
             takes = beside == block and other != layer and tensors.shapes[other][1] == tensors.rows(layer) > 1
             if takes and (tensors.rows(other) == 1 or re.fullmatch(re.escape(name) + r"_?\d+", title)):
                 raise tensors.several(found, [other, *tensors.candidates(1)])
+        for key, span in tensors.spans.items():  # matrices that are no layer, such as one of many small heads
+            beside, _, leaf = key.rpartition(".")
+            bare = beside == block and leaf not in ("weight", "kernel") and len(span.shape) == 2 and min(span.shape) > 1
+            if bare and tensors.rows(layer) in ({span.shape[1], prod(span.shape)} - {span.shape[0]}):
+                reason = f"{layer} looks like the head, but {key} {list(span.shape)} next to it may take its outputs"
+                raise LevelheadError(f"{tensors.path}: {reason}", advice=Advice("head", None, "to name it if not"))
 
 
 def _layer_spans(tensors: _Tensors, layer: str) -> LayerSpans:

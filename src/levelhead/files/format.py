@@ -1,5 +1,6 @@
 """A file format that heads live in: what all have in common, given the few things in which they differ."""
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -121,10 +122,15 @@ class Format:
 
 def companion_files(folder: Path, files: Sequence[Path]) -> tuple[list[Path], list[str]]:
     """Return what belongs to a model in a folder besides its own files, and the names of what is left out."""
-    own = {file.name for file in files}
+    own, root = {file.name for file in files}, folder.resolve()
+    # A link may lead anywhere, to what must not be given away; the cache of Hugging Face is a folder of links to blobs.
+    places = [root, *([root.parent.parent / "blobs"] if root.parent.name == "snapshots" else [])]
     others = [path for path in sorted(folder.iterdir()) if path.name not in own and not path.name.startswith(".")]
-    copied = [path for path in others if path.is_file() and not path.name.lower().endswith(LEFT_OUT)]
-    return copied, [path.name for path in others if path not in copied]
+    ends = {path: Path(os.path.realpath(path)) for path in others}  # unlike `resolve`, of a link to itself as well
+    outside = [path for path, end in ends.items() if not any(end.is_relative_to(place) for place in places)]
+    copied = [one for one in others if one.is_file() and not one.name.lower().endswith(LEFT_OUT) and one not in outside]
+    why = dict.fromkeys(outside, " (a link that leads out of the folder)")
+    return copied, [f"{path.name}{why.get(path, '')}" for path in others if path not in copied]
 
 
 def layout(files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool) -> dict[Path, str]:

@@ -90,7 +90,7 @@ def _walk(config: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str, int
         inside, around, times, model = waiting.pop()
         used = Counter[str]()
         for layer in model["config"]["layers"]:
-            path, often = (*inside, layer["config"]["name"]), times * max(1, len(layer.get("inbound_nodes") or ()))
+            path, often = (*inside, _name(layer)), times * max(1, len(layer.get("inbound_nodes") or ()))
             word = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", str(layer["class_name"]))
             word = re.sub("([a-z])([A-Z])", r"\1_\2", word).lower()
             place = f"{around}layers/{word}" + (f"_{used[word]}" if used[word] else "")
@@ -99,7 +99,7 @@ def _walk(config: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str, int
             if _is_own(layer, *MODELS) and "layers" in layer["config"]:
                 waiting.append((path, f"{place}/", often, layer))
             elif isinstance(wrapped := layer["config"].get("layer"), Mapping):
-                yield (*path, wrapped["config"]["name"]), f"{place}/layer", often, wrapped
+                yield (*path, _name(wrapped)), f"{place}/layer", often, wrapped
 
 
 def _open(path: Path) -> Archive:
@@ -148,17 +148,17 @@ class _ConfiguredGraph:
         model = self.models[inside]
         layers = model["config"]["layers"]
         if inside not in self.places:
-            self.places[inside] = {one["config"]["name"]: i for i, one in enumerate(layers)}
+            self.places[inside] = {_name(one): i for i, one in enumerate(layers)}
         place = self.places[inside][name]
         layer = layers[place]
 
         def sources() -> list[tuple[tuple[str, ...], str, int, int]]:
             if model["class_name"] != "Sequential":
                 return [(inside, *one) for one, _ in _tensors(layer["inbound_nodes"][node])]
-            return [(inside, layers[max(place - 1, 0)]["config"]["name"], 0, 0)]
+            return [(inside, _name(layers[max(place - 1, 0)]), 0, 0)]
 
         wrapped = layer["config"]["layer"] if _is_own(layer, "TimeDistributed") else layer
-        path = (*inside, name) if wrapped is layer else (*inside, name, wrapped["config"]["name"])
+        path = (*inside, name) if wrapped is layer else (*inside, name, _name(wrapped))
         settings, title, inner = wrapped["config"], "/".join(path), None
         linear = _is_own(wrapped, *KERAS_LINEAR) and {*settings.get("kernel_size", (1,))} == {1}
         activation = settings.get("activation") or "linear"
@@ -198,6 +198,11 @@ def _is_own(layer: Mapping[str, Any], *kinds: str) -> bool:
     return layer["class_name"] in kinds and isinstance(module, str) and module.partition(".")[0] == "keras"
 
 
+def _name(layer: Mapping[str, Any]) -> str:
+    """Return the name of a layer; Keras before 3.4 keeps that of an operation outside of its own config."""
+    return layer["config"]["name"] if "name" in layer["config"] else layer["name"]
+
+
 def _identity(layer: Mapping[str, Any], path: tuple[str, ...]) -> Hashable:
     """Return what a layer has in common with all its copies in a config: the number of a shared one, or its path."""
     return path if layer.get("shared_object_id") is None else str(layer["shared_object_id"])
@@ -214,7 +219,7 @@ def _taken_shape(layer: Mapping[str, Any], node: int) -> tuple[int | None, ...] 
 def _outputs(model: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     """Return where the outputs of a model come from: layer, node, index."""
     if model["class_name"] == "Sequential":
-        return [(model["config"]["layers"][-1]["config"]["name"], 0, 0)]
+        return [(_name(model["config"]["layers"][-1]), 0, 0)]
     return list(_references(model["config"]["output_layers"]))
 
 

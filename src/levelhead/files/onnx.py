@@ -41,7 +41,7 @@ LARGE_TENSOR = 1 << 16  # bytes; the checker copies what it gets, so that larger
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head that feeds the output of an ONNX model."""
-    graph = _parse(path)
+    graph = replace(_parse(path), named=named is not None)
     stamps = _stamps_of(graph)
     with in_file(path):
         layers = _find_layers(graph, named, classes)
@@ -56,9 +56,10 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
         try:
             heads = heads_of(graph, output.name)
         except (ValueError, RecursionError) as error:
-            reason = error if isinstance(error, ValueError) else "comes from too long a chain of nodes"
-            words = " ".join(str(reason).split())  # with names of the file's
-            reasons.append(f"{path}: output {output.name!r}: {words}")
+            why = "comes from too long a chain of nodes" if isinstance(error, RecursionError) else str(error)
+            told = error if isinstance(error, LevelheadError) else LevelheadError(why)
+            words = " ".join(told.named.split())  # with names of the file's
+            reasons.append(LevelheadError(f"{path}: output {output.name!r}: {words}", advice=told.advice))
             continue
         nodes: list[LinearNode] = [one.layer for one in heads]
         titles = {output.name, *(title for node in nodes for title in (node.key, node.weight, node.node.name))}
@@ -81,7 +82,7 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
         raise NoHead(f"{path}: no head found with {classes} classes; there is {list_layers(shapes)}")
     if named is not None and not reasons:
         raise LevelheadError(f"{path}: no output or head is called {named!r}; leave it out to have it found")
-    raise LevelheadError(reasons[0] if reasons else f"{path}: the model has no output")
+    raise reasons[0] if reasons else LevelheadError(f"{path}: the model has no output")
 
 
 def _stamps_of(graph: Graph) -> dict[Path, Stamp]:

@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import LevelheadError
+from ..core.errors import Advice, LevelheadError
 from ..core.per_class import first_repeated
 from ..core.regular_file import Stamp
 from ..heads.graph import Axes, Linear, Passes, layers_behind, reshaped
@@ -29,6 +29,7 @@ PASSING = ("Identity", "Cast", "Transpose", "Reshape")
 SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
 LINEAR = ("Gemm", "MatMul", "Conv")
 FLOAT_TYPES = {1, 10, 11, 16}  # the types of numbers that a Cast may give on the way from a layer to its bias
+PLACES = Advice("head", None, "to name the layer, with a count for each of its rows")
 MIXED = -1  # in place of the axis of the classes, if no axis has one entry for each
 NORMALIZER = "Normalizer"  # of ai.onnx.ml, of the probabilities of a LinearClassifier
 CLASSIFIER = "LinearClassifier"  # of ai.onnx.ml, which gives the label and the scores
@@ -42,6 +43,7 @@ class Graph:
     model: Any
     data: bytes
     stamp: Stamp  # of the file, when it was read
+    named: bool = False  # whether the caller says which layer is the head
     parts: Parts = field(default_factory=dict)  # where fields lie in the file, of those that `locate` came to
     walked: dict[Hashable, Any] = field(default_factory=dict)  # what is behind a value, for `layers_behind`
     fixed: dict[str, bool] = field(default_factory=dict)  # what `is_constant` said
@@ -152,8 +154,12 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
         return Passes([input_of(node)], op)
     if (source := _softmax_written_out(graph, node)) is not None:
         return Passes([source], "Softmax")
-    if op in (*HARMLESS_NODES, "ReduceMean", "Resize"):
-        if op == "ReduceMean" and not _keeps_classes(graph, node):
+    if op in (*HARMLESS_NODES, "ReduceMean", "Resize", "Transpose"):
+        if op == "Transpose" and _class_axis(graph, value) in (None, MIXED):
+            raise LevelheadError(
+                f"Transpose {node.name!r} follows the head, and where it puts the classes is not known"
+            )
+        if op == "ReduceMean" and not _keeps_classes(graph, node) and not _is_one_logit(graph, input_of(node)):
             raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
         if op == "Resize":  # only of pixels [N, K, H, W], class by class, and with nothing of its own added
             before, after = (graph.shapes.get(name, ()) for name in (input_of(node), node.output[0]))
@@ -213,25 +219,28 @@ def _layer_under(graph: Graph, name: str) -> Any:
 def _softmax_written_out(graph: Graph, node: Any) -> str | None:
     """Return the value whose softmax a node ends: exp(x - max x), or exp(x), divided by its sum; None for another."""
 
-    def maker(name: str, op: str) -> Any:
-        made = graph.makers.get(graph.source(name, ("Identity",))[0])
+    def maker(name: str, op: str, *through: str) -> Any:
+        made = graph.makers.get(graph.source(name, ("Identity", *through))[0])
         return made if made is not None and made.op_type == op and made.input else None
 
     if node.op_type != "Div" or len(node.input) != 2:
         return None
-    exp, total = maker(node.input[0], "Exp"), maker(node.input[1], "ReduceSum")
+    exp, total = maker(node.input[0], "Exp"), maker(node.input[1], "ReduceSum", "Reshape", "Expand")
     if exp is None or total is None or maker(total.input[0], "Exp") is not exp:
         return None
-    source, reduced = exp.input[0], [total]
-    less = maker(source, "Sub")
-    largest = maker(less.input[1], "ReduceMax") if less is not None and len(less.input) == 2 else None
-    if less is not None and largest is not None and largest.input[0] == less.input[0]:
-        source, reduced = less.input[0], [total, largest]
-    rank = len(graph.shapes.get(source, ()))
-    over = {tuple(n % rank if rank else n for n in _reduced_axes(graph, one)) for one in reduced}
-    kept = all(one.i for each in reduced for one in each.attribute if one.name == "keepdims")
-    axes = over.pop() if len(over) == 1 else ()
-    return source if kept and len(axes) == 1 and _competes_along(graph, source, axes[0]) else None
+    axes, rank = _reduced_axes(graph, total), len(graph.shapes.get(exp.output[0], ()))
+    axis = axes[0] % rank if axes and rank else next(iter(axes), 0)
+
+    def is_of_all(name: str) -> bool:  # one number for all classes: in an axis that was kept, or put back
+        reduced, sizes = maker(name, "ReduceSum") or maker(name, "ReduceMax"), graph.shapes.get(name, ())
+        kept = reduced is not None and all(one.i for one in reduced.attribute if one.name == "keepdims")
+        over = [n % rank if rank else n for n in _reduced_axes(graph, reduced)] if kept else []
+        return over == [axis] or (rank == len(sizes) == 2 and sizes[axis] == 1)
+
+    source, less = exp.input[0], maker(exp.input[0], "Sub")
+    if less is not None and len(less.input) == 2 and is_of_all(less.input[1]):  # which changes no softmax
+        source = less.input[0]
+    return source if len(axes) == 1 and is_of_all(node.input[1]) and _competes_along(graph, source, axis) else None
 
 
 def _is_quantized(op: str) -> bool:
@@ -267,6 +276,11 @@ def _keeps_classes(graph: Graph, node: Any) -> bool:
     classes, rank = _class_axis(graph, input_of(node)), len(graph.shapes.get(input_of(node), ()))
     axes = _reduced_axes(graph, node)
     return bool(axes and rank) and classes not in (None, MIXED, *(axis % rank for axis in axes))
+
+
+def _is_one_logit(graph: Graph, value: str) -> bool:
+    """Return whether a value comes from layers of one row each: no mean mixes their classes."""
+    return all(one.layer.shape[-1 if one.layer.transposed else 0] == 1 for one in heads_of(graph, value))
 
 
 def _reduced_axes(graph: Graph, node: Any) -> list[int]:
@@ -313,8 +327,17 @@ def _class_axis(graph: Graph, value: str) -> int | None:
         if at is None or at == MIXED or not before[at]:
             return at if at == MIXED and node.op_type == "Flatten" else None
         axes = Axes(at - len(before), before[at], tuple(n or None for n in before))
-        moved = reshaped(axes, [n or None for n in after[1:]], f"{node.op_type} {node.name!r}")
+        try:
+            moved = reshaped(axes, [n or None for n in after[1:]], f"{node.op_type} {node.name!r}", PLACES)
+        except LevelheadError:
+            if not graph.named:
+                raise
+            return None  # its rows are wanted one by one
         return None if moved is None else MIXED if moved.classes is None else moved.classes + len(after)
+    if node.op_type == "Transpose":
+        at, turned = _class_axis(graph, input_of(node)), [*range(len(graph.shapes[value]))][::-1]
+        order = next((list(one.ints) for one in node.attribute if one.name == "perm"), turned)
+        return order.index(at) if at is not None and at in order else at
     if node.op_type in LINEAR:
         return 1 if node.op_type == "Conv" else len(graph.shapes[value]) - 1
     moving = [name for name in node.input if not graph.is_constant(name)]
