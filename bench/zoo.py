@@ -264,8 +264,9 @@ def table(result: Mapping[str, Any]) -> str:
     packages = len({row["package"] for row in result["models"]})
     lines = [
         f"Of {len(result['models'])} model files in {packages} packages of PyPI and npm, what is right was decided by "
-        "reading each (`bench/zoo.toml`); those with a head were adjusted, compared before and after, in onnxruntime "
-        "where it runs them, and undone (`results/zoo.json`).",
+        "reading the graph or the tensors, or by the format alone where it is none of ours (`bench/zoo.toml`). Those "
+        "with a head were adjusted, compared before and after, in onnxruntime where it runs them, and undone. This is "
+        "after what the zoo found was fixed (`results/zoo.json`).",
         f"\n| files | {' | '.join(VERDICTS)} |\n|---|{'---|' * len(VERDICTS)}",
     ]
     for kind in sorted({kind for kind, _ in counted}):
