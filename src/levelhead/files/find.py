@@ -317,7 +317,7 @@ def _check_no_transitions(tensors: _Tensors, head: LayerSpans) -> None:
             f"{tensors.path}: {head.key} looks like the head, but there is a {key}: a CRF seems to follow, which adds "
             "its own scores of one class after another to the head's",
             advice=Advice(
-                "head", None, "to name it, for a rule that adds, if the classes are to be leveled all the same"
+                "head", None, "to name it, for a rule that adds, if the classes are to be adjusted all the same"
             ),
         )
 

@@ -56,9 +56,11 @@ def readings_table(records: Sequence[Record]) -> str:
         (of,) = [one for one in published["rows"] if one["method"] == row["method"]]
         numbers = dict(zip(published["columns"], of["published"], strict=True))
         for method in row["readings"]:
-            for reading, beside in (("last epoch", ""), ("best epoch on test", ", best epoch on test")):
-                cells = [cell(records, column, method, reading).text for column in table["columns"]]
-                rows.append((f"{METHODS[method].title}{beside}", cells))
+            pairs = [
+                [cell(records, column, method, reading).text for reading in ("last epoch", "best epoch on test")]
+                for column in table["columns"]
+            ]
+            rows.append((METHODS[method].title, [f"{last} ({best})" if last else "" for last, best in pairs]))
         rows.append((f"*{of['title']}, published*", [f"*{numbers[column]:.2f}*" for column in table["columns"]]))
     return markdown_table(["", *map(column_title, table["columns"])], rows)
 

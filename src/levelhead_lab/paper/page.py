@@ -1,7 +1,7 @@
 """The page "Reproduction": setup, tables, claims, figures and cost, all written from what was measured."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,7 @@ def draw_figures(
 
 def places(records: Sequence[Record], sources: Sources | None = None) -> dict[str, str]:
     sources = sources or Sources(records)
+    none = "No such network has a record yet."
     sets = [*(table1_columns(data, imbalanced=True) for data in ("cifar10", "cifar100")), tables()["table2"]["columns"]]
     return {
         "setup": setup_table(),
@@ -84,16 +85,12 @@ def places(records: Sequence[Record], sources: Sources | None = None) -> dict[st
             f"{table}-notes": "\n".join(f"- {note}" for note in tables()[table]["notes"])
             for table in ("table1", "table2", "table3")
         },
-        "beyond": _joined([markdown.post_hoc_table(records, sets, REPEATED)]),
-        **{table: other_recipe_tables(records, table) for table in ("strong", "frontier")},
+        "beyond": markdown.post_hoc_table(records, sets, REPEATED) or none,
+        **{
+            name: beyond_tables.other_recipe_table(records, tables()[name]["columns"], repeated_methods(name)) or none
+            for name in ("strong", "frontier")
+        },
     }
-
-
-def other_recipe_tables(records: Sequence[Record], table: str) -> str:
-    columns, methods = tables()[table]["columns"], repeated_methods(table)
-    sets = [[column for column in columns if f"/{data}:" in column] for data in ("cifar10", "cifar100")]
-    parts = beyond_tables.other_recipe_table(records, columns, methods), markdown.post_hoc_table(records, sets, methods)
-    return _joined(parts)
 
 
 def claims_table(findings: Mapping[tuple[str, str], Finding | None]) -> str:
@@ -166,10 +163,6 @@ def cost_table(records: Sequence[Record]) -> str:
 
 def _read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-
-
-def _joined(parts: Iterable[str]) -> str:
-    return "\n\n".join(part for part in parts if part) or "No such network has a record yet."
 
 
 def _spent(records: Sequence[Record]) -> list[str]:
