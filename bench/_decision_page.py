@@ -83,7 +83,7 @@ def limits(results: Results) -> list[Limit]:
         rows, trained = by_set(results, metric), _whole(results, metric)
         for other in ("class weights", "SMOTE", "prior division"):
             behind = _mean(trained, other) - _mean(trained, FLOW)
-            found.append(Limit(f"{title}: behind {other} in the mean", behind, 0.0))
+            found.append(Limit(f"{title}: behind {other}", behind, 0.0))
         behind = _mean(rows, "auto") - _mean(rows, FLOW)
         found.append(Limit(f"{title}: behind auto always applied", behind, BEHIND_ALWAYS))
         noise = _grouped(
@@ -91,18 +91,18 @@ def limits(results: Results) -> list[Limit]:
         )
         worst = max(rows, key=lambda name: rows[name]["plain"] - rows[name][FLOW] - 2 * noise[name][""])
         behind = rows[worst]["plain"] - rows[worst][FLOW]
-        found.append(Limit(f"{title}: behind plain where most ({worst})", behind, BEHIND_PLAIN, noise[worst][""]))
+        found.append(Limit(f"{title}: behind plain ({worst})", behind, BEHIND_PLAIN, noise[worst][""]))
     for metric, title in MIX_TITLES.items():
         mixes, noises = _mixes(results, metric), _mixes(results, metric, "noise")
         for source in SOURCES:
             mean = {way: float(np.mean([_mean(rows, f"{way}, {source}") for rows in mixes.values()])) for way in _WAYS}
             behind = max(mean["by hand"], mean["vector"]) - mean["auto"]
             claim = f"{title}, mix {source}: auto, behind"
-            found.append(Limit(f"{claim} the better of by hand and vector", behind, BEHIND_MIX[source]))
+            found.append(Limit(f"{claim} by hand or vector", behind, BEHIND_MIX[source]))
             method = f"auto, {source}"
             worst = [
                 Limit(
-                    f"{claim} plain where most ({name}, {mix})",
+                    f"{claim} plain ({name}, {mix})",
                     row["plain"] - row[method],
                     BEHIND_PLAIN,
                     noises[mix][name][method],
@@ -123,10 +123,6 @@ def limits_table(results: Results) -> str:
     for limit in limits(results):
         points = f"{limit.points + 0.0:+.2f}" + (f" ± {limit.noise:.2f}" if limit.noise else "")
         lines.append(f"| {limit.claim} | {points if limit.held else f'**{points}**'} | {limit.most:.1f} |")
-    for metric, title in TITLES.items():
-        share = intervals(results, metric)["covered"]
-        shown = f"{share:.1f} %" if COVER[0] <= share <= COVER[1] else f"**{share:.1f} %**"
-        lines.append(f"| {title}: intervals that hold the real gain | {shown} | {COVER[0]:g} to {COVER[1]:g} % |")
     return "\n".join(lines)
 
 
@@ -237,9 +233,11 @@ def intervals_table(results: Results) -> str:
     lines = ["| metric | fits | stated gain | real gain | too high by | held | below | above |", "|---" * 8 + "|"]
     for metric, title in TITLES.items():
         row = intervals(results, metric)
+        held = f"{row['covered']:.1f} %"
         lines.append(
             f"| {title} | {row['fits']:.0f} | {row['stated']:.2f} | {row['real']:.2f} | "
-            f"{row['stated'] - row['real']:+.2f} ± {row['error']:.2f} | {row['covered']:.1f} % | "
+            f"{row['stated'] - row['real']:+.2f} ± {row['error']:.2f} | "
+            f"{held if COVER[0] <= row['covered'] <= COVER[1] else f'**{held}**'} | "
             f"{row['too high']:.1f} % | {row['too low']:.1f} % |"
         )
     return "\n".join(lines)
@@ -261,7 +259,7 @@ def behind(results: Results) -> str:
 
 def choices(results: Results) -> str:
     """Return how often `auto` chose each rule, and what that was worth on the test, next to the tuned shift."""
-    lines = ["| metric | chosen | fits | worthwhile | certain | ahead of the shift |", "|---" * 6 + "|"]
+    lines = ["| chosen for | rule | fits | worthwhile | certain | ahead of the shift |", "|---" * 6 + "|"]
     for metric, title in TITLES.items():
         leads: dict[str, list[float]] = {}
         expected: Counter[str] = Counter()
@@ -275,6 +273,7 @@ def choices(results: Results) -> str:
         for rule, lead in sorted(leads.items(), key=lambda item: -len(item[1])):
             row = f"{len(lead)} | {expected[rule]} | {certain[rule]} | {np.mean(lead):+.1f}"
             lines.append(f"| {title} | {rule} | {row} |")
+            title = ""
     return "\n".join(lines)
 
 

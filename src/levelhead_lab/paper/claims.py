@@ -282,7 +282,7 @@ def judged(claim: Callable[[Sequence[Record]], Finding | None], records: Sequenc
     if finding is None or every is None:
         return finding
     beside = f"; all columns: **{every.outcome}**" * (every.seen != finding.seen)
-    where = " and ".join(map(column_title, own)) if len(own) < 3 else "CIFAR-10"
+    where = column_title(own[0]) if len(own) == 1 else "CIFAR-10"
     return replace(finding, seen=f"{where}: {finding.seen}{beside}")
 
 

@@ -128,7 +128,11 @@ def setup_table() -> str:
     for key in SETTINGS.split():
         values = [() if key == "lr_decay" and not one.milestones else asdict(one)[key] for one in recipes]
         rows.append((key.replace("_", " "), [_setting_text(value) for value in values]))
-    return markdown.markdown_table(["", *DATA_TITLES.values()], rows)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for data, column in zip(DATA_TITLES.values(), zip(*(cells for _, cells in rows), strict=True), strict=True):
+        alike.setdefault(column, []).append(data)
+    merged = zip((title for title, _ in rows), zip(*alike, strict=True), strict=True)
+    return markdown.markdown_table(["", *(", ".join(sets) for sets in alike.values())], list(merged))
 
 
 def cost_table(records: Sequence[Record]) -> str:
@@ -152,12 +156,14 @@ def cost_table(records: Sequence[Record]) -> str:
         ("the stronger recipe", trainings("strong")),
         ("the recipe frontier", trainings("frontier")),
     )
-    present = [
-        f"{sum(training.name in there for training in wanted)} of {len(wanted)} of {title}" for title, wanted in planned
+    missing = [
+        f"{lacking} of {len(wanted)} of {title}"
+        for title, wanted in planned
+        if (lacking := sum(training.name not in there for training in wanted))
     ]
     return (
         f"{table}\n\nTrained on: {devices}; {versions}. A record without a hash is older than the check of its images "
-        f"and labels. Networks with a record: {', '.join(present)}; a cell without one is empty."
+        f"and labels. Without a record, their cells empty: {', '.join(missing) or 'none'}."
     )
 
 
