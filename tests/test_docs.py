@@ -19,6 +19,7 @@ from levelhead import cli
 from levelhead.cli.common import GROUPS
 from levelhead.methods import METHODS
 from levelhead.methods.card import reference as paper_of
+from levelhead_lab.paper.geometry import boundary_angles
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -261,6 +262,14 @@ def test_what_the_pages_say_of_wvn_and_gamma_is_in_the_records():
         f"{ten} for one trained on CIFAR-10 with a long tail, {hundred} for one on CIFAR-100"
         in (DOCS / "which-gamma.md").read_text()
     )
+
+
+def test_what_the_method_says_of_the_boundary_is_so():
+    """The head is that of the picture, docs/images/guide-boundary.svg."""
+    angles = boundary_angles(levelhead.Head(np.array([[2.0, 0.35], [0.25, 1.0]])), 0, 1)
+    said = " ".join((DOCS / "method.md").read_text(encoding="utf-8").split())
+    stray = "may stray {1:.0f} degrees before it is taken for the other one; of the frequent class, {0:.0f}."
+    assert stray.format(*angles) in said
 
 
 def test_markup_in_help_and_cards_stays_text(reference):
