@@ -2,8 +2,8 @@
 
 Each block of the README runs by itself, as pasted in an empty folder. Elsewhere a page's blocks share one folder,
 empty at first, and one namespace, as a reader's session would; nothing that the page does not show is run. A block that
-begins with the name of a file (`# mine.py`) is saved under it, and so is a file that the page shows. A block is left out
-only by a comment right above it that says why: `<!-- not run: trains for an hour -->`. A `text` block below
+begins with the name of a file (`# mine.py`) is saved under it, and so is a file that the page shows. A block is left
+out only by a comment right above it that says why: `<!-- not run: trains for an hour -->`. A `text` block below
 `<!-- printed -->` is what the python block before it prints; its numbers may differ by a few units of their last digit,
 as they do from one processor to another.
 """
@@ -32,7 +32,7 @@ README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 SHELLS = ("console", "sh", "bash", "shell")
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<language>[\w{}.+-]*)")
-SHOWN = re.compile(r"^```\{literalinclude\} (data/\S+)$", re.M)
+SHOWN = re.compile(r"^```\{literalinclude\} (shown/\S+)$", re.M)
 FILE = re.compile(r"# ([\w.-]+\.\w+)\n")
 PRINTED = "<!-- printed -->"
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
