@@ -18,9 +18,10 @@ MIX_TITLES = {"balanced_error": "accuracy", "macro_f1": "macro-F1"}
 FLOW = "auto, if worthwhile"  # what README teaches
 TRAINED = ("class weights", "over-sampling", "SMOTE")
 METHODS = ("plain", *TRAINED, "prior division", "RS", "shift", "vector", "auto", FLOW, "auto, if certain")
-TWO_CLASSES = ("plain", "class weights", "SMOTE", "prior division", "TunedThreshold", "auto", FLOW)
+TRIED = ("plain", "class weights", "SMOTE", FLOW)  # of each set
+TWO_CLASSES = ("plain", "TunedThreshold", FLOW)
 SOURCES = ("known", "estimated")
-MIXED = ("plain", "class weights", "SMOTE", *(f"{way}, {s}" for s in SOURCES for way in ("by hand", "vector", "auto")))
+MIXED = ("plain", *(f"{way}, {s}" for s in SOURCES for way in ("by hand", "vector", "auto")))
 BEHIND_ALWAYS, BEHIND_PLAIN = 0.2, 1.5  # points that the flow may be behind always applying; behind plain, in any set
 BEHIND_MIX = {"known": 0.3, "estimated": 1.0}  # and `auto` with a target, behind the better of by hand and vector
 COVER, LEVEL = (93.0, 97.0), 0.95
@@ -40,14 +41,13 @@ def blocks(results: Results) -> dict[str, str]:
     """Return the generated parts of the page by name."""
     return {
         "limits": limits_table(results),
-        **{f"{title} by set": set_table(results, metric) for metric, title in TITLES.items()},
-        **{f"{title} by model": model_table(results, metric) for metric, title in TITLES.items()},
+        "means": means_table(results),
+        "sets": set_table(results),
         "two classes": two_classes_table(results),
         "mixes": mixes_table(results),
         "intervals": intervals_table(results),
         "behind": behind(results),
         "choices": choices(results),
-        "sets": sets(results),
         "made by": made_by(results),
     }
 
@@ -83,28 +83,26 @@ def limits(results: Results) -> list[Limit]:
         rows, trained = by_set(results, metric), _whole(results, metric)
         for other in ("class weights", "SMOTE", "prior division"):
             behind = _mean(trained, other) - _mean(trained, FLOW)
-            found.append(Limit(f"{title}: {FLOW}, behind {other} in the mean", behind, 0.0))
+            found.append(Limit(f"{title}: behind {other}", behind, 0.0))
         behind = _mean(rows, "auto") - _mean(rows, FLOW)
-        found.append(Limit(f"{title}: {FLOW}, behind auto always applied", behind, BEHIND_ALWAYS))
+        found.append(Limit(f"{title}: behind auto always applied", behind, BEHIND_ALWAYS))
         noise = _grouped(
             results, "set", lambda cell, metric=metric: {"": [fit["noise"] for fit in cell[metric]["fits"]]}
         )
         worst = max(rows, key=lambda name: rows[name]["plain"] - rows[name][FLOW] - 2 * noise[name][""])
         behind = rows[worst]["plain"] - rows[worst][FLOW]
-        found.append(
-            Limit(f"{title}: {FLOW}, behind plain where most ({worst})", behind, BEHIND_PLAIN, noise[worst][""])
-        )
+        found.append(Limit(f"{title}: behind plain ({worst})", behind, BEHIND_PLAIN, noise[worst][""]))
     for metric, title in MIX_TITLES.items():
         mixes, noises = _mixes(results, metric), _mixes(results, metric, "noise")
         for source in SOURCES:
             mean = {way: float(np.mean([_mean(rows, f"{way}, {source}") for rows in mixes.values()])) for way in _WAYS}
             behind = max(mean["by hand"], mean["vector"]) - mean["auto"]
-            claim = f"{title} at a mix that is {source}: auto, behind"
-            found.append(Limit(f"{claim} the better of by hand and vector", behind, BEHIND_MIX[source]))
+            claim = f"{title}, mix {source}: auto, behind"
+            found.append(Limit(f"{claim} by hand or vector", behind, BEHIND_MIX[source]))
             method = f"auto, {source}"
             worst = [
                 Limit(
-                    f"{claim} plain where most ({name}, {mix})",
+                    f"{claim} plain ({name}, {mix})",
                     row["plain"] - row[method],
                     BEHIND_PLAIN,
                     noises[mix][name][method],
@@ -120,49 +118,56 @@ _WAYS = ("by hand", "vector", "auto")
 
 
 def limits_table(results: Results) -> str:
-    """Return the limits as a table."""
-    lines = ["| what is held | measured | at most | |", "|---|---|---|---|"]
+    """Return the limits as a table; a broken one is bold."""
+    lines = ["| what is held | measured | at most |", "|---|---|---|"]
     for limit in limits(results):
         points = f"{limit.points + 0.0:+.2f}" + (f" ± {limit.noise:.2f}" if limit.noise else "")
-        lines.append(f"| {limit.claim} | {points} | {limit.most:.1f} | {'yes' if limit.held else '**no**'} |")
-    for metric, title in TITLES.items():
-        share = intervals(results, metric)["covered"]
-        held = "yes" if COVER[0] <= share <= COVER[1] else "**no**"
-        lines.append(
-            f"| {title}: intervals of the gain that hold the real gain | {share:.1f} % | "
-            f"{COVER[0]:g} to {COVER[1]:g} % | {held} |"
-        )
+        lines.append(f"| {limit.claim} | {points if limit.held else f'**{points}**'} | {limit.most:.1f} |")
     return "\n".join(lines)
 
 
-def set_table(results: Results, metric: str) -> str:
-    """Return each method by set, and in the mean of the sets on which all were trained."""
-    rows, whole = by_set(results, metric), _whole(results, metric)
-    mean = {method: _mean(whole, method) for method in METHODS}
-    lines = [*_table("set", rows, METHODS), _line(f"mean of the {len(whole)} sets trained here", mean, METHODS)]
-    ahead = []
-    for method in METHODS:
-        gaps = [row[FLOW] - row[method] for row in rows.values() if method in row]
-        error = np.std(gaps, ddof=1) / np.sqrt(len(gaps))
-        ahead.append("" if method == FLOW else f"{np.mean(gaps):+.1f} ± {error:.1f}")
-    return "\n".join([*lines, f"| {FLOW}, ahead by, ± over sets | {' | '.join(ahead)} |"])
+def means_table(results: Results) -> str:
+    """Return each method in the mean of the sets on which all were trained, and by model."""
+    tables = []
+    for metric, title in TITLES.items():
+        lines = [f"| {title} | {' | '.join(METHODS)} |", "|---" * (len(METHODS) + 1) + "|"]
+        rows, whole = by_set(results, metric), _whole(results, metric)
+        mean = {method: _mean(whole, method) for method in METHODS}
+        lines.append(_line(f"mean of the {len(whole)} sets trained here", mean, METHODS))
+        ahead = []
+        for method in METHODS:
+            gaps = [row[FLOW] - row[method] for row in rows.values() if method in row]
+            error = np.std(gaps, ddof=1) / np.sqrt(len(gaps))
+            ahead.append("" if method == FLOW else f"{np.mean(gaps):+.1f} ± {error:.1f}")
+        lines.append(f"| {FLOW}, ahead by, ± over sets | {' | '.join(ahead)} |")
+        models = {SHIPPED_TITLES.get(name, name): row for name, row in by_model(results, metric).items()}
+        tables.append("\n".join([*lines, *(_line(name, row, METHODS) for name, row in models.items())]))
+    return "\n\n".join(tables)
 
 
-def model_table(results: Results, metric: str) -> str:
-    """Return each method by model."""
-    rows = {SHIPPED_TITLES.get(name, name): row for name, row in by_model(results, metric).items()}
-    return "\n".join(_table("model", rows, METHODS))
+def set_table(results: Results) -> str:
+    """Return the sets: their sizes, and by both metrics what most people try, and the flow."""
+    sizes, measured = ("classes", "train", "smallest"), [by_set(results, metric) for metric in TITLES]
+    titles = [f"{title}: {TRIED[0]} | {' | '.join(TRIED[1:])}" for title in TITLES.values()]
+    columns = len(sizes) + len(TITLES) * len(TRIED)
+    lines = [f"| set | classes | trained on | rarest class | {' | '.join(titles)} |", "|---" * (columns + 1) + "|"]
+    for name, size in results["sets"].items():
+        values = [_cells(rows[name], TRIED) for rows in measured]
+        lines.append(f"| {name} | {' | '.join(f'{size[key]:,}' for key in sizes)} | {' | '.join(values)} |")
+    return "\n".join(lines)
 
 
 def two_classes_table(results: Results) -> str:
     """Return the sets of two classes, with scikit-learn's threshold."""
-    lines = [f"| metric, set | {' | '.join(TWO_CLASSES)} |", "|---" * (len(TWO_CLASSES) + 1) + "|"]
-    for metric, title in TITLES.items():
-        rows = {name: row for name, row in by_set(results, metric).items() if "TunedThreshold" in row}
-        lines += [_line(f"{title}, {name}", row, TWO_CLASSES) for name, row in rows.items()]
-        mean = {method: _mean(rows, method) for method in TWO_CLASSES}
-        lines.append(_line(f"{title}, mean", mean, TWO_CLASSES))
-    return "\n".join(lines)
+    measured = [
+        {name: row for name, row in by_set(results, metric).items() if "TunedThreshold" in row} for metric in TITLES
+    ]
+    titles = [f"{title}: {TWO_CLASSES[0]} | {' | '.join(TWO_CLASSES[1:])}" for title in TITLES.values()]
+    lines = [f"| set | {' | '.join(titles)} |", "|---" * (len(TITLES) * len(TWO_CLASSES) + 1) + "|"]
+    for name in measured[0]:
+        lines.append(f"| {name} | {' | '.join(_cells(rows[name], TWO_CLASSES) for rows in measured)} |")
+    means = [{method: _mean(rows, method) for method in TWO_CLASSES} for rows in measured]
+    return "\n".join([*lines, f"| mean | {' | '.join(_cells(mean, TWO_CLASSES) for mean in means)} |"])
 
 
 def readme_table(results: Results) -> str:
@@ -224,34 +229,37 @@ def intervals(results: Results, metric: str, rule: str | None = None) -> Row:
 
 
 def intervals_table(results: Results) -> str:
-    """Return how well gains and intervals hold, over all rules and by rule."""
-    lines = ["| metric, rule | fits | stated gain | real gain | too high by | held | below | above |", "|---" * 8 + "|"]
+    """Return how well gains and intervals hold."""
+    lines = ["| metric | fits | stated gain | real gain | too high by | held | below | above |", "|---" * 8 + "|"]
     for metric, title in TITLES.items():
-        rules = Counter(fit["rule"] for cell in results["cells"] for fit in cell[metric]["fits"])
-        for rule in (None, *(rule for rule, n in rules.most_common() if rule != "none" and n > 1)):
-            row = intervals(results, metric, rule)
-            lines.append(
-                f"| {title}, {rule or 'all'} | {row['fits']:.0f} | {row['stated']:.2f} | {row['real']:.2f} | "
-                f"{row['stated'] - row['real']:+.2f} ± {row['error']:.2f} | {row['covered']:.1f} % | "
-                f"{row['too high']:.1f} % | {row['too low']:.1f} % |"
-            )
+        row = intervals(results, metric)
+        held = f"{row['covered']:.1f} %"
+        lines.append(
+            f"| {title} | {row['fits']:.0f} | {row['stated']:.2f} | {row['real']:.2f} | "
+            f"{row['stated'] - row['real']:+.2f} ± {row['error']:.2f} | "
+            f"{held if COVER[0] <= row['covered'] <= COVER[1] else f'**{held}**'} | "
+            f"{row['too high']:.1f} % | {row['too low']:.1f} % |"
+        )
     return "\n".join(lines)
 
 
 def behind(results: Results) -> str:
     """Return the sets in which the flow is behind another method by more than two points."""
-    lines = ["| metric | set | behind | by, in points |", "|---|---|---|---|"]
+    lines = []
     for metric, title in TITLES.items():
-        for other in METHODS:
-            losses = [(row[other] - row[FLOW], name) for name, row in by_set(results, metric).items() if other in row]
-            found = sorted((loss for loss in losses if loss[0] > 2), reverse=True)
-            lines += [f"| {title} | {name} | {other} | {points:.1f} |" for points, name in found]
-    return "\n".join(lines) if len(lines) > 2 else "None."
+        losses = [
+            (row[other] - row[FLOW], f"{name} ({other} {row[other] - row[FLOW]:.1f})")
+            for name, row in by_set(results, metric).items()
+            for other in METHODS
+            if row.get(other, 0.0) - row[FLOW] > 2
+        ]
+        lines.append(f"- {title}: {', '.join(text for _, text in sorted(losses, reverse=True)) or 'none'}.")
+    return "\n".join(lines)
 
 
 def choices(results: Results) -> str:
     """Return how often `auto` chose each rule, and what that was worth on the test, next to the tuned shift."""
-    lines = ["| metric | chosen | fits | worthwhile | certain | ahead of the shift |", "|---" * 6 + "|"]
+    lines = ["| chosen for | rule | fits | worthwhile | certain | ahead of the shift |", "|---" * 6 + "|"]
     for metric, title in TITLES.items():
         leads: dict[str, list[float]] = {}
         expected: Counter[str] = Counter()
@@ -265,18 +273,7 @@ def choices(results: Results) -> str:
         for rule, lead in sorted(leads.items(), key=lambda item: -len(item[1])):
             row = f"{len(lead)} | {expected[rule]} | {certain[rule]} | {np.mean(lead):+.1f}"
             lines.append(f"| {title} | {rule} | {row} |")
-    return "\n".join(lines)
-
-
-def sets(results: Results) -> str:
-    """Return the sizes of the sets."""
-    lines = [
-        "| set | classes | trained on | largest class | smallest class | hold-out | test | splits |",
-        "|---" * 8 + "|",
-    ]
-    for name, size in results["sets"].items():
-        row = (size[key] for key in ("classes", "train", "largest", "smallest", "held_out", "test", "splits"))
-        lines.append(f"| {name} | {' | '.join(f'{n:,}' for n in row)} |")
+            title = ""
     return "\n".join(lines)
 
 
@@ -318,14 +315,12 @@ def _mean(rows: dict[str, Row], method: str) -> float:
     return float(np.mean([row[method] for row in rows.values() if method in row]))
 
 
-def _table(title: str, rows: dict[str, Row], methods: tuple[str, ...]) -> list[str]:
-    head = [f"| {title} | {' | '.join(methods)} |", "|---" * (len(methods) + 1) + "|"]
-    return [*head, *(_line(name, row, methods) for name, row in rows.items())]
-
-
 def _line(title: str, row: Row, methods: tuple[str, ...]) -> str:
-    """Return a line of a table, with the highest value in bold."""
+    return f"| {title} | {_cells(row, methods)} |"
+
+
+def _cells(row: Row, methods: tuple[str, ...]) -> str:
+    """Return the cells of a line, with the highest value in bold."""
     shown = {method: f"{row[method]:.1f}" for method in methods if method in row}
     best = max(shown.values(), key=float)
-    cells = [f"**{text}**" if (text := shown.get(method, "")) == best else text for method in methods]
-    return f"| {title} | {' | '.join(cells)} |"
+    return " | ".join(f"**{text}**" if (text := shown.get(method, "")) == best else text for method in methods)

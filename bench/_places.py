@@ -136,14 +136,14 @@ def second_time(kind: Literal["loaded", "file", "adapter"], folder: Path) -> str
     """Adjust a model in memory, save it, and adjust it again: loaded, as a file, or loaded as an adapter."""
     model, _ = with_adapter() if kind == "adapter" else hugging_face("BertForSequenceClassification", "BertConfig")
     lh.rescale_(model, COUNTS, gamma=0.5)
-    model.save_pretrained(folder / "leveled")
+    model.save_pretrained(folder / "adjusted")
     if kind == "file":
-        rescale_file(folder / "leveled", folder / "twice", COUNTS, gamma=0.5)
+        rescale_file(folder / "adjusted", folder / "twice", COUNTS, gamma=0.5)
     elif kind == "loaded":
-        lh.rescale_(type(model).from_pretrained(folder / "leveled"), COUNTS, gamma=0.5)
+        lh.rescale_(type(model).from_pretrained(folder / "adjusted"), COUNTS, gamma=0.5)
     else:
         base, _ = hugging_face("BertForSequenceClassification", "BertConfig")
-        lh.rescale_(library("peft").PeftModel.from_pretrained(base, folder / "leveled"), COUNTS, gamma=0.5)
+        lh.rescale_(library("peft").PeftModel.from_pretrained(base, folder / "adjusted"), COUNTS, gamma=0.5)
     raise AssertionError("it was adjusted twice")
 
 
@@ -453,11 +453,11 @@ PLACES: tuple[Place, ...] = (
     torch_row("DETR, by example", "transformers", detector, "class_labels_classifier", example=True, **DETECTOR),
     torch_row("DETR, alone", "transformers", detector, "bbox_predictor", **no, **DETECTOR),
     torch_row("LoRA adapter", "peft", with_adapter, "classifier.modules_to_save.default"),
-    Place("text model, leveled and loaded", "transformers", partial(second_time, "loaded"), "refused",
+    Place("text model, adjusted and loaded", "transformers", partial(second_time, "loaded"), "refused",
           "was adjusted already"),
-    Place("text model, leveled and saved", "transformers", partial(second_time, "file"), "refused",
+    Place("text model, adjusted and saved", "transformers", partial(second_time, "file"), "refused",
           "was adjusted before"),
-    Place("LoRA adapter, leveled and loaded", "peft", partial(second_time, "adapter"), "refused",
+    Place("LoRA adapter, adjusted and loaded", "peft", partial(second_time, "adapter"), "refused",
           "was adjusted already"),
     torch_row("ResNet", "timm", partial(timm_model, "resnet18"), "fc"),
     torch_row("ConvNeXt", "timm", partial(timm_model, "convnext_atto"), "head.fc"),

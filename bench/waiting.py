@@ -119,14 +119,14 @@ def against_path(n: int, classes: int, repeats: int) -> dict[str, Any]:
 
 
 def against_plain_fit(n: int, repeats: int) -> list[dict[str, Any]]:
-    """Time fits of scikit-learn's classifiers: plain, with a tuned threshold, and leveled, by the same five folds."""
+    """Time fits of scikit-learn's classifiers: plain, with a tuned threshold, and adjusted, by the same five folds."""
     rows, rng = [], np.random.default_rng(0)
     for classes in (2, 4):
         shares = 20.0 ** -np.linspace(0, 1, classes)
         labels = rng.choice(classes, size=n, p=shares / shares.sum())
         X = rng.normal(size=(n, 20)) + 1.5 * np.eye(classes, 20)[labels]
         for model in (LogisticRegression(), HistGradientBoostingClassifier(random_state=0)):
-            models = {"plain": model, "leveled": TunedRescaledClassifierCV(model, cv=5)}
+            models = {"plain": model, "adjusted": TunedRescaledClassifierCV(model, cv=5)}
             models |= {"threshold": TunedThresholdClassifierCV(model, cv=5)} if classes == 2 else {}
             times: dict[str, list[float]] = {name: [] for name in models}
             for _ in range(repeats):
@@ -135,11 +135,11 @@ def against_plain_fit(n: int, repeats: int) -> list[dict[str, Any]]:
             middle = {name: float(np.median(taken)) for name, taken in times.items()}
             row: dict[str, Any] = {"n": n, "classes": classes, "model": type(model).__name__}
             row["seconds"] = {name: spread(taken) for name, taken in times.items()}
-            row["times_the_plain_fit"] = middle["leveled"] / middle["plain"]
-            row["times_the_tuned_threshold"] = middle["leveled"] / middle["threshold"] if classes == 2 else None
+            row["times_the_plain_fit"] = middle["adjusted"] / middle["plain"]
+            row["times_the_tuned_threshold"] = middle["adjusted"] / middle["threshold"] if classes == 2 else None
             rows.append(row)
             over = f", {row['times_the_tuned_threshold']:.2f} times that of a threshold" if classes == 2 else ""
-            told = f"{middle['leveled']:.2f} s, {row['times_the_plain_fit']:.1f} times the plain fit{over}"
+            told = f"{middle['adjusted']:.2f} s, {row['times_the_plain_fit']:.1f} times the plain fit{over}"
             print(f"fit of {row['model']}, {n} rows, {classes} classes: {told}", flush=True)
     return rows
 

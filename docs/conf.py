@@ -85,7 +85,8 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {"index": [], "reproduction": [], "faq": []}
+# Only the API has pages below it.
+html_sidebars = {path.stem: [] for path in HERE.glob("*.md") if path.stem != "api"}
 
 
 FETCHED = re.compile(

@@ -3,7 +3,7 @@ Your own folder of images
 =========================
 
 A folder for each class, images in it: that is all ``levelhead train`` needs. It counts them, keeps
-some aside to choose gamma on and some to judge the result, trains, levels, and writes the adjusted
+some aside to choose gamma on and some to judge the result, trains, adjusts, and writes the adjusted
 network as ``.safetensors`` and ``.onnx``.
 """
 

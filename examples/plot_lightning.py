@@ -3,7 +3,7 @@ Lightning: two callbacks
 ========================
 
 ``WVNCallback`` keeps the head's weight vectors at unit length through ``fit``, at every real
-optimizer step, with accumulated batches and mixed precision too. ``LevelCallback`` levels the head
+optimizer step, with accumulated batches and mixed precision too. ``LevelCallback`` adjusts the head
 once, when ``fit`` has ended. The module itself stays as it is.
 """
 

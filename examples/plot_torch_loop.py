@@ -4,7 +4,7 @@ WVN in a plain torch loop
 
 Training with weight vector normalization is one line next to the optimizer: ``lh.WVN(optimizer,
 layer)`` brings every weight vector of the head to unit length after every step. This example trains
-a small network on a long tail of scikit-learn's digits, plainly and with WVN, and then levels both
+a small network on a long tail of scikit-learn's digits, plainly and with WVN, and then adjusts both
 with RS.
 """
 

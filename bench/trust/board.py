@@ -5,7 +5,6 @@ import os
 import platform
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -159,21 +158,18 @@ def verdict(result: Mapping[str, Any]) -> str:
 def write_page(results: Mapping[str, Mapping[str, Any]], page: Path) -> None:
     """Write docs/trust.md from the results of all rows that were run."""
     rows = ["| promise | shown by | target | state |", "|---|---|---|---|"]
-    parts = []
+    runs = []
     for result in results.values():
-        rows.append(f"| {result['promise']} | {result['how']} | {result['target']} | {verdict(result)} |")
-        done = "; ".join(f"{name}: {_text(value)}" for name, value in result["done"].items())
-        lines = [f"### {result['promise'][:1].upper()}{result['promise'][1:]}", "", f"{done}."]
-        if result["shortfall"]:
-            lines += ["", f"Shortfall: {result['shortfall']}."]
-        if result["failures"]:
-            lines += ["", f"Failures ({result['failures']}):", "", *(f"- `{line}`" for line in result["failed"])]
+        promise = result["promise"]
+        rows.append(f"| {promise} | {result['how']} | {result['target']} | {verdict(result)} |")
+        done = [f"{name}: {_text(value)}" for name, value in result["done"].items() if not isinstance(value, dict)]
+        lines = [f"- **{promise[:1].upper()}{promise[1:]}.** {'; '.join(done)}."]
+        lines += [f"Shortfall: {result['shortfall']}."] if result["shortfall"] else []
+        lines += [f"Failures: {result['failures']}."] if result["failures"] else []
         on = result["on"]
-        versions = ", ".join(f"{name} {on[name]}" for name in on if name not in ("machine", "commit"))
-        lines += ["", f"Profile {result['profile']}, {result['seconds']:,.0f} s on {result['when']}, commit "
-                  f"{on['commit']}; {on['machine']}; {versions}."]  # fmt: skip
-        parts.append("\n".join(lines))
-    page.write_text("\n".join([HEAD, *rows, "", MIDDLE, "\n\n".join(parts), ""]), encoding="utf-8")
+        where = f"{result['seconds']:,.0f} s on {on['machine']}, {result['when']}, commit {on['commit']}"
+        runs.append(" ".join([*lines, f"*{result['profile'].capitalize()}, {where}.*"]))
+    page.write_text("\n".join([HEAD, *rows, "", MIDDLE, *runs, ""]), encoding="utf-8")
 
 
 HEAD = """# Trust: what is promised, attacked, measured
@@ -185,25 +181,19 @@ profile, hours); `make trust PROFILE=quick` takes minutes, and `make test` holds
 to report what breaks one of these promises: `SECURITY.md`.
 """
 
-MIDDLE = """*met*: the target is reached without a failure. *short of the target*: nothing failed in the run, but
-less was done than the target asks for; the shortfall is stated below. *N failed*: that run found so many failures; what
-became of them is stated below. Each row names the commit and the machine of its run.
+MIDDLE = """*Met*: the target is reached without a failure. *Short of the target*: nothing failed, but less was
+done than the target asks for. *N failed*: that run found so many failures; what became of them is stated below.
 
 ## What was run
+
+Counts by command and reader, the first failures, survivors and the versions of each run are in `results/trust.json`.
 """
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float | dict | list):
-        return str(value)
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_text(one)}" for name, one in value.items())
-    if isinstance(value, list) and len(value) > SHOWN:  # too many for a page: how many there are in each file
-        files = Counter(str(one).partition(":")[0] for one in value)
-        return f"{len(value):,}, listed in results/trust.json: {_text(dict(sorted(files.items())))}"
-    if isinstance(value, list):
-        return ", ".join(f"`{one}`" for one in value) or "none"
-    return f"{value:,}"
+    if isinstance(value, list):  # listed in the results
+        return f"{len(value):,}"
+    return str(value) if isinstance(value, bool) or not isinstance(value, int | float) else f"{value:,}"
 
 
 def read_results(path: Path) -> dict[str, Any]:

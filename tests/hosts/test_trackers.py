@@ -1,4 +1,4 @@
-"""What leveling did, in MLflow and Weights & Biases: numbers and page, also where a run has ended before."""
+"""What adjusting did, in MLflow and Weights & Biases: numbers and page, also where a run has ended before."""
 
 import os
 import subprocess

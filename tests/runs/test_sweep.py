@@ -156,7 +156,7 @@ def test_every_run_is_trained_once_and_judged(grid, levelhead):
     assert status == 0
     rows = json.loads(out)["rows"]
     assert [(row["method"], row["seed"]) for row in rows] == [("wvn", 0), ("wvn", 1)]
-    assert all(0 <= row["leveled_error"] <= 1 for row in rows)
+    assert all(0 <= row["adjusted_error"] <= 1 for row in rows)
     assert err.count("finished") == 2
     status, out, err = levelhead("sweep", grid)
     assert (status, err) == (0, "")

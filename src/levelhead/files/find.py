@@ -319,7 +319,7 @@ def _check_no_transitions(tensors: _Tensors, head: LayerSpans) -> None:
     crf = (key for key, span in tensors.spans.items() if span.shape in sizes and TRANSITIONS.search(key))
     if (key := next(crf, None)) is not None and not key.startswith(f"{head.key}."):
         reason = "a CRF seems to follow, which adds its own scores of one class after another to the head's"
-        doubt = "to name it, for a rule that adds, if the classes are to be leveled all the same"
+        doubt = "to name it, for a rule that adds, if the classes are to be adjusted all the same"
         raise tensors.doubtful(head, key, reason, doubt)
 
 

@@ -85,7 +85,7 @@ def check_label_task(where: str, known: tuple[LabelTask, str] | None, task: Labe
     reason = f"{where} gives one class per sample ({known[1]}), but several labels were tuned"
     advice = "tune with the task multiclass"
     if task == "multiclass":
-        alone = "which do not compete, so no rule of classes levels them, and scaling changes no decision"
+        alone = "which do not compete, so no rule of classes adjusts them, and scaling changes no decision"
         reason = f"{where} gives several labels per sample ({known[1]}), {alone}"
         advice = "tune with the task multilabel, and adjust by what that chooses"
     raise LevelheadError(f"{reason}; {advice}")

@@ -5,25 +5,23 @@ from statistics import mean
 from typing import Any
 
 from levelhead.methods import METHODS
-from levelhead.rules.rule import RULES, Rescale, Shift
+from levelhead.rules.rule import Shift
 
-from .cells import GAMMAS, GRID, Cell, Record, cell, companion, full_runs, value_at
+from .cells import Cell, Record, cell, companion, full_runs, value_at
 from .markdown import markdown_table
 from .post_hoc import SHIFTS
 from .tables import DATA_TITLES, REPEATED, column_title, source_cells, tables
 
 
 def other_recipe_table(records: Sequence[Record], columns: Sequence[str], methods: Sequence[str] = REPEATED) -> str:
-    rows = []
+    rows, held = [], "gamma from a hold-out"
     for method in methods:
         title = METHODS[method].title
         rows.append((title, [cell(records, column, method).text for column in columns]))
-        for gamma in GAMMAS:
-            rows.append((f"{title}+RS, {gamma}", [cell(records, column, method, gamma).text for column in columns]))
-        for source in GAMMAS:
+        rows.append((f"{title}+RS, held out", [cell(records, column, method, held).text for column in columns]))
+        for source in (held, "gamma from unlabelled images"):
             cells = [shift_cell(records, column, method, source).text for column in columns]
-            rows.append((f"{title}+shift, {source.replace('gamma', 'strength')}", cells))
-        rows.append((f"{title}, rule and strength from a hold-out", [_auto_text(records, c, method) for c in columns]))
+            rows.append((f"{title}+shift, {'held out' if source == held else 'unlabelled'}", cells))
     head = [f"{DATA_TITLES[data]}, {ratio}" for data, ratio in (c.rpartition("/")[2].split(":") for c in columns)]
     return markdown_table(["ratio", *head], rows) if any(any(cells) for _, cells in rows) else ""
 
@@ -52,32 +50,17 @@ def shift_cell(records: Sequence[Record], column: str, method: str, source: str)
     return Cell(tuple(100 * error for error in errors))
 
 
-def _auto_text(records: Sequence[Record], column: str, method: str) -> str:
-    """Return the errors at what the companion run chose; with several strengths, that run's own error."""
-    held = companion(records, column, method)
-    chosen = held and held["held_out"].get("auto")
-    if not held or not chosen:
-        return ""
-    runs = [r for r in full_runs(records, column, method) if r.get("shift")]
-    curves = {
-        Rescale.name: [(r["curve"], GRID) for r in runs],
-        Shift.name: [(r["shift"]["curve"], SHIFTS) for r in runs],
-    }
-    errors = [value_at(curve, chosen["gamma"], grid) for curve, grid in curves.get(chosen["rule"], ())]
-    of = "" if errors else ", companion run"
-    errors = errors or [chosen["error"]]
-    return f"{Cell(tuple(100 * error for error in errors)).text} ({RULES[chosen['rule']].title}{of})"
-
-
 def readings_table(records: Sequence[Record]) -> str:
     table, published, rows = tables()["readings"], tables()["table1"], []
     for row in table["rows"]:
         (of,) = [one for one in published["rows"] if one["method"] == row["method"]]
         numbers = dict(zip(published["columns"], of["published"], strict=True))
         for method in row["readings"]:
-            for reading, beside in (("last epoch", ""), ("best epoch on test", ", best epoch on test")):
-                cells = [cell(records, column, method, reading).text for column in table["columns"]]
-                rows.append((f"{METHODS[method].title}{beside}", cells))
+            pairs = [
+                [cell(records, column, method, reading).text for reading in ("last epoch", "best epoch on test")]
+                for column in table["columns"]
+            ]
+            rows.append((METHODS[method].title, [f"{last} ({best})" if last else "" for last, best in pairs]))
         rows.append((f"*{of['title']}, published*", [f"*{numbers[column]:.2f}*" for column in table["columns"]]))
     return markdown_table(["", *map(column_title, table["columns"])], rows)
 
@@ -86,26 +69,16 @@ def epochs_table(runs: Sequence[dict[str, Any]]) -> str:
     rows = []
     for run in runs:
         epochs = run["epochs"]
-        chosen = {
-            "best epoch on test, alone": min(epochs, key=lambda row: row["error"]),
-            "best epoch on test, with RS": min(epochs, key=lambda row: row["rescale"]["error"]),
-            "last epoch": epochs[-1],
-        }
-        title = f"{METHODS[run['method']].title}, ratio {run['ratio']:g}"
-        rows += [
-            (
-                f"{title}: {when}",
-                [
-                    str(row["epoch"]),
-                    f"{100 * row['error']:.2f}",
-                    f"{100 * row['rescale']['error']:.2f} ({row['rescale']['gamma']:.2f})",
-                    f"{100 * row['shift']['error']:.2f} ({row['shift']['gamma']:.2f})",
-                ],
-            )
-            for when, row in chosen.items()
+        best = min(epochs, key=lambda row: row["error"])
+        cells = [
+            f"{100 * error:.2f}"
+            for row in (epochs[-1], best)
+            for error in (row["error"], row["rescale"]["error"], row["shift"]["error"])
         ]
-    head = [DATA_TITLES["cifar10"], "epoch", "alone", "RS, best gamma on test", "shift, best strength on test"]
-    return markdown_table(head, rows)
+        cells.insert(3, str(best["epoch"]))
+        rows.append((f"{METHODS[run['method']].title}, ratio {run['ratio']:g}", cells))
+    parts = ["alone", "RS", "shift"]
+    return markdown_table(["CIFAR-10", *(f"last, {part}" for part in parts), "best epoch", *parts], rows)
 
 
 def copied_table() -> str:
@@ -121,7 +94,7 @@ def copied_table() -> str:
 
 def sources_table(records: Sequence[Record]) -> str:
     """Return in how many columns each copied row is near its published number, by its own recipe and by ours."""
-    rows, lines = [], []
+    rows = []
     for row in tables()["sources"]["rows"]:
         last = _off_published(records, row, "last epoch")
         if not last:
@@ -130,15 +103,13 @@ def sources_table(records: Sequence[Record]) -> str:
             _off_published(records, row, "best epoch on test"),
             _off_published(records, row, "last epoch", ours=True),
         )
-        reach, of = row.get("within", tables()["sources"]["within"]), len(source_cells(row))
+        reach = row.get("within", tables()["sources"]["within"])
         near = [f"{sum(abs(points) <= reach for points in off.values())} of {len(off)}" for off in (last, *others)]
-        shown = [f"{points:+.2f} ({column_title(c)})" for c, points in sorted(last.items(), key=lambda i: -abs(i[1]))]
-        rows.append((row["title"], [f"{len(last)} of {of}", f"{reach:g}", *near, shown[0]]))
-        if "within" in row:
-            lines.append(f"The control is within {reach:g} points in {near[0]} columns: {', '.join(shown)}.")
-    titles = ["last epoch", "best epoch on test", "our setting, last epoch", "farthest, last epoch"]
-    table = markdown_table(["columns within so many points", "trained", "points", *titles], rows)
-    return "\n\n".join([table, *lines]) if rows else "No such network has a record yet."
+        farthest = max(last.values(), key=abs)
+        rows.append((row["title"], [f"{reach:g}", *near, f"{farthest:+.2f}"]))
+    titles = ["last epoch", "best epoch on test", "our setting, last epoch", "farthest"]
+    table = markdown_table(["columns within", "points", *titles], rows)
+    return table if rows else "No such network has a record yet."
 
 
 def _off_published(
@@ -182,8 +153,8 @@ def authors_table(found: dict[str, Any]) -> str:
         f"{wvn.text} and Baseline+RS {plain.text}, where {published['wvn+rs']:.2f} and {published['baseline+rs']:.2f} "
         f"are published ({column_title(found['column'])}).\n\n"
         f"{markdown_table(['error, %', 'epoch', *titles], rows)}\n\n"
-        f"{found['code']}, on one {found['hardware']} in {found['precision']}, unchanged but for what a torch of today "
-        f"needs: {'; '.join(found['changes'])}. Strengths other than 0.5 are the best on test."
+        f"{found['code']}, on one {found['hardware']} in {found['precision']}, changed only where a torch of today "
+        "needs it (`results/authors.json`); strengths other than 0.5 are the best on test."
     )
 
 
@@ -209,12 +180,12 @@ def _grouped(runs: Sequence[dict[str, Any]], key: str) -> dict[tuple[str, str], 
 
 VARIANTS: dict[str, tuple[str, str, int]] = {  # of a network: its weights, its batch statistics, views per test image
     "as trained": ("last", "as trained", 1),
-    "weights averaged over the last tenth": ("mean of the last tenth", "as trained", 1),
-    "weights averaged over the last quarter": ("mean of the last quarter", "as trained", 1),
-    "batch statistics of balanced images": ("last", "balanced", 1),
-    "batch statistics of balanced, augmented images": ("last", "balanced, augmented", 1),
-    "with the mirrored image": ("last", "as trained", 2),
-    "averaged over the last quarter, with the mirrored image": ("mean of the last quarter", "as trained", 2),
+    "averaged over the last tenth": ("mean of the last tenth", "as trained", 1),
+    "averaged over the last quarter": ("mean of the last quarter", "as trained", 1),
+    "balanced batch statistics": ("last", "balanced", 1),
+    "balanced batch statistics, augmented": ("last", "balanced, augmented", 1),
+    "mirrored": ("last", "as trained", 2),
+    "last quarter, mirrored": ("mean of the last quarter", "as trained", 2),
 }
 
 
@@ -223,13 +194,9 @@ def past_frontier_table(runs: Sequence[dict[str, Any]]) -> str:
         ("alone", [f"{100 * _variant(run, 'as trained')['error']:.2f}" for run in runs])
     ]
     for title in VARIANTS:
-        for rule in (Rescale.name, Shift.name):
-            errors = [_variant(run, title)[rule] for run in runs]
-            cells = [f"{100 * e['match_prior']['error']:.2f} ({100 * e['best_on_test']['error']:.2f})" for e in errors]
-            rows.append((f"{title}, {RULES[rule].title}", cells))
-    head = [
-        f"{DATA_TITLES[run['data']]}, {METHODS[run['method']].title}, decay {run['weight_decay']:g}" for run in runs
-    ]
+        errors = [_variant(run, title)[Shift.name]["match_prior"]["error"] for run in runs]
+        rows.append((title, [f"{100 * error:.2f}" for error in errors]))
+    head = [f"{DATA_TITLES[run['data']]}, {METHODS[run['method']].title}, {run['weight_decay']:g}" for run in runs]
     return markdown_table(["", *head], rows)
 
 

@@ -32,14 +32,14 @@ class Cell:
 
     @property
     def text(self) -> str:
-        """The mean and, for several runs, the standard deviation and their number; empty without a run."""
+        """The mean and, for several runs, the standard deviation; empty without a run."""
         if not self.errors:
             return ""
-        spread = f" ± {stdev(self.errors):.2f} ({len(self.errors)})" if len(self.errors) > 1 else ""
+        spread = f" ± {stdev(self.errors):.2f}" if len(self.errors) > 1 else ""
         return f"{mean(self.errors):.2f}{spread}"
 
     def against(self, published: float) -> str:
-        return f"*{published:.2f}*" + (f" ({mean(self.errors) - published:+.2f})" if self.errors else "")
+        return f"{self.text}, *{published:.2f}*" if self.errors else f"*{published:.2f}*"
 
 
 def load_records(results: str | Path) -> list[Record]:
@@ -99,7 +99,6 @@ GAMMAS: dict[str, Callable[[Sequence[Record], Record], float | None]] = {
     "best gamma on test": lambda _, record: record["best_on_test"]["gamma"],
 }
 PAPER_GAMMA = "gamma of the paper"  # stated for Table 2 alone
-CODE_GAMMA = "gamma of the released code"  # for Table 1
 # The other readings of a cell: one record -> error, or None where it is not known.
 READINGS: dict[str, Callable[[Record], float | None]] = {
     "last epoch": lambda record: record["error"],
@@ -152,6 +151,4 @@ def _error_after_rs(records: Sequence[Record], record: Record, gamma: str) -> fl
 
 
 def _gamma(records: Sequence[Record], record: Record, name: str) -> float | None:
-    if name == CODE_GAMMA:
-        return tables()["table1"]["released_gamma"][record["column"].split(":")[0]]
     return tables()["table2"]["gamma"] if name == PAPER_GAMMA else GAMMAS[name](records, record)

@@ -38,18 +38,17 @@ def outcome_for(number: float, reproduced: float, partly: float) -> ClaimOutcome
 
 def norm_follows_frequency(records: Sequence[Record]) -> Finding | None:
     says = "The norm of a class's weight vector follows its sample frequency."
-    return rank_finding(records, says, lambda r: r["norms"], "of weight norm with count", sign=1)
+    return rank_finding(records, says, lambda r: r["norms"], sign=1)
 
 
 def rare_test_clusters_are_wider(records: Sequence[Record]) -> Finding | None:
     says = "At test time, features of less frequent classes form wider clusters."
-    return rank_finding(records, says, lambda r: r["geometry"].get("sigma_test"), "of sigma-test with rarity", sign=-1)
+    return rank_finding(records, says, lambda r: r["geometry"].get("sigma_test"), sign=-1)
 
 
 def centers_drift_apart(records: Sequence[Record]) -> Finding | None:
     says = "The rarer a class, the farther apart the centers of its train and test features."
-    what = "of the angle between centers with rarity"
-    return rank_finding(records, says, lambda r: r["geometry"].get("center_gap"), what, sign=-1)
+    return rank_finding(records, says, lambda r: r["geometry"].get("center_gap"), sign=-1)
 
 
 def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
@@ -64,12 +63,12 @@ def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
     number = float(np.exp(np.mean(np.log(list(ratios.values())))))
     everywhere = number >= 1.5 and wider == len(ratios)
     return Finding(
-        "WVN is more robust to the choice of gamma: it flattens the curve of the error over gamma.",
+        "WVN flattens the curve of the error over gamma.",
         number,
-        f"the range of gammas within {100 * WITHIN:g} point of the best error is {number:.1f} times as wide with WVN "
-        f"(geometric mean over {_column_count(len(ratios))} of Table 1); it is wider in {wider} of them",
+        f"gammas within {100 * WITHIN:g} point of the best span {number:.1f} times as much (geometric mean), more in "
+        f"{wider} of {len(ratios)} columns",
         "reproduced" if everywhere else "partly" if number > 1 else "not reproduced",
-        "reproduced if it is 1.5 times as wide and wider in every column, partly if it is wider on average",
+        "1.5 times, and more in every column; partly: more on average",
     )
 
 
@@ -78,23 +77,23 @@ def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
     trained = {METHODS[method].title: {c: (c, method) for c in columns} for method in LOSSES}
     for row in [one for one in tables()["sources"]["rows"] if one["beside"] in LOSSES]:
         trained[row["title"]] = {c: (at, method) for c, (at, method, _) in source_cells(row).items()}
-    margins, most = {}, 0
+    margins = {}
     for title, cells in trained.items():
         pairs = [
             (cell(records, *at).errors, cell(records, c, "baseline", FROM_HOLD_OUT).errors) for c, at in cells.items()
         ]
         if found := [mean(loss) - mean(ours) for loss, ours in pairs if loss and ours]:
-            margins[title], most = mean(found), max(most, len(found))
+            margins[title] = mean(found)
     if not all(METHODS[method].title in margins for method in LOSSES):
         return None
     ahead, of = sum(margin > 0 for margin in margins.values()), len(margins)
-    split = "; ".join(f"{title} {margin:+.2f}" for title, margin in margins.items())
     return Finding(
         "RS on the plain network beats methods that change the loss.",
         min(margins.values()),
-        f"their error minus Baseline+RS's, gamma from a hold-out, in points, mean over up to {most} columns: {split}",
+        f"mean error of each of {of} minus Baseline+RS's, gamma from a hold-out: {min(margins.values()):+.2f} to "
+        f"{max(margins.values()):+.2f} points",
         "reproduced" if ahead == of else "partly" if 2 * ahead >= of else "not reproduced",
-        f"reproduced if Baseline+RS is ahead of all {of} on average, partly if of at least half of them",
+        "ahead of all on average; partly: of half",
     )
 
 
@@ -110,8 +109,8 @@ def wvn_with_rs_is_the_best(records: Sequence[Record]) -> Finding | None:
                 leads.append(mean(ours) < min(mean(errors) for errors in [plain, *others] if errors))
         if ahead:
             seen.append(
-                f"{sum(a > 0 for a in ahead)} of {len(ahead)} columns of {name} (by {mean(ahead):+.2f} points "
-                f"on average), and of all rows in {sum(leads)}"
+                f"{sum(a > 0 for a in ahead)} of {len(ahead)} columns of {name} (by {mean(ahead):+.2f} points), of all "
+                f"rows in {sum(leads)}"
             )
             most.append(2 * sum(leads) > len(leads))
             points += ahead
@@ -120,9 +119,9 @@ def wvn_with_rs_is_the_best(records: Sequence[Record]) -> Finding | None:
     return Finding(
         "WVN+RS outperforms the other methods, RS on the plain network among them.",
         mean(points),
-        f"with gamma from a hold-out, it is ahead of Baseline+RS in {'; in '.join(seen)}",
+        f"gamma from a hold-out: ahead of Baseline+RS in {'; '.join(seen)}",
         "reproduced" if all(most) else "partly" if any(most) else "not reproduced",
-        "reproduced if it is ahead of all rows in most columns of each table, partly if in most columns of one",
+        "ahead of all rows in most columns of each table; partly: of one",
     )
 
 
@@ -132,12 +131,12 @@ def the_plain_oracle_is_better(records: Sequence[Record]) -> Finding | None:
         return None
     less = mean(plain < kept for plain, kept in both)
     return Finding(
-        "The oracle head of the plain network is better than that of WVN: its features have more to give.",
+        "The oracle head of the plain network is better than that of WVN.",
         less,
-        f"in {sum(plain < kept for plain, kept in both)} of {len(both)} columns of Table 1, by "
-        f"{mean(kept - plain for plain, kept in both):.2f} points on average",
+        f"in {sum(plain < kept for plain, kept in both)} of {len(both)} columns, by "
+        f"{mean(kept - plain for plain, kept in both):.2f} points",
         outcome_for(less, 0.8, 0.5),
-        "reproduced if in four columns of five, partly if in half of them",
+        "four columns of five; partly: half",
     )
 
 
@@ -154,10 +153,10 @@ def wvn_comes_nearer_to_its_oracle(records: Sequence[Record]) -> Finding | None:
     return Finding(
         "With WVN, RS comes much closer to the oracle head.",
         less,
-        f"with gamma from a hold-out, {kept:.2f} points are left on average, {plain:.2f} without WVN; less is left "
-        f"with WVN in {sum(kept < plain for plain, kept in both)} of {len(both)} columns of Table 1",
+        f"{kept:.2f} points are left, {plain:.2f} without WVN; fewer in {sum(kept < plain for plain, kept in both)} of "
+        f"{len(both)} columns",
         outcome_for(less, 0.8, 0.5),
-        "reproduced if in four columns of five, partly if in half of them",
+        "four columns of five; partly: half",
     )
 
 
@@ -172,12 +171,11 @@ def balancing_the_data_does_not_help(records: Sequence[Record]) -> Finding | Non
     under, weighted = worse.values()
     seen = [f"{METHODS[m].title} {min(points):+.2f} to {max(points):+.2f}" for m, points in worse.items()]
     return Finding(
-        "At high ratios under-sampling degrades the performance severely, and re-weighting is not effective.",
+        "At high ratios under-sampling degrades severely, and re-weighting is not effective.",
         min(under),
-        f"error minus the baseline's at ratios 200, 100 and 50, in points: {', '.join(seen)}",
+        f"error minus the baseline's, ratios 50 to 200: {', '.join(seen)}",
         "not reproduced" if min(under) < 5 else "reproduced" if min(weighted) > -1 else "partly",
-        "reproduced if in every column under-sampling costs at least 5 points and re-weighting gains less than 1, "
-        "partly if only the former",
+        "under-sampling costs 5 points, re-weighting gains less than 1 everywhere; partly: the former",
     )
 
 
@@ -188,11 +186,11 @@ def wvn_matters_little_on_balanced_data(records: Sequence[Record]) -> Finding | 
         return None
     most = max(map(abs, change))
     return Finding(
-        "On balanced data WVN may improve or degrade the performance, but marginally.",
+        "On balanced data WVN changes the performance marginally.",
         most,
-        f"its error minus the baseline's, in points, on CIFAR-10 and CIFAR-100: {change[0]:+.2f}, {change[1]:+.2f}",
+        f"error minus the baseline's: {change[0]:+.2f} and {change[1]:+.2f} points",
         outcome_for(-most, -1.0, -2.0),
-        "reproduced if both are within 1 point, partly if within 2",
+        "both within 1 point; partly: 2",
     )
 
 
@@ -211,19 +209,12 @@ def cifar100_is_more_sensitive(records: Sequence[Record]) -> Finding | None:
     if not pairs:
         return None
     narrower = sum(ten > hundred for ten, hundred in pairs.values())
-    ranges = [
-        f"{METHODS[m].title} {min(same):.2f} to {max(same):.2f} on {title}"
-        for m in ("baseline", "wvn")
-        for i, title in enumerate(("CIFAR-10", "CIFAR-100"))
-        if (same := [pair[i] for (_, method), pair in pairs.items() if method == m])
-    ]
     return Finding(
         "The error is more sensitive to gamma on CIFAR-100 than on CIFAR-10.",
         narrower / len(pairs),
-        f"width of the range of gammas within {100 * WITHIN:g} point of the best error: {', '.join(ranges)}; narrower "
-        f"on CIFAR-100 in {narrower} of {len(pairs)} pairs of columns",
+        f"gammas within {100 * WITHIN:g} point of the best span less in {narrower} of {len(pairs)} pairs of columns",
         outcome_for(narrower / len(pairs), 1.0, 0.8),
-        "reproduced if narrower in every pair of columns, partly if in four of five",
+        "every pair; partly: four of five",
     )
 
 
@@ -240,14 +231,13 @@ def every_gamma_helps(records: Sequence[Record]) -> Finding | None:
                 spans += [float(np.ptp(curve))] if method == "wvn" else []
     if not shares["wvn"]:
         return None
-    seen = ", ".join(f"{METHODS[m].title}+RS at {min(s):.0%} to {max(s):.0%}" for m, s in shares.items() if s)
+    seen = ", ".join(f"{METHODS[m].title}+RS {min(s):.0%} to {max(s):.0%}" for m, s in shares.items() if s)
     return Finding(
-        "On CIFAR-10 the proposed method is better than the baseline at every gamma, and varies marginally with it.",
+        "On CIFAR-10 WVN+RS beats the baseline at every gamma, and varies marginally with it.",
         min(shares["wvn"]),
-        f"of the gammas from 0.01 to 1, those with a lower error than the plain network's: {seen}, by column; over "
-        f"these gammas WVN+RS varies by {min(spans):.1f} to {max(spans):.1f} points",
+        f"of the gammas up to 1 are better: {seen}; WVN+RS varies by {min(spans):.1f} to {max(spans):.1f} points",
         outcome_for(min(shares["wvn"]), 1.0, 0.8),
-        "reproduced if WVN+RS is better at all of them in every column, partly if at four of five",
+        "at all, in every column; partly: four of five",
     )
 
 
@@ -260,16 +250,13 @@ def rare_centers_are_far_apart(records: Sequence[Record]) -> Finding | None:
     if "cifar10:100" not in gaps:
         return None
     number = mean(gaps["cifar10:100"])
-    each = "; ".join(
-        f"{mean(found):.1f} degrees on {column_title(column)} ({', '.join(f'{gap:.1f}' for gap in found)})"
-        for column, found in gaps.items()
-    )
+    each = "; ".join(f"{mean(found):.1f} degrees on {column_title(column)}" for column, found in gaps.items())
     return Finding(
-        "The centers of the least frequent class's train and test features are nearly 40 degrees apart.",
+        "The rarest class's train and test centers are nearly 40 degrees apart.",
         number,
         each,
         outcome_for(number, 35.0, 20.0),
-        "reproduced at 35 degrees or more on CIFAR-10, ratio 100, partly at 20 or more",
+        "35 degrees at ratio 100; partly: 20",
     )
 
 
@@ -294,9 +281,9 @@ def judged(claim: Callable[[Sequence[Record]], Finding | None], records: Sequenc
     finding = claim([record for record in records if record["column"] in kept])
     if finding is None or every is None:
         return finding
-    beside = f". Over all columns **{every.outcome}**: {every.seen}" * (every.seen != finding.seen)
-    where = " and ".join(map(column_title, own)) if len(own) < 3 else "CIFAR-10"
-    return replace(finding, seen=f"on the paper's own setting, {where}: {finding.seen}{beside}")
+    beside = f"; all columns: **{every.outcome}**" * (every.seen != finding.seen)
+    where = column_title(own[0]) if len(own) == 1 else "CIFAR-10"
+    return replace(finding, seen=f"{where}: {finding.seen}{beside}")
 
 
 def near_best_width(curve: Sequence[float]) -> float:
@@ -309,7 +296,7 @@ def count_correlation(record: Record, values: Sequence[float | None]) -> float:
     return rank_correlation(np.array(values, float)[there], np.asarray(record["counts"])[there])
 
 
-def rank_finding(records: Sequence[Record], says: str, values: Values, what: str, *, sign: int) -> Finding | None:
+def rank_finding(records: Sequence[Record], says: str, values: Values, *, sign: int) -> Finding | None:
     """Judge that a value rises (sign 1) or falls (-1) with the counts, by the baseline's mean over columns.
 
     Classes differ in themselves, and their order is always the same. So two more numbers are reported: the correlation
@@ -333,16 +320,12 @@ def rank_finding(records: Sequence[Record], says: str, values: Values, what: str
             over.append(mean(sign * count_correlation(r, v) for r, v in relative))
     if not columns:
         return None
-    low, number = min(columns, key=lambda c: columns[c]), mean(columns.values())
-    seen = f"rank correlation {what}, baseline: {number:.2f} over {_column_count(len(columns))} of Table 1"
-    if len(columns) > 1:
-        seen += f", lowest {columns[low]:.2f} ({column_title(low)})"
+    number = mean(columns.values())
+    seen = f"rank correlation {number:.2f}"
     if over:
-        seen += (
-            f"; {mean(over):.2f} with each class relative to itself on balanced data; balanced data alone, in the "
-            f"same order of classes: {', '.join(f'{c:.2f}' for c in chance.values())}"
-        )
-    rule = f"reproduced at {STRONG:g} or more, partly at {WEAK:g} or more"
+        alone = ", ".join(f"{c:.2f}" for c in chance.values())
+        seen += f"; {mean(over):.2f} relative to balanced data, which have {alone}"
+    rule = f"{STRONG:g}; partly: {WEAK:g}"
     return Finding(says, number, seen, outcome_for(number, STRONG, WEAK), rule)
 
 
@@ -354,7 +337,3 @@ def _baseline_and_wvn(value: Callable[[str, str], Sequence[float]]) -> list[tupl
 def _pairs(records: Sequence[Record], columns: Sequence[str], *methods: str) -> list[list[tuple[float, ...]]]:
     found = [[cell(records, column, method).errors for method in methods] for column in columns]
     return [errors for errors in found if all(errors)]
-
-
-def _column_count(n: int) -> str:
-    return f"{n} column{'s' * (n > 1)}"

@@ -65,8 +65,8 @@ def draw_frontier(records: Sequence[Record]) -> Drawn:
     set_legend(figure, handles, labels, ncols=4)
     return Drawn(
         figure,
-        f"Test error under the recipe frontier, mean over seeds ({drawn} networks): as trained, and after RS and the "
-        "shift, each at the strength of a hold-out; dashed, the lowest published error at ratio 100, below.",
+        f"Test error under the recipe frontier, mean over seeds ({drawn} networks): as trained, after RS and after the "
+        "shift, at the strength of a hold-out; dashed, the lowest published error.",
     )
 
 

@@ -26,17 +26,13 @@ def norms_align_late(records: Sequence[Record], column: str = "cifar10:100") -> 
     if not logs:
         return None
     first, last = (mean(count_correlation(r, r["norms_over_epochs"]["norms"][at]) for r in logs) for at in (0, -1))
-    grown = mean(
-        np.mean(np.greater(r["norms_over_epochs"]["norms"][-1], r["norms_over_epochs"]["norms"][0])) for r in logs
-    )
-    aligned, runs = last >= STRONG, f"mean of {len(logs)} runs" if len(logs) > 1 else "one run"
+    aligned = last >= STRONG
     return Finding(
-        "Early in training the norms show no clear correlation with the sample frequency; later they align with it.",
+        "Early in training norms do not follow the sample frequency; later they do.",
         last,
-        f"rank correlation {first:.2f} after epoch {logs[0]['norms_over_epochs']['epochs'][0]}, {last:.2f} at "
-        f"the end ({runs}); {grown:.0%} of the norms are larger at the end",
+        f"rank correlation {first:.2f} after epoch {logs[0]['norms_over_epochs']['epochs'][0]}, {last:.2f} at the end",
         "reproduced" if aligned and first < STRONG else "partly" if aligned else "not reproduced",
-        f"reproduced if it is below {STRONG:g} at first and at least {STRONG:g} at the end, partly if only the latter",
+        f"below {STRONG:g} at first, {STRONG:g} at the end; partly: the latter",
     )
 
 
@@ -57,23 +53,21 @@ def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
         ]
         for found in sets
     }
-    number, spread = min(ranks), ", ".join(f"{parted[c]:.2f} ({column_title(c)})" for found in sets for c in found)
+    number = min(ranks)
     strong = number >= STRONG
     return Finding(
-        "Except at ratio 1, the most frequent class has the largest norm and the least frequent one the smallest; the "
-        "larger the ratio, the larger the discrepancy.",
+        "The most frequent class has the largest norm, the rarest the smallest, the more so the larger the ratio.",
         number,
-        f"largest over smallest norm: {spread}; the largest and the smallest norm are those of the most and the least "
-        f"frequent class in {', '.join(f'{sum(each)} of {len(each)} networks of {of}' for of, each in ends.items())}",
+        f"rank correlation with the ratio {number:.2f}; both ends right in "
+        f"{', '.join(f'{sum(each)} of {len(each)} networks of {of}' for of, each in ends.items())}",
         "reproduced" if strong and all(map(all, ends.values())) else "partly" if strong else "not reproduced",
-        f"reproduced if the discrepancy follows the ratio (rank correlation of at least {STRONG:g} on each set) and "
-        "both ends are right in every network, partly if only the first holds",
+        f"{STRONG:g}, and both ends in every network; partly: the former",
     )
 
 
 def train_clusters_grow(records: Sequence[Record]) -> Finding | None:
     says = "At training time, clusters of more frequent classes are wider."
-    return rank_finding(records, says, lambda r: r["geometry"].get("sigma_train"), "of sigma-train with count", sign=1)
+    return rank_finding(records, says, lambda r: r["geometry"].get("sigma_train"), sign=1)
 
 
 def boundary_leans(two_features: dict[str, Any]) -> Finding:
@@ -87,14 +81,12 @@ def boundary_leans(two_features: dict[str, Any]) -> Finding:
     middle, share = max(abs(frequent - rare) for frequent, rare in angles["wvn"]), float(np.mean(leaning))
     frequent, rare = (mean(pair[i] for pair in angles["baseline"]) for i in (0, 1))
     return Finding(
-        "The boundary leans toward the class whose weight vector is shorter, the rarer one; with equal norms it lies "
-        "in the middle.",
+        "The boundary leans toward the rarer class; at equal norms it lies in the middle.",
         share,
-        f"in {sum(leaning)} of {len(leaning)} networks it leans toward the rarest class ({rare:.0f} degrees "
-        f"from its weight vector, {frequent:.0f} from that of the most frequent, on average); with WVN the two "
-        f"angles differ by at most {middle:.1f} degrees",
+        f"in {sum(leaning)} of {len(leaning)} networks ({rare:.0f} degrees from its weight vector, {frequent:.0f} from "
+        f"the most frequent class's); with WVN these differ by {middle:.1f} degrees",
         outcome_for(share, 0.8, 0.5),
-        "reproduced if in 4 of 5 networks, partly if in half of them",
+        "4 of 5 networks; partly: half",
     )
 
 
@@ -106,13 +98,12 @@ def rare_class_is_scattered(snapshot: Snapshot) -> Finding:
     sigma = angular_sigma(*test, snapshot.head.classes) / angular_sigma(*train, snapshot.head.classes)
     frequent, rare = (float(gap[k]) for k in pair)
     return Finding(
-        "The most frequent class is distributed alike at training and test time, the least frequent one far apart.",
+        "The most frequent class lies alike at training and test time, the rarest far apart.",
         rare / frequent,
-        f"its centers are {rare:.1f} degrees apart, those of the most frequent class {frequent:.1f}; "
-        f"its test cluster is {sigma[pair[1]]:.1f} times as wide as its training cluster, that of the most frequent "
-        f"class {sigma[pair[0]]:.1f} times",
+        f"centers {frequent:.1f} and {rare:.1f} degrees apart; test clusters {sigma[pair[0]]:.1f} and "
+        f"{sigma[pair[1]]:.1f} times as wide",
         outcome_for(rare / frequent, 2.0, 1.0),
-        "reproduced if the rare class's centers are twice as far apart, partly if farther apart",
+        "centers twice as far apart; partly: farther",
     )
 
 
@@ -124,12 +115,11 @@ def rare_classes_gain(baseline: Snapshot, wvn: Snapshot, gamma: float) -> Findin
     change = 100 * (after - before)
     rare, frequent = float(change[order[:third]].mean()), float(change[order[-third:]].mean())
     return Finding(
-        "WVN+RS improves the infrequent classes while preserving the performance on frequent ones.",
+        "WVN+RS improves the infrequent classes and preserves the frequent ones.",
         rare,
-        f"recall of the {third} rarest classes {rare:+.1f} points, of the {third} most frequent ones "
-        f"{frequent:+.1f} points",
+        f"recall of the {third} rarest classes {rare:+.1f} points, of the {third} most frequent {frequent:+.1f}",
         "not reproduced" if rare <= 0 else "reproduced" if frequent >= -2 else "partly",
-        "reproduced if the rare gain and the frequent lose at most 2 points, partly if the rare gain",
+        "the rare gain, the frequent lose at most 2; partly: the former",
     )
 
 
@@ -140,11 +130,11 @@ def step_norms_part(records: Sequence[Record]) -> Finding | None:
     gaps = {column: mean(each) for column, each in found.items()}
     shown = ", ".join(f"{gap:.1f} at ratio {column.rsplit(':', 1)[1]}" for column, gap in gaps.items())
     return Finding(
-        "Under step imbalance too, norms vary far less within frequent and infrequent classes than between them.",
+        "Under step imbalance norms vary less within the two groups than between them.",
         min(gaps.values()),
-        f"the two groups' mean norms lie {shown} standard deviations of a group apart",
+        f"mean norms lie {shown} standard deviations apart",
         outcome_for(min(gaps.values()), 2.0, 1.0),
-        "reproduced at 2 or more at both ratios, partly at 1 or more",
+        "2 at both ratios; partly: 1",
     )
 
 
@@ -160,15 +150,13 @@ def over_sampling_levels(records: Sequence[Record], column: str = "cifar10:100")
         halved, follows = after <= before / 2, still >= STRONG
         outcomes.append("reproduced" if halved and follows else "partly" if halved or follows else "not reproduced")
         number.append(after / before)
-        seen.append(f"{METHODS[method].title}: by {after:.0%}, rank correlation of norm with count {still:.2f}")
+        seen.append(f"{METHODS[method].title} {after:.0%}, rank correlation {still:.2f}")
     return Finding(
-        "Over-sampling remarkably decreases the discrepancy of the norms, yet they still increase with the sample "
-        "frequency.",
+        "Over-sampling makes norms far more alike, yet they still follow the frequency.",
         number[0],
-        f"the longest weight vector exceeds the shortest by {before:.0%} without over-sampling. {'; '.join(seen)}",
+        f"largest norm over the smallest: Baseline +{before:.0%}; {'; '.join(seen)}",
         outcomes[0],
-        f"reproduced if at most half of the discrepancy is left and the correlation is at least {STRONG:g}; partly if "
-        "one of the two; the first reading decides",
+        f"half the discrepancy and a correlation of {STRONG:g}; partly: one of them",
     )
 
 
@@ -184,35 +172,31 @@ def volumes_follow_frequency(baseline: Snapshot, wvn: Snapshot) -> Finding:
     follows = rank_correlation(shares["Baseline", "all"], baseline.counts)
     level = all(shares["WVN", kind].max() <= 2 * shares["WVN", kind].min() for kind in ("all", "non-negative"))
     each = "; ".join(
-        f"{method}, {kind} directions: from {s.max():.1%} to {s.min():.1%} of them"
-        for (method, kind), s in shares.items()
+        f"{method}, {kind} directions {s.max():.0%} to {s.min():.0%}" for (method, kind), s in shares.items()
     )
     return Finding(
-        "More frequent classes have a larger volume of the feature space; at equal norms volumes are comparable.",
+        "More frequent classes have a larger volume of feature space; at equal norms volumes are alike.",
         follows,
-        f"rank correlation of a class's share of all directions with its count, Baseline: {follows:.2f}. {each}",
+        f"rank correlation {follows:.2f}; {each}",
         "not reproduced" if follows < STRONG else "reproduced" if level else "partly",
-        f"reproduced if the correlation is at least {STRONG:g} and with WVN no class owns more than twice what another "
-        "does, of either kind of directions; partly if only the first",
+        f"{STRONG:g}, and with WVN none twice another's; partly: the former",
     )
 
 
 def losses_follow_frequency(snapshot: Snapshot) -> Finding:
-    ranks, ordered = {}, {}
+    ranks = {}
     for split in ("train", "test"):
         logits, labels = np.asarray(snapshot.logits(split), np.float64), snapshot.labels[split]
         top = logits.max(axis=1)
         values = top + np.log(np.exp(logits - top[:, None]).sum(axis=1)) - logits[np.arange(len(labels)), labels]
         by_class = np.bincount(labels, values) / np.bincount(labels)
         ranks[split] = rank_correlation(by_class, -snapshot.counts)
-        ordered[split] = bool((np.diff(by_class[np.argsort(-snapshot.counts, kind="stable")]) >= 0).all())
     return Finding(
         "The training loss of a class is the higher, the rarer the class.",
         ranks["train"],
-        f"rank correlation of a class's mean training loss with its rarity, Baseline: {ranks['train']:.2f}, "
-        f"{'in' if ordered['train'] else 'not in'} order throughout; of its test loss {ranks['test']:.2f}",
+        f"rank correlation {ranks['train']:.2f}; of the test loss {ranks['test']:.2f}",
         outcome_for(ranks["train"], STRONG, WEAK),
-        f"reproduced at {STRONG:g} or more, partly at {WEAK:g} or more",
+        f"{STRONG:g}; partly: {WEAK:g}",
     )
 
 
@@ -225,12 +209,12 @@ def own_norms_are_pulled_up(snapshot: Snapshot) -> Finding:
     slope = np.bincount(labels, (p - 1) * own)  # |f| cos(theta) is the logit over the norm, which is positive
     lean, falling = float((own > 0).mean()), int((slope < 0).sum())
     return Finding(
-        "Training samples lean toward their own class's weight vector, so that they make its norm grow.",
+        "Training samples lean toward their own class's weight vector, and make its norm grow.",
         lean,
-        f"{lean:.1%} of the training samples have a positive cosine with it; the derivative of their loss by its norm "
-        f"is negative for {falling} of {len(slope)} classes",
+        f"{lean:.1%} of the cosines are positive, the loss's derivative by the norm negative for {falling} of "
+        f"{len(slope)} classes",
         "reproduced" if lean >= 0.99 and falling == len(slope) else "partly" if lean >= 0.9 else "not reproduced",
-        "reproduced if 99 % of the cosines are positive and every derivative negative, partly at 90 %",
+        "99% and every class; partly: 90%",
     )
 
 

@@ -45,10 +45,8 @@ def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
     axes[0, 0].set_ylabel("true class, training samples")
     return Drawn(
         figure,
-        "Of every class, the share in percent taken for each class, on "
-        f"{len(baseline.labels['test']):,} test images of {column_title(column)}: baseline, and WVN+RS with "
-        f"gamma = {gamma:.2f}, chosen on the hold-out of its companion run; one network each, the shipped "
-        "snapshots.",
+        f"Of every class, the percentage taken for each class on {column_title(column)}: baseline, and WVN+RS with "
+        f"gamma = {gamma:.2f}, chosen on the hold-out of its companion run; the shipped snapshots.",
     )
 
 
@@ -81,9 +79,8 @@ def draw_error_over_gamma(sources: Sources) -> Drawn:
     set_legend(figure, handles, labels, ncols=4)
     return Drawn(
         figure,
-        "Test error over gamma, baseline and WVN, mean over seeds "
-        f"({drawn} networks), read at {len(GRID)} gammas off exact curves; the panels of a row "
-        "span as many points of error.",
+        f"Test error over gamma, baseline and WVN, mean over seeds ({drawn} networks); the panels of a row span as "
+        "many points of error.",
     )
 
 

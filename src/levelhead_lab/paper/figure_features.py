@@ -39,10 +39,9 @@ def draw_boundary(sources: Sources) -> Drawn:
     style.set_legend(figure, handles, labels, ncols=len(counts), at="lower", handletextpad=0.1, columnspacing=1.2)
     return Drawn(
         figure,
-        f"Decision regions, weight vectors and {len(y)} test samples of networks with two features, "
-        f"trained on {len(counts)} of scikit-learn's digits with a long tail of {counts.max()} to "
-        f"{counts.min()} samples (seed 0 of {networks['seeds']}); weight vectors are drawn to one scale in "
-        "each panel.",
+        "Decision regions, weight vectors and test samples of networks with two features, trained on "
+        f"{len(counts)} of scikit-learn's digits with a long tail of {counts.max()} to {counts.min()} (seed 0 of "
+        f"{networks['seeds']}).",
     )
 
 
@@ -91,9 +90,8 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
     beside = f", and of {style.network_count(balanced)} on balanced data" if balanced else ""
     return Drawn(
         figure,
-        "Angular spread of each class's features at training and at test time, and the angle between "
-        f"their centers, baseline on {column_title(column)}: dots are {style.network_count(found)}, the "
-        f"line their mean{beside}.",
+        "Angular spread of each class's features at training and test time, and the angle between their centers, "
+        f"baseline on {column_title(column)}: {style.network_count(found)}, their mean{beside}.",
     )
 
 
@@ -148,7 +146,6 @@ def draw_tsne(sources: Sources) -> Drawn:
     style.set_legend(figure, *axes[0, 0].get_legend_handles_labels(), ncols=2, at="lower")
     return Drawn(
         figure,
-        f"One t-SNE map of train and test features of the most and the least frequent class "
-        f"({names[0]} and {names[1]}), baseline on CIFAR-10, ratio {int(counts[0] / counts[1])}, the shipped "
-        "snapshot.",
+        "One t-SNE map of train and test features of the most and the least frequent class, baseline on CIFAR-10, "
+        f"ratio {int(counts[0] / counts[1])}, the shipped snapshot.",
     )

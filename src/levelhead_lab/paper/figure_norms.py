@@ -38,12 +38,10 @@ def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Dra
     names = {f"{n:,} samples" if k == 0 else f"{n:,}": (norms[-1, k], colors[k]) for k, n in enumerate(counts)}
     style.label_line_ends(above, epochs[-1], names, gap=0.012 * epochs[-1])
     style.set_title(above, f"{column_title(column)}: each class by its training samples")
-    seed = f"seed {first['seed']}"
     return Drawn(
         figure,
-        f"Norms of the weight vectors of the baseline on {column_title(column)}, after {len(epochs)} "
-        f"of {epochs[-1]} epochs ({seed}), and their rank correlation with the counts ({style.network_count(found)}; "
-        f"bold: {seed}).",
+        f"Norms of the baseline's weight vectors on {column_title(column)} (seed {first['seed']}, below bold), and "
+        f"their rank correlation with the counts: {style.network_count(found)}.",
     )
 
 
@@ -79,8 +77,7 @@ def draw_relative_norms(sources: Sources) -> Drawn:
     axes[0, 0].set_ylabel("norm / largest norm")
     return Drawn(
         figure,
-        "Norm of each class's weight vector over the largest one's, baseline, mean over seeds "
-        f"({networks_drawn} networks in all)"
+        f"Norm of each class over the largest, baseline, mean over seeds ({networks_drawn} networks)"
         + "; on CIFAR-100 bold lines are means of five neighbors" * ("cifar100" in of)
         + ".",
     )
@@ -101,12 +98,8 @@ def draw_step_norms(sources: Sources) -> Drawn:
         panel.set(xlabel="class", ylim=(0, 1.05), xlim=(0, len(values) + 1))
         style.set_title(panel, f"Tiny ImageNet, step, ratio {column.rsplit(':', 1)[1]}")
     axes[0, 0].set_ylabel("norm / largest norm")
-    trained = " and ".join(style.network_count(same) for same in found)
-    return Drawn(
-        figure,
-        "Norm of each of the 200 weight vectors over the largest one's, baseline on Tiny ImageNet "
-        f"with step imbalance; lines are means of a half ({trained}).",
-    )
+    caption = "Norm of each class over the largest, baseline on Tiny ImageNet with step imbalance; lines are means."
+    return Drawn(figure, caption)
 
 
 def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
@@ -131,12 +124,9 @@ def draw_over_sampling(sources: Sources, column: str = "cifar10:100") -> Drawn:
     panel.set_xticks(range(1, len(counts) + 1), [f"{n:,}" for n in sorted(counts, reverse=True)])
     style.label_line_ends(panel, len(counts), ends, gap=0.1)
     style.set_title(panel, column_title(column))
-    trained = ", ".join(f"{name} {style.network_count(found)}" for name, (found, _) in rows.items())
-    return Drawn(
-        figure,
-        f"Norm of each class's weight vector over the largest one's on {column_title(column)}, with "
-        f"and without over-sampling: {trained}.",
-    )
+    drawn = sum(len(found) for found, _ in rows.values())
+    caption = f"Norm of each class over the largest on {column_title(column)}, with and without over-sampling"
+    return Drawn(figure, f"{caption} ({drawn} networks).")
 
 
 def _relative_norms(records: Sequence[Record]) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The page "Reproduction": setup, tables, claims, figures and cost, all written from what was measured."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,7 @@ def write(results: Path, page: Path, images: Path, sources: Sources, *, say: Cal
         name: "Not measured." if (content := _read_json(results / file)) is None else table(content)
         for name, (file, table) in MEASURED.items()
     }
-    authors = _read_json(results / "authors.json")
-    for name, text in {**places(sources.records, sources, authors), **measured}.items():
+    for name, text in {**places(sources.records, sources), **measured}.items():
         markdown.fill(page, name, f"\n{text}\n")
     epochs = _read_json(results / "epochs.json") or []
     beyond: dict[str, tuple[str, Callable[[], Drawn]]] = {
@@ -66,10 +65,9 @@ def draw_figures(
     return found, f"{len(written)} pictures in {pictures}{filled}"
 
 
-def places(
-    records: Sequence[Record], sources: Sources | None = None, authors: dict[str, Any] | None = None
-) -> dict[str, str]:
+def places(records: Sequence[Record], sources: Sources | None = None) -> dict[str, str]:
     sources = sources or Sources(records)
+    none = "No such network has a record yet."
     sets = [*(table1_columns(data, imbalanced=True) for data in ("cifar10", "cifar100")), tables()["table2"]["columns"]]
     return {
         "setup": setup_table(),
@@ -77,7 +75,7 @@ def places(
         "claims": claims_table(every_finding(records, sources.snapshots, sources.two_features)),
         "copied": beyond_tables.copied_table(),
         "sources": beyond_tables.sources_table(records),
-        "table1-cifar10": markdown.table1(records, "cifar10", authors),
+        "table1-cifar10": markdown.table1(records, "cifar10"),
         "table1-cifar100": markdown.table1(records, "cifar100"),
         "table2": markdown.table2(records),
         "table3": markdown.table3(records),
@@ -87,23 +85,12 @@ def places(
             f"{table}-notes": "\n".join(f"- {note}" for note in tables()[table]["notes"])
             for table in ("table1", "table2", "table3")
         },
-        "beyond": _joined(markdown.post_hoc_table(records, same, method) for same in sets for method in REPEATED),
-        **{table: other_recipe_tables(records, table) for table in ("strong", "frontier")},
+        "beyond": markdown.post_hoc_table(records, sets, REPEATED) or none,
+        **{
+            name: beyond_tables.other_recipe_table(records, tables()[name]["columns"], repeated_methods(name)) or none
+            for name in ("strong", "frontier")
+        },
     }
-
-
-def other_recipe_tables(records: Sequence[Record], table: str) -> str:
-    columns, methods = tables()[table]["columns"], repeated_methods(table)
-    return _joined(
-        [
-            beyond_tables.other_recipe_table(records, columns, methods),
-            *(
-                markdown.post_hoc_table(records, [column for column in columns if f"/{data}:" in column], method)
-                for data in ("cifar10", "cifar100")
-                for method in methods
-            ),
-        ]
-    )
 
 
 def claims_table(findings: Mapping[tuple[str, str], Finding | None]) -> str:
@@ -113,10 +100,10 @@ def claims_table(findings: Mapping[tuple[str, str], Finding | None]) -> str:
     lines = []
     for outcome in ("reproduced", "partly", "not reproduced"):
         same = [finding for _, finding in found if finding.outcome == outcome]
-        named = "" if outcome == "reproduced" else " " + " ".join(finding.says for finding in same)
-        lines.append(f"- **{outcome.capitalize()}: {len(same)} of {len(found)}.**{named.rstrip()}")
+        lines.append(f"**{outcome.capitalize()}: {len(same)} of {len(found)}.**")
     rows = [(f.says, [where, f"**{f.outcome}**", f.seen, f.rule]) for where, f in found]
-    lines += ["", markdown.markdown_table(["the paper", "where", "we see", "number", "rule"], rows)]
+    head = ["the paper", "where", "we see", "number", "needed"]
+    lines = [" ".join(lines), "", markdown.markdown_table(head, rows)]
     if without := [name.replace("_", " ") for (_, name), finding in findings.items() if not finding]:
         lines += ["", f"Not judged yet, because records are missing: {', '.join(without)}."]
     return "\n".join(lines)
@@ -141,7 +128,11 @@ def setup_table() -> str:
     for key in SETTINGS.split():
         values = [() if key == "lr_decay" and not one.milestones else asdict(one)[key] for one in recipes]
         rows.append((key.replace("_", " "), [_setting_text(value) for value in values]))
-    return markdown.markdown_table(["", *DATA_TITLES.values()], rows)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for data, column in zip(DATA_TITLES.values(), zip(*(cells for _, cells in rows), strict=True), strict=True):
+        alike.setdefault(column, []).append(data)
+    merged = zip((title for title, _ in rows), zip(*alike, strict=True), strict=True)
+    return markdown.markdown_table(["", *(", ".join(sets) for sets in alike.values())], list(merged))
 
 
 def cost_table(records: Sequence[Record]) -> str:
@@ -165,22 +156,19 @@ def cost_table(records: Sequence[Record]) -> str:
         ("the stronger recipe", trainings("strong")),
         ("the recipe frontier", trainings("frontier")),
     )
-    present = [
-        f"{sum(training.name in there for training in wanted)} of {len(wanted)} of {title}" for title, wanted in planned
+    missing = [
+        f"{lacking} of {len(wanted)} of {title}"
+        for title, wanted in planned
+        if (lacking := sum(training.name not in there for training in wanted))
     ]
     return (
-        f"{table}\n\nTrained on: {devices}; {versions}. Hours are of the device, which several networks share at a "
-        "time. A record without a hash is older than the check of its images and labels against the official files: it "
-        f"is not checked. Networks that have a record so far: {', '.join(present)}; a cell without one is empty."
+        f"{table}\n\nTrained on: {devices}; {versions}. A record without a hash is older than the check of its images "
+        f"and labels. Without a record, their cells empty: {', '.join(missing) or 'none'}."
     )
 
 
 def _read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-
-
-def _joined(parts: Iterable[str]) -> str:
-    return "\n\n".join(part for part in parts if part) or "No such network has a record yet."
 
 
 def _spent(records: Sequence[Record]) -> list[str]:

@@ -104,7 +104,7 @@ def _rescale_then_shift(snapshot: Snapshot) -> dict[str, float]:
 
     def tuned(gamma: float):
         scaled = held * adjust.factors(counts, gamma)
-        with quiet():  # scores that RS has leveled too far look as if the counts were in reverse
+        with quiet():  # scores that RS has adjusted too far look as if the counts were in reverse
             return tune(scaled, labels["held-out"], counts, rule=Shift(RANGES[Shift.name]), bootstrap=0)
 
     gamma, found = min(

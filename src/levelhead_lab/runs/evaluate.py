@@ -104,7 +104,7 @@ def held_out(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def rule_for(method: Method, other: str = Rescale.name) -> str:
-    """Return the rule that levels what a method trained: its own or, if it has none, another one, RS."""
+    """Return the rule that adjusts what a method trained: its own or, if it has none, another one, RS."""
     if method.adjust is not None and method.adjust not in LEVELED_BY:
         raise LevelheadError(
             f"method {method.name}: its adjust is neither RS nor tau-normalization, so its strength "

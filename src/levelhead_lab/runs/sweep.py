@@ -177,7 +177,7 @@ def sweep_row(outcome: Outcome) -> dict[str, Any]:
     found = evaluate(
         snapshot, gamma=None if "held-out" in snapshot.features else 0.0, rule=rule_for(spec.resolve_method())
     )
-    leveled = None if found.tuned is None else found.after.error
+    adjusted = None if found.tuned is None else found.after.error
     return {
         "run": str(outcome.run.path),
         "method": spec.method,
@@ -185,14 +185,14 @@ def sweep_row(outcome: Outcome) -> dict[str, Any]:
         "seed": spec.seed,
         "error": found.before.error,
         "gamma": found.gamma,
-        "leveled_error": leveled,
+        "adjusted_error": adjusted,
     }
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
     width = max(len(row["run"]) for row in rows)
-    lines = [f"{'run':{width}}{'as trained':>13}{'gamma':>8}{'leveled':>11}"]
+    lines = [f"{'run':{width}}{'as trained':>13}{'gamma':>8}{'adjusted':>11}"]
     for row in rows:
-        after = "" if row["leveled_error"] is None else f"{row['gamma']:>8.2f}{100 * row['leveled_error']:>9.1f} %"
+        after = "" if row["adjusted_error"] is None else f"{row['gamma']:>8.2f}{100 * row['adjusted_error']:>9.1f} %"
         lines.append(f"{row['run']:{width}}{100 * row['error']:>11.1f} %{after}")
     return "\n".join(lines)
