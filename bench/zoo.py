@@ -263,10 +263,8 @@ def table(result: Mapping[str, Any]) -> str:
     counted = Counter((FORMATS.get(Path(row["file"]).suffix, "others"), row["verdict"]) for row in result["models"])
     packages = len({row["package"] for row in result["models"]})
     lines = [
-        f"Of {len(result['models'])} model files in {packages} packages of PyPI and npm, what is right was decided by "
-        "reading the graph or the tensors, or by the format alone where it is none of ours (`bench/zoo.toml`). Those "
-        "with a head were adjusted, compared before and after, in onnxruntime where it runs them, and undone. This is "
-        "after what the zoo found was fixed (`results/zoo.json`).",
+        f"{len(result['models'])} model files of {packages} packages, adjusted, compared in onnxruntime where it runs "
+        "them, and undone; `bench/zoo.toml` says what is right for each. After what they found was mended:",
         f"\n| files | {' | '.join(VERDICTS)} |\n|---|{'---|' * len(VERDICTS)}",
     ]
     for kind in sorted({kind for kind, _ in counted}):

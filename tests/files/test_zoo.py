@@ -61,5 +61,5 @@ def test_tensors_alone_are_judged_where_nothing_runs(zoo, tmp_path):
     assert (found["verdict"], found["seen"]) == ("right", "tensors")
     assert zoo.judge(tmp_path / "m.safetensors", {"refuse": "none", "classes": K}, tmp_path)["verdict"] == "wrong"
     result = {"models": [{"package": "p", "file": "m.safetensors", **found}, {"package": "q", "file": "x.pt", **found}]}
-    assert "Of 2 model files in 2 packages" in zoo.table(result)
+    assert "2 model files of 2 packages" in zoo.table(result)
     assert "| safetensors | 1 | 0 | 0 | 0 |" in zoo.table(result)

@@ -160,15 +160,14 @@ def authors_table(found: dict[str, Any]) -> str:
 
 def precision_table(found: dict[str, Any]) -> str:
     groups = _grouped(found["runs"], "precision")
-    speed = found["microseconds an image"]
     rows = [
         (
             f"{METHODS[method].title}, {precision}",
-            [*(Cell(tuple(r[key] for r in runs)).text for key in ("alone", "RS", "shift")), f"{speed[precision]:.1f}"],
+            [Cell(tuple(r[key] for r in runs)).text for key in ("alone", "RS", "shift")],
         )
         for (method, precision), runs in sorted(groups.items())
     ]
-    head = ["error, %", "alone", "RS, best gamma on test", "shift, best strength on test", "microseconds an image"]
+    head = ["error, %", "alone", "RS, best gamma on test", "shift, best strength on test"]
     return markdown_table(head, rows)
 
 
