@@ -180,8 +180,6 @@ def test_what_the_page_says_past_frontier_was_measured():
     both = [shifted(data, "balanced-softmax", *mean_, 2) for data in ("cifar10", "cifar100")]
     assert "With balanced softmax they are {} and {}".format(*both) in said
     source = "gamma from unlabelled images"
-    before = [shift_cell(records, f"frontier/{data}:100", "baseline", source).text for data in ("cifar10", "cifar100")]
-    assert "{}, where 400 epochs have {} and {}".format(f"{ten[0]} and {hundred[0]}", *before) in said
     softmax, ldam = (
         [
             f"{mean(shift_cell(records, f'frontier/{data}:100', method, source).errors):.2f}"
@@ -224,7 +222,6 @@ def test_what_the_page_says_of_readings_and_epochs_was_measured():
     best = min(wvn["epochs"], key=lambda row: row["error"])
     assert best["epoch"] == 85
     assert f"that reading ({100 * best['rescale']['error']:.2f})" in said
-    assert f"on its best one reaches {100 * best['shift']['error']:.2f}" in said
     orders = [run for run in runs if run["ratio"] == 10 and run["method"] != "baseline"]
     least = min(100 * row["rescale"]["error"] for run in orders for row in run["epochs"])
     assert len(orders) == 2
