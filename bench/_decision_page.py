@@ -111,7 +111,9 @@ def limits(results: Results) -> list[Limit]:
                 for name, row in rows.items()
             ]
             found.append(max(worst, key=lambda limit: limit.points - 2 * limit.noise))
-    return found
+    floors = [cell["floors"] for cell in results["cells"] if "floors" in cell]
+    asked, met = (sum(floor[key] for floor in floors) for key in ("asked", "met"))
+    return [*found, Limit(f"floors not met of {asked}, one class at a time", asked - met, 0.0)]
 
 
 _WAYS = ("by hand", "vector", "auto")
