@@ -90,7 +90,7 @@ def measure_floors(folder: Path, name: str, model: str) -> dict[str, int]:
     scores, found = next(load_scores(folder, name, model)), {"asked": 0, "met": 0}
     for k in np.unique(scores.held_out_labels):
         held_out = scores.held_out, scores.held_out_labels, scores.counts
-        tuned = lh.tune(*held_out, rule="offsets", floors={int(k): FLOOR}, bootstrap=0)
+        tuned = lh.tune(*held_out, metric=lh.Goal(floors={int(k): FLOOR}), rule="offsets", bootstrap=0)
         recall = np.mean(adjusted(tuned, scores.held_out)[scores.held_out_labels == k] == k)
         found["asked"] += 1
         found["met"] += bool(recall >= FLOOR)
