@@ -26,13 +26,15 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 ASKED_FOR = "|".join(
     re.match(r"[\w-]+", each)[0] for asked in PROJECT["optional-dependencies"].values() for each in asked
 )
-NAMED = re.compile(rf"No module named '(\w+)|this needs (\w+): pip install|\brequires (?:the )?`?({ASKED_FOR})\b")
+NAMED = re.compile(rf"No module named '(\w+)|\bneeds (\w+): pip install|\brequires (?:the )?`?({ASKED_FOR})\b")
 
 
 def missing_package(text: str) -> str:
     """Return the first package that an error says is needed and that is not installed, or nothing.
 
     >>> missing_package("ModuleNotFoundError: No module named 'nowhere.at_all'")
+    'nowhere'
+    >>> missing_package("reading .pt needs nowhere: pip install 'nowhere>=2'")
     'nowhere'
     >>> missing_package("No module named 'elsewhere', which is ours"), missing_package("requires a GPU")
     ('', '')
