@@ -150,7 +150,7 @@ class TestEstimatedTarget:
         prior = lh.priors.estimate_prior(unlabelled, COUNTS, held_out=held_out, bootstrap=0)
         assert np.abs(prior.shares - self.shares).max() < 0.15
         tuned = lh.tune(logits, labels, COUNTS, rule="shift", unlabelled=unlabelled, target="estimate", bootstrap=0)
-        given = lh.tune(logits, labels, COUNTS, rule="shift", unlabelled=unlabelled, target=prior.shares, bootstrap=0)
+        given = lh.tune(logits, labels, COUNTS, rule="shift", target=prior.target, bootstrap=0)
         assert (tuned.gamma, tuned.balanced_error) == (given.gamma, given.balanced_error)
         np.testing.assert_array_equal(tuned.prior.shares, prior.shares)
         assert given.prior is None
@@ -168,14 +168,14 @@ class TestEstimatedTarget:
         logits, labels = held_out
         options = {"rule": "shift", "metric": "macro_f1", "bootstrap": 0}
         tuned = lh.tune(logits, labels, COUNTS, unlabelled=unlabelled, target="estimate", **options)
-        assert tuned.gamma == lh.tune(logits, labels, COUNTS, target=tuned.prior.shares, **options).gamma
+        assert tuned.gamma == lh.tune(logits, labels, COUNTS, target=tuned.prior.target, **options).gamma
 
     def test_match_prior_trusts_the_probabilities(self):
         rng = np.random.default_rng(6)
         logits = scored(rng, rng.choice(3, p=self.shares, size=1500), bent=1.0)
         tuned = lh.match_prior(logits, COUNTS, target="estimate", rule="shift", bootstrap=0)
         assert np.abs(tuned.prior.shares - self.shares).max() < 0.05
-        given = lh.match_prior(logits, COUNTS, target=tuned.prior.shares, rule="shift", bootstrap=0)
+        given = lh.match_prior(logits, COUNTS, target=tuned.prior.target, rule="shift", bootstrap=0)
         assert tuned.gamma == given.gamma
 
     @pytest.mark.parametrize(

@@ -140,6 +140,12 @@ class VectorFitter:
         """What each class weighs in the metric, [K]."""
         return class_shares(self.paths.samples.labels, self.paths.samples.classes, self.paths.samples.options)
 
+    @cached_property
+    def alone(self) -> TuneOptions:
+        """The options of the shift after it, which the metric and the floors alone choose."""
+        options = self.paths.samples.options
+        return replace(options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error"))
+
     def fit(self, rows: np.ndarray) -> Fitted:
         """Fit the numbers on some rows."""
         return self.whole if len(rows) == len(self.paths.samples.labels) else self._fit(rows)
@@ -154,8 +160,7 @@ class VectorFitter:
             return found
         cuts = np.cumsum([len(part) for _, part, _ in samples.parts])[:-1]
         shifted = self.paths.parts(Shift.name, np.split(scores.view(CheckedLogits), cuts))
-        alone = replace(options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error"))
-        after = PathFitter(RulePath.of(shifted, alone), alone).fit(rows)  # by the metric and the floors alone
+        after = PathFitter(RulePath.of(shifted, self.alone), self.alone).fit(rows)
         moved = toward(samples.counts, samples.target)
         offset = fit.offset + after.gamma * np.log(moved.max() / moved)
         known = {"scale": fit.scale, "offset": offset, "smoothing": self.smoothing}

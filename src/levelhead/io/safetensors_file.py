@@ -2,12 +2,15 @@
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from ..core.errors import LevelheadError
+from ..core.per_class import first_repeated
 from ..core.regular_file import check_regular_file
 
 # The numbers that are read, as numpy has them. BF16 is the upper half of a float32: see `widen_bfloat16`.
@@ -48,13 +51,21 @@ def read_header(path: Path) -> Header:
             short = "ncomplete" in str(error) or 8 + length > path.stat().st_size
             reason = "cut short, or not a safetensors file" if short else "not a safetensors file, its header is broken"
             raise LevelheadError(f"{path}: {reason} ({error}); copy or download it again") from None
-    entries = json.loads(text := raw.decode())
+    entries = json.loads(text := raw.decode(), object_pairs_hook=partial(_unrepeated, path))
     metadata = entries.pop("__metadata__", None) or {}
     tensors = {
         key: StoredTensor(entry["dtype"], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
         for key, entry in entries.items()
     }
     return Header(text, length, metadata, tensors)
+
+
+def _unrepeated(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of the header, of whose names the library would take the last where one is there twice."""
+    if (name := first_repeated(name for name, _ in pairs)) is not None:
+        reason = f"not a safetensors file, its header is broken ({name!r} is there twice)"
+        raise LevelheadError(f"{path}: {reason}; copy or download it again")
+    return dict(pairs)
 
 
 def widen_bfloat16(bits: np.ndarray) -> np.ndarray:
