@@ -8,8 +8,7 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/c
   $(BIN)/python -m pip --disable-pip-version-check -q install --no-compile -c constraints.txt
 # Bytecode is kept, even where the environment says not to: else each process that a test starts compiles torch again.
 unexport PYTHONDONTWRITEBYTECODE
-# One more than the cores of a small machine: many tests wait for processes that they start.
-JOBS ?= 3
+JOBS ?= 2
 # The tests of a file run in one process, which loads what they need once. Files with slow tests come first (conftest.py)
 # and the examples of the modules, which are many and short, last, so that no process waits long for the others.
 SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
@@ -24,7 +23,7 @@ demo: $(VENV)/demo
 test: $(VENV)/test $(VENV)/browser
 	$(BIN)/python -m pytest $(SPREAD) $(ARGS)
 
-# All but the tests marked slow, in under two minutes on two cores.
+# All but the tests marked slow, in under four minutes on two cores.
 quick: $(VENV)/test
 	$(BIN)/python -m pytest $(SPREAD) -m "not slow" $(ARGS)
 

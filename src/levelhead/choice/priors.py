@@ -34,10 +34,9 @@ from .vector import vector_loss
 _LEAST_SHARE = 1e-12  # EM never takes a share from 0
 _MORE = 1.0  # samples that EM counts of each class beside those seen: on 33 real models at four mixes, with a firm
 _RIDGE = 10.0  # calibration (variance 1 / 10 of each number), the estimate is off by 0.19 and not by 0.23
-# Samples that EM counts beside those seen for a decision: so many times K, as the roots of the training counts. On 26
-# real sets at five mixes, 6 or 12 splits each, Bayes' rule then gains 7.4 points of accuracy (6.4 with `_MORE`) and is
-# more than 1.5 points worse than none, by two standard errors, in no case (in 15 of 130); as training's shares it gains
-# less, as equal ones it risks more.
+# Samples that EM counts beside those seen for a decision: so many times K, as the roots of the training counts. Chosen
+# among 4 to 32 on the sets of bench/decisions.py at five mixes; docs/decisions.md has what comes of it. As training's
+# shares they gain less there, as equal ones they risk more.
 _USUAL = 16.0
 _LEAST_SINGULAR_VALUE = 0.1  # of the confusion matrix: below, errors of the predicted shares may grow tenfold
 
