@@ -3,6 +3,7 @@
 import ast
 import gc
 import os
+import random
 import signal
 import sys
 from collections.abc import Callable
@@ -16,9 +17,9 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("KERAS_BACKEND", "torch")  # its default needs TensorFlow
 
-# In CI hypothesis tries the same examples every time; elsewhere it looks for new ones.
-settings.register_profile("ci", derandomize=True, deadline=None)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+# In CI hypothesis tries the same examples every time; elsewhere it looks for new ones. A busy machine fails no test.
+settings.register_profile("levelhead", derandomize=bool(os.environ.get("CI")), deadline=None)
+settings.load_profile("levelhead")
 
 # A shell that runs the tests in the background makes them ignore Ctrl-C, and so would the commands that they interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -35,6 +36,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that have slow tests: what is left at the end is short, and no worker waits for another."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Let no test depend on what others drew before it. Another SEED shows which tests live by luck."""
+    seed = int(os.environ.get("SEED", 0))
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(seed)
 
 
 def pytest_collection_finish() -> None:

@@ -72,6 +72,13 @@ def test_numbers_are_those_of_the_predictions_at_gamma_and_at_zero():
     assert tuned.gain_interval is None
 
 
+def test_nothing_is_said_to_be_minus_zero():
+    logits = np.random.default_rng(0).normal(size=(125, 4))
+    tuned = tune(logits, logits.argmax(axis=1), COUNTS, rule="shift", metric="error")
+    assert "error 0.00% -> 0.00%" in str(tuned)
+    assert "-0.00" not in str(tuned)
+
+
 def test_plain_criterion_is_the_least_balanced_error_of_the_path():
     logits, labels = bent(2, [60, 30, 10, 5])
     tuned = tune(logits, labels, COUNTS, criterion="balanced_error", bootstrap=0)

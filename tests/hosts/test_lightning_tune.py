@@ -53,6 +53,17 @@ class Net(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.2, momentum=0.9)
 
 
+class Still(Net):
+    """A network that stays as it was drawn, with a head that prefers the frequent classes."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc.bias.data = torch.tensor(COUNTS).log()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0)
+
+
 def fit(module, folder, *callbacks, epochs=3, validation=EVAL, checkpoint=None, **options):
     given = {
         "logger": False,
@@ -126,7 +137,7 @@ def test_gain_is_applied_where_it_is_expected_or_if_asked_for_only_where_it_is_c
     few = drawn([4, 4, 4], 2)
     for certain in (False, True):
         callback = LevelCallback(tune="eval", certain=certain)
-        fit(Net(), tmp_path, callback, validation=few, epochs=1)
+        fit(Still(), tmp_path, callback, validation=few, epochs=1)
         assert (callback.tuned.worthwhile, callback.tuned.certain) == (True, False)
         assert (callback.adjusted is None) is certain
         said = capfd.readouterr().err
@@ -137,7 +148,10 @@ def test_gain_is_applied_where_it_is_expected_or_if_asked_for_only_where_it_is_c
 
 def test_where_no_gain_is_expected_the_head_stays(tmp_path, capfd):
     callback = LevelCallback(tune="eval", rule="shift", metric="error")
-    fit(Net(), tmp_path, callback, validation=drawn([100, 20, 5], 33), epochs=1)
+    module, samples = Still(), drawn([100, 20, 5], 33).tensors[0]
+    module.fc.bias.data.zero_()
+    right = module.eval()(samples).argmax(dim=1)  # it errs nowhere
+    fit(module.train(), tmp_path, callback, validation=TensorDataset(samples, right), epochs=1)
     assert callback.tuned.worthwhile is False
     assert callback.adjusted is None
     assert "not applied, as no gain is to be expected: the head stays as it was trained" in capfd.readouterr().err

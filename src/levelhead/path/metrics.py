@@ -261,8 +261,8 @@ def shown(metric: str, loss: Any) -> Any:
 
 
 def value_form(metric: str) -> str:
-    """Return the format of a metric: shares in percent, coefficients and costs as numbers."""
-    return {"cost": ".4g", "mcc": ".3f", "kappa": ".3f"}.get(metric, ".2%")
+    """Return the format of a metric: shares in percent, coefficients and costs as numbers; never -0."""
+    return {"cost": "z.4g", "mcc": "z.3f", "kappa": "z.3f"}.get(metric, "z.2%")
 
 
 def gain_text(metric: str, gain: float, interval: tuple[float, float] | None) -> str:
@@ -280,7 +280,7 @@ def interval_text(metric: str, interval: tuple[float, float]) -> str:
 
 def _gain_form(metric: str) -> tuple[str, int, str]:
     """Return format, factor and unit of a gain."""
-    return (".2f", 100, " points") if "%" in value_form(metric) else (value_form(metric), 1, "")
+    return ("z.2f", 100, " points") if "%" in value_form(metric) else (value_form(metric), 1, "")
 
 
 def check_cost(cost: Any, classes: int) -> np.ndarray:
