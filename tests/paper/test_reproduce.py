@@ -175,31 +175,13 @@ def column(monkeypatch) -> list[Training]:
     ]
 
 
-@pytest.fixture(scope="module")
-def ray():
-    """Ray, started by the first test that needs it and shut down after the last."""
-    found = pytest.importorskip("ray")
-    yield found
-    found.shutdown()
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", ["local", "ray"])
-def test_a_column_is_trained_recorded_and_not_trained_again(column, executor, tmp_path, request):
-    if executor == "ray":
-        request.getfixturevalue("ray")
+def test_a_column_is_trained_recorded_and_not_trained_again(column, tmp_path):
     lines: list[str] = []
     rows: list[dict] = []
     results, runs = tmp_path / "records", tmp_path / "runs"
-    assert (
-        train_missing(
-            column, results, runs, slots=4, executor=executor, device="cpu", say=lines.append, report=rows.append
-        )
-        == 5
-    )
-    assert [(row["title"], row["epoch"], row["of"]) for row in rows[-2:]] == (
-        [("digits:20", 1, 2), ("digits:20", 2, 2)] if executor == "local" else []
-    )
+    assert train_missing(column, results, runs, slots=4, device="cpu", say=lines.append, report=rows.append) == 5
+    assert [(row["title"], row["epoch"], row["of"]) for row in rows[-2:]] == [("digits:20", 1, 2), ("digits:20", 2, 2)]
     assert missing(column, results) == []
     held = json.loads((results / f"{column[-1].name}.json").read_text())
     assert held["held_out"]["rescale"]["gamma"] >= 0
@@ -207,15 +189,20 @@ def test_a_column_is_trained_recorded_and_not_trained_again(column, executor, tm
     assert any("digits:20: 4 runs" in line for line in lines)
     errors = [epoch["test_error"] for epoch in Run.of(column[0].spec, runs).log]
     assert [error is None for error in errors] == [True, False]  # measured once the learning rate is lowered
-    assert train_missing(column, results, runs, executor=executor, device="cpu", say=lines.append) == 0
-    if executor == "ray":
-        with pytest.raises(ValueError, match="this Ray cluster has no GPU"):
-            train_missing(column, tmp_path / "others", runs, executor=executor, device="cuda")
+    assert train_missing(column, results, runs, device="cpu", say=lines.append) == 0
+
+
+@pytest.fixture
+def ray():
+    """Ray, started by whoever needs it first and shut down after the test."""
+    found = pytest.importorskip("ray")
+    yield found
+    found.shutdown()
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray")
-def test_the_group_of_a_lost_worker_is_begun_again_less_what_is_finished(column, tmp_path):
+def test_on_ray_the_group_of_a_lost_worker_is_begun_again_less_what_is_finished(column, tmp_path):
     results, runs, mark = tmp_path / "records", tmp_path / "runs", tmp_path / "mark"
     (tmp_path / "deadly.py").write_text(  # once, as soon as the other run of its group is finished
         "import os, pathlib, signal\nfrom levelhead.methods import Method\n"
@@ -238,6 +225,8 @@ def test_the_group_of_a_lost_worker_is_begun_again_less_what_is_finished(column,
     first = Run.of(column[0].spec, runs).path / "done.json"
     assert first.stat().st_mtime_ns <= mark.stat().st_mtime_ns  # it was not trained a second time
     assert missing(group, results) == []
+    with pytest.raises(ValueError, match="this Ray cluster has no GPU"):
+        train_missing(group, tmp_path / "others", runs, executor="ray", device="cuda")
 
 
 @pytest.mark.slow

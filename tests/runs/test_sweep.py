@@ -82,7 +82,7 @@ def kill_whoever_holds(lock: Path) -> None:
 
 
 def lose_a_worker(specs, tmp_path, executor):
-    slow = replace(specs[0], epochs=40)
+    slow = replace(specs[0], epochs=20)
     lock = Run.of(slow, tmp_path / "runs").path / "lock"
     killer = Thread(target=kill_whoever_holds, args=(lock,), daemon=True)
     killer.start()
@@ -90,7 +90,7 @@ def lose_a_worker(specs, tmp_path, executor):
     found = sweep([slow], tmp_path / "runs", executor=executor, workers=2, report=lambda _, what: told.append(what))
     assert found[0].error is None
     assert told == ["lost", "finished"]
-    assert [record["epoch"] for record in found[0].run.log] == list(range(1, 41))
+    assert [record["epoch"] for record in found[0].run.log] == list(range(1, 21))
 
 
 @pytest.mark.slow
@@ -113,9 +113,6 @@ def test_on_a_real_ray_with_a_worker_killed(specs, tmp_path):
     ray = pytest.importorskip("ray")
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
-        found = sweep(specs[1:2], tmp_path / "runs", executor="ray", workers=2)
-        assert found[0].error is None
-        assert found[0].run.finished
         lose_a_worker(specs, tmp_path, "ray")
     finally:
         ray.shutdown()

@@ -17,12 +17,14 @@ def leave(file: Path, text: str = "'done'", first: str = "") -> str:
     return f"{first}\nimport pathlib\npathlib.Path({str(file)!r}).write_text({text})"
 
 
-def send_much(answer, do, task) -> None:
-    answer.send((0.0, "x" * 200_000))
+def send_much(line) -> None:
+    line.recv()
+    line.send((0.0, "x" * 200_000))
 
 
-def send_half(answer, do, task) -> None:
-    os.write(answer.fileno(), (1000).to_bytes(4, "big") + b"half")  # the length of what should follow
+def send_half(line) -> None:
+    line.recv()
+    os.write(line.fileno(), (1000).to_bytes(4, "big") + b"half")  # the length of what should follow
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -58,13 +60,13 @@ def test_of_a_long_error_the_start_and_the_end_are_kept(where):
 
 
 def test_an_answer_larger_than_a_pipe_holds_is_read_while_its_worker_waits(monkeypatch):
-    monkeypatch.setattr(workers, "_send_answer", send_much)
+    monkeypatch.setattr(workers, "_answer_tasks", send_much)
     found = list(run_tasks(["pass"], exec, where="processes", workers=1))
     assert [(end.status, len(end.error)) for end in found] == [("failed", 200_000)]
 
 
 def test_a_worker_that_dies_in_the_middle_of_its_answer_is_lost(monkeypatch):
-    monkeypatch.setattr(workers, "_send_answer", send_half)
+    monkeypatch.setattr(workers, "_answer_tasks", send_half)
     found = list(run_tasks(["pass"], exec, where="processes", workers=1, tries=1))
     assert [(end.status, end.error) for end in found] == [("failed", "its worker was lost 1 times")]
 
@@ -78,14 +80,23 @@ def test_no_task_is_started_once_time_is_up():
 
 
 def test_processes_work_at_the_same_time_and_the_first_to_end_comes_first(tmp_path):
-    quick = leave(tmp_path / "quick", "str(os.getpid())", first="import os")
-    slow = (  # until the other has left its number, and then until that process was waited for
-        f"import os, time\nnumber = {str(tmp_path / 'quick')!r}\nfor _ in range(6000):\n"
-        " if os.path.exists(number) and (pid := open(number).read()) and not os.path.exists(f'/proc/{pid}'): break\n"
+    slow = (  # until the other is seen to have ended
+        f"import os, time\nfor _ in range(6000):\n if os.path.exists({str(tmp_path / 'seen')!r}): break\n"
         " time.sleep(0.01)\nelse: raise ValueError('alone')"
     )
-    found = list(run_tasks([slow, quick], exec, where="processes", workers=2))
-    assert [(end.task, end.status) for end in found] == [(quick, "finished"), (slow, "finished")]
+    ends = run_tasks([slow, "pass"], exec, where="processes", workers=2)
+    first = next(ends)
+    (tmp_path / "seen").touch()
+    assert [(end.task, end.status) for end in (first, *ends)] == [("pass", "finished"), (slow, "finished")]
+
+
+def test_a_process_takes_the_next_task_unless_one_failed_in_it(tmp_path):
+    tasks = [leave(tmp_path / name, "str(os.getpid())", first="import os") for name in "abc"]
+    ends = run_tasks([*tasks[:2], "1 / 0", tasks[2]], exec, where="processes", workers=1)
+    assert [end.status for end in ends] == ["finished", "finished", "failed", "finished"]
+    a, b, c = ((tmp_path / name).read_text() for name in "abc")
+    assert a == b != c
+    assert not any(Path("/proc", number).exists() for number in (a, c))  # none is left
 
 
 def test_the_task_of_a_lost_worker_is_started_next(tmp_path):

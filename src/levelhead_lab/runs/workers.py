@@ -11,6 +11,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
@@ -102,41 +103,59 @@ class _ThisProcess:
 
 
 class _Processes:
+    """Processes that are started when they are needed and take task after task, as torch takes seconds to import."""
+
     def __init__(self, workers: int | None):
         self.workers = workers or multiprocessing.cpu_count()
         self.context = multiprocessing.get_context("spawn")
+        self.idle: list[tuple[Any, Any]] = []
 
     def start(self, do, task) -> tuple[Any, Any]:
-        ours, theirs = self.context.Pipe(duplex=False)
-        process = self.context.Process(target=_send_answer, args=(theirs, do, task), daemon=True)
-        with interrupts_blocked():
-            process.start()
-        theirs.close()
-        return process, ours
+        while self.idle:
+            process, line = self.idle.pop()
+            if process.is_alive():
+                break
+        else:
+            line, theirs = self.context.Pipe()
+            process = self.context.Process(target=_answer_tasks, args=(theirs,), daemon=True)
+            with interrupts_blocked():
+                process.start()
+            theirs.close()
+        with suppress(BrokenPipeError, ConnectionResetError):  # it was lost just now, as `first_to_end` will see
+            line.send((do, task))
+        return process, line
 
     def first_to_end(self, busy: list[tuple[Any, Any]]) -> tuple[Any, Answer | None]:
-        ended = wait([end for process, ours in busy for end in (process.sentinel, ours)])
-        process, ours = next(worker for worker in busy if worker[0].sentinel in ended or worker[1] in ended)
+        ended = wait([end for process, line in busy for end in (process.sentinel, line)])
+        process, line = next(worker for worker in busy if worker[0].sentinel in ended or worker[1] in ended)
         try:
-            answer = ours.recv() if ours.poll() else None  # first: a worker cannot exit before its answer is read
+            answer = line.recv() if line.poll() else None
         except (EOFError, OSError):  # it exited in the middle of its answer
             answer = None
-        process.join()
-        return (process, ours), answer if process.exitcode == 0 else None
+        if answer is None or answer[1]:  # what failed may leave a process in any state
+            _end([process])
+        else:
+            self.idle.append((process, line))
+        return (process, line), answer
 
     def stop(self, busy: list[tuple[Any, Any]]) -> None:
-        for process, _ in busy:
-            process.terminate()
-        for process, _ in busy:
-            process.join(10)
-            process.kill()
+        _end([process for process, _ in busy + self.idle])
 
 
-def _send_answer(answer, do, task) -> None:
+def _end(processes: list[Any]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(10)
+        process.kill()
+
+
+def _answer_tasks(line) -> None:
     exit_with_parent()
     try:
-        answer.send(_do_task(do, task))
-    except SystemExit:  # told to stop, and cleaned up: leave at once, as torch takes seconds to shut down
+        while True:
+            line.send(_do_task(*line.recv()))
+    except (SystemExit, EOFError):  # told to stop, and cleaned up: leave at once, as torch takes seconds to shut down
         os._exit(1)
 
 
