@@ -15,6 +15,7 @@ from dataclasses import replace
 from multiprocessing import resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from .board import Budget, Found, Row
 from .commands import COMMANDS, Command, Workspace, preload, run
@@ -49,17 +50,20 @@ def check(budget: Budget) -> Found:
         return found
     preload()
     resource_tracker.ensure_running()  # or else a command would begin it, and calls on its modules would fail as well
-    names = list(COMMANDS if budget.profile == "full" else QUICK)
-    short = []
+    names = list(COMMANDS if budget.profile == "full" else QUICK)[budget.index :: budget.parts]
     with TemporaryDirectory() as place:
         work = Workspace(Path(place).resolve())
         for i, name in enumerate(names):
             done, calls = _fail_all(name, COMMANDS[name], work, budget.part(1 / (len(names) - i)), found)
             found.done["by command"][name] = f"{done} of {calls}"
-            short += [f"{name} {done} of {calls}"] if done < calls else []
-    missing = [name for name in COMMANDS if name not in names]
-    found.lacks = "; ".join([*short, *([f"not run: {', '.join(missing)}"] if missing else [])])
+    found.lacks = lacks(found.done)
     return found
+
+
+def lacks(done: dict[str, Any]) -> str:
+    short = [f"{name} {told}" for name, told in done["by command"].items() if len(set(told.split(" of "))) > 1]
+    missing = [name for name in COMMANDS if name not in done["by command"]]
+    return "; ".join([*short, *([f"not run: {', '.join(missing)}"] if missing else [])])
 
 
 def _fail_all(name: str, command: Command, work: Workspace, budget: Budget, found: Found) -> tuple[int, int]:
@@ -92,6 +96,7 @@ def _fail_all(name: str, command: Command, work: Workspace, budget: Budget, foun
         done += 1
         found.done["by call"][call] = found.done["by call"].get(call, 0) + 1
         found.done["calls failed"] += 1
+        budget.note(found)
     return done, len(calls)
 
 
@@ -129,4 +134,5 @@ ROW = Row(
     "the Nth read, write, fsync, rename, open or mkdir on its files fails (strace), for every N of a command's trace",
     "all calls; input unchanged; output absent or complete; again it succeeds",
     check,
+    lacks,
 )
