@@ -49,7 +49,6 @@ def check(budget: Budget) -> Found:
         found.lacks = "nothing was run: this machine has no strace"
         return found
     preload()
-    resource_tracker.ensure_running()  # or else a command would begin it, and calls on its modules would fail as well
     names = list(COMMANDS if budget.profile == "full" else QUICK)[budget.index :: budget.parts]
     with TemporaryDirectory() as place:
         work = Workspace(Path(place).resolve())
@@ -104,6 +103,7 @@ def fork_workers() -> None:
     """Let worker processes of this one begin as its forks, which have all modules in memory."""
     forks = multiprocessing.get_context("fork")
     multiprocessing.get_context = lambda method=None: forks  # pyright: ignore
+    resource_tracker.ensure_running = lambda: None  # which they need not: calls on its pipe and modules are no disk's
 
 
 def trace(command: Command, work: Workspace) -> list[tuple[str, int]]:
