@@ -131,7 +131,8 @@ def trace(command: Command, work: Workspace) -> list[tuple[str, int]]:
 
 ROW = Row(
     "a failing disk damages nothing",
-    "the Nth read, write, fsync, rename, open or mkdir on its files fails (strace), for every N of a command's trace",
+    "the Nth read, write, fsync, rename, open or mkdir on its files fails (strace), for every N of a command's trace; "
+    "the workers of a sweep are forked",
     "all calls; input unchanged; output absent or complete; again it succeeds",
     check,
     lacks,
