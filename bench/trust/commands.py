@@ -198,12 +198,14 @@ class Command:
     """A command that writes to the folder `out`, from inputs next to it.
 
     `again` are the words that a user adds to write over what is there. `keeps_parts` says that the command resumes what
-    it had begun, so that an interrupted one leaves parts on purpose.
+    it had begun, so that an interrupted one leaves parts on purpose. `progress` matches the lines that it writes to
+    stderr as it goes, whatever becomes of it.
     """
 
     words: list[str]
     again: tuple[str, ...] = ("--force",)
     keeps_parts: bool = False
+    progress: str = "(?!)"  # none
 
 
 def _rescale(model: str, out: str) -> Command:
@@ -229,7 +231,12 @@ COMMANDS = {
         again=(),
         keeps_parts=True,
     ),
-    "sweep": Command(["sweep", "grid.toml", "--runs", "out", "--workers", "1"], again=(), keeps_parts=True),
+    "sweep": Command(
+        ["sweep", "grid.toml", "--runs", "out", "--workers", "1"],
+        again=(),
+        keeps_parts=True,
+        progress=r"^digits-lt50-\w+-0: .*\n",  # how the run ended, and of one that failed why
+    ),
 }
 
 
@@ -294,10 +301,12 @@ class Workspace:
         names = sorted(now.keys() | self.inputs.keys())
         return [f"input {name} changed" for name in names if now.get(name) != self.inputs.get(name)]
 
-    def complete(self, command: Command) -> tuple[dict[str, str], float]:
+    def complete(
+        self, command: Command, *, prepare: Callable[[], object] | None = None
+    ) -> tuple[dict[str, str], float]:
         """Return the digests of what an undisturbed command writes, and its seconds."""
         self.empty()
-        ended = run(command.words, self.folder, limit=600)
+        ended = run(command.words, self.folder, prepare=prepare, limit=600)
         if ended.status != 0:
             raise SystemExit(f"{command.words}: {ended}")
         return digests(self.out), ended.seconds

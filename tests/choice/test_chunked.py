@@ -1,6 +1,7 @@
 """Chunks choose what all their samples choose at once, to the bit."""
 
 import pickle
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import levelhead as lh
 from levelhead.choice import fitters
 from levelhead.choice.chunked import chunk_path
+from levelhead.choice.samples import Samples, TuneOptions
 from levelhead.core import array as core_logits
 from levelhead.core.errors import LevelheadError
 from levelhead.core.warnings import quiet
@@ -297,3 +299,28 @@ def test_chunks_that_differ_when_they_are_read_again_are_refused(monkeypatch):
     reads = iter([0, 1])
     with pytest.raises(LevelheadError, match="not the same when they were read again"):
         lh.tune_chunks(lambda: [samples(300, seed=next(reads))], COUNTS, rule="rescale")
+
+
+def as_bytes(logits):
+    return (10 * logits).astype(np.int8)
+
+
+def with_masks(logits):
+    return np.where(np.arange(logits.size).reshape(logits.shape) % 7, logits, -np.inf)
+
+
+@pytest.mark.parametrize("change", [as_bytes, with_masks])
+def test_integers_and_masked_scores_are_not_copied_as_a_whole(change):
+    logits, labels = samples(1 << 22)
+    logits = change(logits)
+    tracemalloc.start()
+    try:
+        Samples.of([(logits, labels, COUNTS)], TuneOptions())
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < logits.size * 8 * 0.8
+    lowest = np.finfo(np.float64).min
+    few, floats = logits[:600], np.maximum(logits[:600].astype(np.float64), lowest)
+    with quiet():
+        assert_same(lh.tune(few, labels[:600], COUNTS), lh.tune(floats, labels[:600], COUNTS))

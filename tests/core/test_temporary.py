@@ -1,5 +1,6 @@
 """Temporary files and folders: gone when they are done with, and what a killed process left goes with the next."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -97,3 +98,19 @@ def test_a_folder_that_another_process_takes_for_a_leftover_is_made_again(tmp_pa
     with scratch.scratch(tmp_path / "a", folder=True) as place:
         assert place.is_dir()
         assert place != taken[0]
+
+
+def test_a_folder_that_cannot_be_listed_once_is_removed_all_the_same(tmp_path, monkeypatch):
+    failed, listed = [], os.open
+
+    def fail_once(path, *rest, **options):
+        if not failed:
+            failed.append(path)
+            raise OSError(errno.EIO, "Input/output error", path)
+        return listed(path, *rest, **options)
+
+    with scratch.scratch(tmp_path / "model", folder=True) as place:
+        (place / "part").write_bytes(b"part")
+        monkeypatch.setattr(os, "open", fail_once)
+    assert failed == [place]
+    assert not list(tmp_path.iterdir())

@@ -6,7 +6,10 @@ import csv
 import json
 import re
 import struct
+import subprocess
+import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -348,3 +351,25 @@ def test_a_tensor_of_a_dtype_that_numpy_lacks_may_stand_next_to_the_one_read(tmp
     with safe_open(str(path), framework="numpy") as file:
         assert sorted(file.keys()) == ["x", "y"]
     np.testing.assert_array_equal(read(f"{path}:x"), [[0, 0]])
+
+
+NAMES = """
+import sys
+from pathlib import Path
+from levelhead.io.arrays import array_next_to, read
+def peak():
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
+values = read(sys.argv[1], wanted="logits")
+before = peak()
+print(array_next_to(sys.argv[1], "labels"))
+assert peak() - before < values.nbytes / 4, (peak() - before, values.nbytes)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read from /proc")
+def test_what_else_a_torch_file_holds_is_told_without_reading_it_again(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save({"logits": torch.ones(1 << 21, 8), "labels": torch.zeros(1 << 21)}, tmp_path / "a.pt")
+    command = [sys.executable, "-c", NAMES, tmp_path / "a.pt"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, f"{tmp_path}/a.pt:labels\n"), ended.stderr

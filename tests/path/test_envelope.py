@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from levelhead import gamma_path
 from levelhead.path.envelope import compute_envelope
 from levelhead.rules.rule import find_path_rule
 
@@ -43,3 +44,13 @@ def test_changes_of_some_samples_give_their_mismatch(seed):
         for gamma in curve.gammas:
             shares = np.bincount(whole.predictions(gamma)[rows], weights / weights.sum(), classes)
             assert curve.at(gamma) == pytest.approx(np.abs(shares - prior).sum() / 2, abs=1e-12)
+
+
+@pytest.mark.parametrize("rule", ["rescale", "shift"])
+def test_of_two_classes_of_equal_counts_the_larger_logit_leads_by_however_little(rule):
+    # Both cross the first class's line at the same float, and neither ever overtakes the other.
+    logits = np.array([[4.0, 0.1, np.nextafter(0.1, 1)], [4.0, 1e-20, 2e-20], [4.0, 0.1, 0.1]])
+    path = gamma_path(logits, [0, 0, 0], [100, 1, 1], rule=rule, range=(0.0, 60.0))
+    changes = path.envelope
+    assert changes.new_class[np.argsort(changes.sample)].tolist() == [2, 2, 1]
+    assert all(np.array_equal(changes.predictions(gamma), path.predictions(gamma)) for gamma in changes.gamma)

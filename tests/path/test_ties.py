@@ -211,3 +211,29 @@ def test_tiny_logits_next_to_huge_ones_change_nothing():
         moves = [Fraction(gamma) * slope for slope in slopes]
         scores = [[Fraction(x) + move for x, move in zip(row, moves, strict=True)] for row in logits.tolist()]
         assert changes.predictions(gamma).tolist() == [row.index(max(row)) for row in scores]
+
+
+EXTREME = {
+    "huge": lambda rng, n: rng.uniform(-1.79, 1.79, (n, CLASSES)) * 1e308,
+    "hugely positive": lambda rng, n: rng.uniform(0.1, 1.79, (n, CLASSES)) * 1e308,
+    "denormal": lambda rng, n: rng.integers(-5, 6, (n, CLASSES)) * 5e-324,
+    "of every size": lambda rng, n: rng.choice([-1, 1], (n, CLASSES)) * 10.0 ** rng.uniform(-320, 308, (n, CLASSES)),
+    "floats apart": lambda rng, n: 1 + rng.integers(-3, 4, (n, CLASSES)) * 2.0**-52,
+    "masked": lambda rng, n: np.where(rng.random((n, CLASSES)) < [0, 0.3, 0.3, 0.3], -np.inf, rng.normal(size=(n, 4))),
+}
+
+
+@pytest.mark.parametrize("family", TIED | EXTREME)
+@pytest.mark.parametrize("rule", ["rescale", Tau(norms=NORMS), "shift"], ids=["rescale", "tau", "shift"])
+@pytest.mark.parametrize("reach", [(0.0, 2.0), (-1.0, 2.0), (-900.0, 900.0)], ids=str)
+def test_predictions_are_those_of_the_path_at_every_change_and_next_to_it(family, rule, reach):
+    rng = np.random.default_rng(0)
+    logits, labels = (TIED | EXTREME)[family](rng, 60), rng.integers(0, CLASSES, 60)
+    path = gamma_path(logits, labels, COUNTS, rule=rule, range=reach)
+    at = np.concatenate([path.gammas, path.envelope.gamma])
+    near = np.concatenate([at, np.nextafter(at, np.inf), np.nextafter(at, -np.inf), rng.uniform(*reach, 10), reach])
+    for gamma in np.unique(np.clip(near, *reach)):
+        predicted = path.predictions(float(gamma))
+        assert np.array_equal(predicted == labels, path.right(gamma)), gamma
+        if not (rule == "shift" and family == "denormal"):  # there a crossing lies between two floats next to 0
+            assert np.array_equal(predicted, path.envelope.predictions(gamma)), gamma

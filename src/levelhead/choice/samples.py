@@ -13,6 +13,7 @@ from ..core.counts import Counts
 from ..core.curve import metric_name
 from ..core.errors import LevelheadError, check_choice
 from ..path.engines import check_samples
+from ..path.envelope import read_chunks
 from ..path.metrics import ERRORS, NAME_CLASSES, RECALLS, Floors, check_cost_given
 from ..path.path import GammaPath
 from ..path.resample import STRENGTH, check_replicates
@@ -178,8 +179,12 @@ class Samples:
         for given, labels, counts in parts:
             logits = as_array(given)
             checked = check_samples(logits, labels, counts, options.names)
-            if type(logits) is np.ndarray and options.kind == "logits":  # others as they are read, chunk by chunk
-                logits = check_logits(logits).view(CheckedLogits)
+            if type(logits) is np.ndarray and options.kind == "logits":
+                check_logits(logits[:1000])
+                # Integers and masked scores become other floats as they are read, chunk by chunk: all at once, they
+                # would take as much memory again.
+                if all(np.may_share_memory(part, logits) for _, part in read_chunks(logits)):
+                    logits = logits.view(CheckedLogits)
             found.append((logits, *checked))
         sizes = sorted({len(counts) for *_, counts in found})
         if len(sizes) > 1:

@@ -130,7 +130,8 @@ def remove_leftovers(folder: Path) -> None:
 
 def _remove(place: Path) -> None:
     if place.is_dir():
-        shutil.rmtree(place, ignore_errors=True)
+        for _ in range(2):  # a folder that could not be listed once, as a disk failed, may well be the second time
+            shutil.rmtree(place, ignore_errors=True)
     else:
         with suppress(OSError):
             place.unlink()

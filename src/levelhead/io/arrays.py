@@ -19,7 +19,7 @@ from .numpy_file import names_in_npz, read_npy, read_npz, read_or_map, text_arra
 from .safetensors_file import NUMPY_DTYPES, read_header, widen_bfloat16
 from .table import LABEL_TITLES, TABLE_SUFFIXES, find_columns, read_table, split_cells
 from .text import is_decimal_comma, is_number, number
-from .torch_file import read_tensors
+from .torch_file import names_of_tensors, read_tensors
 
 
 def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
@@ -284,7 +284,7 @@ FORMATS: dict[str, Callable[[Path, str | None, str], np.ndarray]] = {
 ARCHIVES: dict[str, Callable[[Path], Collection[str]]] = {
     ".npz": names_in_npz,
     ".safetensors": lambda path: read_header(path).tensors,
-    **dict.fromkeys((".pt", ".pth"), read_tensors),
+    **dict.fromkeys((".pt", ".pth"), names_of_tensors),
 }
 _COUNTS: dict[str, Callable[[Path, str], Counts]] = {
     ".json": _counts_from_json,

@@ -21,17 +21,27 @@ HOW_TO_SAVE_TENSORS = "save tensors with torch.save(logits, ...) or torch.save({
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
     """Return the tensors of a file by name, and lists of text as arrays; a tensor alone has the name ''."""
     sizes = _record_sizes(path)
-    value = _load(path)
+    tensors, texts = _by_name(_load(path))
+    return {key: _values(key, tensor, sizes) for key, tensor in tensors.items()} | texts
+
+
+def names_of_tensors(path: Path) -> list[str]:
+    """Return the names that `read_tensors` gives, without reading a number."""
+    _record_sizes(path)
+    return [name for named in _by_name(_load(path, mmap=True)) for name in named]
+
+
+def _by_name(value: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if isinstance(value, list | tuple):
         value = {str(i): item for i, item in enumerate(value)}
     named = {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else {"": value}
-    tensors = {key: _values(key, item, sizes) for key, item in named.items() if hasattr(item, "untyped_storage")}
+    tensors = {key: item for key, item in named.items() if hasattr(item, "untyped_storage")}
     lists = {key: item for key, item in named.items() if isinstance(item, list | tuple) and len(item)}
     texts = {key: text_array(item) for key, item in lists.items() if all(isinstance(each, str) for each in item)}
     if not tensors:
         held = type(value).__name__ if not isinstance(value, Mapping) else "no tensor"
         raise LevelheadError(f"expected a tensor, or a dict of tensors, got {held}; {HOW_TO_SAVE_TENSORS}")
-    return tensors | texts
+    return tensors, texts
 
 
 def _record_sizes(path: Path) -> set[int]:
@@ -58,14 +68,14 @@ def _record_sizes(path: Path) -> set[int]:
     return {member.file_size for member in members}
 
 
-def _load(path: Path) -> Any:
+def _load(path: Path, *, mmap: bool = False) -> Any:
     try:
         import torch
     except ImportError:
         raise ImportError(f"{path}: reading {path.suffix} needs torch; {install_command('torch')}") from None
     try:
         with catch_warnings(action="ignore", category=UserWarning):  # torch's, of its own deprecated storages
-            return torch.load(path, weights_only=True, map_location="cpu")
+            return torch.load(path, weights_only=True, map_location="cpu", mmap=mmap)
     except UnpicklingError:
         raise LevelheadError(f"opening it would run code that it holds; {HOW_TO_SAVE_TENSORS}") from None
     except MemoryError:

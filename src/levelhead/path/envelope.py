@@ -48,13 +48,10 @@ def compute_envelope(
 
     @np.errstate(over="ignore")  # of masked scores, which stay the lowest
     def walk_block(first: int, part: np.ndarray) -> tuple[np.ndarray, list[tuple]]:
-        # Only float64 holds logits so large or small that scores overflow, or that crossings have few bits. Multiplied
-        # logits are scaled row by row, which moves no crossing; added to, rows near 0 are walked apart, enlarged.
-        wide = part.dtype.itemsize > 4
-        part = scale_extreme_rows(part) if rule.multiplies and wide else part
         start = winners_at(part, rule, range[0])
         narrow = table if part.dtype == np.float32 else None
-        tiny = np.flatnonzero(has_tiny(part)) if not rule.multiplies and wide else ()
+        # Only float64 holds logits so near 0 that crossings have few bits: such rows are walked apart, enlarged.
+        tiny = np.flatnonzero(has_tiny(part)) if not rule.multiplies and part.dtype.itemsize > 4 else ()
         rest = np.setdiff1d(np.arange(len(part)), tiny) if len(tiny) else slice(None)
         places = np.arange(first, first + len(part))
         found = [(places[rest][rows], *event) for rows, *event in walk(part[rest], start[rest], rule, range, narrow)]
@@ -127,7 +124,11 @@ def _follow(values: np.ndarray, classes: np.ndarray, rule: Direction, range: tup
         # the winner so far, and the smallest class index wins: for that one float it may be a third class (`alone`).
         when = np.maximum(at.min(axis=1), last)  # where three lines meet, rounding must not change their order
         tied = at <= when[:, None]
-        column = np.where(tied, slope, -np.inf).argmax(axis=1)
+        steepest = slope == np.where(tied, slope, -np.inf).max(axis=1, keepdims=True)
+        # Of equal slopes, which never cross, only the largest logit leads, by however little.
+        height = np.where(tied & steepest, values, -np.inf)
+        column = height.argmax(axis=1)
+        tied &= ~steepest | (values == height.take(opens + column)[:, None])
         new = classes.take(opens + column)
         here = np.where(tied | (classes == current[:, None]), classes, len(slopes)).min(axis=1)  # wins the tie itself
         alive = when <= range[1]
@@ -163,23 +164,28 @@ def has_tiny(logits: np.ndarray) -> np.ndarray:
     return np.asarray(np.any(few, axis=1) & (np.abs(logits.max(axis=1)) < TINY))
 
 
+@np.errstate(over="ignore")  # of a margin, within which every class is then looked at
 def winners_at(logits: np.ndarray, rule: Direction, gamma: float) -> np.ndarray:
     """Return the class that wins at gamma, [n]. Where rounding could decide, scores are compared by their crossings."""
+    if rule.bias is not None:  # which bends the lines: the path compares these scores as well
+        return rule.scores(logits, gamma).argmax(axis=1)
     if gamma == 0:
         return logits.argmax(axis=1)
-    scores = rule.scores(logits, gamma)
+    # The largest factor is 1, or the largest addend 0, so that no score overflows.
+    slopes = rule.slopes
+    moves = gamma * (slopes - (slopes.max() if gamma > 0 else slopes.min()))
+    scores = logits * np.exp(moves) if rule.multiplies else logits + moves
     found = scores.argmax(axis=1)
     level = np.take_along_axis(scores, found[:, None], 1)
-    added = 0.0 if rule.multiplies else abs(gamma) * np.abs(rule.slopes).max()
     # A class within rounding of the winner takes its place if the crossing of the two lines, exact to its last bits,
     # says so. One class after another, so that the winner of all pairs is left.
-    near = scores >= level - 1e-12 * (np.abs(level) + added)
+    near = scores >= level - 1e-12 * (1 + abs(gamma) * np.abs(slopes).max()) * (1 + np.abs(level))
     rows = np.flatnonzero(near.sum(axis=1) > 1)
     for other in np.flatnonzero(near[rows].any(axis=0)):
         some = rows[near[rows, other] & (found[rows] != other)]
         own = found[some]
         pair = logits[some, own].astype(np.float64), logits[some, other].astype(np.float64)
-        lo, hi = winning_range(*pair, rule.slopes[other] - rule.slopes[own], own < other, multiplies=rule.multiplies)
+        lo, hi = winning_range(*pair, slopes[other] - slopes[own], own < other, multiplies=rule.multiplies)
         found[some[(lo > gamma) | (gamma > hi)]] = other
     return found
 
@@ -206,6 +212,7 @@ def _reaching(
     else:
         scores = at[:, None] * rule.slopes
         if rule.multiplies:
+            scores -= scores.max(axis=1, keepdims=True)  # no factor overflows
             np.exp(scores, out=scores)
             scores *= logits
         else:
@@ -221,25 +228,14 @@ def _reaching(
 def _last_winners(logits: np.ndarray, rule: Direction, gamma: float, table: TabulatedRule | None) -> np.ndarray:
     """Return the class that wins at the end of the range, [n]: of float32, where rounding cannot decide."""
     if table is None:
-        return rule.scores(logits, gamma).argmax(axis=1)
+        return winners_at(logits, rule, gamma)
     scores = table.apply(logits, table.moves[-1])
     found = scores.argmax(axis=1)
     level = scores.take(np.arange(0, scores.size, scores.shape[1]) + found)[:, None]
     near = np.flatnonzero(scores >= level - 2 * table.margin(level)) // scores.shape[1]
     close = near[1:][near[1:] == near[:-1]]
-    found[close] = rule.scores(logits[close], gamma).argmax(axis=1)
+    found[close] = winners_at(logits[close], rule, gamma)
     return found
-
-
-def scale_extreme_rows(logits: np.ndarray) -> np.ndarray:
-    """Return logits with no score that overflows or is denormal: each row times a power of two, where there is need."""
-    # What is then too large is below 0, and what is too small above 0: neither is ever the winner.
-    largest, smallest = np.abs(logits).max(), np.abs(logits).min(initial=np.inf, where=logits != 0)
-    if largest < 1e150 and smallest > 1e-150:
-        return logits
-    _, exponent = np.frexp(logits.max(axis=1, keepdims=True))
-    with np.errstate(over="ignore", under="ignore"):
-        return np.clip(np.ldexp(logits, -exponent), -1e300, 1e300)
 
 
 def _lines(values: np.ndarray, classes: np.ndarray, rule: Direction) -> tuple[np.ndarray, np.ndarray]:

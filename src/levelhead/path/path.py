@@ -23,7 +23,7 @@ from ..show import curve_text, html, plot
 from ..show.progress import RowProgress
 from . import metrics
 from .engines import Engine, check_samples, find_right, sorted_events
-from .envelope import Envelope, compute_envelope, read_chunks
+from .envelope import Envelope, compute_envelope, read_chunks, winners_at
 from .metrics import ERRORS, RECALLS, Floors, MetricSteps, shown
 from .resample import check_weights, class_mean_coefficients, draw_resamples, error_rows
 
@@ -247,7 +247,7 @@ class GammaPath:
         if not np.isfinite(gamma):
             raise LevelheadError(f"expected a finite number, got {gamma}", parameter="gamma")
         chunks = (chunk for part in self.whole_logits() for _, chunk in read_chunks(part, kind=self.kind))
-        return np.concatenate([self.rule.scores(chunk, gamma).argmax(axis=1) for chunk in chunks])
+        return np.concatenate([winners_at(chunk, self.rule, gamma) for chunk in chunks])
 
     def confusion(self, gamma: float) -> np.ndarray:
         """Return the confusion matrix at gamma, [K, K], in counts or weights: true class by predicted class.
