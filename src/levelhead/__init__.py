@@ -1,8 +1,4 @@
-"""Level the head of a classifier trained on imbalanced data: during training (WVN), or in one line after it (RS).
-
-Every public name is loaded when it is first used: `import levelhead` costs nothing, not even numpy's import, and torch
-is loaded only by what needs it.
-"""
+"""Level the head of a classifier trained on imbalanced data: during training (WVN), or in one line after it (RS)."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,13 +1,10 @@
-"""The choice of the rule itself, on held-out samples: what ``tune(rule="auto")`` does.
+"""The choice of the rule itself, on held-out samples: what ``tune(rule="auto")`` does. docs/which-gamma.md measures it.
 
 Of the additive shift, a strength is chosen by ``J(gamma) + s |gamma - T| / T``: the criterion of `tune` and a pull
 toward what a calibrated model needs, a shift of 1 on scores divided by their temperature T. It is measured in standard
-errors s of the balanced error, and so fades as labels become many. All other rules are chosen by J alone.
-
-Then every rule is cross-fitted (`cross_fit.py`). The shift is kept unless the cross-fitted criterion of another
-rule is lower by more than half a paired standard error. Rules are tried in the order of `rules.RULES`, so ties are
-left to the simpler one. At last the model stays as it is where its own loss is lower by as much than the cross-fitted
-loss of that rule. docs/which-gamma.md and docs/decisions.md have the measurements behind this.
+errors s of the balanced error, and so fades as labels become many. All other rules are chosen by J alone. Then every
+rule is cross-fitted. The shift is kept unless another is better by more than half a paired standard error, in the order
+of `rules.RULES`. At last the model stays as it is where its own loss is lower by as much than that of the rule.
 """
 
 from collections.abc import Mapping, Sequence

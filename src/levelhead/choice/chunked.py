@@ -1,8 +1,4 @@
-"""The choice on samples that are read in chunks, here or on other machines: the paths of the chunks, joined.
-
-A choice needs to know where each sample is right and what is predicted for it, not its logits. That is a path without
-logits, and paths can be joined. So the choice is the one of `tune` on all samples at once, to the bit.
-"""
+"""The choice on samples read in chunks, here or elsewhere: paths without logits, joined; that of `tune`, to the bit."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

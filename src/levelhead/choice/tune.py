@@ -1,7 +1,4 @@
-"""Choosing a rule and its strength on held-out samples or out-of-fold scores, or without labels, by predicted shares.
-
-Never on test data.
-"""
+"""Rule and strength chosen on held-out samples, out-of-fold scores or, without labels, shares; never on test data."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,8 +1,4 @@
-"""Heads in safetensors files, single or sharded: only the head's bytes and the metadata change.
-
-A file of any size is streamed, the other tensors keep their bytes and their order, and no torch is needed. Of a folder,
-the config, the tokenizer and what else belongs to the model is copied, but no other weights.
-"""
+"""Heads in safetensors files, single or sharded, of any size: only the head's bytes and the metadata change."""
 
 import json
 import os

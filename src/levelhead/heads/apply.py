@@ -1,7 +1,4 @@
-"""A rule applied to a head: one body for torch modules, Keras models and model files, and the functions for models.
-
-Every check that an adjustment must pass stands here, whatever the head is in.
-"""
+"""A rule applied to a head, with all its checks: one body for torch modules, Keras models and model files."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Which layer of a model is its head, by names and shapes alone: one search for modules in memory and tensors of files.
-
-The names are those that libraries give their heads. If another layer could feed the output as well, which is the head
-is uncertain, and none is taken.
-"""
+"""Which layer is the head, by names and shapes alone, in memory and in files; if several could be, none is taken."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,4 @@
-"""The logits and labels of a torch model over a loader, for people who have no logits saved.
-
-torch is used only where the caller already has it: this module can be imported without.
-"""
+"""The logits and labels of a torch model over a loader. torch is used only where the caller already has it."""
 
 import inspect
 import sys

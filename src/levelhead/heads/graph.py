@@ -1,7 +1,4 @@
-"""The walk from an output of a model back to the linear layers that are its head, in ONNX and Keras graphs.
-
-A graph says by one function what each of its values comes from.
-"""
+"""The walk from an output of a model back to the linear layers that are its head, in ONNX and Keras graphs."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,8 +1,7 @@
-"""Heads in Keras 3 models, on any backend: `Dense` layers and 1x1 convolutions, whose kernels are [d, K].
+"""Heads in Keras 3 models, on any backend, by what Keras itself offers: kernels [d, K] of `Dense` and 1x1 convolutions.
 
-Only what Keras itself offers is used, so that torch is needed only where Keras runs on it. A functional or sequential
-model says itself which layers its outputs come from, so its head is proved, not guessed. Nothing of the model is run,
-unless it has no graph and an example is given.
+A functional or sequential model says itself which layers its outputs come from, so its head is proved, not guessed.
+Nothing of the model is run, unless it has no graph and an example is given.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`Place`: where a head is, once it is found. Layers of a model in memory, or byte ranges of a model's files.
-
-`apply` adjusts the head of any place. `InMemory` is what the models of all libraries have in common.
-"""
+"""`Place`: where a head is, once it is found. Layers of a model in memory, or byte ranges of a model's files."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

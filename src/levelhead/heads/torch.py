@@ -1,7 +1,4 @@
-"""Heads in torch modules: read, written, and changed in place with a way back.
-
-Parameters may be sharded over processes by FSDP2: DTensors, and modules that gather them for a forward pass.
-"""
+"""Heads in torch modules, also sharded by FSDP2: read, written, and changed in place with a way back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which layer of a torch model is its head: named, declared, well known, proved by a forward pass, or the only one.
-
-A wrong guess would silently bend some other layer, so every doubt is an error that lists the candidates.
-"""
+"""Which layer of a torch model is its head. A wrong guess would bend another, so every doubt is an error."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""Any function that gives scores, with them adjusted: native boosters, ONNX sessions, a service behind an address.
-
-Trees and boosting have no head to adjust, and their scores are all that it takes. Through scikit-learn's API
-(XGBClassifier, LGBMClassifier, CatBoostClassifier, random forests) use TunedRescaledClassifierCV instead.
-"""
+"""Any function that gives scores, with them adjusted: native boosters, ONNX sessions, a service behind an address."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,8 +1,4 @@
-"""Ray Data: gamma chosen on a data set that lies on many machines, with the logits left where they are.
-
-Each batch becomes a `ChunkPath` where it is, and these, about 100 to 140 bytes a sample and rule, come to the
-driver, which joins them and chooses. Ray runs the tasks of a lost worker again.
-"""
+"""Ray Data: gamma chosen on a data set that lies on many machines, with the logits left where they are."""
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence

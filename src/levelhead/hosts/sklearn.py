@@ -1,19 +1,11 @@
 """Any scikit-learn classifier with its scores adjusted by the class counts, at a fixed gamma or a cross-validated one.
 
 The two are shaped like scikit-learn's FixedThresholdClassifier and TunedThresholdClassifierCV and are used in the same
-places: around an estimator or a pipeline, inside a pipeline or a search.
-
-The fitted attribute `rule_` says how the scores are adjusted. ``rescale`` scales them as RS does a head and its bias,
-``s_k <- (n_1 / n_k)^gamma s_k``; it needs three or more classes and a `decision_function`. ``shift`` adds to them,
-``s_k <- s_k + gamma log(n_1 / n_k)``, or to the log of the probabilities, also of two classes, whose scores are
-opposite, and of classifiers that give only probabilities, where gamma = 1 is post-hoc logit adjustment. Only
-TunedRescaledClassifierCV chooses others: ``rescale+shift``, ``vector`` and ``offsets``.
-
-A factor pushes a negative score down, and margins of one class against the rest (LinearSVC, boosting) are often
-negative, and on no known scale. TunedRescaledClassifierCV compares the rules; at a fixed gamma a warning tells.
-
-The prediction is the class of the largest score. At gamma = 0 that is the classifier's own, except for SVC, which
-votes: set its ``break_ties=True``.
+places. ``rescale`` scales the scores as RS does a head and its bias, ``s_k <- (n_1 / n_k)^gamma s_k``; it needs three
+or more classes and a `decision_function`. ``shift`` adds to them or to the log of the probabilities,
+``s_k <- s_k + gamma log(n_1 / n_k)``; at gamma = 1 that is post-hoc logit adjustment. Only TunedRescaledClassifierCV
+chooses others. The prediction is the class of the largest score: at gamma = 0 the classifier's own, except for SVC,
+which votes: set its ``break_ties=True``.
 """
 
 from collections.abc import Callable, Sequence

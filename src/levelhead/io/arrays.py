@@ -1,7 +1,4 @@
-"""Arrays and counts from files of numpy, safetensors, torch, tables, text and JSON. No code in a file is run.
-
-`FILE:KEY` names one array of a file that holds several, or one column of a table. Large files are mapped.
-"""
+"""Arrays and counts from files; `FILE:KEY` names one array, or a table's column. No code in a file is run."""
 
 import hashlib
 import os

@@ -1,7 +1,7 @@
 """Samples that can be right on several intervals of gamma: top-k accuracy, and a bias that is kept.
 
-Another class is *ahead* of the true class y on a set of gammas. y is among the first k where fewer than k classes are
-ahead. Sets are half-open stretches ``[start, stop)`` of floats, so counting means adding 1 at start and -1 at stop.
+y is among the first k where fewer than k classes are *ahead* of it. The gammas where one is are half-open stretches
+``[start, stop)`` of floats, so counting means adding 1 at start and -1 at stop.
 """
 
 import numpy as np

@@ -1,9 +1,7 @@
 """One self-contained HTML page that shows what the adjustment did to a model, for whoever decides whether to ship it.
 
-    write("page.html", [of_logits(logits, labels, counts)])
-
-A `Subject` is one model on one set of samples. The `of_` functions make one, from arrays and from files, here. `write`
-makes the page of one or of several, and of `PageTable`s.
+``write("page.html", [of_logits(logits, labels, counts)])``. A `Subject`, one model on one set of samples, is made by
+the `of_` functions, which are here.
 
 - subject, rule_view: what a page is about, and each rule that it shows with all that it predicts
 - verdict, use_it: the verdict in words, commands and code to copy

@@ -1,7 +1,4 @@
-"""The page: data as JSON, text through Jinja2 with autoescape, and our own script and style inline.
-
-A strict Content-Security-Policy lets the page run its own scripts and styles, by their hashes, and load nothing else.
-"""
+"""The page: data as JSON, text by Jinja2 with autoescape; a strict Content-Security-Policy lets it load nothing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`Rule`: something that can be done to a head, and the table of all rules.
-
-A new rule is one class and one line of the table `RULES`. One of a single strength says by `ratios` how that moves each
-class: its exact path, its choice, its page and its files follow from that.
-"""
+"""`Rule`: something that can be done to a head, and the table of all: a new one is one class and one line of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
