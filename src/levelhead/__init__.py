@@ -79,13 +79,8 @@ _HOMES = {  # module: the public names that it defines
     "rules.adjust": ("factors", "normalize", "rescale", "shift_logits", "tau_normalize"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_MODULES = {
-    "counts": "core",
-    "measure": "core",
-    "priors": "choice",
-    "rules": "",
-    "warnings": "core",
-}  # public themselves
+# Public modules, by the room that each is in.
+_MODULES = {"counts": "core", "measure": "core", "priors": "choice", "rules": "", "warnings": "core"}
 _MOVED = {"PriorEstimate": "priors", "estimate_prior": "priors"}  # what has a new place, which it warns of
 
 

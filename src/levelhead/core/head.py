@@ -101,10 +101,7 @@ def check_finite(head: Head, where: str = "the head", *, advice: str = "") -> He
 
 
 def norm_follows_count(head: Head, counts: np.ndarray) -> float:
-    """Return the rank correlation (Spearman) of weight norms with counts [K], all positive.
-
-    It is NaN if all counts are equal, or if all norms are, up to rounding, as after WVN.
-    """
+    """Return Spearman's correlation of norms with counts [K]; NaN if all of either are equal, as norms after WVN."""
     norms = to_numpy(head.norms)
     if counts.min() == counts.max() or np.ptp(norms) <= 1e-4 * norms.max():
         return float("nan")

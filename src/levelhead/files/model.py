@@ -184,12 +184,8 @@ def rescale_file(
         rule: what to do with the head. `lh.rules.Rescale(bias=b)` keeps the bias b of the head instead of scaling it.
         head: the layer, such as `classifier`, where it cannot be found without; `a,b` where two feed one output.
         original: keep the head's old bytes in `out.original`, from which `undo_file` restores the input exactly.
-        force: replace files that exist.
-        again: adjust a file that was adjusted before.
+        force, again: replace files that exist; adjust a file that was adjusted before.
         progress: called with the number of bytes copied since the last call.
-
-    Returns:
-        What was done: the files, the factors, and the norms before and after.
 
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.numpy import save_file

@@ -48,12 +48,9 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
 
     @_fit_context(prefer_skip_nested_validation=False)  # the estimator's own parameters are not checked yet
     def fit(self, X: Any, y: Any, **params: Any):
-        """Fit the classifier and learn how to adjust its scores; return it.
+        """Fit the classifier and learn how to adjust its scores; return it. Counts ignore sample weights.
 
-        Args:
-            X, y: [N, d], as the classifier takes it, and [N], class labels.
-            params: metadata for the classifier's `fit` (and for the splitter and scorer, where there are any), such as
-                sample_weight, by scikit-learn's metadata routing. Counts ignore sample weights.
+        Other parameters are metadata for the classifier's `fit` (and a splitter and scorer), by scikit-learn's routing.
         """
         _raise_for_params(params, self, None)
         X, y = indexable(X, y)

@@ -48,19 +48,16 @@ class WVNCallback(base.BaseWVNCallback, Callback):
 class LevelCallback(base.BaseLevelCallback, Callback):
     """Adjust the head once, when `fit` has ended, by what was tuned: its rule, strength and counts, as `adjust_` does.
 
-    Checkpoints of the fit are written before. They hold the head as it was trained, so that training can resume from
-    them, and `trainer.test(ckpt_path="best")` tests that head. The module in memory, and whatever is saved of it from
-    then on (`trainer.save_checkpoint`), has the adjusted head, with a bias where the rule needs one. The next `fit`
-    starts from the head as trained. A choice or a layer that does not fit the model is an error before the first step.
+    Checkpoints of the fit hold the head as it was trained, also for `trainer.test(ckpt_path="best")`. The module in
+    memory, and what is saved of it from then on, has the adjusted head, with a bias where the rule needs one. The next
+    `fit` starts from the head as trained. A choice or a layer that does not fit is an error before the first step.
 
     Args:
         tuned: what `levelhead.tune` returned for a model like this one, or the path of a tuned.json; of any rule.
         layer: path of the head within the LightningModule, if it is not found or not unique.
-        tune: `eval`, to tune on the evaluation when `fit` has ended, in place of a choice that was tuned before.
-            The head is then adjusted if a gain is to be expected. Either way, one line on stderr says so, and the
-            numbers and the page go to the trackers that run. The rest is for this alone:
-        counts: training samples of each class; from the labels of the training data if not given.
-        rule, metric: as in `levelhead.tune`.
+        tune: `eval`, to tune on the evaluation when `fit` has ended: the head is then adjusted if a gain is to be
+            expected, one line on stderr says so, and the trackers that run get the page. The rest is for this alone:
+        counts, rule, metric: of each class, from the labels of the training data if not given; as in `levelhead.tune`.
         anyway, certain: adjust also where no gain is to be expected; only where its whole interval is above 0.
         scores: a function of the model and a batch that gives (logits, labels), for other batches than (inputs, labels)
             and dicts with labels.
@@ -70,9 +67,7 @@ class LevelCallback(base.BaseLevelCallback, Callback):
     is saved after the fit says in its `callbacks` what was done, and resuming from it warns.
 
     Attributes:
-        adjusted: what was done to the head, with `restore()`; None before the end of a fit.
-        tuned: the choice; with `tune`, from the last fit.
-        verdict: with `tune`, what was chosen and whether it was applied, in words.
+        adjusted, tuned, verdict: what was done to the head, with `restore()`; the choice; with `tune`, both in words.
 
     >>> LevelCallback("tuned.json", layer="model.fc").layer
     'model.fc'

@@ -118,11 +118,9 @@ def _read_parquet(path: Path) -> Table:
 
 
 def find_columns(table: Table, names: Sequence[str] | None = None, classes: int | None = None) -> Layout:
-    """Find the logits, the labels and the rest among the columns of a table; one of K columns holds nothing but logits.
-
-    Logits are the columns called like the classes, if names are given; else those called `logit_*`; else all columns
-    of numbers that are neither labels nor ids. Labels are the column called as in `LABEL_TITLES`, if it can hold them.
-    """
+    """Find the logits, the labels and the rest among the columns of a table; one of K columns holds only logits."""
+    # Logits are the columns called like the classes, if names are given; else those called `logit_*`; else all columns
+    # of numbers that are neither labels nor ids. Labels are the column called as in `LABEL_TITLES`, if it can be.
     titles = table.titles
     if titles is None or len(titles) == (len(names) if names else classes):
         if names and titles and set(titles) == set(names) and len(set(names)) == len(titles):

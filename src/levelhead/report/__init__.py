@@ -299,11 +299,7 @@ def of_file(
 
 
 def of_run(folder: Path, **given: Any) -> Subject:
-    """Return the subject of a finished run, for `write`: its snapshot and its log.
-
-    Args:
-        folder, given: what `levelhead train` wrote; gamma, rule, tuned and bootstrap, as in `of_snapshot`.
-    """
+    """Return the subject of a run that `levelhead train` wrote: its snapshot and log, with options of `of_snapshot`."""
     return from_the_study("runs.subject:of_run")(folder, **given)
 
 
