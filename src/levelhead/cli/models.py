@@ -4,7 +4,7 @@ from pathlib import Path
 from shlex import join
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from ..core.choices import BiasPolicy, Missing, PathRule
 from ..core.errors import LevelheadError
@@ -12,26 +12,26 @@ from .common import COUNTS, Background, Force, Json, Names, app, example, show
 
 Model = Annotated[
     Path,
-    typer.Argument(
+    Argument(
         help="A .safetensors file (of a sharded model, its index or its folder), an "
         ".onnx, .keras or .weights.h5 file, or a state dict as .pt, .pth, .ckpt or .bin."
     ),
 ]
-Out = Annotated[Path, typer.Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")]
+Out = Annotated[Path, Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")]
 HeadName = Annotated[
-    str | None, typer.Option("--head", help="Name of the layer, where several could be the head: classifier.")
+    str | None, Option("--head", help="Name of the layer, where several could be the head: classifier.")
 ]
-Original = Annotated[bool, typer.Option(help="Keep the old bytes in OUT.original for an exact undo.")]
-Again = Annotated[bool, typer.Option("--again", help="Allow a model that was adjusted before.")]
+Original = Annotated[bool, Option(help="Keep the old bytes in OUT.original for an exact undo.")]
+Again = Annotated[bool, Option("--again", help="Allow a model that was adjusted before.")]
 ModelLogits = Annotated[
-    Path | None, typer.Option(help="Logits of the model: count the predictions that rounding could change.")
+    Path | None, Option(help="Logits of the model: count the predictions that rounding could change.")
 ]
 
 
 @app.command(epilog=example("inspect model.safetensors --counts counts.json"))
 def inspect(
     model: Model,
-    counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} Shows whether the weight norms follow them.")] = None,
+    counts: Annotated[Path | None, Option(help=f"{COUNTS} Shows whether the weight norms follow them.")] = None,
     head: HeadName = None,
     names: Names = None,
     as_json: Json = False,
@@ -55,12 +55,12 @@ def inspect(
 def adjust(
     model: Model,
     out: Out,
-    tuned: Annotated[Path, typer.Option(help="What `levelhead tune` wrote: the rule, its strength and the counts.")],
+    tuned: Annotated[Path, Option(help="What `levelhead tune` wrote: the rule, its strength and the counts.")],
     head: HeadName = None,
     background: Background = None,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Adjust also where no gain is to be expected.")] = False,
+    anyway: Annotated[bool, Option("--anyway", help="Adjust also where no gain is to be expected.")] = False,
     certain: Annotated[
-        bool, typer.Option("--only-if-certain", help="Adjust only if the interval of the gain is above 0.")
+        bool, Option("--only-if-certain", help="Adjust only if the interval of the gain is above 0.")
     ] = False,
     original: Original = True,
     force: Force = False,
@@ -109,19 +109,19 @@ def adjust(
 def rescale(
     model: Model,
     out: Out,
-    counts: Annotated[Path, typer.Option(help=COUNTS)],
-    gamma: Annotated[float | None, typer.Option(help="Strength, chosen on held-out samples; 0 is none.")] = None,
-    tuned: Annotated[Path | None, typer.Option(hidden=True, help="Use `levelhead adjust`.")] = None,
+    counts: Annotated[Path, Option(help=COUNTS)],
+    gamma: Annotated[float | None, Option(help="Strength, chosen on held-out samples; 0 is none.")] = None,
+    tuned: Annotated[Path | None, Option(hidden=True, help="Use `levelhead adjust`.")] = None,
     rule: Annotated[
         PathRule,
-        typer.Option(
+        Option(
             help="rescale: w_i <- (n_max / n_i)^gamma w_i; tau: w_i <- w_i / "
             "||w_i||^gamma; shift: b_i <- b_i + gamma log(n_max / n_i)."
         ),
     ] = "rescale",
     head: HeadName = None,
-    bias: Annotated[BiasPolicy, typer.Option(help="Scale the bias with its weight vector, as tune assumes.")] = "scale",
-    missing: Annotated[Missing, typer.Option(help="A class without samples is an error, or is left as is.")] = "error",
+    bias: Annotated[BiasPolicy, Option(help="Scale the bias with its weight vector, as tune assumes.")] = "scale",
+    missing: Annotated[Missing, Option(help="A class without samples is an error, or is left as is.")] = "error",
     background: Background = None,
     original: Original = True,
     force: Force = False,
@@ -163,7 +163,7 @@ def rescale(
 
 @app.command(epilog=example("undo adjusted.safetensors -o back.safetensors"))
 def undo(
-    model: Annotated[Path, typer.Argument(help="A model that `levelhead adjust` or `rescale` wrote.")],
+    model: Annotated[Path, Argument(help="A model that `levelhead adjust` or `rescale` wrote.")],
     out: Out,
     force: Force = False,
     as_json: Json = False,
