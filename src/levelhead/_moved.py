@@ -67,11 +67,9 @@ def tune(
 ) -> Any:
     check_choice("task", task, TASKS)
     if more or (hasattr(logits, "predict") and not is_module(logits)):
-        raise LevelheadError(
-            "expected scores [N, K], labels and counts: a model's scores are lh.scores(model, loader) in torch, and "
-            "model.predict_proba(X) in scikit-learn, with kind='probabilities'",
-            parameter="logits",
-        )
+        ours, theirs = "lh.scores(model, loader) in torch", "model.predict_proba(X) in scikit-learn"
+        expected = f"expected scores [N, K], labels and counts: a model's scores are {ours}, and {theirs}"
+        raise LevelheadError(f"{expected}, with kind='probabilities'", parameter="logits")
     if isinstance(logits, paths.GammaPath):
         return _tune_path(logits, labels if counts is None else counts, _take_moved(options))
     if are_chunks(logits, alone=labels is None):

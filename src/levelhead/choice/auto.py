@@ -87,10 +87,8 @@ def choose_rule(crossed: CrossFitted, fits: Mapping[str, Fitted]) -> tuple[str, 
         if len(able) == 1 < len(fits):
             return chosen, f"{RULES[chosen].title}: no other rule meets the floors"
         others = "no other rule is" if len(able) > 1 else "no other rule can act on these scores, and none is"
-        return chosen, (
-            f"{RULES[chosen].title}: {others} better by more than half a standard error, on samples that neither was "
-            "fitted on"
-        )
+        better = "better by more than half a standard error, on samples that neither was fitted on"
+        return chosen, f"{RULES[chosen].title}: {others} {better}"
     lead = round(crossed.gain(chosen, over)[0], 9) + 0.0  # never -0
     gain, where = gain_text(crossed.objective.metric, lead, None), "on samples that neither was fitted on"
     if lead <= 0:

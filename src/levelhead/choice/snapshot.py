@@ -87,10 +87,8 @@ class Snapshot:
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items()) or "no features"
-        return (
-            f"Snapshot({self.head.classes} classes of {self.counts.max()} to {self.counts.min()} training samples, "
-            f"head {list(self.head.weight.shape)}; {splits})"
-        )
+        classes = f"{self.head.classes} classes of {self.counts.max()} to {self.counts.min()} training samples"
+        return f"Snapshot({classes}, head {list(self.head.weight.shape)}; {splits})"
 
     def _repr_html_(self) -> str:
         from ..show.html import html

@@ -111,10 +111,8 @@ def norm_follows_count(head: Head, counts: np.ndarray) -> float:
 def doubts_about(head: Head, counts: np.ndarray) -> Iterator[LevelheadWarning]:
     """Yield what speaks against scaling a head by counts [K], as the head alone shows it."""
     if (correlation := norm_follows_count(head, counts)) < 0.2:
-        yield NormWarning(
-            f"weight norms do not follow the counts (rank correlation {correlation:.2f}; typical of Adam): scaling by "
-            "counts may not be what this head needs; compare with the rule shift"
-        )
+        seen = f"weight norms do not follow the counts (rank correlation {correlation:.2f}; typical of Adam)"
+        yield NormWarning(f"{seen}: scaling by counts may not be what this head needs; compare with the rule shift")
     if counts.min() == counts.max():
         yield CountsWarning("the counts are all equal: rescaling by them changes nothing")
 

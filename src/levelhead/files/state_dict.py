@@ -182,10 +182,8 @@ def _open(path: Path) -> Archive:
         what = "a pickle or torch's format before 1.6" if old else f"cut short, or not a state dict ({error})"
         raise LevelheadError(f"{path}: {what}; {HOW_TO_SAVE}") from None
     if any(name.endswith(("/constants.pkl", "/model.json")) or "/code/" in name for name in archive.names):
-        raise LevelheadError(
-            f"{path}: a TorchScript or export archive, which holds code; {HOW_TO_SAVE}, or adjust the model "
-            "before converting it"
-        )
+        instead = f"{HOW_TO_SAVE}, or adjust the model before converting it"
+        raise LevelheadError(f"{path}: a TorchScript or export archive, which holds code; {instead}")
     return archive
 
 

@@ -31,18 +31,15 @@ def check_fits(place: Place[Any], rule: Rule, task: LabelTask = "multiclass") ->
     keys, where, sizes, *_ = known = place.facts
     check_label_task(where, known.task, task)
     if sizes[0] < 2 and rule.multiplies:
-        raise LevelheadError(
-            f"{where} gives a single logit, and scaling never moves its sign; use the rule shift, the additive "
-            "shift of its bias by gamma log(n_negative / n_positive), as tuned on logits (0, z)"
-        )
+        shift = "the additive shift of its bias by gamma log(n_negative / n_positive), as tuned on logits (0, z)"
+        reason = f"{where} gives a single logit, and scaling never moves its sign"
+        raise LevelheadError(f"{reason}; use the rule shift, {shift}")
     if len({*sizes}) > 1:
         raise LevelheadError(f"{where} differ in classes; name one of them")
     if not rule.fits_sums and (len(keys) > 1 or not known.plain):
         reason = "feed one output" if len(keys) > 1 else "is scaled by a constant or bent by a Relu"
-        raise LevelheadError(
-            f"{where} {reason}, and the rule {rule.name} is of one layer whose outputs are the logits; tune with "
-            "the rule rescale"
-        )
+        needed = f"the rule {rule.name} is of one layer whose outputs are the logits"
+        raise LevelheadError(f"{where} {reason}, and {needed}; tune with the rule rescale")
     if rule.adds:
         place.check_adds()
 

@@ -18,7 +18,7 @@ from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head
 from ..rules.rule import RULES
-from .candidates import check_same_shape, list_layers
+from .candidates import IF_SOFTMAX, NOT_ADDED, check_same_shape, list_layers
 from .graph import KERAS_ACTIVATIONS, KERAS_LINEAR, KERAS_POINTWISE, GraphHead, KerasNode, find_keras_heads
 from .notes import run_all
 from .place import Facts, InMemory
@@ -102,16 +102,11 @@ class KerasModel(InMemory):
             offsets = np.arange(keras_units(layer) or 0) % 2 * 2.0 - 1
             before, after = _run_with(self.model, self.example, layer, (1.0, 1.0), (0.0, offsets))
             if before is None or not np.allclose(after, before + offsets, rtol=0, atol=1e-4 * np.abs(before).max()):
-                raise LevelheadError(
-                    f"on this example, what is added to the bias of {layer.name} is not added to the model's logits: "
-                    "the model scales or bends them after it; tune with the rule rescale"
-                )
+                raise LevelheadError(NOT_ADDED.format(layer.name))
 
     def check_takes_bias(self, key: str) -> None:
-        raise LevelheadError(
-            f"cannot give {key} the bias that the rule shift needs: a Keras layer without one is built so; tune with "
-            "the rule rescale, or build the layer with use_bias=True"
-        )
+        reason = f"cannot give {key} the bias that the rule shift needs: a Keras layer without one is built so"
+        raise LevelheadError(f"{reason}; tune with the rule rescale, or build the layer with use_bias=True")
 
     def keep(self, grown: Sequence[Any]) -> Callable[[], None]:
         assert not grown
@@ -191,11 +186,8 @@ def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, class
         found = [one for one in candidates if _scales(model, example, one)]
         if len(found) != 1:
             many = "more than one layer's" if found else "no layer's"
-            raise LevelheadError(
-                f"on this example {many} columns are the model's logits one by one: {_listing(candidates)}; only if "
-                "nothing but a softmax follows, name the layer and leave out the example",
-                advice=NAME_LAYER,
-            )
+            reason = f"on this example {many} columns are the model's logits one by one: {_listing(candidates)}"
+            raise LevelheadError(f"{reason}; {IF_SOFTMAX}", advice=NAME_LAYER)
     elif len(fitting) == 1 and fitting[0] is layers[-1]:
         found = fitting
     else:

@@ -150,17 +150,12 @@ class InMemory(Place[Adjusted], Protocol):
     def write(self, change: Change) -> Adjusted:
         """Put the new head into its layers, mark them, note it with the model."""
         if change.stuck:
-            warn(
-                "the two rows of the head are opposite, so scaling never changes a prediction; use the additive shift "
-                "(levelhead.shift_logits)",
-                BinaryHeadWarning,
-            )
+            stuck = "the two rows of the head are opposite, so scaling never changes a prediction"
+            warn(f"{stuck}; use the additive shift (levelhead.shift_logits)", BinaryHeadWarning)
         if change.flips:
-            warn(
-                f"rounding the scaled weights to {self.facts.half} could flip {change.flips} of {change.predictions} "
-                "predictions; scale in float32, or scale the logits",
-                PrecisionWarning,
-            )
+            some = f"could flip {change.flips} of {change.predictions} predictions"
+            rounding = f"rounding the scaled weights to {self.facts.half} {some}"
+            warn(f"{rounding}; scale in float32, or scale the logits", PrecisionWarning)
         grown = [
             module
             for module, before, after in zip(self.layers.values(), change.before, change.after, strict=True)

@@ -86,10 +86,8 @@ def linear_model(estimator: Any) -> Any:
     if not isinstance(coef, np.ndarray):
         raise LevelheadError(f"{_kind(model)} has a sparse coef_; call its densify() first")
     if coef.ndim == 1 or len(coef) == 1:
-        raise LevelheadError(
-            f"{_kind(model)} has two classes and one weight vector: scaling it changes no prediction; "
-            f"{_WRAP_IT} and shifts them by the counts"
-        )
+        reason = f"{_kind(model)} has two classes and one weight vector: scaling it changes no prediction"
+        raise LevelheadError(f"{reason}; {_WRAP_IT} and shifts them by the counts")
     return model
 
 

@@ -297,10 +297,8 @@ def check_cost(cost: Any, classes: int) -> np.ndarray:
             for row, column in np.argwhere(bad)[:1]:
                 raise LevelheadError(f"expected {expected}, got {found[row, column]:g} in row {row}, column {column}")
         for row, column in np.argwhere(found < np.diag(found)[:, None])[:1]:
-            raise LevelheadError(
-                f"expected an error to cost no less than a right prediction; class {row} costs "
-                f"{found[row, row]:g} if right, {found[row, column]:g} if called {column}"
-            )
+            costs = f"class {row} costs {found[row, row]:g} if right, {found[row, column]:g} if called {column}"
+            raise LevelheadError(f"expected an error to cost no less than a right prediction; {costs}")
     return found
 
 
