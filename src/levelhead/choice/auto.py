@@ -169,13 +169,11 @@ def choose_gamma(
         balanced = [path.at(at).balanced_error for at in (0.0, gamma)]
     losses = [objective.fixed_loss(at)(None) for at in (0.0, gamma)]
     warnings = diagnostics.issue_warnings(
-        [
-            *found,
-            diagnostics.diagnose_accuracy(before),
-            diagnostics.diagnose_below_chance(before, path.labels, len(path.counts)),
-            diagnostics.diagnose_range_end(plateau, path.range),
-            diagnostics.diagnose_missing_classes(sizes, options.names),
-        ]
+        *found,
+        diagnostics.diagnose_accuracy(before),
+        diagnostics.diagnose_below_chance(before, path.labels, len(path.counts)),
+        diagnostics.diagnose_range_end(plateau, path.range),
+        diagnostics.diagnose_missing_classes(sizes, options.names),
     )
     mismatch = None if objective.mismatch is None else grid.curve(objective.mismatch.values())
     gain, between = losses[0] - losses[1] - drawn.optimism, None

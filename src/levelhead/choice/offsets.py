@@ -170,14 +170,10 @@ def fit_offsets(
 
 
 def choose_pull(
-    scores: np.ndarray,
-    goal: OffsetGoal,
-    begin: Callable[[np.ndarray], np.ndarray] | None = None,
-    *,
-    rng: np.random.Generator | int = 0,
+    scores: np.ndarray, goal: OffsetGoal, begin: Callable[[np.ndarray], np.ndarray] | None = None
 ) -> tuple[float, float]:
     """Return the one of `PULLS` of least cross-fitted loss, and that; offsets begin at what `begin` gives for rows."""
-    fold = draw_folds(goal.labels, _FOLDS, np.random.default_rng(rng))
+    fold = draw_folds(goal.labels, _FOLDS, np.random.default_rng(0))
     predicted = np.tile(scores.argmax(axis=1), (len(PULLS), 1))
     for left_out in np.unique(fold):
         held, rows = fold == left_out, np.flatnonzero(fold != left_out)

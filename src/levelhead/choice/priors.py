@@ -165,7 +165,7 @@ def estimate_prior(
         held_out=0 if labelled is None else len(labelled.labels),
         level=level,
         names=None if names is None else tuple(map(str, names)),
-        warnings=issue_warnings([warning]),
+        warnings=issue_warnings(warning),
     )
 
 

@@ -292,12 +292,10 @@ def match_prior_with(logits: Array, counts: Counts, options: TuneOptions) -> Tun
     coarse = ShareMismatch(changes, target, Grid.between(changes.gamma, changes.range, 1000))
     gammas = choose_by_shares(coarse, options.bootstrap, np.random.default_rng(options.rng))
     found = diagnostics.issue_warnings(
-        [
-            diagnostics.diagnose_binary_head(logits, rule),
-            diagnostics.diagnose_norms(norms, n, rule),
-            diagnostics.diagnose_unpredicted_classes(changes.shares(0.0), target, len(logits)),
-            diagnostics.diagnose_range_end(plateau, changes.range),
-        ]
+        diagnostics.diagnose_binary_head(logits, rule),
+        diagnostics.diagnose_norms(norms, n, rule),
+        diagnostics.diagnose_unpredicted_classes(changes.shares(0.0), target, len(logits)),
+        diagnostics.diagnose_range_end(plateau, changes.range),
     )
     return Tuned(
         gamma=gamma,

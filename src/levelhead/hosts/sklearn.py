@@ -101,7 +101,7 @@ class RescaledClassifier(BaseRescaledClassifier):
         some = np.unique(np.linspace(0, _num_samples(X) - 1, 1000).astype(int))
         values, labels = self._class_scores(_safe_indexing(X, some)), encode_labels(y[some], self.classes_)
         negative = diagnose_negative_logits(values, labels, RULES[self.rule_])
-        issue_warnings([negative, self._diagnose_margins(values), self._diagnose_class_weights()])
+        issue_warnings(negative, self._diagnose_margins(values), self._diagnose_class_weights())
 
     def _diagnose_class_weights(self) -> CountsWarning | None:
         """Warn if the classifier weighed its classes, so that the counts of y are not what its loss saw."""
@@ -323,7 +323,7 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         self.temperature_ = oof.pooled_temperature(folds, self._adjustment, shares=shares)
         if self.store_cv_results:
             self.cv_results_ = {"gammas": chosen.curve.gammas, "scores": chosen.curve.values}
-        self._doubts = issue_warnings(chosen.warnings)
+        self._doubts = issue_warnings(*chosen.warnings)
 
     def _splits(self, X: Any, y: np.ndarray, params: dict) -> list[tuple[np.ndarray | None, np.ndarray]]:
         """Return pairs of (train, held-out) indices; train is None for a model that is trained already."""

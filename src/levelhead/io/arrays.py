@@ -115,10 +115,6 @@ def _read_npy(path: Path, key: str | None, wanted: str) -> np.ndarray:
     return read_npy(path)
 
 
-def _read_npz(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    return read_npz(path, _choose_array(path, key, names_in_npz(path), wanted))
-
-
 def _read_safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
     tensors = read_header(path).tensors
     tensor = tensors[name := _choose_array(path, key, list(tensors), wanted)]
@@ -271,7 +267,7 @@ def _with_whole_numbers(values: np.ndarray) -> np.ndarray:
 
 FORMATS: dict[str, Callable[[Path, str | None, str], np.ndarray]] = {
     ".npy": _read_npy,
-    ".npz": _read_npz,
+    ".npz": lambda path, key, wanted: read_npz(path, _choose_array(path, key, names_in_npz(path), wanted)),
     ".safetensors": _read_safetensors,
     **dict.fromkeys(TABLE_SUFFIXES, _read_table),
     **dict.fromkeys((".pt", ".pth"), _read_torch),

@@ -172,9 +172,8 @@ def tune_labels(
         gain, total[:] = 0.0, 0.0
     elif bootstrap and 0 < gain <= SEEN * total.std():  # of scores that say nothing, half gain that much by chance
         gain, total = 0.0, total - gain
-    warnings = diagnostics.issue_warnings(
-        [diagnostics.diagnose_training_rows(scores, training), _diagnose_missing(truth, names)]
-    )
+    found = diagnostics.diagnose_training_rows(scores, training), _diagnose_missing(truth, names)
+    warnings = diagnostics.issue_warnings(*found)
     curve = _curve_over_share(list(cuts.values()))
     errors, balanced = (
         _mean_losses([replace(one, metric=other).losses[one.ends] for one in cuts.values()])
