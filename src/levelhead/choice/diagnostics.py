@@ -1,8 +1,5 @@
 """What speaks against a choice before it is made, and what to expect of it on new samples.
 
-Each diagnosis returns a warning or None, by the rule in its docstring. Its text travels with the result, to the
-terminal and onto pages, so it suits Python and the command line alike.
-
 A gain measured on few samples is a guess of the true one, and the best of several guesses is too high. So it is drawn
 toward what such adjustments gain elsewhere, the more the less certain it is: the posterior mean of a normal prior. On
 real sets (docs/decisions.md) adjustments gained about a quarter of the balanced error and an eighth of 1 - macro-F1,

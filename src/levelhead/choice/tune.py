@@ -81,9 +81,6 @@ def tune(
         level, rng: of the intervals; a generator, or a seed.
         progress: called with (stage, how much of it is done, how much it is in all).
 
-    Returns:
-        The rule and its gamma with the interval, the gain to expect, the curves, the rules tried and the warnings.
-
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(3, size=300)
     >>> logits = (2 + rng.normal(size=(300, 3)) + 2 * np.eye(3)[labels]) * [1.0, 0.7, 0.4]
@@ -242,7 +239,7 @@ def match_prior(
     """Choose, without labels, the gamma at which the predicted class shares are closest to the target prior.
 
     ``mismatch(gamma) = 1/2 sum_k |share_k(gamma) - target_k|``. The prior of the unlabelled data must be known. Only
-    labels can tell which rule is right, so it is not chosen here.
+    labels can tell which rule is right, so it is not chosen here; errors and gain are None.
 
     Args:
         logits: [N, K] of unlabelled samples, drawn as in deployment.
@@ -250,9 +247,6 @@ def match_prior(
             EM, which takes the softmax of the logits as calibrated for the training counts (see `estimate_prior`).
         rule: `rescale`, `tau` or `shift`, or an object of `lh.rules`, as in `tune`.
         counts, bootstrap, level, rng, names, kind, progress: as in `tune`.
-
-    Returns:
-        The chosen gamma with its interval and the mismatch before and after. Errors and gain are None.
 
     >>> tuned = match_prior(np.array([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]]), [400, 100], bootstrap=0)
     >>> round(tuned.gamma, 3), tuned.mismatch

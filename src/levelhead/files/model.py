@@ -257,9 +257,6 @@ def adjust_file(
         logits: [N, K] of the model as it is, to count the predictions that rounding to half precision could flip.
         names: of the classes, in order; otherwise `id2label` in a config.json next to the model.
 
-    Returns:
-        What was done: the files, the rule, what each class was multiplied by or moved by.
-
     >>> import numpy as np
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.numpy import save_file

@@ -30,16 +30,13 @@ SETTINGS = ("axis", "data_format", "dims", "keepdims", "target_shape")  # of lay
 
 
 def read(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Head:
-    """Read the head of a Keras model, as a copy.
+    """Read the head of a Keras model, as a copy: weight [K, d], the kernel transposed, and bias [K] if it has one.
 
     Args:
         model: a Keras 3 model, built.
         layer: the name of the head, or the layer itself, where it is not found; of several, the one to read.
         example: an input of the model, to find the head of a subclassed model by what it does.
         classes: K, where it is known.
-
-    Returns:
-        weight [K, d], which is the kernel transposed, and bias [K] if the layer has one.
     """
     return KerasModel(model).read(layer=layer, example=example, classes=classes)
 

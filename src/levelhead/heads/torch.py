@@ -28,13 +28,10 @@ DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 
 
 def read(model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Head:
-    """Read the head of a torch module, as a copy.
+    """Read the head of a torch module, as a copy, with class names where the model's config has them.
 
     Args:
         model, layer, example, classes: as in `find_head`; of several heads, name the one to read.
-
-    Returns:
-        weight [K, d], bias [K] if the layer has one, and class names where the model's config has them.
 
     >>> read(nn.Linear(8, 3)).classes
     3

@@ -30,9 +30,6 @@ class WVNCallback(base.BaseWVNCallback, Callback):
         layer: path of the head within the LightningModule, such as "model.fc", if it is not found or not unique.
         order: `algorithm` (after the step) or `released` (before it, as the authors' code does).
         classes, example: K and an input of the model, on its device: they tell the head from other layers.
-
-    >>> WVNCallback("model.fc").order
-    'algorithm'
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -69,8 +66,6 @@ class LevelCallback(base.BaseLevelCallback, Callback):
     Attributes:
         adjusted, tuned, verdict: what was done to the head, with `restore()`; the choice; with `tune`, both in words.
 
-    >>> LevelCallback("tuned.json", layer="model.fc").layer
-    'model.fc'
     >>> callback = LevelCallback(tune="eval")  # Trainer(callbacks=[callback])
     """
 
@@ -155,7 +150,4 @@ class RescaleCallback(base.BaseRescaleCallback, LevelCallback):
         counts: training samples of each class: a list, {class: n}, or labels to be counted.
         gamma: strength, chosen on held-out data (`levelhead.tune`), never on test data.
         layer: path of the head within the LightningModule, if it is not found or not unique.
-
-    >>> RescaleCallback([500, 50, 5], gamma=0.5).gamma
-    0.5
     """

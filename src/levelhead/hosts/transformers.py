@@ -38,9 +38,6 @@ class WVNCallback(base.BaseWVNCallback, TrainerCallback):
     Args:
         layer: path of the head, such as "classifier.out_proj", if it is not found or not unique.
         order, classes, example: as in `levelhead.hosts.lightning.WVNCallback`.
-
-    >>> WVNCallback("classifier.out_proj").order
-    'algorithm'
     """
 
     def on_train_begin(self, *_: Any, model: Any, optimizer: Any, **__: Any) -> None:  # type: ignore[override]
@@ -68,8 +65,6 @@ class LevelCallback(base.BaseLevelCallback, TrainerCallback):
     Attributes:
         adjusted, tuned, verdict: what was done to the head, with `restore()`; the choice; with `tune`, both in words.
 
-    >>> LevelCallback("tuned.json", layer="classifier.out_proj").layer
-    'classifier.out_proj'
     >>> callback = LevelCallback(tune="eval")  # Trainer(..., callbacks=[callback])
     """
 
@@ -172,9 +167,6 @@ class RescaleCallback(base.BaseRescaleCallback, LevelCallback):
 
     Args:
         counts, gamma, layer: as in `levelhead.hosts.lightning.RescaleCallback`; counts also by the names of the config.
-
-    >>> RescaleCallback({"often": 500, "seldom": 50, "rare": 5}, gamma=0.5).gamma
-    0.5
     """
 
 

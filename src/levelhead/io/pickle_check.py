@@ -1,8 +1,4 @@
-"""What a pickle would build, followed without building it: one that would take all memory or all time is refused.
-
-torch's `weights_only` runs no code of a file, but it builds what the file says: tuples in tuples until hashing them
-overflows the stack, bytes encoded over and over, arrays of terabytes.
-"""
+"""What a pickle would build, followed without building it: one that would take all memory or all time is refused."""
 
 from encodings import normalize_encoding
 from pickletools import genops
@@ -25,6 +21,7 @@ DROPS = {"BUILD": 1, "APPEND": 1, "SETITEM": 2}
 
 def check_pickle(data: bytes) -> None:
     """Check that a pickle builds no more than a checkpoint does. What torch refuses by itself is left to torch."""
+    # Its `weights_only` runs no code, but builds what a file says: tuples in tuples, until hashing overflows the stack.
     follower = _Follower()
     try:
         with catch_warnings(action="ignore", category=DeprecationWarning):  # of escapes in damaged text

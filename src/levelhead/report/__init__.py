@@ -321,14 +321,6 @@ def of_choice(
         tuned, title: the choice, or its `to_dict()`; the subject's title, the name of the logits' file if None.
         logits, labels, counts, norms: files, or the counts themselves; norms are needed for the rule `tau` alone.
         target, kind, background: as `levelhead tune` takes them.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     file = Path(folder, "all.npz")
-    ...     np.savez(file, logits=np.eye(3) + 1, labels=np.arange(3), counts=[90, 30, 10])
-    ...     choice = {"gamma": 0.5, "rule": "rescale", "chosen_on": "held-out"}
-    ...     of_choice(choice, logits=file, counts=file).gamma
-    0.5
     """
     choice, title = _record(tuned), title or logits.stem
     if choice.get("task") == "multilabel":

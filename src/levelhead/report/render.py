@@ -53,11 +53,7 @@ class PageTable:
 
 
 def is_records(path: str | Path) -> bool:
-    """Return whether a path is a folder of the records that `levelhead reproduce` writes, one per network.
-
-    >>> is_records("no-such-folder")
-    False
-    """
+    """Return whether a path is a folder of the records that `levelhead reproduce` writes, one per network."""
     first = min(Path(path).glob("*.json"), default=None) if Path(path).is_dir() else None
     try:
         record = None if first is None else parse_json(read_text(first))
