@@ -70,11 +70,6 @@ class OffsetGoal:
         steps = MetricSteps(self.metric, self.labels, self.classes, ())
         return steps.loss_of(predicted == self.labels, predicted, self.weights)
 
-    def short(self, predicted: np.ndarray) -> int:
-        """Return how many samples more would have to be right to meet the floors."""
-        right = np.bincount(self.labels[predicted == self.labels], minlength=self.classes)
-        return int(np.maximum(self.need - right, 0).sum())
-
     def line(self, order: np.ndarray, rival: np.ndarray, k: int) -> np.ndarray:
         """Return the loss [N + 1] after each change: samples turn in this order from their rivals [N] to class k."""
         if self.price is not None:

@@ -85,8 +85,12 @@ def example(*lines: str) -> str:
     return "\b\n" + "\n".join(["Example:", *(f"  levelhead {line}" for line in lines)])
 
 
-def show(result: dict[str, Any], text: str, as_json: bool) -> None:
-    """Print the result of a command: JSON for programs, text for people."""
+def show(result: Any, text: str, as_json: bool) -> None:
+    """Print the result of a command, a dict or a record: JSON for programs, text for people."""
+    if as_json and not isinstance(result, dict):
+        from ..core.array import to_plain
+
+        result = to_plain(result)
     echo(json.dumps(result, indent=2) if as_json else text)
 
 

@@ -270,24 +270,11 @@ def report(
     places = [path for path in inputs if not is_records(path)]
     if title and len(title) != len(places):
         raise LevelheadError(f"expected {len(places)}, one for each model, got {len(title)}", parameter="title")
-    subjects = [
-        of_file(
-            path,
-            title=given,
-            model=None if model is None else str(model),
-            labels=labels,
-            counts_file=counts,
-            names=known,
-            label_column=label_column,
-            tuned=tuned,
-            gamma=gamma,
-            rule=rule,
-            chosen_on=chosen_on,
-            bootstrap=bootstrap,
-            say=say,
-        )
-        for path, given in zip(places, title or [None] * len(places), strict=True)
-    ]
+    files: dict[str, Any] = {"labels": labels, "counts_file": counts, "names": known, "label_column": label_column}
+    choice: dict[str, Any] = {"tuned": tuned, "gamma": gamma, "rule": rule, "chosen_on": chosen_on}
+    shown = {"model": None if model is None else str(model), "bootstrap": bootstrap, "say": say}
+    pairs = zip(places, title or [None] * len(places), strict=True)
+    subjects = [of_file(place, title=one, **files, **choice, **shown) for place, one in pairs]
     page = write(out, subjects, tables=tables, command=typed_command())
     show({"page": str(page), "bytes": page.stat().st_size}, f"{page}: open it in a browser", as_json)
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from shlex import join
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
@@ -41,14 +41,13 @@ def inspect(
     Lists its layers, its weight norms against the counts, its bias and any earlier adjustment. Runs no code in the
     file.
     """
-    from ..core.array import to_plain
     from ..files.describe import inspection_text
     from ..files.inspect import inspect_file
     from ..io.per_class_file import read_counts, read_names
 
     known = None if names is None else read_names(names)
     seen = inspect_file(model, counts=None if counts is None else read_counts(counts), head=head, names=known)
-    show(to_plain(seen), inspection_text(seen), as_json)
+    show(seen, inspection_text(seen), as_json)
 
 
 @app.command(epilog=example("adjust model.safetensors --tuned tuned.json -o adjusted.safetensors"))
@@ -74,7 +73,6 @@ def adjust(
     Rule, strength and counts come from `levelhead tune`. All other bytes are copied unchanged, and `levelhead undo`
     gives the model back. Where no gain is to be expected, nothing is written.
     """
-    from ..core.array import to_plain
     from ..files.describe import rescale_text
     from ..files.locate import MODEL_FORMATS
     from ..files.model import adjust_file, check_worthwhile
@@ -89,20 +87,9 @@ def adjust(
     scores = None if logits is None else arrays.read(logits)
     known = None if names is None else read_names(names)
     with copy_progress(model) as bar:
-        done = adjust_file(
-            model,
-            out,
-            tuned,
-            head=head,
-            background=background,
-            original=original,
-            force=force,
-            again=again,
-            logits=scores,
-            names=known,
-            progress=bar,
-        )
-    show(to_plain(done), rescale_text(done), as_json)
+        how: dict[str, Any] = {"head": head, "background": background, "logits": scores, "names": known}
+        done = adjust_file(model, out, tuned, original=original, force=force, again=again, progress=bar, **how)
+    show(done, rescale_text(done), as_json)
 
 
 @app.command(epilog=example("rescale model.safetensors --counts 5000,500,50 --gamma 0.5 -o rs.safetensors"))
@@ -135,7 +122,6 @@ def rescale(
     Each weight vector w_i becomes (n_max / n_i)^gamma w_i, where n_i is the count of its class. All other bytes are
     copied unchanged, and `levelhead undo` gives the model back. What `levelhead tune` chose is for `levelhead adjust`.
     """
-    from ..core.array import to_plain
     from ..core.counts import with_background
     from ..core.errors import LevelheadError
     from ..files.describe import rescale_text
@@ -158,7 +144,7 @@ def rescale(
         done = rescale_place(
             place, alone, gamma=gamma, rule=rule, bias=bias, missing=missing, logits=scores, again=again
         )
-    show(to_plain(done), rescale_text(done), as_json)
+    show(done, rescale_text(done), as_json)
 
 
 @app.command(epilog=example("undo adjusted.safetensors -o back.safetensors"))
@@ -173,11 +159,10 @@ def undo(
     With MODEL.original next to it, the result equals the old model byte for byte. Without it, the weights are divided
     by their factors, which is exact only up to rounding.
     """
-    from ..core.array import to_plain
     from ..files.describe import undo_text
     from ..files.undo import undo_file
     from ..show.progress import copy_progress
 
     with copy_progress(model) as bar:
         undone = undo_file(model, out, force=force, progress=bar)
-    show(to_plain(undone), undo_text(undone), as_json)
+    show(undone, undo_text(undone), as_json)

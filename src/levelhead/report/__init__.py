@@ -83,24 +83,12 @@ def of_snapshot(
         with quiet():  # the page shows the warnings
             by = rule_with(rule, norms=head.norms)
             tuned = tune(*held_out, snapshot.counts, rule=by, names=names, bootstrap=bootstrap)
-    subject = of_logits(
-        snapshot.logits(shown),
-        snapshot.labels[shown],
-        snapshot.counts,
-        title=title,
-        gamma=gamma,
-        rule=rule,
-        tuned=None if tuned is None else _record(tuned),
-        names=names,
-        norms=head.norms,
-        samples=shown,
-        apart=shown == "test" or gamma is not None,
-        blind=True,
-        bootstrap=bootstrap,
-        facts=facts,
-        model=model,
-    )
-    return replace(subject, head=head, log=log, held_out=held_out if shown == "test" else None)
+    known = None if tuned is None else _record(tuned)
+    how: dict[str, Any] = {"gamma": gamma, "rule": rule, "tuned": known, "norms": head.norms, "bootstrap": bootstrap}
+    how |= {"samples": shown, "apart": shown == "test" or gamma is not None, "blind": True}
+    given: dict[str, Any] = {"title": title, "names": names, "facts": facts, "model": model, "head": head, "log": log}
+    held_out = held_out if shown == "test" else None
+    return of_logits(snapshot.logits(shown), snapshot.labels[shown], snapshot.counts, held_out=held_out, **how, **given)
 
 
 def of_logits(
