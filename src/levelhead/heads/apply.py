@@ -137,8 +137,8 @@ def adjust_(
 ) -> Adjusted:
     """Find the head of a torch model and adjust it in place by what was tuned: its rule, strength and counts.
 
-    The rules are those of `adjust`, and all else is as in `rescale_`, also `restore()` of what is returned. It does so
-    also where the gain is uncertain; ask `tuned.worthwhile` first.
+    The rules are those of `adjust`. As in `rescale_`, parameters keep their identity, nothing is changed if anything is
+    wrong, and `restore()` takes it back. It does so also where the gain is uncertain; ask `tuned.worthwhile` first.
 
     A layer without a bias gets one if the rule adds to it: a new parameter, in the state dict too, which `restore()`
     takes out again. An optimizer made before does not know it.

@@ -52,9 +52,9 @@ class LevelCallback(base.BaseLevelCallback, Callback):
     Args:
         tuned: what `levelhead.tune` returned for a model like this one, or the path of a tuned.json; of any rule.
         layer: path of the head within the LightningModule, if it is not found or not unique.
-        tune: `eval`, to tune on the evaluation when `fit` has ended: the head is then adjusted if a gain is to be
-            expected, one line on stderr says so, and the trackers that run get the page. The rest is for this alone:
-        counts, rule, metric: of each class, from the labels of the training data if not given; as in `levelhead.tune`.
+        tune: `eval`, to tune on the evaluation when `fit` has ended. The head is then adjusted if a gain is to be
+            expected; either way a line on stderr says so, and trackers get the page. The rest is for this alone:
+        counts, rule, metric: training samples of each class, counted if not given; as in `levelhead.tune`.
         anyway, certain: adjust also where no gain is to be expected; only where its whole interval is above 0.
         scores: a function of the model and a batch that gives (logits, labels), for other batches than (inputs, labels)
             and dicts with labels.
