@@ -18,7 +18,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 from ..core.errors import LevelheadError
 from ..core.extras import install_command
 from ..core.regular_file import bytes_at, check_regular_file
-from ..io.pickle_check import check_pickle
+from ..io.torch_file import check_pickle
 from .find import find_layers, overlap
 from .format import Format
 from .spans import LocatedHead, Span
