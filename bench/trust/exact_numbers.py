@@ -24,9 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelhead.path.engines import find_right
+from levelhead.path.engines import find_pieces, find_right
 from levelhead.path.envelope import compute_envelope
-from levelhead.path.top_k import find_pieces
 from levelhead.rules.direction import Direction
 from levelhead.rules.rule import find_path_rule
 

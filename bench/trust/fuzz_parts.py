@@ -18,8 +18,8 @@ from levelhead.core.errors import LevelheadError
 from levelhead.files.edits import load_originals
 from levelhead.files.protobuf import fields, locate
 from levelhead.files.zip import Archive
-from levelhead.io.pickle_check import check_pickle
 from levelhead.io.safetensors_file import read_header
+from levelhead.io.torch_file import check_pickle
 
 from .fuzz_onnx import SOUND as ONNX
 from .fuzz_safetensors import damaged as damaged_safetensors

@@ -1,8 +1,4 @@
-"""Level the head of a classifier trained on imbalanced data: during training (WVN), or in one line after it (RS).
-
-Every public name is loaded when it is first used: `import levelhead` costs nothing, not even numpy's import, and torch
-is loaded only by what needs it.
-"""
+"""Level the head of a classifier trained on imbalanced data: during training (WVN), or in one line after it (RS)."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -83,13 +79,8 @@ _HOMES = {  # module: the public names that it defines
     "rules.adjust": ("factors", "normalize", "rescale", "shift_logits", "tau_normalize"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_MODULES = {
-    "counts": "core",
-    "measure": "core",
-    "priors": "choice",
-    "rules": "",
-    "warnings": "core",
-}  # public themselves
+# Public modules, by the room that each is in.
+_MODULES = {"counts": "core", "measure": "core", "priors": "choice", "rules": "", "warnings": "core"}
 _MOVED = {"PriorEstimate": "priors", "estimate_prior": "priors"}  # what has a new place, which it warns of
 
 

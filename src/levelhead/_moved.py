@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import wraps
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from .rules.rule import AUTO, rule_with
 
 _GOAL = ("cost", "floors", "criterion")
 _RULE = ("range", "norms", "bias")
-TASKS: tuple[LabelTask, ...] = ("multiclass", "multilabel")
 
 
 def say_moved(old: str, new: str) -> None:
@@ -65,15 +64,15 @@ def _without_ignored(labels: Any, options: dict[str, Any]) -> Any:
 def tune(
     logits: Any, labels: Any = None, counts: Any = None, *more: Any, task: LabelTask = "multiclass", **options: Any
 ) -> Any:
-    check_choice("task", task, TASKS)
+    check_choice("task", task, get_args(LabelTask))
     if more or (hasattr(logits, "predict") and not is_module(logits)):
-        raise LevelheadError(
-            "expected scores [N, K], labels and counts: a model's scores are lh.scores(model, loader) in torch, and "
-            "model.predict_proba(X) in scikit-learn, with kind='probabilities'",
-            parameter="logits",
-        )
+        ours, theirs = "lh.scores(model, loader) in torch", "model.predict_proba(X) in scikit-learn"
+        expected = f"expected scores [N, K], labels and counts: a model's scores are {ours}, and {theirs}"
+        raise LevelheadError(f"{expected}, with kind='probabilities'", parameter="logits")
     if isinstance(logits, paths.GammaPath):
-        return _tune_path(logits, labels if counts is None else counts, _take_moved(options))
+        options, known = _take_moved(options), labels if counts is None else counts
+        goal, rule = Goal.of(options.pop("metric", "balanced_error")), rule_options(options.pop("rule", AUTO))
+        return choosing.tune_path(logits, known, TuneOptions(goal=goal, **rule, **options))
     if are_chunks(logits, alone=labels is None):
         say_moved("tune(chunks, counts=counts)", "levelhead.tune_chunks(chunks, counts)")
         return _tune_chunks(logits, labels if counts is None else counts, options)
@@ -95,11 +94,6 @@ def tune(
         say_moved("the parameter background", "counts=lh.counts.with_background(counts, background)")
         counts = WithBackground(counts, background)
     return choosing.tune(logits, labels, counts, **_take_moved(options))
-
-
-def _tune_path(path: paths.GammaPath, counts: Any, options: dict[str, Any]) -> Any:
-    goal, rule = Goal.of(options.pop("metric", "balanced_error")), rule_options(options.pop("rule", AUTO))
-    return choosing.tune_path(path, counts, TuneOptions(goal=goal, **rule, **options))
 
 
 def _tune_chunks(chunks: Any, counts: Any, options: dict[str, Any]) -> Any:

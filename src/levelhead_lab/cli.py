@@ -8,8 +8,10 @@ import typer
 
 from levelhead.cli.common import Force, Json, Page, app, check_outputs, echo, example, show, typed_command
 from levelhead.cli.errors import options_of
-from levelhead.core.choices import Executor, PaperTable, PathRule, RuleRequest, Tracker, TrainingDtype, TrainingEngine
+from levelhead.core.choices import PathRule, RuleRequest
 from levelhead.core.errors import LevelheadError
+
+from .lab.choices import Executor, PaperTable, Tracker, TrainingDtype, TrainingEngine
 
 
 def complete_method(incomplete: str) -> list[str]:
@@ -40,7 +42,8 @@ def methods(
     Says what each method changes during or after training, and which head it needs.
     """
     from levelhead.methods import METHODS, method_named
-    from levelhead.methods.card import format_card, format_table, method_facts
+
+    from .lab.method_cards import format_card, format_table, method_facts
 
     if name is None:
         show({"methods": list(map(method_facts, METHODS.values()))}, format_table(METHODS.values()), as_json)
@@ -230,9 +233,8 @@ def demo(
     Two networks trained on long-tailed CIFAR-10 come with the package: nothing is downloaded. With torch and
     scikit-learn, two more are trained here, on digits. This takes about a minute.
     """
-    from levelhead.show.progress import epoch_progress
-
     from .demo import demo_text, run_demo
+    from .lab.progress import epoch_progress
 
     check_outputs(page=report, force=True)
     with epoch_progress(show=not as_json) as progress:

@@ -12,10 +12,10 @@ from levelhead.core.warnings import quiet
 from levelhead.methods import METHODS
 from levelhead.report import of_snapshot, write
 from levelhead.rules.rule import Rescale, Shift
-from levelhead.show.progress import EpochProgress
 
 from .lab.data import hold_out, imbalance
 from .lab.load import digits
+from .lab.progress import EpochProgress
 from .lab.recipe import find_recipe
 from .paper.record import SHIPPED_COLUMN, shipped_snapshots
 from .paper.tables import tables

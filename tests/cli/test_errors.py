@@ -236,12 +236,12 @@ def test_an_interrupted_command_ends_with_130(levelhead, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("levelhead.methods.card.format_table", interrupted)
+    monkeypatch.setattr("levelhead_lab.lab.method_cards.format_table", interrupted)
     assert levelhead("methods") == (130, "", "")
 
 
 def test_a_bug_of_ours_shows_its_traceback(monkeypatch):
-    monkeypatch.setattr("levelhead.methods.card.format_table", lambda _: {}["key"])
+    monkeypatch.setattr("levelhead_lab.lab.method_cards.format_table", lambda _: {}["key"])
     monkeypatch.setattr(sys, "argv", ["levelhead", "methods"])
     with pytest.raises(KeyError):
         cli.main()

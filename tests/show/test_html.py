@@ -245,9 +245,9 @@ def test_many_classes_are_dots_and_a_running_mean():
 
 
 def test_the_sparkline_marks_gamma_where_it_is():
-    svg = sparkline(Curve(np.array([0.0, 1.0]), np.array([0.4, 0.2]), 2.0), 0.5, (0.25, 1.0), width=200, height=40)
+    svg = sparkline(Curve(np.array([0.0, 1.0]), np.array([0.4, 0.2]), 2.0), 0.5, (0.25, 1.0), width=200)
     assert '<rect x="25.0" y="0" width="75.0"' in svg
-    assert 'd="M50.0 0V40"' in svg
+    assert 'd="M50.0 0V48"' in svg
 
 
 def test_without_matplotlib_a_plot_names_the_extra(path, monkeypatch):

@@ -1,13 +1,10 @@
-"""The choice of the rule itself, on held-out samples: what ``tune(rule="auto")`` does.
+"""The choice of the rule itself, on held-out samples: what ``tune(rule="auto")`` does. docs/which-gamma.md measures it.
 
 Of the additive shift, a strength is chosen by ``J(gamma) + s |gamma - T| / T``: the criterion of `tune` and a pull
 toward what a calibrated model needs, a shift of 1 on scores divided by their temperature T. It is measured in standard
-errors s of the balanced error, and so fades as labels become many. All other rules are chosen by J alone.
-
-Then every rule is cross-fitted (`cross_fit.py`). The shift is kept unless the cross-fitted criterion of another
-rule is lower by more than half a paired standard error. Rules are tried in the order of `rules.RULES`, so ties are
-left to the simpler one. At last the model stays as it is where its own loss is lower by as much than the cross-fitted
-loss of that rule. docs/which-gamma.md and docs/decisions.md have the measurements behind this.
+errors s of the balanced error, and so fades as labels become many. All other rules are chosen by J alone. Then every
+rule is cross-fitted. The shift is kept unless another is better by more than half a paired standard error, in the order
+of `rules.RULES`. At last the model stays as it is where its own loss is lower by as much than that of the rule.
 """
 
 from collections.abc import Mapping, Sequence
@@ -90,10 +87,8 @@ def choose_rule(crossed: CrossFitted, fits: Mapping[str, Fitted]) -> tuple[str, 
         if len(able) == 1 < len(fits):
             return chosen, f"{RULES[chosen].title}: no other rule meets the floors"
         others = "no other rule is" if len(able) > 1 else "no other rule can act on these scores, and none is"
-        return chosen, (
-            f"{RULES[chosen].title}: {others} better by more than half a standard error, on samples that neither was "
-            "fitted on"
-        )
+        better = "better by more than half a standard error, on samples that neither was fitted on"
+        return chosen, f"{RULES[chosen].title}: {others} {better}"
     lead = round(crossed.gain(chosen, over)[0], 9) + 0.0  # never -0
     gain, where = gain_text(crossed.objective.metric, lead, None), "on samples that neither was fitted on"
     if lead <= 0:
@@ -174,13 +169,11 @@ def choose_gamma(
         balanced = [path.at(at).balanced_error for at in (0.0, gamma)]
     losses = [objective.fixed_loss(at)(None) for at in (0.0, gamma)]
     warnings = diagnostics.issue_warnings(
-        [
-            *found,
-            diagnostics.diagnose_accuracy(before),
-            diagnostics.diagnose_below_chance(before, path.labels, len(path.counts)),
-            diagnostics.diagnose_range_end(plateau, path.range),
-            diagnostics.diagnose_missing_classes(sizes, options.names),
-        ]
+        *found,
+        diagnostics.diagnose_accuracy(before),
+        diagnostics.diagnose_below_chance(before, path.labels, len(path.counts)),
+        diagnostics.diagnose_range_end(plateau, path.range),
+        diagnostics.diagnose_missing_classes(sizes, options.names),
     )
     mismatch = None if objective.mismatch is None else grid.curve(objective.mismatch.values())
     gain, between = losses[0] - losses[1] - drawn.optimism, None

@@ -1,8 +1,4 @@
-"""The choice on samples that are read in chunks, here or on other machines: the paths of the chunks, joined.
-
-A choice needs to know where each sample is right and what is predicted for it, not its logits. That is a path without
-logits, and paths can be joined. So the choice is the one of `tune` on all samples at once, to the bit.
-"""
+"""The choice on samples read in chunks, here or elsewhere: paths without logits, joined; that of `tune`, to the bit."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,17 +7,7 @@ from zlib import crc32
 
 import numpy as np
 
-from ..core.array import (
-    Array,
-    KeptRows,
-    RowSample,
-    as_array,
-    check_logits,
-    most_rows,
-    pick_rows,
-    raise_masked,
-    to_numpy,
-)
+from ..core.array import Array, KeptRows, RowSample, check_logits, most_rows, pick_rows, raise_masked, to_numpy
 from ..core.choices import Kind
 from ..core.counts import (
     Counts,
@@ -191,15 +177,13 @@ def chunk_path(
     names = names_of_columns(logits, counts) if names is None else names
     logits, labels, _ = flatten_positions(logits, labels)
     refuse_label_table(labels)
-    logits = as_array(logits)
     labels, names = resolve_labels(logits, labels, counts, names)
     n = resolve(counts, logits.shape[1], names=names)
     found, n = check_samples(logits, labels, n, names)
     prior, paths = None if target is None else target_prior(target, len(n), names), {}
     some = raise_masked(check_logits(to_numpy(logits[:1000]), kind=kind).astype(np.float64))
-    largest = max(
-        _WIDE, _SPREADS * float(np.std(some - some.mean(axis=1, keepdims=True)))
-    )  # of all samples, hardly exceeded
+    spread = float(np.std(some - some.mean(axis=1, keepdims=True)))
+    largest = max(_WIDE, _SPREADS * spread)  # of all samples, hardly exceeded
     for made in _rules(rule, kind, alone=isinstance(counts, WithBackground)):
         reach = made.range_at(largest if made.grows else 1.0)
         toward_it = prior if made.follows_target else None
@@ -307,7 +291,6 @@ def _gather(chunks: Iterable[Chunk], rows: np.ndarray, labels: np.ndarray, count
     """Return the logits of some rows [m, K], read again."""
     found, first = [], 0
     for logits, given in chunks:
-        logits = as_array(logits)
         own = rows[(first <= rows) & (rows < first + len(logits))] - first
         known = check_labels(resolve_labels(logits, given, counts, names)[0], logits.shape[1])
         if not np.array_equal(known, labels[first : first + len(known)]):

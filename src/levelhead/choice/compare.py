@@ -142,12 +142,10 @@ def compare(
     paths = Paths(samples)
     objective = paths.reference.objective(options)
     warnings = diagnostics.issue_warnings(
-        [
-            diagnostics.diagnose_missing_classes(sizes, names, least=2),
-            diagnostics.diagnose_accuracy(objective.path.right(0.0)),
-            diagnostics.diagnose_norms(options.norms, n, Rescale()),
-            *diagnose_counts(*samples.parts[0], Rescale()),
-        ]
+        diagnostics.diagnose_missing_classes(sizes, names, least=2),
+        diagnostics.diagnose_accuracy(objective.path.right(0.0)),
+        diagnostics.diagnose_norms(options.norms, n, Rescale()),
+        *diagnose_counts(*samples.parts[0], Rescale()),
     )
     warnings += tuple(filter(None, [left_out_text(samples)]))
     fitters = make_fitters(paths)

@@ -1,8 +1,5 @@
 """What speaks against a choice before it is made, and what to expect of it on new samples.
 
-Each diagnosis returns a warning or None, by the rule in its docstring. Its text travels with the result, to the
-terminal and onto pages, so it suits Python and the command line alike.
-
 A gain measured on few samples is a guess of the true one, and the best of several guesses is too high. So it is drawn
 toward what such adjustments gain elsewhere, the more the less certain it is: the posterior mean of a normal prior. On
 real sets (docs/decisions.md) adjustments gained about a quarter of the balanced error and an eighth of 1 - macro-F1,
@@ -12,7 +9,7 @@ balanced error, +1.2 of macro-F1). Chosen for the least such bias on either half
 on the other half 96.6 or 96.4 % lie in their interval. At 0.15, 97.3 % did, and the bias was 0.5.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -37,10 +34,8 @@ def diagnose_accuracy(right: np.ndarray) -> Diagnosis:
     n, wrong = len(right), int((~right).sum())
     if n < 300 or wrong * 500 >= n:
         return None
-    return kinds.LeakageWarning(
-        f"{wrong} of {n} samples are wrong at gamma = 0, which is too good for data that the model has not seen; "
-        "choose gamma on samples that it was not trained on, or without labels"
-    )
+    good = f"{wrong} of {n} samples are wrong at gamma = 0, which is too good for data that the model has not seen"
+    return kinds.LeakageWarning(f"{good}; choose gamma on samples that it was not trained on, or without labels")
 
 
 def diagnose_below_chance(right: np.ndarray, labels: np.ndarray, classes: int) -> Diagnosis:
@@ -52,10 +47,9 @@ def diagnose_below_chance(right: np.ndarray, labels: np.ndarray, classes: int) -
     chance, error = 1 / classes, float(np.sqrt((1 / (4 * sizes[present])).sum())) / present.sum()
     if recall.mean() + 3 * error >= chance or present.sum() < 2:
         return None
-    return kinds.CountsWarning(
-        f"the model as it is has a mean recall of {recall.mean():.1%}, below chance ({chance:.1%}): check that labels, "
-        "counts and names are in the order of the columns of the logits"
-    )
+    low = f"the model as it is has a mean recall of {recall.mean():.1%}, below chance ({chance:.1%})"
+    order = "check that labels, counts and names are in the order of the columns of the logits"
+    return kinds.CountsWarning(f"{low}: {order}")
 
 
 def diagnose_training_rows(logits: Array, training: Array | None) -> Diagnosis:
@@ -70,10 +64,8 @@ def diagnose_training_rows(logits: Array, training: Array | None) -> Diagnosis:
     shared = sum(row.tobytes() in known for row in held)
     if shared * 10 < len(held):
         return None
-    return kinds.LeakageWarning(
-        f"{shared} of {len(held)} held-out rows are also in the training data; choose gamma on samples that the model "
-        "was not trained on"
-    )
+    leak = f"{shared} of {len(held)} held-out rows are also in the training data"
+    return kinds.LeakageWarning(f"{leak}; choose gamma on samples that the model was not trained on")
 
 
 def diagnose_negative_logits(logits: Array, labels: np.ndarray, rule: Rule) -> Diagnosis:
@@ -86,10 +78,8 @@ def diagnose_negative_logits(logits: Array, labels: np.ndarray, rule: Rule) -> D
     share = float((below[sizes > 0] / sizes[sizes > 0]).mean())
     if share <= 0.2:
         return None
-    return kinds.NegativeLogitsWarning(
-        f"{share:.0%} of the true-class logits are negative, and a larger factor moves those down, not up; "
-        + _USE_SHIFT
-    )
+    down = f"{share:.0%} of the true-class logits are negative, and a larger factor moves those down, not up"
+    return kinds.NegativeLogitsWarning(f"{down}; {_USE_SHIFT}")
 
 
 def diagnose_binary_head(logits: Array, rule: Rule) -> Diagnosis:
@@ -111,10 +101,9 @@ def diagnose_norms(norms: Array | None, counts: np.ndarray, rule: Rule) -> Diagn
     correlation = norm_follows_count(Head(check_vector(norms, len(counts), "norms")[:, None]), counts)
     if not correlation < -0.3:
         return None
-    return kinds.NormWarning(
-        f"weight norms fall as counts grow (rank correlation {correlation:.2f}, typical of Adam), so rare "
-        f"classes do not have the short weight vectors; {_USE_SHIFT}, or compare the rules (levelhead.compare)"
-    )
+    fall = f"weight norms fall as counts grow (rank correlation {correlation:.2f}, typical of Adam)"
+    short = f"{fall}, so rare classes do not have the short weight vectors"
+    return kinds.NormWarning(f"{short}; {_USE_SHIFT}, or compare the rules (levelhead.compare)")
 
 
 def diagnose_missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None, *, least: int = 1) -> Diagnosis:
@@ -124,9 +113,8 @@ def diagnose_missing_classes(sizes: np.ndarray, names: Sequence[str] | None = No
         return None
     shown = listed([str(i) if names is None else f"{i} ({names[i]})" for i in absent])
     few = "no sample" if least == 1 else f"fewer than {least} samples"
-    return kinds.MissingClassWarning(
-        f"{few} here of class {shown}: neutral in every measure, although gamma moves it too"
-    )
+    neutral = "neutral in every measure, although gamma moves it too"
+    return kinds.MissingClassWarning(f"{few} here of class {shown}: {neutral}")
 
 
 def diagnose_balanced_counts(counts: np.ndarray, model: str) -> Diagnosis:
@@ -160,13 +148,11 @@ def diagnose_range_end(plateau: tuple[float, float], reach: tuple[float, float])
     at_end = (high >= reach[1]) != (low <= reach[0] and reach[0] < 0)
     if not at_end or (high >= reach[1] and low <= reach[0]):
         return None
-    return kinds.RangeWarning(
-        f"the criterion is lowest at the end of the range ({low:.3g} to {high:.3g}); a wider range of gamma may do "
-        "better"
-    )
+    end = f"the criterion is lowest at the end of the range ({low:.3g} to {high:.3g})"
+    return kinds.RangeWarning(f"{end}; a wider range of gamma may do better")
 
 
-def issue_warnings(found: Iterable[Diagnosis]) -> tuple[str, ...]:
+def issue_warnings(*found: Diagnosis) -> tuple[str, ...]:
     """Issue what was found as warnings; return their texts."""
     issued = [one for one in found if one is not None]
     for one in issued:
@@ -194,10 +180,8 @@ def diagnose_equal_counts(counts: np.ndarray) -> CountsWarning | None:
     how = f"equal ({low:g} in each class), so there is nothing"
     if low != high:
         how = f"almost equal ({low:g} to {high:g} per class), so there is next to nothing"
-    return CountsWarning(
-        f"the counts are {how} to level; if the model was trained on imbalanced data, give the counts of its training "
-        "set, not of a balanced hold-out"
-    )
+    give = "give the counts of its training set, not of a balanced hold-out"
+    return CountsWarning(f"the counts are {how} to level; if the model was trained on imbalanced data, {give}")
 
 
 def diagnose_reversed_counts(logits: Array, labels: np.ndarray, counts: np.ndarray) -> CountsWarning | None:

@@ -12,7 +12,7 @@ moves with a common constant. So
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -83,6 +83,7 @@ class _Asked:
     labels: np.ndarray
     need: np.ndarray
     above: float
+    known: dict[int, np.ndarray] = field(default_factory=dict)  # what `_own` returned, by class
 
     @property
     def classes(self) -> np.ndarray:
@@ -121,10 +122,9 @@ class _Asked:
 
     def _own(self, c: int) -> np.ndarray:
         """Return the scores of the samples of a class, [K, n], kept."""
-        known = self.__dict__.setdefault("_known", {})
-        if c not in known:
-            known[c] = np.ascontiguousarray(self.scores[:, self.labels == c])
-        return known[c]
+        if c not in self.known:
+            self.known[c] = np.ascontiguousarray(self.scores[:, self.labels == c])
+        return self.known[c]
 
 
 def _smallest(values: np.ndarray, n: int) -> float:

@@ -70,11 +70,6 @@ class OffsetGoal:
         steps = MetricSteps(self.metric, self.labels, self.classes, ())
         return steps.loss_of(predicted == self.labels, predicted, self.weights)
 
-    def short(self, predicted: np.ndarray) -> int:
-        """Return how many samples more would have to be right to meet the floors."""
-        right = np.bincount(self.labels[predicted == self.labels], minlength=self.classes)
-        return int(np.maximum(self.need - right, 0).sum())
-
     def line(self, order: np.ndarray, rival: np.ndarray, k: int) -> np.ndarray:
         """Return the loss [N + 1] after each change: samples turn in this order from their rivals [N] to class k."""
         if self.price is not None:
@@ -170,14 +165,10 @@ def fit_offsets(
 
 
 def choose_pull(
-    scores: np.ndarray,
-    goal: OffsetGoal,
-    begin: Callable[[np.ndarray], np.ndarray] | None = None,
-    *,
-    rng: np.random.Generator | int = 0,
+    scores: np.ndarray, goal: OffsetGoal, begin: Callable[[np.ndarray], np.ndarray] | None = None
 ) -> tuple[float, float]:
     """Return the one of `PULLS` of least cross-fitted loss, and that; offsets begin at what `begin` gives for rows."""
-    fold = draw_folds(goal.labels, _FOLDS, np.random.default_rng(rng))
+    fold = draw_folds(goal.labels, _FOLDS, np.random.default_rng(0))
     predicted = np.tile(scores.argmax(axis=1), (len(PULLS), 1))
     for left_out in np.unique(fold):
         held, rows = fold == left_out, np.flatnonzero(fold != left_out)

@@ -84,10 +84,10 @@ class PriorEstimate:
 
     def shares_text(self) -> str:
         """Return each class's share with its interval, in words; of many classes, the first few."""
-        low_high = (
-            [""] * len(self.shares) if self.interval is None else [f" ({a:.1%} to {b:.1%})" for a, b in self.interval]
-        )
-        return listed([f"{title(k, self.names)} {self.shares[k]:.1%}{low_high[k]}" for k in range(len(self.shares))])
+        between = [""] * len(self.shares)
+        if self.interval is not None:
+            between = [f" ({low:.1%} to {high:.1%})" for low, high in self.interval]
+        return listed([f"{title(k, self.names)} {self.shares[k]:.1%}{between[k]}" for k in range(len(self.shares))])
 
 
 _Estimator = Callable[[np.ndarray, np.ndarray | None], np.ndarray]  # weights of both kinds of samples -> shares [K]
@@ -165,7 +165,7 @@ def estimate_prior(
         held_out=0 if labelled is None else len(labelled.labels),
         level=level,
         names=None if names is None else tuple(map(str, names)),
-        warnings=issue_warnings([warning]),
+        warnings=issue_warnings(warning),
     )
 
 

@@ -11,7 +11,7 @@ criterion at the best one, except with a chance too small to be seen.
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -165,6 +165,7 @@ class BlockShares:
 
     mismatch: ShareMismatch
     likely: tuple[int, int]  # the first and the last interval on which the choice is likely to fall
+    known: dict[tuple[int, int], tuple] = field(default_factory=dict)  # what `_steps` returned, by its intervals
 
     def add(self, values: np.ndarray, mass: np.ndarray, guide: np.ndarray) -> np.ndarray:
         """Return values [B, G] plus `guide` [B] times the mismatch, or infinity where that cannot be the lowest."""
@@ -216,14 +217,9 @@ class BlockShares:
         found /= 2
         return found
 
-    @cached_property
-    def _known(self) -> dict[tuple[int, int], tuple]:
-        return {}
-
     def _steps(self, first: int, last: int) -> tuple:
         """Return the samples by their prediction on the interval `first`, and every change up to `last`; remembered."""
-        known = self._known
-        if (first, last) not in known:
+        if (first, last) not in self.known:
             changes, grid = self.mismatch.changes, self.mismatch.grid
             start = changes.predictions(grid.middles[first])
             by_start = np.argsort(start, kind="stable")
@@ -240,11 +236,11 @@ class BlockShares:
             by_bin = np.argsort(bins, kind="stable")
             unique, runs = np.unique(bins[by_bin], return_index=True)
             size = np.bincount(changed, minlength=len(sizes))
-            known[first, last] = (
+            self.known[first, last] = (
                 *(by_start, opens, classes, sample, np.where(lost, -1.0, 1.0)),
                 *(cells, size, by_bin, runs, unique),
             )
-        return known[first, last]
+        return self.known[first, last]
 
 
 def choose_by_shares(mismatch: ShareMismatch, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -28,10 +28,8 @@ class Snapshot:
     """A trained head, the counts it was trained on, and features with labels, split by split.
 
     Args:
-        head: weight [K, d], bias [K] or None, class names if known.
-        counts: training samples of each class.
-        features: {split: [N, d]}, splits such as `train`, `held-out`, `test`.
-        labels: {split: [N]}, the same splits.
+        head, counts: weight [K, d], bias [K] or None, class names if known; training samples of each class.
+        features, labels: {split: [N, d]} and {split: [N]}, of splits such as `train`, `held-out`, `test`.
         meta: facts about the training, as JSON can hold them.
 
     >>> snapshot = Snapshot(Head(np.eye(2)), [400, 100], {"test": [[2.0, 1.0]]}, {"test": [0]})
@@ -74,10 +72,7 @@ class Snapshot:
     ) -> Axes:
         """Draw the recall of each class on the Axes given, or on new ones (extra `plot`), and return them.
 
-        Args:
-            ax, split: where to draw, and whose samples; `test` if there is one, else `held-out`.
-            gamma: also show the recall of the head rescaled by this gamma,
-            head: or of this one: `lh.adjust(snapshot.head, tuned)`.
+        The split is `test` if there is one, else `held-out`. With gamma, or another head, its recall is shown too.
         """
         from ..show.plot import draw_recall
 
@@ -92,10 +87,8 @@ class Snapshot:
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items()) or "no features"
-        return (
-            f"Snapshot({self.head.classes} classes of {self.counts.max()} to {self.counts.min()} training samples, "
-            f"head {list(self.head.weight.shape)}; {splits})"
-        )
+        classes = f"{self.head.classes} classes of {self.counts.max()} to {self.counts.min()} training samples"
+        return f"Snapshot({classes}, head {list(self.head.weight.shape)}; {splits})"
 
     def _repr_html_(self) -> str:
         from ..show.html import html

@@ -1,7 +1,4 @@
-"""Choosing a rule and its strength on held-out samples or out-of-fold scores, or without labels, by predicted shares.
-
-Never on test data.
-"""
+"""Rule and strength chosen on held-out samples, out-of-fold scores or, without labels, shares; never on test data."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -83,9 +80,6 @@ def tune(
         bootstrap: replicates of the whole choice, stratified by class, for both intervals; 0 for none.
         level, rng: of the intervals; a generator, or a seed.
         progress: called with (stage, how much of it is done, how much it is in all).
-
-    Returns:
-        The rule and its gamma with the interval, the gain to expect, the curves, the rules tried and the warnings.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(3, size=300)
@@ -245,7 +239,7 @@ def match_prior(
     """Choose, without labels, the gamma at which the predicted class shares are closest to the target prior.
 
     ``mismatch(gamma) = 1/2 sum_k |share_k(gamma) - target_k|``. The prior of the unlabelled data must be known. Only
-    labels can tell which rule is right, so it is not chosen here.
+    labels can tell which rule is right, so it is not chosen here; errors and gain are None.
 
     Args:
         logits: [N, K] of unlabelled samples, drawn as in deployment.
@@ -253,9 +247,6 @@ def match_prior(
             EM, which takes the softmax of the logits as calibrated for the training counts (see `estimate_prior`).
         rule: `rescale`, `tau` or `shift`, or an object of `lh.rules`, as in `tune`.
         counts, bootstrap, level, rng, names, kind, progress: as in `tune`.
-
-    Returns:
-        The chosen gamma with its interval and the mismatch before and after. Errors and gain are None.
 
     >>> tuned = match_prior(np.array([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]]), [400, 100], bootstrap=0)
     >>> round(tuned.gamma, 3), tuned.mismatch
@@ -295,12 +286,10 @@ def match_prior_with(logits: Array, counts: Counts, options: TuneOptions) -> Tun
     coarse = ShareMismatch(changes, target, Grid.between(changes.gamma, changes.range, 1000))
     gammas = choose_by_shares(coarse, options.bootstrap, np.random.default_rng(options.rng))
     found = diagnostics.issue_warnings(
-        [
-            diagnostics.diagnose_binary_head(logits, rule),
-            diagnostics.diagnose_norms(norms, n, rule),
-            diagnostics.diagnose_unpredicted_classes(changes.shares(0.0), target, len(logits)),
-            diagnostics.diagnose_range_end(plateau, changes.range),
-        ]
+        diagnostics.diagnose_binary_head(logits, rule),
+        diagnostics.diagnose_norms(norms, n, rule),
+        diagnostics.diagnose_unpredicted_classes(changes.shares(0.0), target, len(logits)),
+        diagnostics.diagnose_range_end(plateau, changes.range),
     )
     return Tuned(
         gamma=gamma,

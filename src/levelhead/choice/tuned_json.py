@@ -97,12 +97,7 @@ def counts_for(tuned: Tuned, classes: int, names: Sequence[str] | None, where: s
 
 
 def describe_sources(
-    files: Mapping[str, str | Path | None],
-    counts: np.ndarray,
-    *,
-    kind: Kind,
-    target: str | None,
-    background: str | None = None,
+    files: Mapping[str, Any], counts: np.ndarray, *, kind: Kind, target: str | None, background: str | None = None
 ) -> dict[str, Any]:
     """Return what a choice was made on, for `Tuned.sources`: files with their sha256, counts, and how to read them."""
     given = {what: str(source) for what, source in files.items() if source is not None}

@@ -1,9 +1,7 @@
 """The command line: parse, call one function, print. Heavy imports wait until a command needs them.
 
-models: commands for a model's file: inspect, adjust, rescale, undo
-logits: commands for a model's logits: tune, compare, report
-common: the app, options that several commands have, how commands print, checks of the files they will write
-errors: errors in one line, in the words of the command
+models, logits: commands for a model's file: inspect, adjust, rescale, undo; for its logits: tune, compare, report
+common, errors: the app, and what several commands share; errors in one line, in the words of the command
 early: what is begun before anything else is imported
 """
 

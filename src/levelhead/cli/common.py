@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
 from .._version import __version__
@@ -57,22 +58,19 @@ app = typer.Typer(
 )
 
 COUNTS = "Training samples per class: 4000,2000,500, or a file of them or of training labels (.json, .csv, .npy, ...)."
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
-Page = Annotated[Path | None, typer.Option("--report", help="Write a page that shows the effect: page.html.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
+Force = Annotated[bool, Option("--force", help="Replace files that exist.")]
+Page = Annotated[Path | None, Option("--report", help="Write a page that shows the effect: page.html.")]
 Names = Annotated[
     str | None,
-    typer.Option(help="Class names, in order: cat,dog,owl, or a file (.txt, .json, a config.json with id2label, ...)."),
+    Option(help="Class names, in order: cat,dog,owl, or a file (.txt, .json, a config.json with id2label, ...)."),
 ]
-Background = Annotated[
-    str | None, typer.Option(help="A class to leave alone, by name or index: `no object` of a detector.")
-]
+Background = Annotated[str | None, Option(help="A class to leave alone, by name or index: `no object` of a detector.")]
 
 
 @app.callback(invoke_without_command=True)
 def root(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    context: typer.Context, version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False
 ) -> None:
     if version:
         typer.echo(f"levelhead {__version__}")
@@ -87,8 +85,12 @@ def example(*lines: str) -> str:
     return "\b\n" + "\n".join(["Example:", *(f"  levelhead {line}" for line in lines)])
 
 
-def show(result: dict[str, Any], text: str, as_json: bool) -> None:
-    """Print the result of a command: JSON for programs, text for people."""
+def show(result: Any, text: str, as_json: bool) -> None:
+    """Print the result of a command, a dict or a record: JSON for programs, text for people."""
+    if as_json and not isinstance(result, dict):
+        from ..core.array import to_plain
+
+        result = to_plain(result)
     echo(json.dumps(result, indent=2) if as_json else text)
 
 

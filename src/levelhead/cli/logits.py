@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from ..core.choices import Criterion, Kind, LabelTask, Metric, PathRule, RuleRequest
 from ..core.errors import LevelheadError, named
@@ -24,84 +24,77 @@ LABELS = "True class of each row: an index or a name."
 IN_LOGITS = "May be left out if the file of the logits holds an array of this name."
 
 LabelColumn = Annotated[
-    str | None, typer.Option(help="The labels' column in a table of logits, if it is not called label, y or target.")
+    str | None, Option(help="The labels' column in a table of logits, if it is not called label, y or target.")
 ]
-ChosenOn = Annotated[str, typer.Option(help="What the samples are. Say test if they are your test set.")]
+ChosenOn = Annotated[str, Option(help="What the samples are. Say test if they are your test set.")]
 Logits = Annotated[
-    Path,
-    typer.Option(help=f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}."),
+    Path, Option(help=f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}.")
 ]
 Cost = Annotated[
-    Path | None,
-    typer.Option(help="K rows (true class) of K costs (predicted class): the metric is then the mean cost."),
+    Path | None, Option(help="K rows (true class) of K costs (predicted class): the metric is then the mean cost.")
 ]
-PageModel = Annotated[Path | None, typer.Option(help="The model's file, for the commands on the page to name it.")]
-Most = Annotated[float | None, typer.Option("--max", help="Largest gamma to try; each rule has its own.")]
+PageModel = Annotated[Path | None, Option(help="The model's file, for the commands on the page to name it.")]
+Most = Annotated[float | None, Option("--max", help="Largest gamma to try; each rule has its own.")]
 
 
 @app.command(epilog=example("tune --logits logits.npy --labels labels.npy --counts counts.json -o tuned.json"))
 def tune(
     logits: Annotated[
         Path,
-        typer.Option(
+        Option(
             help=f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}. "
             "Or a folder of such files, each with its labels, read one at a time."
         ),
     ],
-    counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} {IN_LOGITS}")] = None,
+    counts: Annotated[Path | None, Option(help=f"{COUNTS} {IN_LOGITS}")] = None,
     labels: Annotated[
-        Path | None,
-        typer.Option(help=f"{LABELS} {IN_LOGITS} Without labels, predicted shares are matched to --target."),
+        Path | None, Option(help=f"{LABELS} {IN_LOGITS} Without labels, predicted shares are matched to --target.")
     ] = None,
     names: Names = None,
     label_column: LabelColumn = None,
     unlabelled: Annotated[
-        Path | None, typer.Option(help="Logits from deployment, K columns, no labels needed: to choose better.")
+        Path | None, Option(help="Logits from deployment, K columns, no labels needed: to choose better.")
     ] = None,
     rule: Annotated[
         RuleRequest,
-        typer.Option(
+        Option(
             help="auto chooses on your samples; rescale is RS, of the paper; shift adds gamma log(n_max / n_k); "
             "tau needs --norms; vector has a scale and an offset per class, offsets an offset."
         ),
     ] = "auto",
     task: Annotated[
-        LabelTask, typer.Option(help="multilabel: K sigmoids, labels [N, K] of 0 and 1, each label shifted by itself.")
+        LabelTask, Option(help="multilabel: K sigmoids, labels [N, K] of 0 and 1, each label shifted by itself.")
     ] = "multiclass",
     metric: Annotated[
         Metric | None,
-        typer.Option(
-            help="What to improve: balanced_error, of several labels macro_f1, or another; cost needs --cost."
-        ),
+        Option(help="What to improve: balanced_error, of several labels macro_f1, or another; cost needs --cost."),
     ] = None,
     cost: Cost = None,
     floor: Annotated[
         list[str] | None,
-        typer.Option(metavar="<str>", help="Least recall, of all classes (0.6) or of one (cat=0.6); repeatable."),
+        Option(metavar="<str>", help="Least recall, of all classes (0.6) or of one (cat=0.6); repeatable."),
     ] = None,
-    criterion: Annotated[Criterion, typer.Option(help="guided: by predicted shares too if labels are few.")] = "guided",
+    criterion: Annotated[Criterion, Option(help="guided: by predicted shares too if labels are few.")] = "guided",
     target: Annotated[
         str | None,
-        typer.Option(
-            help="How often each class occurs in use, if not equally often: 0.5,0.3,0.2, a file, or estimate."
-        ),
+        Option(help="How often each class occurs in use, if not equally often: 0.5,0.3,0.2, a file, or estimate."),
     ] = None,
     most: Most = None,
-    norms: Annotated[Path | None, typer.Option(help="Weight norms of the head, one per class, in a file.")] = None,
-    training: Annotated[Path | None, typer.Option(help="Training logits: warn if --logits holds any of them.")] = None,
+    norms: Annotated[Path | None, Option(help="Weight norms of the head, one per class, in a file.")] = None,
+    training: Annotated[Path | None, Option(help="Training logits: warn if --logits holds any of them.")] = None,
     kind: Annotated[
-        Kind, typer.Option(help="What --logits holds; for probabilities, a model file takes --rule shift only.")
+        Kind, Option(help="What --logits holds; for probabilities, a model file takes --rule shift only.")
     ] = "logits",
     background: Background = None,
     chosen_on: ChosenOn = "held-out",
-    bootstrap: Annotated[int, typer.Option(help="Replicates of the choice, for its intervals; 0 for none.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of the replicates.")] = 0,
+    bootstrap: Annotated[int, Option(help="Replicates of the choice, for its intervals; 0 for none.")] = 1000,
+    seed: Annotated[int, Option(help="Seed of the replicates.")] = 0,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Write the choice, for `levelhead adjust --tuned`: tuned.json.")
+        Path | None, Option("-o", "--out", help="Write the choice, for `levelhead adjust --tuned`: tuned.json.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the curve, as .png, .svg or .pdf.")] = None,
+    plot: Annotated[Path | None, Option(help="Draw the curve, as .png, .svg or .pdf.")] = None,
     report: Page = None,
-    title: Annotated[str | None, typer.Option(help="What the page calls it, instead of the name of --logits.")] = None,
+    title: Annotated[str | None, Option(help="What the page calls it, instead of the name of --logits.")] = None,
     model: PageModel = None,
     force: Force = False,
     as_json: Json = False,
@@ -175,23 +168,22 @@ def tune(
 @app.command(epilog=example("compare --logits logits.npy --labels labels.npy --counts counts.json"))
 def compare(
     logits: Logits,
-    counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} {IN_LOGITS}")] = None,
-    labels: Annotated[Path | None, typer.Option(help=f"{LABELS} {IN_LOGITS}")] = None,
+    counts: Annotated[Path | None, Option(help=f"{COUNTS} {IN_LOGITS}")] = None,
+    labels: Annotated[Path | None, Option(help=f"{LABELS} {IN_LOGITS}")] = None,
     names: Names = None,
     label_column: LabelColumn = None,
-    metric: Annotated[Metric, typer.Option(help="What to compare by; cost needs --cost.")] = "balanced_error",
+    metric: Annotated[Metric, Option(help="What to compare by; cost needs --cost.")] = "balanced_error",
     cost: Cost = None,
     target: Annotated[
-        str | None,
-        typer.Option(help="How often each class occurs in use, if not equally often: 0.5,0.3,0.2, or a file."),
+        str | None, Option(help="How often each class occurs in use, if not equally often: 0.5,0.3,0.2, or a file.")
     ] = None,
     most: Most = None,
     norms: Annotated[
-        Path | None, typer.Option(help="Weight norms of the head, one per class, in a file: adds tau-normalization.")
+        Path | None, Option(help="Weight norms of the head, one per class, in a file: adds tau-normalization.")
     ] = None,
-    kind: Annotated[Kind, typer.Option(help="What --logits holds; probabilities cannot be rescaled.")] = "logits",
-    repeats: Annotated[int, typer.Option(help="How often the samples are dealt into folds.")] = 2,
-    seed: Annotated[int, typer.Option(help="Seed of the folds.")] = 0,
+    kind: Annotated[Kind, Option(help="What --logits holds; probabilities cannot be rescaled.")] = "logits",
+    repeats: Annotated[int, Option(help="How often the samples are dealt into folds.")] = 2,
+    seed: Annotated[int, Option(help="Seed of the folds.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Compare the rules side by side on held-out data.
@@ -231,31 +223,30 @@ def compare(
 def report(
     inputs: Annotated[
         list[Path],
-        typer.Argument(
+        Argument(
             help=f"A run's folder, a snapshot, a tuned.json, a folder of the paper's records, "
             f"or logits {DATA}. Several are shown side by side."
         ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The page: one .html file that contains all it needs.")],
+    out: Annotated[Path, Option("-o", "--out", help="The page: one .html file that contains all it needs.")],
     labels: Annotated[
-        Path | None,
-        typer.Option(help=f"For logits. {LABELS} {IN_LOGITS} Without labels, only predicted shares are shown."),
+        Path | None, Option(help=f"For logits. {LABELS} {IN_LOGITS} Without labels, only predicted shares are shown.")
     ] = None,
-    counts: Annotated[Path | None, typer.Option(help=f"For logits. {COUNTS} {IN_LOGITS}")] = None,
+    counts: Annotated[Path | None, Option(help=f"For logits. {COUNTS} {IN_LOGITS}")] = None,
     names: Names = None,
     label_column: LabelColumn = None,
-    tuned: Annotated[Path | None, typer.Option(help="A gamma that `levelhead tune -o` chose on other samples.")] = None,
-    gamma: Annotated[float | None, typer.Option(help="A gamma of your own. Otherwise `tune` chooses it.")] = None,
+    tuned: Annotated[Path | None, Option(help="A gamma that `levelhead tune -o` chose on other samples.")] = None,
+    gamma: Annotated[float | None, Option(help="A gamma of your own. Otherwise `tune` chooses it.")] = None,
     rule: Annotated[
-        PathRule | None, typer.Option(help="Default: chosen too; rescale with --gamma. tau needs a run or a snapshot.")
+        PathRule | None, Option(help="Default: chosen too; rescale with --gamma. tau needs a run or a snapshot.")
     ] = None,
     title: Annotated[
         list[str] | None,
-        typer.Option(metavar="<str>", help="What to call it, instead of its file's name; once for each of several."),
+        Option(metavar="<str>", help="What to call it, instead of its file's name; once for each of several."),
     ] = None,
     model: PageModel = None,
     chosen_on: ChosenOn = "held-out",
-    bootstrap: Annotated[int, typer.Option(help="Replicates where gamma is chosen; 0 for no interval.")] = 1000,
+    bootstrap: Annotated[int, Option(help="Replicates where gamma is chosen; 0 for no interval.")] = 1000,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -279,24 +270,11 @@ def report(
     places = [path for path in inputs if not is_records(path)]
     if title and len(title) != len(places):
         raise LevelheadError(f"expected {len(places)}, one for each model, got {len(title)}", parameter="title")
-    subjects = [
-        of_file(
-            path,
-            title=given,
-            model=None if model is None else str(model),
-            labels=labels,
-            counts_file=counts,
-            names=known,
-            label_column=label_column,
-            tuned=tuned,
-            gamma=gamma,
-            rule=rule,
-            chosen_on=chosen_on,
-            bootstrap=bootstrap,
-            say=say,
-        )
-        for path, given in zip(places, title or [None] * len(places), strict=True)
-    ]
+    files: dict[str, Any] = {"labels": labels, "counts_file": counts, "names": known, "label_column": label_column}
+    choice: dict[str, Any] = {"tuned": tuned, "gamma": gamma, "rule": rule, "chosen_on": chosen_on}
+    shown = {"model": None if model is None else str(model), "bootstrap": bootstrap, "say": say}
+    pairs = zip(places, title or [None] * len(places), strict=True)
+    subjects = [of_file(place, title=one, **files, **choice, **shown) for place, one in pairs]
     page = write(out, subjects, tables=tables, command=typed_command())
     show({"page": str(page), "bytes": page.stat().st_size}, f"{page}: open it in a browser", as_json)
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 from shlex import join
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from ..core.choices import BiasPolicy, Missing, PathRule
 from ..core.errors import LevelheadError
@@ -12,26 +12,26 @@ from .common import COUNTS, Background, Force, Json, Names, app, example, show
 
 Model = Annotated[
     Path,
-    typer.Argument(
+    Argument(
         help="A .safetensors file (of a sharded model, its index or its folder), an "
         ".onnx, .keras or .weights.h5 file, or a state dict as .pt, .pth, .ckpt or .bin."
     ),
 ]
-Out = Annotated[Path, typer.Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")]
+Out = Annotated[Path, Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")]
 HeadName = Annotated[
-    str | None, typer.Option("--head", help="Name of the layer, where several could be the head: classifier.")
+    str | None, Option("--head", help="Name of the layer, where several could be the head: classifier.")
 ]
-Original = Annotated[bool, typer.Option(help="Keep the old bytes in OUT.original for an exact undo.")]
-Again = Annotated[bool, typer.Option("--again", help="Allow a model that was adjusted before.")]
+Original = Annotated[bool, Option(help="Keep the old bytes in OUT.original for an exact undo.")]
+Again = Annotated[bool, Option("--again", help="Allow a model that was adjusted before.")]
 ModelLogits = Annotated[
-    Path | None, typer.Option(help="Logits of the model: count the predictions that rounding could change.")
+    Path | None, Option(help="Logits of the model: count the predictions that rounding could change.")
 ]
 
 
 @app.command(epilog=example("inspect model.safetensors --counts counts.json"))
 def inspect(
     model: Model,
-    counts: Annotated[Path | None, typer.Option(help=f"{COUNTS} Shows whether the weight norms follow them.")] = None,
+    counts: Annotated[Path | None, Option(help=f"{COUNTS} Shows whether the weight norms follow them.")] = None,
     head: HeadName = None,
     names: Names = None,
     as_json: Json = False,
@@ -41,26 +41,25 @@ def inspect(
     Lists its layers, its weight norms against the counts, its bias and any earlier adjustment. Runs no code in the
     file.
     """
-    from ..core.array import to_plain
     from ..files.describe import inspection_text
     from ..files.inspect import inspect_file
     from ..io.per_class_file import read_counts, read_names
 
     known = None if names is None else read_names(names)
     seen = inspect_file(model, counts=None if counts is None else read_counts(counts), head=head, names=known)
-    show(to_plain(seen), inspection_text(seen), as_json)
+    show(seen, inspection_text(seen), as_json)
 
 
 @app.command(epilog=example("adjust model.safetensors --tuned tuned.json -o adjusted.safetensors"))
 def adjust(
     model: Model,
     out: Out,
-    tuned: Annotated[Path, typer.Option(help="What `levelhead tune` wrote: the rule, its strength and the counts.")],
+    tuned: Annotated[Path, Option(help="What `levelhead tune` wrote: the rule, its strength and the counts.")],
     head: HeadName = None,
     background: Background = None,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Adjust also where no gain is to be expected.")] = False,
+    anyway: Annotated[bool, Option("--anyway", help="Adjust also where no gain is to be expected.")] = False,
     certain: Annotated[
-        bool, typer.Option("--only-if-certain", help="Adjust only if the interval of the gain is above 0.")
+        bool, Option("--only-if-certain", help="Adjust only if the interval of the gain is above 0.")
     ] = False,
     original: Original = True,
     force: Force = False,
@@ -74,7 +73,6 @@ def adjust(
     Rule, strength and counts come from `levelhead tune`. All other bytes are copied unchanged, and `levelhead undo`
     gives the model back. Where no gain is to be expected, nothing is written.
     """
-    from ..core.array import to_plain
     from ..files.describe import rescale_text
     from ..files.locate import MODEL_FORMATS
     from ..files.model import adjust_file, check_worthwhile
@@ -89,39 +87,28 @@ def adjust(
     scores = None if logits is None else arrays.read(logits)
     known = None if names is None else read_names(names)
     with copy_progress(model) as bar:
-        done = adjust_file(
-            model,
-            out,
-            tuned,
-            head=head,
-            background=background,
-            original=original,
-            force=force,
-            again=again,
-            logits=scores,
-            names=known,
-            progress=bar,
-        )
-    show(to_plain(done), rescale_text(done), as_json)
+        how: dict[str, Any] = {"head": head, "background": background, "logits": scores, "names": known}
+        done = adjust_file(model, out, tuned, original=original, force=force, again=again, progress=bar, **how)
+    show(done, rescale_text(done), as_json)
 
 
 @app.command(epilog=example("rescale model.safetensors --counts 5000,500,50 --gamma 0.5 -o rs.safetensors"))
 def rescale(
     model: Model,
     out: Out,
-    counts: Annotated[Path, typer.Option(help=COUNTS)],
-    gamma: Annotated[float | None, typer.Option(help="Strength, chosen on held-out samples; 0 is none.")] = None,
-    tuned: Annotated[Path | None, typer.Option(hidden=True, help="Use `levelhead adjust`.")] = None,
+    counts: Annotated[Path, Option(help=COUNTS)],
+    gamma: Annotated[float | None, Option(help="Strength, chosen on held-out samples; 0 is none.")] = None,
+    tuned: Annotated[Path | None, Option(hidden=True, help="Use `levelhead adjust`.")] = None,
     rule: Annotated[
         PathRule,
-        typer.Option(
+        Option(
             help="rescale: w_i <- (n_max / n_i)^gamma w_i; tau: w_i <- w_i / "
             "||w_i||^gamma; shift: b_i <- b_i + gamma log(n_max / n_i)."
         ),
     ] = "rescale",
     head: HeadName = None,
-    bias: Annotated[BiasPolicy, typer.Option(help="Scale the bias with its weight vector, as tune assumes.")] = "scale",
-    missing: Annotated[Missing, typer.Option(help="A class without samples is an error, or is left as is.")] = "error",
+    bias: Annotated[BiasPolicy, Option(help="Scale the bias with its weight vector, as tune assumes.")] = "scale",
+    missing: Annotated[Missing, Option(help="A class without samples is an error, or is left as is.")] = "error",
     background: Background = None,
     original: Original = True,
     force: Force = False,
@@ -135,7 +122,6 @@ def rescale(
     Each weight vector w_i becomes (n_max / n_i)^gamma w_i, where n_i is the count of its class. All other bytes are
     copied unchanged, and `levelhead undo` gives the model back. What `levelhead tune` chose is for `levelhead adjust`.
     """
-    from ..core.array import to_plain
     from ..core.counts import with_background
     from ..core.errors import LevelheadError
     from ..files.describe import rescale_text
@@ -158,12 +144,12 @@ def rescale(
         done = rescale_place(
             place, alone, gamma=gamma, rule=rule, bias=bias, missing=missing, logits=scores, again=again
         )
-    show(to_plain(done), rescale_text(done), as_json)
+    show(done, rescale_text(done), as_json)
 
 
 @app.command(epilog=example("undo adjusted.safetensors -o back.safetensors"))
 def undo(
-    model: Annotated[Path, typer.Argument(help="A model that `levelhead adjust` or `rescale` wrote.")],
+    model: Annotated[Path, Argument(help="A model that `levelhead adjust` or `rescale` wrote.")],
     out: Out,
     force: Force = False,
     as_json: Json = False,
@@ -173,11 +159,10 @@ def undo(
     With MODEL.original next to it, the result equals the old model byte for byte. Without it, the weights are divided
     by their factors, which is exact only up to rounding.
     """
-    from ..core.array import to_plain
     from ..files.describe import undo_text
     from ..files.undo import undo_file
     from ..show.progress import copy_progress
 
     with copy_progress(model) as bar:
         undone = undo_file(model, out, force=force, progress=bar)
-    show(to_plain(undone), undo_text(undone), as_json)
+    show(undone, undo_text(undone), as_json)

@@ -1,9 +1,4 @@
-"""What numpy and torch do differently; logits checked, their probabilities, and the temperature that calibrates them.
-
-A temperature T, fitted on held-out samples, makes a logit of any margin: with ``z = logits / T`` calibrated, a model
-trained on counts n needs ``z_k + log(prior_k / n_k)`` where classes occur as the prior says. That is a shift of the raw
-logits by T, whatever their units.
-"""
+"""What numpy and torch do differently; logits checked, their probabilities, and a temperature that calibrates them."""
 
 import math
 import os
@@ -331,6 +326,8 @@ def fit_scale(
     near: float | None = None,
 ) -> float:
     """Return the T at which ``logits / T + offset`` has the least weighted log loss."""
+    # With ``z = logits / T`` calibrated, a model trained on counts n needs ``z_k + log(prior_k / n_k)`` where classes
+    # occur as the prior says. That is a shift of the raw logits by T, whatever their units.
     logits = raise_masked(logits)
     with np.errstate(over="ignore", invalid="ignore"):
         values = logits - logits.mean(axis=1, keepdims=True)

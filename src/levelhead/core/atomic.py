@@ -1,9 +1,4 @@
-"""Files replaced in one step, by way of temporary ones next to them, which are removed once nobody uses them.
-
-A file is there completely or not at all, and an interrupted write leaves the old one. A killed process leaves its
-temporary file behind, but not the lock on it: the next process that writes to the folder removes what is ours by its
-name and by its owner, was made on this machine, and is not locked.
-"""
+"""Files replaced in one step, by way of temporary ones next to them, which are removed once nobody uses them."""
 
 import os
 import re
@@ -108,6 +103,7 @@ def scratch(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove what killed processes of this user and machine left in a folder, which a process looks through once."""
+    # A killed process leaves its temporary file behind, but not the lock on it.
     if fcntl is None:
         return
     with suppress(OSError):

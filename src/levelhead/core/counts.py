@@ -148,8 +148,7 @@ def resolve(
             order; {class: n} or a pandas Series, by index or known name; or labels to count.
             More than K integers are labels if all are classes, and either every class occurs or there are more than
             2 K; otherwise they are counts.
-        classes: K, where it is known.
-        names: the K class names, where they are known.
+        classes, names: K and the K class names, where they are known.
         missing: what to do with a class without samples: `error`, or `neutral`, which gives it the largest count. None
             is `error` for functions without such a parameter: the message then does not name it.
         background: a class that every rule leaves alone, by index or known name, such as "no object" in detection: it

@@ -35,16 +35,7 @@ def metric_name(name: str) -> Metric:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A step function of gamma.
-
-    ``values[i]`` holds from ``gammas[i]`` to just before ``gammas[i + 1]``, and the last one up to `end`, inclusive.
-
-    >>> curve = Curve(np.array([0.0, 0.5, 0.8]), np.array([0.3, 0.1, 0.2]), 2.0)
-    >>> curve.at(0.5), curve.at(0.49), curve.at([0.0, 2.0])
-    (0.1, 0.3, array([0.3, 0.2]))
-    >>> curve.plateau()
-    (0.5, 0.8)
-    """
+    """A step function: values[i] holds from gammas[i] to just before gammas[i + 1], the last up to `end`, inclusive."""
 
     gammas: np.ndarray  # [B], the breakpoints, ascending; the first is where the curve begins
     values: np.ndarray  # [B]

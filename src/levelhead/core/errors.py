@@ -1,8 +1,4 @@
-"""The one error class: it speaks of parameters, for which the command line puts its own words; and shared checks.
-
-Names that come from files are made harmless by `visible` where they enter a text of several lines, and every line by
-the command line, where it is printed.
-"""
+"""The one error class: it speaks of parameters, for which the command line puts its own words; and shared checks."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

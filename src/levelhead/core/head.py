@@ -101,10 +101,7 @@ def check_finite(head: Head, where: str = "the head", *, advice: str = "") -> He
 
 
 def norm_follows_count(head: Head, counts: np.ndarray) -> float:
-    """Return the rank correlation (Spearman) of weight norms with counts [K], all positive.
-
-    It is NaN if all counts are equal, or if all norms are, up to rounding, as after WVN.
-    """
+    """Return Spearman's correlation of norms with counts [K]; NaN if all of either are equal, as norms after WVN."""
     norms = to_numpy(head.norms)
     if counts.min() == counts.max() or np.ptp(norms) <= 1e-4 * norms.max():
         return float("nan")
@@ -114,10 +111,8 @@ def norm_follows_count(head: Head, counts: np.ndarray) -> float:
 def doubts_about(head: Head, counts: np.ndarray) -> Iterator[LevelheadWarning]:
     """Yield what speaks against scaling a head by counts [K], as the head alone shows it."""
     if (correlation := norm_follows_count(head, counts)) < 0.2:
-        yield NormWarning(
-            f"weight norms do not follow the counts (rank correlation {correlation:.2f}; typical of Adam): scaling by "
-            "counts may not be what this head needs; compare with the rule shift"
-        )
+        seen = f"weight norms do not follow the counts (rank correlation {correlation:.2f}; typical of Adam)"
+        yield NormWarning(f"{seen}: scaling by counts may not be what this head needs; compare with the rule shift")
     if counts.min() == counts.max():
         yield CountsWarning("the counts are all equal: rescaling by them changes nothing")
 

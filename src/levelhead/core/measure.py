@@ -1,7 +1,4 @@
-"""How good predictions are, from logits [N, K] and labels [N]: overall, per class, by group, and as probabilities.
-
-Ties go to the first class, as in argmax, for top-1 and for top-k.
-"""
+"""How good predictions are, from logits [N, K] and labels [N]. Ties go to the first class, for top-1 and for top-k."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -85,9 +85,8 @@ def title(i: int, names: Sequence[str] | None) -> str:
 
 def listed(names: Sequence[str], most: int = 8) -> str:
     """Return the first names and, if there are more, how many there are: 'ant, cat, ... (3 in all)'."""
-    return ", ".join(visible(str(name)) for name in names[:most]) + (
-        f", ... ({len(names)} in all)" if len(names) > most else ""
-    )
+    more = f", ... ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(visible(str(name)) for name in names[:most]) + more
 
 
 def proportional(counts: Any, others: Any) -> bool:

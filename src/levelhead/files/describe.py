@@ -74,10 +74,8 @@ def undo_text(undone: UndoResult) -> str:
     if undone.exact:
         sums = "".join(f"\n  {name}: sha256 {digest}" for name, digest in undone.sha256.items())
         return f"{undone.path} -> {undone.out}: the file that was adjusted, byte for byte{sums}"
-    return (
-        f"{undone.path} -> {undone.out}: divided by the recorded factors, exact only up to rounding "
-        f"(there was no {undone.path}.original)"
-    )
+    how = f"divided by the recorded factors, exact only up to rounding (there was no {undone.path}.original)"
+    return f"{undone.path} -> {undone.out}: {how}"
 
 
 def _row_title(i: int, names: Sequence[str] | None) -> str:

@@ -1,8 +1,4 @@
-"""Edits of a file, whose bytes are read or computed only while they are written, and the sha256 that they give.
-
-Of a large file that takes longer than all else: a thread computes it while the file is copied, and the command line
-begins it before it imports the rest (`begin_early`).
-"""
+"""Edits of a file, whose bytes are read or computed only while they are written, and the sha256 that they give."""
 
 import hashlib
 import os

@@ -1,8 +1,7 @@
 """A changed file as the old one with a few byte ranges replaced: streamed, written all or nothing, and reversible.
 
-Every file format we write comes down to this. What is not in an edit is copied by the kernel, byte for byte.
-The edits turned around are all that is needed to get the old file back; FILE.original keeps them. A written file can be
-read only by those who could read the file it was made from.
+What is not in an edit is copied by the kernel. The edits turned around give the old file back; FILE.original keeps
+them. A written file can be read only by those who could read the file it was made from.
 """
 
 import json

@@ -1,9 +1,4 @@
-r"""Which of a file's tensors are the classifier's head, by name and shape alone: never guessed.
-
-In this order: what the caller names, the names that model zoos give their heads, the only matrix with one row per
-class. If more than one is left, the error lists them. Weights that are not plain numbers (quantized, weight-normed,
-LoRA-wrapped, shared with another layer) are refused with the reason.
-"""
+"""Which of a file's tensors are the classifier's head, by name and shape alone; if several could be, none is taken."""
 
 import re
 from collections import Counter
@@ -58,7 +53,7 @@ COMPUTED = re.compile(r"(?:(.*)\.)?(weight_v|weight_orig|parametrizations\.weigh
 def find_layers(
     path: Path, spans: Mapping[str, Span], *, named: str | None = None, classes: int | None = None
 ) -> tuple[LayerSpans, ...]:
-    """Find the layers of the head among all tensors of a model."""
+    """Find the layers of the head: those named, those of well-known names, or the only matrix with a row per class."""
     leaves = {re.split("[./]", key)[-1] for key in spans}
     if "kernel" in leaves and "weight" not in leaves:  # of Flax or Keras: kernels [d, K], and a slash between names
         dotted = {key.replace("/", "."): span for key, span in spans.items()}

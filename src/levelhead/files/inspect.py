@@ -49,13 +49,8 @@ def inspect_file(
     """Find the head in a model's file and describe it.
 
     Args:
-        path: a model's file, as `rescale_file` takes it.
-        counts: training samples of each class.
-        head: the layer, where it cannot be found without.
+        path, counts, head: as in `rescale_file`; with counts, how the norms follow them is told.
         names: of the classes, in order; otherwise `id2label` in a config.json next to the model.
-
-    Returns:
-        The layers of the head, its norms and, with counts, how they follow the counts.
 
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.numpy import save_file

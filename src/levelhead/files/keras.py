@@ -1,8 +1,7 @@
 """Heads in Keras 3 models (`.keras`) and their weights (`.weights.h5`), without Keras: HDF5 that stays as it is.
 
-A `.keras` file is a zip with the weights and the graph. The head is proved by the graph in config.json, which is read
-as data; no layer is built, and no Lambda is run. Kernels [d, K] are changed where they lie. The note becomes a record
-of the zip, or stands behind the end of the HDF5 file, where their readers do not look.
+The head is proved by the graph in config.json, which is read as data: no layer is built, and no Lambda is run. The note
+becomes a record of the zip, or stands behind the end of the HDF5 file, where their readers do not look.
 """
 
 import json

@@ -79,10 +79,9 @@ class InFile:
     def check_adds(self) -> None:
         """Raise if the head has no bias and the file cannot hold one."""
         if self.found.layers[0].bias is None and self.found.add_bias is None:
-            raise LevelheadError(
-                f"{self.facts.where} has no bias to shift, and a {format_of(self.found.path).name} file cannot hold "
-                "one that the model does not expect; use the rule rescale, an ONNX file, or lh.adjust_ in memory"
-            )
+            held = f"a {format_of(self.found.path).name} file cannot hold one that the model does not expect"
+            instead = "use the rule rescale, an ONNX file, or lh.adjust_ in memory"
+            raise LevelheadError(f"{self.facts.where} has no bias to shift, and {held}; {instead}")
 
     def check_takes_bias(self, key: str) -> None:
         pass  # `check_adds` has
@@ -184,12 +183,8 @@ def rescale_file(
         rule: what to do with the head. `lh.rules.Rescale(bias=b)` keeps the bias b of the head instead of scaling it.
         head: the layer, such as `classifier`, where it cannot be found without; `a,b` where two feed one output.
         original: keep the head's old bytes in `out.original`, from which `undo_file` restores the input exactly.
-        force: replace files that exist.
-        again: adjust a file that was adjusted before.
+        force, again: replace files that exist; adjust a file that was adjusted before.
         progress: called with the number of bytes copied since the last call.
-
-    Returns:
-        What was done: the files, the factors, and the norms before and after.
 
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.numpy import save_file
@@ -262,9 +257,6 @@ def adjust_file(
         logits: [N, K] of the model as it is, to count the predictions that rounding to half precision could flip.
         names: of the classes, in order; otherwise `id2label` in a config.json next to the model.
 
-    Returns:
-        What was done: the files, the rule, what each class was multiplied by or moved by.
-
     >>> import numpy as np
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.numpy import save_file
@@ -285,10 +277,8 @@ def adjust_file(
 
 
 def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> None:
-    """Raise LevelheadError if no gain is to be expected or, if it must be certain, if its interval contains 0.
-
-    Without an interval there is nothing to say, nor where the model as it is does not meet the floors.
-    """
+    """Raise LevelheadError if no gain is to be expected or, if it must be certain, if its interval contains 0."""
+    # Without an interval there is nothing to say, nor where the model as it is does not meet the floors.
     choice = tuned_of(tuned)
     if choice.gain is None or choice.gain_interval is None or choice.floors_met_at_zero is False:
         return
@@ -298,8 +288,6 @@ def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> Non
 
     gain = gain_text(choice.metric, choice.gain, choice.gain_interval)
     source = f"{tuned}: " if isinstance(tuned, str | Path) else ""
-    raise LevelheadError(
-        f"{source}no {'certain ' if certain else ''}gain is to be expected ({gain}), so the model is left as it is and "
-        "nothing is written",
-        advice=Advice("anyway", None, "to adjust it all the same"),
-    )
+    reason = f"{source}no {'certain ' if certain else ''}gain is to be expected ({gain})"
+    advice = Advice("anyway", None, "to adjust it all the same")
+    raise LevelheadError(f"{reason}, so the model is left as it is and nothing is written", advice=advice)

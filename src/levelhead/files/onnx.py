@@ -1,9 +1,7 @@
 """Heads in ONNX models: the last Gemm, MatMul (+ Add), 1x1 Conv or LinearClassifier that feeds an output.
 
-The graph is read with the onnx library. The head's numbers are then changed where they lie in the file (or in its
-external data), and the note is appended as metadata: every other byte stays. A layer without a bias gets one as an
-input of its node, or as an Add after it. Only a new name of an external file or a second note makes it necessary to
-serialize the graph again; its tensors stay as they are.
+Its numbers are changed where they lie in the file or its external data, and the note is appended: every other byte
+stays. Only a new name of an external file or a second note makes it necessary to serialize the graph again.
 """
 
 import re

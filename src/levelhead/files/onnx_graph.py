@@ -156,9 +156,8 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
         return Passes([source], "Softmax")
     if op in (*HARMLESS_NODES, "ReduceMean", "Resize", "Transpose"):
         if op == "Transpose" and _class_axis(graph, value) in (None, MIXED):
-            raise LevelheadError(
-                f"Transpose {node.name!r} follows the head, and where it puts the classes is not known"
-            )
+            where = "where it puts the classes is not known"
+            raise LevelheadError(f"Transpose {node.name!r} follows the head, and {where}")
         if op == "ReduceMean" and not _keeps_classes(graph, node) and not _is_one_logit(graph, input_of(node)):
             raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
         if op == "Resize":  # only of pixels [N, K, H, W], class by class, and with nothing of its own added

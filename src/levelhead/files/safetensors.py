@@ -1,8 +1,4 @@
-"""Heads in safetensors files, single or sharded: only the head's bytes and the metadata change.
-
-A file of any size is streamed, the other tensors keep their bytes and their order, and no torch is needed. Of a folder,
-the config, the tokenizer and what else belongs to the model is copied, but no other weights.
-"""
+"""Heads in safetensors files, single or sharded, of any size: only the head's bytes and the metadata change."""
 
 import json
 import os
@@ -86,9 +82,8 @@ def _shards(index: Path) -> list[Path]:
         if Path(name).name != name or name.endswith(INDEX):
             raise LevelheadError(f"{index}: expected shards in the same folder, got {name!r}")
         if not os.path.isfile(index.parent / name):  # False for a name that cannot be, too
-            raise FileNotFoundError(
-                f"{index.parent / name!s}: no such file; expected a shard of {index.name}; download it again"
-            )
+            wanted = f"expected a shard of {index.name}; download it again"
+            raise FileNotFoundError(f"{index.parent / name!s}: no such file; {wanted}")
     return [index.parent / name for name in names]
 
 

@@ -1,8 +1,4 @@
-"""Where in a file a head's numbers lie: a head as byte ranges. What safetensors, ONNX and state dicts share.
-
-A head that is too large to be held in memory several times is adjusted block by block, from file to file. What is
-written is the same to the bit. Its rows are read twice, once to check them and once to write them.
-"""
+"""A head as byte ranges of a file. One too large to be held is adjusted block by block: the same to the bit."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

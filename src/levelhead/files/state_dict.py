@@ -1,12 +1,9 @@
 """Heads in state dicts that torch saved (`.pt`, `.pth`, `.bin`, `.ckpt`), opened by `weights_only` and nothing else.
 
-Such a file is a zip of uncompressed storages. The head's storages are changed where they lie, with their checksums, and
-the note becomes one more record of the zip, which torch does not look at.
-
-torch is given the file's pickle in an archive whose storages are empty, and says by their offsets which of them each
-tensor has. Where that storage lies in the file, and how long it is, the file's own directory says. Loading the file
-itself on `meta` would compute that, as if torch had written the archive. Before 2.11 torch does not say it, and its
-`weights_only` unpickler is called with storages of our own.
+Such a file is a zip of uncompressed storages, which are changed where they lie, with their checksums; the note is one
+more record. torch is given the pickle in an archive whose storages are empty, and says which of them each tensor has;
+where that lies, the file's own directory says. Before 2.11 torch does not say it, and its `weights_only` unpickler is
+called with storages of our own.
 """
 
 import io
@@ -21,7 +18,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 from ..core.errors import LevelheadError
 from ..core.extras import install_command
 from ..core.regular_file import bytes_at, check_regular_file
-from ..io.pickle_check import check_pickle
+from ..io.torch_file import check_pickle
 from .find import find_layers, overlap
 from .format import Format
 from .spans import LocatedHead, Span
@@ -185,10 +182,8 @@ def _open(path: Path) -> Archive:
         what = "a pickle or torch's format before 1.6" if old else f"cut short, or not a state dict ({error})"
         raise LevelheadError(f"{path}: {what}; {HOW_TO_SAVE}") from None
     if any(name.endswith(("/constants.pkl", "/model.json")) or "/code/" in name for name in archive.names):
-        raise LevelheadError(
-            f"{path}: a TorchScript or export archive, which holds code; {HOW_TO_SAVE}, or adjust the model "
-            "before converting it"
-        )
+        instead = f"{HOW_TO_SAVE}, or adjust the model before converting it"
+        raise LevelheadError(f"{path}: a TorchScript or export archive, which holds code; {instead}")
     return archive
 
 

@@ -45,13 +45,8 @@ def undo_file(
     by the factors recorded in the file: exact only up to rounding.
 
     Args:
-        path: what `rescale_file` wrote.
-        out: where to write; a folder for a sharded model.
-        force: replace files that exist.
-        progress: called with the number of bytes copied since the last call.
-
-    Returns:
-        The files, and whether the way back was exact.
+        path: what `rescale_file` or `adjust_file` wrote.
+        out, force, progress: as in `rescale_file`.
 
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.numpy import save_file

@@ -23,12 +23,9 @@ class Adjusted:
     a `with` block.
 
     Args:
-        layers: paths of the layers that were adjusted.
-        gamma: the strength.
-        counts: [K], training samples of each class.
+        layers, gamma, counts, rule: paths of the layers; the strength; [K], training samples of each class; its name.
         factors: [K], what each weight vector was multiplied by; for the rule `shift`, what was added to each bias.
         before, after: {path: [K]}, lengths of the weight vectors.
-        rule: `rescale`, `tau`, `shift`, `rescale+shift`, `vector` or `offsets`.
         offset: [K], what was added to each bias after it was multiplied; None for rules of one strength.
         flips: how many of the predictions given could change by rounding to half precision; None if not asked.
 
@@ -66,19 +63,7 @@ class Adjusted:
         self.restore()
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the weight norms against the counts, before and after (extra `plot`).
-
-        Args:
-            ax: where to draw; new Axes if not given.
-
-        Returns:
-            The Axes.
-
-        >>> from torch import nn
-        >>> from levelhead import rescale_
-        >>> rescale_(nn.Linear(2, 2), [100, 25], gamma=0.5).plot().get_xscale()
-        'log'
-        """
+        """Draw the norms against the counts, before and after, on the Axes given or new ones (extra `plot`)."""
         from ..show.plot import draw_norms
 
         return draw_norms(self.counts, self.before, self.after, ax, title=f"{self._prefix}gamma = {self.gamma:.3g}")

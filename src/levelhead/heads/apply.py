@@ -1,7 +1,4 @@
-"""A rule applied to a head: one body for torch modules, Keras models and model files, and the functions for models.
-
-Every check that an adjustment must pass stands here, whatever the head is in.
-"""
+"""A rule applied to a head, with all its checks: one body for torch modules, Keras models and model files."""
 
 from __future__ import annotations
 
@@ -34,18 +31,15 @@ def check_fits(place: Place[Any], rule: Rule, task: LabelTask = "multiclass") ->
     keys, where, sizes, *_ = known = place.facts
     check_label_task(where, known.task, task)
     if sizes[0] < 2 and rule.multiplies:
-        raise LevelheadError(
-            f"{where} gives a single logit, and scaling never moves its sign; use the rule shift, the additive "
-            "shift of its bias by gamma log(n_negative / n_positive), as tuned on logits (0, z)"
-        )
+        shift = "the additive shift of its bias by gamma log(n_negative / n_positive), as tuned on logits (0, z)"
+        reason = f"{where} gives a single logit, and scaling never moves its sign"
+        raise LevelheadError(f"{reason}; use the rule shift, {shift}")
     if len({*sizes}) > 1:
         raise LevelheadError(f"{where} differ in classes; name one of them")
     if not rule.fits_sums and (len(keys) > 1 or not known.plain):
         reason = "feed one output" if len(keys) > 1 else "is scaled by a constant or bent by a Relu"
-        raise LevelheadError(
-            f"{where} {reason}, and the rule {rule.name} is of one layer whose outputs are the logits; tune with "
-            "the rule rescale"
-        )
+        needed = f"the rule {rule.name} is of one layer whose outputs are the logits"
+        raise LevelheadError(f"{where} {reason}, and {needed}; tune with the rule rescale")
     if rule.adds:
         place.check_adds()
 
@@ -100,7 +94,7 @@ def apply_tuned(place: Place[Written], choice: Tuned, **options: Any) -> Written
 
 
 def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
-    """Adjust a head by what was tuned: its rule, at its strength, with the counts that it was chosen with.
+    """Return a new head, adjusted by what was tuned: its rule, at its strength, with the counts it was chosen with.
 
     =================  ================================================
     ``rescale``        ``w_i, b_i <- (n_1 / n_i)^gamma (w_i, b_i)``
@@ -117,9 +111,6 @@ def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
         head: weight [K, d] and, where there is one, bias [K]; or [1, d] where two classes share one logit, which only
             `shift` can adjust, by ``gamma log(n_0 / n_1)``.
         tuned: what `tune`, `cross_fit` or `match_prior` returned, or the path of a file that `levelhead tune` wrote.
-
-    Returns:
-        A new head, with a bias unless the rule only scales.
 
     >>> import numpy as np
     >>> from levelhead import match_prior, rules
@@ -146,8 +137,8 @@ def adjust_(
 ) -> Adjusted:
     """Find the head of a torch model and adjust it in place by what was tuned: its rule, strength and counts.
 
-    The rules are those of `adjust`. Parameters keep their identity, so optimizers, gradients and wrappers stay valid.
-    If anything is wrong, nothing is changed. It does so also where the gain is uncertain; ask `tuned.worthwhile` first.
+    The rules are those of `adjust`. As in `rescale_`, parameters keep their identity, nothing is changed if anything is
+    wrong, and `restore()` takes it back. It does so also where the gain is uncertain; ask `tuned.worthwhile` first.
 
     A layer without a bias gets one if the rule adds to it: a new parameter, in the state dict too, which `restore()`
     takes out again. An optimizer made before does not know it.
@@ -157,9 +148,6 @@ def adjust_(
         tuned: what `tune`, `cross_fit` or `match_prior` returned, or the path of a file that `levelhead tune` wrote.
             For a head with one logit it must be of two classes and for the rule `shift`.
         background: a class that must stay as it is, by index or name; it does if it was tuned with the same background.
-
-    Returns:
-        What was done, with `restore()` to take it back.
 
     >>> from levelhead import match_prior, rules
     >>> logits = [[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]]
@@ -199,7 +187,7 @@ def rescale_(
     """Find the head of a torch model and scale each weight vector, in place, by how rare its class is (RS).
 
     ``w_i <- (n_1 / n_i)^gamma w_i``, with n_1 the largest count. Parameters keep their identity, so optimizers,
-    gradients and wrappers stay valid. If anything is wrong, nothing is changed.
+    gradients and wrappers stay valid. If anything is wrong, nothing is changed. The result's `restore()` takes it back.
 
     Args:
         model: any torch module: a network, a transformers or timm model, one sharded by FSDP2; or a Keras 3 model.
@@ -213,9 +201,6 @@ def rescale_(
         background: a class that is left alone, by index or name, such as "no object" in detection; its count is no n_1.
         logits: [N, K], the model's logits before: in half precision, predictions that rounding could flip are counted.
         again: allow adjusting a head that was adjusted already and not changed since.
-
-    Returns:
-        What was done, with `restore()` to take it back.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False))

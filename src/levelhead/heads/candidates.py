@@ -1,8 +1,4 @@
-"""Which layer of a model is its head, by names and shapes alone: one search for modules in memory and tensors of files.
-
-The names are those that libraries give their heads. If another layer could feed the output as well, which is the head
-is uncertain, and none is taken.
-"""
+"""Which layer is the head, by names and shapes alone, in memory and in files; if several could be, none is taken."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -23,6 +19,12 @@ HEAD_PAIRS = (
     ("head", "head_dist"), ("head", "dist_head"), ("heads", "heads_dist"),
     ("cls_classifier", "distillation_classifier"), ("classifier", "classifier_distill"),
 )  # fmt: skip
+# What is said of layers that an example shows not to be the head, or not to take what is added.
+IF_SOFTMAX = "only if nothing but a softmax follows, name the layer and leave out the example"
+NOT_ADDED = (
+    "on this example, what is added to the bias of {} is not added to the model's logits: the model scales or bends "
+    "them after it; tune with the rule rescale"
+)
 
 
 class Candidates(Protocol):

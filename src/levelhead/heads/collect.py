@@ -1,7 +1,4 @@
-"""The logits and labels of a torch model over a loader, for people who have no logits saved.
-
-torch is used only where the caller already has it: this module can be imported without.
-"""
+"""The logits and labels of a torch model over a loader. torch is used only where the caller already has it."""
 
 import inspect
 import sys
@@ -85,24 +82,16 @@ def check_held_out(loader: Any) -> None:
     """Refuse a loader that is one of training data, as far as its sampler shows it; warn if that is only likely."""
     sampler, weighted = getattr(loader, "sampler", None), "WeightedRandomSampler"
     if type(sampler).__name__ == weighted or getattr(sampler, "replacement", False):
-        raise LevelheadError(
-            "the loader draws some samples twice and leaves others out, as those of training data do; pass a loader "
-            "of held-out samples, each once",
-            parameter="labels",
-        )
+        drawn = "the loader draws some samples twice and leaves others out, as those of training data do"
+        raise LevelheadError(f"{drawn}; pass a loader of held-out samples, each once", parameter="labels")
     if type(sampler).__name__ != "RandomSampler":
         return
     if getattr(loader, "drop_last", False):
-        raise LevelheadError(
-            "the loader shuffles and drops its last batch, so it looks like one of training data, on which nothing can "
-            "be chosen; pass a loader of held-out samples, with shuffle=False",
-            parameter="labels",
-        )
-    warn(
-        "the loader shuffles, as those of training data do; what is chosen on training data is wrong, so pass held-out "
-        "samples (shuffle=False)",
-        LeakageWarning,
-    )
+        like = "so it looks like one of training data, on which nothing can be chosen"
+        instead = "pass a loader of held-out samples, with shuffle=False"
+        raise LevelheadError(f"the loader shuffles and drops its last batch, {like}; {instead}", parameter="labels")
+    wrong = "what is chosen on training data is wrong, so pass held-out samples (shuffle=False)"
+    warn(f"the loader shuffles, as those of training data do; {wrong}", LeakageWarning)
 
 
 def batch_scores(model: Any, batch: Any) -> tuple[Array, Array]:
@@ -129,11 +118,8 @@ def _call(model: Any, inputs: Mapping[str, Any]) -> Any:
         return model(**inputs)
     if len(inputs) == 1:
         return model(*inputs.values())
-    raise LevelheadError(
-        f"the model's forward does not take {', '.join(unknown)}; it takes {', '.join(known)}: give batches of these "
-        "and of labels",
-        parameter="labels",
-    )
+    takes = f"it takes {', '.join(known)}: give batches of these and of labels"
+    raise LevelheadError(f"the model's forward does not take {', '.join(unknown)}; {takes}", parameter="labels")
 
 
 def _logits_in(output: Any) -> Any:
@@ -147,11 +133,8 @@ def _logits_in(output: Any) -> Any:
         found = output[0]
     if not is_torch(found):
         keys = f" with {', '.join(map(str, output))}" if isinstance(output, Mapping) else ""
-        raise LevelheadError(
-            f"expected logits [N, K] from the model, a tuple that begins with them or a dict that has 'logits', got "
-            f"{type(output).__name__}{keys}",
-            parameter="logits",
-        )
+        expected = "logits [N, K] from the model, a tuple that begins with them or a dict that has 'logits'"
+        raise LevelheadError(f"expected {expected}, got {type(output).__name__}{keys}", parameter="logits")
     return found
 
 

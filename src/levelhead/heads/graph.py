@@ -1,7 +1,4 @@
-"""The walk from an output of a model back to the linear layers that are its head, in ONNX and Keras graphs.
-
-A graph says by one function what each of its values comes from.
-"""
+"""The walk from an output of a model back to the linear layers that are its head, in ONNX and Keras graphs."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -201,11 +198,8 @@ def reshaped(axes: Axes, target: Sequence[int | None], title: str, advice: Advic
     if last is None:
         return None
     if 1 < last < axes.size and axes.size % last == 0:
-        raise LevelheadError(
-            f"{title} turns the {axes.size} outputs of the head into {axes.size // last} places with {last} classes "
-            "each; counts are of the classes of one place",
-            advice=advice,
-        )
+        places = f"{axes.size // last} places with {last} classes each; counts are of the classes of one place"
+        raise LevelheadError(f"{title} turns the {axes.size} outputs of the head into {places}", advice=advice)
     return replace(axes, classes=-1 - ones if last == axes.size else None, shape=shape)
 
 

@@ -1,8 +1,7 @@
-"""Heads in Keras 3 models, on any backend: `Dense` layers and 1x1 convolutions, whose kernels are [d, K].
+"""Heads in Keras 3 models, on any backend, by what Keras itself offers: kernels [d, K] of `Dense` and 1x1 convolutions.
 
-Only what Keras itself offers is used, so that torch is needed only where Keras runs on it. A functional or sequential
-model says itself which layers its outputs come from, so its head is proved, not guessed. Nothing of the model is run,
-unless it has no graph and an example is given.
+A functional or sequential model says itself which layers its outputs come from, so its head is proved, not guessed.
+Nothing of the model is run, unless it has no graph and an example is given.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head
 from ..rules.rule import RULES
-from .candidates import check_same_shape, list_layers
+from .candidates import IF_SOFTMAX, NOT_ADDED, check_same_shape, list_layers
 from .graph import KERAS_ACTIVATIONS, KERAS_LINEAR, KERAS_POINTWISE, GraphHead, KerasNode, find_keras_heads
 from .notes import run_all
 from .place import Facts, InMemory
@@ -31,16 +30,13 @@ SETTINGS = ("axis", "data_format", "dims", "keepdims", "target_shape")  # of lay
 
 
 def read(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Head:
-    """Read the head of a Keras model, as a copy.
+    """Read the head of a Keras model, as a copy: weight [K, d], the kernel transposed, and bias [K] if it has one.
 
     Args:
         model: a Keras 3 model, built.
         layer: the name of the head, or the layer itself, where it is not found; of several, the one to read.
         example: an input of the model, to find the head of a subclassed model by what it does.
         classes: K, where it is known.
-
-    Returns:
-        weight [K, d], which is the kernel transposed, and bias [K] if the layer has one.
     """
     return KerasModel(model).read(layer=layer, example=example, classes=classes)
 
@@ -103,16 +99,11 @@ class KerasModel(InMemory):
             offsets = np.arange(keras_units(layer) or 0) % 2 * 2.0 - 1
             before, after = _run_with(self.model, self.example, layer, (1.0, 1.0), (0.0, offsets))
             if before is None or not np.allclose(after, before + offsets, rtol=0, atol=1e-4 * np.abs(before).max()):
-                raise LevelheadError(
-                    f"on this example, what is added to the bias of {layer.name} is not added to the model's logits: "
-                    "the model scales or bends them after it; tune with the rule rescale"
-                )
+                raise LevelheadError(NOT_ADDED.format(layer.name))
 
     def check_takes_bias(self, key: str) -> None:
-        raise LevelheadError(
-            f"cannot give {key} the bias that the rule shift needs: a Keras layer without one is built so; tune with "
-            "the rule rescale, or build the layer with use_bias=True"
-        )
+        reason = f"cannot give {key} the bias that the rule shift needs: a Keras layer without one is built so"
+        raise LevelheadError(f"{reason}; tune with the rule rescale, or build the layer with use_bias=True")
 
     def keep(self, grown: Sequence[Any]) -> Callable[[], None]:
         assert not grown
@@ -192,11 +183,8 @@ def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, class
         found = [one for one in candidates if _scales(model, example, one)]
         if len(found) != 1:
             many = "more than one layer's" if found else "no layer's"
-            raise LevelheadError(
-                f"on this example {many} columns are the model's logits one by one: {_listing(candidates)}; only if "
-                "nothing but a softmax follows, name the layer and leave out the example",
-                advice=NAME_LAYER,
-            )
+            reason = f"on this example {many} columns are the model's logits one by one: {_listing(candidates)}"
+            raise LevelheadError(f"{reason}; {IF_SOFTMAX}", advice=NAME_LAYER)
     elif len(fitting) == 1 and fitting[0] is layers[-1]:
         found = fitting
     else:

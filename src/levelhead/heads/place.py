@@ -1,7 +1,4 @@
-"""`Place`: where a head is, once it is found. Layers of a model in memory, or byte ranges of a model's files.
-
-`apply` adjusts the head of any place. `InMemory` is what the models of all libraries have in common.
-"""
+"""`Place`: where a head is, once it is found. Layers of a model in memory, or byte ranges of a model's files."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -153,17 +150,12 @@ class InMemory(Place[Adjusted], Protocol):
     def write(self, change: Change) -> Adjusted:
         """Put the new head into its layers, mark them, note it with the model."""
         if change.stuck:
-            warn(
-                "the two rows of the head are opposite, so scaling never changes a prediction; use the additive shift "
-                "(levelhead.shift_logits)",
-                BinaryHeadWarning,
-            )
+            stuck = "the two rows of the head are opposite, so scaling never changes a prediction"
+            warn(f"{stuck}; use the additive shift (levelhead.shift_logits)", BinaryHeadWarning)
         if change.flips:
-            warn(
-                f"rounding the scaled weights to {self.facts.half} could flip {change.flips} of {change.predictions} "
-                "predictions; scale in float32, or scale the logits",
-                PrecisionWarning,
-            )
+            some = f"could flip {change.flips} of {change.predictions} predictions"
+            rounding = f"rounding the scaled weights to {self.facts.half} {some}"
+            warn(f"{rounding}; scale in float32, or scale the logits", PrecisionWarning)
         grown = [
             module
             for module, before, after in zip(self.layers.values(), change.before, change.after, strict=True)

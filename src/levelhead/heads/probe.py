@@ -1,7 +1,4 @@
-"""A test of whether a layer is the head: run the model on an example with other weights in that layer.
-
-No parameter is touched: the weights are swapped for one call (`torch.func.functional_call`).
-"""
+"""Whether a layer is the head: the model run on an example with other weights there, by `functional_call`."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,9 +1,7 @@
 """The head of a scikit-learn linear classifier: `coef_` and `intercept_`.
 
-Logistic regression, ridge, linear SVM, SGD, perceptron and linear discriminant analysis all score K > 2 classes as
-``x @ coef_.T + intercept_`` and predict the largest. Any estimator that does so is read: alone, as the last step of a
-pipeline, as the best of a search, or frozen. One that has the attributes but scores differently is refused: the head is
-first compared with the estimator's own `decision_function`.
+Any estimator that scores K > 2 classes as ``x @ coef_.T + intercept_`` and predicts the largest is read, also inside a
+pipeline, a search or a FrozenEstimator. One that has the attributes but scores differently is refused.
 """
 
 from typing import Any
@@ -88,10 +86,8 @@ def linear_model(estimator: Any) -> Any:
     if not isinstance(coef, np.ndarray):
         raise LevelheadError(f"{_kind(model)} has a sparse coef_; call its densify() first")
     if coef.ndim == 1 or len(coef) == 1:
-        raise LevelheadError(
-            f"{_kind(model)} has two classes and one weight vector: scaling it changes no prediction; "
-            f"{_WRAP_IT} and shifts them by the counts"
-        )
+        reason = f"{_kind(model)} has two classes and one weight vector: scaling it changes no prediction"
+        raise LevelheadError(f"{reason}; {_WRAP_IT} and shifts them by the counts")
     return model
 
 

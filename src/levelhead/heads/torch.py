@@ -1,7 +1,4 @@
-"""Heads in torch modules: read, written, and changed in place with a way back.
-
-Parameters may be sharded over processes by FSDP2: DTensors, and modules that gather them for a forward pass.
-"""
+"""Heads in torch modules, also sharded by FSDP2: read, written, and changed in place with a way back."""
 
 from __future__ import annotations
 
@@ -31,13 +28,10 @@ DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 
 
 def read(model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Head:
-    """Read the head of a torch module, as a copy.
+    """Read the head of a torch module, as a copy, with class names where the model's config has them.
 
     Args:
         model, layer, example, classes: as in `find_head`; of several heads, name the one to read.
-
-    Returns:
-        weight [K, d], bias [K] if the layer has one, and class names where the model's config has them.
 
     >>> read(nn.Linear(8, 3)).classes
     3
@@ -162,10 +156,8 @@ def _restore(model: nn.Module, saved: list[tuple[str, str, nn.Parameter, Tensor]
     held = {id(p) for p in model.parameters()}
     for path, name, parameter, _ in saved:
         if id(parameter) not in held:
-            raise LevelheadError(
-                f"cannot restore {path or 'the head'}: its {name} was replaced since (a new layer"
-                ", or load_state_dict with assign); load the weights the model had before"
-            )
+            since = f"its {name} was replaced since (a new layer, or load_state_dict with assign)"
+            raise LevelheadError(f"cannot restore {path or 'the head'}: {since}; load the weights the model had before")
     with torch.no_grad():
         for _, _, parameter, original in saved:
             parameter.copy_(original)
@@ -238,10 +230,8 @@ def _why_not_plain(layer: nn.Module) -> str | None:
     computed = [name for name in ("weight", "bias") if parametrize.is_parametrized(layer, name)]
     old = [name for name in layer._parameters if name.endswith(("_g", "_v", "_orig"))]
     if computed or old:
-        return (
-            f"its {(computed or ['weight'])[0]} is parametrized (weight_norm, spectral_norm, pruning or the like) "
-            "and would be computed again; remove the parametrization first"
-        )
+        how = "is parametrized (weight_norm, spectral_norm, pruning or the like) and would be computed again"
+        return f"its {(computed or ['weight'])[0]} {how}; remove the parametrization first"
     if not isinstance(layer, Editable):
         return f"expected nn.Linear or a 1x1 convolution, got {kind.__module__}.{kind.__name__}"
     if not isinstance(layer._parameters.get("weight"), Tensor):
@@ -264,10 +254,8 @@ def _why_tied(layer: nn.Module, model: nn.Module) -> str | None:
             for name, q in (*other._parameters.items(), *other._buffers.items()):
                 if q is not None and (other is not layer or name != own) and (q is p or _overlap(p, q)):
                     tied = f"{path}.{name}" if path else name
-                    return (
-                        f"its weights are tied to {tied}, which would change too; untie them first (give the head "
-                        "a clone of the weights)"
-                    )
+                    how = "untie them first (give the head a clone of the weights)"
+                    return f"its weights are tied to {tied}, which would change too; {how}"
     return None
 
 

@@ -1,7 +1,4 @@
-"""Which layer of a torch model is its head: named, declared, well known, proved by a forward pass, or the only one.
-
-A wrong guess would silently bend some other layer, so every doubt is an error that lists the candidates.
-"""
+"""Which layer of a torch model is its head. A wrong guess would bend another, so every doubt is an error."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +9,7 @@ from torch import jit, nn
 from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..rules.adjustment import PROBLEM_TYPES
-from .candidates import HEAD_PAIRS, check_no_rivals, find_by_names, is_logit_scale, list_layers
+from .candidates import HEAD_PAIRS, IF_SOFTMAX, NOT_ADDED, check_no_rivals, find_by_names, is_logit_scale, list_layers
 from .probe import NAME_HEAD, Probe, probes_of
 
 # What may follow a head without undoing the scaling of its rows: nothing learned, nothing that mixes them but softmax.
@@ -61,17 +58,13 @@ def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, class
         found = _declared_layers(model, classes) or _under_known_names(model, classes)
         found = found or _only_fitting_layer(model, classes)
     if probes and not any(probe.scales(found) for probe in probes):
-        raise LevelheadError(
-            f"scaling the rows of {', '.join(found)} does not scale the model's logits one by one on "
-            "this example; name another layer, or leave out the example if a softmax follows"
-        )
+        reason = f"scaling the rows of {', '.join(found)} does not scale the model's logits one by one on this example"
+        raise LevelheadError(f"{reason}; name another layer, or leave out the example if a softmax follows")
     for path in () if probes else found:
         _check_no_norm_follows(model, path)
         if layer is None and (name := _scale_around(model, path)):  # the logits are then not W x + b alone
-            raise _undecided(
-                f"{path} looks like the head, but the model has a {name}: it may normalize the weights, as cosine "
-                "heads do, or scale the logits"
-            )
+            may = "it may normalize the weights, as cosine heads do, or scale the logits"
+            raise _undecided(f"{path} looks like the head, but the model has a {name}: {may}")
     return found
 
 
@@ -81,21 +74,14 @@ def check_adds(model: nn.Module, found: _Layers, example: Any) -> None:
     if example is not None:
         probes = probes_of(model, example, outputs(found[first]))
         if not any(probe.scales(found) and probe.adds(found) for probe in probes):
-            raise LevelheadError(
-                f"on this example, what is added to the bias of {first} is not added to the model's logits: the model "
-                "scales or bends them after it; tune with the rule rescale"
-            )
+            raise LevelheadError(NOT_ADDED.format(first))
     elif name := _scale_around(model, first):
-        raise LevelheadError(
-            f"the model has a {name}: it may scale what is added to the bias of {first}; pass an example input, or "
-            "tune with the rule rescale"
-        )
+        reason = f"the model has a {name}: it may scale what is added to the bias of {first}"
+        raise LevelheadError(f"{reason}; pass an example input, or tune with the rule rescale")
     for block, later in _modules_after(model, first):
         if _is_plain_sequence(block) and any(isinstance(module, nn.ReLU) for module in later):
-            raise LevelheadError(
-                f"a ReLU follows {first}, and what is added before it is not added to the logits; tune with the rule "
-                "rescale"
-            )
+            reason = f"a ReLU follows {first}, and what is added before it is not added to the logits"
+            raise LevelheadError(f"{reason}; tune with the rule rescale")
 
 
 def _undecided(reason: str) -> LevelheadError:
@@ -225,10 +211,8 @@ def _proved_by(model: nn.Module, probe: Probe) -> _Layers:
     listed = listing(candidates.items() or linear_layers(model))
     if not candidates:
         raise LevelheadError(f"the model gives {probe.classes} outputs, but none of its linear layers does: {listed}")
-    raise LevelheadError(
-        f"on this example no layer's rows are the model's logits one by one: {listed}; only if "
-        "nothing but a softmax follows, name the layer and leave out the example"
-    )
+    reason = f"on this example no layer's rows are the model's logits one by one: {listed}"
+    raise LevelheadError(f"{reason}; {IF_SOFTMAX}")
 
 
 def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
@@ -401,10 +385,9 @@ def live_children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     adapters = [] if getattr(module, "disable_adapters", True) else list(getattr(module, "active_adapters", []))
     copies: Any = module.modules_to_save
     if not adapters or adapters[0] not in copies:  # it runs the original
-        raise LevelheadError(
-            "no adapter is active in this PEFT model, so its head is not that of an adapter; call "
-            "model.set_adapter(name), or take the adapters off first (model.unload())"
-        )
+        reason = "no adapter is active in this PEFT model, so its head is not that of an adapter"
+        instead = "call model.set_adapter(name), or take the adapters off first (model.unload())"
+        raise LevelheadError(f"{reason}; {instead}")
     yield f"modules_to_save.{adapters[0]}", copies[adapters[0]]
 
 

@@ -48,12 +48,9 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
 
     @_fit_context(prefer_skip_nested_validation=False)  # the estimator's own parameters are not checked yet
     def fit(self, X: Any, y: Any, **params: Any):
-        """Fit the classifier and learn how to adjust its scores; return it.
+        """Fit the classifier and learn how to adjust its scores; return it. Counts ignore sample weights.
 
-        Args:
-            X, y: [N, d], as the classifier takes it, and [N], class labels.
-            params: metadata for the classifier's `fit` (and for the splitter and scorer, where there are any), such as
-                sample_weight, by scikit-learn's metadata routing. Counts ignore sample weights.
+        Other parameters are metadata for the classifier's `fit` (and a splitter and scorer), by scikit-learn's routing.
         """
         _raise_for_params(params, self, None)
         X, y = indexable(X, y)
@@ -106,7 +103,7 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         counts = resolve_counts(self.counts, y, self.classes_, self.missing)
         if self.counts is None and self._already_trained:
             name = type(innermost(self.estimator_)).__name__
-            issue_warnings([diagnose_balanced_counts(counts, name)])
+            issue_warnings(diagnose_balanced_counts(counts, name))
         return counts
 
     def _adjustment(self, counts: np.ndarray) -> Adjustment:

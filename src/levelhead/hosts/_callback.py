@@ -1,8 +1,4 @@
-"""What the callbacks of all trainers share: WVN at the optimizer of the head, and adjusting it when training has ended.
-
-It applies a choice that was tuned before, or one tuned on the trainer's own evaluation: counts from its training
-data, logits from its evaluation loader. What it did goes to the trackers: TensorBoard, MLflow, Weights & Biases.
-"""
+"""What the callbacks of all trainers share: WVN at the optimizer of the head, and adjusting it when training ends."""
 
 import os
 import sys

@@ -30,9 +30,6 @@ class WVNCallback(Callback):
     Args:
         layer: name of the head, such as "predictions", if it is not found or not unique.
         classes, example: K and an input of the model: they tell the head from other layers.
-
-    >>> WVNCallback("predictions").layer
-    'predictions'
     """
 
     def __init__(self, layer: str | None = None, *, classes: int | None = None, example: Any = None) -> None:
@@ -78,9 +75,6 @@ class LevelCallback(Callback):
 
     Attributes:
         adjusted: what was done to the head, with `restore()`; None before the end of a training.
-
-    >>> LevelCallback("tuned.json", layer="predictions").layer
-    'predictions'
     """
 
     def __init__(self, tuned: Tuned | str | Path, *, layer: str | None = None) -> None:
@@ -115,11 +109,7 @@ class LevelCallback(Callback):
 class RescaleCallback(LevelCallback):
     """Rescale the head once, when `fit` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``. Otherwise as `LevelCallback`.
 
-    Args:
-        counts, gamma, layer: as in `levelhead.hosts.lightning.RescaleCallback`.
-
-    >>> RescaleCallback([500, 50, 5], gamma=0.5).gamma
-    0.5
+    Its arguments are those of `levelhead.hosts.lightning.RescaleCallback`.
     """
 
     def __init__(self, counts: Counts, gamma: float | Tuned, *, layer: str | None = None) -> None:

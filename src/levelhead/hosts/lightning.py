@@ -30,9 +30,6 @@ class WVNCallback(base.BaseWVNCallback, Callback):
         layer: path of the head within the LightningModule, such as "model.fc", if it is not found or not unique.
         order: `algorithm` (after the step) or `released` (before it, as the authors' code does).
         classes, example: K and an input of the model, on its device: they tell the head from other layers.
-
-    >>> WVNCallback("model.fc").order
-    'algorithm'
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -48,19 +45,16 @@ class WVNCallback(base.BaseWVNCallback, Callback):
 class LevelCallback(base.BaseLevelCallback, Callback):
     """Adjust the head once, when `fit` has ended, by what was tuned: its rule, strength and counts, as `adjust_` does.
 
-    Checkpoints of the fit are written before. They hold the head as it was trained, so that training can resume from
-    them, and `trainer.test(ckpt_path="best")` tests that head. The module in memory, and whatever is saved of it from
-    then on (`trainer.save_checkpoint`), has the adjusted head, with a bias where the rule needs one. The next `fit`
-    starts from the head as trained. A choice or a layer that does not fit the model is an error before the first step.
+    Checkpoints of the fit hold the head as it was trained, also for `trainer.test(ckpt_path="best")`. The module in
+    memory, and what is saved of it from then on, has the adjusted head, with a bias where the rule needs one. The next
+    `fit` starts from the head as trained. A choice or a layer that does not fit is an error before the first step.
 
     Args:
         tuned: what `levelhead.tune` returned for a model like this one, or the path of a tuned.json; of any rule.
         layer: path of the head within the LightningModule, if it is not found or not unique.
-        tune: `eval`, to tune on the evaluation when `fit` has ended, in place of a choice that was tuned before.
-            The head is then adjusted if a gain is to be expected. Either way, one line on stderr says so, and the
-            numbers and the page go to the trackers that run. The rest is for this alone:
-        counts: training samples of each class; from the labels of the training data if not given.
-        rule, metric: as in `levelhead.tune`.
+        tune: `eval`, to tune on the evaluation when `fit` has ended. The head is then adjusted if a gain is to be
+            expected; either way a line on stderr says so, and trackers get the page. The rest is for this alone:
+        counts, rule, metric: training samples of each class, counted if not given; as in `levelhead.tune`.
         anyway, certain: adjust also where no gain is to be expected; only where its whole interval is above 0.
         scores: a function of the model and a batch that gives (logits, labels), for other batches than (inputs, labels)
             and dicts with labels.
@@ -70,12 +64,8 @@ class LevelCallback(base.BaseLevelCallback, Callback):
     is saved after the fit says in its `callbacks` what was done, and resuming from it warns.
 
     Attributes:
-        adjusted: what was done to the head, with `restore()`; None before the end of a fit.
-        tuned: the choice; with `tune`, from the last fit.
-        verdict: with `tune`, what was chosen and whether it was applied, in words.
+        adjusted, tuned, verdict: what was done to the head, with `restore()`; the choice; with `tune`, both in words.
 
-    >>> LevelCallback("tuned.json", layer="model.fc").layer
-    'model.fc'
     >>> callback = LevelCallback(tune="eval")  # Trainer(callbacks=[callback])
     """
 
@@ -160,7 +150,4 @@ class RescaleCallback(base.BaseRescaleCallback, LevelCallback):
         counts: training samples of each class: a list, {class: n}, or labels to be counted.
         gamma: strength, chosen on held-out data (`levelhead.tune`), never on test data.
         layer: path of the head within the LightningModule, if it is not found or not unique.
-
-    >>> RescaleCallback([500, 50, 5], gamma=0.5).gamma
-    0.5
     """

@@ -1,8 +1,4 @@
-"""Any function that gives scores, with them adjusted: native boosters, ONNX sessions, a service behind an address.
-
-Trees and boosting have no head to adjust, and their scores are all that it takes. Through scikit-learn's API
-(XGBClassifier, LGBMClassifier, CatBoostClassifier, random forests) use TunedRescaledClassifierCV instead.
-"""
+"""Any function that gives scores, with them adjusted: native boosters, ONNX sessions, a service behind an address."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -78,11 +74,9 @@ class RescaledPredictor:
         bootstrap: int = 1000,
         rng: np.random.Generator | int = 0,
     ) -> "RescaledPredictor":
-        """Tune on samples that the model was not trained on, as `levelhead.tune` does, and return the predictor.
+        """Tune on samples that the model was not trained on, with options of `levelhead.tune`; return the predictor.
 
-        Args:
-            X, y: as the function takes it; labels [N]: column numbers, or those in `classes`.
-            metric, rule, bootstrap, rng: as in `levelhead.tune`.
+        X is what the function takes, and y labels [N]: column numbers, or those in `classes`.
         """
         if self.counts is None:
             raise LevelheadError("it was given what was tuned already", advice=Advice("counts", None, "to tune here"))

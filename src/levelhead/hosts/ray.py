@@ -1,8 +1,4 @@
-"""Ray Data: gamma chosen on a data set that lies on many machines, with the logits left where they are.
-
-Each batch becomes a `ChunkPath` where it is, and these, about 100 to 140 bytes a sample and rule, come to the
-driver, which joins them and chooses. Ray runs the tasks of a lost worker again.
-"""
+"""Ray Data: gamma chosen on a data set that lies on many machines, with the logits left where they are."""
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,10 +53,6 @@ def tune_dataset(
         exact, criterion, range, norms: deprecated. Every choice is exact; the others are of a `Goal` and of a rule.
         counts, metric, rule, target, chosen_on, bootstrap, level, rng, names, kind: as in `tune_chunks`.
         batch_size: rows in a batch; by default about 32 million numbers.
-
-    >>> import inspect
-    >>> inspect.signature(tune_dataset).parameters["rule"].default
-    'auto'
     """
     old = {"exact": exact, "criterion": criterion, "range": range, "norms": norms}
     for name in [name for name, value in old.items() if value is not None]:

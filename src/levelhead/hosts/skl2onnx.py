@@ -1,7 +1,4 @@
-"""Our scikit-learn classifiers as ONNX, by skl2onnx: `register()` once, then `to_onnx` as for any other classifier.
-
-The graph is that of the classifier inside, with its raw scores, then ``scale_k s_k + offset_k``, argmax and softmax.
-"""
+"""Our scikit-learn classifiers as ONNX, by skl2onnx: `register()` once, then `to_onnx` as for any other classifier."""
 
 from typing import Any
 
@@ -58,7 +55,7 @@ def _scores(scope: Any, operator: Any, container: Any) -> Any:
 
 
 def _convert(scope: Any, operator: Any, container: Any) -> None:
-    """Write scores -> adjusted scores -> label and probabilities."""
+    """Write the raw scores of the classifier inside, then ``scale_k s_k + offset_k``, argmax and softmax."""
     from onnx import TensorProto
 
     model, source = operator.raw_operator, _scores(scope, operator, container)

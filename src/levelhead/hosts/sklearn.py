@@ -1,19 +1,11 @@
 """Any scikit-learn classifier with its scores adjusted by the class counts, at a fixed gamma or a cross-validated one.
 
 The two are shaped like scikit-learn's FixedThresholdClassifier and TunedThresholdClassifierCV and are used in the same
-places: around an estimator or a pipeline, inside a pipeline or a search.
-
-The fitted attribute `rule_` says how the scores are adjusted. ``rescale`` scales them as RS does a head and its bias,
-``s_k <- (n_1 / n_k)^gamma s_k``; it needs three or more classes and a `decision_function`. ``shift`` adds to them,
-``s_k <- s_k + gamma log(n_1 / n_k)``, or to the log of the probabilities, also of two classes, whose scores are
-opposite, and of classifiers that give only probabilities, where gamma = 1 is post-hoc logit adjustment. Only
-TunedRescaledClassifierCV chooses others: ``rescale+shift``, ``vector`` and ``offsets``.
-
-A factor pushes a negative score down, and margins of one class against the rest (LinearSVC, boosting) are often
-negative, and on no known scale. TunedRescaledClassifierCV compares the rules; at a fixed gamma a warning tells.
-
-The prediction is the class of the largest score. At gamma = 0 that is the classifier's own, except for SVC, which
-votes: set its ``break_ties=True``.
+places. ``rescale`` scales the scores as RS does a head and its bias, ``s_k <- (n_1 / n_k)^gamma s_k``; it needs three
+or more classes and a `decision_function`. ``shift`` adds to them or to the log of the probabilities,
+``s_k <- s_k + gamma log(n_1 / n_k)``; at gamma = 1 that is post-hoc logit adjustment. Only TunedRescaledClassifierCV
+chooses others. The prediction is the class of the largest score: at gamma = 0 the classifier's own, except for SVC,
+which votes: set its ``break_ties=True``.
 """
 
 from collections.abc import Callable, Sequence
@@ -109,7 +101,7 @@ class RescaledClassifier(BaseRescaledClassifier):
         some = np.unique(np.linspace(0, _num_samples(X) - 1, 1000).astype(int))
         values, labels = self._class_scores(_safe_indexing(X, some)), encode_labels(y[some], self.classes_)
         negative = diagnose_negative_logits(values, labels, RULES[self.rule_])
-        issue_warnings([negative, self._diagnose_margins(values), self._diagnose_class_weights()])
+        issue_warnings(negative, self._diagnose_margins(values), self._diagnose_class_weights())
 
     def _diagnose_class_weights(self) -> CountsWarning | None:
         """Warn if the classifier weighed its classes, so that the counts of y are not what its loss saw."""
@@ -331,7 +323,7 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         self.temperature_ = oof.pooled_temperature(folds, self._adjustment, shares=shares)
         if self.store_cv_results:
             self.cv_results_ = {"gammas": chosen.curve.gammas, "scores": chosen.curve.values}
-        self._doubts = issue_warnings(chosen.warnings)
+        self._doubts = issue_warnings(*chosen.warnings)
 
     def _splits(self, X: Any, y: np.ndarray, params: dict) -> list[tuple[np.ndarray | None, np.ndarray]]:
         """Return pairs of (train, held-out) indices; train is None for a model that is trained already."""

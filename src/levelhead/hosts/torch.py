@@ -1,8 +1,4 @@
-"""WVN next to any torch optimizer: Algorithm 1 as a hook on its step.
-
-A hook on the optimizer fires once per real step, whatever the training loop does: gradient accumulation, foreach, fused
-and compiled steps, DDP, FSDP2, Lightning, Accelerate. It does not fire for a step that AMP's GradScaler skips.
-"""
+"""WVN next to any torch optimizer: Algorithm 1 as a hook on its step, which fires once per real step, in any loop."""
 
 from typing import Any, Literal
 

@@ -38,9 +38,6 @@ class WVNCallback(base.BaseWVNCallback, TrainerCallback):
     Args:
         layer: path of the head, such as "classifier.out_proj", if it is not found or not unique.
         order, classes, example: as in `levelhead.hosts.lightning.WVNCallback`.
-
-    >>> WVNCallback("classifier.out_proj").order
-    'algorithm'
     """
 
     def on_train_begin(self, *_: Any, model: Any, optimizer: Any, **__: Any) -> None:  # type: ignore[override]
@@ -53,13 +50,11 @@ class WVNCallback(base.BaseWVNCallback, TrainerCallback):
 class LevelCallback(base.BaseLevelCallback, TrainerCallback):
     """Adjust the head once, when `train` has ended, by what was tuned (rule, strength, counts), as `adjust_` does.
 
-    It comes after every checkpoint of the training, and after `load_best_model_at_end` has loaded the best one.
-    Checkpoints hold the head as it was trained, so that training can resume from them. The model in memory, and what
-    `trainer.save_model` writes, has the adjusted head, with a note in its config and, with `tune`, in the model card
-    (README.md of the output folder). A head without a bias gets one where the rule needs it, which `from_pretrained` of
-    its architecture does not expect: save `torch.nn.Module.state_dict` then, or export to ONNX; with `tune`, such a
-    head is rescaled, which needs no bias. The next `train` starts from the head as trained. A choice or a layer that
-    does not fit the model is an error before the first step.
+    Checkpoints hold the head as it was trained. The model in memory (after `load_best_model_at_end`), and what
+    `trainer.save_model` writes, has the adjusted head, with a note in its config and, with `tune`, in the model card. A
+    head without a bias gets one where the rule needs it, which `from_pretrained` of its architecture does not expect:
+    save its `state_dict` then, or export to ONNX; with `tune`, such a head is rescaled, which needs no bias. The next
+    `train` starts from the head as trained. A choice or a layer that does not fit is an error before the first step.
 
     Args:
         tuned: what `levelhead.tune` returned for a model like this one, or the path of a tuned.json; of any rule.
@@ -70,8 +65,6 @@ class LevelCallback(base.BaseLevelCallback, TrainerCallback):
     Attributes:
         adjusted, tuned, verdict: what was done to the head, with `restore()`; the choice; with `tune`, both in words.
 
-    >>> LevelCallback("tuned.json", layer="classifier.out_proj").layer
-    'classifier.out_proj'
     >>> callback = LevelCallback(tune="eval")  # Trainer(..., callbacks=[callback])
     """
 
@@ -174,9 +167,6 @@ class RescaleCallback(base.BaseRescaleCallback, LevelCallback):
 
     Args:
         counts, gamma, layer: as in `levelhead.hosts.lightning.RescaleCallback`; counts also by the names of the config.
-
-    >>> RescaleCallback({"often": 500, "seldom": 50, "rare": 5}, gamma=0.5).gamma
-    0.5
     """
 
 

@@ -2,6 +2,6 @@
 
 samples_file, per_class_file, counts_file: samples; names and shares; where `read_counts` was
 arrays: one array of a file of any known format, and counts
-table, numpy_file, torch_file, pickle_check, safetensors_file, text: the formats
+table, numpy_file, torch_file, safetensors_file, text: the formats
 fields: dataclass fields checked by their annotations
 """

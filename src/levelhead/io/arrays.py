@@ -1,7 +1,4 @@
-"""Arrays and counts from files of numpy, safetensors, torch, tables, text and JSON. No code in a file is run.
-
-`FILE:KEY` names one array of a file that holds several, or one column of a table. Large files are mapped.
-"""
+"""Arrays and counts from files; `FILE:KEY` names one array, or a table's column. No code in a file is run."""
 
 import hashlib
 import os
@@ -116,10 +113,6 @@ def split_key(source: str | Path) -> tuple[Path, str | None]:
 def _read_npy(path: Path, key: str | None, wanted: str) -> np.ndarray:
     _check_no_key(key)
     return read_npy(path)
-
-
-def _read_npz(path: Path, key: str | None, wanted: str) -> np.ndarray:
-    return read_npz(path, _choose_array(path, key, names_in_npz(path), wanted))
 
 
 def _read_safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
@@ -274,7 +267,7 @@ def _with_whole_numbers(values: np.ndarray) -> np.ndarray:
 
 FORMATS: dict[str, Callable[[Path, str | None, str], np.ndarray]] = {
     ".npy": _read_npy,
-    ".npz": _read_npz,
+    ".npz": lambda path, key, wanted: read_npz(path, _choose_array(path, key, names_in_npz(path), wanted)),
     ".safetensors": _read_safetensors,
     **dict.fromkeys(TABLE_SUFFIXES, _read_table),
     **dict.fromkeys((".pt", ".pth"), _read_torch),

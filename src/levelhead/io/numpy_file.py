@@ -1,7 +1,4 @@
-"""numpy's files, .npy and .npz: nothing in them is unpickled, and no header is believed before its size is checked.
-
-A large .npy file is mapped. An array of an .npz file is as long as both its header and the archive say.
-"""
+"""numpy's files, .npy and .npz: nothing in them is unpickled, and no header is believed before its size is checked."""
 
 import lzma
 import math

@@ -1,7 +1,4 @@
-"""Logits, labels, counts and class names from files; one .npz, .safetensors, .pt or table may hold them all.
-
-Labels are one class per sample or, of labels that do not compete, a table [N, K] of 0 and 1.
-"""
+"""Logits, labels [N] or [N, K] of 0 and 1, counts and class names from files, of which one may hold them all."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

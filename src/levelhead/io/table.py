@@ -1,9 +1,4 @@
-"""Tables of predictions, .csv, .tsv or .parquet: which columns are logits, which one labels, and which are neither.
-
-CSV is read as other programs write it. A first row is titles if none of it is a number; if it is 0, 1, ..., K - 1,
-which pandas writes over columns without names; or if its first cell is empty, which pandas writes over an index. An
-ambiguous first row is refused, not guessed.
-"""
+"""Tables of predictions, .csv, .tsv or .parquet: which columns are logits, which one labels, and which are neither."""
 
 import csv
 import re
@@ -118,11 +113,9 @@ def _read_parquet(path: Path) -> Table:
 
 
 def find_columns(table: Table, names: Sequence[str] | None = None, classes: int | None = None) -> Layout:
-    """Find the logits, the labels and the rest among the columns of a table; one of K columns holds nothing but logits.
-
-    Logits are the columns called like the classes, if names are given; else those called `logit_*`; else all columns
-    of numbers that are neither labels nor ids. Labels are the column called as in `LABEL_TITLES`, if it can hold them.
-    """
+    """Find the logits, the labels and the rest among the columns of a table; one of K columns holds only logits."""
+    # Logits are the columns called like the classes, if names are given; else those called `logit_*`; else all columns
+    # of numbers that are neither labels nor ids. Labels are the column called as in `LABEL_TITLES`, if it can be.
     titles = table.titles
     if titles is None or len(titles) == (len(names) if names else classes):
         if names and titles and set(titles) == set(names) and len(set(names)) == len(titles):
@@ -265,6 +258,9 @@ def _is_title(first: str, rest: list[list[str]]) -> bool:
 
 
 def _are_titles(first: list[str], rest: list[list[str]]) -> bool:
+    """Return whether a first row is titles; an ambiguous one is refused, not guessed."""
+    # Titles are no numbers; or 0, 1, ..., K - 1, which pandas writes over columns without names; or the first cell is
+    # empty, as pandas writes it over an index.
     if not first[0] or not any(map(is_numeric, first)):
         return True
     numbers = [cell for cell in first if is_numeric(cell)]

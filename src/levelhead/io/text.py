@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,14 +42,6 @@ def parse_json(content: str, pairs: Callable[[list[tuple[str, Any]]], Any] | Non
         if not level:
             return value
     raise LevelheadError(_TOO_DEEP)
-
-
-def parse_toml(content: str) -> dict[str, Any]:
-    """Return what TOML text holds; raise ValueError if it is not TOML, or is nested too deep to be read."""
-    try:
-        return tomllib.loads(content)
-    except RecursionError:
-        raise LevelheadError("nested too deep") from None
 
 
 def is_numeric(cell: str) -> bool:

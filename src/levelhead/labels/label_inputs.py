@@ -33,10 +33,9 @@ def check_label_table(labels: Any) -> np.ndarray:
         except ValueError:
             raise LevelheadError("expected 0 or 1 [N, K], got rows of different lengths") from None
         if found.ndim == 1:
-            raise LevelheadError(
-                f"expected 0 or 1 for each label of each sample, [N, K], got one value per sample, [{len(found)}]; if "
-                "they are classes, of which each sample has one, leave out the task multilabel"
-            )
+            reason = "expected 0 or 1 for each label of each sample, [N, K], got one value per sample"
+            instead = "if they are classes, of which each sample has one, leave out the task multilabel"
+            raise LevelheadError(f"{reason}, [{len(found)}]; {instead}")
         if found.ndim != 2 or 0 in found.shape:
             raise LevelheadError(f"expected 0 or 1 [N, K], got shape {list(found.shape)}")
         if found.dtype.kind not in "biuf":

@@ -130,9 +130,6 @@ def tune_labels(
         kind: `probabilities` if they come after the sigmoid.
         chosen_on, level, rng, training, names, progress: as in `tune`; names are of the labels.
 
-    Returns:
-        The offset of each label, with the gain to expect over all labels and for each, and the warnings.
-
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.random((400, 2)) < [0.5, 0.1]
     >>> tuned = tune_labels(2 * labels - [1.0, 3.0] + rng.normal(size=(400, 2)), labels, bootstrap=200)
@@ -172,9 +169,8 @@ def tune_labels(
         gain, total[:] = 0.0, 0.0
     elif bootstrap and 0 < gain <= SEEN * total.std():  # of scores that say nothing, half gain that much by chance
         gain, total = 0.0, total - gain
-    warnings = diagnostics.issue_warnings(
-        [diagnostics.diagnose_training_rows(scores, training), _diagnose_missing(truth, names)]
-    )
+    found = diagnostics.diagnose_training_rows(scores, training), _diagnose_missing(truth, names)
+    warnings = diagnostics.issue_warnings(*found)
     curve = _curve_over_share(list(cuts.values()))
     errors, balanced = (
         _mean_losses([replace(one, metric=other).losses[one.ends] for one in cuts.values()])

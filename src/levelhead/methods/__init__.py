@@ -1,13 +1,8 @@
 """The methods of Table 1 and those users compare it with. A method is one file and one entry in `table`.
 
->>> METHODS["wvn+rs"].trained_as
-'wvn'
-
 `METHODS` is a plain dict. `method_named` also accepts `NAME+rs` for any of them and `FILE.py:NAME` for a user's own.
 
-- method: `Method` and `Retrain`, the records
-- table: `METHODS`, `method_named` and `load`
-- card: methods in words
+- method, table, card: `Method` and `Retrain`, the records; `METHODS`, `method_named`, `load`; methods in words
 - baseline, over_sample, under_sample, re_weighting, focal, class_balanced, ldam, wvn, rs: Table 1
 - balanced_softmax, tau_norm, crt: beyond the paper
 - _loss: what losses share

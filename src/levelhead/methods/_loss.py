@@ -1,8 +1,4 @@
-"""What the losses share: cross entropy, class weights, and constants that are kept on the device.
-
-Written with tensor methods alone, so that reading about methods does not load torch. The classes are the last
-dimension: logits [..., B, K] with labels [..., B] work as well as [B, K] with [B]. Nothing here waits for the device.
-"""
+"""What the losses share, written with tensor methods alone: reading about methods does not load torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

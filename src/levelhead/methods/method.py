@@ -17,14 +17,12 @@ Sample = Callable[[np.ndarray, np.random.Generator, float], np.ndarray]
 class Retrain:
     """A second stage, which trains a new head on frozen features.
 
-    When the first stage has ended, everything but the head is frozen, and the network is in evaluation mode, so that
-    the features, the BatchNorm statistics and dropout no longer change (augmentation continues). The head gets new
-    weights, as at the start of the run, and is trained for ``max(1, round(share * epochs))`` epochs by a new optimizer
-    of the recipe's kind, whose learning rate falls to 0 by half a cosine. Progress counts from 0 to 1 over this stage.
+    Everything but the head is frozen and in evaluation mode (augmentation continues). The head gets new weights, as at
+    the start of the run, and is trained for ``max(1, round(share * epochs))`` epochs by a new optimizer of the recipe's
+    kind, whose learning rate falls to 0 by half a cosine. Progress counts from 0 to 1 over this stage.
 
     Args:
-        share: epochs of this stage over epochs of the first.
-        loss, sample: as in `Method`.
+        share, loss, sample: epochs of this stage over epochs of the first; as in `Method`.
 
     >>> from levelhead.methods import METHODS
     >>> Retrain(share=0.1, loss=METHODS["focal"].loss).share

@@ -1,7 +1,4 @@
-"""The table of methods: Table 1's nine rows in its order, then their variants, then methods beyond the paper.
-
-`method_named` finds one by its name: from the table, with RS after it, or from a user's own file.
-"""
+"""The table of methods: Table 1's nine rows in its order, then their variants, then methods beyond the paper."""
 
 import sys
 from importlib.util import module_from_spec, spec_from_file_location

@@ -1,7 +1,5 @@
 """`find_intervals` in torch operations, for logits on an accelerator: only lo and hi are copied to the host.
 
-On a GPU with Triton, one kernel does the same (`intervals_triton.py`).
-
 Bounds and half-lines are those of `engines.py`, line by line. Crossings are computed in float64 on the device, whose
 logarithm may differ from the host's in the last bit: lo and hi are equal to a few units in the last place, and to the
 bit at 0 and at multiples of 1/64000. Logarithms of probabilities are taken in their own precision, with its last bit.

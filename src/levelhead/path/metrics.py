@@ -266,21 +266,10 @@ def value_form(metric: str) -> str:
 
 
 def gain_text(metric: str, gain: float, interval: tuple[float, float] | None) -> str:
-    """Return a gain, of shares in points, with its interval."""
-    form, factor, unit = _gain_form(metric)
-    between = "" if interval is None else f" ({interval_text(metric, interval).removesuffix(unit)})"
+    """Return a gain, of shares in points, with its interval: '1.00 points (-1.00 to 2.00)'."""
+    form, factor, unit = ("z.2f", 100, " points") if "%" in value_form(metric) else (value_form(metric), 1, "")
+    between = "" if interval is None else f" ({factor * interval[0]:{form}} to {factor * interval[1]:{form}})"
     return f"{factor * gain:{form}}{unit}{between}"
-
-
-def interval_text(metric: str, interval: tuple[float, float]) -> str:
-    """Return the interval of a gain, of shares in points: '-1.00 to 2.00 points'."""
-    form, factor, unit = _gain_form(metric)
-    return f"{factor * interval[0]:{form}} to {factor * interval[1]:{form}}{unit}"
-
-
-def _gain_form(metric: str) -> tuple[str, int, str]:
-    """Return format, factor and unit of a gain."""
-    return ("z.2f", 100, " points") if "%" in value_form(metric) else (value_form(metric), 1, "")
 
 
 def check_cost(cost: Any, classes: int) -> np.ndarray:
@@ -297,10 +286,8 @@ def check_cost(cost: Any, classes: int) -> np.ndarray:
             for row, column in np.argwhere(bad)[:1]:
                 raise LevelheadError(f"expected {expected}, got {found[row, column]:g} in row {row}, column {column}")
         for row, column in np.argwhere(found < np.diag(found)[:, None])[:1]:
-            raise LevelheadError(
-                f"expected an error to cost no less than a right prediction; class {row} costs "
-                f"{found[row, row]:g} if right, {found[row, column]:g} if called {column}"
-            )
+            costs = f"class {row} costs {found[row, row]:g} if right, {found[row, column]:g} if called {column}"
+            raise LevelheadError(f"expected an error to cost no less than a right prediction; {costs}")
     return found
 
 

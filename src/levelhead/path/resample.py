@@ -16,12 +16,9 @@ SAME_VALUE = 1e-10  # values closer than this are equal: they differ by rounding
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Intervals of gamma, of which each holds its first edge. Step functions are evaluated in the middle of each.
+    """Intervals of gamma, of which each holds its first edge. Step functions are evaluated in the middle of each."""
 
-    If every event is an edge, the values are exact at every gamma (ties: `direction.py`).
-    """
-
-    edges: np.ndarray  # [G + 1], ascending
+    edges: np.ndarray  # [G + 1], ascending; if every event is one, values are exact everywhere (ties: `direction.py`)
 
     @staticmethod
     def between(events: np.ndarray, range: tuple[float, float], most: int | None = None) -> "Grid":

@@ -1,9 +1,7 @@
 """One self-contained HTML page that shows what the adjustment did to a model, for whoever decides whether to ship it.
 
-    write("page.html", [of_logits(logits, labels, counts)])
-
-A `Subject` is one model on one set of samples. The `of_` functions make one, from arrays and from files, here. `write`
-makes the page of one or of several, and of `PageTable`s.
+``write("page.html", [of_logits(logits, labels, counts)])``. A `Subject`, one model on one set of samples, is made by
+the `of_` functions, which are here.
 
 - subject, rule_view: what a page is about, and each rule that it shows with all that it predicts
 - verdict, use_it: the verdict in words, commands and code to copy
@@ -85,24 +83,12 @@ def of_snapshot(
         with quiet():  # the page shows the warnings
             by = rule_with(rule, norms=head.norms)
             tuned = tune(*held_out, snapshot.counts, rule=by, names=names, bootstrap=bootstrap)
-    subject = of_logits(
-        snapshot.logits(shown),
-        snapshot.labels[shown],
-        snapshot.counts,
-        title=title,
-        gamma=gamma,
-        rule=rule,
-        tuned=None if tuned is None else _record(tuned),
-        names=names,
-        norms=head.norms,
-        samples=shown,
-        apart=shown == "test" or gamma is not None,
-        blind=True,
-        bootstrap=bootstrap,
-        facts=facts,
-        model=model,
-    )
-    return replace(subject, head=head, log=log, held_out=held_out if shown == "test" else None)
+    known = None if tuned is None else _record(tuned)
+    how: dict[str, Any] = {"gamma": gamma, "rule": rule, "tuned": known, "norms": head.norms, "bootstrap": bootstrap}
+    how |= {"samples": shown, "apart": shown == "test" or gamma is not None, "blind": True}
+    given: dict[str, Any] = {"title": title, "names": names, "facts": facts, "model": model, "head": head, "log": log}
+    held_out = held_out if shown == "test" else None
+    return of_logits(snapshot.logits(shown), snapshot.labels[shown], snapshot.counts, held_out=held_out, **how, **given)
 
 
 def of_logits(
@@ -301,11 +287,7 @@ def of_file(
 
 
 def of_run(folder: Path, **given: Any) -> Subject:
-    """Return the subject of a finished run, for `write`: its snapshot and its log.
-
-    Args:
-        folder, given: what `levelhead train` wrote; gamma, rule, tuned and bootstrap, as in `of_snapshot`.
-    """
+    """Return the subject of a run that `levelhead train` wrote: its snapshot and log, with options of `of_snapshot`."""
     return from_the_study("runs.subject:of_run")(folder, **given)
 
 
@@ -327,14 +309,6 @@ def of_choice(
         tuned, title: the choice, or its `to_dict()`; the subject's title, the name of the logits' file if None.
         logits, labels, counts, norms: files, or the counts themselves; norms are needed for the rule `tau` alone.
         target, kind, background: as `levelhead tune` takes them.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     file = Path(folder, "all.npz")
-    ...     np.savez(file, logits=np.eye(3) + 1, labels=np.arange(3), counts=[90, 30, 10])
-    ...     choice = {"gamma": 0.5, "rule": "rescale", "chosen_on": "held-out"}
-    ...     of_choice(choice, logits=file, counts=file).gamma
-    0.5
     """
     choice, title = _record(tuned), title or logits.stem
     if choice.get("task") == "multilabel":

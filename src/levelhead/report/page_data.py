@@ -1,8 +1,7 @@
 """The data of the page's script, for JSON: predictions, calibration, and the table of the rules that were tried.
 
-Every change of every prediction is kept, exact wherever the slider can stop: at each 0.0001 (finer or coarser on other
-scales of scores), and at a few other gammas (the chosen one). A change is filed under the first stop that is not below
-its gamma, compared in float64, so that every prediction there is the one that `GammaPath.predictions` returns.
+Every change of every prediction is kept, exact wherever the slider can stop. A change is filed under the first stop
+that is not below its gamma, in float64: every prediction there is the one that `GammaPath.predictions` returns.
 """
 
 import base64

@@ -1,7 +1,4 @@
-"""The page: data as JSON, text through Jinja2 with autoescape, and our own script and style inline.
-
-A strict Content-Security-Policy lets the page run its own scripts and styles, by their hashes, and load nothing else.
-"""
+"""The page: data as JSON, text by Jinja2 with autoescape; a strict Content-Security-Policy lets it load nothing."""
 
 from __future__ import annotations
 
@@ -56,11 +53,7 @@ class PageTable:
 
 
 def is_records(path: str | Path) -> bool:
-    """Return whether a path is a folder of the records that `levelhead reproduce` writes, one per network.
-
-    >>> is_records("no-such-folder")
-    False
-    """
+    """Return whether a path is a folder of the records that `levelhead reproduce` writes, one per network."""
     first = min(Path(path).glob("*.json"), default=None) if Path(path).is_dir() else None
     try:
         record = None if first is None else parse_json(read_text(first))

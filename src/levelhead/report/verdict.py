@@ -190,10 +190,8 @@ def _certainty(said: GainVerdict, between: Sequence[float], level: float) -> str
     elif high < 0:
         change = f"between {-100 * high:.2f} and {-100 * low:.2f} points higher"
     most = f"{100 * abs(said.expected_gain):.2f} points {'lower' if said.expected_gain >= 0 else 'higher'}"
-    return (
-        f"On new samples like these, the balanced error will be {change} ({100 * level:g}\u00a0% confidence); expect "
-        f"{most}. {_chance(said)}"
-    )
+    sure = f"({100 * level:g}\u00a0% confidence); expect {most}. {_chance(said)}"
+    return f"On new samples like these, the balanced error will be {change} {sure}"
 
 
 def _who_pays(subject: Subject, was: np.ndarray, now: np.ndarray) -> str:
@@ -311,10 +309,9 @@ def label_verdict(subject: LabelSubject) -> PageVerdict:
     if said is not None:
         lines["How certain"] = _expected(subject, said, f"{TITLES.get(metric, metric)}, over all labels,")
     part = "that had no part in the choice" if subject.apart else "that the thresholds were chosen on"
-    lines["How it was chosen"] = (
-        f"Each label's threshold is the middle of the best ones on {choice.get('n') or subject.n:,} "
-        f"{choice['chosen_on']} samples; the numbers here are of {subject.n:,} samples {part}."
-    )
+    best = f"the middle of the best ones on {choice.get('n') or subject.n:,} {choice['chosen_on']} samples"
+    here = f"the numbers here are of {subject.n:,} samples {part}"
+    lines["How it was chosen"] = f"Each label's threshold is {best}; {here}."
     return PageVerdict(status, headline, lines, tuple(numbers), alarms(subject))
 
 

@@ -25,15 +25,12 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Direction:
-    """The scores of the K classes as a function of gamma: ``l_k r_k^gamma`` or, if added, ``l_k + gamma log r_k``.
-
-    With a kept bias, the first is ``(l_k - b_k) r_k^gamma + b_k``; b is None if it is scaled too, or not there.
-    """
+    """The scores of the K classes as a function of gamma: ``l_k r_k^gamma`` or, if added, ``l_k + gamma log r_k``."""
 
     name: str  # of the rule
     ratios: np.ndarray  # [K], r above
     multiplies: bool = True
-    bias: np.ndarray | None = None  # [K], b above
+    bias: np.ndarray | None = None  # [K], of ``(l_k - b_k) r_k^gamma + b_k``; None if it is scaled too, or not there
 
     @property
     def slopes(self) -> np.ndarray:

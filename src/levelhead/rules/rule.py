@@ -1,8 +1,4 @@
-"""`Rule`: something that can be done to a head, and the table of all rules.
-
-A new rule is one class and one line of the table `RULES`. One of a single strength says by `ratios` how that moves each
-class: its exact path, its choice, its page and its files follow from that.
-"""
+"""`Rule`: something that can be done to a head, and the table of all: a new one is one class and one line of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -83,11 +79,9 @@ class Rule:
         return 0.0, self.reach * (max(1.0, temperature) if self.grows else 1.0)
 
     def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
-        """Return what it does to each row of a finite head; counts are [K], or None if the rule does not follow them.
-
-        A head with one logit z, which is positive for the second of two classes, has counts [2] and is shifted by
-        ``log(n_0 / n_1)``: that is the shift of the logits (0, z). Scaling never moves its sign.
-        """
+        """Return what it does to each row of a finite head; counts are [K], or None if the rule ignores them."""
+        # A head with one logit z, which is positive for the second of two classes, has counts [2] and is shifted by
+        # ``log(n_0 / n_1)``: that is the shift of the logits (0, z). Scaling never moves its sign.
         raise NotImplementedError
 
     def on_scores(self, counts: np.ndarray, chosen: Strengths) -> Adjustment:

@@ -34,15 +34,10 @@ def draw_text_curve(
 
 
 def sparkline(
-    curve: Curve,
-    gamma: float | None = None,
-    interval: tuple[float, float] | None = None,
-    *,
-    width: int = 220,
-    height: int = 48,
+    curve: Curve, gamma: float | None = None, interval: tuple[float, float] | None = None, *, width: int = 220
 ) -> str:
     """Draw a curve as an inline SVG in the color of the text around it, with gamma and its interval marked."""
-    low, high = float(curve.gammas[0]), curve.end
+    low, high, height = float(curve.gammas[0]), curve.end, 48
     values, x = _column_means(curve, width), lambda g: (g - low) / (high - low) * width
     heights = height - 2 - (height - 4) * (values - values.min()) / max(np.ptp(values), 1e-12)
     points = " ".join(f"{i + 0.5:.1f},{y:.1f}" for i, y in enumerate(heights))

@@ -12,9 +12,10 @@ from typing import get_args
 import numpy as np
 
 from levelhead.core import counts as profiles
-from levelhead.core.choices import Profile
 from levelhead.core.errors import LevelheadError, check_choice
 from levelhead.core.per_class import title
+
+from .choices import Profile
 
 
 @dataclass(frozen=True, eq=False)

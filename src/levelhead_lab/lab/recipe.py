@@ -99,7 +99,7 @@ def find_recipe(name: str | Path) -> Recipe:
     path = Path(name)
     if path.suffix == ".toml":
         try:
-            values = text.parse_toml(text.read(path))
+            values = parse_toml(text.read(path))
         except ValueError as error:
             raise LevelheadError(f"{path}: not a TOML file ({error})") from None
         return _from_table(path.stem, values)
@@ -131,3 +131,11 @@ def _check_schedule(recipe: Recipe) -> None:
             raise LevelheadError(f"expected epochs from 0 to {recipe.epochs - 1}, got {epoch}", parameter="milestones")
     if recipe.warmup > recipe.epochs:
         raise LevelheadError(f"expected at most the {recipe.epochs} epochs, got {recipe.warmup}", parameter="warmup")
+
+
+def parse_toml(content: str) -> dict[str, Any]:
+    """Return what TOML text holds; raise ValueError if it is not TOML, or is nested too deep to be read."""
+    try:
+        return tomllib.loads(content)
+    except RecursionError:
+        raise LevelheadError("nested too deep") from None

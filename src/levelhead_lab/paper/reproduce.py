@@ -14,11 +14,11 @@ from typing import Any, Literal, get_args
 
 from levelhead.core import atomic
 from levelhead.core.array import usable_cores
-from levelhead.core.choices import PaperTable
 from levelhead.core.errors import Advice, LevelheadError, check_choice
 from levelhead.core.warnings import quiet
-from levelhead.show.progress import EpochProgress, epoch_progress
 
+from ..lab.choices import PaperTable
+from ..lab.progress import EpochProgress, epoch_progress
 from ..runs.run import check_device, run_packed
 from ..runs.run_folder import Run
 from ..runs.signals import exit_with_parent, graceful_stop, interrupts_blocked

@@ -6,10 +6,10 @@ from fnmatch import fnmatchcase
 from typing import Any, get_args
 
 from levelhead.core import counts
-from levelhead.core.choices import PaperTable
 from levelhead.core.errors import LevelheadError
 from levelhead.methods import METHODS
 
+from ..lab.choices import PaperTable
 from ..runs.spec import Spec
 from .tables import DATA_SIZES, REPEATED, SAME_WHEN_BALANCED, repeated_methods, source_cells, tables
 

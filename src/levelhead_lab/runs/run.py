@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 
 from levelhead.core.errors import LevelheadError
-from levelhead.show.progress import EpochProgress
 
 from ..fast.precision import PRECISIONS
 from ..lab.data import Data
+from ..lab.progress import EpochProgress
 from ..lab.train import OnBatch, State, fit, stages
 from . import checkpoint
 from .lock import lock_folder

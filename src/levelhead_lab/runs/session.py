@@ -15,12 +15,12 @@ from levelhead._version import __version__
 from levelhead.core import atomic
 from levelhead.core.errors import LevelheadError
 from levelhead.files.digest import file_sha256
-from levelhead.show.progress import EpochProgress
 
 from ..fast.precision import PRECISIONS
 from ..lab.data import Data
 from ..lab.nets import build, parameter_count
 from ..lab.preprocess import Preprocess, errors, snapshot
+from ..lab.progress import EpochProgress
 from ..lab.train import State, check_last_batch, stages
 from . import checkpoint
 from .run_folder import MODEL_KEY, Run

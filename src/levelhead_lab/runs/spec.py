@@ -7,12 +7,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from levelhead.core.choices import Profile, TrainingDtype, TrainingEngine
 from levelhead.core.errors import LevelheadError
 from levelhead.io.fields import convert_fields_
 from levelhead.methods.method import Method
 from levelhead.methods.table import method_file, method_named
 
+from ..lab.choices import Profile, TrainingDtype, TrainingEngine
 from ..lab.cui2019 import CUI_METHODS
 from ..lab.data import Data, check_share, hold_out, imbalance
 from ..lab.load import OFFICIAL, load

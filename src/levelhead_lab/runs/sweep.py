@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 
-from levelhead.core.choices import Executor
 from levelhead.core.errors import Advice, LevelheadError, check_choice
-from levelhead.io.text import parse_toml
 from levelhead.io.text import read as read_text
 
+from ..lab.choices import Executor
+from ..lab.recipe import parse_toml
 from .evaluate import evaluate, rule_for
 from .run import run, run_packed
 from .run_folder import Run

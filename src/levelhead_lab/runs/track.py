@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
-from levelhead.core.choices import Tracker
 from levelhead.core.errors import LevelheadError, check_choice
 from levelhead.core.extras import install_command
-from levelhead.show.progress import EpochProgress
 
+from ..lab.choices import Tracker
+from ..lab.progress import EpochProgress
 from .spec import Spec
 
 Log = Callable[[dict[str, float], int], None]  # called with metrics and their epoch

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from levelhead.core.choices import Profile, Tracker
 from levelhead.core.errors import LevelheadError
 from levelhead.io.per_class_file import read_counts
 from levelhead.rules.rule import AUTO, Rescale, find_path_rule
-from levelhead.show.progress import epoch_progress
 
+from ..lab.choices import Profile, Tracker
 from ..lab.data import Data
+from ..lab.progress import epoch_progress
 from ..lab.train import stages
 from . import checkpoint
 from .evaluate import evaluate, rule_for
