@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ..core.array import Array, CheckedLogits, are_log_probabilities, as_array, check_logits, fit_scale, some_rows
+from ..core.array import Array, CheckedLogits, are_log_probabilities, as_array, fit_scale, some_rows
 from ..core.choices import Criterion, Kind, Metric
 from ..core.counts import Counts
 from ..core.curve import metric_name
@@ -179,12 +179,11 @@ class Samples:
         for given, labels, counts in parts:
             logits = as_array(given)
             checked = check_samples(logits, labels, counts, options.names)
-            if type(logits) is np.ndarray and options.kind == "logits":
-                check_logits(logits[:1000])
-                # Integers and masked scores become other floats as they are read, chunk by chunk: all at once, they
-                # would take as much memory again.
-                if all(np.may_share_memory(part, logits) for _, part in read_chunks(logits)):
-                    logits = logits.view(CheckedLogits)
+            # Integers and masked scores become other floats as they are read, chunk by chunk: all at once, they would
+            # take as much memory again.
+            as_they_are = type(logits) is np.ndarray and options.kind == "logits"
+            if as_they_are and all(np.may_share_memory(part, logits) for _, part in read_chunks(logits)):
+                logits = logits.view(CheckedLogits)
             found.append((logits, *checked))
         sizes = sorted({len(counts) for *_, counts in found})
         if len(sizes) > 1:

@@ -378,7 +378,7 @@ def read_chunks(
         if not checked and (kind != "logits" or part.dtype.kind != "f"):
             part = check_logits(part, kind=kind, first=first)
         elif not checked and first == 0 and part.shape[1] > 1:
-            check_logits(part[:100])
+            check_logits(part[:1000])
         yield first, lower_masked(part, first) if check and not checked else part
         file = logits._mmap if isinstance(logits, np.memmap) and logits.mode in ("r", "r+") else None  # pyright: ignore
         if file is not None and hasattr(mmap, "MADV_DONTNEED"):  # drop its pages; the system reads them again if needed
