@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._version import __version__
-from ..choice.tuned_json import tuned_of
 from ..core.array import Array, to_numpy
 from ..core.choices import BiasPolicy, Missing
 from ..core.counts import Counts, WithBackground, resolve
 from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.head import Head
 from ..core.per_class import listed
-from ..heads.apply import apply, apply_tuned, check_fits
+from ..heads.apply import apply, apply_tuned, check_fits, read_choice
 from ..heads.place import Change, Facts
 from ..rules.adjust import check_strength
 from ..rules.rule import OneStrength, Rule, Strengths, find_path_rule
@@ -268,7 +267,7 @@ def adjust_file(
     ...     adjust_file(model, out, tuned).after.round(3)
     array([1. , 2.309])
     """
-    choice = tuned_of(tuned)
+    choice = read_choice(tuned)
     found = locate_head(path, head=head, counts=choice.counts, names=names)
     if found.names is None and found.classes == len(choice.names or ()):
         found = replace(found, given_names=choice.names)
@@ -279,7 +278,7 @@ def adjust_file(
 def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> None:
     """Raise LevelheadError if no gain is to be expected or, if it must be certain, if its interval contains 0."""
     # Without an interval there is nothing to say, nor where the model as it is does not meet the floors.
-    choice = tuned_of(tuned)
+    choice = read_choice(tuned)
     if choice.gain is None or choice.gain_interval is None or choice.floors_met_at_zero is False:
         return
     if choice.worthwhile and (choice.gain_interval[0] > 0 or not certain):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..choice.tuned_json import counts_for, tuned_of
 from ..core.array import Array, check_logits
 from ..core.choices import BiasPolicy, LabelTask, Missing
 from ..core.counts import Counts, check_left_alone, resolve
@@ -82,8 +81,17 @@ def apply(
 
 def check_tuned(place: Place[Any], choice: Tuned) -> np.ndarray:
     """Return the counts [K] of what was tuned, after checking that it is for the head of a place. Reads no weight."""
+    from ..choice.tuned_json import counts_for
+
     check_fits(place, RULES[choice.rule], choice.task)
     return counts_for(choice, place.facts.sizes[0], place.facts.names, place.facts.where)
+
+
+def read_choice(tuned: Tuned | str | Path) -> Tuned:
+    """Return what was tuned, from its file if it is one. Only here is that imported: a strength given needs none."""
+    from ..choice.tuned_json import tuned_of
+
+    return tuned_of(tuned)
 
 
 def apply_tuned(place: Place[Written], choice: Tuned, **options: Any) -> Written:
@@ -119,7 +127,9 @@ def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
     >>> adjust(Head(np.eye(2)), tuned).logits(logits).argmax(axis=1)  # the identity: logits in, logits out
     array([1, 0, 1, 0])
     """
-    choice = tuned_of(tuned)
+    from ..choice.tuned_json import counts_for
+
+    choice = read_choice(tuned)
     counts = counts_for(choice, check_finite(head).classes, head.names, "the head")
     chosen = Strengths(float(choice.gamma), scale=choice.scale, offset=choice.offset)
     return replace(RULES[choice.rule].amounts(head, counts, chosen), bias=choice.bias).head(head)
@@ -160,14 +170,14 @@ def adjust_(
     >>> model[0].bias is None
     True
     """
-    choice = tuned_of(tuned)
+    choice = read_choice(tuned)
     place = _head_of(model, layer, example, len(choice.counts))
     return apply_tuned(place, choice, background=background, logits=logits, again=again)
 
 
 def check_adjust(model: Any, tuned: Tuned | str | Path, *, layer: Any = None) -> None:
     """Check that a choice is for the model, before training, reading no weight."""
-    choice = tuned_of(tuned)
+    choice = read_choice(tuned)
     check_tuned(_head_of(model, layer, None, len(choice.counts)), choice)
 
 
