@@ -40,8 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Let no test depend on what others drew before it. Another SEED shows which tests live by luck."""
-    seed = int(os.environ.get("SEED", 0))
+    """Let no test depend on what others drew before it. Another LEVELHEAD_SEED shows which live by luck."""
+    seed = int(os.environ.get("LEVELHEAD_SEED", 0))
     random.seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed)
