@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from _decision_models import MODELS, TRAININGS, Job, fit_scores
@@ -23,6 +24,13 @@ LONG_TAILS = {
 BALANCED_TEST = (SHIPPED, *LONG_TAILS)  # long-tailed hold-out; the other sets' test has their own shares
 SMALL = ("balance", "cleveland", "dermatology", "ecoli", "glass", "new-thyroid")  # below 700 samples: more splits
 SETS = {SHIPPED: ("baseline", "wvn"), "digits": MODELS, **dict.fromkeys(TABLES, MODELS)}
+
+
+class Seeds(NamedTuple):
+    """How many splits are drawn of a set: of a small one more, as chance is larger there."""
+
+    large: int
+    small: int
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,7 @@ def load_scores(folder: Path, name: str, model: str) -> Iterator[Scores]:
             )
 
 
-def make_scores(root: Path, folder: Path, cells: list[tuple[str, str]], seeds: int, jobs: int) -> None:
+def make_scores(root: Path, folder: Path, cells: list[tuple[str, str]], seeds: Seeds, jobs: int) -> None:
     """Train on every split the cells, each a set and a model, of which the folder has no scores yet."""
     for wheel in WHEELS:
         wheel.open(root).close()
@@ -66,7 +74,7 @@ def _cost(model: str) -> int:
     return MODELS.index(model) if model in MODELS else -1
 
 
-def _make_cell(root: Path, folder: Path, name: str, model: str, seeds: int) -> None:
+def _make_cell(root: Path, folder: Path, name: str, model: str, seeds: Seeds) -> None:
     import torch
 
     torch.set_num_threads(1)
@@ -98,8 +106,8 @@ def _make_cell(root: Path, folder: Path, name: str, model: str, seeds: int) -> N
     atomic.write(_file(folder, name, model), buffer.getvalue())
 
 
-def _splits(root: Path, name: str, model: str, seeds: int) -> list[Split]:
-    seeds *= 2 if name in SMALL else 1
+def _splits(root: Path, name: str, model: str, numbers: Seeds) -> list[Split]:
+    seeds = numbers.small if name in SMALL else numbers.large
     if name == SHIPPED:
         return [split_shipped(model, seed) for seed in range(seeds)]
     features, labels = _read_digits() if name == "digits" else read_set(root, name)
