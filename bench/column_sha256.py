@@ -17,9 +17,9 @@ _MARK = "# The sha256 of the images and labels of every column, written by bench
 def column_digests(root: str | Path) -> dict[str, dict[str, str]]:
     """Return {column, with `/held` for the companion that holds some out: {split: sha256}} of Tables 1 and 2."""
     found = {}
-    for table in ("table1", "table2"):
+    for table in ("table1", "table2", "table2-sources"):
         for training in trainings(table, root=str(root), seeds=1):
-            key = f"{training.column}{'/held' if training.spec.hold_out else ''}"
+            key = f"{training.column.rpartition('/')[2]}{'/held' if training.spec.hold_out else ''}"
             if key not in found:
                 found[key] = {title: part.sha256 for title, part in training.spec.load().splits.items()}
     return found

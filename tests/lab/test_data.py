@@ -208,7 +208,11 @@ def test_missing_data_are_named_with_what_was_expected(tmp_path):
 
 
 def test_tiny_imagenet(tmp_path):
-    data = load("tiny-imagenet", layouts.write_tiny_imagenet(tmp_path))
+    root = layouts.write_tiny_imagenet(tmp_path)
+    data, in_order = load("tiny-imagenet", root), load("tiny-imagenet-sorted", root)
+    assert in_order.names == ("goldfish", "bullfrog")  # n01, n02; wnids.txt has them the other way round
+    assert in_order.test.labels.tolist() == [0, 1]
+    assert (in_order.train.images[:3] == data.train.images[3:]).all()
     assert data.names == ("bullfrog", "goldfish")
     assert data.train.images.shape == (6, 3, 64, 64)
     assert data.train.labels.tolist() == [0, 0, 0, 1, 1, 1]

@@ -93,6 +93,14 @@ def test_top_5_is_read_at_the_same_gamma():
     assert "| WVN+RS, gamma of the paper, 0.1 | *59.74 / 36.61* |" in table2(records)
 
 
+def test_table_2_has_the_rows_by_their_own_recipe_below_ours():
+    column = "cao2019-64/tiny-imagenet-sorted:long-tail:10"
+    top = {"k": 5, "curve": [0.3 - 0.2 * gamma for gamma in GRID[:101]]}
+    found = table2([{**made("baseline", 0, 0.5, column=column), "top": top}])
+    assert "| Baseline, recipe of Cao et al. |  | 50.00 / 30.00 |  |  |" in found
+    assert "| Baseline+RS, gamma of the paper, 0.1, recipe of Cao et al. |  | 49.00 / 28.00 |  |  |" in found
+
+
 def test_table_2_is_set_against_the_gamma_it_was_published_with():
     column = "tiny-imagenet:step:10"
     top = {"k": 5, "curve": [0.3 - 0.2 * gamma for gamma in GRID[:101]]}

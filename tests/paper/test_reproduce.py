@@ -87,6 +87,17 @@ def test_tiny_imagenet_has_one_seed_and_a_recipe_of_ours_and_strong_one_of_its_o
     assert len(strong) == 6 * 4
 
 
+def test_table_2_is_trained_by_the_recipe_of_its_copied_rows_too():
+    wanted = trainings("table2-sources")
+    assert {(t.spec.data, t.spec.resolve_net(), t.spec.stem) for t in wanted} == {
+        ("tiny-imagenet-sorted", "resnet18-64", "small")
+    }
+    (recipe,) = {t.spec.resolve_recipe() for t in wanted}
+    assert (recipe.epochs, recipe.milestones, recipe.lr_decay, recipe.weight_decay) == (120, (90,), 0.1, 2e-4)
+    assert len(wanted) == 4 * 5
+    assert {t.images for t in wanted} == {120 * n for n in (21549, 39072, 50500, 55000)}
+
+
 def test_frontier_repeats_four_methods_with_a_companion_each_under_its_own_recipe():
     wanted = trainings("frontier")
     assert len(wanted) == len({t.name for t in wanted}) == 6 * 4 * (3 + 1)

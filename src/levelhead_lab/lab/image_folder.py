@@ -46,8 +46,11 @@ def load(path: Path, *, size: int = SIZE, skip_bad: bool = False) -> Data:
     return Data(path.absolute().name, names, *train_and_test(_read(_files(path, names), size, skip_bad), path, names))
 
 
-def tiny_imagenet(root: Path, *, skip_bad: bool = False) -> Data:
-    """Read Tiny ImageNet: 200 classes of 500 images of 64x64. Its labeled val/ is the test set; gray becomes RGB."""
+def tiny_imagenet(root: Path, *, name: str = "tiny-imagenet", skip_bad: bool = False) -> Data:
+    """Read Tiny ImageNet: 200 classes of 500 images of 64x64. Its labeled val/ is the test set; gray becomes RGB.
+
+    `tiny-imagenet-sorted` has its classes sorted, as torchvision does: the first half of them are then mostly animals.
+    """
     place = next((p for p in (root / "tiny-imagenet-200", root) if (p / "wnids.txt").is_file()), None)
     if place is None:
         raise FileNotFoundError(
@@ -55,6 +58,7 @@ def tiny_imagenet(root: Path, *, skip_bad: bool = False) -> Data:
             "as unpacked from the official archive"
         )
     ids = (place / "wnids.txt").read_text(encoding="utf-8").split()
+    ids = sorted(ids) if name.endswith("-sorted") else ids
     index = {wnid: i for i, wnid in enumerate(ids)}
     train = [(file, index[wnid]) for wnid in ids for file in _images(place / "train" / wnid / "images")]
     annotations = place / "val" / "val_annotations.txt"
@@ -68,7 +72,7 @@ def tiny_imagenet(root: Path, *, skip_bad: bool = False) -> Data:
     lines = words_file.read_text(encoding="utf-8").splitlines() if words_file.is_file() else []
     words = dict(line.split("\t", 1) for line in lines if "\t" in line)
     names = tuple(words.get(wnid, wnid).split(",")[0] for wnid in ids)
-    return Data("tiny-imagenet", names, *(_read(part, 64, skip_bad) for part in (train, test)), largest=500)
+    return Data(name, names, *(_read(part, 64, skip_bad) for part in (train, test)), largest=500)
 
 
 def _subfolders(path: Path) -> tuple[str, ...]:

@@ -14,7 +14,8 @@ from levelhead.io.numpy_file import names_in_npz, read_npz
 from . import cifar, image_folder
 from .data import Data, Split, train_and_test
 
-OFFICIAL = ("cifar10", "cifar100", "tiny-imagenet")  # read from official files, which do not change
+TINY = ("tiny-imagenet", "tiny-imagenet-sorted")  # classes as in its wnids.txt, or sorted, as torchvision has them
+OFFICIAL = ("cifar10", "cifar100", *TINY)  # read from official files, which do not change
 
 
 def load(
@@ -36,8 +37,8 @@ def load(
         if root is None:
             raise LevelheadError(f"expected the folder that holds the files of {data}, got none", parameter="root")
         place = Path(root).expanduser()
-        if data == "tiny-imagenet":
-            return image_folder.tiny_imagenet(place, skip_bad=skip_bad)
+        if data in TINY:
+            return image_folder.tiny_imagenet(place, name=data, skip_bad=skip_bad)
         return cifar.load(data, place, unofficial=unofficial)
     if path.suffix == ".npz" and path.is_file():
         return npz(path)

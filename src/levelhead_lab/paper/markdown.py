@@ -73,11 +73,14 @@ def table1(records: Sequence[Record], data: str) -> str:
 def table2(records: Sequence[Record]) -> str:
     table = tables()["table2"]
     columns, rows = table["columns"], list[tuple[str, list[str]]]()
+    by_source = tables()["table2-sources"]["columns"]
 
-    def ours(title: str, method: str, gamma: str | None = None, published: Sequence[Any] = ()) -> None:
+    def ours(
+        title: str, method: str, gamma: str | None = None, published: Sequence[Any] = (), at: Sequence[str] = columns
+    ) -> None:
         found = [
             (cell(records, column, method, gamma or "last epoch"), top5_cell(records, column, method, gamma))
-            for column in columns
+            for column in at
         ]
         texts = [f"{first.text} / {top.text}" if first.errors else "" for first, top in found]
         theirs = [f"*{first:.2f} / {top:.2f}*" for first, top in published] or [""] * len(columns)
@@ -87,8 +90,11 @@ def table2(records: Sequence[Record]) -> str:
         method, title = row["method"].removesuffix("+rs"), row["title"]
         if method == row["method"]:
             ours(title, method, published=row["published"])
+            ours(f"{title}, recipe of Cao et al.", method, at=by_source)
         else:
-            ours(f"{title}, {PAPER_GAMMA}, {table['gamma']:g}", method, PAPER_GAMMA, row["published"])
+            gamma = f"{PAPER_GAMMA}, {table['gamma']:g}"
+            ours(f"{title}, {gamma}", method, PAPER_GAMMA, row["published"])
+            ours(f"{title}, {gamma}, recipe of Cao et al.", method, PAPER_GAMMA, at=by_source)
             for gamma in GAMMAS:
                 ours(f"{title}, {gamma}", method, gamma)
     ours("WVN alone", "wvn")

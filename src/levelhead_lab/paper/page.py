@@ -141,7 +141,7 @@ def cost_table(records: Sequence[Record]) -> str:
     rows = [
         (title, _spent(these))
         for data, title in DATA_TITLES.items()
-        if (these := [r for r in records if r["column"].split("/")[-1].split(":")[0] == data])
+        if (these := [r for r in records if _data(r["column"]) == data])
     ]
     devices = ", ".join(sorted({str(r["device"]) for r in records}))
     versions = ", ".join(sorted({f"torch {r['versions']['torch']}" for r in records if "torch" in r["versions"]}))
@@ -152,7 +152,7 @@ def cost_table(records: Sequence[Record]) -> str:
     planned = (
         ("Table 1", trainings("table1")),
         ("Table 2", trainings("table2")),
-        ("the recipes of the sources", trainings("sources")),
+        ("the recipes of the sources", [*trainings("sources"), *trainings("table2-sources")]),
         ("the stronger recipe", trainings("strong")),
         ("the recipe frontier", trainings("frontier")),
     )
@@ -165,6 +165,10 @@ def cost_table(records: Sequence[Record]) -> str:
         f"{table}\n\nTrained on: {devices}; {versions}. A record without a hash is older than the check of its images "
         f"and labels. Without a record, their cells empty: {', '.join(missing) or 'none'}."
     )
+
+
+def _data(column: str) -> str:
+    return column.split("/")[-1].split(":")[0].removesuffix("-sorted")
 
 
 def _read_json(path: Path) -> Any:

@@ -18,6 +18,7 @@ from levelhead.core.errors import Advice, LevelheadError, check_choice
 from levelhead.core.warnings import quiet
 
 from ..lab.choices import PaperTable
+from ..lab.load import TINY
 from ..lab.progress import EpochProgress, epoch_progress
 from ..runs.run import check_device, run_packed
 from ..runs.run_folder import Run
@@ -206,7 +207,7 @@ def keep_record(training: Training, run: Run, seconds: float, results: Path) -> 
         "data_sha256": run.facts.get("split_sha256"),
     }
     with quiet():  # the record itself says what the warnings would
-        record = make_record(run.snapshot, run.log, facts, top=5 if training.spec.data == "tiny-imagenet" else None)
+        record = make_record(run.snapshot, run.log, facts, top=5 if training.spec.data in TINY else None)
     write_record(results / f"{training.name}.json", record)
 
 

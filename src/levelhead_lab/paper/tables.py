@@ -8,6 +8,7 @@ from typing import Any
 
 DATA_TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet"}
 DATA_SIZES = {"cifar10": (5000, 10), "cifar100": (500, 100), "tiny-imagenet": (500, 200)}  # largest count, classes
+DATA_SIZES["tiny-imagenet-sorted"] = DATA_SIZES["tiny-imagenet"]
 REPEATED = ("baseline", "wvn")  # rows with several seeds, and a companion run that holds out 10 % to choose gamma
 SAME_WHEN_BALANCED = {  # rows that depend on the counts alone, and the row each equals where all counts are equal
     **dict.fromkeys(("over-sample", "under-sample", "re-weighting", "class-balanced"), "baseline"),

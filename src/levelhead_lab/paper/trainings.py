@@ -78,6 +78,8 @@ def _columns_and_rows(table: PaperTable) -> tuple[list[str], list[str]]:
     if table == "sources":
         cells = [cell for row in tables()[table]["rows"] for cell in source_cells(row).values()]
         return list(dict.fromkeys(c for c, _, _ in cells)), list(dict.fromkeys(method for _, method, _ in cells))
+    if table == "table2-sources":
+        return tables()[table]["columns"], tables()[table]["rows"]
     if table == "table3":  # its columns end in the network: cifar10:100:wvn
         return list(dict.fromkeys(column.rpartition(":")[0] for column in tables()[table]["columns"])), list(REPEATED)
     rows = dict.fromkeys(METHODS[row["method"]].trained_as or row["method"] for row in tables()[table]["rows"])

@@ -15,13 +15,13 @@ from levelhead.methods.table import method_file, method_named
 from ..lab.choices import Profile, TrainingDtype, TrainingEngine
 from ..lab.cui2019 import CUI_METHODS
 from ..lab.data import Data, check_share, hold_out, imbalance
-from ..lab.load import OFFICIAL, load
+from ..lab.load import OFFICIAL, TINY, load
 from ..lab.recipe import Recipe, find_recipe
 
 DEFAULTS = {  # data -> (network, recipe); the last is for the user's own images
     "cifar10": ("resnet32", "kim2020"),
     "cifar100": ("resnet32", "kim2020"),
-    "tiny-imagenet": ("resnet18-64", "kim2020-64"),
+    **dict.fromkeys(TINY, ("resnet18-64", "kim2020-64")),
     "digits": ("digits", "digits"),
     "": ("resnet32", "images"),
 }
@@ -33,8 +33,8 @@ _load_once = lru_cache(maxsize=1)(load)  # the columns of a table are parts of o
 class Spec:
     """What to train, on what, and how."""
 
-    data: str  # `cifar10`, `cifar100`, `tiny-imagenet`, `digits`, or the path of an image folder or .npz file
-    root: str | None = None  # folder of the official files of the first three
+    data: str  # a name of `lab.load`, such as `cifar10` or `digits`, or the path of an image folder or .npz file
+    root: str | None = None  # folder of the official files of CIFAR and Tiny ImageNet
     method: str = "baseline"  # a name in `METHODS`, with or without `+rs`, or FILE.py:NAME
     profile: Profile = "given"  # for this and the next three, see `lab.data.imbalance`
     ratio: float = 1.0
