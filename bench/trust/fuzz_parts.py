@@ -88,7 +88,10 @@ def read_message(path: Path) -> None:
         model = onnx.ModelProto.FromString(data)
     except Exception:
         return  # protobuf refuses it, which the ONNX reader asks first
-    found = [number for number, *_ in fields(data, 0, len(data))]
+    try:
+        found = [number for number, *_ in fields(data, 0, len(data))]
+    except LevelheadError as error:  # of a group, which no ONNX file has
+        raise LevelheadError(f"{path}: {error}") from None
     try:
         ours = locate(data, [(7, None)]) != (0, 0)
     except LevelheadError:  # of two graphs, protobuf makes one

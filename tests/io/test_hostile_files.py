@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import random
 import subprocess
 import sys
 import tracemalloc
@@ -276,6 +277,53 @@ def test_lists_in_a_parquet_file_are_counted_before_they_are_read(tmp_path, monk
     monkeypatch.setattr(numpy_file, "LARGEST_EXPANSION", 1 << 20)
     with pytest.raises(LevelheadError, match=r"x\.parquet: .*claim to hold 8000000"):
         arrays.read(tmp_path / "x.parquet")
+
+
+def test_a_header_of_an_array_with_a_second_line_is_refused(tmp_path):
+    """Python 3.12 has a SystemError for it."""
+    np.save(tmp_path / "x.npy", np.arange(5))
+    data = (tmp_path / "x.npy").read_bytes()
+    (tmp_path / "x.npy").write_bytes(data.replace(b" " * 20 + b"\n", b"\n" + b" " * 18 + b"w\n"))
+    with pytest.raises(LevelheadError, match=r"x\.npy: its header is broken"):
+        arrays.read(tmp_path / "x.npy")
+
+
+def test_a_damaged_parquet_footer_does_not_end_the_process(tmp_path):
+    """As pyarrow does where it is asked for a column's metadata, on one of some hundred such files."""
+    pytest.importorskip("pyarrow")
+    from pyarrow import parquet, table
+
+    path, rng = tmp_path / "x.parquet", random.Random(0)
+    parquet.write_table(table({"logit_0": [1.0, 2.0], "logit_1": [2.0, 1.0]}), path)
+    sound, refused = path.read_bytes(), 0
+    first = len(sound) - 8 - int.from_bytes(sound[-8:-4], "little")
+    for _ in range(700):
+        damaged = bytearray(sound)
+        damaged[rng.randrange(first, len(sound) - 8)] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            arrays.read(path)
+        except LevelheadError:
+            refused += 1
+    assert 50 < refused < 650
+    path.write_bytes(sound[:-4] + b"PARE")
+    with pytest.raises(LevelheadError, match=r"x\.parquet: not a sound \.parquet file"):
+        arrays.read(path)
+
+
+def test_the_values_of_a_parquet_file_are_counted_as_pyarrow_counts_them(tmp_path):
+    pytest.importorskip("pyarrow")
+    from pyarrow import parquet, table
+
+    from levelhead.io.parquet_footer import claimed_values
+
+    path = tmp_path / "x.parquet"
+    columns = {"a": [[1, 2], [3], None], "b": [1.0, 2.0, 3.0], "c": ["x", "y", None], "d": [True, None, False]}
+    for how in ({}, {"compression": "zstd", "row_group_size": 1}, {"version": "1.0"}, {"write_page_index": True}):
+        parquet.write_table(table(columns).replace_schema_metadata({"key": "value"}), path, **how)
+        found = parquet.read_metadata(path)
+        groups = [found.row_group(i) for i in range(found.num_row_groups)]
+        assert claimed_values(path) == sum(group.column(i).num_values for group in groups for i in range(4)) == 13
 
 
 @pytest.mark.parametrize("values", [

@@ -8,6 +8,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from levelhead.core.errors import LevelheadError
 from levelhead.files.locate import format_of, locate_head
 from levelhead.files.model import rescale_file
 from levelhead.files.undo import undo_file
@@ -84,3 +85,12 @@ def test_a_rescaled_network_of_a_run_is_still_one(trained, tmp_path):
             export.classifier(folder, there.snapshot.head)[0](IMAGES) for folder in (there.path, tmp_path)
         )
     assert torch.equal(from_run, rescaled)
+
+
+def test_a_network_whose_tensors_are_called_otherwise_is_refused_in_one_line(trained, tmp_path):
+    there, _ = trained
+    data = (there.path / "model.safetensors").read_bytes()
+    assert data.count(b'"body.0.weight"') == 1
+    (tmp_path / "model.safetensors").write_bytes(data.replace(b'"body.0.weight"', b'"body.0.weighs"'))
+    with pytest.raises(LevelheadError, match=r"model\.safetensors: its network is not as it was written .*weighs"):
+        export.classifier(tmp_path, there.snapshot.head)

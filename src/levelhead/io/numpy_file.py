@@ -25,6 +25,7 @@ LONGEST_NPY_HEADER = 10_000  # bytes, as for numpy.load; most have 118
 # What numpy raises for a damaged header, and the standard library for a damaged archive; OSError is bz2's, and of a
 # place outside the file.
 _BROKEN = (ValueError, TypeError, LookupError, AttributeError, SyntaxError, TokenError, RecursionError, MemoryError)
+_BROKEN += (SystemError,)  # of the tokenizer of Python 3.12
 _NO_ZIP = (BadZipFile, zlib.error, lzma.LZMAError)
 BROKEN_ZIP = (*_NO_ZIP, EOFError, ValueError, LookupError, RuntimeError, ArithmeticError, OSError)
 

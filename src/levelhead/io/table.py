@@ -15,6 +15,7 @@ from ..core.extras import install_command
 from ..core.per_class import listed
 from . import text
 from .numpy_file import check_expansion, text_array
+from .parquet_footer import claimed_values
 from .text import is_decimal_comma, is_number, is_numeric
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -95,9 +96,7 @@ def _read_parquet(path: Path) -> Table:
     try:
         texts = [one.name for one in parquet.read_schema(path) if one.type in (arrow.string(), arrow.large_string())]
         with parquet.ParquetFile(path, read_dictionary=texts) as file:  # a text that is there often is kept once
-            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-            values = sum(group.column(i).num_values for group in groups for i in range(group.num_columns))
-            check_expansion(8 * max(values, file.metadata.num_rows), path.stat().st_size)
+            check_expansion(8 * max(claimed_values(path), file.metadata.num_rows), path.stat().st_size)
             table = file.read()
         columns = [_from_arrow(name, table.column(i), arrow, compute) for i, name in enumerate(table.column_names)]
     except (LevelheadError, MemoryError):

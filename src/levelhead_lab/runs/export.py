@@ -3,6 +3,7 @@
 import json
 import tempfile
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,11 +68,9 @@ def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]
             weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith("body.")}  # noqa: SIM118
     except RuntimeError as error:  # torch's, of a file that the disk does not give
         raise LevelheadError(f"{path}: cannot be read ({str(error).splitlines()[0]}); try again") from None
-    model = Classifier(facts, bias=head.bias is not None)
     parts = {"head.weight": head.weight} | ({} if head.bias is None else {"head.bias": head.bias})
     weights |= {name: torch.as_tensor(x, dtype=torch.float32) for name, x in parts.items()}
-    model.load_state_dict({**weights, "mean": model.mean, "std": model.std})  # type: ignore[arg-type]
-    return model.float().eval(), facts
+    return _network(path, facts, weights, ("mean", "std")).float(), facts
 
 
 def export(run_folder: Path, head: Head, *, adjusted: dict[str, Any], tuned: Tuned | None = None) -> list[Path]:
@@ -119,10 +118,14 @@ def load(path: str | Path) -> Classifier:
         raise LevelheadError(f"{path}: expected a model or adjusted.safetensors that `levelhead train` wrote")
     if "adjusted" not in facts:
         return classifier(Path(path).parent, Snapshot.load(Path(path).with_name("snapshot.safetensors")).head)[0]
-    tensors = from_bytes(Path(path).read_bytes())
+    return _network(Path(path), facts, from_bytes(Path(path).read_bytes()))
+
+
+def _network(path: Path, facts: dict[str, Any], weights: dict[str, Tensor], own: Sequence[str] = ()) -> Classifier:
+    """Return a network with these weights, but for the buffers that are its own."""
     try:
-        model = Classifier(facts, bias="head.bias" in tensors)
-        model.load_state_dict(tensors)
+        model = Classifier(facts, bias="head.bias" in weights)
+        model.load_state_dict(weights | {name: getattr(model, name) for name in own})
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise LevelheadError(f"{path}: its network is not as it was written ({reason}); copy it again") from None
