@@ -19,7 +19,7 @@ from ..rules.rule import RULES
 
 with naming_what_is_missing():
     import torch
-    from transformers import TrainerCallback
+    from transformers.trainer_callback import TrainerCallback
 
     from ..heads.adjusted import Adjusted
     from ..heads.notes import drop_note, extend_note
