@@ -104,7 +104,8 @@ def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
     most = {"train": int(snapshot.counts.min()), "test": TEST_POINTS}
     chosen = [snapshot.features[split][snapshot.labels[split] == k][: most[split]] for split, k in parts]
     x = adjust.unit(np.concatenate(chosen).astype(np.float64))
-    places = TSNE(random_state=seed, init="pca", perplexity=30).fit_transform(x)
+    tsne: Any = TSNE(random_state=seed, init="pca", perplexity=30)  # not typed; to infer its results takes long
+    places = tsne.fit_transform(x)
     edges = np.cumsum([0, *map(len, chosen)])
     names = snapshot.head.names or range(snapshot.head.classes)
     return {
