@@ -88,9 +88,6 @@ def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.
         logits: [N, K].
         kind: what they are; probabilities given as `logits` are refused.
         first: the number of their first row, for messages, where they are part of a larger array.
-
-    >>> check_logits([[2, 1]])
-    array([[2., 1.]])
     """
     check_choice("kind", kind, ("logits", "probabilities"))
     values = numeric_logits(logits)
@@ -115,8 +112,6 @@ def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
     Args:
         shape: of the logits.
         labels: how many there are; logits that have as many columns, and not as many rows, are refused.
-
-    >>> check_shape((1, 2))
     """
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         one = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
@@ -135,11 +130,7 @@ def check_columns(logits: Array, classes: int, parameter: str, *, least: int = 0
 
 
 def looks_like_probabilities(values: np.ndarray, sample: int = 1000) -> bool:
-    """Return whether rows lie within [0, 1] and each sum to 1, as after a softmax.
-
-    >>> looks_like_probabilities(np.array([[0.25, 0.75]]))
-    True
-    """
+    """Return whether rows lie within [0, 1] and each sum to 1, as after a softmax."""
     some = np.asarray(values[:sample], np.float64)
     return bool((some >= 0).all() and (some <= 1).all() and np.allclose(some.sum(axis=1), 1, atol=2e-3))
 
@@ -293,20 +284,14 @@ class KeptRows:
 
 
 def log_softmax(logits: Array) -> np.ndarray:
-    """Return log-probabilities [N, K], in float64.
-
-    >>> np.exp(log_softmax(np.array([[5.0, 5.0]])))
-    array([[0.5, 0.5]])
-    """
+    """Return log-probabilities [N, K], in float64."""
     scores = to_numpy(logits).astype(np.float64)
     scores = scores - scores.max(axis=1, keepdims=True)
     return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
 
 
 def are_log_probabilities(logits: Array) -> bool:
-    """Return whether scores [N, K] are logarithms of probabilities, which sum to 1; 1000 rows are looked at.
-
-    In half precision the sums are a little off. Without a row they are not.
+    """Return whether scores [N, K] are logarithms of probabilities, whose sums are 1; 1000 rows are looked at.
 
     >>> are_log_probabilities(np.log([[0.7, 0.3], [0.5, 0.5]])), are_log_probabilities(np.array([[2.0, 1.0]]))
     (True, False)

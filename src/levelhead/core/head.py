@@ -118,11 +118,7 @@ def doubts_about(head: Head, counts: np.ndarray) -> Iterator[LevelheadWarning]:
 
 
 def rank_correlation(a: Array, b: Array) -> float:
-    """Return Spearman's correlation; equal values share the mean of their ranks. NaN if either side is all equal.
-
-    >>> rank_correlation(np.array([1, 2, 30]), np.array([9, 8, 1]))
-    -1.0
-    """
+    """Return Spearman's correlation; equal values share the mean of their ranks. NaN if either side is all equal."""
     ranks = _ranks(to_numpy(a)), _ranks(to_numpy(b))
     return float("nan") if min(map(np.ptp, ranks)) == 0 else float(np.round(np.corrcoef(*ranks)[0, 1], 12))
 
