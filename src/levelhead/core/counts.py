@@ -156,8 +156,6 @@ def resolve(
 
     >>> resolve({"1": 30, "0": 70}, 2).tolist()
     [70, 30]
-    >>> resolve([900000, 70, 30], background=0).tolist()
-    [70, 70, 30]
     """
     if isinstance(counts, WithBackground):
         counts, background = counts.counts, counts.background

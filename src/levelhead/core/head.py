@@ -58,11 +58,7 @@ class Head:
         return row_norms(self.weight)
 
     def logits(self, features: Array) -> Array:
-        """Return the logits [N, K] of features [N, d], numpy or torch as the weight is, in float32 or better.
-
-        >>> Head(np.array([[3.0, 4.0], [0.0, 1.0]])).logits([[1.0, 1.0]])
-        array([[7., 1.]])
-        """
+        """Return the logits [N, K] of features [N, d], numpy or torch as the weight is, in float32 or better."""
         features = features if is_torch(features) else to_numpy(features)
         if is_torch(features) != is_torch(self.weight):
             expected = f"expected features of the same kind as the weight, {_kind_and_shape(self.weight)}"

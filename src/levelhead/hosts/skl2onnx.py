@@ -23,8 +23,6 @@ def register() -> None:
     `predict` returns. The second is `predict_proba` or, around a classifier without it, the adjusted scores [N, K]. A
     classifier with a `decision_function` must be one that skl2onnx can convert with `raw_scores`. Numbers are those of
     ONNX, float32 unless the input is float64.
-
-    >>> register()
     """
     from skl2onnx import update_registered_converter
     from skl2onnx.common.shape_calculator import _calculate_linear_classifier_output_shapes

@@ -23,10 +23,6 @@ class Retrain:
 
     Args:
         share, loss, sample: epochs of this stage over epochs of the first; as in `Method`.
-
-    >>> from levelhead.methods import METHODS
-    >>> Retrain(share=0.1, loss=METHODS["focal"].loss).share
-    0.1
     """
 
     share: float

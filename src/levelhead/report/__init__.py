@@ -67,10 +67,6 @@ def of_snapshot(
             without labels or with a gamma of your own.
         tuned: what `tune` returned, or its `to_dict()`.
         bootstrap: replicates at most, where gamma is chosen here.
-
-    >>> split = {"test": np.eye(3) + 1}, {"test": np.arange(3)}
-    >>> of_snapshot(Snapshot(Head(np.eye(3)), np.array([90, 30, 10]), *split), gamma=0.5).samples
-    'test'
     """
     shown = next((split for split in ("test", "held-out") if split in snapshot.features), None)
     if shown is None:
@@ -242,12 +238,6 @@ def of_file(
         rule, bootstrap: as in `of_snapshot`; the rule is `auto` if None.
         chosen_on, title: what the logits' samples are, `test` gets a warning; its file's name if None.
         model, say: the model's file, for the commands to copy; called with what the logits' file holds besides logits.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     np.savez(f"{folder}/all.npz", logits=np.eye(3) + 1, labels=np.arange(3), counts=[90, 30, 10])
-    ...     of_file(f"{folder}/all.npz", gamma=0.5).title
-    'all'
     """
     place = Path(path)
     if rule is not None:

@@ -32,11 +32,7 @@ BALANCED = ("balanced", "balanced_error")  # keys of that number, from the sampl
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table to show as it is, such as one of the paper's. Cells are text; the first cell of a row is its title.
-
-    >>> PageTable("Errors", ["model", "error"], [["a", "12.3"]]).header
-    ['model', 'error']
-    """
+    """A table to show as it is, such as one of the paper's. Cells are text; the first cell of a row is its title."""
 
     title: str
     header: Sequence[str]
@@ -71,12 +67,6 @@ def write(
         out: an .html file.
         subjects, tables: at least one of either; tables are shown below the subjects.
         command: the command that made the page, for its last lines.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> from levelhead.report import of_logits
-    >>> with TemporaryDirectory() as folder:
-    ...     write(f"{folder}/page.html", [of_logits(np.eye(3) + 1, [0, 1, 2], [90, 30, 10], gamma=0.5)]).name
-    'page.html'
     """
     path, subjects = Path(out), with_titles(subjects)
     if path.suffix.lower() not in (".html", ".htm"):

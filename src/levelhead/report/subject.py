@@ -125,11 +125,6 @@ class Subject(OfChoice):
             the files of logits, labels and counts; "" and {} if they are not known.
         fitted: the estimator that does what was chosen already, in words; "" if it is still to be applied.
         drawn: {rule: curve} to draw of rules that have no view.
-
-    >>> from levelhead.report import of_logits
-    >>> subject = of_logits(np.eye(3) + 1, [0, 1, 2], [90, 30, 10], gamma=0.5)
-    >>> subject.gamma, subject.classes, subject.name(2)
-    (0.5, 3, '2')
     """
 
     title: str
