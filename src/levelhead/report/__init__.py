@@ -3,7 +3,7 @@
 ``write("page.html", [of_logits(logits, labels, counts)])``. A `Subject`, one model on one set of samples, is made by
 the `of_` functions, which are here.
 
-- subject, rule_view: what a page is about, and each rule that it shows with all that it predicts
+- subject: what a page is about, and each rule that it shows with all that it predicts
 - verdict, use_it: the verdict in words, commands and code to copy
 - render, page_data: the page of page.html, page.css and the scripts, and the data that it needs
 """
@@ -35,8 +35,7 @@ from ..labels.label_inputs import check_label_scores, check_label_table
 from ..labels.tune_labels import tune_labels
 from ..rules.rule import AUTO, RULES, Rescale, find_path_rule, rule_with
 from .render import PageTable, is_records, write
-from .rule_view import make_views
-from .subject import ChoiceRecord, LabelSubject, Subject, label_rows
+from .subject import ChoiceRecord, LabelSubject, Subject, label_rows, make_views
 
 __all__ = ["LabelSubject", "PageTable", "Subject", "is_records", "of_choice", "of_file", "of_labels", "of_logits"]
 __all__ += ["of_run", "of_snapshot", "write"]
