@@ -11,8 +11,7 @@ Reference: Huang et al., Learning Deep Representation for Imbalanced Classificat
 """
 
 from ..core.counts import Counts, resolve
-from ._loss import ClassConstant, WeightedLoss, scale_to_mean_one
-from .method import Loss, Method
+from .method import ClassConstant, Loss, Method, WeightedLoss, scale_to_mean_one
 
 
 def re_weighting_loss(counts: Counts, progress: float = 0.0) -> Loss:
