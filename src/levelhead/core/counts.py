@@ -349,12 +349,7 @@ def flatten_positions(
         return logits, labels, weights
     if weights is not None and len(weights) == len(labels):
         weights = weights[counted]
-    rows: Any = np.flatnonzero(counted)
-    if is_torch(logits):
-        import torch
-
-        rows = torch.as_tensor(rows, device=logits.device)
-    return logits[rows], labels[counted], weights
+    return logits[np.flatnonzero(counted)], labels[counted], weights
 
 
 def refuse_label_table(labels: Any) -> None:

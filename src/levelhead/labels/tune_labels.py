@@ -1,7 +1,7 @@
 """Several labels per sample: one exact shift for each label, chosen on held-out samples, and what was chosen."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import nan
 from statistics import NormalDist, fmean
@@ -29,7 +29,6 @@ from .cuts import LabelCuts, cross_fitted_gain, draw_label_gains
 SEEN = NormalDist().inv_cdf(0.95)  # standard errors above which a gain over all labels is taken to be one
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class TunedLabels(Tuned):
     """A chosen offset for each label: what `tune_labels` returns.
 

@@ -120,7 +120,6 @@ class Rule:
         return self.python
 
 
-@dataclass(frozen=True, eq=False)
 class Unchanged(Rule):
     """The model as it is."""
 
@@ -174,7 +173,6 @@ class OneStrength(Rule):
             return Adjustment(offset=chosen.gamma * np.log(ratios))
 
 
-@dataclass(frozen=True, eq=False)
 class Rescale(OneStrength):
     """RS: ``w_k <- (n_max / n_k)^gamma w_k`` (Kim and Kim 2020)."""
 
@@ -185,7 +183,6 @@ class Rescale(OneStrength):
     python = "lh.rescale_(model, counts, gamma={gamma})"
 
 
-@dataclass(frozen=True, eq=False)
 class Tau(OneStrength):
     """tau-normalization: ``w_k <- w_k / ||w_k||^gamma`` (Kang et al. 2020)."""
 
@@ -206,7 +203,6 @@ class Tau(OneStrength):
         return Adjustment(scale=positive_norms(head) ** -chosen.gamma)
 
 
-@dataclass(frozen=True, eq=False)
 class Shift(OneStrength):
     """The shift of logits: ``b_k <- b_k + gamma log(n_max / n_k)`` (Menon et al. 2021).
 
@@ -228,7 +224,6 @@ class Shift(OneStrength):
         return _given_offset(self, head, counts, chosen.offset) if given else super().amounts(head, counts, chosen)
 
 
-@dataclass(frozen=True, eq=False)
 class PerClass(Rule):
     """A rule that has a scale and an offset for each class: ``score_k = scale_k logit_k + offset_k``."""
 
@@ -240,7 +235,6 @@ class PerClass(Rule):
         return _given(self, head, chosen.scale, chosen.offset)
 
 
-@dataclass(frozen=True, eq=False)
 class RescaleThenShift(PerClass):
     """RS, and then the shift that is best after it."""
 
@@ -266,7 +260,6 @@ class RescaleThenShift(PerClass):
         return self.adjustment(counts, chosen.gamma, chosen.second or 0.0)
 
 
-@dataclass(frozen=True, eq=False)
 class Vector(PerClass):
     """Vector scaling: a scale and an offset for each class, by log loss (Guo et al. 2017)."""
 
@@ -279,7 +272,6 @@ class Vector(PerClass):
     without_strength = "a scale and an offset for each class"
 
 
-@dataclass(frozen=True, eq=False)
 class Offsets(PerClass):
     """An offset for each class, for goals that name classes: floors, costs, macro-F1."""
 
