@@ -304,8 +304,7 @@ def tune_files(samples: "SamplesRead", options: "TuneOptions", target: str | Non
 def tune_label_files(samples: "SamplesRead", options: "TuneOptions", target: str | None) -> "Tuned":
     """Choose an offset for each label. The result holds the warnings. Options that are not for labels are refused."""
     from ..core.warnings import quiet
-    from ..labels.label_inputs import check_multilabel_options
-    from ..labels.tune_labels import tune_labels
+    from ..labels.tune_labels import check_multilabel_options, tune_labels
     from ..show.progress import stage_progress
 
     apart = {"unlabelled": options.unlabelled, "target": target, "norms": options.norms}

@@ -31,8 +31,7 @@ from ..core.warnings import quiet
 from ..io import arrays, samples_file
 from ..io.per_class_file import target_shares
 from ..io.safetensors_file import read_header
-from ..labels.label_inputs import check_label_scores, check_label_table
-from ..labels.tune_labels import tune_labels
+from ..labels.tune_labels import check_label_scores, check_label_table, tune_labels
 from ..rules.rule import AUTO, RULES, Rescale, find_path_rule, rule_with
 from .render import PageTable, is_records, write
 from .subject import ChoiceRecord, LabelSubject, Subject, label_rows, make_views
