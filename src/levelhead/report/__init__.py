@@ -5,7 +5,7 @@ the `of_` functions, which are here.
 
 - subject: what a page is about, and each rule that it shows with all that it predicts
 - verdict, use_it: the verdict in words, commands and code to copy
-- render, page_data: the page of page.html, page.css and the scripts, and the data that it needs
+- page: page.html, page.css and the scripts, and the data that they need
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ from ..io.per_class_file import target_shares
 from ..io.safetensors_file import read_header
 from ..labels.tune_labels import check_label_scores, check_label_table, tune_labels
 from ..rules.rule import AUTO, RULES, Rescale, find_path_rule, rule_with
-from .render import PageTable, is_records, write
+from .page import PageTable, is_records, write
 from .subject import ChoiceRecord, LabelSubject, Subject, label_rows, make_views
 
 __all__ = ["LabelSubject", "PageTable", "Subject", "is_records", "of_choice", "of_file", "of_labels", "of_logits"]
