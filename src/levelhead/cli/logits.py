@@ -309,19 +309,10 @@ def tune_label_files(samples: "SamplesRead", options: "TuneOptions", target: str
 
     apart = {"unlabelled": options.unlabelled, "target": target, "norms": options.norms}
     check_multilabel_options(options.rule, options.goal.criterion, **apart)
+    goal: dict[str, Any] = {"metric": options.metric, "cost": options.goal.cost, "floors": options.goal.floors}
+    how = {**goal, "training": options.training, "names": samples.names, **_shared(options)}
     with quiet(), stage_progress(samples.logits.size) as progress:
-        return tune_labels(
-            samples.logits,
-            samples.labels,
-            samples.counts,
-            metric=options.metric,
-            cost=options.goal.cost,
-            floors=options.goal.floors,
-            training=options.training,
-            names=samples.names,
-            progress=progress,
-            **_shared(options),
-        )
+        return tune_labels(samples.logits, samples.labels, samples.counts, progress=progress, **how)
 
 
 def tune_folder(

@@ -230,6 +230,7 @@ _LEAST_ROWS, _FIRST_ROWS = 200, 500
 _BLOCK = 1 << 15  # numbers that fit in the cache
 _FEW_BLOCKS = 4  # that are not worth threads
 _WIDEST = 1e15  # spread of scores whose squares float32 can hold
+_Fit = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | float]  # logits [N, K], labels [N], weights [N], offset
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,11 +329,11 @@ def fit_scale(
         few, added = slice(None, None, step), np.asarray(offset)
         some = added[few] if added.ndim == 2 else added
         if weights[few].any():
-            start = 1 / _minimize(values[few], labels[few], weights[few], some, 1 / spread, spread)
+            start = 1 / _minimize((values[few], labels[few], weights[few], some), 1 / spread, spread)
         if spread < _WIDEST:
             narrow = values.astype(np.float32), labels, weights, added.astype(np.float32)
-            start = 1 / _minimize(*narrow, start, spread, enough=5e-3)
-    return _minimize(values, labels, weights, offset, start, spread)
+            start = 1 / _minimize(narrow, start, spread, enough=5e-3)
+    return _minimize((values, labels, weights, offset), start, spread)
 
 
 def raise_masked(logits: np.ndarray) -> np.ndarray:
@@ -370,27 +371,18 @@ def some_rows(logits: Array, labels: np.ndarray, *, kind: Kind = "logits") -> tu
     return read_logits(some, kind).astype(np.float64), labels[rows], rows
 
 
-def _minimize(
-    values: np.ndarray,
-    labels: np.ndarray,
-    weights: np.ndarray,
-    offset: np.ndarray | float,
-    start: float,
-    spread: float,
-    *,
-    enough: float = 1e-8,
-) -> float:
+def _minimize(fit: _Fit, start: float, spread: float, *, enough: float = 1e-8) -> float:
     """Return the temperature of least loss: Newton's steps in 1 / T, till one changes it by less than `enough`."""
     # The steps stay within a bracket, which is halved (in logarithms) where a step leaves it.
     least, most = 0.02 / spread, 50 / spread
     low, high, inverse = least, most, start
     for _ in range(100):
-        slope, bend = _slopes(values, labels, weights, offset, inverse)
+        slope, bend = _slopes(fit, inverse)
         if (inverse == most and slope <= 0) or (inverse == least and slope >= 0):
             break
         low, high = (low, np.nextafter(inverse, 0)) if slope > 0 else (np.nextafter(inverse, np.inf), high)
         after = inverse - slope / bend if bend > 0 else np.inf if slope < 0 else 0.0
-        sure = bend > 1e-6 * spread**2 * weights.sum()  # and not rounding alone
+        sure = bend > 1e-6 * spread**2 * fit[2].sum()  # by the weights, and not rounding alone
         near = sure and abs(after - inverse) <= 1e-5 * inverse  # then the step squares what is left
         if not near and not low < after < high:
             untried = (after >= high == most) or (after <= low == least)
@@ -401,10 +393,9 @@ def _minimize(
     return float(1 / inverse)
 
 
-def _slopes(
-    values: np.ndarray, labels: np.ndarray, weights: np.ndarray, offset: np.ndarray | float, inverse: float
-) -> tuple[float, float]:
+def _slopes(fit: _Fit, inverse: float) -> tuple[float, float]:
     """Return the first and second derivative of the weighted log loss by 1 / T, block after block of rows."""
+    values, labels, weights, offset = fit
     step, table = max(1, _BLOCK // values.shape[1]), isinstance(offset, np.ndarray) and offset.ndim == 2
 
     def look(first: int) -> tuple[float, float]:

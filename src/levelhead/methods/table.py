@@ -71,14 +71,7 @@ def method_file(where: str) -> tuple[Path, str]:
 
 
 def load(where: str) -> Method:
-    """Run a user's own file and return the method it defines; `where` is `FILE.py:NAME`.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "mine.py").write_text("from levelhead.methods.focal import METHOD")
-    ...     load(f"{folder}/mine.py:METHOD").name
-    'focal'
-    """
+    """Run a user's own file and return the method it defines; `where` is `FILE.py:NAME`."""
     path, name = method_file(where)
     module_name = f"levelhead_user_{path.stem}"
     spec = spec_from_file_location(module_name, path)

@@ -130,15 +130,13 @@ def check_strength(
     value: Any, rule: str, counts: Any = None, *, name: str = "gamma", instead: str = "lh.adjust(head, tuned)"
 ) -> float:
     """Return a strength as a finite float. A `Tuned` must have been chosen for this rule and counts like these."""
-    if not hasattr(value, "gamma"):
-        if getattr(value, "rule", rule) != rule:  # the gamma of a `Tuned`
-            raise LevelheadError(f"chosen for rule {value.rule!r}; use {instead}", parameter=name)
-        return finite_number(name, value)
     with named(name):
         if getattr(value, "task", "") == "multilabel":
             raise LevelheadError(f"chosen for several labels per sample; use {instead}")
-        if value.rule != rule:
+        if getattr(value, "rule", rule) != rule:  # of a `Tuned` or of its gamma
             raise LevelheadError(f"chosen for rule {value.rule!r}; use {instead}")
+        if not hasattr(value, "gamma"):
+            return finite_number(name, value)
         if len(getattr(value, "offset", ())):
             raise LevelheadError(f"chosen toward a target, which a strength alone does not say; use {instead}")
         if (reason := RULES[rule].refuses_kind(getattr(value, "kind", None))) is not None:
