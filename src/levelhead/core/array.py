@@ -298,9 +298,8 @@ def are_log_probabilities(logits: Array) -> bool:
     (True, False)
     """
     some = to_numpy(logits[:1000]).astype(np.float64)
-    if not len(some) or not (some <= LARGEST_PROBABILITY - 1).all():
-        return False
-    return bool((np.abs(np.exp(some).sum(axis=1) - 1) < 0.02).all())
+    possible = len(some) and (some <= LARGEST_PROBABILITY - 1).all()
+    return bool(possible and (np.abs(np.exp(some).sum(axis=1) - 1) < 0.02).all())
 
 
 def fit_scale(

@@ -46,9 +46,6 @@ def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
 
     Args:
         labels, classes: [N], integers or floats without a fraction; K, without which any label from 0 on is one.
-
-    >>> check_labels([0.0, 2.0, 1.0], 3)
-    array([0, 2, 1])
     """
     labels = to_numpy(labels)
     if labels.ndim != 1:
@@ -87,9 +84,6 @@ def step(largest: int, classes: int, ratio: float) -> np.ndarray:
 
     Args:
         largest, classes, ratio: n_1; K; of the large counts to the small ones.
-
-    >>> step(500, 4, 10).tolist()
-    [500, 500, 50, 50]
     """
     _check_profile(largest, classes, ratio)
     return np.where(np.arange(classes) < classes - classes // 2, largest, max(1, int(largest / ratio)))

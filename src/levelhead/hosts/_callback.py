@@ -215,10 +215,8 @@ class BaseLevelCallback:
         head = next(iter(layers.values()))
         if self._rule != AUTO:
             return self._rule
-        if len(head.weight) == 1:
-            return Shift.name
         new_bias = head.bias is None and not self.keeps_new_bias
-        if are_log_probabilities(logits) and not new_bias:
+        if len(head.weight) == 1 or (are_log_probabilities(logits) and not new_bias):
             return Shift.name
         return Rescale.name if len(layers) > 1 or new_bias else AUTO
 

@@ -24,14 +24,11 @@ class Retrain:
     Everything but the head is frozen and in evaluation mode (augmentation continues). The head gets new weights, as at
     the start of the run, and is trained for ``max(1, round(share * epochs))`` epochs by a new optimizer of the recipe's
     kind, whose learning rate falls to 0 by half a cosine. Progress counts from 0 to 1 over this stage.
-
-    Args:
-        share, loss, sample: epochs of this stage over epochs of the first; as in `Method`.
     """
 
-    share: float
-    loss: Callable[..., Loss]
-    sample: Sample | None = None
+    share: float  #: epochs of this stage over epochs of the first
+    loss: Callable[..., Loss]  #: as in `Method`
+    sample: Sample | None = None  #: as in `Method`
 
     def __post_init__(self) -> None:
         if not self.share > 0:
@@ -42,20 +39,9 @@ class Retrain:
 class Method:
     """A training method, such as a row of Table 1.
 
-    Args:
-        name, title: what the command line and a table call it.
-        loss: (counts [K], progress) -> a loss of logits [B, K] and labels [B], one value per sample. Progress is the
-            share of the training that is over, from 0 to 1; the loss may only change with it at one of `stages`. The
-            loss of a batch is the plain mean of its values.
-        sample: (labels [N], generator, progress) -> the indices of an epoch; None is a plain shuffle of all samples.
-        project: Head -> Head, at every step; None leaves the head alone.
-        order: project `after` the optimizer's step (Algorithm 1) or `before` it (the released code).
-        adjust: (Head, counts, strength) -> Head, once, after training. It is not part of a training's identity.
-        head: `linear` (without a bias), or `cosine`: unit weight vectors and unit features, so that logits are cosines.
-        stages: shares of the training at which `loss` or `sample` change.
-        retrain: a second stage for the head alone; None for one stage.
-        trained_as: name of the method with the same training, if only `adjust` differs.
-        card: what a user should know, for `levelhead methods NAME`; usually the docstring of the method's file.
+    `loss` makes, of counts [K] and progress, a loss of logits [B, K] and labels [B], one value per sample; that of a
+    batch is the plain mean. Progress is the share of the training that is over, from 0 to 1. `sample` gives, for labels
+    [N], a generator and progress, the indices of an epoch. Both may only change with progress at one of `stages`.
 
     >>> from levelhead.methods import METHODS
     >>> mine = Method("mine", "Mine", METHODS["focal"].loss, project=METHODS["wvn"].project)
@@ -63,18 +49,18 @@ class Method:
     ('after', 'linear')
     """
 
-    name: str
-    title: str
+    name: str  #: what the command line calls it
+    title: str  #: what a table calls it
     loss: Callable[..., Loss]
-    sample: Sample | None = None
-    project: Callable[[Head], Head] | None = None
-    order: Literal["after", "before"] = "after"
-    adjust: Callable[[Head, np.ndarray, float], Head] | None = None
-    head: Literal["linear", "cosine"] = "linear"
-    stages: tuple[float, ...] = ()
-    retrain: Retrain | None = None
-    trained_as: str | None = None
-    card: str | None = None
+    sample: Sample | None = None  #: None is a plain shuffle of all samples
+    project: Callable[[Head], Head] | None = None  #: at every step; None leaves the head alone
+    order: Literal["after", "before"] = "after"  #: of the optimizer's step: Algorithm 1, or the released code
+    adjust: Callable[[Head, np.ndarray, float], Head] | None = None  #: by counts and a strength, once, after training
+    head: Literal["linear", "cosine"] = "linear"  #: without a bias; or unit weights and features: logits are cosines
+    stages: tuple[float, ...] = ()  #: shares of the training at which `loss` or `sample` change
+    retrain: Retrain | None = None  #: a second stage for the head alone
+    trained_as: str | None = None  #: the method with the same training, if only `adjust` differs: it is no part of that
+    card: str | None = None  #: for `levelhead methods NAME`; usually the docstring of the method's file
 
     def __post_init__(self) -> None:
         check_choice("order", self.order, ("after", "before"))

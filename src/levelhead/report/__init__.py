@@ -196,10 +196,6 @@ def of_labels(
         counts: training samples that have each label; None counts those given here.
         tuned: what `tune_labels` returned, or its `to_dict()`; chosen on these samples if None.
         title, names, kind, samples, apart, bootstrap, facts, model: as in `of_logits`.
-
-    >>> subject = of_labels([[-1.0], [-2.0], [-3.0], [-2.5]], [[1], [1], [0], [0]], names=["rare"], bootstrap=0)
-    >>> subject.rows[0].recall, round(subject.rows[0].threshold, 3)
-    ((0.0, 1.0), 0.095)
     """
     if tuned is None:
         with quiet():  # the page shows the warnings

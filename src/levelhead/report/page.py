@@ -113,7 +113,7 @@ def render_page(
 
     words = Environment(loader=PackageLoader("levelhead.report", ""), autoescape=True, undefined=StrictUndefined)
     words.trim_blocks = words.lstrip_blocks = True
-    words.filters |= {"percent": percent_text, "points": signed_points}
+    words.filters |= {"percent": percent_text, "points": _signed_points}
     script = '(() => {\n"use strict";\n' + "\n".join(_asset(f"{name}.js") for name in SCRIPTS) + "\n})();\n"
     scripts, styles = [_asset("uPlot.iife.min.js"), script], [_asset("uPlot.min.css"), _asset("page.css")]
     models = [subject for subject in subjects if isinstance(subject, Subject)]
@@ -162,8 +162,7 @@ def _shown(index: int, subject: Subject | LabelSubject) -> dict[str, Any]:
     return known | {"verdict": said, "rule": rule, "rule_title": title, "code": code, "tried": tried}
 
 
-def signed_points(number: Number) -> str:
-    """Return a change in points with its sign; ties round up, as in the page's script."""
+def _signed_points(number: Number) -> str:  # ties round up, as in the page's script
     return f"{100 * (number.after - number.before) + 1e-9:+.2f}".replace("-", "\N{MINUS SIGN}")
 
 

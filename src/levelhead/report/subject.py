@@ -234,42 +234,27 @@ class OfChoice:
 
 @dataclass(frozen=True, eq=False)
 class Subject(OfChoice):
-    """One model on one set of samples.
+    """One model on one set of samples. What is not known of it is None, "" or {}."""
 
-    Args:
-        title, names, counts: what to call it and its classes; [K], training samples of each class.
-        choice: gamma and how it was chosen: Tuned.to_dict(), or at least `gamma`, `rule` and `chosen_on`.
-        views: the chosen rule and others, each with all that it predicts; () if there are no logits, only a choice.
-        logits, samples: [N, K], of the samples shown, and what these are, in words: `test`, `held-out`.
-        apart, target: whether these had no part in the choice; [K], what each class weighs, equal if None.
-        held_out: other logits and labels than those shown, to fit a temperature on.
-        head, log: the head, where it is known; a dict per epoch of its training, with at least `epoch` and `norms`.
-        facts: where the subject comes from, by title.
-        model, tuned_file, files: in the commands to copy: the model's file, the tuned.json that holds the choice, and
-            the files of logits, labels and counts; "" and {} if they are not known.
-        fitted: the estimator that does what was chosen already, in words; "" if it is still to be applied.
-        drawn: {rule: curve} to draw of rules that have no view.
-    """
-
-    title: str
-    counts: np.ndarray
-    choice: ChoiceRecord
-    views: tuple[RuleView, ...] = ()
-    logits: Array | None = None
-    samples: str = "held-out"
-    apart: bool = False
-    names: Sequence[str] | None = None
-    target: np.ndarray | None = None
-    held_out: tuple[Array, np.ndarray] | None = None
+    title: str  #: what to call it
+    counts: np.ndarray  #: [K], training samples of each class
+    choice: ChoiceRecord  #: gamma and how it was chosen: Tuned.to_dict(), or at least `gamma`, `rule` and `chosen_on`
+    views: tuple[RuleView, ...] = ()  #: the chosen rule and others, with all that each predicts; () without logits
+    logits: Array | None = None  #: [N, K], of the samples shown
+    samples: str = "held-out"  #: what these are, in words: `test`, `held-out`
+    apart: bool = False  #: whether they had no part in the choice
+    names: Sequence[str] | None = None  #: of the classes
+    target: np.ndarray | None = None  #: [K], what each class weighs; equal if None
+    held_out: tuple[Array, np.ndarray] | None = None  #: other logits and labels, to fit a temperature on
     head: Head | None = None
-    log: Sequence[dict[str, Any]] = ()
-    facts: dict[str, str] = field(default_factory=dict)
-    model: str = ""
-    tuned_file: str = ""
-    files: dict[str, str] = field(default_factory=dict)
-    fitted: str = ""
-    drawn: dict[str, Curve] = field(default_factory=dict)
-    kind: Kind = "logits"
+    log: Sequence[dict[str, Any]] = ()  #: a dict per epoch of its training, with at least `epoch` and `norms`
+    facts: dict[str, str] = field(default_factory=dict)  #: where the subject comes from, by title
+    model: str = ""  #: the model's file, in the commands to copy
+    tuned_file: str = ""  #: the tuned.json that holds the choice, there
+    files: dict[str, str] = field(default_factory=dict)  #: the files of logits, labels and counts, there
+    fitted: str = ""  #: the estimator that does what was chosen already, in words; "" if it is still to be applied
+    drawn: dict[str, Curve] = field(default_factory=dict)  #: {rule: curve} to draw of rules that have no view
+    kind: Kind = "logits"  #: what `logits` are
 
     @property
     def gamma(self) -> float:
@@ -341,18 +326,12 @@ class LabelRow:
 
 @dataclass(frozen=True, eq=False)
 class LabelSubject(OfChoice):
-    """One multi-label model on one set of samples, with what was chosen for it.
-
-    Args:
-        choice: what `TunedLabels.to_dict` returns, or its first few entries.
-        rows, n: one for each label; how many samples are shown.
-        title, apart, facts, files, model, tuned_file: as in `Subject`.
-    """
+    """One multi-label model on one set of samples, with what was chosen for it. Its attributes are as in `Subject`."""
 
     title: str
-    choice: ChoiceRecord
-    rows: tuple[LabelRow, ...]
-    n: int
+    choice: ChoiceRecord  #: what `TunedLabels.to_dict` returns, or its first few entries
+    rows: tuple[LabelRow, ...]  #: one for each label
+    n: int  #: how many samples are shown
     apart: bool = False
     facts: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)

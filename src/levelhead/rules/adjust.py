@@ -73,9 +73,6 @@ def normalize(head: Head) -> Head:
     Args:
         head: weight [K, d], without a zero row.
 
-    >>> normalize(Head(np.array([[3.0, 4.0], [0.0, 2.0]]))).weight
-    array([[0.6, 0.8], [0. , 1. ]])
-
     Reference: Kim and Kim, 2020, Algorithm 1.
     """
     positive_norms(check_finite(head))
@@ -96,9 +93,6 @@ def tau_normalize(head: Head, tau: float, *, bias: BiasPolicy = "scale") -> Head
     Args:
         head, tau: weight [K, d], without a zero row, and, where there is one, bias [K]; strength.
         bias: `scale` divides it as its weight vector, `keep` leaves it alone.
-
-    >>> tau_normalize(Head(np.array([[3.0, 4.0], [0.0, 1.0]])), 0.5).norms
-    array([2.23606798, 1. ])
 
     Reference: Kang et al., Decoupling Representation and Classifier for Long-Tailed Recognition, 2020.
     """

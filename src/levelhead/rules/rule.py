@@ -27,13 +27,9 @@ class Strengths:
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """Something that can be done to a head. The class says what; an instance may say with which range.
+    """Something that can be done to a head. The class says what; an instance may say with which range."""
 
-    Args:
-        range: of the strength, from and to; its own if None.
-    """
-
-    range: tuple[float, float] | None = None
+    range: tuple[float, float] | None = None  #: of the strength, from and to; its own if None
 
     name: ClassVar[str] = ""  #: for options and files
     title: ClassVar[str] = ""  #: for tables
@@ -204,10 +200,7 @@ class Tau(OneStrength):
 
 
 class Shift(OneStrength):
-    """The shift of logits: ``b_k <- b_k + gamma log(n_max / n_k)`` (Menon et al. 2021).
-
-    Several labels per sample have an offset each, whatever the counts.
-    """
+    """The shift: ``b_k <- b_k + gamma log(n_max / n_k)`` (Menon et al. 2021). Several labels have an offset each."""
 
     name = "shift"
     title = "logit shift"
