@@ -85,8 +85,7 @@ def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.
     """Return logits [N, K], checked: floats, finite but for -inf, which masks. Probabilities become their logarithms.
 
     Args:
-        logits: [N, K].
-        kind: what they are; probabilities given as `logits` are refused.
+        logits, kind: [N, K]; what they are: probabilities given as `logits` are refused.
         first: the number of their first row, for messages, where they are part of a larger array.
     """
     check_choice("kind", kind, ("logits", "probabilities"))
@@ -110,8 +109,7 @@ def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
     """Check that logits [N, K] have at least one sample and two classes.
 
     Args:
-        shape: of the logits.
-        labels: how many there are; logits that have as many columns, and not as many rows, are refused.
+        shape, labels: of the logits; how many there are: logits of as many columns, and not as many rows, are refused.
     """
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         one = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)

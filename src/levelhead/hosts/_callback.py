@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -51,12 +51,11 @@ class LevelOutcome:
             return path.read_text(encoding="utf-8")
 
 
-@dataclass
 class Trackers:
     """The trackers that run, remembered while they do: some end their run before training has ended."""
 
-    _mlflow_run: str | None = field(default=None, init=False)
-    _wandb_run: Any = field(default=None, init=False)
+    _mlflow_run: str | None = None
+    _wandb_run: Any = None
 
     def find(self) -> None:
         """Remember the runs of MLflow and of Weights & Biases that are active now."""

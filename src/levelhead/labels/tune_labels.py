@@ -86,8 +86,7 @@ class TunedLabels(Tuned):
         return {f"mean {name}": f"{before:.1%} -> {after:.1%}" for name, (before, after) in means.items()}
 
     def _lines(self) -> list[str]:
-        titles = {"offsets": "", "verdict": ""}
-        return [f"{titles.get(name, f'{name} ')}{words}" for name, words in self.facts().items()]
+        return [words if name in ("offsets", "verdict") else f"{name} {words}" for name, words in self.facts().items()]
 
 
 def tune_labels(

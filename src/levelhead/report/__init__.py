@@ -125,11 +125,9 @@ def of_logits(
     names = names_of_columns(logits, counts) if names is None else names
     logits = as_array(logits)
     n = resolve(counts, logits.shape[1] if logits.ndim == 2 else None, names=names)
-    choice: ChoiceRecord | None = None
+    choice = None if tuned is None else _record(tuned)
     if gamma is not None:
         choice = {"gamma": gamma, "rule": Rescale.name if rule == AUTO else rule, "chosen_on": "given"}
-    elif tuned is not None:
-        choice = _record(tuned)
     if choice is not None:
         _check_choice(choice, kind_of_scores(logits, kind), len(n))
         choice = choice | {"gamma": float(choice["gamma"])}
