@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..io.samples_file import SamplesRead
 
 DATA = "in a .npy, .npz, .safetensors, .pt, .csv, .tsv or .parquet file; FILE:KEY picks one array or column of several"
+LOGITS = f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}."
 LABELS = "True class of each row: an index or a name."
 IN_LOGITS = "May be left out if the file of the logits holds an array of this name."
 
@@ -27,9 +28,6 @@ LabelColumn = Annotated[
     str | None, Option(help="The labels' column in a table of logits, if it is not called label, y or target.")
 ]
 ChosenOn = Annotated[str, Option(help="What the samples are. Say test if they are your test set.")]
-Logits = Annotated[
-    Path, Option(help=f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}.")
-]
 Cost = Annotated[
     Path | None, Option(help="K rows (true class) of K costs (predicted class): the metric is then the mean cost.")
 ]
@@ -40,11 +38,7 @@ Most = Annotated[float | None, Option("--max", help="Largest gamma to try; each 
 @app.command(epilog=example("tune --logits logits.npy --labels labels.npy --counts counts.json -o tuned.json"))
 def tune(
     logits: Annotated[
-        Path,
-        Option(
-            help=f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}. "
-            "Or a folder of such files, each with its labels, read one at a time."
-        ),
+        Path, Option(help=f"{LOGITS} Or a folder of such files, each with its labels, read one at a time.")
     ],
     counts: Annotated[Path | None, Option(help=f"{COUNTS} {IN_LOGITS}")] = None,
     labels: Annotated[
@@ -167,7 +161,7 @@ def tune(
 
 @app.command(epilog=example("compare --logits logits.npy --labels labels.npy --counts counts.json"))
 def compare(
-    logits: Logits,
+    logits: Annotated[Path, Option(help=LOGITS)],
     counts: Annotated[Path | None, Option(help=f"{COUNTS} {IN_LOGITS}")] = None,
     labels: Annotated[Path | None, Option(help=f"{LABELS} {IN_LOGITS}")] = None,
     names: Names = None,

@@ -27,9 +27,7 @@ def factors(
     array([ 1.,  2., 10.])
     """
     n = resolve(counts, missing=missing, background=background)
-    found = Rescale().on_scores(n, Strengths(check_strength(gamma, "rescale", n))).scale
-    assert found is not None
-    return found
+    return Rescale().on_scores(n, Strengths(check_strength(gamma, "rescale", n))).first
 
 
 def rescale(
