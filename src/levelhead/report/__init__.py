@@ -125,7 +125,7 @@ def of_logits(
     names = names_of_columns(logits, counts) if names is None else names
     logits = as_array(logits)
     n = resolve(counts, logits.shape[1] if logits.ndim == 2 else None, names=names)
-    choice = None if tuned is None else _record(tuned)
+    choice: ChoiceRecord | None = None if tuned is None else _record(tuned)
     if gamma is not None:
         choice = {"gamma": gamma, "rule": Rescale.name if rule == AUTO else rule, "chosen_on": "given"}
     if choice is not None:

@@ -6,19 +6,18 @@ the geometric mean of the scales. These are straight lines in t, of which predic
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..choice.diagnostics import Verdict, is_worthwhile
-from ..choice.paths import path_along
 from ..core.array import Array, to_numpy
 from ..core.choices import Kind
 from ..core.curve import Curve
 from ..core.head import Head
-from ..path.engines import check_samples
+from ..path.engines import check_samples, find_right
 from ..path.envelope import Envelope, compute_envelope, read_chunks
 from ..path.metrics import gain_text
 from ..path.path import GammaPath
@@ -120,8 +119,8 @@ def make_views(
             path, changes = None, compute_envelope(logits, made, reach, kind=kind)
         else:
             truth, _ = check_samples(logits, labels, counts, None)
-            path = path_along(replace(known, norms=own), logits, truth, moved, reach, kind=kind)
-            path = replace(path, counts=counts, target=target)
+            pieces = find_right(logits, truth, made, reach, kind=kind)
+            path = GammaPath(*pieces, truth, counts, made, reach, target=target, logits=(logits,), kind=kind)
             changes = path.envelope
         between, least = None if interval is None else (interval[0], interval[1]), LEAST_END
         if known.grows:  # where scores lie close together, so do the strengths that matter
