@@ -11,7 +11,7 @@ from typer.main import get_command
 from levelhead.cli import app
 from levelhead.core.warnings import quiet
 from levelhead.methods import METHODS, Method
-from levelhead.methods.card import changes, reference
+from levelhead.methods.table import changes, reference
 from levelhead.report import of_snapshot
 from levelhead.report import write as write_page
 from levelhead_lab.paper.markdown import markdown_table

@@ -18,7 +18,7 @@ import levelhead
 from levelhead import cli
 from levelhead.cli.common import GROUPS
 from levelhead.methods import METHODS
-from levelhead.methods.card import reference as paper_of
+from levelhead.methods.table import reference as paper_of
 from levelhead_lab.paper.geometry import boundary_angles
 
 ROOT = Path(__file__).parents[1]

@@ -19,8 +19,7 @@ from .core.per_class import names_in_config
 from .core.warnings import warn
 from .heads.collect import is_module
 from .heads.collect import scores as scores_of
-from .labels.label_inputs import check_multilabel_options
-from .labels.tune_labels import tune_labels
+from .labels.tune_labels import check_multilabel_options, tune_labels
 from .path import path as paths
 from .rules.rule import AUTO, rule_with
 

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from levelhead.cli.common import Force, Json, Page, app, check_outputs, echo, example, show, typed_command
-from levelhead.cli.errors import options_of
+from levelhead.cli.common import Force, Json, Page, app, check_outputs, echo, example, options_of, show, typed_command
 from levelhead.core.choices import PathRule, RuleRequest
 from levelhead.core.errors import LevelheadError
 

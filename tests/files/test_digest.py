@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from levelhead import cli
-from levelhead.cli.early import begin_early_digest
+from levelhead.cli import begin_early_digest
 from levelhead.files import digest
 from levelhead.files.digest import LARGE_INPUT, Digest, begin_early, digest_meanwhile, file_sha256
 from levelhead.files.edits import Edit

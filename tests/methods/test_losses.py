@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from levelhead.methods import METHODS
-from levelhead.methods._loss import ClassConstant, WeightedLoss
 from levelhead.methods.class_balanced import effective_number
 from levelhead.methods.ldam import ldam_margins
+from levelhead.methods.method import ClassConstant, WeightedLoss
 
 COUNTS = [5000, 2997, 83, 7]
 LOSSES = list({method.loss: name for name, method in reversed(METHODS.items())}.values())  # each once, by its first row

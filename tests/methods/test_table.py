@@ -12,8 +12,8 @@ import torch
 import levelhead as lh
 from levelhead.core.counts import long_tail
 from levelhead.methods import METHODS, Method, Retrain, load, method_named
-from levelhead.methods.card import changes, reference
 from levelhead.methods.ldam import ldam_margins
+from levelhead.methods.table import changes, reference
 
 ROWS = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 TRAINING = ("loss", "sample", "project", "order", "head", "stages", "retrain")

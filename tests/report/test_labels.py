@@ -9,7 +9,7 @@ import pytest
 
 from levelhead import tune_labels
 from levelhead.report import of_labels, of_logits, write
-from levelhead.report.render import render_page
+from levelhead.report.page import render_page
 from levelhead.report.use_it import label_code
 from levelhead.report.verdict import label_verdict
 

@@ -19,8 +19,7 @@ from levelhead.choice.samples import TuneOptions
 from levelhead.choice.tune import tune_path
 from levelhead.path.path import gamma_path
 from levelhead.report import PageTable, of_logits, of_snapshot, write
-from levelhead.report.page_data import calibration, encode_changes, gamma_stops
-from levelhead.report.render import render_page
+from levelhead.report.page import calibration, encode_changes, gamma_stops, render_page
 from levelhead.report.verdict import gain, verdict
 
 from . import made

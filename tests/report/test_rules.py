@@ -10,9 +10,8 @@ import pytest
 from levelhead import LevelheadError, tune
 from levelhead.core.measure import calibration_error
 from levelhead.report import of_logits, write
-from levelhead.report.page_data import calibration, page_data, rule_table
-from levelhead.report.render import render_page, with_titles
-from levelhead.report.rule_view import RuleView, compute_share_envelope
+from levelhead.report.page import calibration, page_data, render_page, rule_table, with_titles
+from levelhead.report.subject import RuleView, compute_share_envelope
 from levelhead.report.verdict import verdict
 
 from . import made

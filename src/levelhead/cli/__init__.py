@@ -1,8 +1,7 @@
 """The command line: parse, call one function, print. Heavy imports wait until a command needs them.
 
 models, logits: commands for a model's file: inspect, adjust, rescale, undo; for its logits: tune, compare, report
-common, errors: the app, and what several commands share; errors in one line, in the words of the command
-early: what is begun before anything else is imported
+common: the app, and what several commands share; errors in one line, in the words of the command
 """
 
 import os
@@ -40,15 +39,11 @@ def main() -> None:
 
 def _run() -> int:
     if len(sys.argv) > 2 and sys.argv[1] in WRITERS:
-        from .early import begin_early_digest
-
-        begin_early_digest(*sys.argv[1:])
-
+        begin_early_digest(*sys.argv[1:])  # before anything else is imported, as it takes longest of all
     import typer
 
     app = __getattr__("app")
-    from .common import say
-    from .errors import EXPECTED, message_for
+    from .common import EXPECTED, message_for, say
 
     try:
         return app(standalone_mode=False)
@@ -59,3 +54,25 @@ def _run() -> int:
             raise
         say(message_for(error, typer.main.get_command(app), sys.argv[1:]))
         return 2
+
+
+def begin_early_digest(command: str, *words: str) -> None:
+    """Begin the sha256 that `rescale`, `adjust` or `undo` will need of the first large file among its arguments."""
+    from contextlib import suppress
+    from pathlib import Path
+
+    from ..files.digest import LARGE_INPUT, begin_early
+
+    for before, word in zip(("", *words), words, strict=False):
+        path = Path(word)
+        with suppress(OSError, ValueError):
+            if before.startswith("-") or not path.is_file() or path.stat().st_size < LARGE_INPUT:
+                continue
+            edits = []
+            if command == "undo":  # by what was kept of the file, in order
+                from ..files.edits import load_originals
+
+                (original,) = load_originals(path.with_name(f"{path.name}.original")).values()
+                edits = sorted(original.edits, key=lambda edit: edit.offset)
+            begin_early(path, edits)
+            return

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..io.samples_file import SamplesRead
 
 DATA = "in a .npy, .npz, .safetensors, .pt, .csv, .tsv or .parquet file; FILE:KEY picks one array or column of several"
+LOGITS = f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}."
 LABELS = "True class of each row: an index or a name."
 IN_LOGITS = "May be left out if the file of the logits holds an array of this name."
 
@@ -27,9 +28,6 @@ LabelColumn = Annotated[
     str | None, Option(help="The labels' column in a table of logits, if it is not called label, y or target.")
 ]
 ChosenOn = Annotated[str, Option(help="What the samples are. Say test if they are your test set.")]
-Logits = Annotated[
-    Path, Option(help=f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}.")
-]
 Cost = Annotated[
     Path | None, Option(help="K rows (true class) of K costs (predicted class): the metric is then the mean cost.")
 ]
@@ -40,11 +38,7 @@ Most = Annotated[float | None, Option("--max", help="Largest gamma to try; each 
 @app.command(epilog=example("tune --logits logits.npy --labels labels.npy --counts counts.json -o tuned.json"))
 def tune(
     logits: Annotated[
-        Path,
-        Option(
-            help=f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}. "
-            "Or a folder of such files, each with its labels, read one at a time."
-        ),
+        Path, Option(help=f"{LOGITS} Or a folder of such files, each with its labels, read one at a time.")
     ],
     counts: Annotated[Path | None, Option(help=f"{COUNTS} {IN_LOGITS}")] = None,
     labels: Annotated[
@@ -167,7 +161,7 @@ def tune(
 
 @app.command(epilog=example("compare --logits logits.npy --labels labels.npy --counts counts.json"))
 def compare(
-    logits: Logits,
+    logits: Annotated[Path, Option(help=LOGITS)],
     counts: Annotated[Path | None, Option(help=f"{COUNTS} {IN_LOGITS}")] = None,
     labels: Annotated[Path | None, Option(help=f"{LABELS} {IN_LOGITS}")] = None,
     names: Names = None,
@@ -304,25 +298,15 @@ def tune_files(samples: "SamplesRead", options: "TuneOptions", target: str | Non
 def tune_label_files(samples: "SamplesRead", options: "TuneOptions", target: str | None) -> "Tuned":
     """Choose an offset for each label. The result holds the warnings. Options that are not for labels are refused."""
     from ..core.warnings import quiet
-    from ..labels.label_inputs import check_multilabel_options
-    from ..labels.tune_labels import tune_labels
+    from ..labels.tune_labels import check_multilabel_options, tune_labels
     from ..show.progress import stage_progress
 
     apart = {"unlabelled": options.unlabelled, "target": target, "norms": options.norms}
     check_multilabel_options(options.rule, options.goal.criterion, **apart)
+    goal: dict[str, Any] = {"metric": options.metric, "cost": options.goal.cost, "floors": options.goal.floors}
+    how = {**goal, "training": options.training, "names": samples.names, **_shared(options)}
     with quiet(), stage_progress(samples.logits.size) as progress:
-        return tune_labels(
-            samples.logits,
-            samples.labels,
-            samples.counts,
-            metric=options.metric,
-            cost=options.goal.cost,
-            floors=options.goal.floors,
-            training=options.training,
-            names=samples.names,
-            progress=progress,
-            **_shared(options),
-        )
+        return tune_labels(samples.logits, samples.labels, samples.counts, progress=progress, **how)
 
 
 def tune_folder(

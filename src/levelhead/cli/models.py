@@ -123,7 +123,6 @@ def rescale(
     copied unchanged, and `levelhead undo` gives the model back. What `levelhead tune` chose is for `levelhead adjust`.
     """
     from ..core.counts import with_background
-    from ..core.errors import LevelheadError
     from ..files.describe import rescale_text
     from ..files.locate import locate_head
     from ..files.model import InFile, Output, rescale_place

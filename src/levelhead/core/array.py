@@ -85,12 +85,8 @@ def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.
     """Return logits [N, K], checked: floats, finite but for -inf, which masks. Probabilities become their logarithms.
 
     Args:
-        logits: [N, K].
-        kind: what they are; probabilities given as `logits` are refused.
+        logits, kind: [N, K]; what they are: probabilities given as `logits` are refused.
         first: the number of their first row, for messages, where they are part of a larger array.
-
-    >>> check_logits([[2, 1]])
-    array([[2., 1.]])
     """
     check_choice("kind", kind, ("logits", "probabilities"))
     values = numeric_logits(logits)
@@ -113,10 +109,7 @@ def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
     """Check that logits [N, K] have at least one sample and two classes.
 
     Args:
-        shape: of the logits.
-        labels: how many there are; logits that have as many columns, and not as many rows, are refused.
-
-    >>> check_shape((1, 2))
+        shape, labels: of the logits; how many there are: logits of as many columns, and not as many rows, are refused.
     """
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         one = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
@@ -135,11 +128,7 @@ def check_columns(logits: Array, classes: int, parameter: str, *, least: int = 0
 
 
 def looks_like_probabilities(values: np.ndarray, sample: int = 1000) -> bool:
-    """Return whether rows lie within [0, 1] and each sum to 1, as after a softmax.
-
-    >>> looks_like_probabilities(np.array([[0.25, 0.75]]))
-    True
-    """
+    """Return whether rows lie within [0, 1] and each sum to 1, as after a softmax."""
     some = np.asarray(values[:sample], np.float64)
     return bool((some >= 0).all() and (some <= 1).all() and np.allclose(some.sum(axis=1), 1, atol=2e-3))
 
@@ -239,6 +228,7 @@ _LEAST_ROWS, _FIRST_ROWS = 200, 500
 _BLOCK = 1 << 15  # numbers that fit in the cache
 _FEW_BLOCKS = 4  # that are not worth threads
 _WIDEST = 1e15  # spread of scores whose squares float32 can hold
+_Fit = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | float]  # logits [N, K], labels [N], weights [N], offset
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,28 +283,21 @@ class KeptRows:
 
 
 def log_softmax(logits: Array) -> np.ndarray:
-    """Return log-probabilities [N, K], in float64.
-
-    >>> np.exp(log_softmax(np.array([[5.0, 5.0]])))
-    array([[0.5, 0.5]])
-    """
+    """Return log-probabilities [N, K], in float64."""
     scores = to_numpy(logits).astype(np.float64)
     scores = scores - scores.max(axis=1, keepdims=True)
     return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
 
 
 def are_log_probabilities(logits: Array) -> bool:
-    """Return whether scores [N, K] are logarithms of probabilities, which sum to 1; 1000 rows are looked at.
-
-    In half precision the sums are a little off. Without a row they are not.
+    """Return whether scores [N, K] are logarithms of probabilities, whose sums are 1; 1000 rows are looked at.
 
     >>> are_log_probabilities(np.log([[0.7, 0.3], [0.5, 0.5]])), are_log_probabilities(np.array([[2.0, 1.0]]))
     (True, False)
     """
     some = to_numpy(logits[:1000]).astype(np.float64)
-    if not len(some) or not (some <= LARGEST_PROBABILITY - 1).all():
-        return False
-    return bool((np.abs(np.exp(some).sum(axis=1) - 1) < 0.02).all())
+    possible = len(some) and (some <= LARGEST_PROBABILITY - 1).all()
+    return bool(possible and (np.abs(np.exp(some).sum(axis=1) - 1) < 0.02).all())
 
 
 def fit_scale(
@@ -343,11 +326,11 @@ def fit_scale(
         few, added = slice(None, None, step), np.asarray(offset)
         some = added[few] if added.ndim == 2 else added
         if weights[few].any():
-            start = 1 / _minimize(values[few], labels[few], weights[few], some, 1 / spread, spread)
+            start = 1 / _minimize((values[few], labels[few], weights[few], some), 1 / spread, spread)
         if spread < _WIDEST:
             narrow = values.astype(np.float32), labels, weights, added.astype(np.float32)
-            start = 1 / _minimize(*narrow, start, spread, enough=5e-3)
-    return _minimize(values, labels, weights, offset, start, spread)
+            start = 1 / _minimize(narrow, start, spread, enough=5e-3)
+    return _minimize((values, labels, weights, offset), start, spread)
 
 
 def raise_masked(logits: np.ndarray) -> np.ndarray:
@@ -385,27 +368,18 @@ def some_rows(logits: Array, labels: np.ndarray, *, kind: Kind = "logits") -> tu
     return read_logits(some, kind).astype(np.float64), labels[rows], rows
 
 
-def _minimize(
-    values: np.ndarray,
-    labels: np.ndarray,
-    weights: np.ndarray,
-    offset: np.ndarray | float,
-    start: float,
-    spread: float,
-    *,
-    enough: float = 1e-8,
-) -> float:
+def _minimize(fit: _Fit, start: float, spread: float, *, enough: float = 1e-8) -> float:
     """Return the temperature of least loss: Newton's steps in 1 / T, till one changes it by less than `enough`."""
     # The steps stay within a bracket, which is halved (in logarithms) where a step leaves it.
     least, most = 0.02 / spread, 50 / spread
     low, high, inverse = least, most, start
     for _ in range(100):
-        slope, bend = _slopes(values, labels, weights, offset, inverse)
+        slope, bend = _slopes(fit, inverse)
         if (inverse == most and slope <= 0) or (inverse == least and slope >= 0):
             break
         low, high = (low, np.nextafter(inverse, 0)) if slope > 0 else (np.nextafter(inverse, np.inf), high)
         after = inverse - slope / bend if bend > 0 else np.inf if slope < 0 else 0.0
-        sure = bend > 1e-6 * spread**2 * weights.sum()  # and not rounding alone
+        sure = bend > 1e-6 * spread**2 * fit[2].sum()  # by the weights, and not rounding alone
         near = sure and abs(after - inverse) <= 1e-5 * inverse  # then the step squares what is left
         if not near and not low < after < high:
             untried = (after >= high == most) or (after <= low == least)
@@ -416,10 +390,9 @@ def _minimize(
     return float(1 / inverse)
 
 
-def _slopes(
-    values: np.ndarray, labels: np.ndarray, weights: np.ndarray, offset: np.ndarray | float, inverse: float
-) -> tuple[float, float]:
+def _slopes(fit: _Fit, inverse: float) -> tuple[float, float]:
     """Return the first and second derivative of the weighted log loss by 1 / T, block after block of rows."""
+    values, labels, weights, offset = fit
     step, table = max(1, _BLOCK // values.shape[1]), isinstance(offset, np.ndarray) and offset.ndim == 2
 
     def look(first: int) -> tuple[float, float]:

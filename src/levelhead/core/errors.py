@@ -22,8 +22,6 @@ class LevelheadError(ValueError):
         parameter: the parameter at fault, printed before the message; None if the message says it all.
         advice: another parameter of the same function that helps.
 
-    >>> str(LevelheadError("expected 'scale' or 'keep', got 'drop'", parameter="bias"))
-    "bias: expected 'scale' or 'keep', got 'drop'"
     >>> str(LevelheadError("class 3 has no samples", advice=Advice("missing", "neutral", "to leave it as it is")))
     "class 3 has no samples; pass missing='neutral' to leave it as it is"
     """

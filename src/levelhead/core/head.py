@@ -58,11 +58,7 @@ class Head:
         return row_norms(self.weight)
 
     def logits(self, features: Array) -> Array:
-        """Return the logits [N, K] of features [N, d], numpy or torch as the weight is, in float32 or better.
-
-        >>> Head(np.array([[3.0, 4.0], [0.0, 1.0]])).logits([[1.0, 1.0]])
-        array([[7., 1.]])
-        """
+        """Return the logits [N, K] of features [N, d], numpy or torch as the weight is, in float32 or better."""
         features = features if is_torch(features) else to_numpy(features)
         if is_torch(features) != is_torch(self.weight):
             expected = f"expected features of the same kind as the weight, {_kind_and_shape(self.weight)}"
@@ -118,11 +114,7 @@ def doubts_about(head: Head, counts: np.ndarray) -> Iterator[LevelheadWarning]:
 
 
 def rank_correlation(a: Array, b: Array) -> float:
-    """Return Spearman's correlation; equal values share the mean of their ranks. NaN if either side is all equal.
-
-    >>> rank_correlation(np.array([1, 2, 30]), np.array([9, 8, 1]))
-    -1.0
-    """
+    """Return Spearman's correlation; equal values share the mean of their ranks. NaN if either side is all equal."""
     ranks = _ranks(to_numpy(a)), _ranks(to_numpy(b))
     return float("nan") if min(map(np.ptp, ranks)) == 0 else float(np.round(np.corrcoef(*ranks)[0, 1], 12))
 

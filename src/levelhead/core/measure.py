@@ -1,4 +1,9 @@
-"""How good predictions are, from logits [N, K] and labels [N]. Ties go to the first class, for top-1 and for top-k."""
+"""How good predictions are, from logits [N, K] and labels [N]. Ties go to the first class, for top-1 and for top-k.
+
+>>> logits, labels = np.array([[2.0, 1.0], [2.0, 1.0]]), [0, 1]
+>>> error(logits, labels), recall(logits, labels), precision(logits, labels)
+(0.5, array([1., 0.]), array([0.5, nan]))
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,20 +30,12 @@ __all__ += ["negative_log_likelihood", "negative_share", "predict", "rank", "rec
 
 
 def predict(logits: Array) -> np.ndarray:
-    """Return the first class with the largest logit, [N].
-
-    >>> predict(np.array([[2.0, 1.0], [1.0, 1.0]]))
-    array([0, 0])
-    """
+    """Return the first class with the largest logit, [N]."""
     return to_numpy(logits).argmax(axis=1)
 
 
 def rank(logits: Array, labels: Array) -> np.ndarray:
-    """Return how many classes come before the true one, [N]; 0 is a correct prediction and NaN never is.
-
-    >>> rank(np.array([[2.0, 1.0], [2.0, 1.0]]), [0, 1])
-    array([0, 1])
-    """
+    """Return how many classes come before the true one, [N]; 0 is a correct prediction and NaN never is."""
     logits, labels = _pair(logits, labels)
     true = np.take_along_axis(logits, labels[:, None], axis=1)
     later = np.arange(logits.shape[1]) >= labels[:, None]
@@ -46,29 +43,17 @@ def rank(logits: Array, labels: Array) -> np.ndarray:
 
 
 def error(logits: Array, labels: Array, *, k: int = 1) -> float:
-    """Return the share of samples whose class is not among the k best.
-
-    >>> error(np.array([[2.0, 1.0], [2.0, 1.0]]), np.array([0, 1]))
-    0.5
-    """
+    """Return the share of samples whose class is not among the k best."""
     return float((rank(logits, labels) >= k).mean())
 
 
 def balanced_error(logits: Array, labels: Array, *, k: int = 1) -> float:
-    """Return the mean of each class's own error, over the classes present: every class weighs the same.
-
-    >>> balanced_error(np.array([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0]]), [0, 0, 1])
-    0.5
-    """
+    """Return the mean of each class's own error, over the classes present: every class weighs the same."""
     return float(1 - np.nanmean(recall(logits, labels, k=k)))
 
 
 def recall(logits: Array, labels: Array, *, k: int = 1) -> np.ndarray:
-    """Return the share of each class's samples that have it among the k best, [K]; NaN for a class without samples.
-
-    >>> recall(np.array([[2.0, 1.0], [2.0, 1.0]]), [0, 1])
-    array([1., 0.])
-    """
+    """Return the share of each class's samples that have it among the k best, [K]; NaN for a class without samples."""
     logits, labels = _pair(logits, labels)
     size = logits.shape[1]
     correct = np.bincount(labels, weights=rank(logits, labels) < k, minlength=size)
@@ -76,32 +61,20 @@ def recall(logits: Array, labels: Array, *, k: int = 1) -> np.ndarray:
 
 
 def precision(logits: Array, labels: Array) -> np.ndarray:
-    """Return the share of each class's predictions that are correct, [K]; NaN for a class that is never predicted.
-
-    >>> precision(np.array([[2.0, 1.0], [2.0, 1.0]]), [0, 1])
-    array([0.5, nan])
-    """
+    """Return the share of each class's predictions that are correct, [K]; NaN for a class that is never predicted."""
     table = confusion(logits, labels)
     return _ratio(np.diag(table), table.sum(axis=0))
 
 
 def confusion(logits: Array, labels: Array) -> np.ndarray:
-    """Return counts [K, K]: the row is the true class, the column the predicted one.
-
-    >>> confusion(np.array([[2.0, 1.0], [2.0, 1.0]]), [0, 1])
-    array([[1, 0], [1, 0]])
-    """
+    """Return counts [K, K]: the row is the true class, the column the predicted one."""
     logits, labels = _pair(logits, labels)
     size = logits.shape[1]
     return np.bincount(labels * size + predict(logits), minlength=size * size).reshape(size, size)
 
 
 def negative_share(logits: Array, labels: Array) -> float:
-    """Return the share of samples whose true-class logit is negative: RS pushes those the wrong way.
-
-    >>> negative_share(np.array([[2.0, 1.0], [2.0, -1.0]]), [0, 1])
-    0.5
-    """
+    """Return the share of samples whose true-class logit is negative: RS pushes those the wrong way."""
     logits, labels = _pair(logits, labels)
     return float((np.take_along_axis(logits, labels[:, None], axis=1) < 0).mean())
 
@@ -109,11 +82,7 @@ def negative_share(logits: Array, labels: Array) -> float:
 def negative_log_likelihood(
     logits: Array, labels: Array, *, temperature: float = 1.0, weights: Array | None = None
 ) -> float:
-    """Return the mean of ``-log p(true class)``, with logits divided by the temperature and samples weighted, [N].
-
-    >>> round(negative_log_likelihood(np.array([[5.0, 5.0]]), [0]), 4)
-    0.6931
-    """
+    """Return the mean of ``-log p(true class)``, with logits divided by the temperature and samples weighted, [N]."""
     scores, labels = _log_probabilities(logits, labels, temperature)
     losses = -np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
     return float(losses.mean() if weights is None else np.average(losses, weights=to_numpy(weights)))
@@ -121,9 +90,6 @@ def negative_log_likelihood(
 
 def calibration_error(logits: Array, labels: Array, *, bins: int = 15, temperature: float = 1.0) -> float:
     """Return the ECE: the mean gap between confidence and accuracy over equal-width bins of confidence.
-
-    >>> calibration_error(np.array([[5.0, 5.0]]), [0])
-    0.5
 
     Reference: Guo et al., On Calibration of Modern Neural Networks, 2017.
     """

@@ -3,7 +3,7 @@
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import LevelheadError
@@ -31,12 +31,10 @@ def check_regular_file(path: str | Path, wanted: str = "a file") -> Stamp:
 
 def check_unchanged(path: str | Path, stamp: Stamp) -> None:
     """Check that a file is still the one that `check_regular_file` returned this stamp of."""
-    try:
-        same = _stamp(os.stat(path)) == stamp
-    except OSError:
-        same = False
-    if not same:
-        raise LevelheadError(f"{path}: changed while it was read; try again when nothing writes to it")
+    with suppress(OSError):
+        if _stamp(os.stat(path)) == stamp:
+            return
+    raise LevelheadError(f"{path}: changed while it was read; try again when nothing writes to it")
 
 
 def bytes_at(path: str | Path, offset: int, length: int) -> bytes:

@@ -36,7 +36,6 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
     rule_: str
     _strengths: Strengths
     _fit: Callable[..., None]
-    _temperature: float = 1.0  # of the adjusted scores
     _zero: float = LEAST_PROBABILITY  # what a probability of 0 counts as
 
     _parameter_constraints: ClassVar[dict] = {
@@ -86,7 +85,7 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
     @available_if(_estimator_has("predict_proba"))
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of `predict_proba`, [N, K]."""
-        return log_softmax(self._adjusted_scores(X) / self._temperature)
+        return log_softmax(self._adjusted_scores(X) / getattr(self, "temperature_", 1.0))
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return where metadata given to `fit` goes: to the classifier's `fit`."""

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -51,12 +51,11 @@ class LevelOutcome:
             return path.read_text(encoding="utf-8")
 
 
-@dataclass
 class Trackers:
     """The trackers that run, remembered while they do: some end their run before training has ended."""
 
-    _mlflow_run: str | None = field(default=None, init=False)
-    _wandb_run: Any = field(default=None, init=False)
+    _mlflow_run: str | None = None
+    _wandb_run: Any = None
 
     def find(self) -> None:
         """Remember the runs of MLflow and of Weights & Biases that are active now."""
@@ -215,10 +214,8 @@ class BaseLevelCallback:
         head = next(iter(layers.values()))
         if self._rule != AUTO:
             return self._rule
-        if len(head.weight) == 1:
-            return Shift.name
         new_bias = head.bias is None and not self.keeps_new_bias
-        if are_log_probabilities(logits) and not new_bias:
+        if len(head.weight) == 1 or (are_log_probabilities(logits) and not new_bias):
             return Shift.name
         return Rescale.name if len(layers) > 1 or new_bias else AUTO
 

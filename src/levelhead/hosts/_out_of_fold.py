@@ -11,7 +11,6 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_method_params
 
 from ..choice.diagnostics import Diagnosis, diagnose_accuracy, diagnose_negative_logits, diagnose_range_end
-from ..choice.samples import Goal
 from ..choice.tune import cross_fit
 from ..choice.tuned import Tuned
 from ..core import warnings as kinds
@@ -23,10 +22,11 @@ from ..core.measure import fit_temperature, measure, recall
 from ..path.metrics import ERRORS, LOWER_IS_BETTER
 from ..path.path import gamma_path, join_paths
 from ..rules.adjustment import Adjustment
-from ..rules.rule import RULES, OneStrength, Rule, Strengths
+from ..rules.rule import RULES, OneStrength, Strengths
 from ..show.html import html
 from ._base_classifier import LEAST_PROBABILITY, BaseRescaledClassifier, class_scores, encode_labels, resolve_counts
 
+ByRule = dict[str, np.ndarray]  # gammas of each rule, or scores at them
 AdjustmentFor = Callable[[np.ndarray], Adjustment]  # of a model trained on these counts, [K]
 _LIMITS = {"low": 1e-6, "high": 1e6}  # of a temperature: margins and sums of many logarithms are on any scale
 _MOST_RESAMPLED = 2_000_000  # samples times replicates: with more than 2,000 samples, fewer replicates are enough
@@ -63,9 +63,7 @@ class FoldClassifier(BaseRescaledClassifier):
         self.rule_, self._strengths = rule, Strengths(float(gamma))
         return self
 
-    def measure(
-        self, gammas: dict[str, np.ndarray], scorer: Callable[..., float], params: dict, X: Any, y: np.ndarray
-    ) -> dict[str, np.ndarray]:
+    def measure(self, gammas: ByRule, scorer: Callable[..., float], params: dict, X: Any, y: np.ndarray) -> ByRule:
         """Call a scorer on the held-out samples at every gamma of every rule."""
         held = self._held
         X_held, y_held, own = _safe_indexing(X, held), y[held], _check_method_params(X, params, indices=held)
@@ -218,20 +216,13 @@ class ChosenRule(NamedTuple):
 
 
 def tune_folds(
-    folds: Sequence[ScoredFold],
-    goal: Goal,
-    rule: Rule,
-    names: Sequence[str],
-    kind: Kind,
-    target: np.ndarray | None = None,
-    *,
-    bootstrap: int = 0,
+    folds: Sequence[ScoredFold], *, kind: Kind, bootstrap: int = 0, **how: Any
 ) -> tuple[Tuned, list[kinds.LevelheadWarning]]:
-    """Choose on the folds by a goal of the exact path, and return the warnings with it; none is issued."""
+    """Choose on the folds, with options of `cross_fit`, and return the warnings with it; none is issued."""
     scores = [np.exp(fold.scores) if kind == "probabilities" else fold.scores for fold in folds]
     given = [(one, fold.labels, fold.counts) for one, fold in zip(scores, folds, strict=True)]
     with kinds.kept() as doubts:
-        tuned = cross_fit(given, metric=goal, rule=rule, target=target, names=names, kind=kind, bootstrap=bootstrap)
+        tuned = cross_fit(given, kind=kind, bootstrap=bootstrap, **how)
     return tuned, doubts
 
 
@@ -372,15 +363,10 @@ class OutOfFold:
 
 
 def choose_by_scorer(
-    folds: Sequence[ScoredFold],
-    measured: Sequence[dict[str, np.ndarray]],
-    gammas: dict[str, np.ndarray],
-    *,
-    scoring: Any,
-    already_trained: bool,
+    folds: Sequence[ScoredFold], measured: Sequence[ByRule], gammas: ByRule, *, scoring: Any, already_trained: bool
 ) -> ChosenRule:
     """Choose the first best of a scorer's mean over the folds, by the first of the rules that do equally well."""
-    means: dict[str, np.ndarray] = {rule: np.mean([values[rule] for values in measured], axis=0) for rule in gammas}
+    means: ByRule = {rule: np.mean([values[rule] for values in measured], axis=0) for rule in gammas}
     if any(np.isnan(values).any() for values in means.values()):
         reason = f"{scoring!r} is NaN on a fold, which may lack a class; use fewer folds"
         raise LevelheadError(reason, parameter="scoring")

@@ -51,9 +51,7 @@ class WVNCallback(Callback):
         self.on_train_batch_end(0)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        sync = getattr(self.model, "jax_state_sync", None)  # JAX keeps the weights of a step elsewhere
-        if sync is not None:
-            sync()
+        getattr(self.model, "jax_state_sync", lambda: None)()  # JAX keeps the weights of a step elsewhere
         for one in self._layers.values():
             normalize_columns(one)
 

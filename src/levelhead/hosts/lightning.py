@@ -65,8 +65,6 @@ class LevelCallback(base.BaseLevelCallback, Callback):
 
     Attributes:
         adjusted, tuned, verdict: what was done to the head, with `restore()`; the choice; with `tune`, both in words.
-
-    >>> callback = LevelCallback(tune="eval")  # Trainer(callbacks=[callback])
     """
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

@@ -23,8 +23,6 @@ def register() -> None:
     `predict` returns. The second is `predict_proba` or, around a classifier without it, the adjusted scores [N, K]. A
     classifier with a `decision_function` must be one that skl2onnx can convert with `raw_scores`. Numbers are those of
     ONNX, float32 unless the input is float64.
-
-    >>> register()
     """
     from skl2onnx import update_registered_converter
     from skl2onnx.common.shape_calculator import _calculate_linear_classifier_output_shapes
@@ -97,7 +95,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     chosen = node("ArrayFeatureExtractor", labels, best, op_domain="ai.onnx.ml", op_version=1)
     node("Reshape", chosen, constant([-1], TensorProto.INT64), out=operator.outputs[0].full_name)
     if hasattr(model, "predict_proba"):
-        cooled = node("Div", adjusted, constant([model._temperature]))
+        cooled = node("Div", adjusted, constant([getattr(model, "temperature_", 1.0)]))
         node("Softmax", cooled, out=operator.outputs[1].full_name, axis=1)
     else:
         node("Identity", adjusted, out=operator.outputs[1].full_name)

@@ -240,10 +240,6 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         )
 
     @property
-    def _temperature(self) -> float:
-        return self.temperature_
-
-    @property
     def _names(self) -> tuple[str, ...]:
         return tuple(map(str, self.classes_ if self.names is None else self.names))
 
@@ -312,8 +308,8 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         else:
             rule = rule_with(self.rule, range=reach)
             goal = Goal(metric, self.cost, self._by_name(self.floors))
-            given = {"goal": goal, "rule": rule, "names": self._names, "kind": self._kind, "target": self._target}
-            exact = partial(oof.tune_folds, **given)
+            how = {"metric": goal, "rule": rule, "names": self._names, "kind": self._kind, "target": self._target}
+            exact = partial(oof.tune_folds, **how)
             chosen = oof.as_chosen(*exact(folds), already_trained=self._already_trained)
         self.rule_, self.best_gamma_, self.best_score_ = chosen.rule, chosen.gamma, chosen.score
         self._strengths = chosen.strengths

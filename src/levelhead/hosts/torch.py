@@ -108,10 +108,6 @@ def normalize_(
         model: a model, its head or the head's weight; averages of torch (`AveragedModel`) and timm (`ModelEmaV2`,
             `ModelEmaV3`) are looked through.
         layer, classes, example: as in `find_head`.
-
-    >>> average = torch.optim.swa_utils.AveragedModel(nn.Sequential(nn.Linear(4, 3)))
-    >>> list(normalize_(average)), average.module[0].weight.norm(dim=1).allclose(torch.ones(3))
-    (['0'], True)
     """
     weights = _head_weights(model, classes, example, layer)
     _check_directions(weights)

@@ -11,9 +11,8 @@ from ..core import atomic
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
-from ..methods.card import changes
 from ..methods.method import Loss, Method
-from ..methods.table import method_named
+from ..methods.table import changes, method_named
 from ..path.metrics import gain_text
 from ..rules.rule import RULES
 

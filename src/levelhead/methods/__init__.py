@@ -2,10 +2,10 @@
 
 `METHODS` is a plain dict. `method_named` also accepts `NAME+rs` for any of them and `FILE.py:NAME` for a user's own.
 
-- method, table, card: `Method` and `Retrain`, the records; `METHODS`, `method_named`, `load`; methods in words
+- method: `Method` and `Retrain`, the records, and what losses share
+- table: `METHODS`, `method_named`, `load`, and methods in words
 - baseline, over_sample, under_sample, re_weighting, focal, class_balanced, ldam, wvn, rs: Table 1
 - balanced_softmax, tau_norm, crt: beyond the paper
-- _loss: what losses share
 """
 
 from .method import Method, Retrain

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.counts import Counts, resolve
-from ._loss import ClassConstant, Tensor, cross_entropy
-from .method import Loss, Method
+from .method import ClassConstant, Loss, Method, Tensor, cross_entropy
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,7 @@ Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learnin
 """
 
 from ..core.counts import Counts
-from ._loss import cross_entropy
-from .method import Loss, Method
+from .method import Loss, Method, cross_entropy
 
 
 def baseline_loss(counts: Counts = None, progress: float = 0.0) -> Loss:

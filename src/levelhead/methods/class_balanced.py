@@ -16,9 +16,8 @@ import numpy as np
 
 from ..core.counts import Counts, resolve
 from ..core.errors import LevelheadError
-from ._loss import ClassConstant, WeightedLoss, scale_to_mean_one
 from .focal import FocalLoss
-from .method import Loss, Method
+from .method import ClassConstant, Loss, Method, WeightedLoss, scale_to_mean_one
 
 
 def effective_number(counts: Counts, beta: float = 0.9999) -> np.ndarray:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from ..core.counts import Counts
 from ..core.errors import LevelheadError
-from ._loss import Tensor, cross_entropy
-from .method import Loss, Method
+from .method import Loss, Method, Tensor, cross_entropy
 
 
 @dataclass(frozen=True)

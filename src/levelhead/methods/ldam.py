@@ -17,9 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.counts import Counts, resolve
-from ._loss import ClassConstant, Tensor, WeightedLoss, check_label_shape, cross_entropy, value_at_label
 from .class_balanced import class_balanced_weights
-from .method import Loss, Method
+from .method import ClassConstant, Loss, Method, Tensor, WeightedLoss, check_label_shape, cross_entropy, value_at_label
 
 DEFERRED = 0.8  # epoch 160 of 200
 

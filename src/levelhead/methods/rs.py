@@ -25,12 +25,7 @@ def rescale_head(head: Head, counts: np.ndarray, gamma: float) -> Head:
 
 
 def plus_rs(method: Method) -> Method:
-    """Return `NAME+rs`, which shares the training of a method NAME that does not adjust the head after it yet.
-
-    >>> from levelhead.methods import METHODS
-    >>> plus_rs(METHODS["focal"]).name
-    'focal+rs'
-    """
+    """Return `NAME+rs`, which shares the training of a method NAME that does not adjust the head after it yet."""
     if method.adjust is not None:
         raise LevelheadError(f"{method.name} already adjusts the head after training; RS cannot follow")
     card = "\n\n".join(part.strip() for part in (method.card, __doc__) if part)

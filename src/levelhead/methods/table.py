@@ -1,8 +1,11 @@
-"""The table of methods: Table 1's nine rows in its order, then their variants, then methods beyond the paper."""
+"""The table of methods: Table 1's nine rows in its order, their variants, methods beyond the paper; each in words."""
 
+import re
 import sys
+from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 from ..core.errors import LevelheadError
 from . import (
@@ -68,14 +71,7 @@ def method_file(where: str) -> tuple[Path, str]:
 
 
 def load(where: str) -> Method:
-    """Run a user's own file and return the method it defines; `where` is `FILE.py:NAME`.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "mine.py").write_text("from levelhead.methods.focal import METHOD")
-    ...     load(f"{folder}/mine.py:METHOD").name
-    'focal'
-    """
+    """Run a user's own file and return the method it defines; `where` is `FILE.py:NAME`."""
     path, name = method_file(where)
     module_name = f"levelhead_user_{path.stem}"
     spec = spec_from_file_location(module_name, path)
@@ -95,3 +91,28 @@ def load(where: str) -> Method:
     if not isinstance(method, Method):
         raise LevelheadError(f"{where}: expected a levelhead.methods.Method, got {type(method).__name__}")
     return method
+
+
+def changes(method: Method) -> dict[str, str]:
+    """Return what a method does at each point it touches: the first line of the docstring of that function."""
+    again = method.retrain
+    found = {
+        "sample": method.sample and _summary(method.sample),
+        "loss": None if method.loss is baseline.baseline_loss else _summary(method.loss),
+        "project": method.project and f"{_summary(method.project)}, {method.order} every step",
+        "retrain": again and f"train a new head on frozen features; {_summary(again.sample or again.loss)}",
+        "adjust": method.adjust and _summary(method.adjust),
+    }
+    return {slot: what for slot, what in found.items() if what}
+
+
+def reference(method: Method) -> str:
+    """Return the last reference of the method's card, on one line."""
+    found = re.findall(r"^Reference:\s*(.+(?:\n[ \t]+\S.*)*)", method.card or "", flags=re.MULTILINE)
+    return " ".join(found[-1].split()) if found else ""
+
+
+def _summary(function: Callable[..., Any]) -> str:
+    described = getattr(function, "func", function)  # of a functools.partial, the function it calls
+    words = (described.__doc__ or described.__name__).strip().splitlines()[0].rstrip(".")
+    return words[0].lower() + words[1:] if words[1:2].islower() else words

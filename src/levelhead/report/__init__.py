@@ -3,9 +3,9 @@
 ``write("page.html", [of_logits(logits, labels, counts)])``. A `Subject`, one model on one set of samples, is made by
 the `of_` functions, which are here.
 
-- subject, rule_view: what a page is about, and each rule that it shows with all that it predicts
+- subject: what a page is about, and each rule that it shows with all that it predicts
 - verdict, use_it: the verdict in words, commands and code to copy
-- render, page_data: the page of page.html, page.css and the scripts, and the data that it needs
+- page: page.html, page.css and the scripts, and the data that they need
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,12 +31,10 @@ from ..core.warnings import quiet
 from ..io import arrays, samples_file
 from ..io.per_class_file import target_shares
 from ..io.safetensors_file import read_header
-from ..labels.label_inputs import check_label_scores, check_label_table
-from ..labels.tune_labels import tune_labels
+from ..labels.tune_labels import check_label_scores, check_label_table, tune_labels
 from ..rules.rule import AUTO, RULES, Rescale, find_path_rule, rule_with
-from .render import PageTable, is_records, write
-from .rule_view import make_views
-from .subject import ChoiceRecord, LabelSubject, Subject, label_rows
+from .page import PageTable, is_records, write
+from .subject import ChoiceRecord, LabelSubject, Subject, label_rows, make_views
 
 __all__ = ["LabelSubject", "PageTable", "Subject", "is_records", "of_choice", "of_file", "of_labels", "of_logits"]
 __all__ += ["of_run", "of_snapshot", "write"]
@@ -67,10 +65,6 @@ def of_snapshot(
             without labels or with a gamma of your own.
         tuned: what `tune` returned, or its `to_dict()`.
         bootstrap: replicates at most, where gamma is chosen here.
-
-    >>> split = {"test": np.eye(3) + 1}, {"test": np.arange(3)}
-    >>> of_snapshot(Snapshot(Head(np.eye(3)), np.array([90, 30, 10]), *split), gamma=0.5).samples
-    'test'
     """
     shown = next((split for split in ("test", "held-out") if split in snapshot.features), None)
     if shown is None:
@@ -131,11 +125,9 @@ def of_logits(
     names = names_of_columns(logits, counts) if names is None else names
     logits = as_array(logits)
     n = resolve(counts, logits.shape[1] if logits.ndim == 2 else None, names=names)
-    choice: ChoiceRecord | None = None
+    choice: ChoiceRecord | None = None if tuned is None else _record(tuned)
     if gamma is not None:
         choice = {"gamma": gamma, "rule": Rescale.name if rule == AUTO else rule, "chosen_on": "given"}
-    elif tuned is not None:
-        choice = _record(tuned)
     if choice is not None:
         _check_choice(choice, kind_of_scores(logits, kind), len(n))
         choice = choice | {"gamma": float(choice["gamma"])}
@@ -202,10 +194,6 @@ def of_labels(
         counts: training samples that have each label; None counts those given here.
         tuned: what `tune_labels` returned, or its `to_dict()`; chosen on these samples if None.
         title, names, kind, samples, apart, bootstrap, facts, model: as in `of_logits`.
-
-    >>> subject = of_labels([[-1.0], [-2.0], [-3.0], [-2.5]], [[1], [1], [0], [0]], names=["rare"], bootstrap=0)
-    >>> subject.rows[0].recall, round(subject.rows[0].threshold, 3)
-    ((0.0, 1.0), 0.095)
     """
     if tuned is None:
         with quiet():  # the page shows the warnings
@@ -242,12 +230,6 @@ def of_file(
         rule, bootstrap: as in `of_snapshot`; the rule is `auto` if None.
         chosen_on, title: what the logits' samples are, `test` gets a warning; its file's name if None.
         model, say: the model's file, for the commands to copy; called with what the logits' file holds besides logits.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     np.savez(f"{folder}/all.npz", logits=np.eye(3) + 1, labels=np.arange(3), counts=[90, 30, 10])
-    ...     of_file(f"{folder}/all.npz", gamma=0.5).title
-    'all'
     """
     place = Path(path)
     if rule is not None:

@@ -1,4 +1,9 @@
-"""A subject: one model on one set of samples, what was chosen for it, and the rules shown."""
+"""A subject: one model on one set of samples, what was chosen for it, and each rule that its page can show.
+
+A rule with a scale and an offset for each class has no strength of its own. Its slider is exact at every share t of the
+way from the model as trained to what was chosen: ``score_k(t) = ((1 - t) m + t scale_k) logit_k + t offset_k``, with m
+the geometric mean of the scales. These are straight lines in t, of which predictions follow the upper envelope.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,16 +13,21 @@ from typing import Any
 import numpy as np
 
 from ..choice.diagnostics import Verdict, is_worthwhile
-from ..core.array import Array
+from ..core.array import Array, to_numpy
 from ..core.choices import Kind
 from ..core.curve import Curve
 from ..core.head import Head
-from ..path.envelope import Envelope
+from ..path.engines import check_samples, find_right
+from ..path.envelope import Envelope, compute_envelope, read_chunks
 from ..path.metrics import gain_text
 from ..path.path import GammaPath
-from ..rules.rule import RULES
+from ..rules.adjustment import smooth_votes, toward
+from ..rules.direction import Direction
+from ..rules.rule import RULES, RescaleThenShift, find_path_rule
 
 ChoiceRecord = dict[str, Any]  # what Tuned.to_dict returns, or its first few entries
+LARGEST_SHARE = 1.5  # of the way to what was chosen
+MOST_COMPARED = 8_000_000  # N times K, up to which other rules are shown besides the chosen one
 LEAST_END = 0.4  # of a slider; of the shift, less for scores of a smaller spread
 
 
@@ -40,7 +50,7 @@ class RuleView:
 
     def smoothed(self, logits: np.ndarray) -> np.ndarray:
         """Return the logits [N, K] that scale and offset are for."""
-        return np.logaddexp(logits, np.log(self.smoothing)) if self.smoothing else logits
+        return smooth_votes(logits, self.smoothing)[0]
 
     def parts(self, gamma: float) -> tuple[np.ndarray, np.ndarray]:
         """Return scale and offset [K] at a strength: ``score_k = scale_k logit_k + offset_k``."""
@@ -80,6 +90,119 @@ class RuleView:
         return 10 ** int(4 - max(0, over) + max(0, under))  # below 1 where scores are very large: then a float
 
 
+def make_views(
+    logits: Array,
+    labels: np.ndarray | None,
+    counts: np.ndarray,
+    choice: ChoiceRecord,
+    *,
+    norms: Array | None = None,
+    kind: Kind = "logits",
+    target: np.ndarray | None = None,
+) -> tuple[RuleView, ...]:
+    """Return the chosen rule, then the others that were tried, or else those of one strength, simplest first."""
+    chosen = choice["rule"]
+    tried = {one["rule"]: one for one in choice.get("candidates") or ()}
+
+    def of_strength(rule: str, gamma: float | None, interval: Sequence[float] | None = None) -> RuleView:
+        known = find_path_rule(rule)
+        own = norms if known.needs_norms else None
+        # A choice says by its offsets that it follows a target; an older one, or a gamma given, follows the counts.
+        chose, moved = (choice.get("offset") or () if rule == first else ()), counts
+        if known.follows_target and target is not None and (chose or (rule != first and rule in tried)):
+            moved = toward(counts, target)
+        elif known.follows_target and chose and gamma:
+            moved = np.exp(-np.array(chose, np.float64) / gamma)
+        made = known.direction(moved, norms=own, kind=kind)
+        reach = (0.0, max(known.reach, 1.25 * (gamma or 0.0), *(interval or ())))
+        if labels is None:
+            path, changes = None, compute_envelope(logits, made, reach, kind=kind)
+        else:
+            truth, _ = check_samples(logits, labels, counts, None)
+            pieces = find_right(logits, truth, made, reach, kind=kind)
+            path = GammaPath(*pieces, truth, counts, made, reach, target=target, logits=(logits,), kind=kind)
+            changes = path.envelope
+        between, least = None if interval is None else (interval[0], interval[1]), LEAST_END
+        if known.grows:  # where scores lie close together, so do the strengths that matter
+            some = np.asarray(to_numpy(logits[:1000]), np.float64)
+            least *= min(1.0, float(np.std(some - some.mean(axis=1, keepdims=True))) or 1.0)
+        given = {"target": target, "interval": between, "least_end": least, "by_target": moved is not counts}
+        return RuleView(rule, gamma, changes, path, made.ratios, **given)
+
+    def of_classes(rule: str, scale: np.ndarray, offset: np.ndarray) -> RuleView:
+        smoothing = float(choice.get("smoothing") or 0.0) if rule == chosen else 0.0
+        changes = compute_share_envelope(logits, scale, offset, kind=kind, smoothing=smoothing)
+        path = None if labels is None else right_path(changes, labels, counts, rule, target)
+        return RuleView(rule, 1.0, changes, path, scale=scale, offset=offset, target=target, smoothing=smoothing)
+
+    first = chosen if choice.get("scale") else RULES[chosen].path_name  # the model as it is has a path at 0
+    if choice.get("scale"):
+        views = [of_classes(chosen, np.array(choice["scale"], float), np.array(choice["offset"], float))]
+    else:
+        views = [of_strength(first, choice["gamma"], choice.get("interval"))]
+    if len(logits) * len(counts) > MOST_COMPARED:
+        return tuple(views)
+    for rule, other in RULES.items():
+        known = tried.get(rule)
+        if rule == first or (tried and known is None) or not other.strengths:
+            continue
+        if other.has_path:
+            fits = not other.needs_norms or norms is not None
+            if fits and not (other.multiplies and kind == "probabilities"):
+                views.append(of_strength(rule, None if known is None else float(known["gamma"])))
+        elif known is not None and known.get("second") is not None:
+            both = RescaleThenShift().adjustment(counts, known["gamma"], known["second"], toward(counts, target))
+            assert both.scale is not None
+            assert both.offset is not None
+            views.append(of_classes(rule, both.scale, both.offset))
+    return tuple(views)
+
+
+def compute_share_envelope(
+    logits: Array, scale: np.ndarray, offset: np.ndarray, *, kind: Kind = "logits", smoothing: float = 0.0
+) -> Envelope:
+    """Return every change of every prediction over the share, of logits [N, K]; scale and offset are those at 1."""
+    starts, events = [], []
+    for first, chunk in read_chunks(logits, kind=kind):
+        rows, _ = smooth_votes(chunk.astype(np.float64), smoothing)
+        start, slope = rows * middle_scale(scale), rows * (scale - middle_scale(scale)) + offset
+        now, live = start.argmax(axis=1), np.arange(len(rows))
+        since = np.zeros(len(rows))
+        starts.append(now.copy())
+        while len(live):
+            own, a, b = now[live, None], start[live], slope[live]
+            lead = b - np.take_along_axis(b, own, 1)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                when = np.where(lead > 0, (np.take_along_axis(a, own, 1) - a) / lead, np.inf)
+            when = np.maximum(when, since[live, None])  # a crossing is never before the last one, but for rounding
+            winner = when.argmin(axis=1)
+            when = when[np.arange(len(live)), winner]
+            on = when <= LARGEST_SHARE
+            live, winner, when = live[on], winner[on], when[on]
+            events.append((live + first, when, winner, now[live]))
+            now[live], since[live] = winner, when
+    sample, gamma, new, old = (np.concatenate(parts) for parts in zip(*events, strict=True))
+    order = np.argsort(gamma, kind="stable")  # a sample's own changes were found in order
+    changes = (part[order] for part in (sample, gamma, new, old))
+    return Envelope(np.concatenate(starts), *changes, classes=len(scale), range=(0.0, LARGEST_SHARE))
+
+
+def right_path(
+    changes: Envelope, labels: np.ndarray, counts: np.ndarray, rule: str, target: np.ndarray | None
+) -> GammaPath:
+    """Return where each sample is right, from every change of its prediction."""
+    sample = np.concatenate([np.arange(len(labels)), changes.sample])
+    begin = np.concatenate([np.full(len(labels), changes.range[0]), changes.gamma])
+    predicted = np.concatenate([changes.start, changes.new_class])
+    order = np.argsort(sample, kind="stable")  # the stretches of a sample one after the other, by gamma
+    sample, begin, predicted = sample[order], begin[order], predicted[order]
+    last = np.append(sample[1:] != sample[:-1], True)
+    end = np.where(last, changes.range[1], np.nextafter(np.append(begin[1:], 0.0), -np.inf))
+    right = (predicted == labels[sample]) & (begin <= end)
+    made = Direction(rule, counts.max() / counts)
+    return GammaPath(sample[right], begin[right], end[right], labels, counts, made, changes.range, target=target)
+
+
 class OfChoice:
     """What a choice says by itself, of a model with classes or with labels."""
 
@@ -110,47 +233,27 @@ class OfChoice:
 
 @dataclass(frozen=True, eq=False)
 class Subject(OfChoice):
-    """One model on one set of samples.
+    """One model on one set of samples. What is not known of it is None, "" or {}."""
 
-    Args:
-        title, names, counts: what to call it and its classes; [K], training samples of each class.
-        choice: gamma and how it was chosen: Tuned.to_dict(), or at least `gamma`, `rule` and `chosen_on`.
-        views: the chosen rule and others, each with all that it predicts; () if there are no logits, only a choice.
-        logits, samples: [N, K], of the samples shown, and what these are, in words: `test`, `held-out`.
-        apart, target: whether these had no part in the choice; [K], what each class weighs, equal if None.
-        held_out: other logits and labels than those shown, to fit a temperature on.
-        head, log: the head, where it is known; a dict per epoch of its training, with at least `epoch` and `norms`.
-        facts: where the subject comes from, by title.
-        model, tuned_file, files: in the commands to copy: the model's file, the tuned.json that holds the choice, and
-            the files of logits, labels and counts; "" and {} if they are not known.
-        fitted: the estimator that does what was chosen already, in words; "" if it is still to be applied.
-        drawn: {rule: curve} to draw of rules that have no view.
-
-    >>> from levelhead.report import of_logits
-    >>> subject = of_logits(np.eye(3) + 1, [0, 1, 2], [90, 30, 10], gamma=0.5)
-    >>> subject.gamma, subject.classes, subject.name(2)
-    (0.5, 3, '2')
-    """
-
-    title: str
-    counts: np.ndarray
-    choice: ChoiceRecord
-    views: tuple[RuleView, ...] = ()
-    logits: Array | None = None
-    samples: str = "held-out"
-    apart: bool = False
-    names: Sequence[str] | None = None
-    target: np.ndarray | None = None
-    held_out: tuple[Array, np.ndarray] | None = None
+    title: str  #: what to call it
+    counts: np.ndarray  #: [K], training samples of each class
+    choice: ChoiceRecord  #: gamma and how it was chosen: Tuned.to_dict(), or at least `gamma`, `rule` and `chosen_on`
+    views: tuple[RuleView, ...] = ()  #: the chosen rule and others, with all that each predicts; () without logits
+    logits: Array | None = None  #: [N, K], of the samples shown
+    samples: str = "held-out"  #: what these are, in words: `test`, `held-out`
+    apart: bool = False  #: whether they had no part in the choice
+    names: Sequence[str] | None = None  #: of the classes
+    target: np.ndarray | None = None  #: [K], what each class weighs; equal if None
+    held_out: tuple[Array, np.ndarray] | None = None  #: other logits and labels, to fit a temperature on
     head: Head | None = None
-    log: Sequence[dict[str, Any]] = ()
-    facts: dict[str, str] = field(default_factory=dict)
-    model: str = ""
-    tuned_file: str = ""
-    files: dict[str, str] = field(default_factory=dict)
-    fitted: str = ""
-    drawn: dict[str, Curve] = field(default_factory=dict)
-    kind: Kind = "logits"
+    log: Sequence[dict[str, Any]] = ()  #: a dict per epoch of its training, with at least `epoch` and `norms`
+    facts: dict[str, str] = field(default_factory=dict)  #: where the subject comes from, by title
+    model: str = ""  #: the model's file, in the commands to copy
+    tuned_file: str = ""  #: the tuned.json that holds the choice, there
+    files: dict[str, str] = field(default_factory=dict)  #: the files of logits, labels and counts, there
+    fitted: str = ""  #: the estimator that does what was chosen already, in words; "" if it is still to be applied
+    drawn: dict[str, Curve] = field(default_factory=dict)  #: {rule: curve} to draw of rules that have no view
+    kind: Kind = "logits"  #: what `logits` are
 
     @property
     def gamma(self) -> float:
@@ -222,18 +325,12 @@ class LabelRow:
 
 @dataclass(frozen=True, eq=False)
 class LabelSubject(OfChoice):
-    """One multi-label model on one set of samples, with what was chosen for it.
-
-    Args:
-        choice: what `TunedLabels.to_dict` returns, or its first few entries.
-        rows, n: one for each label; how many samples are shown.
-        title, apart, facts, files, model, tuned_file: as in `Subject`.
-    """
+    """One multi-label model on one set of samples, with what was chosen for it. Its attributes are as in `Subject`."""
 
     title: str
-    choice: ChoiceRecord
-    rows: tuple[LabelRow, ...]
-    n: int
+    choice: ChoiceRecord  #: what `TunedLabels.to_dict` returns, or its first few entries
+    rows: tuple[LabelRow, ...]  #: one for each label
+    n: int  #: how many samples are shown
     apart: bool = False
     facts: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)

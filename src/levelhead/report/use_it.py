@@ -9,6 +9,7 @@ from .subject import LabelSubject, Subject
 
 MODEL = "model.safetensors"  # where the model's file is not known
 TUNED = "tuned.json"  # the same for the choice
+OF_A_RUN = ("run", "snapshot")  # files of a subject that hold all there is
 UNDO = "    # adjusted.restore() undoes it"
 
 
@@ -94,7 +95,7 @@ def _command(subject: Subject | LabelSubject) -> str:
     apply = f"levelhead adjust {shlex.quote(model)} --tuned {tuned} -o {_adjusted(model)}"
     if subject.tuned_file:
         return apply
-    if isinstance(subject, LabelSubject) or not subject.files.keys() & {"run", "snapshot"}:
+    if isinstance(subject, LabelSubject) or not subject.files.keys() & set(OF_A_RUN):
         return f"{tune_command(subject)}\n{apply}"
     if RULES[choice["rule"]].code() and not choice.get("offset"):  # which only a tuned.json holds
         return code_at_gamma(subject)["command"].replace("{gamma}", repr(subject.gamma))

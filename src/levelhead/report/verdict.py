@@ -13,22 +13,22 @@ from ..path.metrics import ERRORS, TITLES, gain_text, value_form
 from ..rules.rule import RULES
 from ..show.style import short
 from .subject import ChoiceRecord, LabelSubject, Subject, rule_title
-from .use_it import MODEL, tune_command
+from .use_it import MODEL, OF_A_RUN, tune_command
 
 Status = Literal["ship", "unclear", "keep", "warn"]
 SMALL_GAIN = 0.01  # one point of balanced error
 LEAVE, NOT_SEEN = "Leave the model as it is", "no difference is seen"
-# for each kind of warning: its title, and the options of the command that helps, or a whole command
-HELP: dict[str, tuple[str, str]] = {
+# for each kind of warning: its title, options that help or a whole command, and files with which those are of no use
+HELP: dict[str, tuple[str, ...]] = {
     "LeakageWarning": ("These samples look like training data.", ""),
     "NegativeLogitsWarning": ("Scaling moves some classes the wrong way.", "--rule shift"),
     "BinaryHeadWarning": ("Scaling cannot change this model's predictions.", "--rule shift"),
     "NormWarning": ("The weight norms do not follow the counts.", "--rule shift"),
     "MissingClassWarning": ("A class has no sample here.", ""),
     "CountsWarning": ("The counts may not be those of training.", "levelhead inspect {model} --counts {counts}"),
-    "NeverPredictedWarning": ("Some classes are hardly ever predicted.", "--labels labels.npy"),
+    "NeverPredictedWarning": ("Some classes are hardly ever predicted.", "--labels labels.npy", "labels"),
     "PriorWarning": ("The shares of the classes in use are uncertain.", "--target 0.5,0.3,0.2"),
-    "RangeWarning": ("The strength lies at the end of the range that was searched.", "--max {wider:g}"),
+    "RangeWarning": ("The strength lies at the end of the range that was searched.", "--max {wider:g}", *OF_A_RUN),
     "ScaleWarning": ("The strength may be on the wrong scale.", "--rule auto"),
     "PrecisionWarning": ("Half precision could change predictions.", "levelhead inspect {model}"),
 }
@@ -358,11 +358,10 @@ def _alarm(subject: Subject | LabelSubject, line: str) -> Alarm:
     kind, _, text = line.partition(": ")
     if kind not in HELP:
         return Alarm("Warning.", line)
-    title, help_ = HELP[kind]
+    title, help_, *useless_with = HELP[kind]
     text = text[:1].upper() + text[1:]
-    without = {"--labels": {"labels"}, "--max": {"run", "snapshot"}}  # files with which an option is of no use
-    helps = bool(help_) and not subject.files.keys() & without.get(help_.partition(" ")[0], set())
-    if not helps or isinstance(subject, LabelSubject) or subject.fitted:
+    useless = not help_ or subject.files.keys() & set(useless_with)
+    if useless or isinstance(subject, LabelSubject) or subject.fitted:
         return Alarm(title, text)
     model, counts = (shlex.quote(name) for name in (subject.model or MODEL, subject.files.get("counts", "counts.json")))
     command = help_.format(model=model, counts=counts, wider=2 * max(2.0, float(subject.choice["gamma"])))

@@ -27,9 +27,7 @@ def factors(
     array([ 1.,  2., 10.])
     """
     n = resolve(counts, missing=missing, background=background)
-    found = Rescale().on_scores(n, Strengths(check_strength(gamma, "rescale", n))).scale
-    assert found is not None
-    return found
+    return Rescale().on_scores(n, Strengths(check_strength(gamma, "rescale", n))).first
 
 
 def rescale(
@@ -73,9 +71,6 @@ def normalize(head: Head) -> Head:
     Args:
         head: weight [K, d], without a zero row.
 
-    >>> normalize(Head(np.array([[3.0, 4.0], [0.0, 2.0]]))).weight
-    array([[0.6, 0.8], [0. , 1. ]])
-
     Reference: Kim and Kim, 2020, Algorithm 1.
     """
     positive_norms(check_finite(head))
@@ -96,9 +91,6 @@ def tau_normalize(head: Head, tau: float, *, bias: BiasPolicy = "scale") -> Head
     Args:
         head, tau: weight [K, d], without a zero row, and, where there is one, bias [K]; strength.
         bias: `scale` divides it as its weight vector, `keep` leaves it alone.
-
-    >>> tau_normalize(Head(np.array([[3.0, 4.0], [0.0, 1.0]])), 0.5).norms
-    array([2.23606798, 1. ])
 
     Reference: Kang et al., Decoupling Representation and Classifier for Long-Tailed Recognition, 2020.
     """
@@ -130,15 +122,13 @@ def check_strength(
     value: Any, rule: str, counts: Any = None, *, name: str = "gamma", instead: str = "lh.adjust(head, tuned)"
 ) -> float:
     """Return a strength as a finite float. A `Tuned` must have been chosen for this rule and counts like these."""
-    if not hasattr(value, "gamma"):
-        if getattr(value, "rule", rule) != rule:  # the gamma of a `Tuned`
-            raise LevelheadError(f"chosen for rule {value.rule!r}; use {instead}", parameter=name)
-        return finite_number(name, value)
     with named(name):
         if getattr(value, "task", "") == "multilabel":
             raise LevelheadError(f"chosen for several labels per sample; use {instead}")
-        if value.rule != rule:
+        if getattr(value, "rule", rule) != rule:  # of a `Tuned` or of its gamma
             raise LevelheadError(f"chosen for rule {value.rule!r}; use {instead}")
+        if not hasattr(value, "gamma"):
+            return finite_number(name, value)
         if len(getattr(value, "offset", ())):
             raise LevelheadError(f"chosen toward a target, which a strength alone does not say; use {instead}")
         if (reason := RULES[rule].refuses_kind(getattr(value, "kind", None))) is not None:

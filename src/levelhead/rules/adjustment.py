@@ -101,8 +101,6 @@ class Adjustment:
 
     >>> Adjustment(scale=np.array([1.0, 2.0])).scores(np.array([[3.0, 2.0]]))
     array([[3., 4.]])
-    >>> Adjustment(offset=np.array([0.0, 2.0])).changes, Adjustment(scale=np.ones(2)).changes
-    (True, False)
     """
 
     scale: np.ndarray | None = None  #: [K] in float64; None where nothing is multiplied

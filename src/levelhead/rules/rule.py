@@ -27,13 +27,9 @@ class Strengths:
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """Something that can be done to a head. The class says what; an instance may say with which range.
+    """Something that can be done to a head. The class says what; an instance may say with which range."""
 
-    Args:
-        range: of the strength, from and to; its own if None.
-    """
-
-    range: tuple[float, float] | None = None
+    range: tuple[float, float] | None = None  #: of the strength, from and to; its own if None
 
     name: ClassVar[str] = ""  #: for options and files
     title: ClassVar[str] = ""  #: for tables
@@ -120,7 +116,6 @@ class Rule:
         return self.python
 
 
-@dataclass(frozen=True, eq=False)
 class Unchanged(Rule):
     """The model as it is."""
 
@@ -174,7 +169,6 @@ class OneStrength(Rule):
             return Adjustment(offset=chosen.gamma * np.log(ratios))
 
 
-@dataclass(frozen=True, eq=False)
 class Rescale(OneStrength):
     """RS: ``w_k <- (n_max / n_k)^gamma w_k`` (Kim and Kim 2020)."""
 
@@ -185,7 +179,6 @@ class Rescale(OneStrength):
     python = "lh.rescale_(model, counts, gamma={gamma})"
 
 
-@dataclass(frozen=True, eq=False)
 class Tau(OneStrength):
     """tau-normalization: ``w_k <- w_k / ||w_k||^gamma`` (Kang et al. 2020)."""
 
@@ -206,12 +199,8 @@ class Tau(OneStrength):
         return Adjustment(scale=positive_norms(head) ** -chosen.gamma)
 
 
-@dataclass(frozen=True, eq=False)
 class Shift(OneStrength):
-    """The shift of logits: ``b_k <- b_k + gamma log(n_max / n_k)`` (Menon et al. 2021).
-
-    Several labels per sample have an offset each, whatever the counts.
-    """
+    """The shift: ``b_k <- b_k + gamma log(n_max / n_k)`` (Menon et al. 2021). Several labels have an offset each."""
 
     name = "shift"
     title = "logit shift"
@@ -228,7 +217,6 @@ class Shift(OneStrength):
         return _given_offset(self, head, counts, chosen.offset) if given else super().amounts(head, counts, chosen)
 
 
-@dataclass(frozen=True, eq=False)
 class PerClass(Rule):
     """A rule that has a scale and an offset for each class: ``score_k = scale_k logit_k + offset_k``."""
 
@@ -240,7 +228,6 @@ class PerClass(Rule):
         return _given(self, head, chosen.scale, chosen.offset)
 
 
-@dataclass(frozen=True, eq=False)
 class RescaleThenShift(PerClass):
     """RS, and then the shift that is best after it."""
 
@@ -266,7 +253,6 @@ class RescaleThenShift(PerClass):
         return self.adjustment(counts, chosen.gamma, chosen.second or 0.0)
 
 
-@dataclass(frozen=True, eq=False)
 class Vector(PerClass):
     """Vector scaling: a scale and an offset for each class, by log loss (Guo et al. 2017)."""
 
@@ -279,7 +265,6 @@ class Vector(PerClass):
     without_strength = "a scale and an offset for each class"
 
 
-@dataclass(frozen=True, eq=False)
 class Offsets(PerClass):
     """An offset for each class, for goals that name classes: floors, costs, macro-F1."""
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from levelhead.core.counts import Counts
-from levelhead.methods._loss import ClassConstant, Loss, WeightedLoss, check_label_shape, cross_entropy
 from levelhead.methods.class_balanced import class_balanced_weights
-from levelhead.methods.method import Method
+from levelhead.methods.method import ClassConstant, Loss, Method, WeightedLoss, check_label_shape, cross_entropy
 
 if TYPE_CHECKING:
     from torch import Tensor

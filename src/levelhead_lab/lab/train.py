@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.head import Head
-from levelhead.methods._loss import WeightedLoss
-from levelhead.methods.method import Method
+from levelhead.methods.method import Method, WeightedLoss
 
 from .data import Data
 from .epoch_plan import EpochPlan, draw_plan
