@@ -72,8 +72,7 @@ class Limit(NamedTuple):
 
     @property
     def held(self) -> bool:
-        """Whether it is kept; broken only by more than two standard errors of the test's own noise."""
-        return self.points - 2 * self.noise <= self.most
+        return self.points <= self.most
 
 
 def limits(results: Results) -> list[Limit]:
@@ -89,7 +88,7 @@ def limits(results: Results) -> list[Limit]:
         noise = _grouped(
             results, "set", lambda cell, metric=metric: {"": [fit["noise"] for fit in cell[metric]["fits"]]}
         )
-        worst = max(rows, key=lambda name: rows[name]["plain"] - rows[name][FLOW] - 2 * noise[name][""])
+        worst = max(rows, key=lambda name: rows[name]["plain"] - rows[name][FLOW])
         behind = rows[worst]["plain"] - rows[worst][FLOW]
         found.append(Limit(f"{title}: behind plain ({worst})", behind, BEHIND_PLAIN, noise[worst][""]))
     for metric, title in MIX_TITLES.items():
@@ -110,7 +109,7 @@ def limits(results: Results) -> list[Limit]:
                 for mix, rows in mixes.items()
                 for name, row in rows.items()
             ]
-            found.append(max(worst, key=lambda limit: limit.points - 2 * limit.noise))
+            found.append(max(worst, key=lambda limit: limit.points))
     floors = [cell["floors"] for cell in results["cells"] if "floors" in cell]
     asked, met = (sum(floor[key] for floor in floors) for key in ("asked", "met"))
     return [*found, Limit(f"floors not met of {asked}, one class at a time", asked - met, 0.0)]
