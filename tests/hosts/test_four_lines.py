@@ -62,7 +62,7 @@ def test_the_lines_adjust_a_model_of_each_library(build, name):
     torch.manual_seed(0)
     model, (inputs, labels), (held_out, truth) = build(), draw(COUNTS), draw([60, 60, 60])
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01)
-    for _ in range(30):
+    for _ in range(10):
         optimizer.zero_grad()
         logits = model(**{name: inputs[name]}).logits if name else model(inputs["pixel_values"])
         torch.nn.functional.cross_entropy(logits, labels).backward()
