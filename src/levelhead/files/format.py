@@ -16,7 +16,7 @@ from ..heads.notes import Note
 from ..show.progress import ByteProgress
 from .digest import Edit
 from .edits import UNKNOWN_SHA256, Original, copy, rewrite, save_originals, staged
-from .spans import LargeHead, LocatedHead, load, store
+from .spans import LargeHead, LocatedHead, store
 
 # Other weights and the state of a training: a second copy of the model would not be adjusted, and is left out.
 LEFT_OUT = (
@@ -62,18 +62,6 @@ class Format:
     note: Callable[[Path], Note | None]  # what an earlier adjustment recorded
     check: Callable[[Path], object]  # raises if a written model is not whole
     files: Callable[[Path], tuple[Path, ...]] = lambda path: (path,)  # all of the model, what stands for it first
-
-    def read(self, path: str | Path, key: str | None = None) -> Head:
-        """Read the head in a file, under `key` if given, in float32 or better whatever the file has."""
-        found = self.find(Path(path), named=key)
-        layer, *others = found.layers
-        if others:
-            raise LevelheadError(f"{path}: {', '.join(found.keys)} feed one output; read one by its key")
-        return load(layer, found.names)
-
-    def write(self, path: str | Path, out: str | Path, head: Head, key: str | None = None) -> None:
-        """Copy a model with another head in it; everything else stays as it is, byte for byte."""
-        self.save(self.find(Path(path), named=key), [head], Output(Path(out), original=False))
 
     def save(
         self, found: LocatedHead, heads: Sequence[Head | LargeHead], to: Output, note: Note | None = None
