@@ -276,20 +276,16 @@ def _name_variables(arrays: Mapping[str, Span]) -> dict[str, Span]:
             found[key] = span
     for layer, group in layers.items():
         ordered = sorted(group, key=lambda span: int(span.key.rpartition("/")[2]))
-        for title, span in zip(_titles(ordered), ordered, strict=True):
+        first, *rest = (span.shape for span in ordered)
+        titles = [f"vars/{i}" for i in range(len(ordered))]
+        if len(first) > 1 and rest in ([], [first[-1:]]):
+            titles = ["kernel", "bias"]
+        elif len(first) == 1 and rest in ([first], [first] * 3):
+            titles = ["scale", "bias", "running_mean", "running_var"]
+        for title, span in zip(titles, ordered, strict=False):
             key = f"{layer}/{title}" if layer else title
-            found[key] = Span(key, span.file, span.offset, span.dtype, span.shape, reach=span.reach)
+            found[key] = replace(span, key=key)
     return found
-
-
-def _titles(spans: list[Span]) -> list[str]:
-    """Return what the variables of a layer are, by their shapes, in Keras's order."""
-    first, *rest = (span.shape for span in spans)
-    if len(first) > 1 and rest in ([], [first[-1:]]):
-        return ["kernel", "bias"][: len(spans)]
-    if len(first) == 1 and rest in ([first], [first] * 3):
-        return ["scale", "bias", "running_mean", "running_var"][: len(spans)]
-    return [f"vars/{i}" for i in range(len(spans))]
 
 
 def _note_range(path: Path) -> tuple[int, int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,20 +84,15 @@ class InFile:
     def check_takes_bias(self, key: str) -> None:
         pass  # `check_adds` has
 
-    @cached_property
-    def large(self) -> bool:
-        """Whether the head is written block by block."""
-        return is_large(self.found)
-
     def heads(self, rule: Rule) -> tuple[Head, ...]:
         """Return the head, one for each layer; of a large one, whose rows are read when written, the bias."""
-        read = thin_head if self.large and not rule.needs_norms else load
+        read = thin_head if is_large(self.found) and not rule.needs_norms else load
         return tuple(read(layer, self.found.names) for layer in self.found.layers)
 
     def write(self, change: Change) -> RescaleResult:
         """Write the file with the new head and a note in it."""
         written: Sequence[Head | LargeHead] = change.after
-        if self.large and not change.rule.needs_norms:
+        if is_large(self.found) and not change.rule.needs_norms:
             large = adjust_large(self.found.layers[0], change.by.scale, change.after[0].bias, self.found.names)
             written, norms = [large], (large.before, large.after)
         else:

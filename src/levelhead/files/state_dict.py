@@ -181,7 +181,7 @@ def _open(path: Path) -> Archive:
         old = bytes_at(path, 0, 2) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
         what = "a pickle or torch's format before 1.6" if old else f"cut short, or not a state dict ({error})"
         raise LevelheadError(f"{path}: {what}; {HOW_TO_SAVE}") from None
-    if any(name.endswith(("/constants.pkl", "/model.json")) or "/code/" in name for name in archive.names):
+    if any(name.endswith(("/constants.pkl", "/model.json")) or "/code/" in name for name in archive.by_name):
         instead = f"{HOW_TO_SAVE}, or adjust the model before converting it"
         raise LevelheadError(f"{path}: a TorchScript or export archive, which holds code; {instead}")
     return archive
