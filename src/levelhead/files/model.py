@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._version import __version__
 from ..core.array import Array, to_numpy
-from ..core.choices import BiasPolicy, Missing
+from ..core.choices import BiasPolicy
 from ..core.counts import Counts, WithBackground, resolve
 from ..core.errors import Advice, LevelheadError, check_choice
 from ..core.head import Head
@@ -199,19 +199,11 @@ def rescale_file(
 
 
 def rescale_place(
-    place: InFile,
-    counts: Counts,
-    *,
-    gamma: float | Tuned,
-    rule: str | OneStrength,
-    bias: BiasPolicy = "scale",
-    missing: Missing | None = None,
-    logits: Array | None = None,
-    again: bool = False,
+    place: InFile, counts: Counts, *, gamma: float | Tuned, rule: str | OneStrength, **options: Any
 ) -> RescaleResult:
-    """Adjust a head that was found by a rule of one strength."""
-    made = find_path_rule(rule)
-    check_choice("bias", bias, ("scale", "keep"))
+    """Adjust a head that was found by a rule of one strength, with the options of `apply`, and `missing` of counts."""
+    made, missing = find_path_rule(rule), options.pop("missing", None)
+    check_choice("bias", options.get("bias", "scale"), ("scale", "keep"))
     if isinstance(counts, WithBackground):
         from ..choice.samples import check_background  # loads as much as all else here, and few need it
 
@@ -221,7 +213,7 @@ def rescale_place(
     n = resolve(counts, classes, names=names, missing=missing)
     strength = Strengths(check_strength(gamma, made.name, n, instead="adjust_file(path, out, tuned)"))
     by_hand = not hasattr(gamma, "rule")  # as a `Tuned` and its gamma have
-    return apply(place, made, strength, n, bias=bias, logits=logits, again=again, by_hand=by_hand)
+    return apply(place, made, strength, n, by_hand=by_hand, **options)
 
 
 def adjust_file(

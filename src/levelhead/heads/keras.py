@@ -65,11 +65,29 @@ class KerasModel(InMemory):
     def find_layers(self, layer: Any, example: Any, classes: int | None) -> dict[str, Any]:
         if not self.model.built:
             raise LevelheadError("the model is not built yet; run it once, or call model.build(input_shape)")
-        self._found = find_keras_head(self.model, layer=layer, example=example, classes=classes)
-        for path, one in self._found.layers.items():
-            if reason := _why_not_editable(one, self.model):
-                raise LevelheadError(f"cannot change {path}: {reason}")
+        self._found = find_keras_head(self.model, layer, example, classes)
         return self._found.layers
+
+    def why_not(self, module: Any) -> str | None:
+        """Return why scaling a column of a layer's kernel would not scale that output and nothing else."""
+        if not module.built:
+            return "it is not built yet; run the model once"
+        if getattr(module, "quantization_mode", None):
+            return f"it is quantized ({module.quantization_mode}); adjust the float model, then quantize"
+        if getattr(module, "lora_enabled", False):
+            return "it has LoRA enabled, whose update would not be scaled; merge it first (save and load the model)"
+        if not type(module).call.__module__.startswith("keras.src."):
+            return f"{type(module).__name__} has a call of its own, which may do more than W x + b"
+        if (activation := activation_of(module)) not in KERAS_ACTIVATIONS:
+            return f"its activation is {activation}; expected one of {', '.join(KERAS_ACTIVATIONS)}"
+        if getattr(module, "groups", 1) != 1:
+            return "it is a grouped convolution"
+        mine = {id(v) for v in module.weights}
+        for other in self.model._flatten_layers(include_self=False, recursive=True):
+            direct = [*other._trainable_variables, *other._non_trainable_variables]
+            if other is not module and any(id(v) in mine for v in direct):
+                return f"its weights are tied to {other.name}, which would change too; untie them first"
+        return None
 
     def sizes(self) -> set[int | None]:
         return {keras_units(one) for one in keras_linear_layers(self.model)}
@@ -139,29 +157,7 @@ def _numpy(variable: Any) -> np.ndarray:
     return np.array(ops.convert_to_numpy(ops.cast(variable.value, "float32") if half else variable.value))
 
 
-def _why_not_editable(layer: Any, model: Any) -> str | None:
-    """Return why scaling a column of a layer's kernel would not scale that output and nothing else."""
-    if not layer.built:
-        return "it is not built yet; run the model once"
-    if getattr(layer, "quantization_mode", None):
-        return f"it is quantized ({layer.quantization_mode}); adjust the float model, then quantize"
-    if getattr(layer, "lora_enabled", False):
-        return "it has LoRA enabled, whose update would not be scaled; merge it first (save and load the model)"
-    if not type(layer).call.__module__.startswith("keras.src."):
-        return f"{type(layer).__name__} has a call of its own, which may do more than W x + b"
-    if (activation := activation_of(layer)) not in KERAS_ACTIVATIONS:
-        return f"its activation is {activation}; expected one of {', '.join(KERAS_ACTIVATIONS)}"
-    if getattr(layer, "groups", 1) != 1:
-        return "it is a grouped convolution"
-    mine = {id(v) for v in layer.weights}
-    for other in model._flatten_layers(include_self=False, recursive=True):
-        direct = [*other._trainable_variables, *other._non_trainable_variables]
-        if other is not layer and any(id(v) in mine for v in direct):
-            return f"its weights are tied to {other.name}, which would change too; untie them first"
-    return None
-
-
-def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> KerasHead:
+def find_keras_head(model: Any, layer: Any, example: Any, classes: int | None) -> KerasHead:
     """Find the layer, or layers, whose columns are a Keras model's class weight vectors."""
     if layer is None and getattr(model, "outputs", None):
         outputs = [tensor._keras_history for tensor in model.outputs]

@@ -96,6 +96,7 @@ class InMemory(Place[Adjusted], Protocol):
     example: Any  # an input, to try whether what is added to a bias is added to the logits
 
     def find_layers(self, layer: Any, example: Any, classes: int | None) -> dict[str, Any]: ...  # the head's, by path
+    def why_not(self, module: Any) -> str | None: ...  # why changing it would not scale its outputs, or others too
     def sizes(self) -> set[int | None]: ...  # how many outputs the linear layers of the model have
     def head(self, module: Any, names: Sequence[str] | None = None) -> Head: ...  # a copy
     def put(self, path: str, module: Any, head: Head) -> None: ...
@@ -113,6 +114,9 @@ class InMemory(Place[Adjusted], Protocol):
     def find(self, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Mapping[str, Any]:
         """Find the head and check that each of its layers can be changed in place without changing anything else."""
         self.layers, self.example = self.find_layers(layer, example, classes), example
+        for path, module in self.layers.items():
+            if reason := self.why_not(module):
+                raise LevelheadError(f"cannot change {path or 'the layer'}: {reason}")
         return self.layers
 
     def likely_classes(self, size: int | None) -> int | None:

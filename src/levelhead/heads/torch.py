@@ -63,10 +63,12 @@ class TorchModel(InMemory):
     def __init__(self, model: nn.Module) -> None:
         self.model = unwrap(model)
 
-    def find_layers(self, layer: Any, example: Any, classes: int | None) -> dict[str, Editable]:
+    def find_layers(self, layer: Any, example: Any, classes: int | None) -> dict[str, Any]:
         reshard(self.model)
-        found = find_head(self.model, layer=layer, example=example, classes=classes)
-        return {path: check_editable(path, module, self.model) for path, module in found.items()}
+        return find_head(self.model, layer=layer, example=example, classes=classes)
+
+    def why_not(self, module: Any) -> str | None:
+        return _why_not_plain(module) or _why_tied(module, self.model) or _why_not_affine(module)
 
     def sizes(self) -> set[int | None]:
         return {outputs(module) for _, module in linear_layers(self.model)}
@@ -194,14 +196,6 @@ def place_like(values: Tensor, parameter: Any) -> Tensor:
     mesh = parameter.device_mesh
     whole = DTensor.from_local(values, mesh, [Replicate()] * mesh.ndim, run_check=False)
     return whole.redistribute(placements=parameter.placements)
-
-
-def check_editable(path: str, layer: nn.Module, model: nn.Module) -> Editable:
-    """Return the layer if scaling a row of its weight scales that output and nothing else; else raise."""
-    if reason := _why_not_plain(layer) or _why_tied(layer, model) or _why_not_affine(layer):
-        raise LevelheadError(f"cannot change {path or 'the layer'}: {reason}")
-    assert isinstance(layer, Editable)
-    return layer
 
 
 def new_bias(layer: Editable) -> nn.Parameter:

@@ -17,6 +17,8 @@ from .arrays import is_inline, read_counts
 from .table import TABLE_SUFFIXES, columns_called, find_columns
 
 Source = str | Path  # FILE or FILE:KEY
+Names = Sequence[str] | None  # of the classes, in order
+Say = Callable[[str], object]  # is told what was taken for what; `str` tells nobody
 NAME_ARRAYS = ("names", "classes", "class_names")  # what an array of class names is called in a file of several
 
 
@@ -53,17 +55,21 @@ def read(
     labels: Source | None = None,
     counts: Source | Sequence[float] | None = None,
     *,
-    names: Sequence[str] | None = None,
+    names: Names = None,
     label_column: str | None = None,
     background: int | str | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = str,
 ) -> SamplesRead:
     """Read logits, labels and counts. Those not given are looked for next to the logits, under their names."""
     if labels is not None and label_column is None:
         path, column = arrays.split_key(labels)
         if column is not None and path == Path(logits) and path.suffix.lower() in TABLE_SUFFIXES:
             label_column, labels = column, None
-    stamps = {path: check_regular_file(path, what) for what, path in _files(logits, labels, counts).items()}
+    stamps = {}
+    for what, source in {"logits": logits, "labels": labels, "counts": counts}.items():
+        if isinstance(source, str | Path) and arrays.has_known_suffix(source) and not is_inline(source):
+            path = arrays.file_of(source)
+            stamps[path] = check_regular_file(path, what)
     given_counts = counts if counts is None or not isinstance(counts, str | Path) else read_counts(counts)
     scores = _read_scores(logits, names, label_column, given_counts)
     for remark in scores.remarks:
@@ -111,12 +117,7 @@ def read(
 
 
 def read_label_samples(
-    logits: Source,
-    labels: Source | None = None,
-    counts: Source | None = None,
-    *,
-    names: Sequence[str] | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    logits: Source, labels: Source | None = None, counts: Source | None = None, *, names: Names = None, say: Say = str
 ) -> SamplesRead:
     """Read logits and labels, [N, K] each, in one order, and counts; as `read`, but counts may be those of labels."""
     scores, titles = _read_columns(logits, "logits", names)
@@ -145,14 +146,6 @@ def read_label_samples(
 def _nothing_next_to(logits: Source, what: str, effect: str) -> LevelheadError:
     message = f"{logits}: no array {what!r} next to the logits in this file"
     return LevelheadError(message, advice=Advice(what, None, effect))
-
-
-def _files(logits: Source, labels: Source | None, counts: Counts) -> dict[str, Path]:
-    """Return the files that were given."""
-    given: dict[str, Any] = {"logits": logits, "labels": labels, "counts": counts}
-    named = {what: source for what, source in given.items() if isinstance(source, str | Path)}
-    files = {what: source for what, source in named.items() if arrays.has_known_suffix(source)}
-    return {what: arrays.file_of(source) for what, source in files.items() if not is_inline(source)}
 
 
 def _read_scores(source: Source, names: Sequence[str] | None, label_column: str | None, counts: Counts) -> _Scores:
@@ -214,9 +207,7 @@ def _keys_in_order(counts: Counts, titles: list[str] | None) -> list[str] | None
     return None if places is None else [key for _, key in sorted(zip(places, keys, strict=True))]
 
 
-def _read_labels(
-    source: Source, scores: _Scores, names: Sequence[str] | None, say: Callable[[str], None]
-) -> np.ndarray:
+def _read_labels(source: Source, scores: _Scores, names: Names, say: Say) -> np.ndarray:
     """Return labels as class indices; names are looked up among the names of the classes."""
     labels, rows = arrays.read(source, wanted="labels"), len(scores.values)
     if labels.shape == (rows + 1,) and arrays.may_begin_with_a_title(source):

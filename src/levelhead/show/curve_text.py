@@ -5,15 +5,11 @@ import numpy as np
 from ..core.curve import Curve
 from .style import ACCENT, percent
 
+Interval = tuple[float, float] | None  # of gamma
+
 
 def draw_text_curve(
-    curve: Curve,
-    gamma: float,
-    interval: tuple[float, float] | None = None,
-    *,
-    width: int = 64,
-    height: int = 8,
-    form: str = ".2%",
+    curve: Curve, gamma: float, interval: Interval = None, *, width: int = 64, height: int = 8, form: str = ".2%"
 ) -> str:
     """Draw a curve in a few lines of characters. Each column shows the mean over a stretch of gammas."""
     low, high = float(curve.gammas[0]), curve.end
@@ -33,9 +29,7 @@ def draw_text_curve(
     return "\n".join([*lines, f"{' ' * margin} +{'-' * (width - 1)}", f"{' ' * margin} {axis}"])
 
 
-def sparkline(
-    curve: Curve, gamma: float | None = None, interval: tuple[float, float] | None = None, *, width: int = 220
-) -> str:
+def sparkline(curve: Curve, gamma: float | None = None, interval: Interval = None, *, width: int = 220) -> str:
     """Draw a curve as an inline SVG in the color of the text around it, with gamma and its interval marked."""
     low, high, height = float(curve.gammas[0]), curve.end, 48
     values, x = _column_means(curve, width), lambda g: (g - low) / (high - low) * width
