@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,14 +14,15 @@ from .._version import __version__
 from ..core.array import Array, to_numpy
 from ..core.choices import BiasPolicy
 from ..core.counts import Counts, WithBackground, resolve
-from ..core.errors import Advice, LevelheadError, check_choice
+from ..core.errors import Advice, LevelheadError, check_choice, visible
 from ..core.head import Head
 from ..core.per_class import listed
 from ..heads.apply import apply, apply_tuned, check_fits, read_choice
 from ..heads.place import Change, Facts
 from ..rules.adjust import check_strength
-from ..rules.rule import OneStrength, Rule, Strengths, find_path_rule
+from ..rules.rule import RULES, OneStrength, Rule, Strengths, find_path_rule
 from ..show.progress import ByteProgress
+from ..show.style import row_title, table
 from .format import Output, companion_files
 from .locate import earlier_note, format_of, locate_head, output_path
 from .spans import LargeHead, LocatedHead, adjust_large, check_rows, is_large, load, thin_head
@@ -276,3 +278,31 @@ def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> Non
     reason = f"{source}no {'certain ' if certain else ''}gain is to be expected ({gain})"
     advice = Advice("anyway", None, "to adjust it all the same")
     raise LevelheadError(f"{reason}, so the model is left as it is and nothing is written", advice=advice)
+
+
+def rescale_text(done: RescaleResult) -> str:
+    """Return what changed, class by class, and how to undo it."""
+    rule = RULES[done.rule]
+    shift, strength = not rule.multiplies, f", gamma {done.gamma:g}" if rule.strengths else ""
+    policy = {"scale": ", bias scaled", "keep": ", bias kept", None: ""}[None if shift else done.bias]
+    then = "" if done.offset is None else "then shift"
+    one_logit = len(done.factors) < len(done.counts)
+    rows = []
+    for i in [0] if one_logit else np.argsort(-done.counts, kind="stable").tolist():
+        name, count = row_title(i, done.names), f"{done.counts[i]:.15g}"
+        name, count = ("the logit", "/".join(f"{n:g}" for n in done.counts)) if one_logit else (name, count)
+        offset = "" if done.offset is None else f"{done.offset[i]:.4g}"
+        rows.append([name, count, *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors)), offset])
+    lines = [
+        f"{done.path} -> {done.out}",
+        f"  {visible(', '.join(done.head))}: {rule.title}{strength}{policy}",
+        "",
+        *table(["class", "count", "norm before", "after", "shift" if shift else "factor", then], rows),
+        "",
+    ]
+    if done.original:
+        undo = f"`levelhead undo {quote(done.out)} -o BACK`"
+        lines.append(f"kept {done.original}: {undo} gives the input back, byte for byte")
+    if done.flips is not None:
+        lines.append(f"predictions that rounding to half precision could flip: {done.flips}")
+    return "\n".join([*lines, *(f"note: {visible(text)}" for text in done.notes)])

@@ -24,7 +24,7 @@ from ..heads.notes import NOTE, Note, note_entries, note_from
 from .digest import Edit
 from .find import NoHead, several_heads
 from .format import Format
-from .onnx_graph import CLASSIFIER, COMPETING, Graph, LinearNode, classifier_key, heads_of, node_of, tensors, texts
+from .onnx_graph import CLASSIFIER, COMPETING, Graph, LinearNode, classifier_key, heads_of, messages, node_of, texts
 from .protobuf import Splice, field, fields, length_at, locate, splice
 from .spans import LayerSpans, LocatedHead, Span, decode, encode
 
@@ -86,7 +86,7 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
 def _stamps_of(graph: Graph) -> dict[Path, Stamp]:
     """Return the model's file, and those its weights are kept in, each as it was when it was read."""
     path, stamps = graph.path, {graph.path: graph.stamp}
-    places = [_external(tensor, path) for tensor in tensors(graph.model)]
+    places = [_external(tensor, path) for tensor in messages(graph.model, "TensorProto")]
     names = dict.fromkeys(place["location"] for place in places if place)
     for name in names:
         if not name.isprintable() or not name or Path(name).name != name:
@@ -113,7 +113,7 @@ def _complete(graph: Graph, file: Path, edits: list[Edit], note: Note | None, na
     for edit in sorted(edits, key=lambda edit: edit.offset)[::-1]:  # from the end: some change the length
         data = data[: edit.offset] + b"".join(edit.blocks()) + data[edit.offset + edit.length :]
     model = _onnx().ModelProto.FromString(data)
-    for tensor in tensors(model):
+    for tensor in messages(model, "TensorProto"):
         for entry in tensor.external_data:
             if entry.key == "location":
                 entry.value = renamed.get(entry.value, entry.value)
@@ -163,7 +163,7 @@ def _unused_name(graph: Graph, name: str) -> str:
 def _check(path: Path) -> None:
     """Run the onnx checker on a written model, without external weights: it would look for those next to the model."""
     model = _onnx().load(str(path), load_external_data=False)
-    for tensor in tensors(model):
+    for tensor in messages(model, "TensorProto"):
         if _external(tensor, path) or len(tensor.raw_data) > LARGE_TENSOR:
             for name in ("external_data", "data_location", "raw_data"):
                 tensor.ClearField(name)
@@ -259,7 +259,7 @@ def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
 
 def _check_untied(graph: Graph, tensor: Any, span: Span) -> None:
     """Check that no other tensor has the same bytes of an external file."""
-    for other in tensors(graph.model):
+    for other in messages(graph.model, "TensorProto"):
         place = _external(other, graph.path)
         if other is tensor or not place or place["location"] != span.file.name:
             continue

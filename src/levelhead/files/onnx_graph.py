@@ -425,14 +425,9 @@ def messages(message: Any, kind: str = "") -> Iterator[Any]:
                 waiting += [value] if hasattr(value, "DESCRIPTOR") else value
 
 
-def tensors(model: Any) -> Iterator[Any]:
-    """Yield every tensor of a model."""
-    return messages(model, "TensorProto")
-
-
 def texts(model: Any) -> Iterator[Any]:
     """Yield every name in a model."""
-    for one in tensors(model):
+    for one in messages(model, "TensorProto"):
         yield from (one.name, *(text for entry in one.external_data for text in (entry.key, entry.value)))
     for one in messages(model):
         for field_of, value in () if one.DESCRIPTOR.name == "TensorProto" else one.ListFields():

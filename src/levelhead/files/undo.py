@@ -129,3 +129,12 @@ def _divide(path: Path, head: Head, note: Note) -> Head:
         added = np.array(note["offset"]) if multiplies else by
         head = replace(head, bias=(head.bias - added).astype(head.bias.dtype))
     return scale_head(head, 1 / by, bias=note["bias"]) if multiplies else head
+
+
+def undo_text(undone: UndoResult) -> str:
+    """Return what was written, and whether it is exact."""
+    if undone.exact:
+        sums = "".join(f"\n  {name}: sha256 {digest}" for name, digest in undone.sha256.items())
+        return f"{undone.path} -> {undone.out}: the file that was adjusted, byte for byte{sums}"
+    how = f"divided by the recorded factors, exact only up to rounding (there was no {undone.path}.original)"
+    return f"{undone.path} -> {undone.out}: {how}"

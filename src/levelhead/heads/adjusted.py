@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..rules.rule import RULES, Rescale
-from ..show.html import html
+from ..show.style import html
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -24,7 +24,7 @@ from ..path.metrics import ERRORS, LOWER_IS_BETTER
 from ..path.path import gamma_path, join_paths
 from ..rules.adjustment import Adjustment
 from ..rules.rule import RULES, OneStrength, Rule, Strengths
-from ..show.html import html
+from ..show.style import html
 from ._base_classifier import LEAST_PROBABILITY, BaseRescaledClassifier, class_scores, encode_labels, resolve_counts
 
 AdjustmentFor = Callable[[np.ndarray], Adjustment]  # of a model trained on these counts, [K]
