@@ -42,7 +42,7 @@ def inspect(
     file.
     """
     from ..files.inspect import inspect_file, inspection_text
-    from ..io.per_class_file import read_counts, read_names
+    from ..io.arrays import read_counts, read_names
 
     known = None if names is None else read_names(names)
     seen = inspect_file(model, counts=None if counts is None else read_counts(counts), head=head, names=known)
@@ -75,7 +75,7 @@ def adjust(
     from ..files.locate import MODEL_FORMATS
     from ..files.model import adjust_file, check_worthwhile, rescale_text
     from ..io import arrays
-    from ..io.per_class_file import read_names
+    from ..io.arrays import read_names
     from ..show.progress import copy_progress
 
     if model.suffix == ".json" != tuned.suffix and any(tuned.name.endswith(one.suffixes) for one in MODEL_FORMATS):
@@ -125,7 +125,7 @@ def rescale(
     from ..files.locate import locate_head
     from ..files.model import InFile, Output, rescale_place, rescale_text
     from ..io import arrays
-    from ..io.per_class_file import read_counts, read_names
+    from ..io.arrays import read_counts, read_names
     from ..show.progress import copy_progress
 
     if gamma is None or tuned is not None:

@@ -70,7 +70,7 @@ def _copy_between(
         assert at <= edit.offset, "edits overlap"
         _copy_range(read, write, at, at + shift, edit.offset - at, progress)
         at, shift = edit.offset + edit.length, shift + len(edit.data) - edit.length
-    if digest is not None and digest.running and hasattr(os, "posix_fadvise"):  # let the disk write meanwhile
+    if digest is not None and digest.thread.is_alive() and hasattr(os, "posix_fadvise"):  # let the disk write meanwhile
         write.flush()
         os.posix_fadvise(write.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-from ..core.errors import Advice, LevelheadError, in_file
+from ..core.errors import Advice, LevelheadError, in_file, reported_as
 from ..core.regular_file import bytes_at, check_regular_file
 from ..heads.candidates import list_layers
 from ..heads.graph import KERAS_ACTIVATIONS, KERAS_LINEAR, KERAS_POINTWISE, GraphHead, KerasNode, find_keras_heads
@@ -41,11 +41,9 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     arrays, names = _arrays(archive)
     task, plain, units = None, True, None
     if named is None:
-        with in_file(path):
-            try:
-                config = parse_json(archive.unpack(CONFIG).decode())
-            except (BadZipFile, UnicodeDecodeError) as error:
-                raise LevelheadError(f"cut short, or not a Keras model ({error}); save the model again") from None
+        damaged = "cut short, or not a Keras model ({}); save the model again"
+        with in_file(path), reported_as(damaged, BadZipFile, UnicodeDecodeError):
+            config = parse_json(archive.unpack(CONFIG).decode())
             head = head_in_config(config, classes)
         if head is not None:
             places, task, plain = _places(names), head.task, head.plain

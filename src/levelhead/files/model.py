@@ -102,15 +102,8 @@ class InFile:
             weights = [(layer, to_numpy(old.weight), to_numpy(new.weight)) for layer, old, new in layers]
             norms, *_ = [check_rows(*each, self.found.names) for each in weights]
         to = replace(self.to, path=output_path(self.path, self.to.path, self.found.folder))
-        note = {
-            "version": __version__,
-            "rule": change.rule.name,
-            "gamma": change.gamma,
-            "bias": change.by.bias,
-            "counts": change.counts.tolist(),
-            "head": list(self.found.keys),
-            "factors": change.by.first.tolist(),
-        }
+        note = {"version": __version__, "rule": change.rule.name, "gamma": change.gamma, "bias": change.by.bias}
+        note |= {"counts": change.counts.tolist(), "head": [*self.found.keys], "factors": change.by.first.tolist()}
         note |= {} if change.offset is None else {"offset": change.offset.tolist()}
         note |= {"before": self.found.note} if self.found.note else {}
         kept = format_of(self.path).save(self.found, written, to, note)
@@ -119,18 +112,13 @@ class InFile:
             out=str(to.path),
             original=f"{to.path}.original" if to.original else None,
             head=self.found.keys,
-            rule=change.rule.name,
-            gamma=change.gamma,
             bias=None if change.before[0].bias is None else change.by.bias,
-            counts=change.counts,
-            factors=change.by.first,
-            offset=change.offset,
             before=norms[0],
             after=norms[1],
             sha256={name: original.sha256 for name, original in kept.items()},
             names=self.found.names,
-            flips=change.flips,
             notes=tuple(self._notes(change, norms[0])),
+            **change.told,
         )
 
     def _notes(self, change: Change, norms: np.ndarray) -> Iterator[str]:

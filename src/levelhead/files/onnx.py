@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.array import Array, to_numpy
 from ..core.errors import LevelheadError, in_file
-from ..core.extras import install_command
+from ..core.extras import naming_what_is_missing
 from ..core.regular_file import Stamp, check_regular_file
 from ..heads.candidates import list_layers
 from ..heads.notes import NOTE, Note, note_entries, note_from
@@ -307,18 +307,11 @@ def _parse(path: Path) -> Graph:
 
 
 def _onnx() -> Any:
-    try:
+    with naming_what_is_missing("reading an .onnx file"):
         import onnx
-    except ImportError:
-        raise ImportError(f"reading an .onnx file needs onnx: {install_command('onnx')}") from None
     return onnx
 
 
 FORMAT = Format(
-    "ONNX",
-    (".onnx",),
-    _find,
-    lambda path: _note(_parse(path)),
-    check=_check,
-    files=lambda path: tuple(_stamps_of(_parse(path))),
+    "ONNX", (".onnx",), _find, lambda path: _note(_parse(path)), _check, lambda path: tuple(_stamps_of(_parse(path)))
 )

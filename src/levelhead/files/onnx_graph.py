@@ -158,8 +158,10 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
         if op == "Transpose" and _class_axis(graph, value) in (None, MIXED):
             where = "where it puts the classes is not known"
             raise LevelheadError(f"Transpose {node.name!r} follows the head, and {where}")
-        if op == "ReduceMean" and not _keeps_classes(graph, node) and not _is_one_logit(graph, input_of(node)):
-            raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
+        if op == "ReduceMean" and not _keeps_classes(graph, node):  # no mean of one row mixes classes
+            rows = [one.layer.shape[-1 if one.layer.transposed else 0] for one in heads_of(graph, input_of(node))]
+            if {*rows} != {1}:
+                raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
         if op == "Resize":  # only of pixels [N, K, H, W], class by class, and with nothing of its own added
             before, after = (graph.shapes.get(name, ()) for name in (input_of(node), node.output[0]))
             same = len(before) == len(after) == 4 and 0 < before[1] == after[1]
@@ -275,11 +277,6 @@ def _keeps_classes(graph: Graph, node: Any) -> bool:
     classes, rank = _class_axis(graph, input_of(node)), len(graph.shapes.get(input_of(node), ()))
     axes = _reduced_axes(graph, node)
     return bool(axes and rank) and classes not in (None, MIXED, *(axis % rank for axis in axes))
-
-
-def _is_one_logit(graph: Graph, value: str) -> bool:
-    """Return whether a value comes from layers of one row each: no mean mixes their classes."""
-    return all(one.layer.shape[-1 if one.layer.transposed else 0] == 1 for one in heads_of(graph, value))
 
 
 def _reduced_axes(graph: Graph, node: Any) -> list[int]:

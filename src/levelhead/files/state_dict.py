@@ -16,7 +16,7 @@ from warnings import catch_warnings
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from ..core.errors import LevelheadError
-from ..core.extras import install_command
+from ..core.extras import naming_what_is_missing
 from ..core.regular_file import bytes_at, check_regular_file
 from ..io.torch_file import check_pickle
 from .find import find_layers, overlap
@@ -105,10 +105,8 @@ def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: A
 def _load(archive: Archive) -> tuple[Any, dict[int, ZipInfo]]:
     """Return what torch would load, on `meta`, running no code, and the record of each storage by its offset there."""
     path = archive.path
-    try:
+    with naming_what_is_missing(f"reading {path.suffix}"):
         import torch
-    except ImportError:
-        raise ImportError(f"reading {path.suffix} needs torch: {install_command('torch')}") from None
     try:
         pickled, order = archive.unpack("data.pkl"), archive.find("byteorder") and archive.unpack("byteorder", 10)
         check_pickle(pickled)

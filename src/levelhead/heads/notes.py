@@ -88,14 +88,8 @@ def is_note(note: Any) -> TypeGuard[Note]:
     return note["rule"] in RULES and isinstance(note.get("gamma"), int | float)
 
 
-def note_digests(digests: Sequence[str]) -> dict[str, Any]:
-    """Return how a note keeps the sha256 of what a rule changed: as it was first, then rounded to other dtypes."""
-    first, *others = digests
-    return {"sha256": first, "rounded": others}
-
-
 def digests_in(note: Note) -> tuple[str, ...]:
-    """Return every sha256 by which a note knows the head: older ones have one."""
+    """Return every sha256 by which a note knows the head: as it is and, but in old ones, rounded to other dtypes."""
     rounded = note.get("rounded")
     others = [one for one in rounded if isinstance(one, str)] if isinstance(rounded, list) else []
     return note["sha256"], *others
@@ -161,7 +155,8 @@ def _notes_in_files(model: Any, digests: Callable[[bytes, str], tuple[str, ...]]
                 continue
             tensor = header.tensors[f"{note['head'][0]}.{'weight' if RULES[note['rule']].multiplies else 'bias'}"]
             data = bytes_at(file, tensor.offset, ITEM_BYTES[tensor.dtype] * prod(tensor.shape))
-            yield {**note, **note_digests(digests(data, tensor.dtype))}
+            first, *others = digests(data, tensor.dtype)
+            yield {**note, "sha256": first, "rounded": others}
         except (OSError, ValueError, LookupError, TypeError):
             continue  # not ours to complain about: the model is in memory
 

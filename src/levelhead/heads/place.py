@@ -17,7 +17,7 @@ from ..core.warnings import BinaryHeadWarning, LevelheadWarning, PrecisionWarnin
 from ..rules.adjustment import Adjustment
 from ..rules.rule import RULES, Rule
 from .adjusted import Adjusted
-from .notes import digests_in, note_digests, run_all
+from .notes import digests_in, run_all
 
 # An attribute of an adjusted layer, by which a second adjustment is noticed: all its marks, the last one last.
 # Copies of the layer have it, state dicts do not.
@@ -48,6 +48,12 @@ class Change:
     def offset(self) -> np.ndarray | None:
         """What is added to each bias after it is multiplied; None for a rule that only does one of the two."""
         return None if self.by.scale is None else self.by.offset
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the result tells of it, wherever the head is."""
+        amounts = {"counts": self.counts, "factors": self.by.first, "offset": self.offset}
+        return {"rule": self.rule.name, "gamma": self.gamma, "flips": self.flips, **amounts}
 
 
 Written = TypeVar("Written", covariant=True)
@@ -173,20 +179,15 @@ class InMemory(Place[Adjusted], Protocol):
                 vars(module)[MARKS] = (*getattr(module, MARKS, ()), mark)  # past the bookkeeping of Keras's __setattr__
                 if path == self.facts.keys[0]:  # of several layers that feed one output, one is enough to notice
                     note = {"version": __version__, "rule": change.rule.name, "gamma": change.gamma}
-                    note |= {"counts": change.counts.tolist(), "head": [*self.layers], **note_digests(mark.digests)}
-                    undo.append(self.leave_note(note))
+                    note |= {"counts": change.counts.tolist(), "head": [*self.layers], "sha256": mark.digests[0]}
+                    undo.append(self.leave_note({**note, "rounded": list(mark.digests[1:])}))
         before, after = ([to_numpy(head.norms) for head in heads] for heads in (change.before, change.after))
         for doubt in change.doubts(before[0]):
             warn(doubt)
         return Adjusted(
             layers=self.facts.keys,
-            gamma=change.gamma,
-            counts=change.counts,
-            factors=change.by.first,
-            offset=change.offset,
             before=dict(zip(self.layers, before, strict=True)),
             after=dict(zip(self.layers, after, strict=True)),
-            rule=change.rule.name,
-            flips=change.flips,
             _undo=partial(run_all, undo),
+            **change.told,
         )

@@ -107,9 +107,7 @@ class Probe:
         return weights
 
 
-def _outputs(
-    model: nn.Module, weights: dict[str, Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> dict[str, Tensor]:
+def _outputs(model: nn.Module, weights: dict[str, Tensor], args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return what could be logits, by name, with these weights in place, classes last, in float64 on the host."""
     try:
         with evaluating(model), torch.no_grad(), _box_logits(model) as boxes:

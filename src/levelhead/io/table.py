@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, reported_as
 from ..core.extras import install_command
 from ..core.per_class import listed
 from . import text
@@ -179,10 +179,8 @@ def split_cells(content: str, separator: str | None = None) -> list[list[str]]:
             words = first.split(mark)
             if len(words) > 1 and all("," not in word or is_decimal_comma(word.strip(' "')) for word in words):
                 separator = mark
-    try:
+    with reported_as("{}", csv.Error):
         rows = list(csv.reader(StringIO(content, newline=""), delimiter=separator, skipinitialspace=True))
-    except csv.Error as error:
-        raise LevelheadError(str(error)) from None
     alone = len(rows[0]) == 1
     return [[cell.strip() for cell in row] or [""] for row in rows if row or alone]
 

@@ -12,7 +12,7 @@ from zipfile import ZipFile
 import numpy as np
 
 from ..core.array import to_numpy
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, reported_as
 from ..core.extras import install_command
 from .numpy_file import BROKEN_ZIP, check_expansion, text_array
 
@@ -47,20 +47,16 @@ def _by_name(value: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 def _record_sizes(path: Path) -> set[int]:
     """Return the sizes of the storages in a file, after checking that they are those of tensors and fit the memory."""
-    try:
-        with ZipFile(path) as archive:
-            members = archive.infolist()
-            for member in members:
-                if member.compress_type:  # torch stores its records as they are
-                    check_expansion(member.file_size, member.compress_size, most=1 << 24)
-            for member in members:
-                if member.filename.endswith("/data.pkl"):
-                    check_pickle(archive.read(member))
-            alignment = [archive.read(m) for m in members if m.filename.endswith("/.storage_alignment")]
-    except LevelheadError:
-        raise
-    except BROKEN_ZIP:
-        raise LevelheadError(f"cut short, or not a file of torch.save; {HOW_TO_SAVE_TENSORS}") from None
+    damaged = f"cut short, or not a file of torch.save; {HOW_TO_SAVE_TENSORS}"
+    with reported_as(damaged, *BROKEN_ZIP), ZipFile(path) as archive:
+        members = archive.infolist()
+        for member in members:
+            if member.compress_type:  # torch stores its records as they are
+                check_expansion(member.file_size, member.compress_size, most=1 << 24)
+        for member in members:
+            if member.filename.endswith("/data.pkl"):
+                check_pickle(archive.read(member))
+        alignment = [archive.read(m) for m in members if m.filename.endswith("/.storage_alignment")]
     for member in members:
         if "/code/" in member.filename or member.filename.endswith("/constants.pkl"):
             raise LevelheadError(f"a TorchScript archive, which holds code; {HOW_TO_SAVE_TENSORS}")
