@@ -29,12 +29,6 @@ def read(estimator: Any) -> Head:
     Returns:
         weight [K, d] from `coef_`; bias [K] from `intercept_`, or None if the model was fitted without one; names from
         `classes_`.
-
-    >>> from sklearn.datasets import load_iris
-    >>> from sklearn.linear_model import RidgeClassifier
-    >>> X, y = load_iris(return_X_y=True)
-    >>> read(RidgeClassifier().fit(X, y)).weight.shape
-    (3, 4)
     """
     model = linear_model(estimator)
     head = Head(model.coef_, _bias(model), [str(label) for label in model.classes_])

@@ -32,9 +32,6 @@ def read(model: nn.Module, *, layer: Any = None, example: Any = None, classes: i
 
     Args:
         model, layer, example, classes: as in `find_head`; of several heads, name the one to read.
-
-    >>> read(nn.Linear(8, 3)).classes
-    3
     """
     return TorchModel(model).read(layer=layer, example=example, classes=classes)
 
