@@ -115,16 +115,14 @@ class KerasModel(InMemory):
         tried = [] if self.example is None or getattr(self.model, "outputs", None) else self.layers.values()
         for layer in (one for one in tried if one.bias is not None):
             offsets = np.arange(keras_units(layer) or 0) % 2 * 2.0 - 1
-            before, after = _run_with(self.model, self.example, layer, (1.0, 1.0), (0.0, offsets))
-            if before is None or not np.allclose(after, before + offsets, rtol=0, atol=1e-4 * np.abs(before).max()):
+            if not _follows(self.model, self.example, layer, 1.0, offsets):
                 raise LevelheadError(NOT_ADDED.format(layer.name))
 
     def check_takes_bias(self, key: str) -> None:
         reason = f"cannot give {key} the bias that the rule shift needs: a Keras layer without one is built so"
         raise LevelheadError(f"{reason}; tune with the rule rescale, or build the layer with use_bias=True")
 
-    def keep(self, grown: Sequence[Any]) -> Callable[[], None]:
-        assert not grown
+    def keep(self, heads: Sequence[Head]) -> Callable[[], None]:
         saved = [(v, _numpy(v)) for layer in self.layers.values() for v in _variables(layer)]
         return partial(run_all, [partial(variable.assign, values) for variable, values in saved])
 
@@ -275,21 +273,18 @@ def _scales(model: Any, example: Any, layer: Any) -> bool:
     units = keras_units(layer) or 0
     factors = 2.0 ** np.random.default_rng(0).integers(-1, 3, size=units)
     factors[:2] = [0.5, 2.0][:units]
-    before, after = _run_with(model, example, layer, (1.0, factors), (0.0, 0.0))
-    if before is None or before.shape[-1] != units or not before.any():
-        return False
-    return bool(np.allclose(after, before * factors, rtol=0, atol=1e-4 * np.abs(before).max()))
+    return _follows(model, example, layer, factors, 0.0)
 
 
-def _run_with(model: Any, example: Any, layer: Any, scales: Any, offsets: Any) -> list[Any]:
-    """Return what a model gives with a layer of random weights, each time scaled and its bias moved, by columns."""
+def _follows(model: Any, example: Any, layer: Any, scale: Any, offset: Any) -> bool:
+    """Return whether a layer of random weights, scaled and its bias moved by columns, does the same to the outputs."""
     keras, rng = keras_library(), np.random.default_rng(1)
     mine = _variables(layer)
     drawn = [rng.normal(size=tuple(v.shape)) / max(1, int(np.prod(v.shape[:-1]))) ** 0.5 for v in mine]
     activation, outputs = layer.activation, []
     layer.activation = keras.activations.linear
     try:
-        for by, more in zip(scales, offsets, strict=True):
+        for by, more in ((1.0, 0.0), (scale, offset)):
             moved = [drawn[0] * by, *(bias * by + more for bias in drawn[1:])]
             new = {id(v): keras.ops.cast(x, v.dtype) for v, x in zip(mine, moved, strict=True)}
             parts = (model.trainable_variables, model.non_trainable_variables)
@@ -302,7 +297,10 @@ def _run_with(model: Any, example: Any, layer: Any, scales: Any, offsets: Any) -
         raise LevelheadError(reason, parameter="example") from error
     finally:
         layer.activation = activation
-    return outputs
+    before, after = outputs
+    if before is None or before.shape[-1] != keras_units(layer) or not before.any():
+        return False
+    return bool(np.allclose(after, before * scale + offset, rtol=0, atol=1e-4 * np.abs(before).max()))
 
 
 def _listing(layers: Any) -> str:

@@ -106,7 +106,7 @@ class InMemory(Place[Adjusted], Protocol):
     def sizes(self) -> set[int | None]: ...  # how many outputs the linear layers of the model have
     def head(self, module: Any, names: Sequence[str] | None = None) -> Head: ...  # a copy
     def put(self, path: str, module: Any, head: Head) -> None: ...
-    def keep(self, grown: Sequence[Any]) -> Callable[[], None]: ...  # gives biases to grown, returns the way back
+    def keep(self, heads: Sequence[Head]) -> Callable[[], None]: ...  # adds biases that they have; returns the way back
     def state(self, module: Any, rule: str) -> tuple[Any, tuple[str, ...]]: ...  # version, digests of what it changes
 
     def notes(self) -> Sequence[Mapping[str, Any]]:
@@ -166,12 +166,7 @@ class InMemory(Place[Adjusted], Protocol):
             some = f"could flip {change.flips} of {change.predictions} predictions"
             rounding = f"rounding the scaled weights to {self.facts.half} {some}"
             warn(f"{rounding}; scale in float32, or scale the logits", PrecisionWarning)
-        grown = [
-            module
-            for module, before, after in zip(self.layers.values(), change.before, change.after, strict=True)
-            if before.bias is None and after.bias is not None
-        ]
-        undo = [self.keep(grown)]
+        undo = [self.keep(change.after)]
         for (path, module), head in zip(self.layers.items(), change.after, strict=True):
             self.put(path, module, head)
             if change.by.changes:

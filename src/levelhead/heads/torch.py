@@ -18,6 +18,7 @@ from ..core.head import Head
 from ..core.per_class import names_in_config
 from ..rules.rule import RULES
 from .candidates import check_same_shape
+from .collect import evaluating
 from .notes import leave_note, notes_about
 from .place import Facts, InMemory
 from .probe import NAME_HEAD
@@ -112,8 +113,10 @@ class TorchModel(InMemory):
             needs = f"cannot give {key or 'the layer'} the bias that the rule shift needs: {reason}"
             raise LevelheadError(f"{needs}; tune with the rule rescale")
 
-    def keep(self, grown: Sequence[Editable]) -> Callable[[], None]:
-        """Give layers their new biases, and return the way back to the values that all have now."""
+    def keep(self, heads: Sequence[Head]) -> Callable[[], None]:
+        """Give layers the biases that only their new heads have; return the way back to the values that all have."""
+        layers = zip(self.layers.values(), heads, strict=True)
+        grown = [module for module, head in layers if module.bias is None and head.bias is not None]
         saved = [
             (path, name, p, p.detach().clone())
             for path, module in self.layers.items()
@@ -121,7 +124,7 @@ class TorchModel(InMemory):
         ]
         for module in grown:
             module.register_parameter("bias", new_bias(module))
-        return partial(_restore, self.model, saved, tuple(grown))
+        return partial(_restore, self.model, saved, grown)
 
     def put(self, path: str, module: Editable, head: Head) -> None:
         """Put a head into a layer: its parameters, their dtype, device and sharding stay the layer's own."""
@@ -268,14 +271,11 @@ def _why_not_affine(layer: nn.Module) -> str | None:
     if not own or type(weight.data) is not Tensor:
         return None
     features = torch.randn((3, *weight.shape[1:]), generator=torch.Generator().manual_seed(0)).to(weight)
-    training = layer.training
     try:
-        with torch.no_grad():
-            given = layer.eval()(features)
+        with evaluating(layer), torch.no_grad():
+            given = layer(features)
     except Exception:  # a grouped convolution, or a forward or hook that expects another shape
         given = None
-    finally:
-        layer.train(training)
     bias = None if layer.bias is None else layer.bias.detach().double()
     expected = F.linear(features.flatten(1).double(), weight.detach().flatten(1).double(), bias)
     close = {"atol": 1e-2 * float(expected.abs().max())}

@@ -1,1 +1,1 @@
-"""plot, curve_text, progress, style: curves, tables and bars for people, of plain values and no result class."""
+"""plot, progress, style: curves, tables and bars for people, of plain values and no result class."""
