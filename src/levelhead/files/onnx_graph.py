@@ -158,9 +158,12 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
         if op == "Transpose" and _class_axis(graph, value) in (None, MIXED):
             where = "where it puts the classes is not known"
             raise LevelheadError(f"Transpose {node.name!r} follows the head, and {where}")
-        if op == "ReduceMean" and not _keeps_classes(graph, node):  # no mean of one row mixes classes
-            rows = [one.layer.shape[-1 if one.layer.transposed else 0] for one in heads_of(graph, input_of(node))]
-            if {*rows} != {1}:
+        if op == "ReduceMean":  # which may be over other axes than that of the classes, or of layers of one row each
+            axes, rank = _reduced_axes(graph, node), len(graph.shapes.get(input_of(node), ()))
+            over = (None, MIXED, *(axis % rank for axis in axes if rank))
+            apart = axes and rank and _class_axis(graph, input_of(node)) not in over
+            heads = [] if apart else heads_of(graph, input_of(node))
+            if any(one.layer.shape[-1 if one.layer.transposed else 0] != 1 for one in heads):
                 raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
         if op == "Resize":  # only of pixels [N, K, H, W], class by class, and with nothing of its own added
             before, after = (graph.shapes.get(name, ()) for name in (input_of(node), node.output[0]))
@@ -270,13 +273,6 @@ def node_of(graph: Graph, weight: str) -> tuple[int, Any, int]:
                 casts = [to.i for one in passed if one.op_type == "Cast" for to in one.attribute if to.name == "to"]
                 return i, node, next(filter(None, casts), graph.constants[name][0].data_type)
     raise AssertionError(f"{weight!r} is the weight of a layer that was found")
-
-
-def _keeps_classes(graph: Graph, node: Any) -> bool:
-    """Return whether a ReduceMean surely leaves the axis of the classes alone."""
-    classes, rank = _class_axis(graph, input_of(node)), len(graph.shapes.get(input_of(node), ()))
-    axes = _reduced_axes(graph, node)
-    return bool(axes and rank) and classes not in (None, MIXED, *(axis % rank for axis in axes))
 
 
 def _reduced_axes(graph: Graph, node: Any) -> list[int]:

@@ -100,11 +100,6 @@ def note_in_version(version: Any) -> Any:
     return _json(version.partition(IN_VERSION)[2]) if isinstance(version, str) else None
 
 
-def notes_about(model: Any, digests: Callable[[bytes, str], tuple[str, ...]]) -> list[Note]:
-    """Return what the configs of a model and its active adapters, and the files it was loaded from, say was done."""
-    return [*_notes_in_configs(model), *_notes_in_files(model, digests)]  # those hold whose sha256 is the head's
-
-
 def leave_note(model: Any, note: Note) -> Callable[[], None]:
     """Write a note into the config that `save_pretrained` saves with a model or an adapter; return the way back."""
     config, back = getattr(model, "config", None), []
@@ -121,7 +116,7 @@ def leave_note(model: Any, note: Note) -> Callable[[], None]:
 
 def extend_note(model: Any, facts: Note) -> None:
     """Add facts, as JSON can hold them, to the note that an adjustment left in a model's config, if there is one."""
-    if notes := _notes_in_configs(model):
+    if notes := notes_in_configs(model):
         leave_note(model, {**notes[0], **facts})
 
 
@@ -140,12 +135,13 @@ def run_all(steps: Sequence[Callable[[], None]]) -> None:
         step()
 
 
-def _notes_in_configs(model: Any) -> list[Note]:
+def notes_in_configs(model: Any) -> list[Note]:
+    """Return what the configs of a model and its active adapters say was done."""
     own = getattr(getattr(model, "config", None), NOTE_KEY, None)
     return [n for n in (own, *(note_in_version(a.peft_version) for a in _adapters(model).values())) if is_note(n)]
 
 
-def _notes_in_files(model: Any, digests: Callable[[bytes, str], tuple[str, ...]]) -> Iterator[Note]:
+def notes_in_files(model: Any, digests: Callable[[bytes, str], tuple[str, ...]]) -> Iterator[Note]:
     """Yield what the safetensors files of the folder that a model was loaded from say, with the sha256 of the head."""
     folder = getattr(getattr(model, "config", None), "_name_or_path", None)
     for file in sorted(Path(folder).glob("*.safetensors")) if isinstance(folder, str) and folder else []:

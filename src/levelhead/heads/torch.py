@@ -19,7 +19,7 @@ from ..core.per_class import names_in_config
 from ..rules.rule import RULES
 from .candidates import check_same_shape
 from .collect import evaluating
-from .notes import leave_note, notes_about
+from .notes import leave_note, notes_in_configs, notes_in_files
 from .place import Facts, InMemory
 from .probe import NAME_HEAD
 from .torch_find import check_adds, find_head, known_task, linear_layers, outputs, unwrap
@@ -137,9 +137,8 @@ class TorchModel(InMemory):
 
     def notes(self) -> list[Mapping[str, Any]]:
         """Return what configs and the files that the model was loaded from say was done to it."""
-        return notes_about(
-            self.model, lambda data, dtype: _digests(torch.frombuffer(bytearray(data), dtype=DTYPES[dtype]))
-        )
+        of_bytes = lambda data, dtype: _digests(torch.frombuffer(bytearray(data), dtype=DTYPES[dtype]))  # noqa: E731
+        return [*notes_in_configs(self.model), *notes_in_files(self.model, of_bytes)]
 
     def leave_note(self, note: Mapping[str, Any]) -> Callable[[], None]:
         return leave_note(self.model, note)

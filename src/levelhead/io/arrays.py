@@ -108,12 +108,6 @@ def is_inline(source: str | Path) -> bool:
     return len(words) > 1 and all(map(is_number, words))
 
 
-def may_begin_with_a_title(source: str | Path) -> bool:
-    """Return whether the first cell of a .csv with one column of labels may be a title: nothing in the file says."""
-    path, key = split_key(source)
-    return key is None and path.suffix.lower() == ".csv" and read_table(path, titles=("labels",)).titles is None
-
-
 def file_of(source: str | Path) -> Path:
     """Return the file of FILE or FILE:KEY."""
     return split_key(source)[0]

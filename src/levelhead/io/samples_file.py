@@ -200,7 +200,9 @@ def _names_next_to(source: Source, classes: int) -> list[str] | None:
 def _read_labels(source: Source, scores: _Scores, names: Names, say: Say) -> np.ndarray:
     """Return labels as class indices; names are looked up among the names of the classes."""
     labels, rows = arrays.read(source, wanted="labels"), len(scores.values)
-    if labels.shape == (rows + 1,) and arrays.may_begin_with_a_title(source):
+    path, key = arrays.split_key(source)
+    alone = labels.shape == (rows + 1,) and key is None and path.suffix.lower() == ".csv"
+    if alone and arrays.read_table(path, titles=("labels",)).titles is None:  # the first cell may be a title
         is_text = labels.dtype.kind == "U"
         is_title = str(labels[0]) not in (names or ()) if is_text else labels[0] == 0
         if is_title and not is_text:
