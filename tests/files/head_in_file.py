@@ -14,4 +14,4 @@ def read_head(path, key=None):
 
 
 def write_head(path, out, head):
-    format_of(path).save(locate_head(path), [head], Output(Path(out), original=False))
+    format_of(path).save(locate_head(path), [head], Output(Path(out), original=False), None)

@@ -16,7 +16,7 @@ from ..heads.notes import Note
 from ..show.progress import ByteProgress
 from .digest import Edit
 from .edits import UNKNOWN_SHA256, Original, copy, rewrite, save_originals, staged
-from .spans import LargeHead, LocatedHead, store
+from .spans import LocatedHead, ScaledRows, store
 
 # Other weights and the state of a training: a second copy of the model would not be adjusted, and is left out.
 LEFT_OUT = (
@@ -64,7 +64,7 @@ class Format:
     files: Callable[[Path], tuple[Path, ...]] = lambda path: (path,)  # all of the model, what stands for it first
 
     def save(
-        self, found: LocatedHead, heads: Sequence[Head | LargeHead], to: Output, note: Note | None = None
+        self, found: LocatedHead, heads: Sequence[Head], to: Output, note: Note | None, rows: ScaledRows | None = None
     ) -> dict[str, Original]:
         """Write a model with other heads, one per layer, all or nothing; return the way back from each changed file."""
         edits: dict[Path, list[Edit]] = defaultdict(list)
@@ -72,7 +72,7 @@ class Format:
             if layer.bias is None and head.bias is not None and found.add_bias is not None:
                 edits[found.path] += found.add_bias(layer, head.bias)
                 head = replace(head, bias=None)
-            for file, edit in head.edits(layer) if isinstance(head, LargeHead) else store(layer, head):
+            for file, edit in store(layer, head, rows):
                 edits[file].append(edit)
         names = layout(found.files, to.path, changed=set(edits), folder=found.folder)
         originals: dict[str, Original] = {}

@@ -25,7 +25,7 @@ from ..show.progress import ByteProgress
 from ..show.style import row_title, table
 from .format import Output, companion_files
 from .locate import earlier_note, format_of, locate_head, output_path
-from .spans import LargeHead, LocatedHead, adjust_large, check_rows, is_large, load, thin_head
+from .spans import LocatedHead, check_rows, is_large, load, scale_large, thin_head
 
 if TYPE_CHECKING:
     from ..choice.tuned import Tuned
@@ -93,10 +93,9 @@ class InFile:
 
     def write(self, change: Change) -> RescaleResult:
         """Write the file with the new head and a note in it."""
-        written: Sequence[Head | LargeHead] = change.after
+        rows = None
         if is_large(self.found) and not change.rule.needs_norms:
-            large = adjust_large(self.found.layers[0], change.by.scale, change.after[0].bias, self.found.names)
-            written, norms = [large], (large.before, large.after)
+            rows, *norms = scale_large(self.found.layers[0], change.by.scale, self.found.names)
         else:
             layers = zip(self.found.layers, change.before, change.after, strict=True)
             weights = [(layer, to_numpy(old.weight), to_numpy(new.weight)) for layer, old, new in layers]
@@ -106,7 +105,7 @@ class InFile:
         note |= {"counts": change.counts.tolist(), "head": [*self.found.keys], "factors": change.by.first.tolist()}
         note |= {} if change.offset is None else {"offset": change.offset.tolist()}
         note |= {"before": self.found.note} if self.found.note else {}
-        kept = format_of(self.path).save(self.found, written, to, note)
+        kept = format_of(self.path).save(self.found, change.after, to, note, rows)
         return RescaleResult(
             path=str(self.path),
             out=str(to.path),
