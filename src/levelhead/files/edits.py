@@ -8,9 +8,8 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from ..core.atomic import OutputExists, link_new, named_errors, permissions, scratch
 from ..core.errors import Advice, LevelheadError
@@ -156,8 +155,7 @@ def _check_free(target: Path, force: bool) -> None:
         raise OutputExists(f"{target} exists", advice=Advice("force", None, "to replace it"))
 
 
-@dataclass(frozen=True)
-class Original:
+class Original(NamedTuple):
     """The way back from a written file: the old file's name and sha256, and the edits on the written one."""
 
     name: str

@@ -168,14 +168,6 @@ def rescale_file(
         force, again: replace files that exist; adjust a file that was adjusted before.
         progress: called with the number of bytes copied since the last call.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> from safetensors.numpy import save_file
-    >>> with TemporaryDirectory() as folder:
-    ...     model, out = Path(folder, "model.safetensors"), Path(folder, "adjusted.safetensors")
-    ...     save_file({"fc.weight": np.eye(2, dtype=np.float32)}, model)
-    ...     rescale_file(model, out, [100, 25], gamma=0.5).after
-    array([1., 2.])
-
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
     to = Output(Path(out), original, force, progress)

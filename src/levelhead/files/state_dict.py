@@ -37,7 +37,8 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     stamp, archive = check_regular_file(path, "a state dict"), _open(path)
     value, storages = _load(archive)
     everything = list(_tensors_in(value, path))
-    spans = dict(_spans(archive, storages, value, "", {id(value)}))
+    state = dict(_state(value, path, "", {id(value)}))
+    spans = {key: _span(archive, storages, key, tensor) for key, tensor in state.items()}
     if not spans:
         raise LevelheadError(f"{path}: holds no state dict of tensors; {HOW_TO_SAVE}")
     layers = find_layers(path, spans, named=named, classes=classes)
@@ -52,18 +53,16 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     return LocatedHead(path, layers, {path: stamp}, archive.complete, archive.note)
 
 
-def _spans(
-    archive: Archive, storages: Mapping[int, ZipInfo], value: Any, prefix: str, seen: set[int]
-) -> Iterator[tuple[str, Span]]:
+def _state(value: Any, path: Path, prefix: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
     """Yield every tensor of a state dict with its key, which begins with the name of a state dict in a checkpoint."""
     for key, inner in value.items() if isinstance(value, Mapping) else ():
         if isinstance(inner, Mapping) and key in INSIDE:
             if id(inner) in seen:  # perhaps it holds itself
-                raise LevelheadError(f"{archive.path}: {prefix}{key} is there twice; {HOW_TO_SAVE}")
+                raise LevelheadError(f"{path}: {prefix}{key} is there twice; {HOW_TO_SAVE}")
             seen.add(id(inner))
-            yield from _spans(archive, storages, inner, f"{prefix}{key}.", seen)
+            yield from _state(inner, path, f"{prefix}{key}.", seen)
         elif hasattr(inner, "untyped_storage") and isinstance(key, str):
-            yield prefix + key, _span(archive, storages, prefix + key, inner)
+            yield prefix + key, inner
 
 
 def _tensors_in(value: Any, path: Path) -> Iterator[tuple[str, Any]]:

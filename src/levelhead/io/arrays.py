@@ -1,7 +1,4 @@
-"""Arrays from files, and one value per class: counts, shares and names. No code in a file is run.
-
-`FILE:KEY` names one array, or a table's column. Values per class may also be given themselves, with commas.
-"""
+"""Arrays, counts, shares and names from files; `FILE:KEY` is one array, or a table's column. No code in one is run."""
 
 import hashlib
 import os
