@@ -1,8 +1,4 @@
-"""A changed file as the old one with a few byte ranges replaced: streamed, written all or nothing, and reversible.
-
-What is not in an edit is copied by the kernel. The edits turned around give the old file back; FILE.original keeps
-them. A written file can be read only by those who could read the file it was made from.
-"""
+"""A changed file as the old one with a few byte ranges replaced: streamed, written all or nothing, and reversible."""
 
 import json
 import os

@@ -1,8 +1,4 @@
-"""Heads in Keras 3 models (`.keras`) and their weights (`.weights.h5`), without Keras: HDF5 that stays as it is.
-
-The head is proved by the graph in config.json, which is read as data: no layer is built, and no Lambda is run. The note
-becomes a record of the zip, or stands behind the end of the HDF5 file, where their readers do not look.
-"""
+"""Heads in Keras 3 models (`.keras`), proved by the graph in config.json, and their `.weights.h5`, without Keras."""
 
 import json
 import re
@@ -30,7 +26,7 @@ from .zip import Archive
 MODELS = ("Functional", "Sequential", "Model")
 NAME_HEAD_LAYER = Advice("head", None, "to name the layer")
 WEIGHTS, CONFIG = "model.weights.h5", "config.json"
-MAGIC = b"\nlevelhead note\n"  # the last bytes of weights with a note; before them its length, and the note itself
+MAGIC = b"\nlevelhead note\n"  # behind the end of HDF5, where no reader looks: the note, its length, and these bytes
 LONGEST_NOTE = 100_000_000
 VARIABLE = re.compile(r"(?:(.*)/)?vars/(\d+)")
 

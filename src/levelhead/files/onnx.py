@@ -1,8 +1,4 @@
-"""Heads in ONNX models: the last Gemm, MatMul (+ Add), 1x1 Conv or LinearClassifier that feeds an output.
-
-Its numbers are changed where they lie in the file or its external data, and the note is appended: every other byte
-stays. Only a new name of an external file or a second note makes it necessary to serialize the graph again.
-"""
+"""Heads in ONNX models: the last Gemm, MatMul (+ Add), 1x1 Conv or LinearClassifier that feeds an output."""
 
 import re
 from collections.abc import Mapping
@@ -110,6 +106,7 @@ def _complete(graph: Graph, file: Path, edits: list[Edit], note: Note | None, na
     data = graph.data
     if note and not _note(graph) and not renamed:  # protobuf fields may stand in any order: ours go to the end
         return [*edits, Edit(len(data), 0, _metadata(note).SerializeToString())]
+    # Only a second note or a new name of an external file makes it necessary to serialize the model again.
     for edit in sorted(edits, key=lambda edit: edit.offset)[::-1]:  # from the end: some change the length
         data = data[: edit.offset] + b"".join(edit.blocks()) + data[edit.offset + edit.length :]
     model = _onnx().ModelProto.FromString(data)

@@ -1,10 +1,4 @@
-"""Heads in state dicts that torch saved (`.pt`, `.pth`, `.bin`, `.ckpt`), opened by `weights_only` and nothing else.
-
-Such a file is a zip of uncompressed storages, which are changed where they lie, with their checksums; the note is one
-more record. torch is given the pickle in an archive whose storages are empty, and says which of them each tensor has;
-where that lies, the file's own directory says. Before 2.11 torch does not say it, and its `weights_only` unpickler is
-called with storages of our own.
-"""
+"""Heads in state dicts that torch saved (`.pt`, `.pth`, `.bin`, `.ckpt`), opened by `weights_only` and nothing else."""
 
 import io
 import re

@@ -1,8 +1,4 @@
-"""Heads in Keras 3 models, on any backend, by what Keras itself offers: kernels [d, K] of `Dense` and 1x1 convolutions.
-
-A functional or sequential model says itself which layers its outputs come from, so its head is proved, not guessed.
-Nothing of the model is run, unless it has no graph and an example is given.
-"""
+"""Heads in Keras 3 models, on any backend: kernels [d, K] of `Dense` and 1x1 convolutions, proved by their graphs."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The note that an adjustment leaves behind: what was done to which head, by which version.
-
-A file has it in its metadata, a transformers model in its config, so that it outlasts saving and loading. An adapter of
-PEFT is saved with a config of its own, which has the note too. PEFT ignores, with a warning, what its config does not
-know. So an adapter's note is in its `peft_version`: of "0.21.2@levelhead:{...}" PEFT reads what is in front of the @.
-"""
+"""The note of an adjustment: what was done to which head. Files have it in metadata, models and adapters in configs."""
 
 import json
 import re
@@ -23,6 +18,7 @@ from ..rules.rule import RULES
 
 Note = Mapping[str, Any]
 NOTE_KEY = "levelhead"  # of a config, and so of config.json
+# PEFT warns of what its config does not know, but of a version "0.21.2@levelhead:{...}" it reads what precedes the @.
 IN_VERSION = "@levelhead:"
 TEXTS = ("version", "rule", "bias", "sha256")
 # The entries of a note in a file's metadata: {name there: field}. A snapshot's entries have the same prefix; those are

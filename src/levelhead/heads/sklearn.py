@@ -1,8 +1,4 @@
-"""The head of a scikit-learn linear classifier: `coef_` and `intercept_`.
-
-Any estimator that scores K > 2 classes as ``x @ coef_.T + intercept_`` and predicts the largest is read, also inside a
-pipeline, a search or a FrozenEstimator. One that has the attributes but scores differently is refused.
-"""
+"""The head of a scikit-learn model that scores K > 2 classes as ``x @ coef_.T + intercept_``; others are refused."""
 
 from typing import Any
 from warnings import catch_warnings
