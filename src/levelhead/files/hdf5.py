@@ -1,7 +1,4 @@
-"""Where in an HDF5 file the numbers of its arrays lie, for files as Keras writes them, without the HDF5 library.
-
-That library loops or crashes on some damaged files. This reader follows what Keras's files consist of, checks every
-offset, and refuses the rest: superblock 0, groups as symbol tables, object headers 1. Links are not followed.
+"""Where the arrays of an HDF5 file of Keras lie, every offset checked: the HDF5 library crashes on some damaged files.
 
 Reference: The HDF Group, HDF5 File Format Specification, version 3.0.
 """

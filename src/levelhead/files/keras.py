@@ -169,6 +169,9 @@ class _ConfiguredGraph:
         kind = wrapped["class_name"] if _is_own(wrapped, wrapped["class_name"]) else ""
         if wrapped is not layer and not linear and kind not in KERAS_POINTWISE:
             kind = ""  # it may do anything
+        given = [shape for _, shape in _tensors((layer.get("inbound_nodes") or [[]])[node])]
+        taken = given[0] if given else (layer.get("build_config") or {}).get("input_shape")
+        known = isinstance(taken, list) and all(n is None or isinstance(n, int) for n in taken)
         return KerasNode(
             key=path,
             layer=None,
@@ -177,7 +180,7 @@ class _ConfiguredGraph:
             kind=kind,
             activation=str(activation),
             settings=settings,
-            shape=_taken_shape(layer, node) if wrapped is layer or linear else None,
+            shape=tuple(taken) if known and taken and (wrapped is layer or linear) else None,
             calls=self.calls[_identity(wrapped, path)] if linear else 1,
             units=int(settings.get("units") or settings["filters"]) if linear else None,
             inner=inner,
@@ -199,14 +202,6 @@ def _name(layer: Mapping[str, Any]) -> str:
 def _identity(layer: Mapping[str, Any], path: tuple[str, ...]) -> Hashable:
     """Return what a layer has in common with all its copies in a config: the number of a shared one, or its path."""
     return path if layer.get("shared_object_id") is None else str(layer["shared_object_id"])
-
-
-def _taken_shape(layer: Mapping[str, Any], node: int) -> tuple[int | None, ...] | None:
-    """Return the shape of what a layer takes, if its config tells."""
-    given = [shape for _, shape in _tensors((layer.get("inbound_nodes") or [[]])[node])]
-    shape = given[0] if given else (layer.get("build_config") or {}).get("input_shape")
-    known = isinstance(shape, list) and all(n is None or isinstance(n, int) for n in shape)
-    return tuple(shape) if known and shape else None
 
 
 def _outputs(model: Mapping[str, Any]) -> list[tuple[str, int, int]]:

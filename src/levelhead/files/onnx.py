@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..core.array import Array, to_numpy
-from ..core.errors import LevelheadError, in_file
+from ..core.errors import LevelheadError, in_file, reported_as
 from ..core.extras import naming_what_is_missing
 from ..core.regular_file import Stamp, check_regular_file
 from ..heads.candidates import list_layers
@@ -48,12 +48,11 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
     then: dict[tuple[str, ...], set[str]] = {}
     for output in graph.model.graph.output:
         try:
-            heads = heads_of(graph, output.name)
-        except (ValueError, RecursionError) as error:
-            why = "comes from too long a chain of nodes" if isinstance(error, RecursionError) else str(error)
-            told = error if isinstance(error, LevelheadError) else LevelheadError(why)
-            words = " ".join(told.named.split())  # with names of the file's
-            reasons.append(LevelheadError(f"{path}: output {output.name!r}: {words}", advice=told.advice))
+            with reported_as("comes from too long a chain of nodes", RecursionError), reported_as("{}", ValueError):
+                heads = heads_of(graph, output.name)
+        except LevelheadError as error:
+            words = " ".join(error.named.split())  # with names of the file's
+            reasons.append(LevelheadError(f"{path}: output {output.name!r}: {words}", advice=error.advice))
             continue
         nodes: list[LinearNode] = [one.layer for one in heads]
         titles = {output.name, *(title for node in nodes for title in (node.key, node.weight, node.node.name))}

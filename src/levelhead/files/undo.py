@@ -87,10 +87,9 @@ def _restore(path: Path, to: Output, kept: Path, folder: bool) -> dict[str, str]
         if not folder and file != files[0] and (out.parent / name).exists() and (out.parent / name).samefile(file):
             problem = f"{out.parent / name} is of {files[0].name}, and {out.name} needs another file of that name"
             raise LevelheadError(f"{problem}; write to another folder")
-    there = []  # files that the model refers to and that are still there as they were: they stay
-    for file in () if folder else [file for file in known if file != files[0]]:
-        target = out.parent / names[file]
-        there += [file] if target.is_file() and file_sha256(target) == known[file].sha256 else []
+    # Files that the model refers to and that are still there as they were stay.
+    others = {} if folder else {file: out.parent / names[file] for file in known if file != files[0]}
+    there = [file for file, at in others.items() if at.is_file() and file_sha256(at) == known[file].sha256]
     with to.staged(names, stamps, folder) as stage:
         for file, name in names.items():
             if file in there:
