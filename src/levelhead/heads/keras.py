@@ -14,7 +14,7 @@ from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head
 from ..rules.rule import RULES
-from .candidates import IF_SOFTMAX, NOT_ADDED, check_same_shape, list_layers
+from .candidates import IF_SOFTMAX, NOT_ADDED, list_layers
 from .graph import KERAS_ACTIVATIONS, KERAS_LINEAR, KERAS_POINTWISE, GraphHead, KerasNode, find_keras_heads
 from .notes import run_all
 from .place import Facts, InMemory
@@ -122,11 +122,9 @@ class KerasModel(InMemory):
         saved = [(v, _numpy(v)) for layer in self.layers.values() for v in _variables(layer)]
         return partial(run_all, [partial(variable.assign, values) for variable, values in saved])
 
-    def put(self, path: str, module: Any, head: Head) -> None:
+    def put(self, module: Any, head: Head) -> None:
         """Put a head into a module: its variables stay the layer's own."""
-        shape = tuple(module.kernel.shape)
-        check_same_shape(head, path, [shape[-1], int(np.prod(shape[:-1]))], module.bias is not None)
-        module.kernel.assign(to_numpy(head.weight).T.reshape(shape))
+        module.kernel.assign(to_numpy(head.weight).T.reshape(tuple(module.kernel.shape)))
         if head.bias is not None:
             module.bias.assign(to_numpy(head.bias))
 

@@ -105,7 +105,7 @@ class InMemory(Place[Adjusted], Protocol):
     def why_not(self, module: Any) -> str | None: ...  # why changing it would not scale its outputs, or others too
     def sizes(self) -> set[int | None]: ...  # how many outputs the linear layers of the model have
     def head(self, module: Any, names: Sequence[str] | None = None) -> Head: ...  # a copy
-    def put(self, path: str, module: Any, head: Head) -> None: ...
+    def put(self, module: Any, head: Head) -> None: ...  # of the same shape
     def keep(self, heads: Sequence[Head]) -> Callable[[], None]: ...  # adds biases that they have; returns the way back
     def state(self, module: Any, rule: str) -> tuple[Any, tuple[str, ...]]: ...  # version, digests of what it changes
 
@@ -134,8 +134,17 @@ class InMemory(Place[Adjusted], Protocol):
         return self.head(self._single(**search)[1], self.facts.names)
 
     def replace(self, head: Head, **search: Any) -> None:
-        """Put another head into the place of the one that is found."""
-        self.put(*self._single(classes=head.classes, **search), check_finite(head))
+        """Put another head into the place of the one that is found: of its shape, and with a bias if that has one."""
+        path, module = self._single(classes=head.classes, **search)
+        here, old = path or "the layer", self.head(module)
+        check_finite(head)
+        if (head.bias is None) != (old.bias is None):
+            has, lacks = (here, "the head") if head.bias is None else ("the head", here)
+            raise LevelheadError(f"{has} has a bias, but {lacks} has none")
+        want, got = list(old.weight.shape), list(head.weight.shape)
+        if want != got:
+            raise LevelheadError(f"expected weight {want} for {here}, got {got}")
+        self.put(module, head)
 
     def _single(self, **search: Any) -> tuple[str, Any]:
         if len(found := self.find(**search)) > 1:
@@ -168,7 +177,7 @@ class InMemory(Place[Adjusted], Protocol):
             warn(f"{rounding}; scale in float32, or scale the logits", PrecisionWarning)
         undo = [self.keep(change.after)]
         for (path, module), head in zip(self.layers.items(), change.after, strict=True):
-            self.put(path, module, head)
+            self.put(module, head)
             if change.by.changes:
                 mark = _Mark(change.rule.name, change.gamma, *self.state(module, change.rule.name))
                 vars(module)[MARKS] = (*getattr(module, MARKS, ()), mark)  # past the bookkeeping of Keras's __setattr__

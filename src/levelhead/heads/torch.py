@@ -17,7 +17,6 @@ from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..core.per_class import names_in_config
 from ..rules.rule import RULES
-from .candidates import check_same_shape
 from .collect import evaluating
 from .notes import leave_note, notes_in_configs, notes_in_files
 from .place import Facts, InMemory
@@ -126,10 +125,9 @@ class TorchModel(InMemory):
             module.register_parameter("bias", new_bias(module))
         return partial(_restore, self.model, saved, grown)
 
-    def put(self, path: str, module: Editable, head: Head) -> None:
+    def put(self, module: Editable, head: Head) -> None:
         """Put a head into a layer: its parameters, their dtype, device and sharding stay the layer's own."""
-        shape = [module.weight.shape[0], module.weight.shape[1:].numel()]
-        check_same_shape(head, path or "the layer", shape, module.bias is not None)
+
         with torch.no_grad():
             for parameter, values in ((module.weight, head.weight), (module.bias, head.bias)):
                 if parameter is not None:
