@@ -299,7 +299,6 @@ def _scale_around(model: nn.Module, path: str) -> str | None:
 
 def known_task(model: nn.Module, path: str) -> tuple[LabelTask, str] | None:
     """Return whether samples have one of the classes or several labels, and how that is known; None if it is not."""
-    model = unwrap(model)
     for block, later in _modules_after(model, path) if outputs(model.get_submodule(path)) != 1 else ():
         for module in later if _is_plain_sequence(block) else ():
             if isinstance(module, nn.Sigmoid):
