@@ -82,8 +82,7 @@ def _stamps_of(graph: Graph) -> dict[Path, Stamp]:
     """Return the model's file, and those its weights are kept in, each as it was when it was read."""
     path, stamps = graph.path, {graph.path: graph.stamp}
     places = [_external(tensor, path) for tensor in messages(graph.model, "TensorProto")]
-    names = dict.fromkeys(place["location"] for place in places if place)
-    for name in names:
+    for name in dict.fromkeys(place["location"] for place in places if place):
         if not name.isprintable() or not name or Path(name).name != name:
             raise LevelheadError(f"{path}: expected external weights in the same folder, got {name!r}")
         try:

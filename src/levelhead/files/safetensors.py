@@ -109,6 +109,4 @@ def _metadata_range(text: str) -> tuple[int, int]:
     return first, first
 
 
-FORMAT = Format(
-    "safetensors", (".safetensors", INDEX), _find, lambda path: _note(_read(path)), check=_read, files=_files
-)
+FORMAT = Format("safetensors", (".safetensors", INDEX), _find, lambda path: _note(_read(path)), _read, _files)

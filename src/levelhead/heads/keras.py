@@ -111,7 +111,7 @@ class KerasModel(InMemory):
         tried = [] if self.example is None or getattr(self.model, "outputs", None) else self.layers.values()
         for layer in (one for one in tried if one.bias is not None):
             offsets = np.arange(keras_units(layer) or 0) % 2 * 2.0 - 1
-            if not _follows(self.model, self.example, layer, 1.0, offsets):
+            if not _follows(self.model, self.example, layer, offsets):
                 raise LevelheadError(NOT_ADDED.format(layer.name))
 
     def check_takes_bias(self, key: str) -> None:
@@ -168,7 +168,7 @@ def find_keras_head(model: Any, layer: Any, example: Any, classes: int | None) -
             raise LevelheadError("expected at least one layer, got an empty list", parameter="layer")
     elif example is not None:
         candidates = fitting or layers
-        found = [one for one in candidates if _scales(model, example, one)]
+        found = [one for one in candidates if _follows(model, example, one)]
         if len(found) != 1:
             many = "more than one layer's" if found else "no layer's"
             reason = f"on this example {many} columns are the model's logits one by one: {_listing(candidates)}"
@@ -262,17 +262,13 @@ def _calls(model: Any, layer: Any, known: dict[int, int]) -> int:
     return known[id(model)]
 
 
-def _scales(model: Any, example: Any, layer: Any) -> bool:
-    """Return whether scaling column i of a layer scales output i by the same factor. No variable is changed."""
-    units = keras_units(layer) or 0
-    factors = 2.0 ** np.random.default_rng(0).integers(-1, 3, size=units)
-    factors[:2] = [0.5, 2.0][:units]
-    return _follows(model, example, layer, factors, 0.0)
-
-
-def _follows(model: Any, example: Any, layer: Any, scale: Any, offset: Any) -> bool:
-    """Return whether a layer of random weights, scaled and its bias moved by columns, does the same to the outputs."""
-    keras, rng = keras_library(), np.random.default_rng(1)
+def _follows(model: Any, example: Any, layer: Any, offset: Any = 0.0) -> bool:
+    """Return whether outputs are moved as a layer's bias is or, without an offset, scaled as its columns are."""
+    # The layer gets random weights for it, but no variable is changed. The factors are powers of two: exact.
+    keras, rng, units, scale = keras_library(), np.random.default_rng(1), keras_units(layer) or 0, np.ones(1)
+    if not np.any(offset):
+        scale = 2.0 ** np.random.default_rng(0).integers(-1, 3, size=units)
+        scale[:2] = [0.5, 2.0][:units]
     mine = _variables(layer)
     drawn = [rng.normal(size=tuple(v.shape)) / max(1, int(np.prod(v.shape[:-1]))) ** 0.5 for v in mine]
     activation, outputs = layer.activation, []
@@ -292,7 +288,7 @@ def _follows(model: Any, example: Any, layer: Any, scale: Any, offset: Any) -> b
     finally:
         layer.activation = activation
     before, after = outputs
-    if before is None or before.shape[-1] != keras_units(layer) or not before.any():
+    if before is None or before.shape[-1] != units or not before.any():
         return False
     return bool(np.allclose(after, before * scale + offset, rtol=0, atol=1e-4 * np.abs(before).max()))
 

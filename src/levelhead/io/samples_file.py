@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,8 +38,7 @@ class SamplesRead:
             check_unchanged(path, stamp)
 
 
-@dataclass(frozen=True, eq=False)
-class _Scores:
+class _Scores(NamedTuple):
     """The logits, and what their file says besides."""
 
     source: Source
@@ -70,11 +69,9 @@ def read(
             stamps[path] = check_regular_file(path, what)
     given_counts = counts if counts is None or not isinstance(counts, str | Path) else arrays.read_counts(counts)
     scores = _read_scores(logits, names, label_column, given_counts, say)
-    if label_column is not None:
-        if labels is not None:
-            both = "expected a column of the logits' table or a file of labels, got both"
-            raise LevelheadError(both, parameter="labels")
-        labels = scores.label
+    if label_column is not None and labels is not None:
+        raise LevelheadError("expected a column of the logits' table or a file of labels, got both", parameter="labels")
+    labels = labels if label_column is None else scores.label
     names, classes = scores.names, scores.values.shape[1]
     if names is not None and len(names) != classes:
         raise LevelheadError(f"expected {classes} class names, one per class, got {len(names)}", parameter="names")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,8 +55,7 @@ class Table:
         return np.column_stack([self.columns[i] for i in at])
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """What the columns of a table are."""
 
     logits: list[int]  # places of the K columns of logits, in class order
