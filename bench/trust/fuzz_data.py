@@ -17,7 +17,7 @@ from levelhead.choice.snapshot import Snapshot
 from levelhead.choice.tuned_json import tuned_of
 from levelhead.core.array import check_logits
 from levelhead.io import arrays
-from levelhead.io.per_class_file import read_counts, read_names
+from levelhead.io.arrays import read_counts, read_names
 from levelhead.io.samples_file import read as read_samples
 
 from .harness import drive_readers, main

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from levelhead.files.inspect import inspect_file
 from levelhead.files.model import rescale_file
-from levelhead.files.onnx_graph import tensors
+from levelhead.files.onnx_graph import messages
 from levelhead.files.undo import undo_file
 
 from .harness import Contradiction, drive, main
@@ -67,7 +67,7 @@ SOUND = [
 def numbers(path: Path) -> list[tuple[str, bytes]]:
     """Return every tensor of a model as protobuf reads it, with the bytes that it has in another file."""
     found = []
-    for tensor in tensors(onnx.load(path, load_external_data=False)):
+    for tensor in messages(onnx.load(path, load_external_data=False), "TensorProto"):
         place = {entry.key: entry.value for entry in tensor.external_data}
         outside = b""
         if tensor.data_location == T.EXTERNAL:

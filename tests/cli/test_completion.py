@@ -53,7 +53,7 @@ def ask_zsh(line: str) -> str:
         (["train", "--track", ""], ["tensorboard", "mlflow", "wandb"]),
         (["train", "--recipe", "kim2020-"], ["kim2020-64"]),
         (["sweep", "--executor", "p"], ["packed"]),
-        (["reproduce", "table"], ["table1", "table2", "table3"]),
+        (["reproduce", "table"], ["table1", "table2", "table3", "table2-sources"]),
         (["methods", "ldam"], [name for name in METHODS if name.startswith("ldam")]),
         (["tune", "--logits", ""], []),  # the shell completes files
     ],

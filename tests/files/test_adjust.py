@@ -21,11 +21,13 @@ from torch import nn
 import levelhead as lh
 from levelhead.core.warnings import quiet
 from levelhead.files.inspect import inspect_file
-from levelhead.files.locate import format_of, locate_head
+from levelhead.files.locate import locate_head
 from levelhead.files.model import adjust_file, check_worthwhile, rescale_file
 from levelhead.files.undo import undo_file
 from levelhead.heads import sklearn as sklearn_head
 from levelhead.heads.notes import check_note
+
+from .head_in_file import read_head
 
 K, D = 5, 16
 COUNTS = np.array([1000, 300, 90, 9, 2])
@@ -113,7 +115,7 @@ def test_one_decision_predicts_the_same_classes_wherever_it_is_applied(tmp_path,
         if rule not in ("rescale", "tau") and not bias and suffix != ".onnx":
             continue
         adjust_file(tmp_path / f"m{suffix}", tmp_path / f"o{suffix}", tuned)
-        answers[suffix] = format_of(tmp_path / f"o{suffix}").read(tmp_path / f"o{suffix}").logits(X)
+        answers[suffix] = read_head(tmp_path / f"o{suffix}").logits(X)
     answers["onnxruntime"] = run(tmp_path / "o.onnx")
     layer = nn.Linear(D, K, bias=bias)
     layer.load_state_dict({key[3:]: value for key, value in tensors(head).items() if key.startswith("fc.")})
@@ -156,7 +158,7 @@ def test_the_adjustment_is_recorded_and_undone_byte_for_byte(tmp_path, suffix, r
     os.remove(f"{out}.original")
     assert not undo_file(out, back, force=True).exact  # without the kept bytes, by the recorded numbers
     for name in ("weight", "bias"):
-        was, now = (getattr(format_of(file).read(file), name) for file in (path, back))
+        was, now = (getattr(read_head(file), name) for file in (path, back))
         np.testing.assert_allclose(now, was, atol=1e-5)
 
 
@@ -245,13 +247,13 @@ def test_an_onnx_head_without_a_bias_gets_one(tmp_path, name):
     if "Softmax" in name:
         expected -= np.log(np.exp(expected).sum(axis=1, keepdims=True))
     np.testing.assert_allclose(run(out, x), expected, atol=1e-4)
-    np.testing.assert_allclose(format_of(out).read(out).bias, shift, rtol=1e-6)
+    np.testing.assert_allclose(read_head(out).bias, shift, rtol=1e-6)
     onnx.checker.check_model(str(out), full_check=True)
     assert undo_file(out, back).exact
     assert digest(back) == digest(path)
     again, once, divided = tmp_path / "twice.onnx", tmp_path / "once" / "o.onnx", tmp_path / "divided" / "d.onnx"
     adjust_file(out, again, tuned_for("shift"), again=True)
-    np.testing.assert_allclose(format_of(again).read(again).bias, 2 * shift, rtol=1e-6)
+    np.testing.assert_allclose(read_head(again).bias, 2 * shift, rtol=1e-6)
     assert undo_file(again, once).exact
     assert digest(once) == digest(out)
     os.unlink(done.original)
@@ -292,7 +294,7 @@ def test_lengths_of_any_size_are_corrected(tmp_path, length, op, gamma, before):
 def test_a_shift_by_nothing_needs_no_bias(tmp_path):
     save_onnx(made(bias=False), tmp_path / "m.onnx")
     adjust_file(tmp_path / "m.onnx", tmp_path / "o.onnx", tuned_for("shift", 0.0))
-    assert format_of(tmp_path / "o.onnx").read(tmp_path / "o.onnx").bias is None
+    assert read_head(tmp_path / "o.onnx").bias is None
 
 
 # One logit
@@ -304,14 +306,14 @@ def test_one_logit_is_shifted_in_files_too(tmp_path, suffix):
     path, out, back = (tmp_path / f"{name}{suffix}" for name in "mob")
     SAVE[suffix](head, path)
     done = adjust_file(path, out, tuned)
-    now = format_of(out).read(out)
+    now = read_head(out)
     np.testing.assert_allclose(now.bias, head.bias + 0.7 * np.log(9), rtol=1e-6)
     assert np.array_equal(now.weight, head.weight)
     assert done.counts.tolist() == [900, 100]
     assert digest(path) == undo_file(out, back).sha256[back.name]
     os.unlink(done.original)
     undo_file(out, tmp_path / f"d{suffix}")
-    np.testing.assert_allclose(format_of(path).read(tmp_path / f"d{suffix}").bias, head.bias, rtol=1e-5)
+    np.testing.assert_allclose(read_head(tmp_path / f"d{suffix}").bias, head.bias, rtol=1e-5)
     assert rescale_file(path, tmp_path / f"r{suffix}", [900, 100], gamma=0.7, rule="shift").factors == done.factors
     for rule in ("rescale", "tau"):
         with pytest.raises(lh.LevelheadError, match="gives a single logit, and scaling never moves its sign; use"):

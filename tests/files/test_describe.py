@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from levelhead.files.describe import inspection_text, rescale_text, undo_text
-from levelhead.files.inspect import HeadLayer, Inspection
-from levelhead.files.model import RescaleResult
-from levelhead.files.undo import UndoResult
+from levelhead.files.inspect import HeadLayer, Inspection, inspection_text
+from levelhead.files.model import RescaleResult, rescale_text
+from levelhead.files.undo import UndoResult, undo_text
 
 
 def inspection(**given):

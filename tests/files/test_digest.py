@@ -40,7 +40,7 @@ def test_a_digest_with_edits_is_that_of_the_edited_bytes(large):
     edited = b"longer than before" + content[3:middle] + content[middle + 4 :] + b"end"
     with digest_meanwhile(large, edits) as found:
         assert found() == hashlib.sha256(edited).hexdigest()
-    assert not found.running
+    assert not found.thread.is_alive()
 
 
 def test_a_digest_begun_early_is_waited_for_once(large):

@@ -11,6 +11,8 @@ from levelhead.files.model import rescale_file
 from levelhead.files.onnx import FORMAT
 from levelhead.files.undo import undo_file
 
+from .head_in_file import read_head, write_head
+
 K, D = 5, 8
 COUNTS = [400, 100, 25, 16, 4]
 FACTORS = np.array([1, 2, 4, 5, 10])
@@ -162,13 +164,13 @@ def test_metadata_under_our_name_that_is_not_a_note_stays(tmp_path):
 def test_read_then_write_changes_no_bit(tmp_path_factory, name):
     folder = tmp_path_factory.mktemp("noop")
     path = save(folder / "m.onnx", *MODELS[name])
-    FORMAT.write(path, folder / "o.onnx", FORMAT.read(path))
+    write_head(path, folder / "o.onnx", read_head(path))
     assert (folder / "o.onnx").read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["Gemm, transB=1", "Gemm, transB=0", "typed numbers", "1x1 Conv, pooled"])
 def test_read_gives_rows_by_class(tmp_path, name):
-    head = FORMAT.read(save(tmp_path / "m.onnx", *MODELS[name]))
+    head = read_head(save(tmp_path / "m.onnx", *MODELS[name]))
     np.testing.assert_array_equal(head.weight, W)
     np.testing.assert_array_equal(head.bias, B)
 

@@ -23,8 +23,9 @@ with warnings.catch_warnings():
 import levelhead as lh
 from levelhead.files.inspect import inspect_file
 from levelhead.files.model import adjust_file, rescale_file
-from levelhead.files.onnx import FORMAT
 from levelhead.files.undo import undo_file
+
+from .head_in_file import read_head, write_head
 
 RNG = np.random.default_rng(0)
 COUNTS = {2: [160, 40], 3: [120, 60, 20]}
@@ -174,18 +175,18 @@ def test_two_opposite_rows_under_a_softmax_are_two_logits(tmp_path):
 def test_head_is_read_written_and_described(tmp_path):
     path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
     model = written(path, LogisticRegression(), 3, names=["often", "seldom", "rare"])
-    head = FORMAT.read(path)
+    head = read_head(path)
     assert np.allclose(head.weight, model.coef_)
     assert np.allclose(head.bias, model.intercept_)
     assert inspect_file(path).names == ("often", "rare", "seldom")  # in the order of the file
     assert inspect_file(path, counts={"rare": 20, "often": 120, "seldom": 60}).counts.tolist() == [120, 20, 60]
-    FORMAT.write(path, out, replace(head, weight=head.weight * 2))
-    assert np.allclose(FORMAT.read(out).weight, model.coef_ * 2)
+    write_head(path, out, replace(head, weight=head.weight * 2))
+    assert np.allclose(read_head(out).weight, model.coef_ * 2)
     binary = tmp_path / "b.onnx"
     model = written(binary, LogisticRegression(), 2)
-    head = FORMAT.read(binary)
+    head = read_head(binary)
     assert np.allclose(head.weight, model.coef_)
-    FORMAT.write(binary, tmp_path / "c.onnx", replace(head, weight=-head.weight, bias=-head.bias))
+    write_head(binary, tmp_path / "c.onnx", replace(head, weight=-head.weight, bias=-head.bias))
     x, _ = data(2)
     assert (label(tmp_path / "c.onnx", x) == 1 - model.predict(x)).all()
 

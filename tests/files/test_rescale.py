@@ -20,9 +20,11 @@ import levelhead as lh
 from levelhead.choice.tuned_json import read_tuned
 from levelhead.core.counts import resolve
 from levelhead.files.inspect import inspect_file
-from levelhead.files.locate import MODEL_FORMATS, format_of, locate_head
+from levelhead.files.locate import MODEL_FORMATS, locate_head
 from levelhead.files.model import adjust_file, rescale_file
 from levelhead.files.undo import undo_file
+
+from .head_in_file import read_head
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 K, D = 6, 16
@@ -95,15 +97,11 @@ def digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def read(path, key=None):
-    return format_of(path).read(path, key)
-
-
 @pytest.mark.parametrize("bias", ["scale", "keep"])
 def test_the_file_has_what_rescale_gives_bit_for_bit(saved, bias):
     _, path, out = saved
     rescale_file(path, out, COUNTS, gamma=0.7, rule=lh.rules.Rescale(bias=None if bias == "scale" else head().bias))
-    expected, got = lh.rescale(head(), COUNTS, gamma=0.7, bias=bias), read(out, None)
+    expected, got = lh.rescale(head(), COUNTS, gamma=0.7, bias=bias), read_head(out, None)
     assert got.weight.tobytes() == expected.weight.tobytes()
     assert got.bias.tobytes() == expected.bias.tobytes()
 
@@ -113,11 +111,11 @@ def test_the_other_rules_are_written_and_undone_too(saved, rule):
     _, path, out = saved
     done = rescale_file(path, out, COUNTS, gamma=0.5, rule=rule)
     expected = lh.tau_normalize(head(), 0.5) if rule == "tau" else lh.shift_logits(head(), COUNTS, 0.5)
-    assert read(out).weight.tobytes() == expected.weight.tobytes()
-    assert read(out).bias.tobytes() == expected.bias.tobytes()
+    assert read_head(out).weight.tobytes() == expected.weight.tobytes()
+    assert read_head(out).bias.tobytes() == expected.bias.tobytes()
     os.unlink(done.original)
     undo_file(out, out.with_name(f"b{whole_suffix(out)}"))
-    back = read(out.with_name(f"b{whole_suffix(out)}"))
+    back = read_head(out.with_name(f"b{whole_suffix(out)}"))
     np.testing.assert_allclose(back.weight, head().weight, rtol=1e-6)
     np.testing.assert_allclose(back.bias, head().bias, rtol=1e-5, atol=1e-6)
 
@@ -183,7 +181,7 @@ def test_without_the_original_undo_divides_and_says_so(saved):
     assert sorted(file.name for file in path.parent.iterdir()) == sorted([path.name, out.name])
     back = out.with_name(f"b{whole_suffix(out)}")
     assert not undo_file(out, back).exact
-    np.testing.assert_allclose(read(back).weight, head().weight, rtol=2e-7)
+    np.testing.assert_allclose(read_head(back).weight, head().weight, rtol=2e-7)
     assert locate_head(back).note is None
 
 
@@ -212,7 +210,7 @@ def test_a_second_adjustment_must_be_asked_for_and_is_undone_step_by_step(saved)
         rescale_file(out, twice, COUNTS, gamma=0.25)
     rescale_file(out, twice, COUNTS, gamma=0.25, again=True)
     expected = lh.rescale(lh.rescale(head(), COUNTS, gamma=0.5), COUNTS, gamma=0.25)
-    assert read(twice).weight.tobytes() == expected.weight.tobytes()
+    assert read_head(twice).weight.tobytes() == expected.weight.tobytes()
     assert locate_head(twice).note["before"] == locate_head(out).note
     undo_file(twice, once)
     assert digest(once) == digest(out)
@@ -240,7 +238,7 @@ def test_what_exists_is_replaced_only_by_force(saved):
         rescale_file(path, out, COUNTS, gamma=0.5)
     assert out.read_bytes() == b"mine"
     rescale_file(path, out, COUNTS, gamma=0.5, force=True)
-    assert read(out).classes == K
+    assert read_head(out).classes == K
 
 
 def test_a_missing_file_or_folder_is_named(saved):
@@ -285,7 +283,7 @@ def test_half_precision_is_scaled_in_float32_and_rounded_once_as_torch_does(tmp_
     save({"fc.weight": weight}, tmp_path / f"m{suffix}")
     rescale_file(tmp_path / f"m{suffix}", tmp_path / f"o{suffix}", COUNTS, gamma=0.5)
     expected = lh.rescale(lh.Head(weight), COUNTS, gamma=0.5).weight
-    np.testing.assert_array_equal(read(tmp_path / f"o{suffix}").weight, expected.float().numpy())
+    np.testing.assert_array_equal(read_head(tmp_path / f"o{suffix}").weight, expected.float().numpy())
 
 
 def tuned_by_rescale(gamma):
@@ -348,9 +346,9 @@ def test_what_was_named_is_what_is_undone(tmp_path, named):
     rescale_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", COUNTS, gamma=0.5, head=named, original=False)
     undo_file(tmp_path / "o.safetensors", tmp_path / "b.safetensors")
     for key in ("a", "b"):
-        changed = read(tmp_path / "o.safetensors", key).weight[-1, 0] != made[f"{key}.weight"][-1, 0]
+        changed = read_head(tmp_path / "o.safetensors", key).weight[-1, 0] != made[f"{key}.weight"][-1, 0]
         assert changed == (key in named)
-        np.testing.assert_allclose(read(tmp_path / "b.safetensors", key).weight, made[f"{key}.weight"], rtol=1e-6)
+        np.testing.assert_allclose(read_head(tmp_path / "b.safetensors", key).weight, made[f"{key}.weight"], rtol=1e-6)
 
 
 def test_labels_are_counted(saved):
@@ -401,7 +399,7 @@ def test_the_same_head_predicts_the_same_through_torch_every_file_and_numpy(tmp_
     for name, (suffix, save) in SAVE.items():
         save(one, tmp_path / f"m{suffix}")
         rescale_file(tmp_path / f"m{suffix}", tmp_path / f"o{suffix}", COUNTS, gamma=gamma)
-        answers[name] = read(tmp_path / f"o{suffix}").logits(features)
+        answers[name] = read_head(tmp_path / f"o{suffix}").logits(features)
     session = onnxruntime.InferenceSession(tmp_path / "o.onnx", providers=["CPUExecutionProvider"])
     answers["onnxruntime"] = session.run(None, {"x": features})[0]
     layer = nn.Linear(D, K)

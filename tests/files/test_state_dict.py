@@ -14,6 +14,8 @@ from levelhead.files.model import rescale_file
 from levelhead.files.state_dict import FORMAT
 from levelhead.files.undo import undo_file
 
+from .head_in_file import read_head, write_head
+
 COUNTS = [16, 4, 1]
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -30,7 +32,7 @@ def weights(dtype=torch.float32, classes=3, bias=True):
 def test_read_then_write_changes_no_bit(tmp_path_factory, dtype, classes, bias):
     folder = tmp_path_factory.mktemp("noop")
     torch.save(weights(dtype, classes, bias), folder / "m.pt")
-    FORMAT.write(folder / "m.pt", folder / "o.pt", FORMAT.read(folder / "m.pt"))
+    write_head(folder / "m.pt", folder / "o.pt", read_head(folder / "m.pt"))
     assert (folder / "o.pt").read_bytes() == (folder / "m.pt").read_bytes()
 
 
@@ -82,7 +84,7 @@ def test_a_head_that_is_a_view_of_a_larger_storage_or_transposed(tmp_path):
         {"x.weight": flat[:32].view(4, 8), "fc.weight": flat[32:56].view(8, 3).t(), "fc.bias": flat[56:59]},
         tmp_path / "m.pt",
     )
-    head = FORMAT.read(tmp_path / "m.pt")
+    head = read_head(tmp_path / "m.pt")
     np.testing.assert_array_equal(head.weight, flat[32:56].view(8, 3).t())
     rescale_file(tmp_path / "m.pt", tmp_path / "o.pt", COUNTS, gamma=0.5)
     after = torch.load(tmp_path / "o.pt", weights_only=True)

@@ -20,13 +20,13 @@ from safetensors.numpy import save_file
 from levelhead import LevelheadError
 from levelhead.io import numpy_file
 from levelhead.io.arrays import FORMATS, read, read_table
-from levelhead.io.table import TABLE_SUFFIXES
+from levelhead.io.table import TABLE_SUFFIXES, find_columns
 
 LOGITS = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
 
 
 def column_titles(path):
-    return read_table(path).class_titles if path.suffix in TABLE_SUFFIXES else None
+    return find_columns(read_table(path)).names if path.suffix in TABLE_SUFFIXES else None
 
 
 def write(path, values):

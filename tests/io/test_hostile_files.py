@@ -23,7 +23,7 @@ from levelhead.choice.snapshot import Snapshot
 from levelhead.choice.tuned_json import read_tuned
 from levelhead.core.counts import resolve
 from levelhead.io import arrays, numpy_file, text
-from levelhead.io.per_class_file import read_counts, read_names
+from levelhead.io.arrays import read_counts, read_names
 from levelhead.io.samples_file import read
 
 LOGITS = np.random.default_rng(0).normal(size=(6, 3))

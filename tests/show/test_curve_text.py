@@ -3,7 +3,7 @@
 import numpy as np
 
 from levelhead.core.curve import Curve
-from levelhead.show.curve_text import draw_text_curve
+from levelhead.show.style import draw_text_curve
 
 
 def test_a_curve_is_drawn_with_its_heights_and_gamma():

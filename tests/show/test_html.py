@@ -9,9 +9,8 @@ import pytest
 
 import levelhead as lh
 from levelhead.core.curve import Curve
-from levelhead.show.curve_text import sparkline
-from levelhead.show.html import html
 from levelhead.show.plot import draw_norms, draw_recall
+from levelhead.show.style import html, sparkline
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
 pytestmark = pytest.mark.filterwarnings("ignore::levelhead.core.warnings.LevelheadWarning")

@@ -91,8 +91,7 @@ class Snapshot:
         return f"Snapshot({classes}, head {list(self.head.weight.shape)}; {splits})"
 
     def _repr_html_(self) -> str:
-        from ..show.html import html
-        from ..show.style import short
+        from ..show.style import html, short
 
         names = self.head.names or ()
         shown = ", ".join([*map(short, names[:5]), *["..."] * (len(names) > 5)])

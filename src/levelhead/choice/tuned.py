@@ -9,9 +9,8 @@ from ..core.per_class import listed
 from ..core.per_class import title as class_title
 from ..path.metrics import TITLES, gain_text, value_form
 from ..rules.rule import RULES
-from ..show.curve_text import draw_text_curve, sparkline
-from ..show.html import html
 from ..show.plot import draw_choice
+from ..show.style import draw_text_curve, html, sparkline
 from .diagnostics import Verdict, is_worthwhile
 from .priors import PriorEstimate
 

@@ -100,7 +100,7 @@ def tune(
     """
     from ..choice.samples import Goal, TuneOptions
     from ..choice.tuned_json import describe_sources, write_tuned
-    from ..io.per_class_file import read_names
+    from ..io.arrays import read_names
     from ..io.samples_file import read, read_label_samples
     from ..show.plot import save_plot
 
@@ -188,7 +188,7 @@ def compare(
     from ..choice.compare import compare as compare_rules
     from ..choice.samples import Goal
     from ..core.warnings import quiet
-    from ..io.per_class_file import read_names, target_shares
+    from ..io.arrays import read_names, target_shares
     from ..io.samples_file import read
     from ..rules.rule import Auto
 
@@ -250,7 +250,7 @@ def report(
     print it.
     """
     from ..core.extras import from_the_study
-    from ..io.per_class_file import read_names
+    from ..io.arrays import read_names
     from ..report import PageTable, is_records, of_file, write
 
     check_outputs(page=out, force=force)
@@ -278,7 +278,7 @@ def tune_files(samples: "SamplesRead", options: "TuneOptions", target: str | Non
     from ..choice.samples import ESTIMATE, check_background
     from ..choice.tune import tune_with
     from ..core.warnings import quiet
-    from ..io.per_class_file import target_shares
+    from ..io.arrays import target_shares
     from ..show.progress import stage_progress
 
     if samples.labels is None:
@@ -318,7 +318,7 @@ def tune_folder(
     from ..core.counts import find_background, with_background
     from ..core.warnings import quiet
     from ..io import arrays
-    from ..io.per_class_file import target_shares
+    from ..io.arrays import target_shares
     from ..io.samples_file import read
     from ..rules.rule import rule_with
 

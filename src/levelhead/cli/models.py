@@ -41,9 +41,8 @@ def inspect(
     Lists its layers, its weight norms against the counts, its bias and any earlier adjustment. Runs no code in the
     file.
     """
-    from ..files.describe import inspection_text
-    from ..files.inspect import inspect_file
-    from ..io.per_class_file import read_counts, read_names
+    from ..files.inspect import inspect_file, inspection_text
+    from ..io.arrays import read_counts, read_names
 
     known = None if names is None else read_names(names)
     seen = inspect_file(model, counts=None if counts is None else read_counts(counts), head=head, names=known)
@@ -73,11 +72,10 @@ def adjust(
     Rule, strength and counts come from `levelhead tune`. All other bytes are copied unchanged, and `levelhead undo`
     gives the model back. Where no gain is to be expected, nothing is written.
     """
-    from ..files.describe import rescale_text
     from ..files.locate import MODEL_FORMATS
-    from ..files.model import adjust_file, check_worthwhile
+    from ..files.model import adjust_file, check_worthwhile, rescale_text
     from ..io import arrays
-    from ..io.per_class_file import read_names
+    from ..io.arrays import read_names
     from ..show.progress import copy_progress
 
     if model.suffix == ".json" != tuned.suffix and any(tuned.name.endswith(one.suffixes) for one in MODEL_FORMATS):
@@ -123,11 +121,10 @@ def rescale(
     copied unchanged, and `levelhead undo` gives the model back. What `levelhead tune` chose is for `levelhead adjust`.
     """
     from ..core.counts import with_background
-    from ..files.describe import rescale_text
     from ..files.locate import locate_head
-    from ..files.model import InFile, Output, rescale_place
+    from ..files.model import InFile, Output, rescale_place, rescale_text
     from ..io import arrays
-    from ..io.per_class_file import read_counts, read_names
+    from ..io.arrays import read_counts, read_names
     from ..show.progress import copy_progress
 
     if gamma is None or tuned is not None:
@@ -158,8 +155,7 @@ def undo(
     With MODEL.original next to it, the result equals the old model byte for byte. Without it, the weights are divided
     by their factors, which is exact only up to rounding.
     """
-    from ..files.describe import undo_text
-    from ..files.undo import undo_file
+    from ..files.undo import undo_file, undo_text
     from ..show.progress import copy_progress
 
     with copy_progress(model) as bar:

@@ -70,6 +70,17 @@ def named(parameter: str) -> Iterator[None]:
         raise LevelheadError(error.message, parameter=parameter, advice=error.advice) from None
 
 
+@contextmanager
+def reported_as(message: str, *kinds: type[BaseException]) -> Iterator[None]:
+    """Turn errors of these kinds, but our own, into a LevelheadError; {} in its message is what the error says."""
+    try:
+        yield
+    except LevelheadError:
+        raise
+    except kinds as error:
+        raise LevelheadError(message.replace("{}", str(error) or type(error).__name__)) from None
+
+
 def check_choice(parameter: str, value: Any, choices: Iterable[str]) -> None:
     """Raise LevelheadError unless the value is one of the choices."""
     known = tuple(choices)

@@ -26,20 +26,20 @@ def install_command(extra: str) -> str:
 
 
 @contextmanager
-def naming_what_is_missing() -> Iterator[None]:
-    """Give an import of a library that is not installed a message that says how to install it."""
+def naming_what_is_missing(what: str = "this") -> Iterator[None]:
+    """Give an import of a library that is not installed a message that says what needs it, and how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if (message := message_for_missing(error)) is None:
+        if (message := message_for_missing(error, what)) is None:
             raise
         raise ModuleNotFoundError(message, name=error.name) from None
 
 
-def message_for_missing(error: ModuleNotFoundError) -> str | None:
+def message_for_missing(error: ModuleNotFoundError, what: str = "this") -> str | None:
     """Return what to print about a library that is not installed, or None where no extra installs it."""
     module = (error.name or "").partition(".")[0]
-    return f"this needs {module}: {install_command(EXTRAS[module])}" if module in EXTRAS else None
+    return f"{what} needs {module}: {install_command(EXTRAS[module])}" if module in EXTRAS else None
 
 
 def moved_names(module: str, message: str, **homes: str) -> Callable[[str], Any]:

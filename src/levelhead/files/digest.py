@@ -82,14 +82,9 @@ class Digest:
     def __init__(self, path: Path, edits: Sequence[Edit] = ()) -> None:
         self.path, self.edits, self.stamp = path, tuple(edits), check_regular_file(path)
         self._found: str | None = None
-        self._thread = Thread(target=self._compute, daemon=True)
+        self.thread = Thread(target=self._compute, daemon=True)
         if self.stamp[2] >= LARGE_INPUT:
-            self._thread.start()
-
-    @property
-    def running(self) -> bool:
-        """Whether a thread still computes it."""
-        return self._thread.is_alive()
+            self.thread.start()
 
     def __call__(self) -> str:
         """Return it, as soon as it is there."""
@@ -100,8 +95,8 @@ class Digest:
 
     def wait(self) -> None:
         """Wait until no thread computes it any more."""
-        if self._thread.ident is not None:
-            self._thread.join()
+        if self.thread.ident is not None:
+            self.thread.join()
 
     def _compute(self) -> None:
         with suppress(OSError, LevelheadError):

@@ -1,16 +1,11 @@
-"""A changed file as the old one with a few byte ranges replaced: streamed, written all or nothing, and reversible.
-
-What is not in an edit is copied by the kernel. The edits turned around give the old file back; FILE.original keeps
-them. A written file can be read only by those who could read the file it was made from.
-"""
+"""A changed file as the old one with a few byte ranges replaced: streamed, written all or nothing, and reversible."""
 
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from ..core.atomic import OutputExists, link_new, named_errors, permissions, scratch
 from ..core.errors import Advice, LevelheadError
@@ -36,9 +31,7 @@ def rewrite(
         assert sizes[0] == sizes[1], "edits moved"
         back = []
         for edit, at in zip(final, _write_edits(write, final), strict=True):
-            read.seek(edit.offset)
-            old = read.read(edit.length) if edit.length < LARGE else FileRange(source, edit.offset, edit.length)
-            back.append(Edit(at, len(edit.data), old))
+            back.append(Edit(at, len(edit.data), _held(read, source, edit.offset, edit.length)))
     out.chmod(permissions(source))
     return digest(), tuple(back)
 
@@ -72,7 +65,7 @@ def _copy_between(
         assert at <= edit.offset, "edits overlap"
         _copy_range(read, write, at, at + shift, edit.offset - at, progress)
         at, shift = edit.offset + edit.length, shift + len(edit.data) - edit.length
-    if digest is not None and digest.running and hasattr(os, "posix_fadvise"):  # let the disk write meanwhile
+    if digest is not None and digest.thread.is_alive() and hasattr(os, "posix_fadvise"):  # let the disk write meanwhile
         write.flush()
         os.posix_fadvise(write.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -158,8 +151,7 @@ def _check_free(target: Path, force: bool) -> None:
         raise OutputExists(f"{target} exists", advice=Advice("force", None, "to replace it"))
 
 
-@dataclass(frozen=True)
-class Original:
+class Original(NamedTuple):
     """The way back from a written file: the old file's name and sha256, and the edits on the written one."""
 
     name: str
@@ -184,7 +176,7 @@ def load_originals(path: Path) -> dict[str, Original]:
     check_regular_file(path, "what was kept for an undo")
     try:
         with path.open("rb") as file:
-            facts = json.loads(file.readline())
+            facts, at = json.loads(file.readline()), file.tell()
             if facts["levelhead"] != "original":
                 raise LevelheadError("another kind of file")
             found = {}
@@ -195,8 +187,11 @@ def load_originals(path: Path) -> dict[str, Original]:
                     if not numbers or offset < end or length < 0 or not 0 <= size <= path.stat().st_size:
                         raise LevelheadError(f"invalid edit {[offset, length, size]}")
                     end = offset + length
-                edits = [Edit(offset, length, _take(file, path, size)) for offset, length, size in one["edits"]]
-                if any(len(edit.data) != size for edit, (*_, size) in zip(edits, one["edits"], strict=True)):
+                edits = []
+                for offset, length, size in one["edits"]:
+                    edits.append(Edit(offset, length, _held(file, path, at, size)))
+                    at += size
+                if at > path.stat().st_size:
                     raise LevelheadError("cut short")
                 if not isinstance(one["sha256"], str) or Path(one["name"]).name != one["name"]:
                     raise LevelheadError(f"expected the name of a file in the same folder, got {one['name']!r}")
@@ -207,11 +202,7 @@ def load_originals(path: Path) -> dict[str, Original]:
     return found
 
 
-def _take(file: BinaryIO, path: Path, size: int) -> bytes | FileRange:
-    """Return the next bytes of an open file or, if they are many, what stands for them."""
-    if size < LARGE:
-        return file.read(size)
-    at = file.tell()
-    kept = FileRange(path, at, min(size, path.stat().st_size - at))
-    file.seek(at + len(kept))
-    return kept
+def _held(file: BinaryIO, path: Path, at: int, size: int) -> bytes | FileRange:
+    """Return bytes of an open file or, if they are many, what stands for them."""
+    file.seek(at)
+    return file.read(size) if size < LARGE else FileRange(path, at, size)

@@ -61,8 +61,14 @@ def find_layers(
         named = None if named is None else named.replace("/", ".")
     tensors = _Tensors(path, spans)
     if named is not None:
-        layers = [one.removesuffix(".weight").removesuffix(".kernel") for one in named.split(",")]
-        found = [_check_named(tensors, one, classes) for one in layers]
+        found = [one.removesuffix(".weight").removesuffix(".kernel") for one in named.split(",")]
+        for layer in found:
+            _check_plain(tensors, layer)
+            if (shape := tensors.shapes.get(layer)) is None:
+                near = list_layers(tensors.with_shapes(tensors.candidates(classes) or tensors.candidates()))
+                raise tensors.error(f"no layer {layer!r}; layers of a head's shape: {near}")
+            if len(shape) < 2 or any(n != 1 for n in shape[2:]):
+                raise tensors.error(f"expected a weight [K, d] or [K, d, 1, 1], {layer} has {list(shape)}")
         if len(set(found)) < len(found):
             raise LevelheadError(f"expected different layers, got {named}", parameter="head")
     else:
@@ -197,17 +203,6 @@ def _matrices(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...
     """Return the layers of a head's shape, [K, d] or [K, d, 1, 1]; never embeddings."""
     found = {layer: shape for layer, shape in shapes.items() if len(shape) > 1 and {*shape[2:]} <= {1}}
     return {layer: shape for layer, shape in found.items() if not NOT_HEADS.search(layer)}
-
-
-def _check_named(tensors: _Tensors, layer: str, classes: int | None) -> str:
-    _check_plain(tensors, layer)
-    if layer not in tensors.shapes:
-        near = tensors.candidates(classes) or tensors.candidates()
-        raise tensors.error(f"no layer {layer!r}; layers of a head's shape: {list_layers(tensors.with_shapes(near))}")
-    shape = tensors.shapes[layer]
-    if len(shape) < 2 or any(n != 1 for n in shape[2:]):
-        raise tensors.error(f"expected a weight [K, d] or [K, d, 1, 1], {layer} has {list(shape)}")
-    return layer
 
 
 def _under_known_names(tensors: _Tensors, classes: int | None) -> list[str]:

@@ -16,7 +16,7 @@ from ..heads.notes import Note
 from ..show.progress import ByteProgress
 from .digest import Edit
 from .edits import UNKNOWN_SHA256, Original, copy, rewrite, save_originals, staged
-from .spans import LargeHead, LocatedHead, load, store
+from .spans import LocatedHead, ScaledRows, store
 
 # Other weights and the state of a training: a second copy of the model would not be adjusted, and is left out.
 LEFT_OUT = (
@@ -63,20 +63,8 @@ class Format:
     check: Callable[[Path], object]  # raises if a written model is not whole
     files: Callable[[Path], tuple[Path, ...]] = lambda path: (path,)  # all of the model, what stands for it first
 
-    def read(self, path: str | Path, key: str | None = None) -> Head:
-        """Read the head in a file, under `key` if given, in float32 or better whatever the file has."""
-        found = self.find(Path(path), named=key)
-        layer, *others = found.layers
-        if others:
-            raise LevelheadError(f"{path}: {', '.join(found.keys)} feed one output; read one by its key")
-        return load(layer, found.names)
-
-    def write(self, path: str | Path, out: str | Path, head: Head, key: str | None = None) -> None:
-        """Copy a model with another head in it; everything else stays as it is, byte for byte."""
-        self.save(self.find(Path(path), named=key), [head], Output(Path(out), original=False))
-
     def save(
-        self, found: LocatedHead, heads: Sequence[Head | LargeHead], to: Output, note: Note | None = None
+        self, found: LocatedHead, heads: Sequence[Head], to: Output, note: Note | None, rows: ScaledRows | None = None
     ) -> dict[str, Original]:
         """Write a model with other heads, one per layer, all or nothing; return the way back from each changed file."""
         edits: dict[Path, list[Edit]] = defaultdict(list)
@@ -84,7 +72,7 @@ class Format:
             if layer.bias is None and head.bias is not None and found.add_bias is not None:
                 edits[found.path] += found.add_bias(layer, head.bias)
                 head = replace(head, bias=None)
-            for file, edit in head.edits(layer) if isinstance(head, LargeHead) else store(layer, head):
+            for file, edit in store(layer, head, rows):
                 edits[file].append(edit)
         names = layout(found.files, to.path, changed=set(edits), folder=found.folder)
         originals: dict[str, Original] = {}

@@ -1,7 +1,4 @@
-"""Where in an HDF5 file the numbers of its arrays lie, for files as Keras writes them, without the HDF5 library.
-
-That library loops or crashes on some damaged files. This reader follows what Keras's files consist of, checks every
-offset, and refuses the rest: superblock 0, groups as symbol tables, object headers 1. Links are not followed.
+"""Where the arrays of an HDF5 file of Keras lie, every offset checked: the HDF5 library crashes on some damaged files.
 
 Reference: The HDF Group, HDF5 File Format Specification, version 3.0.
 """
@@ -212,20 +209,13 @@ def _attribute(reader: _Reader, one: Messages, wanted: str) -> str | None:
 def _heap_text(reader: _Reader, length: int, collection: int, wanted: int) -> bytes:
     """Return a text of variable length, out of the heap that it is in."""
     if collection not in reader.heaps:
-        reader.heaps[collection] = dict(_heap_texts(reader, collection))
+        reader.heaps[collection] = {}
+        _, size = reader.block(collection, b"GCOL", "IQ")
+        at, end = collection + 16, min(collection + size, reader.size)
+        while at + 16 <= end and (entry := reader.numbers(at, "HHIQ"))[0]:  # 0 is the number of what is free
+            reader.heaps[collection][entry[0]] = at + 16, entry[3]
+            at += 16 + (entry[3] + 7) // 8 * 8
     if wanted not in reader.heaps[collection]:
         raise LevelheadError(f"no text {wanted} in the heap at {collection}")
     at, taken = reader.heaps[collection][wanted]
     return reader.read(at, min(length, taken))
-
-
-def _heap_texts(reader: _Reader, collection: int) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yield the number of each text in a heap, with its place and length."""
-    _, size = reader.block(collection, b"GCOL", "IQ")
-    at, end = collection + 16, min(collection + size, reader.size)
-    while at + 16 <= end:
-        index, _, _, taken = reader.numbers(at, "HHIQ")
-        if index == 0:
-            return
-        yield index, (at + 16, taken)
-        at += 16 + (taken + 7) // 8 * 8

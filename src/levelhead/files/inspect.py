@@ -8,9 +8,11 @@ import numpy as np
 
 from ..core.array import to_numpy
 from ..core.counts import Counts, resolve
+from ..core.errors import visible
 from ..core.head import doubts_about, norm_follows_count
 from ..heads.notes import Note
 from ..rules.adjust import can_flip, factors
+from ..show.style import row_title, table
 from .locate import earlier_note, format_of, locate_head
 from .spans import is_large, load, load_norms
 
@@ -90,3 +92,25 @@ def inspect_file(
         adjusted=note,
         warnings=tuple(warnings),
     )
+
+
+def inspection_text(seen: Inspection, width: int = 30) -> str:
+    """Return the head, a bar for each class's norm (largest count first), and the warnings."""
+    lines, rows = [f"{seen.path} ({seen.format})"], []
+    for one in seen.layers:
+        key, weight, bias = map(visible, (one.key, one.weight, one.bias or "no bias"))
+        lines.append(f"  head {key}: {weight} {list(one.shape)} {one.dtype}, {bias}")
+    order = np.arange(len(seen.norms)) if seen.counts is None else np.argsort(-seen.counts, kind="stable")
+    top = max(float(seen.norms.max()), np.finfo(float).tiny)
+    for i in order.tolist():
+        count = "" if seen.counts is None else str(seen.counts[i])
+        bar = "█" * max(1, round(width * seen.norms[i] / top))
+        rows.append([row_title(i, seen.names), count, f"{seen.norms[i]:.4g}", bar])
+    lines += ["", *table(["class", "" if seen.counts is None else "count", "norm", ""], rows), ""]
+    if seen.correlation is not None:
+        lines.append(f"rank correlation of norm and count: {seen.correlation:.2f}")
+    if seen.bias_share is not None:
+        lines.append(f"bias: |b| is {seen.bias_share:.2g} of ||w|| in the median class")
+    if seen.bias_gap is not None:
+        lines.append(f"at gamma 0.5, scaling and keeping the bias are up to {seen.bias_gap:.3g} apart in a logit")
+    return "\n".join([*lines, *(f"warning: {visible(text)}" for text in seen.warnings)]).rstrip()

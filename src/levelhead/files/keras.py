@@ -1,8 +1,4 @@
-"""Heads in Keras 3 models (`.keras`) and their weights (`.weights.h5`), without Keras: HDF5 that stays as it is.
-
-The head is proved by the graph in config.json, which is read as data: no layer is built, and no Lambda is run. The note
-becomes a record of the zip, or stands behind the end of the HDF5 file, where their readers do not look.
-"""
+"""Heads in Keras 3 models (`.keras`), proved by the graph in config.json, and their `.weights.h5`, without Keras."""
 
 import json
 import re
@@ -14,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-from ..core.errors import Advice, LevelheadError, in_file
+from ..core.errors import Advice, LevelheadError, in_file, reported_as
 from ..core.regular_file import bytes_at, check_regular_file
 from ..heads.candidates import list_layers
 from ..heads.graph import KERAS_ACTIVATIONS, KERAS_LINEAR, KERAS_POINTWISE, GraphHead, KerasNode, find_keras_heads
@@ -30,7 +26,7 @@ from .zip import Archive
 MODELS = ("Functional", "Sequential", "Model")
 NAME_HEAD_LAYER = Advice("head", None, "to name the layer")
 WEIGHTS, CONFIG = "model.weights.h5", "config.json"
-MAGIC = b"\nlevelhead note\n"  # the last bytes of weights with a note; before them its length, and the note itself
+MAGIC = b"\nlevelhead note\n"  # behind the end of HDF5, where no reader looks: the note, its length, and these bytes
 LONGEST_NOTE = 100_000_000
 VARIABLE = re.compile(r"(?:(.*)/)?vars/(\d+)")
 
@@ -41,11 +37,9 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     arrays, names = _arrays(archive)
     task, plain, units = None, True, None
     if named is None:
-        with in_file(path):
-            try:
-                config = parse_json(archive.unpack(CONFIG).decode())
-            except (BadZipFile, UnicodeDecodeError) as error:
-                raise LevelheadError(f"cut short, or not a Keras model ({error}); save the model again") from None
+        damaged = "cut short, or not a Keras model ({}); save the model again"
+        with in_file(path), reported_as(damaged, BadZipFile, UnicodeDecodeError):
+            config = parse_json(archive.unpack(CONFIG).decode())
             head = head_in_config(config, classes)
         if head is not None:
             places, task, plain = _places(names), head.task, head.plain
@@ -175,6 +169,9 @@ class _ConfiguredGraph:
         kind = wrapped["class_name"] if _is_own(wrapped, wrapped["class_name"]) else ""
         if wrapped is not layer and not linear and kind not in KERAS_POINTWISE:
             kind = ""  # it may do anything
+        given = [shape for _, shape in _tensors((layer.get("inbound_nodes") or [[]])[node])]
+        taken = given[0] if given else (layer.get("build_config") or {}).get("input_shape")
+        known = isinstance(taken, list) and all(n is None or isinstance(n, int) for n in taken)
         return KerasNode(
             key=path,
             layer=None,
@@ -183,7 +180,7 @@ class _ConfiguredGraph:
             kind=kind,
             activation=str(activation),
             settings=settings,
-            shape=_taken_shape(layer, node) if wrapped is layer or linear else None,
+            shape=tuple(taken) if known and taken and (wrapped is layer or linear) else None,
             calls=self.calls[_identity(wrapped, path)] if linear else 1,
             units=int(settings.get("units") or settings["filters"]) if linear else None,
             inner=inner,
@@ -205,14 +202,6 @@ def _name(layer: Mapping[str, Any]) -> str:
 def _identity(layer: Mapping[str, Any], path: tuple[str, ...]) -> Hashable:
     """Return what a layer has in common with all its copies in a config: the number of a shared one, or its path."""
     return path if layer.get("shared_object_id") is None else str(layer["shared_object_id"])
-
-
-def _taken_shape(layer: Mapping[str, Any], node: int) -> tuple[int | None, ...] | None:
-    """Return the shape of what a layer takes, if its config tells."""
-    given = [shape for _, shape in _tensors((layer.get("inbound_nodes") or [[]])[node])]
-    shape = given[0] if given else (layer.get("build_config") or {}).get("input_shape")
-    known = isinstance(shape, list) and all(n is None or isinstance(n, int) for n in shape)
-    return tuple(shape) if known and shape else None
 
 
 def _outputs(model: Mapping[str, Any]) -> list[tuple[str, int, int]]:
@@ -276,20 +265,16 @@ def _name_variables(arrays: Mapping[str, Span]) -> dict[str, Span]:
             found[key] = span
     for layer, group in layers.items():
         ordered = sorted(group, key=lambda span: int(span.key.rpartition("/")[2]))
-        for title, span in zip(_titles(ordered), ordered, strict=True):
+        first, *rest = (span.shape for span in ordered)
+        titles = [f"vars/{i}" for i in range(len(ordered))]
+        if len(first) > 1 and rest in ([], [first[-1:]]):
+            titles = ["kernel", "bias"]
+        elif len(first) == 1 and rest in ([first], [first] * 3):
+            titles = ["scale", "bias", "running_mean", "running_var"]
+        for title, span in zip(titles, ordered, strict=False):
             key = f"{layer}/{title}" if layer else title
-            found[key] = Span(key, span.file, span.offset, span.dtype, span.shape, reach=span.reach)
+            found[key] = replace(span, key=key)
     return found
-
-
-def _titles(spans: list[Span]) -> list[str]:
-    """Return what the variables of a layer are, by their shapes, in Keras's order."""
-    first, *rest = (span.shape for span in spans)
-    if len(first) > 1 and rest in ([], [first[-1:]]):
-        return ["kernel", "bias"][: len(spans)]
-    if len(first) == 1 and rest in ([first], [first] * 3):
-        return ["scale", "bias", "running_mean", "running_var"][: len(spans)]
-    return [f"vars/{i}" for i in range(len(spans))]
 
 
 def _note_range(path: Path) -> tuple[int, int, int]:

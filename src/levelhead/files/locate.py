@@ -75,27 +75,20 @@ def locate_head(
     path: str | Path, *, head: str | None = None, counts: Counts | None = None, names: Sequence[str] | None = None
 ) -> LocatedHead:
     """Find the head in a model's file. The number of counts helps to tell it apart, and so does an earlier note."""
-    found = _locate(Path(path), head, counts)
-    if names is None:
-        return found
-    known = check_names(names, max(2, found.classes))  # one logit is of two classes
-    return replace(found, given_names=tuple(known)) if found.classes > 1 else found
-
-
-def _locate(path: Path, head: str | None, counts: Counts | None) -> LocatedHead:
-    one = format_of(path)
+    path, one = Path(path), format_of(path)
     counts = counts.counts if isinstance(counts, WithBackground) else counts
     sized = hasattr(counts, "__len__") and getattr(counts, "shape", None) != ()
     size = len(counts) if sized else None  # type: ignore[arg-type]
     try:
-        return one.find(path, named=head, classes=size)
+        found = one.find(path, named=head, classes=size)
     except ValueError as error:
         noted = (one.note(path) or {}).get("head") if head is None else None
-        if noted:
-            return one.find(path, named=",".join(noted))
-        if size is None or not isinstance(error, NoHead):
+        if not noted and (size is None or not isinstance(error, NoHead)):
             raise
-    return one.find(path, named=head)  # the counts are wrong in number, or are labels: reported when K is known
+        # Without a note, counts are wrong in number, or are labels: that is reported when K is known.
+        found = one.find(path, named=",".join(noted) if noted else head)
+    known = None if names is None else check_names(names, max(2, found.classes))  # one logit is of two classes
+    return replace(found, given_names=tuple(known)) if known is not None and found.classes > 1 else found
 
 
 def earlier_note(found: LocatedHead) -> Note | None:

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from shlex import quote
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._version import __version__
 from ..core.array import Array, to_numpy
-from ..core.choices import BiasPolicy, Missing
+from ..core.choices import BiasPolicy
 from ..core.counts import Counts, WithBackground, resolve
-from ..core.errors import Advice, LevelheadError, check_choice
+from ..core.errors import Advice, LevelheadError, check_choice, visible
 from ..core.head import Head
 from ..core.per_class import listed
 from ..heads.apply import apply, apply_tuned, check_fits, read_choice
 from ..heads.place import Change, Facts
 from ..rules.adjust import check_strength
-from ..rules.rule import OneStrength, Rule, Strengths, find_path_rule
+from ..rules.rule import RULES, OneStrength, Rule, Strengths, find_path_rule
 from ..show.progress import ByteProgress
+from ..show.style import row_title, table
 from .format import Output, companion_files
 from .locate import earlier_note, format_of, locate_head, output_path
-from .spans import LargeHead, LocatedHead, adjust_large, check_rows, is_large, load, thin_head
+from .spans import LocatedHead, check_rows, is_large, load, scale_large, thin_head
 
 if TYPE_CHECKING:
     from ..choice.tuned import Tuned
@@ -85,56 +86,38 @@ class InFile:
     def check_takes_bias(self, key: str) -> None:
         pass  # `check_adds` has
 
-    @cached_property
-    def large(self) -> bool:
-        """Whether the head is written block by block."""
-        return is_large(self.found)
-
     def heads(self, rule: Rule) -> tuple[Head, ...]:
         """Return the head, one for each layer; of a large one, whose rows are read when written, the bias."""
-        read = thin_head if self.large and not rule.needs_norms else load
+        read = thin_head if is_large(self.found) and not rule.needs_norms else load
         return tuple(read(layer, self.found.names) for layer in self.found.layers)
 
     def write(self, change: Change) -> RescaleResult:
         """Write the file with the new head and a note in it."""
-        written: Sequence[Head | LargeHead] = change.after
-        if self.large and not change.rule.needs_norms:
-            large = adjust_large(self.found.layers[0], change.by.scale, change.after[0].bias, self.found.names)
-            written, norms = [large], (large.before, large.after)
+        rows = None
+        if is_large(self.found) and not change.rule.needs_norms:
+            rows, *norms = scale_large(self.found.layers[0], change.by.scale, self.found.names)
         else:
             layers = zip(self.found.layers, change.before, change.after, strict=True)
             weights = [(layer, to_numpy(old.weight), to_numpy(new.weight)) for layer, old, new in layers]
             norms, *_ = [check_rows(*each, self.found.names) for each in weights]
         to = replace(self.to, path=output_path(self.path, self.to.path, self.found.folder))
-        note = {
-            "version": __version__,
-            "rule": change.rule.name,
-            "gamma": change.gamma,
-            "bias": change.by.bias,
-            "counts": change.counts.tolist(),
-            "head": list(self.found.keys),
-            "factors": change.by.first.tolist(),
-        }
+        note = {"version": __version__, "rule": change.rule.name, "gamma": change.gamma, "bias": change.by.bias}
+        note |= {"counts": change.counts.tolist(), "head": [*self.found.keys], "factors": change.by.first.tolist()}
         note |= {} if change.offset is None else {"offset": change.offset.tolist()}
         note |= {"before": self.found.note} if self.found.note else {}
-        kept = format_of(self.path).save(self.found, written, to, note)
+        kept = format_of(self.path).save(self.found, change.after, to, note, rows)
         return RescaleResult(
             path=str(self.path),
             out=str(to.path),
             original=f"{to.path}.original" if to.original else None,
             head=self.found.keys,
-            rule=change.rule.name,
-            gamma=change.gamma,
             bias=None if change.before[0].bias is None else change.by.bias,
-            counts=change.counts,
-            factors=change.by.first,
-            offset=change.offset,
             before=norms[0],
             after=norms[1],
             sha256={name: original.sha256 for name, original in kept.items()},
             names=self.found.names,
-            flips=change.flips,
             notes=tuple(self._notes(change, norms[0])),
+            **change.told,
         )
 
     def _notes(self, change: Change, norms: np.ndarray) -> Iterator[str]:
@@ -185,14 +168,6 @@ def rescale_file(
         force, again: replace files that exist; adjust a file that was adjusted before.
         progress: called with the number of bytes copied since the last call.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> from safetensors.numpy import save_file
-    >>> with TemporaryDirectory() as folder:
-    ...     model, out = Path(folder, "model.safetensors"), Path(folder, "adjusted.safetensors")
-    ...     save_file({"fc.weight": np.eye(2, dtype=np.float32)}, model)
-    ...     rescale_file(model, out, [100, 25], gamma=0.5).after
-    array([1., 2.])
-
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
     to = Output(Path(out), original, force, progress)
@@ -205,19 +180,11 @@ def rescale_file(
 
 
 def rescale_place(
-    place: InFile,
-    counts: Counts,
-    *,
-    gamma: float | Tuned,
-    rule: str | OneStrength,
-    bias: BiasPolicy = "scale",
-    missing: Missing | None = None,
-    logits: Array | None = None,
-    again: bool = False,
+    place: InFile, counts: Counts, *, gamma: float | Tuned, rule: str | OneStrength, **options: Any
 ) -> RescaleResult:
-    """Adjust a head that was found by a rule of one strength."""
-    made = find_path_rule(rule)
-    check_choice("bias", bias, ("scale", "keep"))
+    """Adjust a head that was found by a rule of one strength, with the options of `apply`, and `missing` of counts."""
+    made, missing = find_path_rule(rule), options.pop("missing", None)
+    check_choice("bias", options.get("bias", "scale"), ("scale", "keep"))
     if isinstance(counts, WithBackground):
         from ..choice.samples import check_background  # loads as much as all else here, and few need it
 
@@ -227,7 +194,7 @@ def rescale_place(
     n = resolve(counts, classes, names=names, missing=missing)
     strength = Strengths(check_strength(gamma, made.name, n, instead="adjust_file(path, out, tuned)"))
     by_hand = not hasattr(gamma, "rule")  # as a `Tuned` and its gamma have
-    return apply(place, made, strength, n, bias=bias, logits=logits, again=again, by_hand=by_hand)
+    return apply(place, made, strength, n, by_hand=by_hand, **options)
 
 
 def adjust_file(
@@ -290,3 +257,31 @@ def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> Non
     reason = f"{source}no {'certain ' if certain else ''}gain is to be expected ({gain})"
     advice = Advice("anyway", None, "to adjust it all the same")
     raise LevelheadError(f"{reason}, so the model is left as it is and nothing is written", advice=advice)
+
+
+def rescale_text(done: RescaleResult) -> str:
+    """Return what changed, class by class, and how to undo it."""
+    rule = RULES[done.rule]
+    shift, strength = not rule.multiplies, f", gamma {done.gamma:g}" if rule.strengths else ""
+    policy = {"scale": ", bias scaled", "keep": ", bias kept", None: ""}[None if shift else done.bias]
+    then = "" if done.offset is None else "then shift"
+    one_logit = len(done.factors) < len(done.counts)
+    rows = []
+    for i in [0] if one_logit else np.argsort(-done.counts, kind="stable").tolist():
+        name, count = row_title(i, done.names), f"{done.counts[i]:.15g}"
+        name, count = ("the logit", "/".join(f"{n:g}" for n in done.counts)) if one_logit else (name, count)
+        offset = "" if done.offset is None else f"{done.offset[i]:.4g}"
+        rows.append([name, count, *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors)), offset])
+    lines = [
+        f"{done.path} -> {done.out}",
+        f"  {visible(', '.join(done.head))}: {rule.title}{strength}{policy}",
+        "",
+        *table(["class", "count", "norm before", "after", "shift" if shift else "factor", then], rows),
+        "",
+    ]
+    if done.original:
+        undo = f"`levelhead undo {quote(done.out)} -o BACK`"
+        lines.append(f"kept {done.original}: {undo} gives the input back, byte for byte")
+    if done.flips is not None:
+        lines.append(f"predictions that rounding to half precision could flip: {done.flips}")
+    return "\n".join([*lines, *(f"note: {visible(text)}" for text in done.notes)])

@@ -1,8 +1,4 @@
-"""Heads in ONNX models: the last Gemm, MatMul (+ Add), 1x1 Conv or LinearClassifier that feeds an output.
-
-Its numbers are changed where they lie in the file or its external data, and the note is appended: every other byte
-stays. Only a new name of an external file or a second note makes it necessary to serialize the graph again.
-"""
+"""Heads in ONNX models: the last Gemm, MatMul (+ Add), 1x1 Conv or LinearClassifier that feeds an output."""
 
 import re
 from collections.abc import Mapping
@@ -16,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from ..core.array import Array, to_numpy
-from ..core.errors import LevelheadError, in_file
-from ..core.extras import install_command
+from ..core.errors import LevelheadError, in_file, reported_as
+from ..core.extras import naming_what_is_missing
 from ..core.regular_file import Stamp, check_regular_file
 from ..heads.candidates import list_layers
 from ..heads.notes import NOTE, Note, note_entries, note_from
 from .digest import Edit
 from .find import NoHead, several_heads
 from .format import Format
-from .onnx_graph import CLASSIFIER, COMPETING, Graph, LinearNode, classifier_key, heads_of, node_of, tensors, texts
+from .onnx_graph import CLASSIFIER, COMPETING, Graph, LinearNode, classifier_key, heads_of, messages, node_of, texts
 from .protobuf import Splice, field, fields, length_at, locate, splice
 from .spans import LayerSpans, LocatedHead, Span, decode, encode
 
@@ -52,12 +48,11 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
     then: dict[tuple[str, ...], set[str]] = {}
     for output in graph.model.graph.output:
         try:
-            heads = heads_of(graph, output.name)
-        except (ValueError, RecursionError) as error:
-            why = "comes from too long a chain of nodes" if isinstance(error, RecursionError) else str(error)
-            told = error if isinstance(error, LevelheadError) else LevelheadError(why)
-            words = " ".join(told.named.split())  # with names of the file's
-            reasons.append(LevelheadError(f"{path}: output {output.name!r}: {words}", advice=told.advice))
+            with reported_as("comes from too long a chain of nodes", RecursionError), reported_as("{}", ValueError):
+                heads = heads_of(graph, output.name)
+        except LevelheadError as error:
+            words = " ".join(error.named.split())  # with names of the file's
+            reasons.append(LevelheadError(f"{path}: output {output.name!r}: {words}", advice=error.advice))
             continue
         nodes: list[LinearNode] = [one.layer for one in heads]
         titles = {output.name, *(title for node in nodes for title in (node.key, node.weight, node.node.name))}
@@ -86,9 +81,8 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
 def _stamps_of(graph: Graph) -> dict[Path, Stamp]:
     """Return the model's file, and those its weights are kept in, each as it was when it was read."""
     path, stamps = graph.path, {graph.path: graph.stamp}
-    places = [_external(tensor, path) for tensor in tensors(graph.model)]
-    names = dict.fromkeys(place["location"] for place in places if place)
-    for name in names:
+    places = [_external(tensor, path) for tensor in messages(graph.model, "TensorProto")]
+    for name in dict.fromkeys(place["location"] for place in places if place):
         if not name.isprintable() or not name or Path(name).name != name:
             raise LevelheadError(f"{path}: expected external weights in the same folder, got {name!r}")
         try:
@@ -110,10 +104,11 @@ def _complete(graph: Graph, file: Path, edits: list[Edit], note: Note | None, na
     data = graph.data
     if note and not _note(graph) and not renamed:  # protobuf fields may stand in any order: ours go to the end
         return [*edits, Edit(len(data), 0, _metadata(note).SerializeToString())]
+    # Only a second note or a new name of an external file makes it necessary to serialize the model again.
     for edit in sorted(edits, key=lambda edit: edit.offset)[::-1]:  # from the end: some change the length
         data = data[: edit.offset] + b"".join(edit.blocks()) + data[edit.offset + edit.length :]
     model = _onnx().ModelProto.FromString(data)
-    for tensor in tensors(model):
+    for tensor in messages(model, "TensorProto"):
         for entry in tensor.external_data:
             if entry.key == "location":
                 entry.value = renamed.get(entry.value, entry.value)
@@ -163,7 +158,7 @@ def _unused_name(graph: Graph, name: str) -> str:
 def _check(path: Path) -> None:
     """Run the onnx checker on a written model, without external weights: it would look for those next to the model."""
     model = _onnx().load(str(path), load_external_data=False)
-    for tensor in tensors(model):
+    for tensor in messages(model, "TensorProto"):
         if _external(tensor, path) or len(tensor.raw_data) > LARGE_TENSOR:
             for name in ("external_data", "data_location", "raw_data"):
                 tensor.ClearField(name)
@@ -259,7 +254,7 @@ def _span(graph: Graph, name: str, transposed: bool = False) -> Span:
 
 def _check_untied(graph: Graph, tensor: Any, span: Span) -> None:
     """Check that no other tensor has the same bytes of an external file."""
-    for other in tensors(graph.model):
+    for other in messages(graph.model, "TensorProto"):
         place = _external(other, graph.path)
         if other is tensor or not place or place["location"] != span.file.name:
             continue
@@ -307,18 +302,11 @@ def _parse(path: Path) -> Graph:
 
 
 def _onnx() -> Any:
-    try:
+    with naming_what_is_missing("reading an .onnx file"):
         import onnx
-    except ImportError:
-        raise ImportError(f"reading an .onnx file needs onnx: {install_command('onnx')}") from None
     return onnx
 
 
 FORMAT = Format(
-    "ONNX",
-    (".onnx",),
-    _find,
-    lambda path: _note(_parse(path)),
-    check=_check,
-    files=lambda path: tuple(_stamps_of(_parse(path))),
+    "ONNX", (".onnx",), _find, lambda path: _note(_parse(path)), _check, lambda path: tuple(_stamps_of(_parse(path)))
 )

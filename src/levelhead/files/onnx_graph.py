@@ -158,8 +158,13 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
         if op == "Transpose" and _class_axis(graph, value) in (None, MIXED):
             where = "where it puts the classes is not known"
             raise LevelheadError(f"Transpose {node.name!r} follows the head, and {where}")
-        if op == "ReduceMean" and not _keeps_classes(graph, node) and not _is_one_logit(graph, input_of(node)):
-            raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
+        if op == "ReduceMean":  # which may be over other axes than that of the classes, or of layers of one row each
+            axes, rank = _reduced_axes(graph, node), len(graph.shapes.get(input_of(node), ()))
+            over = (None, MIXED, *(axis % rank for axis in axes if rank))
+            apart = axes and rank and _class_axis(graph, input_of(node)) not in over
+            heads = [] if apart else heads_of(graph, input_of(node))
+            if any(one.layer.shape[-1 if one.layer.transposed else 0] != 1 for one in heads):
+                raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
         if op == "Resize":  # only of pixels [N, K, H, W], class by class, and with nothing of its own added
             before, after = (graph.shapes.get(name, ()) for name in (input_of(node), node.output[0]))
             same = len(before) == len(after) == 4 and 0 < before[1] == after[1]
@@ -268,18 +273,6 @@ def node_of(graph: Graph, weight: str) -> tuple[int, Any, int]:
                 casts = [to.i for one in passed if one.op_type == "Cast" for to in one.attribute if to.name == "to"]
                 return i, node, next(filter(None, casts), graph.constants[name][0].data_type)
     raise AssertionError(f"{weight!r} is the weight of a layer that was found")
-
-
-def _keeps_classes(graph: Graph, node: Any) -> bool:
-    """Return whether a ReduceMean surely leaves the axis of the classes alone."""
-    classes, rank = _class_axis(graph, input_of(node)), len(graph.shapes.get(input_of(node), ()))
-    axes = _reduced_axes(graph, node)
-    return bool(axes and rank) and classes not in (None, MIXED, *(axis % rank for axis in axes))
-
-
-def _is_one_logit(graph: Graph, value: str) -> bool:
-    """Return whether a value comes from layers of one row each: no mean mixes their classes."""
-    return all(one.layer.shape[-1 if one.layer.transposed else 0] == 1 for one in heads_of(graph, value))
 
 
 def _reduced_axes(graph: Graph, node: Any) -> list[int]:
@@ -425,14 +418,9 @@ def messages(message: Any, kind: str = "") -> Iterator[Any]:
                 waiting += [value] if hasattr(value, "DESCRIPTOR") else value
 
 
-def tensors(model: Any) -> Iterator[Any]:
-    """Yield every tensor of a model."""
-    return messages(model, "TensorProto")
-
-
 def texts(model: Any) -> Iterator[Any]:
     """Yield every name in a model."""
-    for one in tensors(model):
+    for one in messages(model, "TensorProto"):
         yield from (one.name, *(text for entry in one.external_data for text in (entry.key, entry.value)))
     for one in messages(model):
         for field_of, value in () if one.DESCRIPTOR.name == "TensorProto" else one.ListFields():

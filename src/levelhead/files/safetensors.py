@@ -47,7 +47,23 @@ def _files(path: Path) -> tuple[Path, ...]:
             names = listed([file.name for file in inside]) or "none"
             raise LevelheadError(f"{path}: expected one safetensors model in it, found {names}; give the file itself")
         path = inside[0]
-    return (path, *_shards(path)) if path.name.endswith(INDEX) else (path,)
+    if not path.name.endswith(INDEX):
+        return (path,)
+    check_regular_file(path, "an index of shards")
+    try:
+        weight_map = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        names = list(dict.fromkeys(map(os.fspath, weight_map.values())))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise LevelheadError(f"{path}: not an index of shards ({error})") from None
+    if not names:
+        raise LevelheadError(f"{path}: not an index of shards (it lists none)")
+    for name in names:
+        if Path(name).name != name or name.endswith(INDEX):
+            raise LevelheadError(f"{path}: expected shards in the same folder, got {name!r}")
+        if not os.path.isfile(path.parent / name):  # False for a name that cannot be, too
+            wanted = f"expected a shard of {path.name}; download it again"
+            raise FileNotFoundError(f"{path.parent / name!s}: no such file; {wanted}")
+    return (path, *(path.parent / name for name in names))
 
 
 def _read(path: Path) -> dict[Path, Header]:
@@ -67,24 +83,6 @@ def _complete(
 
 def _note(headers: Mapping[Path, Header]) -> dict[str, Any] | None:
     return next((note for file, header in headers.items() if (note := note_from(header.metadata, file))), None)
-
-
-def _shards(index: Path) -> list[Path]:
-    check_regular_file(index, "an index of shards")
-    try:
-        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        names = list(dict.fromkeys(map(os.fspath, weight_map.values())))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise LevelheadError(f"{index}: not an index of shards ({error})") from None
-    if not names:
-        raise LevelheadError(f"{index}: not an index of shards (it lists none)")
-    for name in names:
-        if Path(name).name != name or name.endswith(INDEX):
-            raise LevelheadError(f"{index}: expected shards in the same folder, got {name!r}")
-        if not os.path.isfile(index.parent / name):  # False for a name that cannot be, too
-            wanted = f"expected a shard of {index.name}; download it again"
-            raise FileNotFoundError(f"{index.parent / name!s}: no such file; {wanted}")
-    return [index.parent / name for name in names]
 
 
 def _new_header(text: str, metadata: Mapping[str, str]) -> bytes:
@@ -111,6 +109,4 @@ def _metadata_range(text: str) -> tuple[int, int]:
     return first, first
 
 
-FORMAT = Format(
-    "safetensors", (".safetensors", INDEX), _find, lambda path: _note(_read(path)), check=_read, files=_files
-)
+FORMAT = Format("safetensors", (".safetensors", INDEX), _find, lambda path: _note(_read(path)), _read, _files)

@@ -197,19 +197,24 @@ def load(layer: LayerSpans, names: Sequence[str] | None = None) -> Head:
     return head
 
 
-def store(layer: LayerSpans, head: Head) -> list[tuple[Path, Edit]]:
-    """Return the edits that put a head into a layer, each with its file, in the dtypes that the file has."""
-    if np.shape(head.weight) != layer.shape or (head.bias is None) != (layer.bias is None):
+def store(layer: LayerSpans, head: Head, rows: "ScaledRows | None" = None) -> list[tuple[Path, Edit]]:
+    """Return the edits that put a head into a layer, each with its file; its weights are `rows` if they are given."""
+    given = np.shape(head.weight) if rows is None else layer.shape
+    if given != layer.shape or (head.bias is None) != (layer.bias is None):
         want, came = (
             f"{list(shape)} with {'no' if bias is None else 'a'} bias"
-            for shape, bias in ((layer.shape, layer.bias), (np.shape(head.weight), head.bias))
+            for shape, bias in ((layer.shape, layer.bias), (given, head.bias))
         )
         raise LevelheadError(f"{layer.where} is {want}; a head of {came} does not fit it")
     head = head.numpy()
-    data = [encode(head.weight.T if layer.weight.transposed else head.weight, layer.weight.dtype)]
-    if layer.bias is not None and head.bias is not None:
-        data.append(encode(head.bias, layer.bias.dtype))
-    check_finite(_decode_head(layer, data, head.names), f"{layer.where}, in {layer.weight.dtype},", advice=SMALLER)
+    bias = [] if layer.bias is None or head.bias is None else [encode(head.bias, layer.bias.dtype)]
+    if rows is None:
+        data = [encode(head.weight.T if layer.weight.transposed else head.weight, layer.weight.dtype), *bias]
+        written = _decode_head(layer, data, head.names)
+    else:  # they are checked already
+        data = [rows, *bias]
+        written = Head(np.ones((layer.classes, 1)), decode(bias[0], layer.spans[1].dtype) if bias else None)
+    check_finite(written, f"{layer.where}, in {layer.weight.dtype},", advice=SMALLER)
     parts = zip(layer.spans, data, strict=True)
     edits = [(span.file, Edit(span.offset, span.nbytes, span.pack(new))) for span, new in parts]
     if layer.opposite is not None:
@@ -245,26 +250,6 @@ class ScaledRows(FileRange):
             yield encode(after, self.dtype)
 
 
-@dataclass(frozen=True, eq=False)
-class LargeHead:
-    """An adjusted head whose weights are in a file."""
-
-    weight: ScaledRows  # the rows, and what each is multiplied by
-    bias: np.ndarray | None  # [K], adjusted
-    before: np.ndarray  # [K], lengths of the weight vectors
-    after: np.ndarray
-
-    def edits(self, layer: LayerSpans) -> list[tuple[Path, Edit]]:
-        """Return the edits that put the head into its layer, each with its file."""
-        found = [(layer.weight.file, Edit(layer.weight.offset, layer.weight.nbytes, self.weight))]
-        if layer.bias is not None and self.bias is not None:
-            span, data = layer.bias, encode(self.bias, layer.bias.dtype)
-            written = Head(np.ones((layer.classes, 1)), decode(data, span.dtype))
-            check_finite(written, f"{layer.where}, in {span.dtype},", advice=SMALLER)
-            found.append((span.file, Edit(span.offset, span.nbytes, data)))
-        return found
-
-
 def is_large(found: LocatedHead) -> bool:
     """Return whether a head is a single layer of a safetensors file that is too large to be held several times."""
     layer, *others = found.layers
@@ -282,17 +267,18 @@ def thin_head(layer: LayerSpans, names: Sequence[str] | None) -> Head:
 
 def load_norms(layer: LayerSpans, names: Sequence[str] | None) -> Head:
     """Return a head whose weight vectors have one number each, their length, and the bias of a large one."""
-    return replace(thin_head(layer, names), weight=adjust_large(layer, None, None, names).before[:, None])
+    return replace(thin_head(layer, names), weight=scale_large(layer, None, names)[1][:, None])
 
 
-def adjust_large(
-    layer: LayerSpans, factors: np.ndarray | None, bias: np.ndarray | None, names: Sequence[str] | None
-) -> LargeHead:
-    """Return a large head with its rows times factors [K], if any, and its new bias, once every row is checked."""
+def scale_large(
+    layer: LayerSpans, factors: np.ndarray | None, names: Sequence[str] | None
+) -> tuple[ScaledRows, np.ndarray, np.ndarray]:
+    """Return a large head's rows times factors [K], if any, all of them checked, and their lengths before and after."""
     span, by = layer.weight, np.ones(layer.classes) if factors is None else np.asarray(factors, np.float64)
-    weight = ScaledRows(span.file, span.offset, span.nbytes, span.dtype, prod(span.shape) // layer.classes, by)
-    norms = [check_rows(layer, before, after, names, first) for first, before, after in weight.rows()]
-    return LargeHead(weight, bias, *map(np.concatenate, zip(*norms, strict=True)))
+    scaled = ScaledRows(span.file, span.offset, span.nbytes, span.dtype, prod(span.shape) // layer.classes, by)
+    norms = [check_rows(layer, before, after, names, first) for first, before, after in scaled.rows()]
+    before, after = map(np.concatenate, zip(*norms, strict=True))
+    return scaled, before, after
 
 
 def check_rows(

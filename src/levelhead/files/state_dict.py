@@ -1,10 +1,4 @@
-"""Heads in state dicts that torch saved (`.pt`, `.pth`, `.bin`, `.ckpt`), opened by `weights_only` and nothing else.
-
-Such a file is a zip of uncompressed storages, which are changed where they lie, with their checksums; the note is one
-more record. torch is given the pickle in an archive whose storages are empty, and says which of them each tensor has;
-where that lies, the file's own directory says. Before 2.11 torch does not say it, and its `weights_only` unpickler is
-called with storages of our own.
-"""
+"""Heads in state dicts that torch saved (`.pt`, `.pth`, `.bin`, `.ckpt`), opened by `weights_only` and nothing else."""
 
 import io
 import re
@@ -16,7 +10,7 @@ from warnings import catch_warnings
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from ..core.errors import LevelheadError
-from ..core.extras import install_command
+from ..core.extras import naming_what_is_missing
 from ..core.regular_file import bytes_at, check_regular_file
 from ..io.torch_file import check_pickle
 from .find import find_layers, overlap
@@ -37,7 +31,8 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     stamp, archive = check_regular_file(path, "a state dict"), _open(path)
     value, storages = _load(archive)
     everything = list(_tensors_in(value, path))
-    spans = dict(_spans(archive, storages, value, "", {id(value)}))
+    state = dict(_state(value, path, "", {id(value)}))
+    spans = {key: _span(archive, storages, key, tensor) for key, tensor in state.items()}
     if not spans:
         raise LevelheadError(f"{path}: holds no state dict of tensors; {HOW_TO_SAVE}")
     layers = find_layers(path, spans, named=named, classes=classes)
@@ -52,18 +47,16 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     return LocatedHead(path, layers, {path: stamp}, archive.complete, archive.note)
 
 
-def _spans(
-    archive: Archive, storages: Mapping[int, ZipInfo], value: Any, prefix: str, seen: set[int]
-) -> Iterator[tuple[str, Span]]:
+def _state(value: Any, path: Path, prefix: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
     """Yield every tensor of a state dict with its key, which begins with the name of a state dict in a checkpoint."""
     for key, inner in value.items() if isinstance(value, Mapping) else ():
         if isinstance(inner, Mapping) and key in INSIDE:
             if id(inner) in seen:  # perhaps it holds itself
-                raise LevelheadError(f"{archive.path}: {prefix}{key} is there twice; {HOW_TO_SAVE}")
+                raise LevelheadError(f"{path}: {prefix}{key} is there twice; {HOW_TO_SAVE}")
             seen.add(id(inner))
-            yield from _spans(archive, storages, inner, f"{prefix}{key}.", seen)
+            yield from _state(inner, path, f"{prefix}{key}.", seen)
         elif hasattr(inner, "untyped_storage") and isinstance(key, str):
-            yield prefix + key, _span(archive, storages, prefix + key, inner)
+            yield prefix + key, inner
 
 
 def _tensors_in(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
@@ -105,10 +98,8 @@ def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: A
 def _load(archive: Archive) -> tuple[Any, dict[int, ZipInfo]]:
     """Return what torch would load, on `meta`, running no code, and the record of each storage by its offset there."""
     path = archive.path
-    try:
+    with naming_what_is_missing(f"reading {path.suffix}"):
         import torch
-    except ImportError:
-        raise ImportError(f"reading {path.suffix} needs torch: {install_command('torch')}") from None
     try:
         pickled, order = archive.unpack("data.pkl"), archive.find("byteorder") and archive.unpack("byteorder", 10)
         check_pickle(pickled)
@@ -181,7 +172,7 @@ def _open(path: Path) -> Archive:
         old = bytes_at(path, 0, 2) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
         what = "a pickle or torch's format before 1.6" if old else f"cut short, or not a state dict ({error})"
         raise LevelheadError(f"{path}: {what}; {HOW_TO_SAVE}") from None
-    if any(name.endswith(("/constants.pkl", "/model.json")) or "/code/" in name for name in archive.names):
+    if any(name.endswith(("/constants.pkl", "/model.json")) or "/code/" in name for name in archive.by_name):
         instead = f"{HOW_TO_SAVE}, or adjust the model before converting it"
         raise LevelheadError(f"{path}: a TorchScript or export archive, which holds code; {instead}")
     return archive

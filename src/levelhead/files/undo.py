@@ -1,6 +1,6 @@
 """Take an adjustment of a model's file back: exactly from the bytes that were kept, or by dividing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,10 +20,6 @@ from .edits import copy, load_originals, restore
 from .format import Output, layout
 from .locate import format_of, output_path, with_name
 from .spans import load
-
-
-class _Changed(LevelheadError):
-    """A file is not as it was written."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +60,7 @@ def undo_file(
     to = Output(output_path(path, Path(out), folder), False, force, progress)
     kept = root.with_name(f"{root.name}.original")
     if kept.is_file():
-        try:
-            restored = _restore(one.files(path), to, kept, folder)
-        except _Changed as error:
-            left = f"move {kept.name} away to undo by division instead"
-            with suppress(ValueError):  # damaged, which an undo by division would say
-                if one.note(path) is None:
-                    lost = "it has no record of an adjustment left, to undo by division"
-                    left = f"{lost}; use the model that it was made from"
-            raise LevelheadError(f"{error}; {left}") from None
-        return UndoResult(str(path), str(to.path), True, restored)
+        return UndoResult(str(path), str(to.path), True, _restore(path, to, kept, folder))
     note = one.note(path)
     if note is None:
         raise LevelheadError(f"{path}: nothing to undo; expected a record of an adjustment in it, or {kept.name}")
@@ -83,8 +70,9 @@ def undo_file(
     return UndoResult(str(path), str(to.path), False, {})
 
 
-def _restore(files: Sequence[Path], to: Output, kept: Path, folder: bool) -> dict[str, str]:
+def _restore(path: Path, to: Output, kept: Path, folder: bool) -> dict[str, str]:
     """Apply the kept edits to a model's files, and check that each result is the file that was adjusted."""
+    files = format_of(path).files(path)
     originals, stamps = load_originals(kept), {file: check_regular_file(file) for file in files}
     known = {file: originals[file.name] for file in files if file.name in originals}
     if len(files) == len(originals) == 1:  # the file may have been renamed
@@ -99,10 +87,9 @@ def _restore(files: Sequence[Path], to: Output, kept: Path, folder: bool) -> dic
         if not folder and file != files[0] and (out.parent / name).exists() and (out.parent / name).samefile(file):
             problem = f"{out.parent / name} is of {files[0].name}, and {out.name} needs another file of that name"
             raise LevelheadError(f"{problem}; write to another folder")
-    there = []  # files that the model refers to and that are still there as they were: they stay
-    for file in () if folder else [file for file in known if file != files[0]]:
-        target = out.parent / names[file]
-        there += [file] if target.is_file() and file_sha256(target) == known[file].sha256 else []
+    # Files that the model refers to and that are still there as they were stay.
+    others = {} if folder else {file: out.parent / names[file] for file in known if file != files[0]}
+    there = [file for file, at in others.items() if at.is_file() and file_sha256(at) == known[file].sha256]
     with to.staged(names, stamps, folder) as stage:
         for file, name in names.items():
             if file in there:
@@ -113,7 +100,13 @@ def _restore(files: Sequence[Path], to: Output, kept: Path, folder: bool) -> dic
             original, size = known[file], file.stat().st_size
             inside = all(edit.offset + edit.length <= size for edit in original.edits)
             if not inside or restore(file, stage / name, original.edits, to.progress) != original.sha256:
-                raise _Changed(f"{file} is not the file that {kept.name} was kept for, or was changed since")
+                left = f"move {kept.name} away to undo by division instead"
+                with suppress(ValueError):  # damaged, which an undo by division would say
+                    if format_of(path).note(path) is None:
+                        lost = "it has no record of an adjustment left, to undo by division"
+                        left = f"{lost}; use the model that it was made from"
+                changed = f"{file} is not the file that {kept.name} was kept for, or was changed since"
+                raise LevelheadError(f"{changed}; {left}")
     return {names[file]: original.sha256 for file, original in known.items()}
 
 
@@ -129,3 +122,12 @@ def _divide(path: Path, head: Head, note: Note) -> Head:
         added = np.array(note["offset"]) if multiplies else by
         head = replace(head, bias=(head.bias - added).astype(head.bias.dtype))
     return scale_head(head, 1 / by, bias=note["bias"]) if multiplies else head
+
+
+def undo_text(undone: UndoResult) -> str:
+    """Return what was written, and whether it is exact."""
+    if undone.exact:
+        sums = "".join(f"\n  {name}: sha256 {digest}" for name, digest in undone.sha256.items())
+        return f"{undone.path} -> {undone.out}: the file that was adjusted, byte for byte{sums}"
+    how = f"divided by the recorded factors, exact only up to rounding (there was no {undone.path}.original)"
+    return f"{undone.path} -> {undone.out}: {how}"

@@ -37,8 +37,7 @@ class Archive:
         self.path, self.size = path, path.stat().st_size
         try:
             with ZipFile(path) as zip_file, path.open("rb") as file:
-                self.records = zip_file.infolist()
-                self.start = zip_file.start_dir
+                self.records, self.start = zip_file.infolist(), zip_file.start_dir
                 if zip_file.comment:
                     raise BadZipFile("it has a comment")
                 if not all(0 <= one.header_offset <= self.size for one in self.records):
@@ -46,13 +45,16 @@ class Archive:
                 self.data_at = {one.filename: _data_at(file, one) for one in self.records}
                 file.seek(self.start)
                 self.tail = file.read()
+            self.by_name = {one.filename: one for one in self.records}
+            self._check(in_folder)
         except (ValueError, NotImplementedError, OverflowError, struct.error) as error:
             raise BadZipFile(str(error)) from None
-        self.names = [one.filename for one in self.records]
-        self.by_name = dict(zip(self.names, self.records, strict=True))
-        if not self.records or (in_folder and not all("/" in n.strip("/") or n.endswith("/") for n in self.names)):
+        self.prefix = f"{self.records[0].filename.partition('/')[0]}/" if in_folder else ""
+
+    def _check(self, in_folder: bool) -> None:
+        """Check the names of records, that each ends before the next begins, and that offsets count from byte 0."""
+        if not self.records or (in_folder and not all("/" in n.strip("/") or n.endswith("/") for n in self.by_name)):
             raise BadZipFile("its records are not in a folder")
-        self.prefix = f"{self.names[0].partition('/')[0]}/" if in_folder else ""
         seen: set[str] = set()
         for one in self.records:
             if one.filename.lower() in seen:
@@ -62,13 +64,6 @@ class Archive:
             if one.filename != one.orig_filename:
                 raise BadZipFile(f"a record is called {one.orig_filename!r}")
             seen.add(one.filename.lower())
-        try:
-            self._check_apart()
-        except struct.error as error:
-            raise BadZipFile(str(error)) from None
-
-    def _check_apart(self) -> None:
-        """Check that each record ends before the next begins, and that all offsets count from the file's first byte."""
         *_, listed_at, _ = END.unpack(self.tail[-END.size :])
         if listed_at == 0xFFFFFFFF:
             *_, listed_at = END64.unpack(self.tail[-END.size - LOCATOR.size - END64.size : -END.size - LOCATOR.size])
@@ -90,11 +85,8 @@ class Archive:
 
     def record_at(self, offset: int) -> ZipInfo | None:
         """Return the stored record whose data this byte of the file belongs to."""
-        for one in self.records:
-            first = self.data_at[one.filename]
-            if first <= offset < first + max(1, one.file_size) and self.is_plain(one):
-                return one
-        return None
+        plain = ((one, self.data_at[one.filename]) for one in self.records if self.is_plain(one))
+        return next((one for one, first in plain if first <= offset < first + max(1, one.file_size)), None)
 
     @property
     def note(self) -> dict[str, Any] | None:

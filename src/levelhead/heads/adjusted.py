@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..rules.rule import RULES, Rescale
-from ..show.html import html
+from ..show.style import html
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,17 +28,6 @@ class Adjusted:
         before, after: {path: [K]}, lengths of the weight vectors.
         offset: [K], what was added to each bias after it was multiplied; None for rules of one strength.
         flips: how many of the predictions given could change by rounding to half precision; None if not asked.
-
-    >>> import torch
-    >>> from levelhead import rescale_
-    >>> model = torch.nn.Linear(2, 2, bias=False)
-    >>> before = model.weight.detach().clone()
-    >>> adjusted = rescale_(model, [100, 25], gamma=0.5)
-    >>> adjusted.factors
-    array([1., 2.])
-    >>> adjusted.restore()
-    >>> torch.equal(model.weight, before)
-    True
     """
 
     layers: tuple[str, ...]

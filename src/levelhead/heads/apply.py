@@ -228,20 +228,13 @@ def rescale_(
 
 
 def check_rescale(
-    model: Any,
-    counts: Counts,
-    *,
-    gamma: float | Tuned,
-    layer: Any = None,
-    example: Any = None,
-    missing: Missing | None = None,
-    background: int | str | None = None,
+    model: Any, counts: Counts, *, gamma: float | Tuned, layer: Any = None, example: Any = None, **options: Any
 ) -> tuple[InMemory, np.ndarray, float]:
     """Check what `rescale_` would, before training, reading no weight; return the head, its counts and the strength."""
     size = len(counts) if hasattr(counts, "__len__") else None  # counts may be labels, of any number
     place = _head_of(model, layer, example, size)
     check_fits(place, Rescale())
-    n = resolve(counts, place.facts.sizes[0], names=place.facts.names, missing=missing, background=background)
+    n = resolve(counts, place.facts.sizes[0], names=place.facts.names, **options)
     return place, n, check_strength(gamma, Rescale.name, n, instead="lh.adjust_(model, tuned)")
 
 

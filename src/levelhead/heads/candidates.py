@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ..core.errors import LevelheadError
-from ..core.head import Head
 
 # A single number of such a name next to a head multiplies its logits; cosine heads have one, and normalize weights.
 LOGIT_SCALE = re.compile("(logit_|log_|inv_)?(scale|temperature|temp|tau|sigma|s)|T")
@@ -67,15 +66,6 @@ def check_no_rivals(model: Candidates, found: list[str]) -> list[str]:
     if rivals:
         raise model.several(found, rivals)
     return found
-
-
-def check_same_shape(head: Head, path: str, shape: list[int], has_bias: bool) -> None:
-    """Check that a head fits the layer that it is written to: weight [K, d], and a bias exactly if that has one."""
-    if (head.bias is not None) != has_bias:
-        has, lacks = (path, "the head") if has_bias else ("the head", path)
-        raise LevelheadError(f"{has} has a bias, but {lacks} has none")
-    if list(head.weight.shape) != shape:
-        raise LevelheadError(f"expected weight {shape} for {path}, got {list(head.weight.shape)}")
 
 
 def is_logit_scale(name: str, size: int, rows: int | None) -> bool:

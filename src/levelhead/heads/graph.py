@@ -23,7 +23,6 @@ KERAS_ACTIVATIONS = ("linear", "softmax", "log_softmax", "sigmoid")
 KERAS_POINTWISE = ("Activation", "Softmax", "Dropout", "Identity")  # of the harmless, those that keep every axis
 KERAS_CHANNELS = ("AveragePooling", "GlobalAveragePooling", "UpSampling")  # of these, each channel by itself
 
-
 Key = TypeVar("Key", bound=Hashable)  # how a graph tells its layers apart
 Layer = TypeVar("Layer")  # what a layer is in its graph
 

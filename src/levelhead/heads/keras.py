@@ -1,8 +1,4 @@
-"""Heads in Keras 3 models, on any backend, by what Keras itself offers: kernels [d, K] of `Dense` and 1x1 convolutions.
-
-A functional or sequential model says itself which layers its outputs come from, so its head is proved, not guessed.
-Nothing of the model is run, unless it has no graph and an example is given.
-"""
+"""Heads in Keras 3 models, on any backend: kernels [d, K] of `Dense` and 1x1 convolutions, proved by their graphs."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from ..core.errors import Advice, LevelheadError
 from ..core.extras import naming_what_is_missing
 from ..core.head import Head
 from ..rules.rule import RULES
-from .candidates import IF_SOFTMAX, NOT_ADDED, check_same_shape, list_layers
+from .candidates import IF_SOFTMAX, NOT_ADDED, list_layers
 from .graph import KERAS_ACTIVATIONS, KERAS_LINEAR, KERAS_POINTWISE, GraphHead, KerasNode, find_keras_heads
 from .notes import run_all
 from .place import Facts, InMemory
@@ -65,11 +61,29 @@ class KerasModel(InMemory):
     def find_layers(self, layer: Any, example: Any, classes: int | None) -> dict[str, Any]:
         if not self.model.built:
             raise LevelheadError("the model is not built yet; run it once, or call model.build(input_shape)")
-        self._found = find_keras_head(self.model, layer=layer, example=example, classes=classes)
-        for path, one in self._found.layers.items():
-            if reason := _why_not_editable(one, self.model):
-                raise LevelheadError(f"cannot change {path}: {reason}")
+        self._found = find_keras_head(self.model, layer, example, classes)
         return self._found.layers
+
+    def why_not(self, module: Any) -> str | None:
+        """Return why scaling a column of a layer's kernel would not scale that output and nothing else."""
+        if not module.built:
+            return "it is not built yet; run the model once"
+        if getattr(module, "quantization_mode", None):
+            return f"it is quantized ({module.quantization_mode}); adjust the float model, then quantize"
+        if getattr(module, "lora_enabled", False):
+            return "it has LoRA enabled, whose update would not be scaled; merge it first (save and load the model)"
+        if not type(module).call.__module__.startswith("keras.src."):
+            return f"{type(module).__name__} has a call of its own, which may do more than W x + b"
+        if (activation := activation_of(module)) not in KERAS_ACTIVATIONS:
+            return f"its activation is {activation}; expected one of {', '.join(KERAS_ACTIVATIONS)}"
+        if getattr(module, "groups", 1) != 1:
+            return "it is a grouped convolution"
+        mine = {id(v) for v in module.weights}
+        for other in self.model._flatten_layers(include_self=False, recursive=True):
+            direct = [*other._trainable_variables, *other._non_trainable_variables]
+            if other is not module and any(id(v) in mine for v in direct):
+                return f"its weights are tied to {other.name}, which would change too; untie them first"
+        return None
 
     def sizes(self) -> set[int | None]:
         return {keras_units(one) for one in keras_linear_layers(self.model)}
@@ -97,24 +111,20 @@ class KerasModel(InMemory):
         tried = [] if self.example is None or getattr(self.model, "outputs", None) else self.layers.values()
         for layer in (one for one in tried if one.bias is not None):
             offsets = np.arange(keras_units(layer) or 0) % 2 * 2.0 - 1
-            before, after = _run_with(self.model, self.example, layer, (1.0, 1.0), (0.0, offsets))
-            if before is None or not np.allclose(after, before + offsets, rtol=0, atol=1e-4 * np.abs(before).max()):
+            if not _follows(self.model, self.example, layer, offsets):
                 raise LevelheadError(NOT_ADDED.format(layer.name))
 
     def check_takes_bias(self, key: str) -> None:
         reason = f"cannot give {key} the bias that the rule shift needs: a Keras layer without one is built so"
         raise LevelheadError(f"{reason}; tune with the rule rescale, or build the layer with use_bias=True")
 
-    def keep(self, grown: Sequence[Any]) -> Callable[[], None]:
-        assert not grown
+    def keep(self, heads: Sequence[Head]) -> Callable[[], None]:
         saved = [(v, _numpy(v)) for layer in self.layers.values() for v in _variables(layer)]
         return partial(run_all, [partial(variable.assign, values) for variable, values in saved])
 
-    def put(self, path: str, module: Any, head: Head) -> None:
+    def put(self, module: Any, head: Head) -> None:
         """Put a head into a module: its variables stay the layer's own."""
-        shape = tuple(module.kernel.shape)
-        check_same_shape(head, path, [shape[-1], int(np.prod(shape[:-1]))], module.bias is not None)
-        module.kernel.assign(to_numpy(head.weight).T.reshape(shape))
+        module.kernel.assign(to_numpy(head.weight).T.reshape(tuple(module.kernel.shape)))
         if head.bias is not None:
             module.bias.assign(to_numpy(head.bias))
 
@@ -139,29 +149,7 @@ def _numpy(variable: Any) -> np.ndarray:
     return np.array(ops.convert_to_numpy(ops.cast(variable.value, "float32") if half else variable.value))
 
 
-def _why_not_editable(layer: Any, model: Any) -> str | None:
-    """Return why scaling a column of a layer's kernel would not scale that output and nothing else."""
-    if not layer.built:
-        return "it is not built yet; run the model once"
-    if getattr(layer, "quantization_mode", None):
-        return f"it is quantized ({layer.quantization_mode}); adjust the float model, then quantize"
-    if getattr(layer, "lora_enabled", False):
-        return "it has LoRA enabled, whose update would not be scaled; merge it first (save and load the model)"
-    if not type(layer).call.__module__.startswith("keras.src."):
-        return f"{type(layer).__name__} has a call of its own, which may do more than W x + b"
-    if (activation := activation_of(layer)) not in KERAS_ACTIVATIONS:
-        return f"its activation is {activation}; expected one of {', '.join(KERAS_ACTIVATIONS)}"
-    if getattr(layer, "groups", 1) != 1:
-        return "it is a grouped convolution"
-    mine = {id(v) for v in layer.weights}
-    for other in model._flatten_layers(include_self=False, recursive=True):
-        direct = [*other._trainable_variables, *other._non_trainable_variables]
-        if other is not layer and any(id(v) in mine for v in direct):
-            return f"its weights are tied to {other.name}, which would change too; untie them first"
-    return None
-
-
-def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> KerasHead:
+def find_keras_head(model: Any, layer: Any, example: Any, classes: int | None) -> KerasHead:
     """Find the layer, or layers, whose columns are a Keras model's class weight vectors."""
     if layer is None and getattr(model, "outputs", None):
         outputs = [tensor._keras_history for tensor in model.outputs]
@@ -180,7 +168,7 @@ def find_keras_head(model: Any, *, layer: Any = None, example: Any = None, class
             raise LevelheadError("expected at least one layer, got an empty list", parameter="layer")
     elif example is not None:
         candidates = fitting or layers
-        found = [one for one in candidates if _scales(model, example, one)]
+        found = [one for one in candidates if _follows(model, example, one)]
         if len(found) != 1:
             many = "more than one layer's" if found else "no layer's"
             reason = f"on this example {many} columns are the model's logits one by one: {_listing(candidates)}"
@@ -274,26 +262,19 @@ def _calls(model: Any, layer: Any, known: dict[int, int]) -> int:
     return known[id(model)]
 
 
-def _scales(model: Any, example: Any, layer: Any) -> bool:
-    """Return whether scaling column i of a layer scales output i by the same factor. No variable is changed."""
-    units = keras_units(layer) or 0
-    factors = 2.0 ** np.random.default_rng(0).integers(-1, 3, size=units)
-    factors[:2] = [0.5, 2.0][:units]
-    before, after = _run_with(model, example, layer, (1.0, factors), (0.0, 0.0))
-    if before is None or before.shape[-1] != units or not before.any():
-        return False
-    return bool(np.allclose(after, before * factors, rtol=0, atol=1e-4 * np.abs(before).max()))
-
-
-def _run_with(model: Any, example: Any, layer: Any, scales: Any, offsets: Any) -> list[Any]:
-    """Return what a model gives with a layer of random weights, each time scaled and its bias moved, by columns."""
-    keras, rng = keras_library(), np.random.default_rng(1)
+def _follows(model: Any, example: Any, layer: Any, offset: Any = 0.0) -> bool:
+    """Return whether outputs are moved as a layer's bias is or, without an offset, scaled as its columns are."""
+    # The layer gets random weights for it, but no variable is changed. The factors are powers of two: exact.
+    keras, rng, units, scale = keras_library(), np.random.default_rng(1), keras_units(layer) or 0, np.ones(1)
+    if not np.any(offset):
+        scale = 2.0 ** np.random.default_rng(0).integers(-1, 3, size=units)
+        scale[:2] = [0.5, 2.0][:units]
     mine = _variables(layer)
     drawn = [rng.normal(size=tuple(v.shape)) / max(1, int(np.prod(v.shape[:-1]))) ** 0.5 for v in mine]
     activation, outputs = layer.activation, []
     layer.activation = keras.activations.linear
     try:
-        for by, more in zip(scales, offsets, strict=True):
+        for by, more in ((1.0, 0.0), (scale, offset)):
             moved = [drawn[0] * by, *(bias * by + more for bias in drawn[1:])]
             new = {id(v): keras.ops.cast(x, v.dtype) for v, x in zip(mine, moved, strict=True)}
             parts = (model.trainable_variables, model.non_trainable_variables)
@@ -306,7 +287,10 @@ def _run_with(model: Any, example: Any, layer: Any, scales: Any, offsets: Any) -
         raise LevelheadError(reason, parameter="example") from error
     finally:
         layer.activation = activation
-    return outputs
+    before, after = outputs
+    if before is None or before.shape[-1] != units or not before.any():
+        return False
+    return bool(np.allclose(after, before * scale + offset, rtol=0, atol=1e-4 * np.abs(before).max()))
 
 
 def _listing(layers: Any) -> str:

@@ -1,9 +1,4 @@
-"""The note that an adjustment leaves behind: what was done to which head, by which version.
-
-A file has it in its metadata, a transformers model in its config, so that it outlasts saving and loading. An adapter of
-PEFT is saved with a config of its own, which has the note too. PEFT ignores, with a warning, what its config does not
-know. So an adapter's note is in its `peft_version`: of "0.21.2@levelhead:{...}" PEFT reads what is in front of the @.
-"""
+"""The note of an adjustment: what was done to which head. Files have it in metadata, models and adapters in configs."""
 
 import json
 import re
@@ -23,6 +18,7 @@ from ..rules.rule import RULES
 
 Note = Mapping[str, Any]
 NOTE_KEY = "levelhead"  # of a config, and so of config.json
+# PEFT warns of what its config does not know, but of a version "0.21.2@levelhead:{...}" it reads what precedes the @.
 IN_VERSION = "@levelhead:"
 TEXTS = ("version", "rule", "bias", "sha256")
 # The entries of a note in a file's metadata: {name there: field}. A snapshot's entries have the same prefix; those are
@@ -88,14 +84,8 @@ def is_note(note: Any) -> TypeGuard[Note]:
     return note["rule"] in RULES and isinstance(note.get("gamma"), int | float)
 
 
-def note_digests(digests: Sequence[str]) -> dict[str, Any]:
-    """Return how a note keeps the sha256 of what a rule changed: as it was first, then rounded to other dtypes."""
-    first, *others = digests
-    return {"sha256": first, "rounded": others}
-
-
 def digests_in(note: Note) -> tuple[str, ...]:
-    """Return every sha256 by which a note knows the head: older ones have one."""
+    """Return every sha256 by which a note knows the head: as it is and, but in old ones, rounded to other dtypes."""
     rounded = note.get("rounded")
     others = [one for one in rounded if isinstance(one, str)] if isinstance(rounded, list) else []
     return note["sha256"], *others
@@ -104,11 +94,6 @@ def digests_in(note: Note) -> tuple[str, ...]:
 def note_in_version(version: Any) -> Any:
     """Return what is noted behind the version in an adapter's config, or None; `is_note` tells whether it is a note."""
     return _json(version.partition(IN_VERSION)[2]) if isinstance(version, str) else None
-
-
-def notes_about(model: Any, digests: Callable[[bytes, str], tuple[str, ...]]) -> list[Note]:
-    """Return what the configs of a model and its active adapters, and the files it was loaded from, say was done."""
-    return [*_notes_in_configs(model), *_notes_in_files(model, digests)]  # those hold whose sha256 is the head's
 
 
 def leave_note(model: Any, note: Note) -> Callable[[], None]:
@@ -127,7 +112,7 @@ def leave_note(model: Any, note: Note) -> Callable[[], None]:
 
 def extend_note(model: Any, facts: Note) -> None:
     """Add facts, as JSON can hold them, to the note that an adjustment left in a model's config, if there is one."""
-    if notes := _notes_in_configs(model):
+    if notes := notes_in_configs(model):
         leave_note(model, {**notes[0], **facts})
 
 
@@ -146,12 +131,13 @@ def run_all(steps: Sequence[Callable[[], None]]) -> None:
         step()
 
 
-def _notes_in_configs(model: Any) -> list[Note]:
+def notes_in_configs(model: Any) -> list[Note]:
+    """Return what the configs of a model and its active adapters say was done."""
     own = getattr(getattr(model, "config", None), NOTE_KEY, None)
     return [n for n in (own, *(note_in_version(a.peft_version) for a in _adapters(model).values())) if is_note(n)]
 
 
-def _notes_in_files(model: Any, digests: Callable[[bytes, str], tuple[str, ...]]) -> Iterator[Note]:
+def notes_in_files(model: Any, digests: Callable[[bytes, str], tuple[str, ...]]) -> Iterator[Note]:
     """Yield what the safetensors files of the folder that a model was loaded from say, with the sha256 of the head."""
     folder = getattr(getattr(model, "config", None), "_name_or_path", None)
     for file in sorted(Path(folder).glob("*.safetensors")) if isinstance(folder, str) and folder else []:
@@ -161,7 +147,8 @@ def _notes_in_files(model: Any, digests: Callable[[bytes, str], tuple[str, ...]]
                 continue
             tensor = header.tensors[f"{note['head'][0]}.{'weight' if RULES[note['rule']].multiplies else 'bias'}"]
             data = bytes_at(file, tensor.offset, ITEM_BYTES[tensor.dtype] * prod(tensor.shape))
-            yield {**note, **note_digests(digests(data, tensor.dtype))}
+            first, *others = digests(data, tensor.dtype)
+            yield {**note, "sha256": first, "rounded": others}
         except (OSError, ValueError, LookupError, TypeError):
             continue  # not ours to complain about: the model is in memory
 

@@ -17,7 +17,7 @@ from ..core.warnings import BinaryHeadWarning, LevelheadWarning, PrecisionWarnin
 from ..rules.adjustment import Adjustment
 from ..rules.rule import RULES, Rule
 from .adjusted import Adjusted
-from .notes import digests_in, note_digests, run_all
+from .notes import digests_in, run_all
 
 # An attribute of an adjusted layer, by which a second adjustment is noticed: all its marks, the last one last.
 # Copies of the layer have it, state dicts do not.
@@ -48,6 +48,12 @@ class Change:
     def offset(self) -> np.ndarray | None:
         """What is added to each bias after it is multiplied; None for a rule that only does one of the two."""
         return None if self.by.scale is None else self.by.offset
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the result tells of it, wherever the head is."""
+        amounts = {"counts": self.counts, "factors": self.by.first, "offset": self.offset}
+        return {"rule": self.rule.name, "gamma": self.gamma, "flips": self.flips, **amounts}
 
 
 Written = TypeVar("Written", covariant=True)
@@ -96,10 +102,11 @@ class InMemory(Place[Adjusted], Protocol):
     example: Any  # an input, to try whether what is added to a bias is added to the logits
 
     def find_layers(self, layer: Any, example: Any, classes: int | None) -> dict[str, Any]: ...  # the head's, by path
+    def why_not(self, module: Any) -> str | None: ...  # why changing it would not scale its outputs, or others too
     def sizes(self) -> set[int | None]: ...  # how many outputs the linear layers of the model have
     def head(self, module: Any, names: Sequence[str] | None = None) -> Head: ...  # a copy
-    def put(self, path: str, module: Any, head: Head) -> None: ...
-    def keep(self, grown: Sequence[Any]) -> Callable[[], None]: ...  # gives biases to grown, returns the way back
+    def put(self, module: Any, head: Head) -> None: ...  # of the same shape
+    def keep(self, heads: Sequence[Head]) -> Callable[[], None]: ...  # adds biases that they have; returns the way back
     def state(self, module: Any, rule: str) -> tuple[Any, tuple[str, ...]]: ...  # version, digests of what it changes
 
     def notes(self) -> Sequence[Mapping[str, Any]]:
@@ -113,6 +120,9 @@ class InMemory(Place[Adjusted], Protocol):
     def find(self, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Mapping[str, Any]:
         """Find the head and check that each of its layers can be changed in place without changing anything else."""
         self.layers, self.example = self.find_layers(layer, example, classes), example
+        for path, module in self.layers.items():
+            if reason := self.why_not(module):
+                raise LevelheadError(f"cannot change {path or 'the layer'}: {reason}")
         return self.layers
 
     def likely_classes(self, size: int | None) -> int | None:
@@ -124,8 +134,17 @@ class InMemory(Place[Adjusted], Protocol):
         return self.head(self._single(**search)[1], self.facts.names)
 
     def replace(self, head: Head, **search: Any) -> None:
-        """Put another head into the place of the one that is found."""
-        self.put(*self._single(classes=head.classes, **search), check_finite(head))
+        """Put another head into the place of the one that is found: of its shape, and with a bias if that has one."""
+        path, module = self._single(classes=head.classes, **search)
+        here, old = path or "the layer", self.head(module)
+        check_finite(head)
+        if (head.bias is None) != (old.bias is None):
+            has, lacks = (here, "the head") if head.bias is None else ("the head", here)
+            raise LevelheadError(f"{has} has a bias, but {lacks} has none")
+        want, got = list(old.weight.shape), list(head.weight.shape)
+        if want != got:
+            raise LevelheadError(f"expected weight {want} for {here}, got {got}")
+        self.put(module, head)
 
     def _single(self, **search: Any) -> tuple[str, Any]:
         if len(found := self.find(**search)) > 1:
@@ -156,33 +175,23 @@ class InMemory(Place[Adjusted], Protocol):
             some = f"could flip {change.flips} of {change.predictions} predictions"
             rounding = f"rounding the scaled weights to {self.facts.half} {some}"
             warn(f"{rounding}; scale in float32, or scale the logits", PrecisionWarning)
-        grown = [
-            module
-            for module, before, after in zip(self.layers.values(), change.before, change.after, strict=True)
-            if before.bias is None and after.bias is not None
-        ]
-        undo = [self.keep(grown)]
+        undo = [self.keep(change.after)]
         for (path, module), head in zip(self.layers.items(), change.after, strict=True):
-            self.put(path, module, head)
+            self.put(module, head)
             if change.by.changes:
                 mark = _Mark(change.rule.name, change.gamma, *self.state(module, change.rule.name))
                 vars(module)[MARKS] = (*getattr(module, MARKS, ()), mark)  # past the bookkeeping of Keras's __setattr__
                 if path == self.facts.keys[0]:  # of several layers that feed one output, one is enough to notice
                     note = {"version": __version__, "rule": change.rule.name, "gamma": change.gamma}
-                    note |= {"counts": change.counts.tolist(), "head": [*self.layers], **note_digests(mark.digests)}
-                    undo.append(self.leave_note(note))
+                    note |= {"counts": change.counts.tolist(), "head": [*self.layers], "sha256": mark.digests[0]}
+                    undo.append(self.leave_note({**note, "rounded": list(mark.digests[1:])}))
         before, after = ([to_numpy(head.norms) for head in heads] for heads in (change.before, change.after))
         for doubt in change.doubts(before[0]):
             warn(doubt)
         return Adjusted(
             layers=self.facts.keys,
-            gamma=change.gamma,
-            counts=change.counts,
-            factors=change.by.first,
-            offset=change.offset,
             before=dict(zip(self.layers, before, strict=True)),
             after=dict(zip(self.layers, after, strict=True)),
-            rule=change.rule.name,
-            flips=change.flips,
             _undo=partial(run_all, undo),
+            **change.told,
         )

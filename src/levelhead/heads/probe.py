@@ -1,7 +1,7 @@
 """Whether a layer is the head: the model run on an example with other weights there, by `functional_call`."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,12 +61,10 @@ class Probe:
         def add(layer: nn.Module, _: Any, output: Tensor) -> Tensor:  # on its last axis, or a convolution's channels
             return output + offsets.to(output).reshape(-1, *[1] * len(getattr(layer, "kernel_size", ())))
 
-        hooks = [module.register_forward_hook(add) for module in layers.values()]
-        try:
+        with ExitStack() as hooks:
+            for module in layers.values():
+                hooks.enter_context(module.register_forward_hook(add))
             after = self._logits(weights)
-        finally:
-            for hook in hooks:
-                hook.remove()
         return _close(after, before + offsets, before)
 
     def moves_own_logits(self, layers: Mapping[str, nn.Module]) -> bool:
@@ -107,12 +105,15 @@ class Probe:
         return weights
 
 
-def _outputs(
-    model: nn.Module, weights: dict[str, Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> dict[str, Tensor]:
+def _outputs(model: nn.Module, weights: dict[str, Tensor], args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return what could be logits, by name, with these weights in place, classes last, in float64 on the host."""
+    boxes: list[Any] = []  # torchvision's R-CNNs return what is left of their boxes in the end: here are the logits
+    predictor = getattr(getattr(model, "roi_heads", None), "box_predictor", None)
+    watched = nullcontext()
+    if isinstance(predictor, nn.Module):
+        watched = predictor.register_forward_hook(lambda _, __, output: boxes.append(output[0]))
     try:
-        with evaluating(model), torch.no_grad(), _box_logits(model) as boxes:
+        with watched, evaluating(model), torch.no_grad():
             output = functional_call(model, weights, args, dict(kwargs))
             output = boxes[0] if boxes else output
     except Exception as error:
@@ -128,21 +129,6 @@ def _outputs(
     if not found:
         raise LevelheadError(f"expected the model to return logits, got {type(output).__name__}")
     return found
-
-
-@contextmanager
-def _box_logits(model: nn.Module) -> Iterator[list[Any]]:
-    """Yield where torchvision's R-CNNs leave the logits of their boxes: they return what is left of them in the end."""
-    seen: list[Any] = []
-    predictor = getattr(getattr(model, "roi_heads", None), "box_predictor", None)
-    if not isinstance(predictor, nn.Module):
-        yield seen
-        return
-    hook = predictor.register_forward_hook(lambda _, __, output: seen.append(output[0]))
-    try:
-        yield seen
-    finally:
-        hook.remove()
 
 
 def _tensors_in(output: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:

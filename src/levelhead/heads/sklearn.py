@@ -1,8 +1,4 @@
-"""The head of a scikit-learn linear classifier: `coef_` and `intercept_`.
-
-Any estimator that scores K > 2 classes as ``x @ coef_.T + intercept_`` and predicts the largest is read, also inside a
-pipeline, a search or a FrozenEstimator. One that has the attributes but scores differently is refused.
-"""
+"""The head of a scikit-learn model that scores K > 2 classes as ``x @ coef_.T + intercept_``; others are refused."""
 
 from typing import Any
 from warnings import catch_warnings
@@ -29,12 +25,6 @@ def read(estimator: Any) -> Head:
     Returns:
         weight [K, d] from `coef_`; bias [K] from `intercept_`, or None if the model was fitted without one; names from
         `classes_`.
-
-    >>> from sklearn.datasets import load_iris
-    >>> from sklearn.linear_model import RidgeClassifier
-    >>> X, y = load_iris(return_X_y=True)
-    >>> read(RidgeClassifier().fit(X, y)).weight.shape
-    (3, 4)
     """
     model = linear_model(estimator)
     head = Head(model.coef_, _bias(model), [str(label) for label in model.classes_])

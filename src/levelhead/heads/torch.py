@@ -17,8 +17,8 @@ from ..core.errors import LevelheadError
 from ..core.head import Head
 from ..core.per_class import names_in_config
 from ..rules.rule import RULES
-from .candidates import check_same_shape
-from .notes import leave_note, notes_about
+from .collect import evaluating
+from .notes import leave_note, notes_in_configs, notes_in_files
 from .place import Facts, InMemory
 from .probe import NAME_HEAD
 from .torch_find import check_adds, find_head, known_task, linear_layers, outputs, unwrap
@@ -32,9 +32,6 @@ def read(model: nn.Module, *, layer: Any = None, example: Any = None, classes: i
 
     Args:
         model, layer, example, classes: as in `find_head`; of several heads, name the one to read.
-
-    >>> read(nn.Linear(8, 3)).classes
-    3
     """
     return TorchModel(model).read(layer=layer, example=example, classes=classes)
 
@@ -63,10 +60,12 @@ class TorchModel(InMemory):
     def __init__(self, model: nn.Module) -> None:
         self.model = unwrap(model)
 
-    def find_layers(self, layer: Any, example: Any, classes: int | None) -> dict[str, Editable]:
+    def find_layers(self, layer: Any, example: Any, classes: int | None) -> dict[str, Any]:
         reshard(self.model)
-        found = find_head(self.model, layer=layer, example=example, classes=classes)
-        return {path: check_editable(path, module, self.model) for path, module in found.items()}
+        return find_head(self.model, layer=layer, example=example, classes=classes)
+
+    def why_not(self, module: Any) -> str | None:
+        return _why_not_plain(module) or _why_tied(module, self.model) or _why_not_affine(module)
 
     def sizes(self) -> set[int | None]:
         return {outputs(module) for _, module in linear_layers(self.model)}
@@ -113,8 +112,10 @@ class TorchModel(InMemory):
             needs = f"cannot give {key or 'the layer'} the bias that the rule shift needs: {reason}"
             raise LevelheadError(f"{needs}; tune with the rule rescale")
 
-    def keep(self, grown: Sequence[Editable]) -> Callable[[], None]:
-        """Give layers their new biases, and return the way back to the values that all have now."""
+    def keep(self, heads: Sequence[Head]) -> Callable[[], None]:
+        """Give layers the biases that only their new heads have; return the way back to the values that all have."""
+        layers = zip(self.layers.values(), heads, strict=True)
+        grown = [module for module, head in layers if module.bias is None and head.bias is not None]
         saved = [
             (path, name, p, p.detach().clone())
             for path, module in self.layers.items()
@@ -122,12 +123,11 @@ class TorchModel(InMemory):
         ]
         for module in grown:
             module.register_parameter("bias", new_bias(module))
-        return partial(_restore, self.model, saved, tuple(grown))
+        return partial(_restore, self.model, saved, grown)
 
-    def put(self, path: str, module: Editable, head: Head) -> None:
+    def put(self, module: Editable, head: Head) -> None:
         """Put a head into a layer: its parameters, their dtype, device and sharding stay the layer's own."""
-        shape = [module.weight.shape[0], module.weight.shape[1:].numel()]
-        check_same_shape(head, path or "the layer", shape, module.bias is not None)
+
         with torch.no_grad():
             for parameter, values in ((module.weight, head.weight), (module.bias, head.bias)):
                 if parameter is not None:
@@ -135,9 +135,8 @@ class TorchModel(InMemory):
 
     def notes(self) -> list[Mapping[str, Any]]:
         """Return what configs and the files that the model was loaded from say was done to it."""
-        return notes_about(
-            self.model, lambda data, dtype: _digests(torch.frombuffer(bytearray(data), dtype=DTYPES[dtype]))
-        )
+        of_bytes = lambda data, dtype: _digests(torch.frombuffer(bytearray(data), dtype=DTYPES[dtype]))  # noqa: E731
+        return [*notes_in_configs(self.model), *notes_in_files(self.model, of_bytes)]
 
     def leave_note(self, note: Mapping[str, Any]) -> Callable[[], None]:
         return leave_note(self.model, note)
@@ -194,14 +193,6 @@ def place_like(values: Tensor, parameter: Any) -> Tensor:
     mesh = parameter.device_mesh
     whole = DTensor.from_local(values, mesh, [Replicate()] * mesh.ndim, run_check=False)
     return whole.redistribute(placements=parameter.placements)
-
-
-def check_editable(path: str, layer: nn.Module, model: nn.Module) -> Editable:
-    """Return the layer if scaling a row of its weight scales that output and nothing else; else raise."""
-    if reason := _why_not_plain(layer) or _why_tied(layer, model) or _why_not_affine(layer):
-        raise LevelheadError(f"cannot change {path or 'the layer'}: {reason}")
-    assert isinstance(layer, Editable)
-    return layer
 
 
 def new_bias(layer: Editable) -> nn.Parameter:
@@ -277,14 +268,11 @@ def _why_not_affine(layer: nn.Module) -> str | None:
     if not own or type(weight.data) is not Tensor:
         return None
     features = torch.randn((3, *weight.shape[1:]), generator=torch.Generator().manual_seed(0)).to(weight)
-    training = layer.training
     try:
-        with torch.no_grad():
-            given = layer.eval()(features)
+        with evaluating(layer), torch.no_grad():
+            given = layer(features)
     except Exception:  # a grouped convolution, or a forward or hook that expects another shape
         given = None
-    finally:
-        layer.train(training)
     bias = None if layer.bias is None else layer.bias.detach().double()
     expected = F.linear(features.flatten(1).double(), weight.detach().flatten(1).double(), bias)
     close = {"atol": 1e-2 * float(expected.abs().max())}

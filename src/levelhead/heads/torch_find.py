@@ -299,7 +299,6 @@ def _scale_around(model: nn.Module, path: str) -> str | None:
 
 def known_task(model: nn.Module, path: str) -> tuple[LabelTask, str] | None:
     """Return whether samples have one of the classes or several labels, and how that is known; None if it is not."""
-    model = unwrap(model)
     for block, later in _modules_after(model, path) if outputs(model.get_submodule(path)) != 1 else ():
         for module in later if _is_plain_sequence(block) else ():
             if isinstance(module, nn.Sigmoid):
@@ -339,19 +338,16 @@ def unwrap(model: nn.Module) -> nn.Module:
     return unwrap(inner) if isinstance(inner, nn.Module) else model
 
 
-def linear_layers(
-    module: nn.Module, prefix: str = "", seen: set[nn.Module] | None = None
-) -> Iterator[tuple[str, nn.Module]]:
+def linear_layers(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
     """Yield every layer that maps features to outputs row by row, in order: linear, 1x1 convolution, or a stand-in."""
-    seen = set() if seen is None else seen  # a layer that is registered twice is listed once, under its first path
-    if module in seen:
-        return
-    seen.add(module)
-    if layer_shape(module) is not None:
-        yield prefix, module
-        return
-    for name, child in live_children(module):
-        yield from linear_layers(child, f"{prefix}.{name}" if prefix else name, seen)
+    waiting, seen = [(prefix, module)], set()
+    while waiting:
+        path, block = waiting.pop()
+        if layer_shape(block) is not None and block not in seen:
+            yield path, block
+        elif block not in seen:
+            waiting += [(f"{path}.{name}" if path else name, child) for name, child in live_children(block)][::-1]
+        seen.add(block)  # what is registered twice is listed once, under its first path
 
 
 def outputs(module: nn.Module) -> int | None:

@@ -23,7 +23,7 @@ from ..path.metrics import ERRORS, LOWER_IS_BETTER
 from ..path.path import gamma_path, join_paths
 from ..rules.adjustment import Adjustment
 from ..rules.rule import RULES, OneStrength, Strengths
-from ..show.html import html
+from ..show.style import html
 from ._base_classifier import LEAST_PROBABILITY, BaseRescaledClassifier, class_scores, encode_labels, resolve_counts
 
 ByRule = dict[str, np.ndarray]  # gammas of each rule, or scores at them

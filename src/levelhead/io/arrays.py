@@ -1,15 +1,16 @@
-"""Arrays and counts from files; `FILE:KEY` names one array, or a table's column. No code in a file is run."""
+"""Arrays, counts, shares and names from files; `FILE:KEY` is one array, or a table's column. No code in one is run."""
 
 import hashlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..core.counts import Counts
-from ..core.errors import LevelheadError, in_file
-from ..core.per_class import listed, without_repeats
+from ..core.errors import LevelheadError, in_file, reported_as
+from ..core.per_class import check_names, in_order, listed, without_repeats
 from ..core.regular_file import check_regular_file, unchanged_while_read
 from . import text
 from .numpy_file import names_in_npz, read_npy, read_npz, read_or_map, text_array
@@ -61,16 +62,47 @@ def read_counts(source: str | Path, *, wanted: str = "counts") -> Counts:
     return _with_whole_numbers(read(source, wanted=wanted))
 
 
+def read_names(given: str | Path) -> list[str]:
+    """Return class names, in class order."""
+    path, key = split_key(given)
+    if not has_known_suffix(given) and "," in str(given):
+        return check_names([name.strip() for name in str(given).split(",")])
+    if not has_known_suffix(given):
+        known = ", ".join(FORMATS)
+        raise LevelheadError(f"expected names with commas between them, or a file ({known}), got {str(given)!r}")
+    with in_file(path):
+        suffix = path.suffix.lower()
+        if suffix == ".json" and key is None:
+            names = _names_from_json(text.parse_json(text.read(path, "class names")))
+        elif suffix in (".csv", ".tsv") and key is None:
+            names = _names_from_csv(text.read(path, "class names"), "\t" if suffix == ".tsv" else None)
+        elif suffix == ".txt":
+            names = [line.strip() for line in text.read(path, "class names").strip().splitlines()]
+        else:
+            names = read(given, wanted="names").tolist()
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise LevelheadError("expected one name per class, as text")
+        return check_names(names)
+
+
+def target_shares(given: str, names: Sequence[str] | None, classes: int) -> np.ndarray:
+    """Return shares [K] from "0.5,0.3,0.2", or from a file with a list or {class: share}."""
+    is_file = has_known_suffix(given)
+    shares = read_counts(given, wanted="shares") if is_file else given.split(",")
+    if isinstance(shares, dict):
+        with in_file(given):
+            return in_order(shares, classes, names, what="share")
+    try:
+        return np.array([float(share) for share in shares])
+    except (TypeError, ValueError, OverflowError):
+        expected = f"expected {classes} numbers with commas between them, or a file of them"
+        raise LevelheadError(f"{expected}, got {given!r}", parameter="target") from None
+
+
 def is_inline(source: str | Path) -> bool:
     """Return whether counts are given themselves, with commas between them, and not the name of a file."""
     words = [word.rpartition("=")[2] for word in str(source).split(",")]
     return len(words) > 1 and all(map(is_number, words))
-
-
-def may_begin_with_a_title(source: str | Path) -> bool:
-    """Return whether the first cell of a .csv with one column of labels may be a title: nothing in the file says."""
-    path, key = split_key(source)
-    return key is None and path.suffix.lower() == ".csv" and read_table(path, titles=("labels",)).titles is None
 
 
 def file_of(source: str | Path) -> Path:
@@ -190,10 +222,8 @@ def _read_json(path: Path, key: str | None, wanted: str) -> np.ndarray:
         leaves = [one for item in leaves for one in (item if isinstance(item, list) else [item])]
     if any(isinstance(item, str) for item in leaves):
         text_array([str(item) for item in leaves])  # which refuses to make room for far more
-    try:
+    with reported_as("expected rows of one length", ValueError, OverflowError):
         values = np.array(value)
-    except (ValueError, OverflowError):
-        raise LevelheadError("expected rows of one length") from None
     if not isinstance(value, list) or values.dtype.kind not in "iufbU":
         raise LevelheadError(f"expected a list of {wanted}")
     return values
@@ -248,6 +278,33 @@ def _counts_from_txt(path: Path, wanted: str) -> Counts:
     if len(lines) > 1 and not any(map(is_number, lines)) and not any("," in line for line in lines):
         return _labels(lines)
     return _with_whole_numbers(np.array([number(word) for word in content.replace(",", " ").split()]))
+
+
+def _names_from_json(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    for entry in ("id2label", "names", "classes"):
+        if isinstance(value.get(entry), Mapping | list):
+            return _names_from_json(value[entry])
+    if all(key.isdecimal() for key in value):  # {index: name}
+        pairs = {int(key): name for key, name in value.items()}
+    else:  # {name: index}
+        pairs = {i: name for name, i in value.items() if type(i) is int}
+    if len(pairs) != len(value) or sorted(pairs) != list(range(len(value))):
+        raise LevelheadError("expected a list of names, {index: name} or {name: index} with the indices 0, 1, 2, ...")
+    return [pairs[i] for i in range(len(pairs))]
+
+
+def _names_from_csv(content: str, separator: str | None) -> list[str]:
+    rows = split_cells(content, separator)
+    if all(len(row) == 1 for row in rows):
+        titled = rows[0][0].lower() in ("name", "names", "class", "classes", *LABEL_TITLES)
+        return [row[0] for row in rows[titled:]]
+    if all(len(row) == 2 for row in rows):
+        rows = rows if rows[0][0].isdecimal() else rows[1:]
+        if all(row[0].isdecimal() for row in rows):
+            return _names_from_json({row[0]: row[1] for row in rows})
+    raise LevelheadError("expected one column of names, or rows of index,name")
 
 
 def _labels(cells: list[str]) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from ..core.errors import LevelheadError
 
 _Record = TypeVar("_Record")
+UNFIT = object()  # in place of a value that does not have the type it should
 _IN_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
 
 
@@ -27,41 +28,36 @@ def convert_fields_(record: Any, *, but: str = "") -> None:
     hints = get_type_hints(type(record))
     for field in fields(record):
         value, hint = getattr(record, field.name), hints[field.name]
-        if fits(value, hint):
-            object.__setattr__(record, field.name, convert(value, hint))  # it may be frozen
+        if (found := convert(value, hint)) is not UNFIT:
+            object.__setattr__(record, field.name, found)  # it may be frozen
         elif field.name != but:
             got = list(value) if isinstance(value, tuple) else value
             raise LevelheadError(f"expected {type_in_words(hint)}, got {got!r}", parameter=field.name)
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value has the annotated type. An int is a float too, if it is finite; a bool is neither."""
-    parts = get_args(hint)
-    if hint is Any:
-        return True
-    if get_origin(hint) is Literal:
-        return value in parts
-    if get_origin(hint) in (Union, UnionType):
-        return any(fits(value, part) for part in parts)
-    if get_origin(hint) is tuple:
-        each = _each(value, hint) if isinstance(value, tuple) else []
-        return isinstance(value, tuple) and len(value) == len(each) and all(map(fits, value, each))
-    if get_origin(hint) is dict:
-        return isinstance(value, dict) and all(fits(key, parts[0]) and fits(value[key], parts[1]) for key in value)
-    if isinstance(value, bool):
-        return hint is bool
-    if hint is float:  # JSON has integers of any length
-        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
-    return isinstance(value, hint)
+    """Return whether a value has the annotated type."""
+    return convert(value, hint) is not UNFIT
 
 
 def convert(value: Any, hint: Any) -> Any:
-    """Return a value that fits as the annotated type: an int becomes a float where the annotation says so."""
-    if get_origin(hint) in (Union, UnionType):
-        return convert(value, next(part for part in get_args(hint) if fits(value, part)))
-    if get_origin(hint) is tuple:
-        return tuple(map(convert, value, _each(value, hint)))
-    return float(value) if hint is float else value
+    """Return a value as the annotated type, or UNFIT. An int becomes a float, if it is finite; a bool is neither."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return next((found for part in parts if (found := convert(value, part)) is not UNFIT), UNFIT)
+    if origin is tuple and isinstance(value, tuple):
+        each = [parts[0]] * len(value) if parts[-1] is ... else parts
+        items = tuple(map(convert, value, each)) if len(each) == len(value) else (UNFIT,)
+        return UNFIT if any(item is UNFIT for item in items) else items
+    if hint is float and not isinstance(value, bool):  # JSON has integers of any length
+        return float(value) if isinstance(value, int | float) and abs(value) <= sys.float_info.max else UNFIT
+    if origin is dict and isinstance(value, dict):
+        known = all(fits(key, parts[0]) and fits(value[key], parts[1]) for key in value)
+    elif hint is Any or origin is not None:
+        known = hint is Any or (origin is Literal and value in parts)
+    else:
+        known = hint is bool if isinstance(value, bool) else isinstance(value, hint)
+    return value if known else UNFIT
 
 
 def type_in_words(hint: Any) -> str:
@@ -74,9 +70,3 @@ def type_in_words(hint: Any) -> str:
     if get_origin(hint) is tuple:
         return f"a list of {type_in_words(parts[0]).removeprefix('a ')}s"
     return _IN_WORDS[get_origin(hint) or hint]
-
-
-def _each(value: tuple[Any, ...], hint: Any) -> list[Any]:
-    """Return the annotation of each item of a tuple."""
-    parts = get_args(hint)
-    return [parts[0]] * len(value) if parts[-1] is ... else list(parts)

@@ -3,8 +3,7 @@
 import lzma
 import math
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from tokenize import TokenError
@@ -15,7 +14,7 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 from numpy.lib import format as npy
 
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, reported_as
 from ..core.regular_file import bytes_at
 
 LARGEST_EXPANSION = 1 << 30  # bytes that a compressed array may always become; beyond, at most 100 times its size
@@ -28,6 +27,7 @@ _BROKEN = (ValueError, TypeError, LookupError, AttributeError, SyntaxError, Toke
 _BROKEN += (SystemError,)  # of the tokenizer of Python 3.12
 _NO_ZIP = (BadZipFile, zlib.error, lzma.LZMAError)
 BROKEN_ZIP = (*_NO_ZIP, EOFError, ValueError, LookupError, RuntimeError, ArithmeticError, OSError)
+DAMAGED_NPZ = "a damaged .npz file ({})"
 
 
 def read_npy(path: Path) -> np.ndarray:
@@ -57,7 +57,7 @@ def read_or_map(
 
 def read_npz(path: Path, name: str) -> np.ndarray:
     """Return one array of an .npz file."""
-    with _opened(path) as archive:
+    with reported_as(DAMAGED_NPZ, *BROKEN_ZIP), ZipFile(path) as archive:
         member = archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.NameToInfo else name)
         check_expansion(member.file_size, member.compress_size)
         with archive.open(member) as file:
@@ -76,19 +76,8 @@ def read_npz(path: Path, name: str) -> np.ndarray:
 def names_in_npz(path: Path) -> list[str]:
     """Return the names of the arrays in an .npz file."""
     check_magic(path, ".npz")
-    with _opened(path) as archive:
+    with reported_as(DAMAGED_NPZ, *BROKEN_ZIP), ZipFile(path) as archive:
         return [name.removesuffix(".npy") for name in archive.namelist()]
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[ZipFile]:
-    try:
-        with ZipFile(path) as archive:
-            yield archive
-    except LevelheadError:
-        raise
-    except BROKEN_ZIP as error:
-        raise LevelheadError(f"a damaged .npz file ({str(error) or type(error).__name__})") from None
 
 
 def check_magic(path: Path, suffix: str) -> None:
@@ -119,17 +108,13 @@ def text_array(cells: Sequence[str]) -> np.ndarray:
 def _read_npy_header(file: Any, name: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     """Return shape, order and dtype of an array in so many bytes, checked, and where its numbers begin."""
     start = BytesIO(file.read(LONGEST_NPY_HEADER + 12))  # a longer header is cut short
-    try:
+    with reported_as("its header is broken", *_BROKEN):
         version = npy.read_magic(start)
         if version not in ((1, 0), (2, 0), (3, 0)):
             raise LevelheadError(f"unknown version {list(version)} of the .npy format")
         with catch_warnings(action="ignore", category=UserWarning):  # of files that Python 2 wrote
             read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0  # 3.0 is 2.0 in UTF-8
             shape, fortran, dtype = read(start)
-    except LevelheadError:
-        raise
-    except _BROKEN:
-        raise LevelheadError("its header is broken") from None
     if dtype.hasobject:
         raise LevelheadError("the file holds Python objects, perhaps lists of different lengths; save plain numbers")
     if not all(type(n) is int and 0 <= n < 1 << 62 for n in shape) or len(shape) > 32:
@@ -145,10 +130,8 @@ def _read_npy_header(file: Any, name: str, size: int) -> tuple[tuple[int, ...], 
 def _as_text(values: np.ndarray) -> np.ndarray:
     """Return bytes as text, and other values as they are, after checking that text is text."""
     if values.dtype.kind == "S":
-        try:
+        with reported_as("the file holds bytes that are not UTF-8; save plain numbers or text", UnicodeDecodeError):
             return np.char.decode(values, "utf-8")
-        except UnicodeDecodeError:
-            raise LevelheadError("the file holds bytes that are not UTF-8; save plain numbers or text") from None
     if values.dtype.kind == "U":
         codes = np.ascontiguousarray(values).view(values.dtype.byteorder.replace("=", "<").replace("|", "<") + "u4")
         if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any():

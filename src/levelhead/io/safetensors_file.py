@@ -1,10 +1,9 @@
 """The header of a safetensors file: 8 bytes of length, then JSON that says where each tensor lies. Needs no torch."""
 
 import json
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -20,8 +19,7 @@ NUMPY_DTYPES |= {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1"}
 ITEM_BYTES = {"C64": 8} | {dtype: np.dtype(name).itemsize for dtype, name in NUMPY_DTYPES.items()}
 
 
-@dataclass(frozen=True)
-class StoredTensor:
+class StoredTensor(NamedTuple):
     """A tensor in a file."""
 
     dtype: str  # as the format calls it
@@ -29,8 +27,7 @@ class StoredTensor:
     offset: int  # of its first byte in the file
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """A safetensors header."""
 
     text: str  # the JSON as it stands in the file

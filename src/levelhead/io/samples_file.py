@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,10 +13,11 @@ from ..core.errors import Advice, LevelheadError, in_file
 from ..core.per_class import as_mapping, check_names, in_order, listed
 from ..core.regular_file import Stamp, check_regular_file, check_unchanged
 from . import arrays
-from .arrays import is_inline, read_counts
 from .table import TABLE_SUFFIXES, columns_called, find_columns
 
 Source = str | Path  # FILE or FILE:KEY
+Names = Sequence[str] | None  # of the classes, in order
+Say = Callable[[str], object]  # is told what was taken for what; `str` tells nobody
 NAME_ARRAYS = ("names", "classes", "class_names")  # what an array of class names is called in a file of several
 
 
@@ -37,15 +38,13 @@ class SamplesRead:
             check_unchanged(path, stamp)
 
 
-@dataclass(frozen=True, eq=False)
-class _Scores:
+class _Scores(NamedTuple):
     """The logits, and what their file says besides."""
 
     source: Source
     values: np.ndarray
     names: list[str] | None = None
     label: Path | None = None
-    remarks: tuple[str, ...] = ()
 
 
 def read(
@@ -53,26 +52,26 @@ def read(
     labels: Source | None = None,
     counts: Source | Sequence[float] | None = None,
     *,
-    names: Sequence[str] | None = None,
+    names: Names = None,
     label_column: str | None = None,
     background: int | str | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = str,
 ) -> SamplesRead:
     """Read logits, labels and counts. Those not given are looked for next to the logits, under their names."""
     if labels is not None and label_column is None:
         path, column = arrays.split_key(labels)
         if column is not None and path == Path(logits) and path.suffix.lower() in TABLE_SUFFIXES:
             label_column, labels = column, None
-    stamps = {path: check_regular_file(path, what) for what, path in _files(logits, labels, counts).items()}
-    given_counts = counts if counts is None or not isinstance(counts, str | Path) else read_counts(counts)
-    scores = _read_scores(logits, names, label_column, given_counts)
-    for remark in scores.remarks:
-        say(remark)
-    if label_column is not None:
-        if labels is not None:
-            both = "expected a column of the logits' table or a file of labels, got both"
-            raise LevelheadError(both, parameter="labels")
-        labels = scores.label
+    stamps = {}
+    for what, source in {"logits": logits, "labels": labels, "counts": counts}.items():
+        if isinstance(source, str | Path) and arrays.has_known_suffix(source) and not arrays.is_inline(source):
+            path = arrays.file_of(source)
+            stamps[path] = check_regular_file(path, what)
+    given_counts = counts if counts is None or not isinstance(counts, str | Path) else arrays.read_counts(counts)
+    scores = _read_scores(logits, names, label_column, given_counts, say)
+    if label_column is not None and labels is not None:
+        raise LevelheadError("expected a column of the logits' table or a file of labels, got both", parameter="labels")
+    labels = labels if label_column is None else scores.label
     names, classes = scores.names, scores.values.shape[1]
     if names is not None and len(names) != classes:
         raise LevelheadError(f"expected {classes} class names, one per class, got {len(names)}", parameter="names")
@@ -89,7 +88,7 @@ def read(
         if (file := inside if given is None else given) is None:
             continue
         found[what] = get(file)
-        if isinstance(file, str | Path) and not is_inline(file):
+        if isinstance(file, str | Path) and not arrays.is_inline(file):
             files[what] = file
         if given is None:
             not_given.append(what)
@@ -111,12 +110,7 @@ def read(
 
 
 def read_label_samples(
-    logits: Source,
-    labels: Source | None = None,
-    counts: Source | None = None,
-    *,
-    names: Sequence[str] | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    logits: Source, labels: Source | None = None, counts: Source | None = None, *, names: Names = None, say: Say = str
 ) -> SamplesRead:
     """Read logits and labels, [N, K] each, in one order, and counts; as `read`, but counts may be those of labels."""
     scores, titles = _read_columns(logits, "logits", names)
@@ -132,11 +126,11 @@ def read_label_samples(
     if given is None:
         positives = truth.sum(axis=0) if truth.ndim == 2 and truth.dtype.kind in "biuf" else np.zeros(0)
     else:
-        found = read_counts(given)
+        found = arrays.read_counts(given)
         mapping = as_mapping(found)
         with in_file(given):
             positives = in_order(mapping, scores.shape[-1], known) if mapping is not None else np.asarray(found)
-        if not is_inline(given):
+        if not arrays.is_inline(given):
             files["counts"] = given
     stamps = {arrays.file_of(file): check_regular_file(arrays.file_of(file), what) for what, file in files.items()}
     return SamplesRead(scores, truth, positives, known, files, stamps)
@@ -147,15 +141,7 @@ def _nothing_next_to(logits: Source, what: str, effect: str) -> LevelheadError:
     return LevelheadError(message, advice=Advice(what, None, effect))
 
 
-def _files(logits: Source, labels: Source | None, counts: Counts) -> dict[str, Path]:
-    """Return the files that were given."""
-    given: dict[str, Any] = {"logits": logits, "labels": labels, "counts": counts}
-    named = {what: source for what, source in given.items() if isinstance(source, str | Path)}
-    files = {what: source for what, source in named.items() if arrays.has_known_suffix(source)}
-    return {what: arrays.file_of(source) for what, source in files.items() if not is_inline(source)}
-
-
-def _read_scores(source: Source, names: Sequence[str] | None, label_column: str | None, counts: Counts) -> _Scores:
+def _read_scores(source: Source, names: Names, label_column: str | None, counts: Counts, say: Say) -> _Scores:
     """Read the logits, and find names and labels next to them; names that are given come first."""
     path, key = arrays.split_key(source)
     is_table = key is None and path.suffix.lower() in TABLE_SUFFIXES
@@ -174,26 +160,27 @@ def _read_scores(source: Source, names: Sequence[str] | None, label_column: str 
         if len(table.columns) == 1:  # lists of logits
             check_shape(table.columns[0].shape)
             return _Scores(source, table.columns[0], None if names is None else list(names))
-        classes = len(counts) if isinstance(counts, Mapping) else None  # a list may also be of labels
-        known = names if names is not None else _keys_in_order(counts, table.titles)
+        keys = [str(key) for key in counts] if isinstance(counts, Mapping) else []  # a list may also be of labels
+        known = names
+        if names is None and table.titles and keys and (places := columns_called(table.titles, keys)):
+            known = [key for _, key in sorted(zip(places, keys, strict=True))]  # in the order of the columns called so
         if label_column is not None:
             table.column(label_column)  # there is one
             rest = [i for i, title in enumerate(table.titles or ()) if title != label_column]
             table = type(table)([(table.titles or [])[i] for i in rest], [table.columns[i] for i in rest])
-        layout = find_columns(table, known, classes)
+        layout = find_columns(table, known, len(keys) or None)
         values = table.numbers(layout.logits)
         check_shape(values.shape)
     label = label_column or layout.label
-    remarks = []
     if layout.label and label_column is None:
-        remarks.append(f"labels are the column {label!r} of {source}")
+        say(f"labels are the column {label!r} of {source}")
     if layout.ignored:
         ignored = "is not a class and is" if len(layout.ignored) == 1 else "are not classes and are"
         shown = listed([table.titles[i] for i in layout.logits]) if table.titles else f"its {values.shape[1]} columns"
-        remarks.append(f"{source}: {listed(layout.ignored)} {ignored} ignored; its classes are {shown}")
+        say(f"{source}: {listed(layout.ignored)} {ignored} ignored; its classes are {shown}")
     label_path = None if label is None else Path(f"{path}:{label}")
     own = list(names) if names is not None else layout.names
-    return _Scores(source, values, own, label_path, tuple(remarks))
+    return _Scores(source, values, own, label_path)
 
 
 def _names_next_to(source: Source, classes: int) -> list[str] | None:
@@ -207,19 +194,12 @@ def _names_next_to(source: Source, classes: int) -> list[str] | None:
     return None
 
 
-def _keys_in_order(counts: Counts, titles: list[str] | None) -> list[str] | None:
-    """Return the classes of {class: n}, in the order of the columns called so; None if there are no such columns."""
-    keys = [str(key) for key in counts] if isinstance(counts, Mapping) else []
-    places = columns_called(titles, keys) if titles and keys else None
-    return None if places is None else [key for _, key in sorted(zip(places, keys, strict=True))]
-
-
-def _read_labels(
-    source: Source, scores: _Scores, names: Sequence[str] | None, say: Callable[[str], None]
-) -> np.ndarray:
+def _read_labels(source: Source, scores: _Scores, names: Names, say: Say) -> np.ndarray:
     """Return labels as class indices; names are looked up among the names of the classes."""
     labels, rows = arrays.read(source, wanted="labels"), len(scores.values)
-    if labels.shape == (rows + 1,) and arrays.may_begin_with_a_title(source):
+    path, key = arrays.split_key(source)
+    alone = labels.shape == (rows + 1,) and key is None and path.suffix.lower() == ".csv"
+    if alone and arrays.read_table(path, titles=("labels",)).titles is None:  # the first cell may be a title
         is_text = labels.dtype.kind == "U"
         is_title = str(labels[0]) not in (names or ()) if is_text else labels[0] == 0
         if is_title and not is_text:
@@ -240,8 +220,8 @@ def _read_labels(
 
 def _resolve_counts(source: Any, scores: _Scores, names: Sequence[str] | None, background: int | None) -> np.ndarray:
     given = isinstance(source, str | Path)
-    counts, logits = (read_counts(source) if given else source), scores.values
-    where = source if given and not is_inline(source) else "counts"
+    counts, logits = (arrays.read_counts(source) if given else source), scores.values
+    where = source if given and not arrays.is_inline(source) else "counts"
     classes = logits.shape[1]
     one_row = not isinstance(counts, dict) and getattr(counts, "ndim", 1) == 1
     if one_row and len(counts) < classes and not (len(counts) > 0 and are_names(counts)):

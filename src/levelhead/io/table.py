@@ -2,15 +2,15 @@
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, reported_as
 from ..core.extras import install_command
 from ..core.per_class import listed
 from . import text
@@ -35,11 +35,6 @@ class Table:
     titles: list[str] | None  # of the columns, where the file has any
     columns: Sequence[np.ndarray]  # [N] each: floats, other numbers, or objects that are texts
 
-    @property
-    def class_titles(self) -> list[str] | None:
-        """The titles if they are names, None if they are numbers or absent."""
-        return None if not self.titles or any(map(is_numeric, self.titles)) else self.titles
-
     def column(self, title: str) -> np.ndarray:
         """Return the column with a title."""
         if title not in (self.titles or ()):
@@ -61,8 +56,7 @@ class Table:
         return np.column_stack([self.columns[i] for i in at])
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """What the columns of a table are."""
 
     logits: list[int]  # places of the K columns of logits, in class order
@@ -119,7 +113,8 @@ def find_columns(table: Table, names: Sequence[str] | None = None, classes: int 
     if titles is None or len(titles) == (len(names) if names else classes):
         if names and titles and set(titles) == set(names) and len(set(names)) == len(titles):
             return Layout([titles.index(name) for name in names], list(names))
-        return Layout(list(range(len(table.columns))), list(names) if names else table.class_titles)
+        called = None if not titles or any(map(is_numeric, titles)) else titles
+        return Layout(list(range(len(table.columns))), list(names) if names else called)
     found = (named, list(names)) if names and (named := columns_called(titles, names)) else _prefixed(titles)
     if found is not None:
         places, called = found
@@ -174,11 +169,16 @@ def _parse_rows(
 def split_cells(content: str, separator: str | None = None) -> list[list[str]]:
     """Return the cells of each row, separated by commas or, if the first row has those, semicolons, tabs or blanks."""
     content = content.strip("\r\n")
-    try:
+    if separator is None:
         first = content.split("\n", 1)[0].split("\r", 1)[0]
-        rows = list(_reader(StringIO(content, newline=""), first, separator))
-    except csv.Error as error:
-        raise LevelheadError(str(error)) from None
+        blanks = " " in first.strip() and not first.startswith(" ") and all(map(is_number, first.split()))
+        separator = " " if blanks else ","
+        for mark in "\t;":
+            words = first.split(mark)
+            if len(words) > 1 and all("," not in word or is_decimal_comma(word.strip(' "')) for word in words):
+                separator = mark
+    with reported_as("{}", csv.Error):
+        rows = list(csv.reader(StringIO(content, newline=""), delimiter=separator, skipinitialspace=True))
     alone = len(rows[0]) == 1
     return [[cell.strip() for cell in row] or [""] for row in rows if row or alone]
 
@@ -234,18 +234,6 @@ def _not_numbers(cells: np.ndarray, where: str) -> LevelheadError:
             held = f"holds {cell!r}" if cell else "has an empty cell"
             return LevelheadError(f"data row {at}{where} {held}; expected a number")
     return LevelheadError(f"expected numbers, got {'text' if cells.dtype.kind == 'O' else cells.dtype}{where}")
-
-
-def _reader(lines: Iterable[str], first: str, separator: str | None) -> Iterator[list[str]]:
-    """Return a reader of the rows of a table, whose separator its first line shows if it is not given."""
-    if separator is not None:
-        return csv.reader(lines, delimiter=separator, skipinitialspace=True)
-    blanks = " " in first.strip() and not first.startswith(" ") and all(map(is_number, first.split()))
-    for mark in ";\t":
-        words = first.split(mark)
-        if len(words) > 1 and all("," not in word or is_decimal_comma(word.strip(' "')) for word in words):
-            return csv.reader(lines, delimiter=mark, skipinitialspace=True)
-    return csv.reader(lines, delimiter=" " if blanks else ",", skipinitialspace=True)
 
 
 def _is_title(first: str, rest: list[list[str]]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, reported_as
 from ..core.regular_file import unchanged_while_read
 
 DEEPEST_JSON = 100  # levels; what people write has three
@@ -15,11 +15,9 @@ _TOO_DEEP = f"not JSON (nested more than {DEEPEST_JSON} levels deep)"
 
 def read(path: str | Path, wanted: str = "text") -> str:
     """Return the text of a file; the error for a file without text does not name it."""
-    try:
-        with unchanged_while_read(path, wanted):
-            content = Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise LevelheadError("not valid UTF-8; save the file as UTF-8") from None
+    not_text = "not valid UTF-8; save the file as UTF-8"
+    with reported_as(not_text, UnicodeDecodeError), unchanged_while_read(path, wanted):
+        content = Path(path).read_text(encoding="utf-8-sig")
     if not content.strip():
         raise LevelheadError("the file is empty")
     return content
@@ -27,14 +25,8 @@ def read(path: str | Path, wanted: str = "text") -> str:
 
 def parse_json(content: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Return what JSON text holds; raise LevelheadError if it is not JSON, or nested deeper than any file of ours."""
-    try:
+    with reported_as(_TOO_DEEP, RecursionError), reported_as("not JSON ({})", ValueError):  # as of 4300 digits, too
         value = json.loads(content, object_pairs_hook=pairs)
-    except LevelheadError:
-        raise
-    except RecursionError:
-        raise LevelheadError(_TOO_DEEP) from None
-    except ValueError as error:  # a number of more than 4300 digits is one too
-        raise LevelheadError(f"not JSON ({error})") from None
     level = [value]
     for _ in range(DEEPEST_JSON):
         below = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]

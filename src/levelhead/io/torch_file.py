@@ -1,6 +1,6 @@
 """Tensors that `torch.save` wrote, opened by `weights_only` once what their pickle would build is known to be small."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from encodings import normalize_encoding
 from pathlib import Path
 from pickle import UnpicklingError
@@ -12,7 +12,7 @@ from zipfile import ZipFile
 import numpy as np
 
 from ..core.array import to_numpy
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, reported_as
 from ..core.extras import install_command
 from .numpy_file import BROKEN_ZIP, check_expansion, text_array
 
@@ -47,20 +47,16 @@ def _by_name(value: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 def _record_sizes(path: Path) -> set[int]:
     """Return the sizes of the storages in a file, after checking that they are those of tensors and fit the memory."""
-    try:
-        with ZipFile(path) as archive:
-            members = archive.infolist()
-            for member in members:
-                if member.compress_type:  # torch stores its records as they are
-                    check_expansion(member.file_size, member.compress_size, most=1 << 24)
-            for member in members:
-                if member.filename.endswith("/data.pkl"):
-                    check_pickle(archive.read(member))
-            alignment = [archive.read(m) for m in members if m.filename.endswith("/.storage_alignment")]
-    except LevelheadError:
-        raise
-    except BROKEN_ZIP:
-        raise LevelheadError(f"cut short, or not a file of torch.save; {HOW_TO_SAVE_TENSORS}") from None
+    damaged = f"cut short, or not a file of torch.save; {HOW_TO_SAVE_TENSORS}"
+    with reported_as(damaged, *BROKEN_ZIP), ZipFile(path) as archive:
+        members = archive.infolist()
+        for member in members:
+            if member.compress_type:  # torch stores its records as they are
+                check_expansion(member.file_size, member.compress_size, most=1 << 24)
+        for member in members:
+            if member.filename.endswith("/data.pkl"):
+                check_pickle(archive.read(member))
+        alignment = [archive.read(m) for m in members if m.filename.endswith("/.storage_alignment")]
     for member in members:
         if "/code/" in member.filename or member.filename.endswith("/constants.pkl"):
             raise LevelheadError(f"a TorchScript archive, which holds code; {HOW_TO_SAVE_TENSORS}")
@@ -115,12 +111,9 @@ DROPS = {"BUILD": 1, "APPEND": 1, "SETITEM": 2}
 def check_pickle(data: bytes) -> None:
     """Check that a pickle builds no more than a checkpoint does. What torch refuses by itself is left to torch."""
     # Its `weights_only` runs no code, but builds what a file says: tuples in tuples, until hashing overflows the stack.
-    follower = _Follower()
     try:
         with catch_warnings(action="ignore", category=DeprecationWarning):  # of escapes in damaged text
-            for opcode, argument, _ in genops(data):
-                if not follower.follow(opcode.name, argument):
-                    return
+            _follow((opcode.name, argument) for opcode, argument, _ in genops(data))
     except LevelheadError:
         raise
     except (LookupError, ValueError, AttributeError):  # nothing on the stack, no such operation, cut short
@@ -135,25 +128,20 @@ class _Value(NamedTuple):
     text: str = ""
 
 
-class _Follower:
-    """The machine that a pickle is a program of, with the values' sizes in place of the values."""
-
-    def __init__(self) -> None:
-        self.stack: list[_Value] = []
-        self.below: list[list[_Value]] = []  # the stacks under each mark
-        self.memo: dict[int, _Value] = {}
-        self.encodes = self.transforms = False
-
-    def follow(self, name: str, argument: Any) -> bool:
-        """Follow one operation; return False where torch stops."""
-        stack = self.stack
+def _follow(operations: Iterable[tuple[str, Any]]) -> None:
+    """Run the program that a pickle is, with the values' sizes in place of the values, until torch stops."""
+    stack: list[_Value] = []
+    below: list[list[_Value]] = []  # the stacks under each mark
+    memo: dict[int, _Value] = {}
+    encodes = transforms = False
+    for name, argument in operations:
         if name == "MARK":
-            self.below.append(stack)
-            self.stack = []
+            below.append(stack)
+            stack = []
         elif name in ("TUPLE", "APPENDS", "SETITEMS"):
-            self.stack = self.below.pop()
+            parts, stack = stack, below.pop()
             if name == "TUPLE":
-                self.stack.append(_together(stack))
+                stack.append(_together(parts))
         elif name in JOINS:
             stack[-JOINS[name] :] = [_together(stack[-JOINS[name] :])]
         elif name in ("REDUCE", "NEWOBJ"):
@@ -164,22 +152,21 @@ class _Follower:
         elif name in DROPS:
             del stack[-DROPS[name] :]
         elif name in ("BINGET", "LONG_BINGET"):
-            stack.append(self.memo[argument])
+            stack.append(memo[argument])
         elif name in ("BINPUT", "LONG_BINPUT"):
-            self.memo[argument] = stack[-1]
+            memo[argument] = stack[-1]
         elif name == "GLOBAL":
-            self.encodes |= argument == "_codecs encode"
+            encodes |= argument == "_codecs encode"
             stack.append(_Value(text=argument))
         elif name in ("BINUNICODE", "SHORT_BINSTRING"):
-            self.transforms |= len(argument) < 100 and normalize_encoding(argument).lower() in TRANSFORMS
+            transforms |= len(argument) < 100 and normalize_encoding(argument).lower() in TRANSFORMS
             stack.append(_Value())
         elif name in PUTS:
             stack.append(_Value(text=PUTS[name]))
         elif name != "PROTO":
-            return False
-        if self.encodes and self.transforms:
+            return
+        if encodes and transforms:
             raise LevelheadError("it encodes bytes as bytes, by which a few become gigabytes")
-        return True
 
 
 def _together(parts: list[_Value]) -> _Value:

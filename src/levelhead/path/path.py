@@ -19,7 +19,7 @@ from ..core.warnings import warn
 from ..rules.adjustment import check_range, target_prior
 from ..rules.direction import Direction, intersect
 from ..rules.rule import Rule, find_path_rule
-from ..show import curve_text, html, plot
+from ..show import plot, style
 from ..show.progress import RowProgress
 from . import metrics
 from .engines import Engine, check_samples, find_right, sorted_events
@@ -346,8 +346,8 @@ class GammaPath:
             "error": f"{was.error:.2%} at {low:g}; {best.error:.2%} at {best.gamma:.3f}",
         }
         note = "the lowest error is optimistic; levelhead.tune says what to expect on new samples"
-        picture = curve_text.sparkline(self.balanced_error_curve, best.gamma)
-        return html.html("GammaPath", rows, picture=picture, notes=[note])
+        picture = style.sparkline(self.balanced_error_curve, best.gamma)
+        return style.html("GammaPath", rows, picture=picture, notes=[note])
 
     @cached_property
     def events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -29,7 +29,7 @@ from ..core.head import Head
 from ..core.per_class import names_of_columns
 from ..core.warnings import quiet
 from ..io import arrays, samples_file
-from ..io.per_class_file import target_shares
+from ..io.arrays import target_shares
 from ..io.safetensors_file import read_header
 from ..labels.tune_labels import check_label_scores, check_label_table, tune_labels
 from ..rules.rule import AUTO, RULES, Rescale, find_path_rule, rule_with

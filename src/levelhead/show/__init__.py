@@ -1,1 +1,1 @@
-"""plot, curve_text, html, progress, style: curves, tables and bars for people, of plain values and no result class."""
+"""plot, progress, style: curves, tables and bars for people, of plain values and no result class."""

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from levelhead.core.errors import LevelheadError
-from levelhead.io.per_class_file import read_counts
+from levelhead.io.arrays import read_counts
 from levelhead.rules.rule import AUTO, Rescale, find_path_rule
 
 from ..lab.choices import Profile, Tracker

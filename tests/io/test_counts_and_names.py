@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from levelhead.core.counts import resolve
-from levelhead.io.per_class_file import read_counts, target_shares
+from levelhead.io.arrays import read_counts, target_shares
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_shares_come_from_words_or_a_file_by_class(tmp_path):
 
 def test_the_old_place_of_read_counts_still_works_and_says_where_it_is():
     before = import_module("levelhead.io.counts_file")
-    with pytest.warns(DeprecationWarning, match=r"now levelhead\.io\.per_class_file") as caught:
+    with pytest.warns(DeprecationWarning, match=r"now levelhead\.io\.arrays") as caught:
         assert before.read_counts is read_counts
     assert caught[0].filename == __file__
     assert not hasattr(before, "read")
