@@ -45,8 +45,13 @@ class GammaPath:
         logits: what the path was computed from, by reference, for `predictions`; () if not known. They are not pickled.
         changes: every change of every prediction, where it is known without the logits.
 
-    >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
+    >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
+    >>> path
     GammaPath(3 samples, 2 classes, rule rescale, gamma 0 to 2)
+    >>> path.right(0.3), path.at(0.3).balanced_error, path.class_curve(1).values
+    (array([ True,  True, False]), 0.25, array([0. , 0.5, 1. ]))
+    >>> path.confusion(0.3), path.shares(0.3)
+    (array([[1, 0], [1, 1]]), array([0.75, 0.25]))
     """
 
     sample: np.ndarray
@@ -64,11 +69,7 @@ class GammaPath:
     changes: Envelope | None = None
 
     def curve(self, coefficients: np.ndarray) -> Curve:
-        """Return ``sum_i coefficients[i] [sample i is right]`` over gamma: with ones, how many samples are right.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).curve(np.ones(3)).values
-        array([1., 2., 1., 2.])
-        """
+        """Return ``sum_i coefficients[i] [sample i is right]`` over gamma: with ones, how many samples are right."""
         start, at, sign, sample = self.events
         return accumulate(float(coefficients[start].sum()), at, sign * coefficients[sample], self.range)
 
@@ -98,11 +99,7 @@ class GammaPath:
         return self.balanced_error_curve.values
 
     def class_curve(self, i: int) -> Curve:
-        """Return the accuracy of class i over gamma, on the breakpoints of that class; NaN if it has no sample.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).class_curve(1).values
-        array([0. , 0.5, 1. ])
-        """
+        """Return the accuracy of class i over gamma, on the breakpoints of that class; NaN if it has no sample."""
         if not 0 <= i < len(self.counts):
             raise LevelheadError(f"expected a class from 0 to {len(self.counts) - 1}, got {i}")
         if not self._class_totals[i]:
@@ -113,11 +110,7 @@ class GammaPath:
         return accumulate(base, at[own], (sign * weight[sample])[own], self.range)
 
     def class_accuracy(self, gammas: float | Sequence[float] | np.ndarray | None = None) -> np.ndarray:
-        """Return the accuracy of every class, NaN without a sample, at given gammas, [..., K], or breakpoints, [B, K].
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).class_accuracy(0.3)
-        array([1. , 0.5])
-        """
+        """Return each class's accuracy, NaN without a sample, at given gammas, [..., K], or breakpoints, [B, K]."""
         if gammas is None:
             return np.stack([self.class_curve(i).at(self.gammas) for i in range(len(self.counts))], axis=1)
         wanted = np.atleast_1d(np.asarray(gammas, np.float64))
@@ -133,11 +126,7 @@ class GammaPath:
         return {name: self.curve(coefficients) for name, coefficients in each.items()}
 
     def right(self, gamma: float) -> np.ndarray:
-        """Return whether each sample is right at gamma, [N] bool.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).right(0.3)
-        array([ True,  True, False])
-        """
+        """Return whether each sample is right at gamma, [N] bool."""
         low, high = self.range
         if not low <= gamma <= high:
             within = f"expected a value within [{low:g}, {high:g}], got {gamma:g}; compute the path over a wider range"
@@ -147,11 +136,7 @@ class GammaPath:
         return found
 
     def at(self, gamma: float) -> Point:
-        """Return everything at one gamma. No sample changes within the plateau of the point.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).at(0.3).balanced_error
-        0.25
-        """
+        """Return everything at one gamma. No sample changes within the plateau of the point."""
         gamma, accuracy = float(gamma), self.class_accuracy(float(gamma))
         error, balanced = (float(curve.at(gamma)) for curve in (self.error_curve, self.balanced_error_curve))
         i = int(np.searchsorted(self.gammas, gamma, side="right"))
@@ -239,22 +224,14 @@ class GammaPath:
         return error_rows(n, coefficients, self.events, where)
 
     def predictions(self, gamma: float) -> np.ndarray:
-        """Return the class predicted at gamma, [N], computed from the logits. Gamma may lie outside the range.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).predictions(0.3)
-        array([0, 1, 0])
-        """
+        """Return the class predicted at gamma, [N], computed from the logits. Gamma may lie outside the range."""
         if not np.isfinite(gamma):
             raise LevelheadError(f"expected a finite number, got {gamma}", parameter="gamma")
         chunks = (chunk for part in self.whole_logits() for _, chunk in read_chunks(part, kind=self.kind))
         return np.concatenate([winners_at(chunk, self.rule, gamma) for chunk in chunks])
 
     def confusion(self, gamma: float) -> np.ndarray:
-        """Return the confusion matrix at gamma, [K, K], in counts or weights: true class by predicted class.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).confusion(0.3)
-        array([[1, 0], [1, 1]])
-        """
+        """Return the confusion matrix at gamma, [K, K], in counts or weights: true class by predicted class."""
         size = len(self.counts)
         return np.bincount(self.labels * size + self.predictions(gamma), self.weights, size**2).reshape(size, size)
 
@@ -267,19 +244,11 @@ class GammaPath:
         return parts[0] if len(parts) == 1 else parts[0].joined(parts[1:])
 
     def shares(self, gamma: float) -> np.ndarray:
-        """Return each class's predicted share at gamma, [K]: the `target`-weighted mean over y of ``P(predicted | y)``.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).shares(0.3)
-        array([0.75, 0.25])
-        """
+        """Return each class's predicted share at gamma, [K]: ``P(predicted | y)`` over y, weighted by `target`."""
         return np.bincount(self.predictions(gamma), self._balanced_coefficients(self._weights), len(self.counts))
 
     def share_mismatch(self, target: Array | None = None) -> Curve:
-        """Return the total variation between those shares and a target prior (uniform if not given), over gamma.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).share_mismatch().at(0.3)
-        0.25
-        """
+        """Return the total variation between those shares and a target prior (uniform if not given), over gamma."""
         shares = target_prior(target, len(self.counts))
         return self.envelope.mismatch(shares, self._balanced_coefficients(self._weights))
 
@@ -291,12 +260,7 @@ class GammaPath:
         raise LevelheadError(f"this path has no logits: {reason}; compute the path again")
 
     def merge(self, other: "GammaPath") -> "GammaPath":
-        """Return the path of both sets of samples, these first.
-
-        >>> parts = [gamma_path([row], [1], [400, 100]) for row in ([4.0, 3.0], [4.0, 1.0])]
-        >>> parts[0].merge(parts[1]).error
-        array([1. , 0.5, 0. ])
-        """
+        """Return the path of both sets of samples, these first."""
         return join_paths([self, other])
 
     def merge_classes(self, other: "GammaPath") -> "GammaPath":
