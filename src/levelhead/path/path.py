@@ -1,7 +1,4 @@
-"""The exact path over gamma: every gamma at which any sample turns right or wrong.
-
-Each sample has intervals of gammas on which it is right (`engines.py`). Their sorted ends give every curve.
-"""
+"""The exact path over gamma: intervals on which each sample is right (`engines.py`), whose ends give every curve."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -13,7 +10,7 @@ import numpy as np
 from ..core.array import Array
 from ..core.choices import Kind, Metric
 from ..core.counts import Counts, flatten_positions, groups
-from ..core.curve import METRICS, Curve, Point, accumulate
+from ..core.curve import METRICS, Curve, Point, accumulate, ascending
 from ..core.errors import LevelheadError, check_choice
 from ..core.warnings import warn
 from ..rules.adjustment import check_range, target_prior
@@ -22,10 +19,10 @@ from ..rules.rule import Rule, find_path_rule
 from ..show import curve_text, html, plot
 from ..show.progress import RowProgress
 from . import metrics
-from .engines import Engine, check_samples, find_right, sorted_events
+from .engines import Engine, check_samples, find_right
 from .envelope import Envelope, compute_envelope, read_chunks, winners_at
 from .metrics import ERRORS, RECALLS, Floors, MetricSteps, shown
-from .resample import check_weights, class_mean_coefficients, draw_resamples, error_rows
+from .resample import add_up, check_weights, class_mean_coefficients, draw_resamples
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,6 +49,10 @@ class GammaPath:
     (array([ True,  True, False]), 0.25, array([0. , 0.5, 1. ]))
     >>> path.confusion(0.3), path.shares(0.3)
     (array([[1, 0], [1, 1]]), array([0.75, 0.25]))
+    >>> path.curve_of("macro_f1").values.round(3), path.curve_of("cost", cost=[[0, 1], [5, 0]]).values.round(3)
+    (array([0.25 , 0.667, 0.25 , 0.4  ]), array([3.333, 1.667, 2.   , 0.333]))
+    >>> path.best("error").gamma, round(path.best("error", floors={0: 1.0}).gamma, 3)
+    (1.5, 0.354)
     """
 
     sample: np.ndarray
@@ -151,10 +152,6 @@ class GammaPath:
             metric: `error`, `balanced_error`, `macro_f1`, `mcc`, `kappa` (Cohen's), `g_mean` or `worst_recall` of the
                 classes that have a sample; or `cost`, the mean cost of a sample. All but the first two are of top-1.
             cost: [K, K], row true, column predicted, for the metric `cost`.
-
-        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
-        >>> path.curve_of("macro_f1").values.round(3), path.curve_of("cost", cost=[[0, 1], [5, 0]]).values.round(3)
-        (array([0.25 , 0.667, 0.25 , 0.4  ]), array([3.333, 1.667, 2.   , 0.333]))
         """
         check_choice("metric", metric, METRICS)
         metrics.check_cost_given(metric, cost)
@@ -172,10 +169,6 @@ class GammaPath:
         Args:
             metric, cost: as in `curve_of`.
             floors: {class: recall}, or a recall for all classes: only gammas at which no recall is below its floor.
-
-        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
-        >>> path.best("error").gamma, round(path.best("error", floors={0: 1.0}).gamma, 3)
-        (1.5, 0.354)
         """
         curve = self.curve_of(metric, cost=cost)
         losses = replace(curve, values=shown(metric, curve.values))  # its own inverse
@@ -204,10 +197,6 @@ class GammaPath:
             n, rng, metric, cost: how many; a generator, or a seed; as in `curve_of`.
             stratified: whether to resample within each class, so that none is lost, or all samples together.
             gammas: where, ascending; at all B breakpoints if not given, which takes 8 n B bytes.
-
-        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
-        >>> path.bootstrap(100, 0, gammas=[0.3, 1.5]).mean(axis=0).round(2)
-        array([0.27, 0.5 ])
         """
         check_choice("metric", metric, METRICS)
         metrics.check_cost_given(metric, cost)
@@ -221,7 +210,11 @@ class GammaPath:
             steps = self._steps(metric, cost)
             return np.array([shown(metric, steps.losses(where, w)) for w in weights]).reshape(n, len(where))
         coefficients = (w / w.sum() if metric == "error" else self._balanced_coefficients(w) for w in weights)
-        return error_rows(n, coefficients, self.events, where)
+        (start, at, sign, sample), rows = self.events, np.empty((n, len(where)))
+        bins = np.searchsorted(where, at)  # the first gamma at which the event has happened
+        for row, c in zip(rows, coefficients, strict=True):
+            row[:] = 1 - add_up(c[start].sum(), bins, sign * c[sample], len(where))
+        return rows
 
     def predictions(self, gamma: float) -> np.ndarray:
         """Return the class predicted at gamma, [N], computed from the logits. Gamma may lie outside the range."""
@@ -316,7 +309,14 @@ class GammaPath:
     @cached_property
     def events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The samples right at the start; then gamma, sign and sample of every change within the range, by gamma."""
-        return sorted_events(self.sample, self.lo, self.hi, self.range)
+        # A sample turns right at lo and wrong at the float after hi. What begins at the start of the range is no change
+        # but a state, and what ends with the range does not change within it.
+        (begin, end), some = self.range, self.lo <= self.hi
+        enters, leaves = np.flatnonzero(some & (self.lo > begin)), np.flatnonzero(some & (self.hi < end))
+        at = np.concatenate([self.lo[enters], np.nextafter(self.hi[leaves], np.inf)])
+        order, sign = ascending(at), np.repeat([1.0, -1.0], [len(enters), len(leaves)])
+        sample, first = self.sample[np.concatenate([enters, leaves])], self.lo <= np.minimum(self.hi, begin)
+        return self.sample[first], at[order], sign[order], sample[order]
 
     @cached_property
     def _weights(self) -> np.ndarray:
