@@ -156,7 +156,7 @@ def test_a_conflict_is_proven_for_the_classes_that_have_it():
     found = meet_floors(scores.T, labels, need, np.zeros(5))
     assert not found.met
     assert least_conflict(scores.T, labels, need, found.conflict) == (1, 2)
-    best = most_right(scores.T, labels, need, 2, np.zeros(5))
+    best = most_right(scores.T, labels, need, 2)
     reached = int(((scores + best.offset).argmax(axis=1) == labels)[labels == 2].sum())
     # By hand: of the differences of the two classes, the one that leaves class 1 what it needs.
     lead = np.sort(scores[labels == 1, 1] - scores[labels == 1, 2])[::-1][need[1] - 1]

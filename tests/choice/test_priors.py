@@ -175,7 +175,7 @@ def test_the_estimate_prints_its_shares_and_goes_into_json():
     logits = deployed(np.random.default_rng(0), 200)
     estimate = estimate_prior(logits, dict(zip("abc", COUNTS, strict=True)), names=["a", "b", "c"], bootstrap=20)
     text = str(estimate)
-    assert "by em from 200 unlabelled samples" in text
+    assert text.startswith("shares of the classes, by em from 200 unlabelled samples: ")
     assert f"(b) {estimate.shares[1]:.1%} (" in text or f"b {estimate.shares[1]:.1%} (" in text
     assert json.loads(json.dumps(estimate.to_dict()))["shares"] == estimate.shares.tolist()
 

@@ -6,12 +6,12 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
-from levelhead.choice.vector import RIDGES, VectorLoss, choose_ridge, fit_vector
+from levelhead.choice.vector import RIDGES, VectorLoss, choose_ridge, fit_vector, vector_loss
 from levelhead.core.array import check_logits, log_softmax
 from levelhead.core.errors import LevelheadError
 from levelhead.core.measure import balanced_error
 from levelhead.path.resample import draw_folds
-from levelhead.rules.adjustment import smooth_votes
+from levelhead.rules.adjustment import Adjustment, smooth_votes
 
 
 def held_out(rng, sizes, counts, signal=2.0, scale=1.0):
@@ -19,6 +19,11 @@ def held_out(rng, sizes, counts, signal=2.0, scale=1.0):
     labels = np.repeat(np.arange(len(sizes)), sizes)
     features = signal * np.eye(len(sizes))[labels] + rng.normal(size=(len(labels), len(sizes)))
     return (signal * features + np.log(counts)) * scale, labels
+
+
+def fitted_vector(*samples, **options):
+    """Return what vector scaling does to each class."""
+    return Adjustment(*fit_vector(*samples, **options))
 
 
 def naive_value(parameters, loss):
@@ -89,8 +94,8 @@ def test_affine_gives_the_scores_of_the_loss(loss):
 def test_a_calibrated_model_gets_the_counts_shift():
     counts = np.array([4000, 1000, 250])
     logits, labels = held_out(np.random.default_rng(0), [2000, 500, 125], counts)
-    fitted = fit_vector(logits, labels, counts)
-    assert fitted.temperature == pytest.approx(1, abs=0.1)
+    fitted = fitted_vector(logits, labels, counts)
+    assert vector_loss(logits, labels, counts).inverse == pytest.approx(1, abs=0.1)
     np.testing.assert_allclose(fitted.scale, 1, atol=0.2)
     best = balanced_error(logits - np.log(counts), labels)
     assert balanced_error(fitted.scores(logits), labels) == pytest.approx(best, abs=0.01)
@@ -102,9 +107,9 @@ def test_bent_scales_are_found_where_the_counts_shift_errs():
     bent = np.array([1.6, 1.0, 0.7, 0.5])
     logits, labels = held_out(rng, [600, 180, 60, 40], counts, signal=1.5, scale=bent)
     test, true = held_out(rng, [1000] * 4, counts, signal=1.5, scale=bent)
-    fitted = fit_vector(logits, labels, counts)
-    shifted = test / fitted.temperature - np.log(counts)
-    assert np.isfinite(fitted.ridge)
+    fitted = fitted_vector(logits, labels, counts)
+    shifted = test * vector_loss(logits, labels, counts).inverse - np.log(counts)
+    assert np.isfinite(choose_ridge(logits, labels, counts))
     assert balanced_error(fitted.scores(test), true) < balanced_error(shifted, true) - 0.01
 
 
@@ -112,8 +117,8 @@ def test_bent_scales_are_found_where_the_counts_shift_errs():
 def test_the_fit_does_not_depend_on_the_units_of_the_scores(factor):
     counts = np.array([500, 100, 40])
     logits, labels = held_out(np.random.default_rng(0), [50, 20, 12], counts)
-    one, other = fit_vector(logits, labels, counts), fit_vector(factor * logits, labels, counts)
-    assert one.ridge == other.ridge
+    one, other = fitted_vector(logits, labels, counts), fitted_vector(factor * logits, labels, counts)
+    assert choose_ridge(logits, labels, counts) == choose_ridge(factor * logits, labels, counts)
     np.testing.assert_allclose(other.scale * factor, one.scale, rtol=1e-3)
     np.testing.assert_allclose(other.offset, one.offset, atol=1e-3)
 
@@ -122,7 +127,7 @@ def test_another_prior_is_the_offset_that_bayes_gives():
     """For calibrated scores, weights by another prior add its logarithm."""
     counts, prior = np.array([300, 300, 300]), np.array([0.7, 0.2, 0.1])
     logits, labels = held_out(np.random.default_rng(0), [1500, 1500, 1500], counts)
-    uniform, other = (fit_vector(logits, labels, counts, prior=p, ridge=1e-6) for p in (None, prior))
+    uniform, other = (fitted_vector(logits, labels, counts, prior=p, ridge=1e-6) for p in (None, prior))
     moved = other.offset - uniform.offset
     np.testing.assert_allclose(moved - moved[0], np.log(prior / prior[0]), atol=0.25)
 
@@ -130,36 +135,36 @@ def test_another_prior_is_the_offset_that_bayes_gives():
 def test_a_class_without_a_sample_stays_at_the_counts_shift():
     counts = np.array([500, 100, 40, 20])
     logits, labels = held_out(np.random.default_rng(0), [50, 20, 12, 0], counts)
-    fitted = fit_vector(logits, labels, counts, ridge=0.01)
-    assert fitted.scale[3] == pytest.approx(1 / fitted.temperature)
+    fitted = fitted_vector(logits, labels, counts, ridge=0.01)
+    assert fitted.scale[3] == pytest.approx(vector_loss(logits, labels, counts).inverse)
     assert fitted.offset[3] == pytest.approx(np.log(500 / 20 / 4))
 
 
 def test_scales_stay_positive_on_noise():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(3), 8)
-    fitted = fit_vector(rng.normal(size=(24, 3)) - np.eye(3)[labels], labels, np.array([50, 20, 5]))
+    fitted = fitted_vector(rng.normal(size=(24, 3)) - np.eye(3)[labels], labels, np.array([50, 20, 5]))
     assert (fitted.scale > 0).all()
     assert np.isfinite(fitted.offset).all()
 
 
 def test_separable_samples_give_finite_numbers():
     labels = np.repeat(np.arange(3), 10)
-    fitted = fit_vector(20 * np.eye(3)[labels], labels, np.array([50, 20, 5]))
+    fitted = fitted_vector(20 * np.eye(3)[labels], labels, np.array([50, 20, 5]))
     assert np.isfinite([fitted.scale, fitted.offset]).all()
 
 
 def test_a_class_of_no_share_gets_a_finite_offset():
     counts = np.array([500, 100, 40])
     logits, labels = held_out(np.random.default_rng(0), [50, 20, 12], counts)
-    fitted = fit_vector(logits, labels, counts, prior=np.array([0.5, 0.5, 0.0]))
+    fitted = fitted_vector(logits, labels, counts, prior=np.array([0.5, 0.5, 0.0]))
     assert np.isfinite(fitted.offset).all()
     assert fitted.scores(logits).argmax(axis=1).max() == 1
 
 
 def test_one_sample_per_class_is_refused():
     with pytest.raises(LevelheadError, match="at least two samples"):
-        fit_vector(np.eye(3), np.arange(3), np.array([5, 4, 3]))
+        fitted_vector(np.eye(3), np.arange(3), np.array([5, 4, 3]))
 
 
 def test_votes_are_smoothed_by_the_least_vote():
@@ -184,7 +189,7 @@ def test_the_ridge_is_the_one_of_least_cross_fitted_loss():
         losses = np.zeros(len(labels))
         for left_out in range(5):
             held = fold == left_out
-            fitted = fit_vector(logits[~held], labels[~held], counts, ridge=ridge)
+            fitted = fitted_vector(logits[~held], labels[~held], counts, ridge=ridge)
             scores = log_softmax(fitted.scores(logits[held]))
             losses[held] = -scores[np.arange(held.sum()), labels[held]]
         total.append(np.mean([losses[labels == k].mean() for k in range(3)]))

@@ -10,6 +10,7 @@ import levelhead as lh
 from levelhead.choice.tuned_json import tuned_of, write_tuned
 from levelhead.choice.vector import fit_vector
 from levelhead.core.measure import balanced_error, recall
+from levelhead.rules.adjustment import Adjustment
 
 COUNTS = [1600, 400, 100]
 BENT = np.array([2.0, 1.0, 0.6])
@@ -18,6 +19,11 @@ BENT = np.array([2.0, 1.0, 0.6])
 def scored(rng, labels, bent=BENT):
     features = 1.5 * np.eye(3)[labels] + rng.normal(size=(len(labels), 3))
     return (1.5 * features + np.log(COUNTS)) * bent
+
+
+def fitted_vector(*samples, **options):
+    """Return what vector scaling does to each class."""
+    return Adjustment(*fit_vector(*samples, **options))
 
 
 @pytest.fixture
@@ -29,7 +35,7 @@ def held_out():
 def test_tune_fits_what_fit_vector_fits(held_out):
     logits, labels = held_out
     tuned = lh.tune(logits, labels, COUNTS, rule="vector", bootstrap=0)
-    fitted = fit_vector(logits, labels, np.array(COUNTS))
+    fitted = fitted_vector(logits, labels, np.array(COUNTS))
     assert (tuned.rule, tuned.gamma) == ("vector", 1.0)
     np.testing.assert_allclose(tuned.scale, fitted.scale)
     np.testing.assert_allclose(tuned.offset, fitted.offset)
@@ -68,7 +74,7 @@ def test_another_metric_is_optimized_by_a_shift_after_the_fit(held_out):
     logits, labels = held_out
     tuned = lh.tune(logits, labels, COUNTS, rule="vector", metric="macro_f1", bootstrap=0)
     shares = np.bincount(labels) / len(labels)
-    fitted = fit_vector(logits, labels, np.array(COUNTS), prior=shares)
+    fitted = fitted_vector(logits, labels, np.array(COUNTS), prior=shares)
     rarity = np.log(1600 / np.array(COUNTS))
     scores = fitted.scores(logits)
 
@@ -106,7 +112,7 @@ def test_a_target_weighs_the_classes(held_out):
     logits, labels = held_out
     target = [0.8, 0.15, 0.05]
     tuned = lh.tune(logits, labels, COUNTS, rule="vector", target=target, bootstrap=0)
-    fitted = fit_vector(logits, labels, np.array(COUNTS), prior=np.array(target))
+    fitted = fitted_vector(logits, labels, np.array(COUNTS), prior=np.array(target))
     np.testing.assert_allclose(tuned.offset, fitted.offset)
     wrong = fitted.scores(logits).argmax(axis=1) != labels
     weighted = sum(share * wrong[labels == k].mean() for k, share in enumerate(target))
@@ -119,7 +125,7 @@ def test_cross_fit_takes_the_rule(held_out):
     folds = [(logits[part], labels[part], COUNTS) for part in (half, ~half)]
     tuned = lh.cross_fit(folds, rule="vector", bootstrap=0)
     order = np.concatenate([np.flatnonzero(half), np.flatnonzero(~half)])
-    fitted = fit_vector(logits[order], labels[order], np.array(COUNTS) * 2)
+    fitted = fitted_vector(logits[order], labels[order], np.array(COUNTS) * 2)
     np.testing.assert_allclose(tuned.scale, fitted.scale)
 
 

@@ -1,10 +1,8 @@
 """The choice of the rule itself, on held-out samples: what ``tune(rule="auto")`` does. docs/which-gamma.md measures it.
 
-Of the additive shift, a strength is chosen by ``J(gamma) + s |gamma - T| / T``: the criterion of `tune` and a pull
-toward what a calibrated model needs, a shift of 1 on scores divided by their temperature T. It is measured in standard
-errors s of the balanced error, and so fades as labels become many. All other rules are chosen by J alone. Then every
-rule is cross-fitted. The shift is kept unless another is better by more than half a paired standard error, in the order
-of `rules.RULES`. At last the model stays as it is where its own loss is lower by as much than that of the rule.
+The shift's strength is chosen by ``J(gamma) + s |gamma - T| / T``: the criterion of `tune` and a pull toward what a
+calibrated model needs, a shift of 1 on scores divided by their temperature T; of all other rules, by J alone. Then
+every rule is cross-fitted. The shift is kept unless another is better by more than half a paired standard error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +19,6 @@ from ..rules.direction import Direction
 from ..rules.rule import RULES, Unchanged
 from . import diagnostics
 from .cross_fit import CrossFitted, cross_fit_rules, draw_replicates
-from .diagnostics import expect_gain
 from .fitters import check_floors_met, left_out_text, make_fitter, without_floors
 from .paths import Fitted, Fitter, Paths, RulePath
 from .samples import TuneOptions, joined, kind_of_scores
@@ -54,7 +51,7 @@ def tune_auto(paths: Paths, found: Sequence[diagnostics.Diagnosis]) -> Tuned:
             curve = next(one.curve for one in candidates if one.rule == rule)
             assert curve is not None
             tuned = replace(tuned, plateau=(1.0, 1.0), curve=curve, criterion_curve=curve)
-    gain, between = expect_gain(*crossed.gain(rule), crossed.loss(NONE), options.level)
+    gain, between = diagnostics.expect_gain(*crossed.gain(rule), crossed.loss(NONE), options.level)
     return replace(tuned, rule=rule, gain=gain, gain_interval=between, candidates=candidates, why=why)
 
 
@@ -133,7 +130,7 @@ def _with_parts(tuned: Tuned, rule: str, fit: Fitted, crossed: CrossFitted) -> T
         smoothing=fit.smoothing,
         floors=() if floors is None else tuple(np.nan_to_num(floors).tolist()),
         floors_met_at_zero=None if floors is None else crossed.meets_floors_as_trained(),
-        value=shown(tuned.metric, crossed.loss_of(fit.predicted)),
+        value=shown(tuned.metric, crossed.objective.loss_of(fit.predicted)),
         error=float(1 - right.mean()),
         balanced_error=float(1 - (objective.weights @ right if balanced is None else balanced)),
         mismatch=None,
@@ -178,7 +175,7 @@ def choose_gamma(
     mismatch = None if objective.mismatch is None else grid.curve(objective.mismatch.values())
     gain, between = losses[0] - losses[1] - drawn.optimism, None
     if len(drawn.gains):
-        gain, between = expect_gain(gain, float(np.std(drawn.gains)), losses[0], options.level)
+        gain, between = diagnostics.expect_gain(gain, float(np.std(drawn.gains)), losses[0], options.level)
     return Tuned(
         gamma=gamma,
         interval=quantiles(drawn.gammas, options.level),
@@ -226,13 +223,12 @@ def shift_to_target(rule: Direction, gamma: float, options: TuneOptions) -> tupl
 def temperature_at(rule: RulePath, weights: np.ndarray, gamma: float) -> float | None:
     """Return the temperature of the adjusted scores, with samples weighing `weights` [N]."""
     scores, labels, masses, first = [], [], [], 0
-    for part in rule.parts:
-        own = part.labels
-        for logits in part.whole_logits():
-            some, known, rows = some_rows(logits, own[: len(logits)], kind=part.kind)
-            scores.append(part.rule.scores(some, gamma))
-            labels.append(known)
-            masses.append(weights[first + rows])
-            first, own = first + len(logits), own[len(logits) :]
+    pieces = [(part, logits) for part in rule.parts for logits in part.whole_logits()]
+    for part, logits in pieces:
+        some, known, rows = some_rows(logits, rule.path.labels[first : first + len(logits)], kind=part.kind)
+        scores.append(part.rule.scores(some, gamma))
+        labels.append(known)
+        masses.append(weights[first + rows])
+        first += len(logits)
     mass = np.concatenate(masses)
     return fit_scale(joined(scores), np.concatenate(labels), mass) if mass.any() else None

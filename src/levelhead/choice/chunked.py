@@ -9,24 +9,15 @@ import numpy as np
 
 from ..core.array import Array, KeptRows, RowSample, check_logits, most_rows, pick_rows, raise_masked, to_numpy
 from ..core.choices import Kind
-from ..core.counts import (
-    Counts,
-    WithBackground,
-    check_labels,
-    flatten_positions,
-    refuse_label_table,
-    resolve,
-    resolve_labels,
-)
+from ..core.counts import Counts, WithBackground, check_labels, flatten_positions, resolve, resolve_labels
 from ..core.errors import Advice, LevelheadError
-from ..core.per_class import names_of_columns
 from ..path.engines import check_samples
 from ..path.path import GammaPath, join_paths
 from ..rules.adjustment import check_range, target_prior, toward
 from ..rules.rule import AUTO, RULES, OneStrength, PerClass, Rule, rule_with
 from .cross_fit import find_winners
 from .paths import path_along
-from .samples import Goal, Samples, TuneOptions, check_background, rule_options
+from .samples import Goal, Samples, TuneOptions, as_rows, check_background, rule_options
 from .tune import tune_samples
 from .tuned import Tuned
 
@@ -88,19 +79,10 @@ def tune_chunks(
     >>> round(tune_chunks(chunks, [400, 100], rule="rescale", bootstrap=0).gamma, 3)
     0.354
     """
-    options = TuneOptions(
-        goal=Goal.of(metric),
-        target=target,
-        unlabelled=unlabelled,
-        names=names,
-        kind=kind,
-        chosen_on=chosen_on,
-        bootstrap=bootstrap,
-        level=level,
-        rng=rng,
-        background=counts.background if isinstance(counts, WithBackground) else None,
-        **rule_options(rule),
-    )
+    background = counts.background if isinstance(counts, WithBackground) else None
+    same: dict[str, Any] = {"target": target, "names": names, "kind": kind}  # for the choice and for each chunk
+    given = rule_options(rule) | same | {"goal": Goal.of(metric), "unlabelled": unlabelled, "background": background}
+    options = TuneOptions(chosen_on=chosen_on, bootstrap=bootstrap, level=level, rng=rng, **given)
     check_background(options.background, options.rule)
     if options.estimates_target:
         reason = "an estimate needs all samples at once; give what priors.estimate_prior says"
@@ -111,15 +93,12 @@ def tune_chunks(
     def read() -> Iterator[Chunk | ChunkPath]:
         return _read(chunks() if callable(chunks) else chunks)
 
-    def path_of(chunk: Chunk | ChunkPath) -> ChunkPath:
-        if isinstance(chunk, ChunkPath):
-            return chunk
-        return chunk_path(*chunk, counts, rule=rule, target=target, names=names, kind=kind, with_changes=with_changes)
-
     parts, some, given_paths = [], None, False
     for chunk in read():
-        part = path_of(chunk)
-        given_paths = given_paths or isinstance(chunk, ChunkPath)
+        if isinstance(chunk, ChunkPath):
+            part, given_paths = chunk, True
+        else:
+            part = chunk_path(*chunk, counts, rule=rule, with_changes=with_changes, **same)
         some = part.some if some is None else some.joined(part.some)
         some = some.at_most(most_rows(part.some.values.shape[1]))  # rows of all chunks would be all logits
         parts.append(replace(part, some=part.some.at_most(0)))
@@ -134,9 +113,9 @@ def tune_chunks(
     known, classes = parts[0].names, some.values.shape[1]
     del parts
     one = next(iter(paths.values()))
-    wanted = _rules(rule, kind, alone=isinstance(counts, WithBackground))
+    wanted = _rules(rule, kind, alone=background is not None)
     n = resolve(counts, classes, names=known)
-    _check_paths(paths, wanted, n, options, with_changes=with_changes)
+    _check_paths(paths, wanted, n, options, with_changes)
     rows, values = some.rows, some.values
     if again and not given_paths and len(rows) < some.size:
         rows = pick_rows(some.size, classes)
@@ -169,15 +148,8 @@ def chunk_path(
         with_changes: whether to find every change of every prediction too. Without, it takes about a quarter of the
             time, and is enough for one rule with the metrics `g_mean`, `worst_recall` or, with the criterion
             `balanced_error`, an error.
-
-    >>> parts = [chunk_path([[4.0, 2.0], [4.0, 3.0]], [0, 1], [400, 100]), chunk_path([[4.0, 1.0]], [1], [400, 100])]
-    >>> round(tune_chunks(parts, [400, 100], rule="rescale", bootstrap=0).gamma, 3)
-    0.354
     """
-    names = names_of_columns(logits, counts) if names is None else names
-    logits, labels, _ = flatten_positions(logits, labels)
-    refuse_label_table(labels)
-    labels, names = resolve_labels(logits, labels, counts, names)
+    logits, labels, names = as_rows(logits, labels, counts, names)
     n = resolve(counts, logits.shape[1], names=names)
     found, n = check_samples(logits, labels, n, names)
     prior, paths = None if target is None else target_prior(target, len(n), names), {}
@@ -260,14 +232,9 @@ def _check_chunk(chunk: Any) -> None:
 
 
 def _check_paths(
-    paths: Mapping[str, GammaPath],
-    wanted: Sequence[OneStrength],
-    counts: np.ndarray,
-    options: TuneOptions,
-    *,
-    with_changes: bool,
+    paths: Mapping[str, GammaPath], wanted: list[OneStrength], counts: np.ndarray, options: TuneOptions, changes: bool
 ) -> None:
-    """Check that paths, which may have been made elsewhere, have what is asked for."""
+    """Check that paths, which may have been made elsewhere, have what is asked for: also changes, or not."""
     for rule in wanted:
         if rule.name not in paths:
             raise LevelheadError(f"not every chunk has a path of the rule {rule.name!r}", parameter="rule")
@@ -283,7 +250,7 @@ def _check_paths(
         if options.range is not None and not low <= options.range[0] < options.range[1] <= high:
             known = f"the paths of the chunks are of gamma {low:g} to {high:g}"
             raise LevelheadError(f"{known}, got {options.range}", parameter="range")
-        if with_changes and path.changes is None:
+        if changes and path.changes is None:
             raise LevelheadError("this needs paths of chunks that were made with_changes", parameter="chunks")
 
 

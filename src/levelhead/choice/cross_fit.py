@@ -4,10 +4,8 @@ The samples are dealt into five folds, class by class, twice. Each rule is fitte
 So every sample gets, from every rule, as many predictions as there are repeats, none by a fit that saw its label. A
 rule with more numbers to choose has no advantage from choosing them.
 
-Replicates can choose only on some intervals. Samples of a class that are right or wrong and predicted alike on all of
-these are one group (`replicate_groups.py`). The error of a replicate is known on every such interval first. No interval
-can be chosen whose error alone exceeds the whole criterion of another, so shares are followed only where the choice can
-fall. Apart from the chance that is left out there, all choices are those of each replicate by itself.
+Replicates can choose only on some intervals, and samples that are alike there are drawn together (see
+`replicate_groups.py`). Apart from the chance that is left out there, choices are those of each replicate by itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,15 +26,7 @@ from ..rules.rule import Unchanged
 from ..show.progress import RowProgress
 from .objective import FixedLoss, Objective, class_effects
 from .paths import Fitted, Fitter
-from .replicate_groups import (
-    TABLE_NUMBERS,
-    BlockShares,
-    Groups,
-    changing,
-    group_changes,
-    group_predictions,
-    possible_intervals,
-)
+from .replicate_groups import BlockShares, Groups, changing, draw_blocks, group_predictions, possible_intervals
 from .samples import Samples
 
 
@@ -59,13 +49,9 @@ class ResampledChoice:
 
     def blocks(self, n: int, rng: np.random.Generator) -> Iterator[Block]:
         """Yield n replicates, in blocks that threads work on; the seed alone decides what is drawn."""
-        size = max(1, min(64, TABLE_NUMBERS // len(self.groups.sizes)))
-        sizes = [min(size, n - first) for first in range(0, n, size)]
-        with ThreadPoolExecutor(usable_cores()) as pool:
-            yield from pool.map(self._draw_block, sizes, rng.integers(1 << 63, size=len(sizes)).tolist())
+        return draw_blocks(self._draw_block, self.groups, n, rng)
 
-    def _draw_block(self, n: int, seed: int) -> Block:
-        rng = np.random.Generator(np.random.SFC64(seed))
+    def _draw_block(self, n: int, rng: np.random.Generator) -> Block:
         times, objective = self.groups.draw(n, rng), self.objective
         free = None if self.free is None else self.free.draw(n, rng, "free")
         if self.whole:
@@ -157,12 +143,6 @@ class ResampledChoice:
         return None if mismatch is None else mismatch.changes.between(*self.grid.middles[[0, -1]])
 
     @cached_property
-    def _classes(self) -> tuple[np.ndarray, np.ndarray]:
-        """The first group of each class that has one, and how many samples it has."""
-        stratum, sizes = self.groups.stratum, self.groups.sizes
-        return np.flatnonzero(np.diff(stratum, prepend=-1)), np.bincount(stratum, sizes)
-
-    @cached_property
     def _weights(self) -> np.ndarray:
         return self.objective.weights[self.groups.first]
 
@@ -203,26 +183,23 @@ class ResampledChoice:
         """Return `Objective.standard_error` of each replicate at its own gamma, [B]."""
         # A class with one more success and one more failure; each class keeps its size in every replicate, so only
         # how many of it are right is counted anew.
-        opens, sizes = self._classes
-        lo, hi = self._ends
+        groups, path = self.groups, self.objective.path
+        opens, sizes = np.flatnonzero(np.diff(groups.stratum, prepend=-1)), np.bincount(groups.stratum, groups.sizes)
+        lo, hi = path.lo[groups.first], path.hi[groups.first]
         right, other = (SCRATCH.table(name, times.shape, np.bool_) for name in ("right", "other"))
         np.less_equal(lo, gammas[:, None], out=right)
         right &= np.less_equal(gammas[:, None], hi, out=other)
         counted = np.multiply(times, right, out=SCRATCH.table("counted", times.shape))
         accuracy = (np.add.reduceat(counted, opens, axis=1) + 1) / (sizes + 2)
-        prior = self.objective.prior[self.objective.path.labels[self.groups.first[opens]]]
+        prior = self.objective.prior[path.labels[groups.first[opens]]]
         return np.sqrt((accuracy * (1 - accuracy)) @ (prior**2 / (sizes + 2)))
-
-    @cached_property
-    def _ends(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.objective.path.lo[self.groups.first], self.objective.path.hi[self.groups.first]
 
     @cached_property
     def _shares(self) -> BlockShares:
         mismatch, first = self.objective.mismatch, self.span[0]
         assert mismatch is not None
         assert self._changes is not None
-        few = group_changes(self._changes, self.groups if self.free is None else self.free)
+        few = (self.groups if self.free is None else self.free).changes(self._changes)
         low, high = self._likely
         return BlockShares(replace(mismatch, changes=few, grid=self.grid), (low - first, high - first))
 
@@ -236,8 +213,7 @@ class ResampledChoice:
         return max(int(likely[0]), self.span[0]), min(int(likely[-1]), self.span[1])
 
 
-@dataclass(frozen=True, eq=False)
-class Replicates:
+class Replicates(NamedTuple):
     """The choice repeated on resamples."""
 
     # Gains are spread as if each class had one more sample that gains and one that loses: resampling a single sample
@@ -298,11 +274,17 @@ class CrossFitted:
 
     def loss(self, rule: str, times: np.ndarray | None = None) -> float:
         """Return the loss of a rule, the mean over the repeats, with sample i counted times[i] times."""
-        return float(np.mean([self.loss_of(row, times) for row in self.predicted[rule]]))
+        return float(np.mean([self.objective.loss_of(row, times) for row in self.predicted[rule]]))
 
     def criterion(self, rule: str) -> float:
         """Return what `tune` minimizes: the loss and, for errors, the mismatch of predicted shares."""
-        return self.loss(rule) + self.guide * self._mismatch(rule)
+        strength = self.samples.options.guide_strength
+        if not strength:
+            return self.loss(rule)
+        guide = min(1.0, strength * self.objective.standard_error(0.0))  # where the model is as it is
+        prior, weights = self.objective.prior, self.objective.weights
+        shares = [np.bincount(row, weights, len(prior)) for row in self.predicted[rule]]
+        return self.loss(rule) + guide * float(np.mean([0.5 * np.abs(share - prior).sum() for share in shares]))
 
     def gain(self, rule: str, over: str = Unchanged.name) -> tuple[float, float]:
         """Return by how much a rule's loss is lower than another's, and the standard error of that."""
@@ -311,7 +293,8 @@ class CrossFitted:
         if rule == over:
             return 0.0, 0.0
         labels, size = self.samples.labels, self.samples.classes
-        change = self._right(rule) - self._right(over)
+        right, before = ((self.predicted[each] == labels).mean(axis=0) for each in (rule, over))
+        change = right - before  # of the share of repeats in which each sample is right, [N]
         effects = class_effects(self.objective, 0.0)
         seen, smoothed = (class_variance(change, labels, size, more) for more in (0, 1))
         if self.objective.metric in ERRORS:
@@ -328,37 +311,16 @@ class CrossFitted:
         return gain - reach, gain + reach
 
     @cached_property
-    def guide(self) -> float:
-        """The weight of the mismatch, of ``min(1, 20 s)`` where the model is as it is."""
-        strength = self.samples.options.guide_strength
-        return min(1.0, strength * self.objective.standard_error(0.0)) if strength else 0.0
-
-    @cached_property
     def _resampled_losses(self) -> dict[str, np.ndarray]:
         """The loss of each rule on resampled samples, the same ones for every rule."""
         draws = draw_resamples(self.samples.labels, _RESAMPLES, np.random.default_rng(0))
         losses = zip(*([self.loss(rule, times) for rule in self.predicted] for times in draws), strict=True)
         return {rule: np.array(found) for rule, found in zip(self.predicted, losses, strict=True)}
 
-    def _mismatch(self, rule: str) -> float:
-        if not self.guide:
-            return 0.0
-        prior, weights = self.objective.prior, self.objective.weights
-        shares = [np.bincount(row, weights, len(prior)) for row in self.predicted[rule]]
-        return float(np.mean([0.5 * np.abs(share - prior).sum() for share in shares]))
-
-    def _right(self, rule: str) -> np.ndarray:
-        """Return the share of repeats in which each sample is right, [N]."""
-        return (self.predicted[rule] == self.samples.labels).mean(axis=0)
-
     def meets_floors_as_trained(self) -> bool:
         """Return whether the model as it is meets the floors."""
         floors, recall = self.objective.floors, self.objective.path.class_accuracy(0.0)
         return floors is None or not (recall < floors).any()
-
-    def loss_of(self, predicted: np.ndarray, times: np.ndarray | None = None) -> float:
-        """Return the loss of predictions [N], with sample i counted times[i] times."""
-        return self.objective.loss_of(predicted, times)
 
 
 def cross_fit_rules(
@@ -366,19 +328,18 @@ def cross_fit_rules(
     fitters: Mapping[str, Fitter],
     objective: Objective,
     *,
-    folds: int = FOLDS,
     repeats: int = REPEATS,
     rng: np.random.Generator | int = 0,
 ) -> CrossFitted:
     """Fit every rule on all folds but one, and let it predict that one; again for each fold and repeat."""
     labels, rng = samples.labels, np.random.default_rng(rng)
-    plain = as_trained(samples)
+    plain = np.concatenate([find_winners(logits, samples.options.kind) for logits, *_ in samples.parts])
     predicted = {rule: np.tile(plain, (repeats, 1)) for rule in (Unchanged.name, *fitters)}
     fits: dict[str, list[Fitted]] = {rule: [] for rule in fitters}
     tasks = []
     for repeat in range(repeats):
-        fold = draw_folds(labels, folds, rng).astype(np.uint8)
-        for i in range(folds):
+        fold = draw_folds(labels, FOLDS, rng).astype(np.uint8)
+        for i in range(FOLDS):
             judged = fold == i
             if judged.any() and objective.weights[~judged].any():
                 tasks += [(repeat, fold, i, rule) for rule in fitters]
@@ -399,11 +360,6 @@ def cross_fit_rules(
     for (*_, rule), one in zip(tasks, found, strict=True):
         fits[rule].append(one)
     return CrossFitted(samples, objective, predicted, fits)
-
-
-def as_trained(samples: Samples) -> np.ndarray:
-    """Return the class that each sample gets as the model is, [N]."""
-    return np.concatenate([find_winners(logits, samples.options.kind) for logits, *_ in samples.parts])
 
 
 def find_winners(logits: Array, kind: Kind) -> np.ndarray:

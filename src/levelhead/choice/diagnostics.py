@@ -19,7 +19,6 @@ from ..core.array import Array, KeptRows, check_columns, described, raise_masked
 from ..core.errors import LevelheadError
 from ..core.head import Head, norm_follows_count
 from ..core.per_class import listed
-from ..core.warnings import CountsWarning
 from ..rules.adjustment import check_vector
 from ..rules.rule import Rule
 
@@ -165,14 +164,14 @@ LEANING = -0.2  # how far predictions may lean toward classes with few counts
 _SAMPLES = 20_000  # are enough to tell
 
 
-def diagnose_counts(logits: Array, labels: np.ndarray, counts: np.ndarray, rule: Rule) -> list[CountsWarning | None]:
+def diagnose_counts(logits: Array, labels: np.ndarray, counts: np.ndarray, rule: Rule) -> list[Diagnosis]:
     """Return the doubts about the counts of a rule that uses them."""
     if not rule.follows_counts:
         return []
     return [diagnose_equal_counts(counts), diagnose_reversed_counts(logits, labels, counts)]
 
 
-def diagnose_equal_counts(counts: np.ndarray) -> CountsWarning | None:
+def diagnose_equal_counts(counts: np.ndarray) -> Diagnosis:
     """Warn if counts are equal, or all within a tenth of each other: rules that use them then change nothing."""
     low, high = counts.min(), counts.max()
     if high > EQUAL * low:
@@ -181,10 +180,10 @@ def diagnose_equal_counts(counts: np.ndarray) -> CountsWarning | None:
     if low != high:
         how = f"almost equal ({low:g} to {high:g} per class), so there is next to nothing"
     give = "give the counts of its training set, not of a balanced hold-out"
-    return CountsWarning(f"the counts are {how} to level; if the model was trained on imbalanced data, {give}")
+    return kinds.CountsWarning(f"the counts are {how} to level; if the model was trained on imbalanced data, {give}")
 
 
-def diagnose_reversed_counts(logits: Array, labels: np.ndarray, counts: np.ndarray) -> CountsWarning | None:
+def diagnose_reversed_counts(logits: Array, labels: np.ndarray, counts: np.ndarray) -> Diagnosis:
     """Warn if predictions lean clearly toward the classes with few counts."""
     # ``lean = mean over classes j of E[z_predicted - z_j | label j]``, with z the logarithms of the counts,
     # standardized: above 0 for a model that was trained plainly, about 0 with class weights or over-sampling. Asked for
@@ -210,7 +209,7 @@ def diagnose_reversed_counts(logits: Array, labels: np.ndarray, counts: np.ndarr
     rare = counts <= np.median(counts)
     rates = (np.bincount(labels, rare[each], len(z))[present] / sizes[present] for each in (predicted, labels))
     shares = [float(rate.mean()) for rate in rates]
-    return CountsWarning(
+    return kinds.CountsWarning(
         f"the classes with the fewest counts are predicted too often ({shares[0]:.0%} of the predictions, "
         f"{shares[1]:.0%} of the samples, every class weighing the same), as if the counts were in reverse or of "
         "another order of the classes; check that order, unless the model was trained with strong weights for rare "

@@ -1,13 +1,7 @@
-"""How each rule is fitted on some of the held-out samples, so that others can judge it.
-
-`make_fitter` has one function for each kind of rule: of one strength, on its path; RS, then shift; vector scaling. What
-it returns chooses on some rows alone, and says which class it would predict for every sample, with `scale` and `offset`
-where those are what it chose. `auto.py` and `compare.py` do the rest: they cross-fit it, choose it where it is clearly
-better, and make its `Tuned`.
-"""
+"""How each rule is fitted on some of the held-out samples, so that others can judge it: `make_fitter`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, singledispatch
 
 import numpy as np
@@ -24,7 +18,7 @@ from .floors import FloorsFit, least_conflict, meet_floors, met_share, most_righ
 from .objective import Pull
 from .offsets import OffsetFit, OffsetGoal, choose_pull, fit_offsets
 from .paths import Fitted, Fitter, PathFitter, Paths, RulePath
-from .samples import Samples, TuneOptions, class_shares, kind_of_scores
+from .samples import Samples, TuneOptions, class_shares, kind_of_scores, sample_weights
 from .vector import choose_ridge, fit_vector, vector_loss
 
 MOST_NUMBERS = 8_000_000  # N times K, up to which rules are fitted that need all scores in memory for each fold
@@ -40,6 +34,7 @@ class ShiftAfter:
 
     paths: Paths
     first: PathFitter
+    _seconds: dict[float, PathFitter] = field(default_factory=dict, init=False)
 
     @property
     def curve(self) -> Curve | None:
@@ -55,25 +50,18 @@ class ShiftAfter:
 
     def second(self, gamma: float) -> PathFitter:
         """Return the shift of logits that are already rescaled; folds often choose the same gamma, so some are kept."""
-        found = self._seconds.get(gamma)
-        if found is None:
+        if (found := self._seconds.get(gamma)) is None:
             found = self._shift_after(gamma)
             if len(self._seconds) >= MOST_NUMBERS // self.paths.samples.numbers:
                 self._seconds.clear()
             self._seconds[gamma] = found
         return found
 
-    @cached_property
-    def _seconds(self) -> dict[float, PathFitter]:
-        return {}
-
     def _shift_after(self, gamma: float) -> PathFitter:
         samples, options = self.paths.samples, self.paths.samples.options
-        scaled = [
-            part.rule.scores(read_logits(logits, options.kind), gamma)
-            for part, (logits, *_) in zip(self.first.rule.parts, samples.parts, strict=True)
-        ]
-        scaled = [np.maximum(one, -1e300) for one in scaled]  # a masked score wins nowhere, however it is scaled
+        pairs = zip(self.first.rule.parts, samples.read(), strict=True)
+        # A masked score wins nowhere, however it is scaled.
+        scaled = [np.maximum(part.rule.scores(logits, gamma), -1e300) for part, logits in pairs]
         scaled = [one.view(CheckedLogits) if np.isfinite(one).all() else one for one in scaled]
         pull = None if options.metric not in ERRORS else Pull(0.0, samples.calibration[0], 0.5)
         if options.unlabelled is not None:
@@ -113,17 +101,14 @@ class VectorFitter:
     @cached_property
     def scores(self) -> np.ndarray:
         """The logits of all samples, [N, K], or the logarithms of their probabilities, smoothed."""
-        samples, kind = self.paths.samples, self.paths.samples.options.kind
-        known = [read_logits(logits, kind).astype(np.float64) for logits, *_ in samples.parts]
-        return raise_masked(smooth_votes(np.concatenate(known), self.smoothing if kind == "probabilities" else 0.0)[0])
+        wide = np.concatenate(self.paths.samples.read(), dtype=np.float64)
+        return raise_masked(smooth_votes(wide, self.smoothing)[0])
 
     @cached_property
     def smoothing(self) -> float:
         """What is added to probabilities before their logarithm; 0 for logits."""
-        if self.paths.samples.options.kind != "probabilities":
-            return 0.0
-        logs = [read_logits(logits, "probabilities") for logits, *_ in self.paths.samples.parts]
-        return smooth_votes(np.concatenate(logs))[1]
+        samples = self.paths.samples
+        return smooth_votes(np.concatenate(samples.read()))[1] if samples.options.kind == "probabilities" else 0.0
 
     @cached_property
     def ridge(self) -> float:
@@ -153,17 +138,17 @@ class VectorFitter:
     def _fit(self, rows: np.ndarray) -> Fitted:
         samples, options = self.paths.samples, self.paths.samples.options
         given = {"prior": self.prior, "ridge": self.ridge, "start": self.start, "near": self.temperature}
-        fit = fit_vector(*self._part(rows), samples.counts, **given)
-        scores = fit.scores(self.scores)
-        found = Fitted(1.0, scores.argmax(axis=1), scale=fit.scale, offset=fit.offset, smoothing=self.smoothing)
+        scale, offset = fit_vector(*self._part(rows), samples.counts, **given)
+        scores = scale * self.scores + offset
+        found = Fitted(1.0, scores.argmax(axis=1), scale=scale, offset=offset, smoothing=self.smoothing)
         if options.metric in ERRORS and options.goal.floors is None:
             return found
         cuts = np.cumsum([len(part) for _, part, _ in samples.parts])[:-1]
         shifted = self.paths.parts(Shift.name, np.split(scores.view(CheckedLogits), cuts))
         after = PathFitter(RulePath.of(shifted, self.alone), self.alone).fit(rows)
         moved = toward(samples.counts, samples.target)
-        offset = fit.offset + after.gamma * np.log(moved.max() / moved)
-        known = {"scale": fit.scale, "offset": offset, "smoothing": self.smoothing}
+        offset = offset + after.gamma * np.log(moved.max() / moved)
+        known = {"scale": scale, "offset": offset, "smoothing": self.smoothing}
         return replace(after, gamma=1.0, second=after.gamma, **known)
 
     def _part(self, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -190,9 +175,7 @@ class OffsetFitter:
     @cached_property
     def scores(self) -> np.ndarray:
         """The logits of all samples, or the logarithms of their probabilities, [N, K]."""
-        kind = self.paths.samples.options.kind
-        known = [read_logits(logits, kind).astype(np.float64) for logits, *_ in self.paths.samples.parts]
-        return np.concatenate(known)
+        return np.concatenate(self.paths.samples.read(), dtype=np.float64)
 
     @cached_property
     def floors(self) -> np.ndarray | None:
@@ -209,8 +192,7 @@ class OffsetFitter:
     @cached_property
     def begin(self) -> tuple[Callable[[np.ndarray], np.ndarray], float]:
         """What gives the offsets to begin at, [K], fitted on rows; and the strength of the pull toward them."""
-        every = np.arange(len(self.paths.samples.labels))
-        rows = draw_rows(every, _PULL_NUMBERS // self.paths.samples.classes)
+        rows = draw_rows(np.arange(len(self.paths.samples.labels)), _PULL_NUMBERS // self.paths.samples.classes)
         tried = []
         for begin in (self.start_from_shift, self.start_from_vector):
             goal = replace(self.goal(rows), floors=None)
@@ -249,9 +231,7 @@ class OffsetFitter:
         """Return what is minimized on rows."""
         samples, options = self.paths.samples, self.paths.samples.options
         labels, size = samples.labels[rows], samples.classes
-        sizes = np.bincount(labels, minlength=size)
-        shares = class_shares(labels, size, options) * (sizes > 0)
-        weights = (shares / shares.sum() / np.maximum(sizes, 1))[labels]
+        weights = sample_weights(labels, size, options)
         cost = None if options.goal.cost is None else check_cost(options.goal.cost, size)
         return OffsetGoal(labels, weights / weights.max(), size, options.metric, cost, self.floors)
 
@@ -263,9 +243,9 @@ class OffsetFitter:
 
     def unmet_floors(self) -> LevelheadError:
         """Return why the floors cannot be met: which classes conflict, and what each can reach instead."""
-        labels, names = self.paths.samples.labels, self.paths.samples.options.names
-        rows, zero = np.arange(len(labels)), np.zeros(self.paths.samples.classes)
-        goal, scores, floors = self.goal(rows), np.ascontiguousarray(self.scores.T), self.whole.floors
+        samples, names = self.paths.samples, self.paths.samples.options.names
+        labels = samples.labels
+        goal, scores, floors = self.goal(np.arange(len(labels))), np.ascontiguousarray(self.scores.T), self.whole.floors
         assert floors is not None
         assert self.floors is not None
         if not floors.conflict:
@@ -280,13 +260,13 @@ class OffsetFitter:
         wanted = listed([f"{self.floors[c]:.1%} in {title(c, names)}" for c in group])
         why = f"no offsets meet a recall of {wanted}" + (" together" if len(group) > 1 else "")
         if len(group) > 3:
-            share, best = met_share(scores, labels, self.floors, zero)
+            share, best = met_share(scores, labels, self.floors)
             reach = f"{share:.0%} of each floor can be met, {reached(best)[1]}"
         else:  # without any one of them, the others can be met
-            need = np.where(np.isin(np.arange(len(zero)), group), goal.need, 0)
+            need = np.where(np.isin(np.arange(samples.classes), group), goal.need, 0)
             each = []
             for c in group:
-                best = most_right(scores, labels, need, c, zero)
+                best = most_right(scores, labels, need, c)
                 assert best is not None
                 right, value = reached(best)
                 each.append(f"{title(c, names)} reaches {right[labels == c].mean():.1%} at most, {value}")

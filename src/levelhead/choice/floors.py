@@ -133,11 +133,11 @@ def _smallest(values: np.ndarray, n: int) -> float:
 
 
 def least_conflict(
-    scores: np.ndarray, labels: np.ndarray, need: np.ndarray, conflict: Sequence[int], *, most: int = 12
+    scores: np.ndarray, labels: np.ndarray, need: np.ndarray, conflict: Sequence[int]
 ) -> tuple[int, ...]:
-    """Return the least part of a conflict whose floors conflict still; one of more than `most` classes as it is."""
+    """Return the least part of a conflict whose floors conflict still; one of more than 12 classes as it is."""
     kept = list(conflict)
-    for c in conflict if len(kept) <= most else ():
+    for c in conflict if len(kept) <= 12 else ():
         rest = [other for other in kept if other != c]
         alone = np.where(np.isin(np.arange(len(need)), rest), need, 0)
         if len(rest) > 1 and len(meet_floors(scores, labels, alone, np.zeros(len(need))).conflict):
@@ -145,12 +145,11 @@ def least_conflict(
     return tuple(kept)
 
 
-def met_share(
-    scores: np.ndarray, labels: np.ndarray, floors: np.ndarray, start: np.ndarray, *, steps: int = 7
-) -> tuple[float, FloorsFit]:
+def met_share(scores: np.ndarray, labels: np.ndarray, floors: np.ndarray) -> tuple[float, FloorsFit]:
     """Return the largest share of all floors [K], within a hundredth, that offsets meet together; and the offsets."""
+    start = np.zeros(len(floors))
     low, high, best = 0.0, 1.0, FloorsFit(start, True)
-    for _ in range(steps):
+    for _ in range(7):
         share = (low + high) / 2
         found = meet_floors(scores, labels, needed_right(share * floors, labels), start)
         if found.met:
@@ -160,16 +159,14 @@ def met_share(
     return low, best
 
 
-def most_right(
-    scores: np.ndarray, labels: np.ndarray, need: np.ndarray, of: int, start: np.ndarray, *, unit: float = 1.0
-) -> FloorsFit | None:
+def most_right(scores: np.ndarray, labels: np.ndarray, need: np.ndarray, of: int) -> FloorsFit | None:
     """Return offsets with which the most samples of one class are right and all others have what they need, if any."""
     low, high, best = 0, int((labels == of).sum()), None
     while low <= high:  # more is never easier, so the most is found by halving
         middle = (low + high) // 2
         wanted = need.copy()
         wanted[of] = middle
-        found = meet_floors(scores, labels, wanted, start, unit=unit)
+        found = meet_floors(scores, labels, wanted, np.zeros(len(need)))
         if found.met:
             low, best = middle + 1, found
         else:

@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 
 from ..core.choices import Metric
-from ..path.metrics import ERRORS, FORMULAS, ClassChanges, MetricSteps, Totals
+from ..path.metrics import ERRORS, FORMULAS, ClassChanges, MetricSteps, Totals, order_by_class
 from ..path.resample import draw_folds
 from .floors import FloorsFit, meet_floors, needed_right
 
@@ -79,18 +79,9 @@ class OffsetGoal:
         # All classes but k only lose. Sorted by class, each one's changes are neighbors, and its totals after each are
         # cumulative sums; class k only gains, in the order of all changes.
         rank, old = np.arange(len(order)), rival[order]
-        by = np.argsort(old.astype(np.uint16) if self.classes <= 1 << 16 else old, kind="stable")
-        losing = ClassChanges(
-            labels=self.labels,
-            right_first=rival == self.labels,
-            predicted_first=rival,
-            gamma=rank[by],
-            sample=order[by],
-            classes=old[by],
-            right=-1.0 * (self.labels[order] == old)[by],
-            predicted=np.full(len(order), -1.0),
-            sizes=np.bincount(old, minlength=self.classes),
-        )
+        by, sizes = order_by_class(old, self.classes), np.bincount(old, minlength=self.classes)
+        moves = -1.0 * (self.labels[order] == old)[by], np.full(len(order), -1.0)  # of right, and of predicted
+        losing = ClassChanges(self.labels, rival == self.labels, rival, rank[by], order[by], old[by], *moves, sizes)
         first, mass = losing.first(self.weights), self.weights[order]
         gained = [first.right[k] + np.cumsum(mass * (self.labels[order] == k)), first.predicted[k] + np.cumsum(mass)]
         if self.metric not in FORMULAS:  # the worst recall
@@ -142,7 +133,6 @@ class OffsetFit:
 
     offset: np.ndarray  # [K], added to the scores
     loss: float  # on the samples fitted on
-    pull: float  # how strongly the offsets were pulled toward 0
     floors: FloorsFit | None = None  # how the floors were met, or why they cannot be; None without any
 
 
@@ -226,20 +216,20 @@ class _Search:
         """Meet the floors, and then descend without breaking one."""
         met = meet_floors(self.scores, self.goal.labels, self.goal.need, start, unit=self.unit)
         if not met.met:
-            return OffsetFit(met.offset, self.goal.loss(self.predicted(met.offset)), self.pull, met)
+            return OffsetFit(met.offset, self.goal.loss(self.predicted(met.offset)), met)
         return replace(self.descend(met.offset, thorough), floors=met)
 
     def descend(self, start: np.ndarray, thorough: bool) -> OffsetFit:
         """Return the offsets at which no line search improves anything."""
         offset = start.copy()
         if not np.isfinite(self.pull) and not self.goal.need.any():
-            return OffsetFit(np.zeros(len(offset)), self.goal.loss(self.predicted(0 * offset)), self.pull)
+            return OffsetFit(np.zeros(len(offset)), self.goal.loss(self.predicted(0 * offset)))
         lines = _Lines(self, offset)
         for _ in range(_PASSES):
             improved = [lines.search(int(k)) for k in self.free]
             if not any(improved) and not (thorough and lines.search_pairs()):
                 break
-        return OffsetFit(lines.offset, lines.loss, self.pull)
+        return OffsetFit(lines.offset, lines.loss)
 
 
 @dataclass(eq=False)

@@ -30,6 +30,7 @@ class RulePath:
     path: GammaPath  # where the samples of all parts are right; without logits if parts are several
     changes: Envelope | None  # the predictions whose shares guide the choice; None if only right and wrong count
     pull: Pull | None = None
+    _known: dict[TuneOptions, Objective] = field(default_factory=dict, init=False)
 
     @staticmethod
     def of(parts: Sequence[GammaPath], options: TuneOptions, *, pull: Pull | None = None) -> "RulePath":
@@ -73,16 +74,14 @@ class RulePath:
             self._known[options] = found
         return found
 
-    @cached_property
-    def _known(self) -> dict[TuneOptions, Objective]:
-        return {}
-
 
 @dataclass(frozen=True, eq=False)
 class Paths:
     """The paths of the rules on the same samples, each computed when it is asked for."""
 
     samples: Samples
+    shared: "dict[str, Fitter]" = field(default_factory=dict, init=False)  # of rules from which others begin
+    _known: dict[str, RulePath] = field(default_factory=dict, init=False)
 
     def parts(self, rule: str, logits: Sequence[np.ndarray] | None = None) -> list[GammaPath]:
         """Return each part's path under a rule, of its logits or of others in their place."""
@@ -119,15 +118,6 @@ class Paths:
         """Let go of the paths of all rules, which take much memory."""
         self._known.clear()
         self.shared.clear()
-
-    @cached_property
-    def shared(self) -> "dict[str, Fitter]":
-        """What fits a rule, where other rules begin from it."""
-        return {}
-
-    @cached_property
-    def _known(self) -> dict[str, RulePath]:
-        return {}
 
 
 @dataclass(frozen=True, eq=False)

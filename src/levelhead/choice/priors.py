@@ -52,10 +52,6 @@ class PriorEstimate:
         method: `em` or `bbse`.
         n, held_out: how many unlabelled samples, and how many held-out ones (0 if none).
         level, names, warnings: of the interval; class names, where given; one line each.
-
-    >>> shares = np.array([0.75, 0.25])
-    >>> print(PriorEstimate(shares, shares, None, "em", n=40, held_out=0))
-    shares of the classes, by em from 40 unlabelled samples: class 0 75.0%, class 1 25.0%
     """
 
     shares: np.ndarray
@@ -137,9 +133,10 @@ def estimate_prior(
     n = resolve(counts, unlabelled.shape[1], names=names)
     labelled = None if held_out is None else _check_held_out(held_out, len(n), kind)
     if kind == "probabilities":
-        unlabelled, labelled = _smooth(unlabelled, labelled)
-    warning = None
-    every = np.ones(len(unlabelled))
+        both = unlabelled if labelled is None else np.concatenate([unlabelled, labelled.logits])
+        unlabelled, rest = np.split(smooth_votes(both)[0], [len(unlabelled)])  # alike, if there are zeros among them
+        labelled = None if labelled is None else labelled._replace(logits=rest)
+    warning, every = None, np.ones(len(unlabelled))
     if method == "em":
         usual = _USUAL * len(n) * np.sqrt(n) / np.sqrt(n).sum()
         target = _em_estimator(unlabelled, n, labelled, usual)(every, None)
@@ -289,10 +286,3 @@ def _check_held_out(held_out: Any, size: int, kind: Kind) -> _Labelled:
         if len(labels) != len(scores):
             raise LevelheadError(f"expected one label per row of logits, got {len(labels)} and {len(scores)} rows")
     return _Labelled(scores, labels)
-
-
-def _smooth(unlabelled: np.ndarray, labelled: _Labelled | None) -> tuple[np.ndarray, _Labelled | None]:
-    """Return logarithms of probabilities, smoothed alike if there are zeros among them."""
-    known = unlabelled if labelled is None else np.concatenate([unlabelled, labelled.logits])
-    smoothed, rest = np.split(smooth_votes(known)[0], [len(unlabelled)])
-    return smoothed, None if labelled is None else labelled._replace(logits=rest)

@@ -3,16 +3,13 @@
 A replicate draws the samples of each stratum with replacement. Where several samples of a stratum are the same for all
 that is computed, only how often they are drawn together counts, and that is binomial. So a large group costs one number
 instead of one per sample, and every replicate has the same distribution as if its samples were drawn one by one.
-
-A replicate chooses only near the best gamma. Its error at another differs by the samples that change between the two,
-and sums of independent draws keep near their mean: far from the best, no error alone can be as low as the whole
-criterion at the best one, except with a chance too small to be seen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,11 +18,13 @@ from ..path.envelope import Envelope
 from ..path.resample import SAME_VALUE, Grid
 from .objective import Objective, ShareMismatch
 
+_Block = TypeVar("_Block")
 CHANCE = 1e-12  # that one replicate would choose on one of the intervals left out
 
 
 def possible_intervals(objective: Objective, strength: float) -> tuple[int, int]:
     """Return the first and the last interval on which a replicate can choose, by an error without floors."""
+    # Far from the best gamma, no error alone can be as low as the whole criterion at the best one.
     # Left out are intervals g for which ``error(g) - error(best) - t(g) > allowance``. By Bernstein's inequality, the
     # difference of a replicate's errors falls by t(g) only with the chance above. The allowance is the most that pull
     # and mismatch add at the best gamma: ``E |x| <= sqrt((E x)^2 + var x)`` for each class's share, and McDiarmid's
@@ -33,12 +32,11 @@ def possible_intervals(objective: Objective, strength: float) -> tuple[int, int]
     grid, weights, error = objective.grid, objective.weights, objective.error()
     best = grid.lowest(objective.values(error, strength=strength))
     doubt, path = -np.log(CHANCE), objective.path
-    _, _, _, sample = path.events
-    moved = grid.accumulate(0.0, grid.bins(path.events[1]), weights[sample] ** 2)
+    _, gammas, _, sample = path.events
+    moved = grid.accumulate(0.0, grid.bins(gammas), weights[sample] ** 2)
     variance, least = np.abs(moved - moved[best]), 2 / 3 * doubt * weights.max()
     falls = least + np.sqrt(least**2 + 2 * doubt * variance)
-    low = error - error[best] - falls <= _most_added(objective, strength, best, doubt)
-    return _ends(low)
+    return _ends(error - error[best] - falls <= _most_added(objective, strength, best, doubt))
 
 
 def possible_by_shares(mismatch: ShareMismatch) -> tuple[int, int]:
@@ -103,6 +101,10 @@ class Groups:
         member = np.empty(len(order), np.int64)
         member[order] = np.repeat(np.arange(len(opens)), sizes)
         return Groups(member, order[opens], sizes, strata[order[opens]])
+
+    def changes(self, of: Envelope) -> Envelope:
+        """Return changes of samples with groups in their place."""
+        return replace(of, start=of.start[self.first], sample=self.member[of.sample])
 
     def draw(self, n: int, rng: np.random.Generator, name: str = "times") -> np.ndarray:
         """Return how often each group is drawn, [n, M], in the table of this name; every stratum keeps its size."""
@@ -249,24 +251,31 @@ def choose_by_shares(mismatch: ShareMismatch, n: int, rng: np.random.Generator) 
     groups, few = group_predictions(changes, mismatch.grid, first, last)
     grid, whole = Grid(mismatch.grid.edges[first : last + 2]), last - first + 1 == len(mismatch.grid.middles)
     shares = BlockShares(replace(mismatch, changes=few, grid=grid), (0, last - first))
-    size = max(1, min(64, TABLE_NUMBERS // len(groups.sizes)))
-    sizes = [min(size, n - first) for first in range(0, n, size)]
 
-    def choose(count: int, seed: int) -> np.ndarray:
-        mass = groups.draw(count, np.random.Generator(np.random.SFC64(seed)))
+    def choose(count: int, rng: np.random.Generator) -> np.ndarray:
+        mass = groups.draw(count, rng)
         mass /= len(changes.start)
         return grid.choose_rows(shares.between(*shares.likely, mass), prefer_zero=whole)
 
+    return np.concatenate([np.zeros(0), *draw_blocks(choose, groups, n, rng)])
+
+
+def draw_blocks(
+    draw: Callable[[int, np.random.Generator], _Block], groups: Groups, n: int, rng: np.random.Generator
+) -> Iterator[_Block]:
+    """Yield n replicates of groups, in blocks that threads draw; the seed alone decides what is drawn."""
+    size = max(1, min(64, TABLE_NUMBERS // len(groups.sizes)))
+    sizes = [min(size, n - first) for first in range(0, n, size)]
+    seeds = rng.integers(1 << 63, size=len(sizes)).tolist()
     with ThreadPoolExecutor(usable_cores()) as pool:
-        found = list(pool.map(choose, sizes, rng.integers(1 << 63, size=len(sizes)).tolist()))
-    return np.concatenate([np.zeros(0), *found])
+        yield from pool.map(lambda count, seed: draw(count, np.random.Generator(np.random.SFC64(seed))), sizes, seeds)
 
 
 def group_predictions(changes: Envelope, grid: Grid, first: int, last: int) -> tuple[Groups, Envelope]:
     """Return unlabelled samples in groups that are predicted alike on some intervals, and the groups' changes."""
     some = changes.between(*grid.middles[[first, last]])
     groups = Groups.of(np.zeros(len(some.start), np.int64), [some.start], changing(some))
-    return groups, group_changes(some, groups)
+    return groups, groups.changes(some)
 
 
 def changing(changes: Envelope) -> np.ndarray:
@@ -274,8 +283,3 @@ def changing(changes: Envelope) -> np.ndarray:
     found = np.zeros(len(changes.start), bool)
     found[changes.sample] = True
     return found
-
-
-def group_changes(changes: Envelope, groups: Groups) -> Envelope:
-    """Return the changes with groups in place of samples."""
-    return replace(changes, start=changes.start[groups.first], sample=groups.member[changes.sample])

@@ -7,11 +7,12 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ..core.array import Array, CheckedLogits, are_log_probabilities, as_array, fit_scale, some_rows
+from ..core.array import Array, CheckedLogits, are_log_probabilities, as_array, fit_scale, read_logits, some_rows
 from ..core.choices import Criterion, Kind, Metric
-from ..core.counts import Counts
+from ..core.counts import Counts, flatten_positions, refuse_label_table, resolve_labels
 from ..core.curve import metric_name
 from ..core.errors import LevelheadError, check_choice
+from ..core.per_class import names_of_columns
 from ..path.engines import check_samples
 from ..path.envelope import read_chunks
 from ..path.metrics import ERRORS, NAME_CLASSES, RECALLS, Floors, check_cost_given
@@ -161,6 +162,16 @@ def rule_options(rule: str | Rule) -> dict[str, Any]:
     return {"rule": rule.name, "range": rule.range} | more
 
 
+def as_rows(
+    logits: Array, labels: Array, counts: Counts, names: Sequence[str] | None
+) -> tuple[Array, Any, Sequence[str] | None]:
+    """Return logits [N, K] and labels [N] of one class each, by position and by index, and the names of the classes."""
+    names = names_of_columns(logits, counts) if names is None else names
+    logits, labels, _ = flatten_positions(logits, labels)
+    refuse_label_table(labels)
+    return logits, *resolve_labels(logits, labels, counts, names)
+
+
 Part = tuple[Array, np.ndarray, np.ndarray]  # logits [n, K], labels [n], counts [K]
 
 
@@ -209,10 +220,11 @@ class Samples:
     @cached_property
     def weights(self) -> np.ndarray:
         """The weight of each sample in the metric, [N]; they sum to 1."""
-        shares = class_shares(self.labels, self.classes, self.options)
-        sizes = np.bincount(self.labels, minlength=self.classes)
-        shares = shares * (sizes > 0)
-        return (shares / shares.sum() / np.maximum(sizes, 1))[self.labels]
+        return sample_weights(self.labels, self.classes, self.options)
+
+    def read(self) -> list[np.ndarray]:
+        """Return the logits of each part, or the logarithms of its probabilities, [n, K]."""
+        return [read_logits(logits, self.options.kind) for logits, *_ in self.parts]
 
     @cached_property
     def calibration(self) -> tuple[float, float]:
@@ -267,6 +279,13 @@ def class_shares(labels: np.ndarray, classes: int, options: TuneOptions) -> np.n
     if not shares[sizes > 0].any():
         raise LevelheadError("expected a share above 0 for some class that has a sample here", parameter="target")
     return shares
+
+
+def sample_weights(labels: np.ndarray, classes: int, options: TuneOptions) -> np.ndarray:
+    """Return the weight of each sample in the metric, [N]; they sum to 1."""
+    sizes = np.bincount(labels, minlength=classes)
+    shares = class_shares(labels, classes, options) * (sizes > 0)
+    return (shares / shares.sum() / np.maximum(sizes, 1))[labels]
 
 
 def kind_of_scores(logits: Any, kind: Kind) -> Kind:

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ..core.array import Array, as_array, check_shape
 from ..core.choices import Kind
-from ..core.counts import Counts, WithBackground, flatten_positions, refuse_label_table, resolve, resolve_labels
+from ..core.counts import Counts, WithBackground, resolve
 from ..core.errors import LevelheadError
-from ..core.per_class import names_of_columns
 from ..path.envelope import compute_envelope
 from ..path.metrics import UnmetFloors
 from ..path.path import GammaPath
@@ -19,16 +19,13 @@ from ..rules.rule import AUTO, RULES, Rescale, Rule, Shift, find_path_rule
 from ..show.progress import StageProgress
 from . import diagnostics
 from .auto import choose_gamma, shift_to_target, tune_auto
-from .diagnostics import diagnose_counts
 from .fitters import point_to_offsets
 from .objective import Grid, ShareMismatch
 from .paths import Paths, RulePath
 from .priors import estimate_target
 from .replicate_groups import choose_by_shares
-from .samples import Goal, Samples, TuneOptions, check_background, kind_of_scores, rule_options
+from .samples import Goal, Samples, TuneOptions, as_rows, check_background, kind_of_scores, rule_options
 from .tuned import Tuned
-
-__all__ = ["cross_fit", "match_prior", "tune", "tune_path", "tune_samples", "tune_with"]
 
 
 def tune(
@@ -87,8 +84,6 @@ def tune(
     >>> tuned = tune(logits, labels, [1000, 200, 40], bootstrap=200)
     >>> tuned.worthwhile, max(tuned.candidates, key=lambda one: one.gain).rule == tuned.rule
     (True, True)
-    >>> 0.1 < tune(logits, labels, [1000, 200, 40], rule="rescale", bootstrap=0).gamma < 0.4
-    True
     """
     options = TuneOptions(
         goal=Goal.of(metric),
@@ -110,10 +105,7 @@ def tune(
         raise LevelheadError("expected labels [N]; without labels, use match_prior", parameter="labels")
     if counts is None:
         raise LevelheadError("expected the training samples of each class, got none", parameter="counts")
-    names = names_of_columns(logits, counts) if names is None else names
-    logits, labels, _ = flatten_positions(logits, labels)
-    refuse_label_table(labels)
-    labels, names = resolve_labels(logits, labels, counts, names)
+    logits, labels, names = as_rows(logits, labels, counts, names)
     if options.background is not None:
         counts = resolve(counts, logits.shape[1], names=names)
     return _tune_parts([(logits, labels, counts)], replace(options, names=names))
@@ -168,17 +160,8 @@ def cross_fit(
     >>> tuned.chosen_on, tuned.n, round(tuned.gamma, 3)
     ('out-of-fold', 5, 0.354)
     """
-    options = TuneOptions(
-        goal=Goal.of(metric),
-        target=target,
-        bootstrap=bootstrap,
-        level=level,
-        rng=rng,
-        names=names,
-        kind=kind,
-        chosen_on="out-of-fold",
-        **rule_options(rule),
-    )
+    given: dict[str, Any] = rule_options(rule) | {"goal": Goal.of(metric), "chosen_on": "out-of-fold"}
+    options = TuneOptions(target=target, bootstrap=bootstrap, level=level, rng=rng, names=names, kind=kind, **given)
     folds = list(folds)
     if not folds or not all(isinstance(fold, Sequence) and len(fold) == 3 for fold in folds):
         raise LevelheadError("expected at least one fold, each (logits [N, K], labels [N], counts)", parameter="folds")
@@ -213,13 +196,14 @@ def _diagnose_logits(
 ) -> list[diagnostics.Diagnosis]:
     """Return what is wrong with the samples, or with the rule that was asked for on them."""
     asked = None if options.is_auto else RULES[options.rule]
+    folds = options.chosen_on == "out-of-fold"
     named = asked if asked is not None and asked.has_path else Shift()  # of other rules, the samples themselves say
     return [
         diagnostics.diagnose_training_rows(logits, options.training),
         diagnostics.diagnose_norms(options.norms, counts, named),
         diagnostics.diagnose_binary_head(logits, named),
         diagnostics.diagnose_negative_logits(logits, labels, named),
-        *(diagnose_counts(logits, labels, counts, asked or Shift()) if options.chosen_on != "out-of-fold" else ()),
+        *(diagnostics.diagnose_counts(logits, labels, counts, asked or Shift()) if not folds else ()),
     ]
 
 
@@ -249,19 +233,11 @@ def match_prior(
         counts, bootstrap, level, rng, names, kind, progress: as in `tune`.
 
     >>> tuned = match_prior(np.array([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]]), [400, 100], bootstrap=0)
-    >>> round(tuned.gamma, 3), tuned.mismatch
-    (0.604, 0.0)
+    >>> print(tuned)
+    gamma = 0.604 for rule rescale, chosen on unlabelled (4 samples); predicted shares off the target by 50.00% -> 0.00%
     """
-    options = TuneOptions(
-        target=target,
-        bootstrap=bootstrap,
-        level=level,
-        rng=rng,
-        names=names,
-        kind=kind,
-        progress=progress,
-        **rule_options(rule),
-    )
+    given: dict[str, Any] = rule_options(rule) | {"progress": progress}
+    options = TuneOptions(target=target, bootstrap=bootstrap, level=level, rng=rng, names=names, kind=kind, **given)
     return match_prior_with(logits, counts, options)
 
 

@@ -110,11 +110,6 @@ class Tuned:
         missing, warnings: classes without a labelled sample, which are neutral; one line each.
         prior, labels: the shares that the target was estimated to be, or None; the choice for each label, or ().
         sources: the files it was chosen on, where they are known.
-
-    >>> from levelhead import match_prior
-    >>> tuned = match_prior([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]], [400, 100], bootstrap=0)
-    >>> print(tuned)
-    gamma = 0.604 for rule rescale, chosen on unlabelled (4 samples); predicted shares off the target by 50.00% -> 0.00%
     """
 
     gamma: float

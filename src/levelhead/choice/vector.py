@@ -32,20 +32,6 @@ _LEAST_SHARE = 1e-6  # a class that never occurs has an offset that is low but f
 _LEAST_SCALE = 0.05  # of the common scale: a class whose own logit hardly counts, or counts against it, is overfitted
 
 
-@dataclass(frozen=True, eq=False)
-class VectorFit:
-    """A fitted scale and offset per class."""
-
-    scale: np.ndarray  # [K], as the offset, of the logits as they were given
-    offset: np.ndarray
-    ridge: float
-    temperature: float  # T of the logits where classes weigh as in training
-
-    def scores(self, logits: np.ndarray) -> np.ndarray:
-        """Return the scores [N, K] of logits [N, K]."""
-        return self.scale * logits + self.offset
-
-
 def fit_vector(
     logits: np.ndarray,
     labels: np.ndarray,
@@ -55,38 +41,31 @@ def fit_vector(
     ridge: float | None = None,  # what `choose_ridge` returns if not given
     start: np.ndarray | None = None,  # [2, K], parameters of similar samples to begin at
     near: float | None = None,  # and their temperature
-    rng: np.random.Generator | int = 0,
-) -> VectorFit:
-    """Fit a scale and an offset per class to held-out scores, by log loss with a ridge toward the counts' shift."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a scale and an offset per class, [K] each, fitted by log loss with a ridge toward the counts' shift."""
     wide = logits.astype(np.float64)
-    ridge = choose_ridge(wide, labels, counts, prior=prior, rng=rng) if ridge is None else ridge
+    ridge = choose_ridge(wide, labels, counts, prior=prior) if ridge is None else ridge
     loss = vector_loss(wide, labels, counts, prior, near=near)
     scale, offset = loss.affine(loss.minimum_at(ridge, start))
     if scale.min() < _LEAST_SCALE * loss.inverse:
         scale, offset = _fit_path(loss, (*(r for r in RIDGES if r > ridge), ridge))[-1]
-    return VectorFit(scale, offset, float(ridge), 1 / loss.inverse)
+    return scale, offset
 
 
 def choose_ridge(
-    logits: np.ndarray,
-    labels: np.ndarray,
-    counts: np.ndarray,
-    *,
-    prior: np.ndarray | None = None,
-    rng: np.random.Generator | int = 0,
+    logits: np.ndarray, labels: np.ndarray, counts: np.ndarray, *, prior: np.ndarray | None = None
 ) -> float:
     """Return the one of `RIDGES` with the least log loss on samples that the numbers were not fitted on: five folds."""
     if np.bincount(labels).max() < 2:
         raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
-    fold = draw_folds(labels, _FOLDS, np.random.default_rng(rng))
+    fold = draw_folds(labels, _FOLDS, np.random.default_rng(0))
     whole = vector_loss(logits, labels, counts, prior)
     losses, near = np.zeros(len(RIDGES)), 1 / whole.inverse
     for left_out in np.unique(fold):
         held = fold == left_out
         true, weights = labels[held], whole.weights[held]
-        for i, (scale, offset) in enumerate(
-            _fit_path(vector_loss(logits[~held], labels[~held], counts, prior, near=near), RIDGES, tolerance=1e-5)
-        ):
+        loss = vector_loss(logits[~held], labels[~held], counts, prior, near=near)
+        for i, (scale, offset) in enumerate(_fit_path(loss, RIDGES, tolerance=1e-5)):
             losses[i] -= weights @ log_softmax(scale * logits[held] + offset)[np.arange(len(true)), true]
     return float(RIDGES[int(losses.argmin())])
 

@@ -9,7 +9,6 @@ import numpy as np
 from ..core.array import SCRATCH, Array, check_shape, is_torch, usable_cores
 from ..core.choices import Kind
 from ..core.counts import Counts, check_labels, resolve
-from ..core.curve import ascending
 from ..core.errors import LevelheadError, check_choice
 from ..core.warnings import warn
 from ..rules.direction import NEVER, Direction, TabulatedRule, snap, winning_range
@@ -63,20 +62,6 @@ def find_intervals(
     np.copyto(lo, NEVER[0], where=never)
     np.copyto(hi, NEVER[1], where=never)
     return lo, hi
-
-
-def sorted_events(
-    sample: np.ndarray, lo: np.ndarray, hi: np.ndarray, range: tuple[float, float]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the samples right at the start; then gamma, sign and sample of every change within the range, by gamma."""
-    (begin, end), some = range, lo <= hi
-    # A sample turns right at lo and wrong at the float after hi. What begins at the start of the range is no change but
-    # a state, and what ends with the range does not change within it.
-    enters, leaves = np.flatnonzero(some & (lo > begin)), np.flatnonzero(some & (hi < end))
-    at = np.concatenate([lo[enters], np.nextafter(hi[leaves], np.inf)])
-    order = ascending(at)
-    sign = np.repeat([1.0, -1.0], [len(enters), len(leaves)])
-    return sample[lo <= np.minimum(hi, begin)], at[order], sign[order], sample[np.concatenate([enters, leaves])][order]
 
 
 def _rivals_at_ends(

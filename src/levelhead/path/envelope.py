@@ -71,10 +71,9 @@ def compute_envelope(
             for start, found in each(walk_block, (firsts + offset).tolist(), [chunk[i : i + step] for i in firsts]):
                 starts.append(start)
                 events += found
-    sample, gamma, new_class, old_class = (np.concatenate(parts) for parts in zip(*events, strict=True))
-    order = np.argsort(gamma, kind="stable")  # the changes of a row stay in their order
-    sample, gamma, new_class, old_class = (each[order] for each in (sample, gamma, new_class, old_class))
-    return Envelope(np.concatenate(starts), sample, gamma, new_class, old_class, logits.shape[1], range)
+    fields = [np.concatenate(parts) for parts in zip(*events, strict=True)]
+    order = np.argsort(fields[1], kind="stable")  # by gamma; the changes of a row stay in their order
+    return Envelope(np.concatenate(starts), *(each[order] for each in fields), classes=logits.shape[1], range=range)
 
 
 def walk(

@@ -1,9 +1,7 @@
 """Metrics, costs and floors over gamma, known at every gamma at which a prediction changes.
 
-Each metric is a function of a few sums over the classes. A change of a prediction moves the totals of two classes only.
-Sorted by class and then by gamma, the changes of a class give what is right and what is predicted after each by one
-cumulative sum (`ClassChanges`): no table of changes by classes is needed, and any weighting of the samples costs a
-gather. Inside, a metric is a loss, lower is better: ``1 - macro F1``. `shown` turns it into what people know.
+Each metric is a function of a few sums over the classes, and a change of a prediction moves the totals of two classes
+only (`ClassChanges`). Inside, it is a loss, lower is better: ``1 - macro F1``. `shown` turns it into what people know.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,6 +16,7 @@ from ..core.choices import Metric
 from ..core.errors import Advice, LevelheadError, named
 from ..core.per_class import as_mapping, find_classes, title
 from .envelope import Envelope
+from .resample import add_up
 
 TITLES = {"macro_f1": "macro F1", "mcc": "MCC", "kappa": "Cohen's kappa", "g_mean": "G-mean", "cost": "expected cost"}
 TITLES |= {"error": "error", "balanced_error": "balanced error", "worst_recall": "worst recall"}
@@ -58,7 +57,7 @@ class ClassChanges:
         start, gamma, sign, sample = events
         first = np.zeros(len(labels), bool)
         first[start] = True
-        order = _by_class(labels[sample], classes)
+        order = order_by_class(labels[sample], classes)
         changed = labels[sample][order]
         moves, sizes = (sign[order], np.zeros(len(order))), np.bincount(changed, minlength=classes)
         return ClassChanges(labels, first, None, gamma[order], sample[order], changed, *moves, sizes)
@@ -68,7 +67,7 @@ class ClassChanges:
         """Return the changes of an envelope: each is one of the new class and one of the old."""
         # Loss and gain of a change are neighbors, in the order of gamma: a stable sort by class keeps that order.
         changed = np.stack([changes.old_class, changes.new_class], axis=1).reshape(-1)
-        order = _by_class(changed, changes.classes)
+        order = order_by_class(changed, changes.classes)
         changed, sample, gamma = changed[order], changes.sample[order // 2], changes.gamma[order // 2]
         sign, sizes = np.where(order % 2, 1.0, -1.0), np.bincount(changed, minlength=changes.classes)
         moves = sign * (labels[sample] == changed), sign  # of what is right, and of what is predicted
@@ -119,7 +118,7 @@ def count_totals(
     )
 
 
-def _by_class(changed: np.ndarray, classes: int) -> np.ndarray:
+def order_by_class(changed: np.ndarray, classes: int) -> np.ndarray:
     """Return the order of changes by class, in their order within a class; 16 bits are sorted by radix."""
     return np.argsort(changed.astype(np.uint16) if classes <= 1 << 16 else changed, kind="stable")
 
@@ -206,14 +205,14 @@ class MetricSteps:
             true = self.labels[changes.sample]
             steps = self.cost[true, changes.new_class] - self.cost[true, changes.old_class]
             start, bins = float(weights @ self.cost[self.labels, changes.start]), self._bins(changes.gamma, cells)
-            return _accumulate(start, bins, steps * weights[changes.sample], len(cells)) / weight
+            return add_up(start, bins, steps * weights[changes.sample], len(cells)) / weight
         # Each of the metric's sums over classes begins at its value at the start of the range. A change moves one
         # class's term, from what it was after the change before it; added up by cell, these steps give the sum there.
         formula, first = FORMULAS[self.metric], self.by_class.first(weights)
         after = self.by_class.after(weights, first)
         bins = self._bins(self.by_class.gamma, cells)
         sums = [
-            _accumulate(at_first.sum(), bins, self.by_class.steps(at_first, at_change), len(cells))
+            add_up(at_first.sum(), bins, self.by_class.steps(at_first, at_change), len(cells))
             for at_first, at_change in zip(formula.terms(first, weight), formula.terms(after, weight), strict=True)
         ]
         return formula.loss(*sums, true=first.true, weight=weight)
@@ -350,8 +349,3 @@ def unmet_floors(
         f"{floors[worst]:.1%}{LOWER_FLOORS}",
         parameter="floors",
     )
-
-
-def _accumulate(start: float, bins: np.ndarray, steps: np.ndarray, cells: int) -> np.ndarray:
-    """Return the values [G] of a step function that begins at `start`."""
-    return start + np.cumsum(np.bincount(bins, steps, cells + 1)[:cells])

@@ -1,7 +1,4 @@
-"""The exact path over gamma: every gamma at which any sample turns right or wrong.
-
-Each sample has intervals of gammas on which it is right (`engines.py`). Their sorted ends give every curve.
-"""
+"""The exact path over gamma: intervals on which each sample is right (`engines.py`), whose ends give every curve."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -13,7 +10,7 @@ import numpy as np
 from ..core.array import Array
 from ..core.choices import Kind, Metric
 from ..core.counts import Counts, flatten_positions, groups
-from ..core.curve import METRICS, Curve, Point, accumulate
+from ..core.curve import METRICS, Curve, Point, accumulate, ascending
 from ..core.errors import LevelheadError, check_choice
 from ..core.warnings import warn
 from ..rules.adjustment import check_range, target_prior
@@ -22,10 +19,10 @@ from ..rules.rule import Rule, find_path_rule
 from ..show import plot, style
 from ..show.progress import RowProgress
 from . import metrics
-from .engines import Engine, check_samples, find_right, sorted_events
+from .engines import Engine, check_samples, find_right
 from .envelope import Envelope, compute_envelope, read_chunks, winners_at
 from .metrics import ERRORS, RECALLS, Floors, MetricSteps, shown
-from .resample import check_weights, class_mean_coefficients, draw_resamples, error_rows
+from .resample import add_up, check_weights, class_mean_coefficients, draw_resamples
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,8 +42,17 @@ class GammaPath:
         logits: what the path was computed from, by reference, for `predictions`; () if not known. They are not pickled.
         changes: every change of every prediction, where it is known without the logits.
 
-    >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
+    >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
+    >>> path
     GammaPath(3 samples, 2 classes, rule rescale, gamma 0 to 2)
+    >>> path.right(0.3), path.at(0.3).balanced_error, path.class_curve(1).values
+    (array([ True,  True, False]), 0.25, array([0. , 0.5, 1. ]))
+    >>> path.confusion(0.3), path.shares(0.3)
+    (array([[1, 0], [1, 1]]), array([0.75, 0.25]))
+    >>> path.curve_of("macro_f1").values.round(3), path.curve_of("cost", cost=[[0, 1], [5, 0]]).values.round(3)
+    (array([0.25 , 0.667, 0.25 , 0.4  ]), array([3.333, 1.667, 2.   , 0.333]))
+    >>> path.best("error").gamma, round(path.best("error", floors={0: 1.0}).gamma, 3)
+    (1.5, 0.354)
     """
 
     sample: np.ndarray
@@ -64,11 +70,7 @@ class GammaPath:
     changes: Envelope | None = None
 
     def curve(self, coefficients: np.ndarray) -> Curve:
-        """Return ``sum_i coefficients[i] [sample i is right]`` over gamma: with ones, how many samples are right.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).curve(np.ones(3)).values
-        array([1., 2., 1., 2.])
-        """
+        """Return ``sum_i coefficients[i] [sample i is right]`` over gamma: with ones, how many samples are right."""
         start, at, sign, sample = self.events
         return accumulate(float(coefficients[start].sum()), at, sign * coefficients[sample], self.range)
 
@@ -98,11 +100,7 @@ class GammaPath:
         return self.balanced_error_curve.values
 
     def class_curve(self, i: int) -> Curve:
-        """Return the accuracy of class i over gamma, on the breakpoints of that class; NaN if it has no sample.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).class_curve(1).values
-        array([0. , 0.5, 1. ])
-        """
+        """Return the accuracy of class i over gamma, on the breakpoints of that class; NaN if it has no sample."""
         if not 0 <= i < len(self.counts):
             raise LevelheadError(f"expected a class from 0 to {len(self.counts) - 1}, got {i}")
         if not self._class_totals[i]:
@@ -113,11 +111,7 @@ class GammaPath:
         return accumulate(base, at[own], (sign * weight[sample])[own], self.range)
 
     def class_accuracy(self, gammas: float | Sequence[float] | np.ndarray | None = None) -> np.ndarray:
-        """Return the accuracy of every class, NaN without a sample, at given gammas, [..., K], or breakpoints, [B, K].
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).class_accuracy(0.3)
-        array([1. , 0.5])
-        """
+        """Return each class's accuracy, NaN without a sample, at given gammas, [..., K], or breakpoints, [B, K]."""
         if gammas is None:
             return np.stack([self.class_curve(i).at(self.gammas) for i in range(len(self.counts))], axis=1)
         wanted = np.atleast_1d(np.asarray(gammas, np.float64))
@@ -133,11 +127,7 @@ class GammaPath:
         return {name: self.curve(coefficients) for name, coefficients in each.items()}
 
     def right(self, gamma: float) -> np.ndarray:
-        """Return whether each sample is right at gamma, [N] bool.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).right(0.3)
-        array([ True,  True, False])
-        """
+        """Return whether each sample is right at gamma, [N] bool."""
         low, high = self.range
         if not low <= gamma <= high:
             within = f"expected a value within [{low:g}, {high:g}], got {gamma:g}; compute the path over a wider range"
@@ -147,11 +137,7 @@ class GammaPath:
         return found
 
     def at(self, gamma: float) -> Point:
-        """Return everything at one gamma. No sample changes within the plateau of the point.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).at(0.3).balanced_error
-        0.25
-        """
+        """Return everything at one gamma. No sample changes within the plateau of the point."""
         gamma, accuracy = float(gamma), self.class_accuracy(float(gamma))
         error, balanced = (float(curve.at(gamma)) for curve in (self.error_curve, self.balanced_error_curve))
         i = int(np.searchsorted(self.gammas, gamma, side="right"))
@@ -166,10 +152,6 @@ class GammaPath:
             metric: `error`, `balanced_error`, `macro_f1`, `mcc`, `kappa` (Cohen's), `g_mean` or `worst_recall` of the
                 classes that have a sample; or `cost`, the mean cost of a sample. All but the first two are of top-1.
             cost: [K, K], row true, column predicted, for the metric `cost`.
-
-        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
-        >>> path.curve_of("macro_f1").values.round(3), path.curve_of("cost", cost=[[0, 1], [5, 0]]).values.round(3)
-        (array([0.25 , 0.667, 0.25 , 0.4  ]), array([3.333, 1.667, 2.   , 0.333]))
         """
         check_choice("metric", metric, METRICS)
         metrics.check_cost_given(metric, cost)
@@ -187,10 +169,6 @@ class GammaPath:
         Args:
             metric, cost: as in `curve_of`.
             floors: {class: recall}, or a recall for all classes: only gammas at which no recall is below its floor.
-
-        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
-        >>> path.best("error").gamma, round(path.best("error", floors={0: 1.0}).gamma, 3)
-        (1.5, 0.354)
         """
         curve = self.curve_of(metric, cost=cost)
         losses = replace(curve, values=shown(metric, curve.values))  # its own inverse
@@ -219,10 +197,6 @@ class GammaPath:
             n, rng, metric, cost: how many; a generator, or a seed; as in `curve_of`.
             stratified: whether to resample within each class, so that none is lost, or all samples together.
             gammas: where, ascending; at all B breakpoints if not given, which takes 8 n B bytes.
-
-        >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
-        >>> path.bootstrap(100, 0, gammas=[0.3, 1.5]).mean(axis=0).round(2)
-        array([0.27, 0.5 ])
         """
         check_choice("metric", metric, METRICS)
         metrics.check_cost_given(metric, cost)
@@ -236,25 +210,21 @@ class GammaPath:
             steps = self._steps(metric, cost)
             return np.array([shown(metric, steps.losses(where, w)) for w in weights]).reshape(n, len(where))
         coefficients = (w / w.sum() if metric == "error" else self._balanced_coefficients(w) for w in weights)
-        return error_rows(n, coefficients, self.events, where)
+        (start, at, sign, sample), rows = self.events, np.empty((n, len(where)))
+        bins = np.searchsorted(where, at)  # the first gamma at which the event has happened
+        for row, c in zip(rows, coefficients, strict=True):
+            row[:] = 1 - add_up(c[start].sum(), bins, sign * c[sample], len(where))
+        return rows
 
     def predictions(self, gamma: float) -> np.ndarray:
-        """Return the class predicted at gamma, [N], computed from the logits. Gamma may lie outside the range.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).predictions(0.3)
-        array([0, 1, 0])
-        """
+        """Return the class predicted at gamma, [N], computed from the logits. Gamma may lie outside the range."""
         if not np.isfinite(gamma):
             raise LevelheadError(f"expected a finite number, got {gamma}", parameter="gamma")
         chunks = (chunk for part in self.whole_logits() for _, chunk in read_chunks(part, kind=self.kind))
         return np.concatenate([winners_at(chunk, self.rule, gamma) for chunk in chunks])
 
     def confusion(self, gamma: float) -> np.ndarray:
-        """Return the confusion matrix at gamma, [K, K], in counts or weights: true class by predicted class.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).confusion(0.3)
-        array([[1, 0], [1, 1]])
-        """
+        """Return the confusion matrix at gamma, [K, K], in counts or weights: true class by predicted class."""
         size = len(self.counts)
         return np.bincount(self.labels * size + self.predictions(gamma), self.weights, size**2).reshape(size, size)
 
@@ -267,19 +237,11 @@ class GammaPath:
         return parts[0] if len(parts) == 1 else parts[0].joined(parts[1:])
 
     def shares(self, gamma: float) -> np.ndarray:
-        """Return each class's predicted share at gamma, [K]: the `target`-weighted mean over y of ``P(predicted | y)``.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).shares(0.3)
-        array([0.75, 0.25])
-        """
+        """Return each class's predicted share at gamma, [K]: ``P(predicted | y)`` over y, weighted by `target`."""
         return np.bincount(self.predictions(gamma), self._balanced_coefficients(self._weights), len(self.counts))
 
     def share_mismatch(self, target: Array | None = None) -> Curve:
-        """Return the total variation between those shares and a target prior (uniform if not given), over gamma.
-
-        >>> gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100]).share_mismatch().at(0.3)
-        0.25
-        """
+        """Return the total variation between those shares and a target prior (uniform if not given), over gamma."""
         shares = target_prior(target, len(self.counts))
         return self.envelope.mismatch(shares, self._balanced_coefficients(self._weights))
 
@@ -291,12 +253,7 @@ class GammaPath:
         raise LevelheadError(f"this path has no logits: {reason}; compute the path again")
 
     def merge(self, other: "GammaPath") -> "GammaPath":
-        """Return the path of both sets of samples, these first.
-
-        >>> parts = [gamma_path([row], [1], [400, 100]) for row in ([4.0, 3.0], [4.0, 1.0])]
-        >>> parts[0].merge(parts[1]).error
-        array([1. , 0.5, 0. ])
-        """
+        """Return the path of both sets of samples, these first."""
         return join_paths([self, other])
 
     def merge_classes(self, other: "GammaPath") -> "GammaPath":
@@ -352,7 +309,14 @@ class GammaPath:
     @cached_property
     def events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The samples right at the start; then gamma, sign and sample of every change within the range, by gamma."""
-        return sorted_events(self.sample, self.lo, self.hi, self.range)
+        # A sample turns right at lo and wrong at the float after hi. What begins at the start of the range is no change
+        # but a state, and what ends with the range does not change within it.
+        (begin, end), some = self.range, self.lo <= self.hi
+        enters, leaves = np.flatnonzero(some & (self.lo > begin)), np.flatnonzero(some & (self.hi < end))
+        at = np.concatenate([self.lo[enters], np.nextafter(self.hi[leaves], np.inf)])
+        order, sign = ascending(at), np.repeat([1.0, -1.0], [len(enters), len(leaves)])
+        sample, first = self.sample[np.concatenate([enters, leaves])], self.lo <= np.minimum(self.hi, begin)
+        return self.sample[first], at[order], sign[order], sample[order]
 
     @cached_property
     def _weights(self) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Weights of samples, given, drawn or dealt into folds; and the grid of gammas on which their curves are compared."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -51,8 +51,7 @@ class Grid:
 
     def accumulate(self, start: float, bins: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Return the values [G] of a step function that begins at `start`."""
-        intervals = len(self.edges) - 1
-        return start + np.cumsum(np.bincount(bins, steps, intervals + 1)[:intervals])
+        return add_up(start, bins, steps, len(self.edges) - 1)
 
     def curve(self, values: np.ndarray) -> Curve:
         """Return values [G] as a curve."""
@@ -170,14 +169,6 @@ def draw_folds(labels: np.ndarray, folds: int, rng: np.random.Generator) -> np.n
     return found
 
 
-def error_rows(
-    n: int, coefficients: Iterable[np.ndarray], events: tuple[np.ndarray, ...], gammas: np.ndarray
-) -> np.ndarray:
-    """Return ``1 - sum_i c[i] [sample i is right]`` at the gammas, [n, G], for each c; `events` as in `GammaPath`."""
-    start, at, sign, sample = events
-    bins = np.searchsorted(gammas, at)  # the first gamma at which the event has happened
-    rows = np.empty((n, len(gammas)))
-    for row, c in zip(rows, coefficients, strict=True):
-        steps = np.bincount(bins, sign * c[sample], len(gammas) + 1)[: len(gammas)]
-        row[:] = 1 - (c[start].sum() + np.cumsum(steps))
-    return rows
+def add_up(start: float, bins: np.ndarray, steps: np.ndarray, cells: int) -> np.ndarray:
+    """Return the values [G] of a step function that begins at `start`, and has moved by each step from its bin on."""
+    return start + np.cumsum(np.bincount(bins, steps, cells + 1)[:cells])
