@@ -8,7 +8,8 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/c
   $(BIN)/python -m pip --disable-pip-version-check -q install --no-compile -c constraints.txt
 # Bytecode is kept, even where the environment says not to: else each process that a test starts compiles torch again.
 unexport PYTHONDONTWRITEBYTECODE
-JOBS ?= 2
+# One more than two cores: a fifth of their time tests wait for other processes.
+JOBS ?= 3
 # The tests of a file run in one process, which loads what they need once. Files with slow tests come first (conftest.py)
 # and the examples of the modules, which are many and short, last, so that no process waits long for the others.
 SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder

@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from levelhead.core.errors import LevelheadError
-from levelhead.files.locate import format_of, locate_head
+from levelhead.files.locate import locate_head
 from levelhead.files.model import rescale_file
 from levelhead.files.undo import undo_file
 from levelhead_lab.runs import export
@@ -19,6 +19,7 @@ from levelhead_lab.runs.spec import Spec
 from levelhead_lab.runs.train_command import TrainOptions, evaluate_and_export
 
 from .. import layouts
+from ..files.head_in_file import read_head
 
 IMAGES = torch.from_numpy(np.random.default_rng(1).integers(0, 256, (5, 1, 8, 8)).astype(np.uint8))
 
@@ -31,10 +32,6 @@ def trained(request, tmp_path_factory) -> tuple[Run, Spec]:
         str(folder / "small.npz"), method=request.param, net="digits", hold_out=0.2, recipe=str(folder / "short.toml")
     )
     return run(spec, folder / "runs"), spec
-
-
-def head_of(file):
-    return format_of(file).read(file)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".onnx"])
@@ -51,8 +48,8 @@ def test_an_adjusted_file_is_not_adjusted_twice_unnoticed_and_can_be_undone(leve
     assert status == 2
     assert f"was adjusted before ({result['rule']}, gamma 0.5)" in err
     assert not undo_file(file, tmp_path / f"back{suffix}").exact
-    np.testing.assert_allclose(head_of(tmp_path / f"back{suffix}").weight, left.head.weight, rtol=1e-6)
-    assert not np.allclose(head_of(file).weight, left.head.weight)
+    np.testing.assert_allclose(read_head(tmp_path / f"back{suffix}").weight, left.head.weight, rtol=1e-6)
+    assert not np.allclose(read_head(file).weight, left.head.weight)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".onnx"])
@@ -60,7 +57,7 @@ def test_a_head_as_trained_has_no_record_of_an_adjustment(trained, suffix):
     result, _ = evaluate_and_export(*trained, TrainOptions(gamma=0.0))
     [file] = [name for name in result["files"] if name.endswith(suffix)]
     assert locate_head(file).note is None
-    np.testing.assert_array_equal(head_of(file).weight, trained[0].snapshot.head.weight)
+    np.testing.assert_array_equal(read_head(file).weight, trained[0].snapshot.head.weight)
 
 
 def test_an_adjusted_file_loads_after_another_adjustment_and_without_a_record_of_the_first(trained, tmp_path):
