@@ -36,6 +36,14 @@ def test_damaged_files_are_read_or_refused_in_one_line():
     assert found["read"] > 150
 
 
+def test_what_a_header_calls_a_kind_of_number_breaks_no_line(tmp_path):
+    header = json.dumps({"logits": {"dtype": "F\n32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    for reader in (arrays.read, Snapshot.load):
+        with pytest.raises(LevelheadError, match=r"x\.safetensors: .*`F\\n32`[^\n]*$"):
+            reader(tmp_path / "x.safetensors")
+
+
 @pytest.mark.parametrize("reader", [read_counts, read_names, read_tuned, arrays.read])
 def test_json_nested_ever_deeper_is_refused(tmp_path, reader):
     for content in ("[" * 100_000, "[" * 900 + "]" * 900, '{"a":' * 100_000):

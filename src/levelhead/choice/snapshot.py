@@ -12,7 +12,7 @@ import numpy as np
 from ..core import atomic
 from ..core.array import Array, to_numpy
 from ..core.counts import check_labels, resolve
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, visible
 from ..core.head import Head
 from ..core.measure import recall
 from ..core.regular_file import check_regular_file
@@ -127,7 +127,7 @@ class Snapshot:
                 metadata = (file.metadata() or {}).get("levelhead.snapshot")
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         except SafetensorError as error:
-            raise LevelheadError(f"{path}: not a complete safetensors file ({error})") from None
+            raise LevelheadError(f"{path}: not a complete safetensors file ({visible(str(error))})") from None
         if metadata is None:
             raise LevelheadError(f"{path}: expected a snapshot, as a training writes it, got another safetensors file")
         try:

@@ -78,7 +78,7 @@ def reported_as(message: str, *kinds: type[BaseException]) -> Iterator[None]:
     except LevelheadError:
         raise
     except kinds as error:
-        raise LevelheadError(message.replace("{}", str(error) or type(error).__name__)) from None
+        raise LevelheadError(message.replace("{}", visible(str(error)) or type(error).__name__)) from None
 
 
 def check_choice(parameter: str, value: Any, choices: Iterable[str]) -> None:

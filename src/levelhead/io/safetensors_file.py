@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, visible
 from ..core.per_class import first_repeated
 from ..core.regular_file import check_regular_file
 
@@ -47,7 +47,7 @@ def read_header(path: Path) -> Header:
         except (SafetensorError, OSError) as error:  # an empty file cannot be mapped
             short = "ncomplete" in str(error) or 8 + length > path.stat().st_size
             reason = "cut short, or not a safetensors file" if short else "not a safetensors file, its header is broken"
-            raise LevelheadError(f"{path}: {reason} ({error}); copy or download it again") from None
+            raise LevelheadError(f"{path}: {reason} ({visible(str(error))}); copy or download it again") from None
     entries = json.loads(text := raw.decode(), object_pairs_hook=partial(_unrepeated, path))
     metadata = entries.pop("__metadata__", None) or {}
     tensors = {
