@@ -118,11 +118,6 @@ $(VENV)/wheels-1 $(VENV)/wheels-2: $(VENV)/wheels-%: $(BIN)/python constraints.t
 	$(PIP) --no-deps $(WHEELS_$*)
 	touch $@
 
-# Bytecode of what tests import most, made while another process looks up what is missing.
-$(VENV)/bytecode: $(VENV)/wheels-1 $(VENV)/torch $(VENV)/wheels-2
-	KERAS_BACKEND=torch $(BIN)/python -c "import keras, matplotlib.pyplot, onnx, peft, ray.data, scipy.optimize, sklearn.base, transformers"
-	touch $@
-
 # What checks need, and with it all that tests need.
 $(VENV)/dev: $(VENV)/wheels-1 $(VENV)/torch $(VENV)/wheels-2 pyproject.toml
 	$(PIP) --no-build-isolation -e '.[dev]'
