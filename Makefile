@@ -113,7 +113,7 @@ WHEELS_2 := pyright grpcio pyarrow numpy regex scikit-learn pytorch-ignite multi
   skl2onnx safetensors skorch contourpy charset-normalizer frozenlist psutil jsonschema packaging pyparsing click \
   httpx2 hatchling httpcore2 tqdm requests certifi pathspec execnet referencing nodeenv lightning-utilities pluggy \
   importlib-metadata partd cloudpickle typing-inspection readme-renderer six mdurl iniconfig aiosignal \
-  annotated-doc tensorboard-data-server timm torchvision
+  annotated-doc tensorboard-data-server editables timm torchvision
 $(VENV)/wheels-1 $(VENV)/wheels-2: $(VENV)/wheels-%: $(BIN)/python constraints.txt
 	$(PIP) --no-deps $(WHEELS_$*)
 	touch $@
