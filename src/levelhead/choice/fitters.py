@@ -19,18 +19,21 @@ from .objective import Pull
 from .offsets import OffsetFit, OffsetGoal, choose_pull, fit_offsets
 from .paths import Fitted, Fitter, PathFitter, Paths, RulePath
 from .samples import Samples, TuneOptions, class_shares, kind_of_scores, sample_weights
-from .vector import choose_ridge, fit_vector, vector_loss
+from .vector import ONE_STEP, VectorLoss, choose_ridge, vector_loss
 
 MOST_NUMBERS = 8_000_000  # N times K, up to which rules are fitted that need all scores in memory for each fold
 MOST_VECTOR_NUMBERS = 100_000  # up to which `auto` fits vector scaling on all samples; else on three times that
 _LEAST_ROWS = 4  # for each class, in such a part
+_STRENGTHS = 64  # of RS before a shift
 # N times K of the part that offsets are fitted on: for the choice of the pull, in a fold of the samples, and at last
 _PULL_NUMBERS, _FOLD_NUMBERS, _MOST_OFFSETS = 100_000, 200_000, 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class ShiftAfter:
-    """RS at the strength that is best alone, and then the shift that is best after it, pulled toward none."""
+    """RS at about the strength that is best alone, and then the shift that is best after it, pulled toward none."""
+
+    # That strength is one of 65 or so: folds whose best differ by little then share the path of the shift.
 
     paths: Paths
     first: PathFitter
@@ -43,7 +46,9 @@ class ShiftAfter:
 
     def fit(self, rows: np.ndarray) -> Fitted:
         """Choose both strengths on some rows."""
-        samples, gamma = self.paths.samples, self.first.fit(rows).gamma
+        samples, (low, high) = self.paths.samples, self.first.rule.path.range
+        step = (high - low) / _STRENGTHS
+        gamma = min(max(step * round(self.first.fit(rows).gamma / step), low), high)
         found = self.second(gamma).fit(rows)
         both = RescaleThenShift().adjustment(samples.counts, gamma, found.gamma, toward(samples.counts, samples.target))
         return replace(found, gamma=gamma, second=found.gamma, scale=both.scale, offset=both.offset)
@@ -91,12 +96,12 @@ class VectorFitter:
     @cached_property
     def whole(self) -> Fitted:
         """The fit on all samples."""
-        return self._fit(np.arange(len(self.paths.samples.labels)))
+        return self._adjust(*self.loss.affine(self.parameters), np.arange(len(self.paths.samples.labels)))
 
-    @cached_property
+    @property
     def temperature(self) -> float:
         """The temperature of the scores, where classes weigh as in training."""
-        return 1 / vector_loss(*self._part(), self.paths.samples.counts).inverse
+        return 1 / self.loss.columns.inverse
 
     @cached_property
     def scores(self) -> np.ndarray:
@@ -111,19 +116,33 @@ class VectorFitter:
         return smooth_votes(np.concatenate(samples.read()))[1] if samples.options.kind == "probabilities" else 0.0
 
     @cached_property
-    def ridge(self) -> float:
-        """The strength of the penalty."""
-        return choose_ridge(*self._part(), self.paths.samples.counts, prior=self.prior)
+    def rows(self) -> np.ndarray:
+        """The samples that are fitted on."""
+        rows = np.arange(len(self.paths.samples.labels))
+        return rows if self.most is None else draw_rows(rows, self.most // self.paths.samples.classes)
 
     @cached_property
-    def start(self) -> np.ndarray:
+    def loss(self) -> VectorLoss:
+        """The log loss of these samples, where each class weighs what it does in the metric."""
+        samples = self.paths.samples
+        prior = class_shares(samples.labels, samples.classes, samples.options)
+        return vector_loss(self.scores[self.rows], samples.labels[self.rows], samples.counts, prior)
+
+    @cached_property
+    def parameters(self) -> np.ndarray:
         """The parameters of all samples, [2, K], which those of some are near."""
-        return vector_loss(*self._part(), self.paths.samples.counts, self.prior).minimum_at(self.ridge)
+        return self.loss.fit(*self.ridge)
 
     @cached_property
-    def prior(self) -> np.ndarray:
-        """What each class weighs in the metric, [K]."""
-        return class_shares(self.paths.samples.labels, self.paths.samples.classes, self.paths.samples.options)
+    def ridge(self) -> tuple[float, np.ndarray]:
+        """The strength of the penalty, and parameters to begin at."""
+        return choose_ridge(self.loss)
+
+    @cached_property
+    def near(self) -> tuple[VectorLoss, tuple[np.ndarray, np.ndarray]]:
+        """The loss in float32, and what it sees at the parameters of all samples."""
+        narrow = self.loss.narrow()
+        return narrow, narrow.look(self.parameters)
 
     @cached_property
     def alone(self) -> TuneOptions:
@@ -133,30 +152,33 @@ class VectorFitter:
 
     def fit(self, rows: np.ndarray) -> Fitted:
         """Fit the numbers on some rows."""
-        return self.whole if len(rows) == len(self.paths.samples.labels) else self._fit(rows)
+        n = len(self.paths.samples.labels)
+        if len(rows) == n:
+            return self.whole
+        kept, (narrow, seen) = np.isin(np.arange(n), rows)[self.rows], self.near
+        loss = narrow.on(kept)
+        return self._adjust(*loss.affine(loss.fit(self.ridge[0], self.parameters, seen, **ONE_STEP)), rows)
 
-    def _fit(self, rows: np.ndarray) -> Fitted:
+    def _adjust(self, scale: np.ndarray, offset: np.ndarray, rows: np.ndarray) -> Fitted:
+        """Return what these numbers predict; for metrics that log loss does not know, after a shift fitted on rows."""
         samples, options = self.paths.samples, self.paths.samples.options
-        given = {"prior": self.prior, "ridge": self.ridge, "start": self.start, "near": self.temperature}
-        scale, offset = fit_vector(*self._part(rows), samples.counts, **given)
-        scores = scale * self.scores + offset
-        found = Fitted(1.0, scores.argmax(axis=1), scale=scale, offset=offset, smoothing=self.smoothing)
+        known = {"scale": scale, "smoothing": self.smoothing}
         if options.metric in ERRORS and options.goal.floors is None:
-            return found
+            return Fitted(1.0, self._predicted(scale, offset, rows), offset=offset, **known)
+        scores = scale * self.scores + offset
         cuts = np.cumsum([len(part) for _, part, _ in samples.parts])[:-1]
         shifted = self.paths.parts(Shift.name, np.split(scores.view(CheckedLogits), cuts))
         after = PathFitter(RulePath.of(shifted, self.alone), self.alone).fit(rows)
         moved = toward(samples.counts, samples.target)
         offset = offset + after.gamma * np.log(moved.max() / moved)
-        known = {"scale": scale, "offset": offset, "smoothing": self.smoothing}
-        return replace(after, gamma=1.0, second=after.gamma, **known)
+        return replace(after, gamma=1.0, second=after.gamma, offset=offset, **known)
 
-    def _part(self, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return scores and labels of some rows, or of all: as many as are fitted."""
-        samples = self.paths.samples
-        rows = np.arange(len(samples.labels)) if rows is None else rows
-        rows = rows if self.most is None else draw_rows(rows, self.most // samples.classes)
-        return self.scores[rows], samples.labels[rows]
+    def _predicted(self, scale: np.ndarray, offset: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return the class of each sample that is not among the rows, or of all if all are, [N]."""
+        found, others = np.zeros(len(self.scores), np.int64), np.ones(len(self.scores), bool)
+        others[rows] = len(rows) == len(self.scores)
+        found[others] = (scale * self.scores[others] + offset).argmax(axis=1)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,20 +309,21 @@ class OffsetFitter:
 
 
 def draw_rows(rows: np.ndarray, n: int) -> np.ndarray:
-    """Return at most n of the rows, drawn at random, always the same ones, in order."""
-    return rows if len(rows) <= n else np.sort(np.random.default_rng(0).choice(rows, n, replace=False))
+    """Return at most n of the rows, drawn at random, always the same ones, of which fewer are a part; in order."""
+    return rows if len(rows) <= n else np.sort(rows[np.random.default_rng(0).permutation(len(rows))[:n]])
 
 
 def curve_between(paths: Paths, plain: np.ndarray, after: np.ndarray) -> Curve:
     """Return the metric at 41 steps from some scores [N, K] to others."""
     options = paths.samples.options
     objective = paths.reference.objective(without_floors(options))
-    steps, losses = np.linspace(0, 1, 41), []
-    one, other = np.empty_like(plain), np.empty_like(after)  # fresh memory costs more than what is done with it
+    predicted, last = plain.argmax(axis=1), after.argmax(axis=1)
+    moves = np.flatnonzero(predicted != last)  # a class that wins at both ends wins between them
+    begin, rise = plain[moves], after[moves] - plain[moves]
+    steps, losses, room = np.linspace(0, 1, 41), [], np.empty_like(rise)  # fresh memory costs more than its use
     for step in steps:
-        between = np.multiply(1 - step, plain, out=one)
-        between += np.multiply(step, after, out=other)
-        losses.append(objective.loss_of(between.argmax(axis=1)))
+        predicted[moves] = np.add(begin, np.multiply(step, rise, out=room), out=room).argmax(axis=1)
+        losses.append(objective.loss_of(predicted))
     starts = np.concatenate([[0.0], (steps[1:] + steps[:-1]) / 2])
     return Curve(starts, shown(options.metric, np.array(losses)), 1.0)
 

@@ -236,7 +236,7 @@ def _em_estimator(
     def estimate(weights: np.ndarray, times: np.ndarray | None) -> np.ndarray:
         rows = np.arange(len(labelled.labels)) if times is None else np.repeat(np.arange(len(times)), times.astype(int))
         loss = vector_loss(labelled.logits[rows], labelled.labels[rows], counts)
-        fitted = loss.minimum_at(ridge, *start[:1])
+        fitted = loss.minimum(ridge, *start[:1])
         scale, offset = loss.affine(fitted)
         ratios = np.exp(log_softmax(scale * unlabelled + offset))  # of scores calibrated for equal shares
         shares = maximize_shares(ratios, weights, start[1] if start else None, more)
@@ -258,7 +258,9 @@ def _bbse_estimator(
         reason = f"{which}, so 'bbse' cannot know how it is predicted; add some, or use 'em'"
         raise LevelheadError(reason, parameter="held_out")
     loss = vector_loss(*labelled, counts)
-    here, there = ((loss.inverse * scores + loss.shift).argmax(axis=1) for scores in (unlabelled, labelled.logits))
+    here, there = (
+        (loss.columns.inverse * scores + loss.shift).argmax(axis=1) for scores in (unlabelled, labelled.logits)
+    )
 
     def confusion(times: np.ndarray | None) -> np.ndarray:
         found = np.bincount(there * size + labels, times, size * size).reshape(size, size)

@@ -11,18 +11,21 @@ where the weights w of the samples of class k sum to prior_k. So the penalty is 
 counts' shift, whatever the units of the logits. The sum is convex. Newton's steps, found by conjugate gradients, need
 no table of second derivatives. The ridge is the one of `RIDGES` with the least cross-fitted log loss.
 
+Without a fold, the minimum is near that of all samples, whose probabilities are known: one step from there is most
+often enough. The temperature and the columns' means are those of all samples, as the ridge is. Fits that only compare
+ridges or rules are in float32.
+
 Reference: Guo et al., On Calibration of Modern Neural Networks, 2017; Alexandari et al., Maximum Likelihood with
 Bias-Corrected Calibration is Hard-To-Beat at Label Shift Adaptation, 2020.
 """
 
 from collections.abc import Callable
-from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from ..core.array import SCRATCH, fit_scale, log_softmax
+from ..core.array import SCRATCH, fit_scale
 from ..core.errors import LevelheadError
 from ..path.resample import draw_folds
 
@@ -30,6 +33,9 @@ RIDGES = (np.inf, 1.0, 0.3, 0.1, 0.03, 0.01)  # infinity is the counts' shift it
 _FOLDS = 5
 _LEAST_SHARE = 1e-6  # a class that never occurs has an offset that is low but finite
 _LEAST_SCALE = 0.05  # of the common scale: a class whose own logit hardly counts, or counts against it, is overfitted
+_NARROW = {"tolerance": 1e-5, "enough": 1e-6}  # what float32 can tell
+ONE_STEP = {"tolerance": 1e-5, "enough": 1e-2}  # a step that gains less than 0.01 leaves about the square of that
+Seen = tuple[np.ndarray, np.ndarray]  # the log loss of each sample, [N], and the probabilities, [K, N]
 
 
 def fit_vector(
@@ -39,150 +45,189 @@ def fit_vector(
     *,
     prior: np.ndarray | None = None,  # [K], the weight of each class; uniform if not given
     ridge: float | None = None,  # what `choose_ridge` returns if not given
-    start: np.ndarray | None = None,  # [2, K], parameters of similar samples to begin at
-    near: float | None = None,  # and their temperature
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a scale and an offset per class, [K] each, fitted by log loss with a ridge toward the counts' shift."""
-    wide = logits.astype(np.float64)
-    ridge = choose_ridge(wide, labels, counts, prior=prior) if ridge is None else ridge
-    loss = vector_loss(wide, labels, counts, prior, near=near)
-    scale, offset = loss.affine(loss.minimum_at(ridge, start))
-    if scale.min() < _LEAST_SCALE * loss.inverse:
-        scale, offset = _fit_path(loss, (*(r for r in RIDGES if r > ridge), ridge))[-1]
-    return scale, offset
+    loss = vector_loss(logits.astype(np.float64), labels, counts, prior)
+    ridge, start = choose_ridge(loss) if ridge is None else (ridge, None)
+    return loss.affine(loss.fit(ridge, start))
 
 
-def choose_ridge(
-    logits: np.ndarray, labels: np.ndarray, counts: np.ndarray, *, prior: np.ndarray | None = None
-) -> float:
+def choose_ridge(loss: "VectorLoss") -> tuple[float, np.ndarray]:
     """Return the one of `RIDGES` with the least log loss on samples that the numbers were not fitted on: five folds."""
-    if np.bincount(labels).max() < 2:
+    # And about the parameters [2, K] of all samples with that ridge.
+    if np.bincount(loss.labels).max() < 2:
         raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
-    fold = draw_folds(labels, _FOLDS, np.random.default_rng(0))
-    whole = vector_loss(logits, labels, counts, prior)
-    losses, near = np.zeros(len(RIDGES)), 1 / whole.inverse
-    for left_out in np.unique(fold):
-        held = fold == left_out
-        true, weights = labels[held], whole.weights[held]
-        loss = vector_loss(logits[~held], labels[~held], counts, prior, near=near)
-        for i, (scale, offset) in enumerate(_fit_path(loss, RIDGES, tolerance=1e-5)):
-            losses[i] -= weights @ log_softmax(scale * logits[held] + offset)[np.arange(len(true)), true]
-    return float(RIDGES[int(losses.argmin())])
+    fold, whole = draw_folds(loss.labels, _FOLDS, np.random.default_rng(0)), loss.narrow()
+    start = np.zeros((2, len(loss.shift)))
+    parts = [(whole.on(fold != i), whole.take(fold == i)) for i in np.unique(fold)]
+    fitted, found = [start] * len(parts), []
+    for ridge in RIDGES:
+        start = whole.fit(ridge, start, **_NARROW)
+        seen, total = whole.look(start), 0.0
+        for i, (kept, held) in enumerate(parts):
+            after = kept.minimum(ridge, start, seen, **ONE_STEP)
+            fitted[i] = after if kept.is_sound(after) else fitted[i]
+            total += held.weights @ held.look(fitted[i])[0]
+        found.append((total, ridge, start))
+    return min(found, key=lambda one: one[0])[1:]
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Calibrated logits; a class is a row, so that sums over classes are of long rows."""
+
+    calibrated: np.ndarray  # ``logits / T``, [K, N]
+    standard: np.ndarray  # the same of each class with mean 0 and standard deviation 1
+    mean: np.ndarray  # [K]
+    spread: np.ndarray  # [K], 1 if a column is constant
+    inverse: float  # 1 / T
+
+    @staticmethod
+    def of(logits: np.ndarray, weights: np.ndarray, inverse: float) -> "Columns":
+        """Return logits [N, K], whose mean and standard deviation are those of samples that weigh `weights` [N]."""
+        calibrated = inverse * np.ascontiguousarray(logits.T)
+        mean = calibrated @ weights
+        spread = np.sqrt((calibrated - mean[:, None]) ** 2 @ weights)
+        spread = np.where(spread > 1e-9 * (1 + np.abs(mean)), spread, 1.0)
+        return Columns(calibrated, (calibrated - mean[:, None]) / spread[:, None], mean, spread, inverse)
+
+
+@dataclass(frozen=True, eq=False)
 class VectorLoss:
     """The penalized log loss of held-out samples: of parameters [2, K], a and c of the module's formula."""
 
-    logits: np.ndarray  # [N, K] in float64
+    columns: Columns
     labels: np.ndarray  # [N]
     weights: np.ndarray  # [N], sum to 1
     shift: np.ndarray  # [K], ``log(prior_k / n_k)``
-    inverse: float  # 1 / T
-    ridge: float = 0.0
 
-    @cached_property
-    def columns(self) -> tuple[np.ndarray, np.ndarray]:
-        """Weighted mean and standard deviation of the calibrated logits, [K] each; 1 if a column is constant."""
-        mean = self.calibrated @ self.weights
-        spread = np.sqrt((self.calibrated - mean[:, None]) ** 2 @ self.weights)
-        return mean, np.where(spread > 1e-9 * (1 + np.abs(mean)), spread, 1.0)
+    def narrow(self) -> "VectorLoss":
+        """Return the loss in float32."""
+        both = (table.astype(np.float32) for table in (self.columns.calibrated, self.columns.standard))
+        return replace(self, columns=replace(self.columns, **dict(zip(("calibrated", "standard"), both, strict=True))))
 
-    @cached_property
-    def calibrated(self) -> np.ndarray:
-        """``logits / T``, [K, N]: a class is a row, so that sums over classes are of long rows."""
-        return self.inverse * np.ascontiguousarray(self.logits.T)
+    def take(self, rows: np.ndarray) -> "VectorLoss":
+        """Return the loss of some samples, [N] bool, with the weights that they have."""
+        both = {name: np.ascontiguousarray(getattr(self.columns, name)[:, rows]) for name in ("calibrated", "standard")}
+        columns = replace(self.columns, **both)
+        return replace(self, columns=columns, labels=self.labels[rows], weights=self.weights[rows])
 
-    @cached_property
-    def standard(self) -> np.ndarray:
-        """The calibrated logits of each class with mean 0 and standard deviation 1, [K, N]."""
-        mean, spread = self.columns
-        return (self.calibrated - mean[:, None]) / spread[:, None]
+    def on(self, kept: np.ndarray) -> "VectorLoss":
+        """Return the loss where only some samples count, [N] bool, and each class weighs what it did."""
+        prior = np.bincount(self.labels, self.weights, len(self.shift))
+        return replace(self, weights=_class_weights(self.labels, prior, kept))
 
     @cached_property
     def free(self) -> np.ndarray:
         """Whether a class has a sample, [K]. All others stay at the counts' shift."""
         return np.bincount(self.labels, self.weights, len(self.shift)) > 0
 
-    def minimum_at(self, ridge: float, parameters: np.ndarray | None = None, *, tolerance: float = 1e-7) -> np.ndarray:
-        """Return the minimum with another ridge; an infinite one leaves the parameters at 0."""
-        if not np.isfinite(ridge):
-            return np.zeros((2, len(self.shift)))
-        assert self._observed is not None  # computed now, with all it needs, none of which depends on the ridge
-        other = copy(self)
-        other.ridge = ridge
-        return other.minimum(parameters, tolerance=tolerance)
+    def fit(
+        self, ridge: float, start: np.ndarray | None = None, seen: Seen | None = None, **until: float
+    ) -> np.ndarray:
+        """Return the minimum, or that of the least larger ridge at which no scale is too small."""
+        found = self.minimum(ridge, start, seen, **until)
+        if self.is_sound(found):
+            return found
+        sound = np.zeros((2, len(self.shift)))
+        for larger in (*(one for one in RIDGES if one > ridge), ridge):
+            found = self.minimum(larger, sound, **until)
+            sound = found if self.is_sound(found) else sound
+        return sound
 
-    def minimum(self, parameters: np.ndarray | None = None, *, tolerance: float = 1e-7) -> np.ndarray:
-        """Return the parameters [2, K] of least loss, from those given or from 0, to where slopes are within this."""
-        found = np.zeros((2, len(self.shift))) if parameters is None else parameters * self.free
-        value, probability = self.look(found)
-        spare = np.empty_like(probability)  # fresh memory costs more than what is done with it
-        for _ in range(100):
-            gradient = self.gradient(found, probability)
+    def is_sound(self, parameters: np.ndarray) -> bool:
+        """Return whether every class's own logit counts for it."""
+        return bool((1 + parameters[0] / self.columns.spread).min() >= _LEAST_SCALE)
+
+    def minimum(
+        self,
+        ridge: float,
+        start: np.ndarray | None = None,
+        seen: Seen | None = None,
+        *,
+        tolerance: float = 1e-7,
+        enough: float = 0.0,
+    ) -> np.ndarray:
+        """Return the parameters [2, K] of least loss, from a start at which `look` has seen what is given, if any."""
+        # The end is where slopes are within the tolerance, or after a step that gains less than what is enough. An
+        # infinite ridge leaves the parameters at 0.
+        found = np.zeros((2, len(self.shift)))
+        if not np.isfinite(ridge):
+            return found
+        if start is not None:
+            seen = seen if self.free[start.any(axis=0)].all() else None
+            found = start * self.free
+        losses, probability = self.look(found) if seen is None else seen
+        value, rooms = self.value(found, losses, ridge), [None, None]  # fresh memory costs more than its use
+        for turn in range(100):
+            mass = probability * self.weights.astype(probability.dtype)
+            gradient = self.gradient(found, mass, ridge)
             if np.abs(gradient).max() < tolerance:
                 break
             # Newton's direction, and half of it as long as the loss falls by less than its slope promises (Armijo).
-            step, size = _solve(self.curvature(probability), -gradient), 1.0
+            step, size = _solve(self.curvature(probability, mass, ridge), -gradient), 1.0
             decrease = float((gradient * step).sum())
+            if -decrease < enough:
+                return found + step
             while True:
-                lower, spare = self.look(found + size * step, spare)
+                losses, rooms[turn % 2] = self.look(found + size * step, rooms[turn % 2])
+                lower = self.value(found + size * step, losses, ridge)
                 if lower <= value + 1e-4 * size * decrease or size < 1e-8:
                     break
                 size /= 2
             if lower >= value:
                 break
-            found, value, probability, spare = found + size * step, lower, spare, probability
+            found, value, probability = found + size * step, lower, rooms[turn % 2]
         return found
 
-    def look(self, parameters: np.ndarray, out: np.ndarray | None = None) -> tuple[float, np.ndarray]:
-        """Return the loss with its penalty, and the probabilities [K, N], in the table given, if any."""
-        a, c = parameters
-        found = np.multiply(a[:, None], self.standard, out=out)  # first the scores
-        found += self.calibrated
-        found += (self.shift + c)[:, None]
+    def value(self, parameters: np.ndarray, losses: np.ndarray, ridge: float) -> float:
+        """Return the loss with its penalty."""
+        return float(0.5 * ridge * (parameters**2).sum() + self.weights @ losses)
+
+    def look(self, parameters: np.ndarray, out: np.ndarray | None = None) -> Seen:
+        """Return the log loss of each sample, [N], and the probabilities, [K, N], in the table given, if any."""
+        standard, (a, c) = self.columns.standard, parameters
+        found = np.multiply(a[:, None].astype(standard.dtype), standard, out=out)  # first the scores
+        found += self.columns.calibrated
+        found += (self.shift + c)[:, None].astype(standard.dtype)
         found -= found.max(axis=0)
         true = found[self.labels, np.arange(len(self.labels))]
         np.exp(found, out=found)
         total = found.sum(axis=0)
         found /= total
-        return float(0.5 * self.ridge * (parameters**2).sum() + self.weights @ (np.log(total) - true)), found
+        return np.log(total) - true, found
 
-    def gradient(self, parameters: np.ndarray, probability: np.ndarray) -> np.ndarray:
-        """Return the derivatives by the parameters, [2, K]."""
-        return self._collect(probability) - self._observed + self.ridge * parameters
+    def gradient(self, parameters: np.ndarray, mass: np.ndarray, ridge: float) -> np.ndarray:
+        """Return the derivatives by the parameters, [2, K], from the probabilities times the weights, [K, N]."""
+        return self._collect(mass) - self._observed + ridge * parameters
 
-    def curvature(self, probability: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    def curvature(self, probability: np.ndarray, mass: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
         """Return what multiplies a direction [2, K] by the second derivatives."""
+        standard = self.columns.standard
 
         def product(direction: np.ndarray) -> np.ndarray:
-            room = SCRATCH.table("moved", probability.shape)
-            moved = np.multiply(direction[0][:, None], self.standard, out=room)
-            moved += direction[1][:, None]
+            room, along = SCRATCH.table("moved", standard.shape, standard.dtype), direction.astype(standard.dtype)
+            moved = np.multiply(along[0][:, None], standard, out=room)
+            moved += along[1][:, None]
             moved -= np.einsum("ki,ki->i", probability, moved)
-            moved *= probability  # (diag(p) - p p^T) times how the direction moves the scores
-            return self._collect(moved) + self.ridge * direction
+            moved *= mass  # (diag(p) - p p^T) times how the direction moves the scores, weighted
+            return self._collect(moved) + ridge * direction
 
         return product
 
     def affine(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return scale and offset, [K] each, of the logits as they were given."""
-        (mean, spread), (a, c) = self.columns, parameters
-        return self.inverse * (1 + a / spread), self.shift + c - a * mean / spread
+        of, (a, c) = self.columns, parameters
+        return of.inverse * (1 + a / of.spread), self.shift + c - a * of.mean / of.spread
 
     def _collect(self, by_score: np.ndarray) -> np.ndarray:
-        """Return derivatives by the parameters, [2, K], from those by the scores of each sample, [K, N]."""
-        return self.free * np.stack([np.einsum("ki,ki->k", by_score, self._weighted), by_score @ self.weights])
-
-    @cached_property
-    def _weighted(self) -> np.ndarray:
-        """The standard logits times the weight of each sample, [K, N]."""
-        return self.standard * self.weights
+        """Return derivatives by the parameters, [2, K], from the weighted ones by the scores of each sample, [K, N]."""
+        return self.free * np.stack([np.einsum("ki,ki->k", by_score, self.columns.standard), by_score.sum(axis=1)])
 
     @cached_property
     def _observed(self) -> np.ndarray:
         """What of the derivatives is due to the true classes alone, [2, K]."""
-        own = self._weighted[self.labels, np.arange(len(self.labels))]
+        own = self.columns.standard[self.labels, np.arange(len(self.labels))] * self.weights
         return np.stack([np.bincount(self.labels, of, len(self.shift)) for of in (own, self.weights)])
 
 
@@ -206,36 +251,19 @@ def _solve(product: Callable[[np.ndarray], np.ndarray], right: np.ndarray) -> np
 
 
 def vector_loss(
-    logits: np.ndarray,
-    labels: np.ndarray,
-    counts: np.ndarray,
-    prior: np.ndarray | None = None,
-    *,
-    near: float | None = None,
+    logits: np.ndarray, labels: np.ndarray, counts: np.ndarray, prior: np.ndarray | None = None
 ) -> VectorLoss:
-    """Return the loss of some samples, calibrated for the training counts; `near` is the T of similar samples."""
+    """Return the loss of some samples, calibrated for the training counts."""
     prior = np.full(len(counts), 1 / len(counts)) if prior is None else prior
-    temperature = fit_scale(logits, labels, _class_weights(labels, counts / counts.sum()), near=near)
+    temperature = fit_scale(logits, labels, _class_weights(labels, counts / counts.sum()))
     shift = np.log(np.maximum(prior, _LEAST_SHARE) * counts.max() / counts)
-    return VectorLoss(logits, labels, _class_weights(labels, prior), shift, 1 / temperature)
+    weights = _class_weights(labels, prior)
+    return VectorLoss(Columns.of(logits, weights, 1 / temperature), labels, weights, shift)
 
 
-def _class_weights(labels: np.ndarray, prior: np.ndarray) -> np.ndarray:
+def _class_weights(labels: np.ndarray, prior: np.ndarray, kept: np.ndarray | None = None) -> np.ndarray:
     """Return weights [N] that sum to 1: those of class k in the proportion of prior_k, if it has a sample."""
-    sizes = np.bincount(labels, minlength=len(prior))
+    sizes = np.bincount(labels, kept, len(prior))
     weights = (prior / np.maximum(sizes, 1))[labels]
+    weights = weights if kept is None else weights * kept
     return weights / weights.sum()
-
-
-def _fit_path(
-    loss: VectorLoss, ridges: tuple[float, ...], *, tolerance: float = 1e-7
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return scale and offset at each of the descending ridges; if a scale is too small, those of the ridge before."""
-    start = np.zeros((2, len(loss.shift)))
-    found = []
-    for ridge in ridges:
-        fitted = loss.minimum_at(ridge, start, tolerance=tolerance)
-        if loss.affine(fitted)[0].min() >= _LEAST_SCALE * loss.inverse:
-            start = fitted
-        found.append(loss.affine(start))
-    return found
