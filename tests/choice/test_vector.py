@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
-from levelhead.choice.vector import RIDGES, VectorLoss, choose_ridge, fit_vector, vector_loss
+from levelhead.choice.vector import ONE_STEP, RIDGES, Columns, VectorLoss, choose_ridge, fit_vector, vector_loss
 from levelhead.core.array import check_logits, log_softmax
 from levelhead.core.errors import LevelheadError
 from levelhead.core.measure import balanced_error
@@ -26,13 +26,20 @@ def fitted_vector(*samples, **options):
     return Adjustment(*fit_vector(*samples, **options))
 
 
+RIDGE = 0.05
+
+
+def value(loss, parameters):
+    return loss.value(parameters, loss.look(parameters)[0], RIDGE)
+
+
 def naive_value(parameters, loss):
     """Return the loss, sample by sample, as the equation has it."""
     a, c = parameters.reshape(2, -1)
-    z = loss.inverse * loss.logits
+    z = loss.columns.calibrated.T
     mean = np.average(z, axis=0, weights=loss.weights)
     deviation = np.sqrt(np.average((z - mean) ** 2, axis=0, weights=loss.weights))
-    total = loss.ridge / 2 * (a @ a + c @ c)
+    total = RIDGE / 2 * (a @ a + c @ c)
     for row, label, weight in zip(z, loss.labels, loss.weights, strict=True):
         scores = row + loss.shift + a * (row - mean) / deviation + c
         total += weight * (np.log(np.exp(scores).sum()) - scores[label])
@@ -44,28 +51,31 @@ def loss():
     rng = np.random.default_rng(0)
     logits, labels = held_out(rng, [40, 15, 6, 9], [400, 150, 60, 90])
     weights = rng.random(len(labels))
-    return VectorLoss(logits, labels, weights / weights.sum(), np.log([1, 2, 6, 4]), inverse=0.4, ridge=0.05)
+    weights /= weights.sum()
+    return VectorLoss(Columns.of(logits, weights, 0.4), labels, weights, np.log([1, 2, 6, 4]))
 
 
 def test_the_loss_is_the_equation(loss):
     parameters = np.random.default_rng(1).normal(size=(2, 4))
-    assert loss.look(parameters)[0] == pytest.approx(naive_value(parameters, loss), abs=1e-12)
+    assert value(loss, parameters) == pytest.approx(naive_value(parameters, loss), abs=1e-12)
 
 
 def test_derivatives_are_those_of_finite_differences(loss):
     rng = np.random.default_rng(1)
     at, direction, step = rng.normal(size=(2, 4)), rng.normal(size=(2, 4)), 1e-5
-    gradient = lambda at: loss.gradient(at, loss.look(at)[1])  # noqa: E731
-    slope = (loss.look(at + step * direction)[0] - loss.look(at - step * direction)[0]) / (2 * step)
+    gradient = lambda at: loss.gradient(at, loss.look(at)[1] * loss.weights, RIDGE)  # noqa: E731
+    slope = (value(loss, at + step * direction) - value(loss, at - step * direction)) / (2 * step)
     assert (gradient(at) * direction).sum() == pytest.approx(slope, abs=1e-8)
     bend = (gradient(at + step * direction) - gradient(at - step * direction)) / (2 * step)
-    np.testing.assert_allclose(loss.curvature(loss.look(at)[1])(direction), bend, atol=1e-8)
+    probability = loss.look(at)[1]
+    product = loss.curvature(probability, probability * loss.weights, RIDGE)
+    np.testing.assert_allclose(product(direction), bend, atol=1e-8)
 
 
 def test_the_minimum_is_that_of_scipy(loss):
     expected = minimize(naive_value, np.zeros(8), args=(loss,), method="BFGS", options={"gtol": 1e-8})
-    found = loss.minimum()
-    assert loss.look(found)[0] <= expected.fun + 1e-10
+    found = loss.minimum(RIDGE)
+    assert value(loss, found) <= expected.fun + 1e-10
     np.testing.assert_allclose(found.ravel(), expected.x, atol=1e-4)
 
 
@@ -77,8 +87,8 @@ def test_two_classes_are_logistic_regression():
     logits = np.stack([np.zeros(300), z], axis=1)
     sizes = np.bincount(labels)
     weights = 0.5 / sizes[labels]
-    loss = VectorLoss(logits, labels, weights, np.zeros(2), inverse=1.0, ridge=1e-9)
-    scale, offset = loss.affine(loss.minimum())
+    loss = VectorLoss(Columns.of(logits, weights, 1.0), labels, weights, np.zeros(2))
+    scale, offset = loss.affine(loss.minimum(1e-9))
     truth = LogisticRegression(C=1e8, tol=1e-10, class_weight="balanced").fit(z[:, None], labels)
     assert scale[1] == pytest.approx(truth.coef_[0, 0], abs=1e-3)
     assert offset[1] - offset[0] == pytest.approx(truth.intercept_[0], abs=1e-3)
@@ -87,7 +97,7 @@ def test_two_classes_are_logistic_regression():
 def test_affine_gives_the_scores_of_the_loss(loss):
     parameters = np.random.default_rng(3).normal(size=(2, 4))
     scale, offset = loss.affine(parameters)
-    probability = softmax(scale * loss.logits + offset, axis=1)
+    probability = softmax(scale * loss.columns.calibrated.T / 0.4 + offset, axis=1)
     np.testing.assert_allclose(probability.T, loss.look(parameters)[1], atol=1e-12)
 
 
@@ -95,7 +105,7 @@ def test_a_calibrated_model_gets_the_counts_shift():
     counts = np.array([4000, 1000, 250])
     logits, labels = held_out(np.random.default_rng(0), [2000, 500, 125], counts)
     fitted = fitted_vector(logits, labels, counts)
-    assert vector_loss(logits, labels, counts).inverse == pytest.approx(1, abs=0.1)
+    assert vector_loss(logits, labels, counts).columns.inverse == pytest.approx(1, abs=0.1)
     np.testing.assert_allclose(fitted.scale, 1, atol=0.2)
     best = balanced_error(logits - np.log(counts), labels)
     assert balanced_error(fitted.scores(logits), labels) == pytest.approx(best, abs=0.01)
@@ -108,8 +118,8 @@ def test_bent_scales_are_found_where_the_counts_shift_errs():
     logits, labels = held_out(rng, [600, 180, 60, 40], counts, signal=1.5, scale=bent)
     test, true = held_out(rng, [1000] * 4, counts, signal=1.5, scale=bent)
     fitted = fitted_vector(logits, labels, counts)
-    shifted = test * vector_loss(logits, labels, counts).inverse - np.log(counts)
-    assert np.isfinite(choose_ridge(logits, labels, counts))
+    shifted = test * vector_loss(logits, labels, counts).columns.inverse - np.log(counts)
+    assert np.isfinite(choose_ridge(vector_loss(logits, labels, counts))[0])
     assert balanced_error(fitted.scores(test), true) < balanced_error(shifted, true) - 0.01
 
 
@@ -118,7 +128,8 @@ def test_the_fit_does_not_depend_on_the_units_of_the_scores(factor):
     counts = np.array([500, 100, 40])
     logits, labels = held_out(np.random.default_rng(0), [50, 20, 12], counts)
     one, other = fitted_vector(logits, labels, counts), fitted_vector(factor * logits, labels, counts)
-    assert choose_ridge(logits, labels, counts) == choose_ridge(factor * logits, labels, counts)
+    ridges = [choose_ridge(vector_loss(scores, labels, counts))[0] for scores in (logits, factor * logits)]
+    assert ridges[0] == ridges[1]
     np.testing.assert_allclose(other.scale * factor, one.scale, rtol=1e-3)
     np.testing.assert_allclose(other.offset, one.offset, atol=1e-3)
 
@@ -136,7 +147,7 @@ def test_a_class_without_a_sample_stays_at_the_counts_shift():
     counts = np.array([500, 100, 40, 20])
     logits, labels = held_out(np.random.default_rng(0), [50, 20, 12, 0], counts)
     fitted = fitted_vector(logits, labels, counts, ridge=0.01)
-    assert fitted.scale[3] == pytest.approx(vector_loss(logits, labels, counts).inverse)
+    assert fitted.scale[3] == pytest.approx(vector_loss(logits, labels, counts).columns.inverse)
     assert fitted.offset[3] == pytest.approx(np.log(500 / 20 / 4))
 
 
@@ -193,4 +204,22 @@ def test_the_ridge_is_the_one_of_least_cross_fitted_loss():
             scores = log_softmax(fitted.scores(logits[held]))
             losses[held] = -scores[np.arange(held.sum()), labels[held]]
         total.append(np.mean([losses[labels == k].mean() for k in range(3)]))
-    assert choose_ridge(logits, labels, counts) == RIDGES[int(np.argmin(total))]
+    assert choose_ridge(vector_loss(logits, labels, counts))[0] == RIDGES[int(np.argmin(total))]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_step_from_the_whole_is_the_fit_without_a_fold(seed):
+    """Its loss is the lowest to within what the step leaves, in float32, also where a class has few samples."""
+    counts = np.array([500, 100, 40])
+    logits, labels = held_out(np.random.default_rng(seed), [200, 50, 10], counts, scale=np.array([2.0, 1.0, 0.5]))
+    whole = vector_loss(logits, labels, counts)
+    narrow, start = whole.narrow(), whole.minimum(0.1)
+    for fold in range(5):
+        kept = draw_folds(labels, 5, np.random.default_rng(seed)) != fold
+        exact = whole.on(kept)
+        losses = [
+            exact.value(found, exact.look(found)[0], 0.1)
+            for found in (narrow.on(kept).minimum(0.1, start, narrow.look(start), ONE_STEP), exact.minimum(0.1), start)
+        ]
+        assert losses[0] - losses[1] < 1e-4
+        assert losses[0] < losses[2]

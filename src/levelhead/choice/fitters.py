@@ -90,8 +90,7 @@ class VectorFitter:
     def curve(self) -> Curve | None:
         """The metric at 41 steps from the scores as they are (0) to the fitted ones (1), on all samples."""
         # Both are in the units of log-probabilities: the first are divided by their temperature.
-        fitted = self.whole
-        return curve_between(self.paths, self.scores / self.temperature, fitted.scale * self.scores + fitted.offset)
+        return curve_to(self.whole, self.scores, self.paths, self.temperature)
 
     @cached_property
     def whole(self) -> Fitted:
@@ -157,7 +156,7 @@ class VectorFitter:
             return self.whole
         kept, (narrow, seen) = np.isin(np.arange(n), rows)[self.rows], self.near
         loss = narrow.on(kept)
-        return self._adjust(*loss.affine(loss.fit(self.ridge[0], self.parameters, seen, **ONE_STEP)), rows)
+        return self._adjust(*loss.affine(loss.fit(self.ridge[0], self.parameters, seen, ONE_STEP)), rows)
 
     def _adjust(self, scale: np.ndarray, offset: np.ndarray, rows: np.ndarray) -> Fitted:
         """Return what these numbers predict; for metrics that log loss does not know, after a shift fitted on rows."""
@@ -192,7 +191,7 @@ class OffsetFitter:
     @property
     def curve(self) -> Curve | None:
         """The metric at 41 steps from the scores as they are (0) to the fitted ones (1), on all samples."""
-        return curve_between(self.paths, self.scores, self.scores + self.whole.offset)
+        return curve_to(self.fit(np.arange(len(self.scores))), self.scores, self.paths)
 
     @cached_property
     def scores(self) -> np.ndarray:
@@ -313,16 +312,17 @@ def draw_rows(rows: np.ndarray, n: int) -> np.ndarray:
     return rows if len(rows) <= n else np.sort(rows[np.random.default_rng(0).permutation(len(rows))[:n]])
 
 
-def curve_between(paths: Paths, plain: np.ndarray, after: np.ndarray) -> Curve:
-    """Return the metric at 41 steps from some scores [N, K] to others."""
+def curve_to(fitted: Fitted, scores: np.ndarray, paths: Paths, temperature: float = 1.0) -> Curve:
+    """Return the metric at 41 steps from some scores [N, K], divided by their temperature, to what was fitted."""
     options = paths.samples.options
     objective = paths.reference.objective(without_floors(options))
-    predicted, last = plain.argmax(axis=1), after.argmax(axis=1)
-    moves = np.flatnonzero(predicted != last)  # a class that wins at both ends wins between them
-    begin, rise = plain[moves], after[moves] - plain[moves]
-    steps, losses, room = np.linspace(0, 1, 41), [], np.empty_like(rise)  # fresh memory costs more than its use
+    predicted = scores.argmax(axis=1)
+    moves = np.flatnonzero(predicted != fitted.predicted)  # a class that wins at both ends wins between them
+    begin, end = scores[moves] / temperature, fitted.scale * scores[moves] + fitted.offset
+    steps, losses, room = np.linspace(0, 1, 41), [], np.empty_like(begin)  # fresh memory costs more than its use
+    end -= begin
     for step in steps:
-        predicted[moves] = np.add(begin, np.multiply(step, rise, out=room), out=room).argmax(axis=1)
+        predicted[moves] = np.add(begin, np.multiply(step, end, out=room), out=room).argmax(axis=1)
         losses.append(objective.loss_of(predicted))
     starts = np.concatenate([[0.0], (steps[1:] + steps[:-1]) / 2])
     return Curve(starts, shown(options.metric, np.array(losses)), 1.0)

@@ -236,7 +236,7 @@ def _em_estimator(
     def estimate(weights: np.ndarray, times: np.ndarray | None) -> np.ndarray:
         rows = np.arange(len(labelled.labels)) if times is None else np.repeat(np.arange(len(times)), times.astype(int))
         loss = vector_loss(labelled.logits[rows], labelled.labels[rows], counts)
-        fitted = loss.minimum(ridge, *start[:1])
+        fitted = loss.minimum(ridge, start[0] if start else None)
         scale, offset = loss.affine(fitted)
         ratios = np.exp(log_softmax(scale * unlabelled + offset))  # of scores calibrated for equal shares
         shares = maximize_shares(ratios, weights, start[1] if start else None, more)

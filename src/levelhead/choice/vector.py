@@ -20,12 +20,14 @@ Bias-Corrected Calibration is Hard-To-Beat at Label Shift Adaptation, 2020.
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 
-from ..core.array import SCRATCH, fit_scale
+from ..core.array import SCRATCH, fit_scale, usable_cores
 from ..core.errors import LevelheadError
 from ..path.resample import draw_folds
 
@@ -33,8 +35,18 @@ RIDGES = (np.inf, 1.0, 0.3, 0.1, 0.03, 0.01)  # infinity is the counts' shift it
 _FOLDS = 5
 _LEAST_SHARE = 1e-6  # a class that never occurs has an offset that is low but finite
 _LEAST_SCALE = 0.05  # of the common scale: a class whose own logit hardly counts, or counts against it, is overfitted
-_NARROW = {"tolerance": 1e-5, "enough": 1e-6}  # what float32 can tell
-ONE_STEP = {"tolerance": 1e-5, "enough": 1e-2}  # a step that gains less than 0.01 leaves about the square of that
+
+
+class Until(NamedTuple):
+    """Where a fit ends: at slopes within the tolerance, or after a step that gains less than what is enough."""
+
+    tolerance: float
+    enough: float
+
+
+EXACTLY = Until(1e-7, 0.0)
+_ROUGHLY = Until(1e-5, 1e-3)  # what is left is little beside what ridges differ by
+ONE_STEP = Until(1e-5, 1e-2)  # a step that gains less than 0.01 leaves about the square of that
 Seen = tuple[np.ndarray, np.ndarray]  # the log loss of each sample, [N], and the probabilities, [K, N]
 
 
@@ -59,16 +71,16 @@ def choose_ridge(loss: "VectorLoss") -> tuple[float, np.ndarray]:
         raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
     fold, whole = draw_folds(loss.labels, _FOLDS, np.random.default_rng(0)), loss.narrow()
     start = np.zeros((2, len(loss.shift)))
-    parts = [(whole.on(fold != i), whole.take(fold == i)) for i in np.unique(fold)]
-    fitted, found = [start] * len(parts), []
-    for ridge in RIDGES:
-        start = whole.fit(ridge, start, **_NARROW)
-        seen, total = whole.look(start), 0.0
-        for i, (kept, held) in enumerate(parts):
-            after = kept.minimum(ridge, start, seen, **ONE_STEP)
-            fitted[i] = after if kept.is_sound(after) else fitted[i]
-            total += held.weights @ held.look(fitted[i])[0]
-        found.append((total, ridge, start))
+    kept, held = zip(*((whole.on(fold != i), whole.take(fold == i)) for i in np.unique(fold)), strict=True)
+    fitted, found, seen = [start] * len(kept), [], whole.look(start)
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        for ridge in RIDGES:
+            start = whole.fit(ridge, start, seen, _ROUGHLY)
+            seen = whole.look(start)
+            each = pool.map(partial(VectorLoss.minimum, ridge=ridge, start=start, seen=seen, until=ONE_STEP), kept)
+            fitted = [new if loss.is_sound(new) else old for new, old in zip(each, fitted, strict=True)]
+            losses = pool.map(lambda part, own: part.weights @ part.look(own)[0], held, fitted)
+            found.append((sum(losses), ridge, start))
     return min(found, key=lambda one: one[0])[1:]
 
 
@@ -123,15 +135,15 @@ class VectorLoss:
         return np.bincount(self.labels, self.weights, len(self.shift)) > 0
 
     def fit(
-        self, ridge: float, start: np.ndarray | None = None, seen: Seen | None = None, **until: float
+        self, ridge: float, start: np.ndarray | None = None, seen: Seen | None = None, until: Until = EXACTLY
     ) -> np.ndarray:
         """Return the minimum, or that of the least larger ridge at which no scale is too small."""
-        found = self.minimum(ridge, start, seen, **until)
+        found = self.minimum(ridge, start, seen, until)
         if self.is_sound(found):
             return found
         sound = np.zeros((2, len(self.shift)))
         for larger in (*(one for one in RIDGES if one > ridge), ridge):
-            found = self.minimum(larger, sound, **until)
+            found = self.minimum(larger, sound, None, until)
             sound = found if self.is_sound(found) else sound
         return sound
 
@@ -140,44 +152,37 @@ class VectorLoss:
         return bool((1 + parameters[0] / self.columns.spread).min() >= _LEAST_SCALE)
 
     def minimum(
-        self,
-        ridge: float,
-        start: np.ndarray | None = None,
-        seen: Seen | None = None,
-        *,
-        tolerance: float = 1e-7,
-        enough: float = 0.0,
+        self, ridge: float, start: np.ndarray | None = None, seen: Seen | None = None, until: Until = EXACTLY
     ) -> np.ndarray:
         """Return the parameters [2, K] of least loss, from a start at which `look` has seen what is given, if any."""
-        # The end is where slopes are within the tolerance, or after a step that gains less than what is enough. An
-        # infinite ridge leaves the parameters at 0.
         found = np.zeros((2, len(self.shift)))
         if not np.isfinite(ridge):
             return found
         if start is not None:
-            seen = seen if self.free[start.any(axis=0)].all() else None
-            found = start * self.free
+            found, seen = start * self.free, seen if self.free[start.any(axis=0)].all() else None
+        shared, spare = seen is not None, None  # fresh memory costs more than what is done with it
         losses, probability = self.look(found) if seen is None else seen
-        value, rooms = self.value(found, losses, ridge), [None, None]  # fresh memory costs more than its use
-        for turn in range(100):
+        value = self.value(found, losses, ridge)
+        for _ in range(100):
             mass = probability * self.weights.astype(probability.dtype)
             gradient = self.gradient(found, mass, ridge)
-            if np.abs(gradient).max() < tolerance:
+            if np.abs(gradient).max() < until.tolerance:
                 break
             # Newton's direction, and half of it as long as the loss falls by less than its slope promises (Armijo).
             step, size = _solve(self.curvature(probability, mass, ridge), -gradient), 1.0
             decrease = float((gradient * step).sum())
-            if -decrease < enough:
+            if -decrease < until.enough:
                 return found + step
             while True:
-                losses, rooms[turn % 2] = self.look(found + size * step, rooms[turn % 2])
+                losses, spare = self.look(found + size * step, spare)
                 lower = self.value(found + size * step, losses, ridge)
                 if lower <= value + 1e-4 * size * decrease or size < 1e-8:
                     break
                 size /= 2
             if lower >= value:
                 break
-            found, value, probability = found + size * step, lower, rooms[turn % 2]
+            found, value = found + size * step, lower
+            probability, spare, shared = spare, None if shared else probability, False
         return found
 
     def value(self, parameters: np.ndarray, losses: np.ndarray, ridge: float) -> float:
