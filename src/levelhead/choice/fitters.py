@@ -47,8 +47,9 @@ class ShiftAfter:
     def fit(self, rows: np.ndarray) -> Fitted:
         """Choose both strengths on some rows."""
         samples, (low, high) = self.paths.samples, self.first.rule.path.range
-        step = (high - low) / _STRENGTHS
-        gamma = min(max(step * round(self.first.fit(rows).gamma / step), low), high)
+        alone, step = self.first.rule.chosen.get((samples.options, hash(rows.tobytes()))), (high - low) / _STRENGTHS
+        alone = self.first.fit(rows).gamma if alone is None else alone
+        gamma = min(max(step * round(alone / step), low), high)
         found = self.second(gamma).fit(rows)
         both = RescaleThenShift().adjustment(samples.counts, gamma, found.gamma, toward(samples.counts, samples.target))
         return replace(found, gamma=gamma, second=found.gamma, scale=both.scale, offset=both.offset)

@@ -30,6 +30,7 @@ class RulePath:
     path: GammaPath  # where the samples of all parts are right; without logits if parts are several
     changes: Envelope | None  # the predictions whose shares guide the choice; None if only right and wrong count
     pull: Pull | None = None
+    chosen: dict[tuple[TuneOptions, int], float] = field(default_factory=dict, init=False)  # gammas, by hash of rows
     _known: dict[TuneOptions, Objective] = field(default_factory=dict, init=False)
 
     @staticmethod
@@ -171,6 +172,7 @@ class PathFitter:
         """Choose gamma on some rows, as `tune` does."""
         objective = self.rule.objective(self.options, rows)
         gamma, plateau = objective.choose(objective.error(), strength=self.options.guide_strength)
+        self.rule.chosen[self.options, hash(rows.tobytes())] = gamma
         met = objective.floors is None or meets_floors(objective.margins())
         predicted = self.predictions.predictions(gamma)
         return Fitted(gamma, predicted, plateau=plateau, reach=self.rule.path.range, floors_met=met)
