@@ -181,6 +181,7 @@ class InMemory(Place[Adjusted], Protocol):
             if change.by.changes:
                 mark = _Mark(change.rule.name, change.gamma, *self.state(module, change.rule.name))
                 vars(module)[MARKS] = (*getattr(module, MARKS, ()), mark)  # past the bookkeeping of Keras's __setattr__
+                undo.append(partial(_unmark, module, mark))
                 if path == self.facts.keys[0]:  # of several layers that feed one output, one is enough to notice
                     note = {"version": __version__, "rule": change.rule.name, "gamma": change.gamma}
                     note |= {"counts": change.counts.tolist(), "head": [*self.layers], "sha256": mark.digests[0]}
@@ -195,3 +196,8 @@ class InMemory(Place[Adjusted], Protocol):
             _undo=partial(run_all, undo),
             **change.told,
         )
+
+
+def _unmark(module: Any, mark: _Mark) -> None:
+    """Take a mark off a layer: where its weights were multiplied by 1, they are what they were and would match it."""
+    vars(module)[MARKS] = tuple(other for other in getattr(module, MARKS, ()) if other is not mark)
