@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from ..show.progress import RowProgress
 
 CACHED_NUMBERS = 1 << 18  # numbers worked on at a time: what fits in a cache
 _TABLE = 1 << 19  # numbers of a table of factors
-_SIZES = 3, 6, 12, 24  # rows with up to so many contenders are walked together
 TINY, ENLARGED = 1e-290, 200  # logits nearer to 0 than this are multiplied by this power of two
 
 
@@ -87,59 +85,51 @@ def walk(
         part = slice(first, first + step)
         row, other = _reaching(logits[part], start[part], rule, range, table)
         found.append((row + first, other))
-    row, reached = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    sizes = np.bincount(row, minlength=len(start))
-    opens = np.cumsum(sizes) - sizes
-    # A table of rows by contenders is as wide as its row with the most. So rows with about as many are walked together,
-    # the rest of a row filled with its winner, whose line never crosses itself.
-    for few, many in pairwise((0, *_SIZES, logits.shape[1])):
-        rows = np.flatnonzero((sizes > few) & (sizes <= many))
-        if not len(rows):
-            continue
-        column = np.arange(sizes[rows].max())
-        other = reached[np.minimum(opens[rows, None] + column, len(reached) - 1)]
-        own = start[rows, None]
-        some = np.concatenate([own, np.where(column < sizes[rows, None], other, own)], axis=1)
-        for moved, *changes in _follow(logits[rows[:, None], some].astype(np.float64), some, rule, range):
-            yield rows[moved], *changes
-
-
-def _follow(values: np.ndarray, classes: np.ndarray, rule: Direction, range: tuple[float, float]) -> Iterator[tuple]:
-    """Follow each row's envelope: from the winner's line to the first line that crosses it, until the range ends."""
+    row, classes = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    width, slopes, now, last = logits.shape[1], rule.slopes, start.copy(), np.full(len(start), -np.inf)
+    own = logits.take(np.arange(0, logits.size, width) + now).astype(np.float64)
+    values = logits.take(row * width + classes).astype(np.float64)
+    # The logarithms of negative scores fall where the scores grow; 0 stays 0. Only lines of the winner's sign count.
+    sign = np.sign(own) if rule.multiplies else np.ones(len(own))
+    steep, slope = sign.take(row) * slopes.take(classes), sign * slopes.take(now)
+    if rule.multiplies:
+        steep[np.sign(values) != sign.take(row)] = -np.inf
     # Each turn of the loop moves all rows that are left by one bend: where the winner's line is first crossed by a
-    # steeper one. A line that is not steeper never overtakes it, so the slopes ascend, and the loop ends.
-    slopes, slope = rule.slopes, _lines(values, classes, rule)[1]
-    rows, column, last = np.arange(len(values)), np.zeros(len(values), np.int64), np.full(len(values), -np.inf)
-    while len(rows):
-        opens = np.arange(0, slope.size, slope.shape[1])  # flat positions are taken several times faster
-        own = opens + column
-        value, s, current = (x.take(own) for x in (values, slope, classes))
-        steeper, at = np.flatnonzero(slope > s[:, None]), np.full(slope.shape, np.inf)
-        row = steeper // slope.shape[1]
-        rise = slopes.take(classes.take(steeper))
-        rise -= slopes.take(current.take(row))
-        at.reshape(-1)[steeper] = crossing(value.take(row), values.take(steeper), rise, multiplies=rule.multiplies)
+    # steeper one. A line that is not steeper never overtakes it and is dropped, so the loop ends.
+    while len(kept := np.flatnonzero(steep > slope.take(row))):
+        row, classes, values, steep = (x.take(kept) for x in (row, classes, values, steep))
+        rise = slopes.take(classes)
+        rise -= slopes.take(now.take(row))
+        at = crossing(own.take(row), values, rise, multiplies=rule.multiplies)
+        opens = np.flatnonzero(np.diff(row, prepend=-1))  # the lines of a row stand next to each other, by class
+        some = row.take(opens)
+        when = np.maximum(np.minimum.reduceat(at, opens), last.take(some))  # rounding must not change their order
+        last[some], slope[some] = np.where(when <= range[1], when, np.nan), np.inf
         # Of several lines that cross at once, the steepest leads after it. At the very crossing all of them tie with
         # the winner so far, and the smallest class index wins: for that one float it may be a third class (`alone`).
-        when = np.maximum(at.min(axis=1), last)  # where three lines meet, rounding must not change their order
-        tied = at <= when[:, None]
-        steepest = slope == np.where(tied, slope, -np.inf).max(axis=1, keepdims=True)
-        # Of equal slopes, which never cross, only the largest logit leads, by however little.
-        height = np.where(tied & steepest, values, -np.inf)
-        column = height.argmax(axis=1)
-        tied &= ~steepest | (values == height.take(opens + column)[:, None])
-        new = classes.take(opens + column)
-        here = np.where(tied | (classes == current[:, None]), classes, len(slopes)).min(axis=1)  # wins the tie itself
-        alive = when <= range[1]
-        alone = alive & (here != current) & (here != new)
+        tied = np.flatnonzero(at <= last.take(row))
+        opens = np.flatnonzero(np.diff(row.take(tied), prepend=-1))
+        some, first, sizes = row.take(tied.take(opens)), classes.take(tied), np.diff(opens, append=len(tied))
+        lead = tied
+        if len(tied) > len(opens):
+            steepest = steep[tied] == np.repeat(np.maximum.reduceat(steep[tied], opens), sizes)
+            # Of equal slopes, which never cross, only the largest logit leads, by however little.
+            height = np.where(steepest, values[tied], -np.inf)
+            highest = height == np.repeat(np.maximum.reduceat(height, opens), sizes)
+            lead = tied[highest]
+            lead = lead[np.diff(row[lead], prepend=-1) > 0]
+            first = np.minimum.reduceat(np.where(steepest & ~highest, len(slopes), first), opens)
+        new, current, when = classes.take(lead), now.take(some), last.take(some)
+        here = np.minimum(first, current)  # wins the tie itself
+        alone = (here != current) & (here != new)
         if alone.any():  # three or more lines meet, and one that leads nowhere else wins there
-            yield rows[alone], when[alone], here[alone], current[alone]
+            yield some[alone], when[alone], here[alone], current[alone]
         # A new winner that loses the tie leads from the next float on.
         enters = np.where(here == new, when, np.nextafter(when, np.inf))
-        shown = alive & (enters <= range[1])
-        yield rows[shown], enters[shown], new[shown], np.where(alone, here, current)[shown]
-        rows, column, classes = (x[shown] for x in (rows, column, classes))
-        values, slope, last = (x[shown] for x in (values, slope, enters))
+        shown = np.flatnonzero(enters <= range[1])
+        some, lead, new, enters = (x.take(shown) for x in (some, lead, new, enters))
+        yield some, enters, new, np.where(alone, here, current).take(shown)
+        now[some], own[some], slope[some], last[some] = new, values.take(lead), steep.take(lead), enters
 
 
 def walk_enlarged(
