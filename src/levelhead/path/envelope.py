@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import CheckedLogits, check_logits, is_torch, lower_masked, to_numpy, usable_cores
+from ..core.array import SCRATCH, CheckedLogits, check_logits, is_torch, lower_masked, to_numpy, usable_cores
 from ..core.choices import Kind
 from ..core.curve import Curve, accumulate
 from ..core.errors import LevelheadError
@@ -78,14 +78,7 @@ def walk(
     logits: np.ndarray, start: np.ndarray, rule: Direction, range: tuple[float, float], table: TabulatedRule | None
 ) -> Iterator[tuple]:
     """Yield rows, gammas, new and old classes of the changes, those of one row in order."""
-    # The few classes of each row that its envelope can touch, found block by block: what fits in a cache.
-    step = max(1, CACHED_NUMBERS // logits.shape[1])
-    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    for first in np.arange(0, len(logits), step):
-        part = slice(first, first + step)
-        row, other = _reaching(logits[part], start[part], rule, range, table)
-        found.append((row + first, other))
-    row, classes = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    row, classes = _reaching(logits, start, rule, range, table)
     width, slopes, now, last = logits.shape[1], rule.slopes, start.copy(), np.full(len(start), -np.inf)
     own = logits.take(np.arange(0, logits.size, width) + now).astype(np.float64)
     values = logits.take(row * width + classes).astype(np.float64)
@@ -97,7 +90,7 @@ def walk(
     # Each turn of the loop moves all rows that are left by one bend: where the winner's line is first crossed by a
     # steeper one. A line that is not steeper never overtakes it and is dropped, so the loop ends.
     while len(kept := np.flatnonzero(steep > slope.take(row))):
-        row, classes, values, steep = (x.take(kept) for x in (row, classes, values, steep))
+        row, classes, values, steep = row.take(kept), classes.take(kept), values.take(kept), steep.take(kept)
         rise = slopes.take(classes)
         rise -= slopes.take(now.take(row))
         at = crossing(own.take(row), values, rise, multiplies=rule.multiplies)
@@ -127,7 +120,7 @@ def walk(
         # A new winner that loses the tie leads from the next float on.
         enters = np.where(here == new, when, np.nextafter(when, np.inf))
         shown = np.flatnonzero(enters <= range[1])
-        some, lead, new, enters = (x.take(shown) for x in (some, lead, new, enters))
+        some, lead, new, enters = some.take(shown), lead.take(shown), new.take(shown), enters.take(shown)
         yield some, enters, new, np.where(alone, here, current).take(shown)
         now[some], own[some], slope[some], last[some] = new, values.take(lead), steep.take(lead), enters
 
@@ -186,31 +179,39 @@ def _reaching(
     # The lines of the winners at the two ends of the range cross at one gamma. A line below both there is below the
     # first winner's line from the start up to that gamma, and below the last winner's from there to the end. The same
     # holds for a line below the last winner's a little before they cross. So float32 and a table of factors do.
-    end = _last_winners(logits, rule, range[1], table)
+    step, width = max(1, CACHED_NUMBERS // logits.shape[1]), logits.shape[1]  # block by block: what fits in a cache
+    parts = [slice(first, first + step) for first in np.arange(0, max(1, len(logits)), step)]
+    end = np.concatenate([_last_winners(logits[part], rule, range[1], table) for part in parts])
     both = np.stack([start, end], axis=1)
-    opens = np.arange(0, logits.size, logits.shape[1])  # flat positions are taken several times faster
+    opens = np.arange(0, logits.size, width)  # flat positions are taken several times faster
     height, slope = _lines(logits.take(opens[:, None] + both).astype(np.float64), both, rule)
     rise = slope[:, 1] - slope[:, 0]
     meet = np.divide(height[:, 0] - height[:, 1], rise, out=np.full(len(start), range[0]), where=rise > 0)
-    at = np.clip(meet, *range)
-    if table is not None:
-        scores = table.moves.take(np.maximum(np.floor(table.positions(at)).astype(np.int64), 0), axis=0)
-        table.apply(scores, logits, out=scores)
-        level = scores.take(opens + end)[:, None]
-        reaches = scores >= level - table.margin(level)
-    else:
-        scores = at[:, None] * rule.slopes
-        if rule.multiplies:
-            scores -= scores.max(axis=1, keepdims=True)  # no factor overflows
-            np.exp(scores, out=scores)
-            scores *= logits
+    at, found = np.clip(meet, *range), []
+    for part in parts:
+        some, own = logits[part], opens[: len(start[part])]
+        if table is not None:
+            before = np.maximum(np.floor(table.positions(at[part])).astype(np.int64), 0)
+            scores = SCRATCH.table("scores of lines", some.shape, np.float32)
+            table.moves.take(before, axis=0, out=scores, mode="clip")  # all within bounds: "clip" avoids a copy
+            table.apply(scores, some, out=scores)
+            level = scores.take(own + end[part])
+            floor = level - table.margin(level)
         else:
-            scores += logits
-        level = np.take_along_axis(scores, start[:, None], 1)
-        margin = 1e-9 * (np.abs(level) + np.abs(at)[:, None] * np.abs(rule.slopes).max())
-        reaches = scores >= level - (margin + np.finfo(np.float64).tiny)
-    reaches.reshape(-1)[opens + start] = False
-    row, other = np.divmod(np.flatnonzero(reaches), reaches.shape[1])
+            scores = at[part, None] * rule.slopes
+            if rule.multiplies:
+                scores -= scores.max(axis=1, keepdims=True)  # no factor overflows
+                np.exp(scores, out=scores)
+                scores *= some
+            else:
+                scores += some
+            level = scores.take(own + start[part])
+            margin = 1e-9 * (np.abs(level) + np.abs(at[part]) * np.abs(rule.slopes).max())
+            floor = level - (margin + np.finfo(np.float64).tiny)
+        scores.reshape(-1)[own + start[part]] = -np.inf
+        reaches = np.greater_equal(scores, floor[:, None], out=SCRATCH.table("reaches", some.shape, np.bool_))
+        found.append(np.flatnonzero(reaches) + part.start * width)
+    row, other = np.divmod(np.concatenate(found), width)
     return row, other
 
 
@@ -218,12 +219,14 @@ def _last_winners(logits: np.ndarray, rule: Direction, gamma: float, table: Tabu
     """Return the class that wins at the end of the range, [n]: of float32, where rounding cannot decide."""
     if table is None:
         return winners_at(logits, rule, gamma)
-    scores = table.apply(logits, table.moves[-1])
+    scores = table.apply(logits, table.moves[-1], out=SCRATCH.table("scores of lines", logits.shape, np.float32))
     found = scores.argmax(axis=1)
-    level = scores.take(np.arange(0, scores.size, scores.shape[1]) + found)[:, None]
-    near = np.flatnonzero(scores >= level - 2 * table.margin(level)) // scores.shape[1]
-    close = near[1:][near[1:] == near[:-1]]
-    found[close] = winners_at(logits[close], rule, gamma)
+    own = np.arange(0, logits.size, logits.shape[1]) + found
+    level = scores.take(own)
+    scores.reshape(-1)[own] = -np.inf
+    close = np.flatnonzero(scores.max(axis=1) >= level - 2 * table.margin(level))
+    if len(close):
+        found[close] = winners_at(logits[close], rule, gamma)
     return found
 
 
