@@ -91,8 +91,7 @@ def walk(
     # steeper one. A line that is not steeper never overtakes it and is dropped, so the loop ends.
     while len(kept := np.flatnonzero(steep > slope.take(row))):
         row, classes, values, steep = row.take(kept), classes.take(kept), values.take(kept), steep.take(kept)
-        rise = slopes.take(classes)
-        rise -= slopes.take(now.take(row))
+        rise = slopes.take(classes) - slopes.take(now.take(row))
         at = crossing(own.take(row), values, rise, multiplies=rule.multiplies)
         opens = np.flatnonzero(np.diff(row, prepend=-1))  # the lines of a row stand next to each other, by class
         some = row.take(opens)
@@ -211,8 +210,7 @@ def _reaching(
         scores.reshape(-1)[own + start[part]] = -np.inf
         reaches = np.greater_equal(scores, floor[:, None], out=SCRATCH.table("reaches", some.shape, np.bool_))
         found.append(np.flatnonzero(reaches) + part.start * width)
-    row, other = np.divmod(np.concatenate(found), width)
-    return row, other
+    return np.divmod(np.concatenate(found), width)
 
 
 def _last_winners(logits: np.ndarray, rule: Direction, gamma: float, table: TabulatedRule | None) -> np.ndarray:
@@ -231,15 +229,13 @@ def _last_winners(logits: np.ndarray, rule: Direction, gamma: float, table: Tabu
 
 
 def _lines(values: np.ndarray, classes: np.ndarray, rule: Direction) -> tuple[np.ndarray, np.ndarray]:
-    """Return height at 0 and slope of the lines of logits [n, C] of `classes`; -inf if the sign is not the highest."""
-    slopes = rule.slopes[classes]
+    """Return height at 0 and slope of the lines of logits [n, C] of `classes`, all of the highest sign of their row."""
     if not rule.multiplies:
-        return values, slopes
+        return values, rule.slopes[classes]
     sign = np.sign(values)
-    top = sign.max(axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
-        height = np.where(top == 0, 0.0, sign * np.log(np.abs(values)))
-    return np.where(sign == top, height, -np.inf), np.where(sign == top, top * slopes, -np.inf)
+        height = np.where(sign == 0, 0.0, sign * np.log(np.abs(values)))
+    return height, sign * rule.slopes[classes]
 
 
 _EVENT = ("sample", "gamma", "new_class", "old_class")  # the fields that describe a change
