@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import softmax
 
-from levelhead.core.array import fit_scale
+from levelhead.core.array import fit_scale, raise_masked
 
 
 def problem(n: int, k: int, scale: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -74,3 +74,22 @@ def test_the_scores_are_left_as_they_are():
     before = logits.copy()
     fit_scale(logits, labels, np.ones(20_000), np.zeros((20_000, 10)))
     np.testing.assert_array_equal(logits, before)
+
+
+@pytest.mark.parametrize("n", [300, 1400, 20_000])
+def test_scores_in_float32_have_the_same_temperature_to_a_few_millionths(n):
+    logits, labels = problem(n, 10, 2.0)
+    offset, weights = np.random.default_rng(1).normal(size=10), np.ones(n)
+    found = fit_scale(logits.astype(np.float32), labels, weights, offset)
+    assert found == pytest.approx(by_scipy(logits, labels, weights, offset), rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_only_scores_far_below_what_is_usual_are_raised(dtype):
+    logits = problem(1400, 10, 1.0)[0].astype(dtype)
+    assert raise_masked(logits) is logits
+    masked = logits.copy()
+    masked[7, 3] = np.finfo(dtype).min
+    below = logits[7].max() - raise_masked(masked)[7, 3]
+    assert 10 < below < 100  # ten times what is usual, which is about 3
+    np.testing.assert_allclose(np.delete(raise_masked(masked), 7, axis=0), np.delete(logits, 7, axis=0), rtol=1e-6)

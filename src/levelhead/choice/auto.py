@@ -226,7 +226,8 @@ def temperature_at(rule: RulePath, weights: np.ndarray, gamma: float) -> float |
     pieces = [(part, logits) for part in rule.parts for logits in part.whole_logits()]
     for part, logits in pieces:
         some, known, rows = some_rows(logits, rule.path.labels[first : first + len(logits)], kind=part.kind)
-        scores.append(part.rule.scores(some, gamma))
+        held = np.finfo(np.promote_types(some.dtype, np.float32))  # what masked scores may exceed
+        scores.append(np.clip(part.rule.scores(some, gamma), held.min, held.max).astype(held.dtype, copy=False))
         labels.append(known)
         masses.append(weights[first + rows])
         first += len(logits)

@@ -235,9 +235,7 @@ class Samples:
         log_shares = np.log(np.maximum(shares, 1e-3 / self.classes))
         scores, labels, rows = self.some_rows()
         moved = [log_shares - np.log(counts) for *_, counts in self.parts]
-        offset = moved[0]
-        if len(moved) > 1:
-            offset = np.repeat(moved, [len(some) for some in scores], axis=0)
+        offset = moved[0] if len(moved) == 1 else np.repeat(moved, [len(some) for some in scores], axis=0)
         temperature = fit_scale(joined(scores), labels, self.weights[rows], offset)
         rarity = -np.log(toward(self.parts[0][2], self.target))
         rarity = rarity - rarity.mean()

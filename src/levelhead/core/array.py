@@ -224,11 +224,11 @@ class _Scratch(threading.local):
 
 SCRATCH = _Scratch()
 _MOST_ROWS, _MOST_NUMBERS = 20_000, 1 << 21  # that a temperature is fitted on: its error is then below any choice's
-_LEAST_ROWS, _FIRST_ROWS = 200, 500
+_LEAST_ROWS, _FIRST_ROWS = 200, 120
 _BLOCK = 1 << 15  # numbers that fit in the cache
 _FEW_BLOCKS = 4  # that are not worth threads
-_WIDEST = 1e15  # spread of scores whose squares float32 can hold
-_Fit = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | float]  # logits [N, K], labels [N], weights [N], offset
+_POWERS = np.arange(1, 6)  # of the series of a derivative
+_Fit = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # logits [N, K], labels [N], weights [N], offset
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,49 +301,48 @@ def are_log_probabilities(logits: Array) -> bool:
 
 
 def fit_scale(
-    logits: np.ndarray,
-    labels: np.ndarray,
-    weights: np.ndarray,
-    offset: np.ndarray | float = 0.0,
-    *,
-    near: float | None = None,
+    logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, offset: Array = 0.0, *, near: float | None = None
 ) -> float:
     """Return the T at which ``logits / T + offset`` has the least weighted log loss."""
     # With ``z = logits / T`` calibrated, a model trained on counts n needs ``z_k + log(prior_k / n_k)`` where classes
     # occur as the prior says. That is a shift of the raw logits by T, whatever their units.
     logits = raise_masked(logits)
+    # What float32 rounds is some millionths of T, and T is known to a hundredth.
+    kind = np.float32 if logits.dtype == np.float32 else np.float64
     with np.errstate(over="ignore", invalid="ignore"):
-        values = logits - logits.mean(axis=1, keepdims=True)
+        values = np.subtract(logits, logits.mean(axis=1, dtype=np.float64, keepdims=True).astype(kind), dtype=kind)
         spread = float(np.sqrt(np.vdot(values, values) / values.size)) or float(np.abs(values).max()) or 1.0
-    # Squares of numbers beyond 1e154 overflow: a power of two is taken out, which changes no digit.
-    if not 1e-100 < spread < 1e100:
+    # Squares of huge or tiny numbers overflow or vanish: a power of two is taken out, which changes no digit.
+    if not 1e-10 < spread < 1e15:
         largest = float(np.abs(values).max())
         unit = 2.0 ** (round(np.log2(largest)) if np.isfinite(largest) else 1000)
-        return unit * fit_scale(logits / unit, labels, weights, offset, near=None if near is None else near / unit)
-    start, step = 1 / (near or spread), len(labels) // _FIRST_ROWS
-    # Of many rows, a few tell nearly as much; float32 tells more of all, and leaves one look at them in float64.
-    if step > 1 and near is None:
-        few, added = slice(None, None, step), np.asarray(offset)
-        some = added[few] if added.ndim == 2 else added
+        near = None if near is None else near / unit
+        return unit * fit_scale(logits.astype(np.float64) / unit, labels, weights, offset, near=near)
+    inverse, added = 1 / (near or spread), np.asarray(offset, kind)
+    # Of many rows, a few tell nearly as much, and eight times as many begin where these have led.
+    levels = 0 if near is not None else int(np.log2(max(1, len(labels) / _FIRST_ROWS)) / 3)
+    for few in (slice(None, None, 8**level) for level in range(levels, 0, -1)):
         if weights[few].any():
-            start = 1 / _minimize((values[few], labels[few], weights[few], some), 1 / spread, spread)
-        if spread < _WIDEST:
-            narrow = values.astype(np.float32), labels, weights, added.astype(np.float32)
-            start = 1 / _minimize(narrow, start, spread, enough=5e-3)
-    return _minimize((values, labels, weights, offset), start, spread)
+            fit = values[few], labels[few], weights[few], added[few] if added.ndim == 2 else added
+            inverse = _minimize(fit, inverse, spread, 5e-3)
+    return 1 / _minimize((values, labels, weights, added), inverse, spread, 1e-9 if kind is np.float64 else 1e-6)
 
 
 def raise_masked(logits: np.ndarray) -> np.ndarray:
     """Return logits [N, K] without scores far below any that matter, as masks are: they would set the scale."""
     # Where one is 10^4 times further below the largest of its row than is usual, those 10 times further are raised to
-    # that. They win nowhere, before or after.
+    # that. They win nowhere, before or after. The usual is a median, sorted out only where it may be so small.
+    step = max(1, len(logits) // 1000)
     with np.errstate(over="ignore"):
-        below = logits.max(axis=1, keepdims=True) - logits
-    some = below[:: max(1, len(below) // 1000)]
-    some = some[some > 0]  # the largest of each row is not below itself
-    if not len(some) or below.max() <= 1e4 * (usual := float(np.median(some))):
-        return logits
-    return logits.max(axis=1, keepdims=True) - np.minimum(below, 10 * usual)
+        largest = logits.max(axis=1, keepdims=True).astype(np.float64)
+        widest = float((largest - logits.min(axis=1, keepdims=True)).max(initial=0.0))
+        few = largest[::step] - logits[::step]
+        if 3 * np.count_nonzero(few <= 2e-4 * widest) < few.size - 3:
+            return logits
+        few = few[few > 0]  # the largest of each row is not below itself
+        if not len(few) or widest <= 1e4 * (usual := float(np.median(few))):
+            return logits
+        return largest - np.minimum(largest - logits, 10 * usual)
 
 
 def most_rows(classes: int) -> int:
@@ -365,55 +364,65 @@ def some_rows(logits: Array, labels: np.ndarray, *, kind: Kind = "logits") -> tu
     else:
         rows = pick_rows(*logits.shape)
         some = logits[rows] if len(rows) < len(labels) else logits
-    return read_logits(some, kind).astype(np.float64), labels[rows], rows
+    return read_logits(some, kind), labels[rows], rows
 
 
-def _minimize(fit: _Fit, start: float, spread: float, *, enough: float = 1e-8) -> float:
-    """Return the temperature of least loss: Newton's steps in 1 / T, till one changes it by less than `enough`."""
+def _minimize(fit: _Fit, start: float, spread: float, enough: float) -> float:
+    """Return the 1 / T of least loss, by steps till what they leave is less than `enough` of it."""
     # The steps stay within a bracket, which is halved (in logarithms) where a step leaves it.
     least, most = 0.02 / spread, 50 / spread
     low, high, inverse = least, most, start
     for _ in range(100):
-        slope, bend = _slopes(fit, inverse)
+        series = _slopes(fit, inverse)
+        slope, bend = map(float, series[:2])
         if (inverse == most and slope <= 0) or (inverse == least and slope >= 0):
             break
         low, high = (low, np.nextafter(inverse, 0)) if slope > 0 else (np.nextafter(inverse, np.inf), high)
-        after = inverse - slope / bend if bend > 0 else np.inf if slope < 0 else 0.0
-        sure = bend > 1e-6 * spread**2 * fit[2].sum()  # by the weights, and not rounding alone
-        near = sure and abs(after - inverse) <= 1e-5 * inverse  # then the step squares what is left
-        if not near and not low < after < high:
-            untried = (after >= high == most) or (after <= low == least)
-            after = (most if slope < 0 else least) if untried else np.sqrt(low * high)
-        inverse, before = after, inverse
+        step = -slope / bend if bend > 0 else np.inf if slope < 0 else -1.0
+        sure = bend > 1e-6 * (spread * inverse) ** 2 * fit[2].sum()  # by the weights, and not rounding alone
+        near = sure and abs(step) < 0.2
+        if near:  # from Newton's step on to the zero of the whole series: what it leaves is about its last term
+            for _ in range(5):
+                step -= np.polyval(series[::-1], step) / np.polyval((series[1:] * _POWERS)[::-1], step)
+            near = abs(series[-1] * step ** len(_POWERS)) <= enough * bend
+        inverse, before = float(inverse * (1 + step)), inverse
+        if not near and not low < inverse < high:
+            untried = (inverse >= high == most) or (inverse <= low == least)
+            inverse = (most if slope < 0 else least) if untried else math.sqrt(low * high)
         if near or abs(inverse - before) <= enough * before:
             break
-    return float(1 / inverse)
+    return inverse
 
 
-def _slopes(fit: _Fit, inverse: float) -> tuple[float, float]:
-    """Return the first and second derivative of the weighted log loss by 1 / T, block after block of rows."""
+@np.errstate(over="ignore", invalid="ignore")  # of high powers, without which a step is found as well
+def _slopes(fit: _Fit, inverse: float) -> np.ndarray:
+    """Return the series of the weighted log loss's derivative by t, where 1 / T is `inverse` times 1 + t."""
     values, labels, weights, offset = fit
-    step, table = max(1, _BLOCK // values.shape[1]), isinstance(offset, np.ndarray) and offset.ndim == 2
+    step, moments = max(1, _BLOCK // values.shape[1]), np.empty((len(_POWERS) + 1, len(labels)))
 
-    def look(first: int) -> tuple[float, float]:
-        rows = slice(first, first + step)
-        part, true, mass = values[rows], labels[rows], weights[rows]
-        scores = np.multiply(part, inverse, out=SCRATCH.table("scores" + part.dtype.name, part.shape, part.dtype.type))
-        scores += offset[rows] if table else offset  # type: ignore[index]
-        scores -= scores.max(axis=1, keepdims=True)
-        np.exp(scores, out=scores)
-        total = scores.sum(axis=1)
-        mean = np.einsum("ik,ik->i", scores, part) / total
-        scores *= part
-        square = np.einsum("ik,ik->i", scores, part) / total
-        return float(mass @ (mean - part[np.arange(len(true)), true])), float(mass @ (square - mean**2))
+    @np.errstate(over="ignore", invalid="ignore")
+    def look(firsts: range) -> None:
+        for first in firsts:
+            rows = slice(first, first + step)
+            part = values[rows] * inverse
+            scores = SCRATCH.table("scores" + part.dtype.name, part.shape, part.dtype)
+            np.add(part, offset[rows] if offset.ndim == 2 else offset, out=scores)
+            scores -= scores.max(axis=1, keepdims=True)
+            np.exp(scores, out=scores)
+            total = scores.sum(axis=1)
+            for each in moments[:, rows]:
+                each[:] = np.einsum("ik,ik->i", scores, part) / total
+                scores *= part
 
     firsts = range(0, len(labels), step)
     if len(firsts) <= _FEW_BLOCKS:
-        found = [look(first) for first in firsts]
+        look(firsts)
     else:
-        each = -(-len(firsts) // usable_cores())
-        parts = [firsts[i : i + each] for i in range(0, len(firsts), each)]
-        with ThreadPoolExecutor(len(parts)) as pool:
-            found = [one for part in pool.map(lambda some: [look(first) for first in some], parts) for one in part]
-    return sum(slope for slope, _ in found), sum(bend for _, bend in found)
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            list(pool.map(look, (firsts[i :: usable_cores()] for i in range(usable_cores()))))
+    # The derivatives of the logarithm of a sum of exponentials are the cumulants, which follow from the moments.
+    found: list[np.ndarray] = []
+    for n, each in enumerate(moments):
+        found.append(each - sum(math.comb(n, i) * found[i] * moments[n - 1 - i] for i in range(n)))
+    found[0] = found[0] - inverse * values[np.arange(len(labels)), labels].astype(np.float64)
+    return np.array([weights @ each / math.factorial(i) for i, each in enumerate(found)])

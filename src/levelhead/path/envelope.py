@@ -14,12 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ..core.array import CheckedLogits, check_logits, is_torch, lower_masked, to_numpy, usable_cores
+from ..core.array import SCRATCH, CheckedLogits, check_logits, is_torch, lower_masked, to_numpy, usable_cores
 from ..core.choices import Kind
 from ..core.curve import Curve, accumulate
 from ..core.errors import LevelheadError
@@ -28,7 +27,6 @@ from ..show.progress import RowProgress
 
 CACHED_NUMBERS = 1 << 18  # numbers worked on at a time: what fits in a cache
 _TABLE = 1 << 19  # numbers of a table of factors
-_SIZES = 3, 6, 12, 24  # rows with up to so many contenders are walked together
 TINY, ENLARGED = 1e-290, 200  # logits nearer to 0 than this are multiplied by this power of two
 
 
@@ -80,66 +78,50 @@ def walk(
     logits: np.ndarray, start: np.ndarray, rule: Direction, range: tuple[float, float], table: TabulatedRule | None
 ) -> Iterator[tuple]:
     """Yield rows, gammas, new and old classes of the changes, those of one row in order."""
-    # The few classes of each row that its envelope can touch, found block by block: what fits in a cache.
-    step = max(1, CACHED_NUMBERS // logits.shape[1])
-    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    for first in np.arange(0, len(logits), step):
-        part = slice(first, first + step)
-        row, other = _reaching(logits[part], start[part], rule, range, table)
-        found.append((row + first, other))
-    row, reached = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    sizes = np.bincount(row, minlength=len(start))
-    opens = np.cumsum(sizes) - sizes
-    # A table of rows by contenders is as wide as its row with the most. So rows with about as many are walked together,
-    # the rest of a row filled with its winner, whose line never crosses itself.
-    for few, many in pairwise((0, *_SIZES, logits.shape[1])):
-        rows = np.flatnonzero((sizes > few) & (sizes <= many))
-        if not len(rows):
-            continue
-        column = np.arange(sizes[rows].max())
-        other = reached[np.minimum(opens[rows, None] + column, len(reached) - 1)]
-        own = start[rows, None]
-        some = np.concatenate([own, np.where(column < sizes[rows, None], other, own)], axis=1)
-        for moved, *changes in _follow(logits[rows[:, None], some].astype(np.float64), some, rule, range):
-            yield rows[moved], *changes
-
-
-def _follow(values: np.ndarray, classes: np.ndarray, rule: Direction, range: tuple[float, float]) -> Iterator[tuple]:
-    """Follow each row's envelope: from the winner's line to the first line that crosses it, until the range ends."""
+    row, classes = _reaching(logits, start, rule, range, table)
+    width, slopes, now, last = logits.shape[1], rule.slopes, start.copy(), np.full(len(start), -np.inf)
+    own = logits.take(np.arange(0, logits.size, width) + now).astype(np.float64)
+    values = logits.take(row * width + classes).astype(np.float64)
+    # The logarithms of negative scores fall where the scores grow; 0 stays 0. Only lines of the winner's sign count.
+    sign = np.sign(own) if rule.multiplies else np.ones(len(own))
+    steep, slope = sign.take(row) * slopes.take(classes), sign * slopes.take(now)
+    if rule.multiplies:
+        steep[np.sign(values) != sign.take(row)] = -np.inf
     # Each turn of the loop moves all rows that are left by one bend: where the winner's line is first crossed by a
-    # steeper one. A line that is not steeper never overtakes it, so the slopes ascend, and the loop ends.
-    slopes, slope = rule.slopes, _lines(values, classes, rule)[1]
-    rows, column, last = np.arange(len(values)), np.zeros(len(values), np.int64), np.full(len(values), -np.inf)
-    while len(rows):
-        opens = np.arange(0, slope.size, slope.shape[1])  # flat positions are taken several times faster
-        own = opens + column
-        value, s, current = (x.take(own) for x in (values, slope, classes))
-        steeper, at = np.flatnonzero(slope > s[:, None]), np.full(slope.shape, np.inf)
-        row = steeper // slope.shape[1]
-        rise = slopes.take(classes.take(steeper))
-        rise -= slopes.take(current.take(row))
-        at.reshape(-1)[steeper] = crossing(value.take(row), values.take(steeper), rise, multiplies=rule.multiplies)
+    # steeper one. A line that is not steeper never overtakes it and is dropped, so the loop ends.
+    while len(kept := np.flatnonzero(steep > slope.take(row))):
+        row, classes, values, steep = row.take(kept), classes.take(kept), values.take(kept), steep.take(kept)
+        rise = slopes.take(classes) - slopes.take(now.take(row))
+        at = crossing(own.take(row), values, rise, multiplies=rule.multiplies)
+        opens = np.flatnonzero(np.diff(row, prepend=-1))  # the lines of a row stand next to each other, by class
+        some = row.take(opens)
+        when = np.maximum(np.minimum.reduceat(at, opens), last.take(some))  # rounding must not change their order
+        last[some], slope[some] = np.where(when <= range[1], when, np.nan), np.inf
         # Of several lines that cross at once, the steepest leads after it. At the very crossing all of them tie with
         # the winner so far, and the smallest class index wins: for that one float it may be a third class (`alone`).
-        when = np.maximum(at.min(axis=1), last)  # where three lines meet, rounding must not change their order
-        tied = at <= when[:, None]
-        steepest = slope == np.where(tied, slope, -np.inf).max(axis=1, keepdims=True)
-        # Of equal slopes, which never cross, only the largest logit leads, by however little.
-        height = np.where(tied & steepest, values, -np.inf)
-        column = height.argmax(axis=1)
-        tied &= ~steepest | (values == height.take(opens + column)[:, None])
-        new = classes.take(opens + column)
-        here = np.where(tied | (classes == current[:, None]), classes, len(slopes)).min(axis=1)  # wins the tie itself
-        alive = when <= range[1]
-        alone = alive & (here != current) & (here != new)
+        tied = np.flatnonzero(at <= last.take(row))
+        opens = np.flatnonzero(np.diff(row.take(tied), prepend=-1))
+        some, first, sizes = row.take(tied.take(opens)), classes.take(tied), np.diff(opens, append=len(tied))
+        lead = tied
+        if len(tied) > len(opens):
+            steepest = steep[tied] == np.repeat(np.maximum.reduceat(steep[tied], opens), sizes)
+            # Of equal slopes, which never cross, only the largest logit leads, by however little.
+            height = np.where(steepest, values[tied], -np.inf)
+            highest = height == np.repeat(np.maximum.reduceat(height, opens), sizes)
+            lead = tied[highest]
+            lead = lead[np.diff(row[lead], prepend=-1) > 0]
+            first = np.minimum.reduceat(np.where(steepest & ~highest, len(slopes), first), opens)
+        new, current, when = classes.take(lead), now.take(some), last.take(some)
+        here = np.minimum(first, current)  # wins the tie itself
+        alone = (here != current) & (here != new)
         if alone.any():  # three or more lines meet, and one that leads nowhere else wins there
-            yield rows[alone], when[alone], here[alone], current[alone]
+            yield some[alone], when[alone], here[alone], current[alone]
         # A new winner that loses the tie leads from the next float on.
         enters = np.where(here == new, when, np.nextafter(when, np.inf))
-        shown = alive & (enters <= range[1])
-        yield rows[shown], enters[shown], new[shown], np.where(alone, here, current)[shown]
-        rows, column, classes = (x[shown] for x in (rows, column, classes))
-        values, slope, last = (x[shown] for x in (values, slope, enters))
+        shown = np.flatnonzero(enters <= range[1])
+        some, lead, new, enters = some.take(shown), lead.take(shown), new.take(shown), enters.take(shown)
+        yield some, enters, new, np.where(alone, here, current).take(shown)
+        now[some], own[some], slope[some], last[some] = new, values.take(lead), steep.take(lead), enters
 
 
 def walk_enlarged(
@@ -196,57 +178,64 @@ def _reaching(
     # The lines of the winners at the two ends of the range cross at one gamma. A line below both there is below the
     # first winner's line from the start up to that gamma, and below the last winner's from there to the end. The same
     # holds for a line below the last winner's a little before they cross. So float32 and a table of factors do.
-    end = _last_winners(logits, rule, range[1], table)
+    step, width = max(1, CACHED_NUMBERS // logits.shape[1]), logits.shape[1]  # block by block: what fits in a cache
+    parts = [slice(first, first + step) for first in np.arange(0, max(1, len(logits)), step)]
+    end = np.concatenate([_last_winners(logits[part], rule, range[1], table) for part in parts])
     both = np.stack([start, end], axis=1)
-    opens = np.arange(0, logits.size, logits.shape[1])  # flat positions are taken several times faster
+    opens = np.arange(0, logits.size, width)  # flat positions are taken several times faster
     height, slope = _lines(logits.take(opens[:, None] + both).astype(np.float64), both, rule)
     rise = slope[:, 1] - slope[:, 0]
     meet = np.divide(height[:, 0] - height[:, 1], rise, out=np.full(len(start), range[0]), where=rise > 0)
-    at = np.clip(meet, *range)
-    if table is not None:
-        scores = table.moves.take(np.maximum(np.floor(table.positions(at)).astype(np.int64), 0), axis=0)
-        table.apply(scores, logits, out=scores)
-        level = scores.take(opens + end)[:, None]
-        reaches = scores >= level - table.margin(level)
-    else:
-        scores = at[:, None] * rule.slopes
-        if rule.multiplies:
-            scores -= scores.max(axis=1, keepdims=True)  # no factor overflows
-            np.exp(scores, out=scores)
-            scores *= logits
+    at, found = np.clip(meet, *range), []
+    for part in parts:
+        some, own = logits[part], opens[: len(start[part])]
+        if table is not None:
+            before = np.maximum(np.floor(table.positions(at[part])).astype(np.int64), 0)
+            scores = SCRATCH.table("scores of lines", some.shape, np.float32)
+            table.moves.take(before, axis=0, out=scores, mode="clip")  # all within bounds: "clip" avoids a copy
+            table.apply(scores, some, out=scores)
+            level = scores.take(own + end[part])
+            floor = level - table.margin(level)
         else:
-            scores += logits
-        level = np.take_along_axis(scores, start[:, None], 1)
-        margin = 1e-9 * (np.abs(level) + np.abs(at)[:, None] * np.abs(rule.slopes).max())
-        reaches = scores >= level - (margin + np.finfo(np.float64).tiny)
-    reaches.reshape(-1)[opens + start] = False
-    row, other = np.divmod(np.flatnonzero(reaches), reaches.shape[1])
-    return row, other
+            scores = at[part, None] * rule.slopes
+            if rule.multiplies:
+                scores -= scores.max(axis=1, keepdims=True)  # no factor overflows
+                np.exp(scores, out=scores)
+                scores *= some
+            else:
+                scores += some
+            level = scores.take(own + start[part])
+            margin = 1e-9 * (np.abs(level) + np.abs(at[part]) * np.abs(rule.slopes).max())
+            floor = level - (margin + np.finfo(np.float64).tiny)
+        scores.reshape(-1)[own + start[part]] = -np.inf
+        reaches = np.greater_equal(scores, floor[:, None], out=SCRATCH.table("reaches", some.shape, np.bool_))
+        found.append(np.flatnonzero(reaches) + part.start * width)
+    return np.divmod(np.concatenate(found), width)
 
 
 def _last_winners(logits: np.ndarray, rule: Direction, gamma: float, table: TabulatedRule | None) -> np.ndarray:
     """Return the class that wins at the end of the range, [n]: of float32, where rounding cannot decide."""
     if table is None:
         return winners_at(logits, rule, gamma)
-    scores = table.apply(logits, table.moves[-1])
+    scores = table.apply(logits, table.moves[-1], out=SCRATCH.table("scores of lines", logits.shape, np.float32))
     found = scores.argmax(axis=1)
-    level = scores.take(np.arange(0, scores.size, scores.shape[1]) + found)[:, None]
-    near = np.flatnonzero(scores >= level - 2 * table.margin(level)) // scores.shape[1]
-    close = near[1:][near[1:] == near[:-1]]
-    found[close] = winners_at(logits[close], rule, gamma)
+    own = np.arange(0, logits.size, logits.shape[1]) + found
+    level = scores.take(own)
+    scores.reshape(-1)[own] = -np.inf
+    close = np.flatnonzero(scores.max(axis=1) >= level - 2 * table.margin(level))
+    if len(close):
+        found[close] = winners_at(logits[close], rule, gamma)
     return found
 
 
 def _lines(values: np.ndarray, classes: np.ndarray, rule: Direction) -> tuple[np.ndarray, np.ndarray]:
-    """Return height at 0 and slope of the lines of logits [n, C] of `classes`; -inf if the sign is not the highest."""
-    slopes = rule.slopes[classes]
+    """Return height at 0 and slope of the lines of logits [n, C] of `classes`, all of the highest sign of their row."""
     if not rule.multiplies:
-        return values, slopes
+        return values, rule.slopes[classes]
     sign = np.sign(values)
-    top = sign.max(axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
-        height = np.where(top == 0, 0.0, sign * np.log(np.abs(values)))
-    return np.where(sign == top, height, -np.inf), np.where(sign == top, top * slopes, -np.inf)
+        height = np.where(sign == 0, 0.0, sign * np.log(np.abs(values)))
+    return height, sign * rule.slopes[classes]
 
 
 _EVENT = ("sample", "gamma", "new_class", "old_class")  # the fields that describe a change
