@@ -300,9 +300,7 @@ def are_log_probabilities(logits: Array) -> bool:
     return bool(possible and (np.abs(np.exp(some).sum(axis=1) - 1) < 0.02).all())
 
 
-def fit_scale(
-    logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, offset: Array = 0.0, *, near: float | None = None
-) -> float:
+def fit_scale(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, offset: Array = 0.0) -> float:
     """Return the T at which ``logits / T + offset`` has the least weighted log loss."""
     # With ``z = logits / T`` calibrated, a model trained on counts n needs ``z_k + log(prior_k / n_k)`` where classes
     # occur as the prior says. That is a shift of the raw logits by T, whatever their units.
@@ -316,11 +314,10 @@ def fit_scale(
     if not 1e-10 < spread < 1e15:
         largest = float(np.abs(values).max())
         unit = 2.0 ** (round(np.log2(largest)) if np.isfinite(largest) else 1000)
-        near = None if near is None else near / unit
-        return unit * fit_scale(logits.astype(np.float64) / unit, labels, weights, offset, near=near)
-    inverse, added = 1 / (near or spread), np.asarray(offset, kind)
+        return unit * fit_scale(logits.astype(np.float64) / unit, labels, weights, offset)
+    inverse, added = 1 / spread, np.asarray(offset, kind)
     # Of many rows, a few tell nearly as much, and eight times as many begin where these have led.
-    levels = 0 if near is not None else int(np.log2(max(1, len(labels) / _FIRST_ROWS)) / 3)
+    levels = int(np.log2(max(1, len(labels) / _FIRST_ROWS)) / 3)
     for few in (slice(None, None, 8**level) for level in range(levels, 0, -1)):
         if weights[few].any():
             fit = values[few], labels[few], weights[few], added[few] if added.ndim == 2 else added
