@@ -121,6 +121,10 @@ def test_resamples_keep_the_size_of_each_class_and_draw_every_sample_alike(least
     samples = Groups.of(labels, [], np.ones(47, bool)).draw(20_000, np.random.default_rng(2))
     assert np.abs(samples.mean(axis=0) - 1).max() < 5 * np.sqrt(1 / 20_000)
     assert samples[:, 2:42].var(axis=0).mean() == pytest.approx(1 - 1 / 40, abs=0.01)
+    # Replicates so far apart are drawn by the same random numbers, one by the fractions that the other left.
+    apart, more = replicate_groups.DRAWN_AT_ONCE // 47, samples[:, 2:42] - 1
+    together = (more[:-apart] * more[apart:]).sum(axis=1)
+    assert abs(together.mean()) < 5 * together.std() / np.sqrt(len(together))
 
 
 def test_the_seed_alone_decides_the_replicates():
