@@ -54,7 +54,7 @@ def test_a_block_of_resamples_chooses_as_each_of_them_does(seed):
         objective = replace(objective, target=np.full(classes, 1 / classes))
     strength = (20.0, np.inf, 0.0)[seed % 3]
     choice = ResampledChoice(objective, float(rng.random()), strength)
-    gammas, errors = choice.choose(
+    gammas, errors, _ = choice.choose(
         in_groups(choice.groups, times), free if free is None else in_groups(choice.free, free)
     )
     first, last = choice.span
@@ -94,7 +94,7 @@ def test_no_resample_of_many_samples_chooses_elsewhere_than_where_it_can(seed):
     assert last - first < 250  # part of the range is left out
     assert len(choice.groups.sizes) < 0.9 * n
     times = np.stack([_draw_within_classes(labels, rng) for _ in range(30)])
-    gammas, errors = choice.choose(in_groups(choice.groups, times))
+    gammas, errors, _ = choice.choose(in_groups(choice.groups, times))
     for row, gamma, error in zip(times, gammas, errors, strict=True):
         alone = objective.error(row)
         np.testing.assert_allclose(error, alone[first : last + 1], atol=1e-12)
@@ -108,19 +108,23 @@ def test_resamples_keep_the_size_of_each_class_and_draw_every_sample_alike(least
     labels = np.array([3] * 5 + [0] * 2 + [1] * 40)
     key = np.concatenate([[0, 0, 0, 1, 1], [0, 0], np.repeat([0, 1, 2], [20, 15, 5])])
     groups = Groups.of(labels, [key], np.arange(47) == 46)
-    assert groups.sizes.tolist() == [2, 20, 15, 4, 1, 3, 2]
-    assert groups.stratum.tolist() == [0, 1, 1, 1, 1, 3, 3]
+    assert groups.sizes.tolist() == [2, 20, 3, 15, 2, 4, 1]
+    assert groups.stratum.tolist() == [0, 1, 3, 1, 3, 1, 1]
     drawn = groups.draw(20_000, np.random.default_rng(1)).copy()
     for c in np.unique(labels):
         assert (drawn[:, groups.stratum == c].sum(axis=1) == (labels == c).sum()).all()
     spread = np.sqrt(groups.sizes * (1 - groups.sizes / np.bincount(labels)[groups.stratum]))
     assert (np.abs(drawn.mean(axis=0) - groups.sizes) <= 5 * spread / np.sqrt(20_000)).all()
     np.testing.assert_allclose(drawn.std(axis=0), spread, rtol=0.03)
-    together = np.cov(drawn[:, 1], drawn[:, 2])[0, 1]  # of a multinomial: -n p q
+    together = np.cov(drawn[:, 1], drawn[:, 3])[0, 1]  # of a multinomial: -n p q
     assert together == pytest.approx(-40 * (20 / 40) * (15 / 40), rel=0.1)
     samples = Groups.of(labels, [], np.ones(47, bool)).draw(20_000, np.random.default_rng(2))
     assert np.abs(samples.mean(axis=0) - 1).max() < 5 * np.sqrt(1 / 20_000)
     assert samples[:, 2:42].var(axis=0).mean() == pytest.approx(1 - 1 / 40, abs=0.01)
+    # Replicates so far apart are drawn by the same random numbers, one by the fractions that the other left.
+    apart, more = replicate_groups.DRAWN_AT_ONCE // 47, samples[:, 2:42] - 1
+    together = (more[:-apart] * more[apart:]).sum(axis=1)
+    assert abs(together.mean()) < 5 * together.std() / np.sqrt(len(together))
 
 
 def test_the_seed_alone_decides_the_replicates():

@@ -24,9 +24,9 @@ from ..path.metrics import ERRORS
 from ..path.resample import Grid, class_variance, draw_folds, draw_resamples
 from ..rules.rule import Unchanged
 from ..show.progress import RowProgress
-from .objective import FixedLoss, Objective, class_effects
+from .objective import Objective, class_effects
 from .paths import Fitted, Fitter
-from .replicate_groups import BlockShares, Groups, changing, draw_blocks, group_predictions, possible_intervals
+from .replicate_groups import BlockShares, Groups, changing, draw_blocks, gather, group_predictions, possible_intervals
 from .samples import Samples
 
 
@@ -55,45 +55,44 @@ class ResampledChoice:
         times, objective = self.groups.draw(n, rng), self.objective
         free = None if self.free is None else self.free.draw(n, rng, "free")
         if self.whole:
-            gammas, errors = self.choose(times, free)
-            at_zero, at_gamma = 1 - (times @ self._right_weights).T
+            gammas, errors, (at_zero, at_gamma) = self.choose(times, free)
         else:
             own = times[:, self.groups.member]
-            each = [objective.error(row) for row in own]
-            gammas = np.empty(n)
-            for i, (error, row) in enumerate(zip(each, own, strict=True)):
+            errors, gammas = np.array([objective.error(row) for row in own]), np.empty(n)
+            for i, row in enumerate(own):
                 other = None if free is None or self.free is None else free[i, self.free.member]
-                values = objective.values(error, row, unlabelled_times=other, strength=self.strength)
+                values = objective.values(errors[i], row, unlabelled_times=other, strength=self.strength)
                 gammas[i], _ = objective.grid.choose(values)
-            errors = np.array(each)
-            at_zero, at_gamma = (np.array([loss(row) for row in own]) for loss in self._losses)
+            losses = [objective.fixed_loss(gamma) for gamma in (0.0, self.gamma)]
+            at_zero, at_gamma = (np.array([loss(row) for row in own]) for loss in losses)
         at = np.searchsorted(self.grid.edges[1:-1], gammas, side="right")
         return Block(gammas, errors[np.arange(n), at], at_zero, at_gamma)
 
-    def choose(self, times: np.ndarray, free: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the gamma of each replicate, [B], and its errors [B, G], by how often groups are drawn, [B, M]."""
+    def choose(self, times: np.ndarray, free: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return each replicate's gamma [B], errors [B, G] and losses [2, B], by how often groups are drawn, [B, M]."""
         # What `Objective.values` does for one weighting, for a table of them: the error of every replicate on every
         # interval, its standard error at its own optimum, and with that the pull and the weight of the mismatch.
         objective, grid = self.objective, self.grid
-        mass = np.multiply(times, self._weights, out=SCRATCH.table("mass", times.shape))
-        errors = self._errors(mass)
-        guided = objective.mismatch is not None and self.strength > 0
-        values = errors
+        group, weights = self._ever_right[:2]
+        own = gather(times, group, "own")
+        at_zero, at_gamma, start = (own @ weights).T
+        errors = self._errors(own, start)
+        values, guided = errors, self._changes is not None
         if objective.pull is not None or guided:
-            s = self._standard_errors(grid.choose_rows(errors, prefer_zero=False), times)
+            s = self._standard_errors(grid.choose_rows(errors, prefer_zero=False), own)
             if objective.pull is not None:
                 values = errors + np.outer(s, objective.pull.values(grid.middles, 1.0))
             if guided:
-                assert objective.changes is not None
-                mass = mass if free is None else free / len(objective.changes.start)
+                drawn, weights = (times, self._weights) if free is None else (free, 1 / free[0].sum())
+                mass = np.multiply(drawn, weights, out=SCRATCH.table("mass", drawn.shape))
                 values = self._shares.add(values, mass, np.minimum(1.0, self.strength * s))
-        return grid.choose_rows(values, prefer_zero=len(grid.middles) == len(objective.grid.middles)), errors
+        gammas = grid.choose_rows(values, prefer_zero=len(grid.middles) == len(objective.grid.middles))
+        return gammas, errors, 1 - np.stack([at_zero, at_gamma])
 
     @cached_property
     def whole(self) -> bool:
         """Whether the metric is an error without floors, and each sample is right on one interval."""
-        objective = self.objective
-        path = objective.path
+        objective, path = self.objective, self.objective.path
         single = len(path.sample) == len(path.labels) and bool((path.sample == np.arange(len(path.labels))).all())
         return objective.metric in ("error", "balanced_error") and objective.floors is None and single
 
@@ -123,18 +122,28 @@ class ResampledChoice:
         right = (path.lo <= begin) & (end <= path.hi)
         alone = ~(right | (path.lo > path.hi) | (path.hi < begin) | (end < path.lo))
         keys = [right, *(path.right(gamma) for gamma in (0.0, self.gamma))]
-        if self._changes is not None and not self.objective.unlabelled:
-            alone |= changing(self._changes)
-            keys.insert(0, self._changes.start)
-        return Groups.of(strata, keys, alone)
+        if self._changes is None or self.objective.unlabelled:
+            return Groups.of(strata, keys, alone)
+        # In the order of what is predicted where shares are followed from: their first sums need no gather then.
+        start = self._changes.predictions(self.objective.grid.middles[self._likely[0]])
+        return Groups.of(strata, [start, *keys], alone | changing(self._changes))
+
+    @cached_property
+    def _ever_right(self) -> tuple[np.ndarray, ...]:
+        """Groups that are ever right, class by class; weights where they are; where that is; classes, their prior."""
+        groups, path, at = self.groups, self.objective.path, (0.0, self.gamma, float(self.grid.middles[0]))
+        ever = np.flatnonzero(path.lo[groups.first] <= path.hi[groups.first])
+        ever = ever[np.argsort(groups.stratum[ever], kind="stable")]
+        first, (classes, opens) = groups.first[ever], np.unique(groups.stratum[ever], return_index=True)
+        right = np.stack([path.right(gamma)[first] for gamma in at], axis=1)
+        prior = self.objective.prior[np.unique(path.labels)]
+        return ever, right * self._weights[ever, None], path.lo[first], path.hi[first], classes, opens, prior
 
     @cached_property
     def free(self) -> Groups | None:
         """The unlabelled samples, in groups that are predicted alike; None if there are none."""
-        objective = self.objective
-        if objective.changes is None or not objective.unlabelled:
-            return None
-        return group_predictions(objective.changes, objective.grid, *self.span)[0]
+        changes = self.objective.changes if self.objective.unlabelled else None
+        return None if changes is None else group_predictions(changes, self.objective.grid, *self.span)[0]
 
     @cached_property
     def _changes(self) -> Envelope | None:
@@ -147,51 +156,39 @@ class ResampledChoice:
         return self.objective.weights[self.groups.first]
 
     @cached_property
-    def _losses(self) -> tuple[FixedLoss, FixedLoss]:
-        return self.objective.fixed_loss(0.0), self.objective.fixed_loss(self.gamma)
-
-    @cached_property
-    def _right_weights(self) -> np.ndarray:
-        right = [self.objective.path.right(gamma)[self.groups.first] for gamma in (0.0, self.gamma)]
-        return np.stack(right, axis=1) * self._weights[:, None]
-
-    @cached_property
-    def _events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Which groups are right at the start; group and sign of each change; where intervals open, and which."""
+    def _events(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Place among those ever right, and signed weight, of each change; where intervals open, and which."""
         _, gammas, sign, sample = self.objective.path.events
-        low, high = self.grid.middles[[0, -1]]
-        begin, end = np.searchsorted(gammas, [low, high], side="right")
-        right = self.objective.path.right(low)[self.groups.first].astype(np.float64)
+        begin, end = np.searchsorted(gammas, self.grid.middles[[0, -1]], side="right")
         bins, opens = np.unique(self.grid.bins(gammas[begin:end]), return_index=True)
-        return right, self.groups.member[sample[begin:end]], sign[begin:end], opens, bins
+        group, ever = self.groups.member[sample[begin:end]], self._ever_right[0]
+        place = np.argsort(ever)[np.searchsorted(np.sort(ever), group)]
+        return place, sign[begin:end] * self._weights[group], opens, bins
 
-    def _errors(self, mass: np.ndarray) -> np.ndarray:
-        """Return the error on each interval, [B, G], of groups that weigh `mass` [B, M]."""
+    def _errors(self, own: np.ndarray, start: np.ndarray) -> np.ndarray:
+        """Return the error on each interval, [B, G], of groups that are ever right, drawn so often, [B, R]."""
         # One sum for each interval that has a change, in the first column what is right at the start: the cumulative
         # sum along the row is then what is right on each interval.
-        right, group, sign, opens, bins = self._events
-        found = np.zeros((len(mass), len(self.grid.middles)))
-        if len(bins):
-            room = SCRATCH.table("changes", (len(mass), len(group)))
-            changes = mass.take(group, axis=1, out=room, mode="clip")  # all within bounds: "clip" avoids a copy
-            changes *= sign
-            found[:, bins] = np.add.reduceat(changes, opens, axis=1)
-        found[:, 0] += mass @ right
+        group, weights, opens, bins = self._events
+        found = np.zeros((len(own), len(self.grid.middles)))
+        changes = gather(own, group, "changes")
+        changes *= weights
+        found[:, bins] = np.add.reduceat(changes, opens, axis=1)
+        found[:, 0] += start
         return 1 - np.cumsum(found, axis=1, out=found)
 
-    def _standard_errors(self, gammas: np.ndarray, times: np.ndarray) -> np.ndarray:
-        """Return `Objective.standard_error` of each replicate at its own gamma, [B]."""
+    def _standard_errors(self, gammas: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """Return `Objective.standard_error` of each replicate at its own gamma, [B]; `own` [B, R] is overwritten."""
         # A class with one more success and one more failure; each class keeps its size in every replicate, so only
-        # how many of it are right is counted anew.
-        groups, path = self.groups, self.objective.path
-        opens, sizes = np.flatnonzero(np.diff(groups.stratum, prepend=-1)), np.bincount(groups.stratum, groups.sizes)
-        lo, hi = path.lo[groups.first], path.hi[groups.first]
-        right, other = (SCRATCH.table(name, times.shape, np.bool_) for name in ("right", "other"))
+        # how many of it are right is counted anew, among the groups that are ever right.
+        (_, _, lo, hi, classes, opens, prior), sizes = self._ever_right, self.groups.totals
+        right, other = (SCRATCH.table(name, own.shape, np.bool_) for name in ("right", "other"))
         np.less_equal(lo, gammas[:, None], out=right)
         right &= np.less_equal(gammas[:, None], hi, out=other)
-        counted = np.multiply(times, right, out=SCRATCH.table("counted", times.shape))
-        accuracy = (np.add.reduceat(counted, opens, axis=1) + 1) / (sizes + 2)
-        prior = self.objective.prior[path.labels[groups.first[opens]]]
+        own *= right
+        accuracy = np.ones((len(own), len(sizes)))
+        accuracy[:, classes] += np.add.reduceat(own, opens, axis=1)
+        accuracy /= sizes + 2
         return np.sqrt((accuracy * (1 - accuracy)) @ (prior**2 / (sizes + 2)))
 
     @cached_property
@@ -208,7 +205,7 @@ class ResampledChoice:
         """The first and the last interval on which replicates will choose, by the criterion on all samples."""
         objective, error = self.objective, self.objective.error()
         alone = error if objective.pull is None else objective.values(error, strength=0.0)
-        slack = 2 * objective.standard_error(self.gamma)
+        slack = 1.5 * objective.standard_error(self.gamma)
         likely = np.flatnonzero(alone <= objective.values(error, strength=self.strength).min() + slack)
         return max(int(likely[0]), self.span[0]), min(int(likely[-1]), self.span[1])
 

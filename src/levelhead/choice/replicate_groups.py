@@ -74,25 +74,25 @@ def _most_mismatch(mismatch: ShareMismatch, weights: np.ndarray, gamma: float, d
     return float(np.sqrt(off**2 + square).sum() / 2 + np.sqrt(doubt / 2 * square.sum()))
 
 
-TABLE_NUMBERS = 1 << 18  # numbers of a table that stays in the cache
+TABLE_NUMBERS, DRAWN_AT_ONCE = 1 << 18, 1 << 15  # numbers of tables that stay in the cache, and in the fastest one
 LARGE_GROUP = 16  # a group of so many samples is drawn as one number, which takes about as long as to draw so many
 MOST_SAMPLES = 0.5  # if at least this share of the samples is in such groups
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Samples in groups, stratum by stratum."""
+    """Samples in groups, each of one stratum."""
 
-    member: np.ndarray  # [N], the group of each sample; groups of one stratum follow each other
+    member: np.ndarray  # [N], the group of each sample
     first: np.ndarray  # [M], a sample of each group
     sizes: np.ndarray  # [M], how many it has
-    stratum: np.ndarray  # [M], from 0 on, ascending
+    stratum: np.ndarray  # [M], from 0 on
 
     @staticmethod
     def of(strata: np.ndarray, keys: Sequence[np.ndarray], alone: np.ndarray) -> "Groups":
         """Return samples of one stratum and equal keys ([N] each) as one group, those `alone` [N] by themselves."""
-        key = strata.astype(np.int64)
-        for other in (*keys, alone):
+        key = np.zeros(len(strata), np.int64)
+        for other in (*keys, strata, alone):
             key = key * (int(other.max(initial=0)) + 1) + other
         order = np.argsort(key, kind="stable")
         ordered = key[order]
@@ -108,57 +108,67 @@ class Groups:
 
     def draw(self, n: int, rng: np.random.Generator, name: str = "times") -> np.ndarray:
         """Return how often each group is drawn, [n, M], in the table of this name; every stratum keeps its size."""
-        large, chances, group, bounds, members = self._plan
-        width = len(self.sizes)
+        large, chances, group, rows, digits, bounds, members = self._plan
+        width, each = len(self.sizes), np.broadcast_to(self.totals, (n, len(self.totals)))
         found = SCRATCH.table(name, (n, width))
-        counts = rng.multinomial(np.broadcast_to(self._totals, (n, len(self._totals))), chances) if len(group) else None
-        span, start = bounds
-        each = np.broadcast_to(self._totals, (n, len(span))) if counts is None else counts[:, :, -1]
-        rows = max(1, min(n, n * TABLE_NUMBERS // max(1, int(each.sum()))))  # that are drawn at once
-        # A sample of a stratum is a place among its places: the first plus a uniform number times how many there are.
-        # What large groups have taken by their multinomial draw is left out of the places that are drawn here.
+        counts = rng.multinomial(each, chances) if len(group) else None
+        each = each if counts is None else counts[:, :, -1]
+        # A sample of a stratum is a place among its places: the first plus the whole part of a uniform number times how
+        # many there are. The fraction that is left is uniform again, and independent of the whole part: while it has
+        # bits enough, the next replicates are drawn by it, from the same strata.
         for first in range(0, n, rows):
             some = each[first : first + rows]
-            sizes, size = some.reshape(-1), int(some.sum())
-            uniform, index = SCRATCH.table("uniform", (size,)), SCRATCH.table("index", (size,), np.int64)
-            rng.random(out=uniform)
-            uniform *= np.repeat(np.broadcast_to(span, some.shape).reshape(-1), sizes)
-            np.copyto(index, uniform, casting="unsafe")
-            index += np.repeat(np.broadcast_to(start, some.shape).reshape(-1), sizes)
-            if members is not None:
-                index = members.take(index, out=SCRATCH.table("members", (size,), np.int64), mode="clip")
-            index += np.repeat(np.arange(0, len(some) * width, width), some.sum(axis=1))
+            size = int(some.sum())
+            if first % (rows * digits) == 0:
+                uniform = rng.random(out=SCRATCH.table("uniform", (size,)))
+            span, start = bounds if counts is None else (np.repeat(x[: some.size], some.reshape(-1)) for x in bounds)
+            uniform = uniform[:size]
+            uniform *= span[:size]
+            place = np.floor(uniform, out=SCRATCH.table("place", (size,)))
+            uniform -= place
+            place += start[:size]
+            index = members.take(place.astype(np.int64), mode="clip")
             found[first : first + rows] = np.bincount(index, minlength=len(some) * width).reshape(-1, width)
         if counts is not None:
             found[:, group] = counts[:, large[0], large[1]]
         return found
 
     @cached_property
-    def _totals(self) -> np.ndarray:
+    def totals(self) -> np.ndarray:
         """How many samples each stratum has."""
         return np.bincount(self.stratum, self.sizes).astype(np.int64)
 
     @cached_property
     def _plan(self) -> tuple:
         """What is drawn from: large groups by their chances, all others sample by sample."""
-        # The place of each large group in a table of chances, that table, which groups these are; for all others, the
-        # number of places of each stratum and the first, and the group of each place if it has another number.
-        strata, is_large = len(self._totals), self.sizes >= LARGE_GROUP
+        # The place of each large group in a table of chances, that table, which groups these are; for all others, how
+        # many replicates are drawn at once and, for so many, the number of places of each stratum and the first (for
+        # each draw, if no large group takes some), and the group of each place, as a cell of a table of replicates.
+        strata, is_large = len(self.totals), self.sizes >= LARGE_GROUP
         is_large &= self.sizes[is_large].sum() >= MOST_SAMPLES * self.sizes.sum()
-        group, rest = np.flatnonzero(is_large), np.flatnonzero(~is_large)
+        ordered = np.argsort(self.stratum, kind="stable")
+        group, rest = ordered[is_large[ordered]], ordered[~is_large[ordered]]
         row = self.stratum[group]
         column = np.arange(len(row)) - np.searchsorted(row, row)
         chances = np.zeros((strata, int(column.max(initial=-1)) + 2))
-        chances[row, column] = self.sizes[group] / self._totals[row]
+        chances[row, column] = self.sizes[group] / self.totals[row]
         spans = np.bincount(self.stratum[rest], self.sizes[rest], strata)
-        chances[:, -1] = spans / np.maximum(self._totals, 1)
-        bounds = spans, (np.cumsum(spans) - spans).astype(np.int64)
+        chances[:, -1] = spans / np.maximum(self.totals, 1)
         members = np.repeat(rest, self.sizes[rest])
-        same = np.array_equal(members, np.arange(len(self.sizes)))
-        return (row, column), chances, group, bounds, None if same else members
+        rows = max(1, DRAWN_AT_ONCE // max(1, len(members)))
+        each = np.arange(rows)[:, None]
+        starts = np.cumsum(spans) - spans + each * len(members)
+        bounds, digits = [x.reshape(-1).astype(np.float64) for x in (np.broadcast_to(spans, starts.shape), starts)], 1
+        if not len(group):  # a number of 53 bits gives so many places, and each has 16 bits more than it needs
+            bounds = [np.repeat(x, np.tile(self.totals, rows)) for x in bounds]
+            digits = max(1, int(37 / np.log2(spans.max() + 1)))
+        return (row, column), chances, group, rows, digits, bounds, (members + each * len(self.sizes)).reshape(-1)
 
 
-MANY = 4  # changes that are summed at once: numpy takes about as long to begin a sum as to add so many
+def gather(table: np.ndarray, columns: np.ndarray, name: str) -> np.ndarray:
+    """Return some columns of a table [B, M], in the scratch table of this name."""
+    room = SCRATCH.table(name, (len(table), len(columns)))
+    return table.take(columns, axis=1, out=room, mode="clip")  # all within bounds: "clip" avoids a copy
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,33 +201,28 @@ class BlockShares:
         by_start, opens, classes, samples, signs, cells, sizes, by_bin, runs, bins = self._steps(first, last)
         # How far each class's share is off its prior on the first interval: sums over samples sorted by prediction.
         off = np.tile(-self.mismatch.prior, (len(mass), 1))
-        start = mass.take(by_start, axis=1, out=SCRATCH.table("start", (len(mass), len(by_start))), mode="clip")
+        start = mass if by_start is None else gather(mass, by_start, "start")
         off[:, classes] += np.add.reduceat(start, opens, axis=1)
         found = np.zeros((len(mass), last - first + 1))
         found[:, 0] = np.abs(off).sum(axis=1)
-        if len(samples):
-            some = np.flatnonzero(sizes)
-            heads = (np.cumsum(sizes) - sizes)[some]
-            moves = mass.take(samples, axis=1, out=SCRATCH.table("moves", (len(mass), len(samples))), mode="clip")
-            moves *= signs
-            steps, moved = (SCRATCH.table(name, (len(mass), len(by_bin))) for name in ("steps", "moved"))
-            if cells is not None:
-                moves = np.add.reduceat(moves, cells, axis=1)
-            # One running sum over the changes of all classes, one class after another. Less its value where a class
-            # opens, and plus what that class was off at first, it says how far off the class is after each change.
-            np.cumsum(moves, axis=1, out=steps)
-            before = np.where(heads > 0, steps[:, heads - 1], 0.0)
-            steps += np.repeat(off[:, some] - before, sizes[some], axis=1)  # how far off a class is after each change
-            # The sum of distances moves by their differences; the first of a class is from its start. Sorted by
-            # interval and added up, a running sum of them is the mismatch on each interval, doubled.
-            np.abs(steps, out=steps)
-            np.subtract(steps[:, 1:], steps[:, :-1], out=moved[:, 1:])
-            moved[:, heads] = steps[:, heads] - np.abs(off[:, some])
-            moved.take(by_bin, axis=1, out=steps, mode="clip")
-            found[:, bins - first] += np.add.reduceat(steps, runs, axis=1)
-        np.cumsum(found, axis=1, out=found)
-        found /= 2
-        return found
+        some = np.flatnonzero(sizes)
+        heads = (np.cumsum(sizes) - sizes)[some]
+        moves = gather(mass, samples, "moves")
+        moves *= signs
+        # One running sum over the changes of all classes, class by class, read after a class's last on each interval.
+        # Less its value where the class opens, and plus what it was off at first, that is how far off the class is.
+        np.cumsum(moves, axis=1, out=moves)
+        steps = gather(moves, cells, "steps")
+        before = np.where(heads > 0, steps[:, heads - 1], 0.0)
+        steps += np.repeat(off[:, some] - before, sizes[some], axis=1)
+        # The sum of distances moves by their differences; the first of a class is from its start. Sorted by
+        # interval and added up, a running sum of them is the mismatch on each interval, doubled.
+        np.abs(steps, out=steps)
+        moved = SCRATCH.table("moved", steps.shape)
+        np.subtract(steps[:, 1:], steps[:, :-1], out=moved[:, 1:])
+        moved[:, heads] = steps[:, heads] - np.abs(off[:, some])
+        found[:, bins - first] += np.add.reduceat(gather(moved, by_bin, "steps"), runs, axis=1)
+        return np.cumsum(found, axis=1, out=found) / 2
 
     def _steps(self, first: int, last: int) -> tuple:
         """Return the samples by their prediction on the interval `first`, and every change up to `last`; remembered."""
@@ -226,22 +231,19 @@ class BlockShares:
             start = changes.predictions(grid.middles[first])
             by_start = np.argsort(start, kind="stable")
             classes, opens = np.unique(start[by_start], return_index=True)
+            by_start = by_start if (np.diff(start) < 0).any() else None  # sorted already
             order, signed, sizes, _ = changes.by_class
             bins = grid.bins(changes.gamma)[order]
             kept = np.flatnonzero((bins > first) & (bins <= last))
             changed, bins = np.repeat(np.arange(len(sizes)), sizes)[kept], bins[kept]
             lost, sample = np.divmod(signed[kept], len(start))
             new = (np.diff(changed, prepend=-1) != 0) | (np.diff(bins, prepend=-1) != 0)
-            cells = np.flatnonzero(new) if MANY * new.sum() < len(new) else None
-            if cells is not None:
-                changed, bins = changed[cells], bins[cells]
+            cells = np.flatnonzero(np.append(new, True)[1:])  # the last change of each class on each interval
+            changed, bins = changed[cells], bins[cells]
             by_bin = np.argsort(bins, kind="stable")
             unique, runs = np.unique(bins[by_bin], return_index=True)
-            size = np.bincount(changed, minlength=len(sizes))
-            self.known[first, last] = (
-                *(by_start, opens, classes, sample, np.where(lost, -1.0, 1.0)),
-                *(cells, size, by_bin, runs, unique),
-            )
+            size, signs = np.bincount(changed, minlength=len(sizes)), np.where(lost, -1.0, 1.0)
+            self.known[first, last] = by_start, opens, classes, sample, signs, cells, size, by_bin, runs, unique
         return self.known[first, last]
 
 
