@@ -90,7 +90,7 @@ def _columns_and_rows(table: PaperTable) -> tuple[list[str], list[str]]:
 def _needed(column: str, row: str, seed: int, hold_out: float, repeated: Sequence[str]) -> bool:
     if column.split("/")[0] in tables()["sources"]["shortcuts"]:
         cells = [cell[:2] for one in tables()["sources"]["rows"] for cell in source_cells(one).values()]
-        return seed == 0 and (column, row) in cells
+        return (seed == 0 or row in repeated) and not hold_out and (column, row) in cells
     if row == "wvn-released" and column not in RELEASED_COLUMNS:
         return False
     if column.endswith(":1"):
