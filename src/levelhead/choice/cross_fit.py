@@ -26,7 +26,16 @@ from ..rules.rule import Unchanged
 from ..show.progress import RowProgress
 from .objective import Objective, class_effects
 from .paths import Fitted, Fitter
-from .replicate_groups import BlockShares, Groups, changing, draw_blocks, gather, group_predictions, possible_intervals
+from .replicate_groups import (
+    BlockShares,
+    Groups,
+    changing,
+    draw_blocks,
+    gather,
+    group_predictions,
+    possible_intervals,
+    sum_runs,
+)
 from .samples import Samples
 
 
@@ -173,7 +182,7 @@ class ResampledChoice:
         found = np.zeros((len(own), len(self.grid.middles)))
         changes = gather(own, group, "changes")
         changes *= weights
-        found[:, bins] = np.add.reduceat(changes, opens, axis=1)
+        found[:, bins] = sum_runs(changes, opens)
         found[:, 0] += start
         return 1 - np.cumsum(found, axis=1, out=found)
 
@@ -187,7 +196,7 @@ class ResampledChoice:
         right &= np.less_equal(gammas[:, None], hi, out=other)
         own *= right
         accuracy = np.ones((len(own), len(sizes)))
-        accuracy[:, classes] += np.add.reduceat(own, opens, axis=1)
+        accuracy[:, classes] += sum_runs(own, opens)
         accuracy /= sizes + 2
         return np.sqrt((accuracy * (1 - accuracy)) @ (prior**2 / (sizes + 2)))
 

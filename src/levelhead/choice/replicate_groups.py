@@ -171,6 +171,13 @@ def gather(table: np.ndarray, columns: np.ndarray, name: str) -> np.ndarray:
     return table.take(columns, axis=1, out=room, mode="clip")  # all within bounds: "clip" avoids a copy
 
 
+def sum_runs(table: np.ndarray, opens: np.ndarray) -> np.ndarray:
+    """Return the sums of stretches of each row of a table [B, M], [B, R]; they open at these columns, first at 0."""
+    # As one long row: while numpy sums the rows of a table, or accumulates along them, no other thread can run.
+    every = (opens + table.shape[1] * np.arange(len(table))[:, None]).reshape(-1)
+    return np.add.reduceat(table.reshape(-1), every).reshape(len(table), len(opens))
+
+
 @dataclass(frozen=True, eq=False)
 class BlockShares:
     """The mismatch of predicted shares on some intervals, for a block of replicates."""
@@ -198,30 +205,31 @@ class BlockShares:
 
     def between(self, first: int, last: int, mass: np.ndarray) -> np.ndarray:
         """Return the mismatch on the intervals from `first` to `last`, [B, ...]; the masses [B, M] sum to 1."""
-        by_start, opens, classes, samples, signs, cells, sizes, by_bin, runs, bins = self._steps(first, last)
+        by_start, opens, classes, samples, signs, cells, (some, heads, owner), by_bin, runs, bins = self._steps(
+            first, last
+        )
         # How far each class's share is off its prior on the first interval: sums over samples sorted by prediction.
         off = np.tile(-self.mismatch.prior, (len(mass), 1))
         start = mass if by_start is None else gather(mass, by_start, "start")
-        off[:, classes] += np.add.reduceat(start, opens, axis=1)
+        off[:, classes] += sum_runs(start, opens)
         found = np.zeros((len(mass), last - first + 1))
         found[:, 0] = np.abs(off).sum(axis=1)
-        some = np.flatnonzero(sizes)
-        heads = (np.cumsum(sizes) - sizes)[some]
         moves = gather(mass, samples, "moves")
         moves *= signs
         # One running sum over the changes of all classes, class by class, read after a class's last on each interval.
         # Less its value where the class opens, and plus what it was off at first, that is how far off the class is.
-        np.cumsum(moves, axis=1, out=moves)
+        moves = np.cumsum(moves.reshape(-1), out=SCRATCH.table("running", (moves.size,))).reshape(moves.shape)
         steps = gather(moves, cells, "steps")
-        before = np.where(heads > 0, steps[:, heads - 1], 0.0)
-        steps += np.repeat(off[:, some] - before, sizes[some], axis=1)
+        before = steps[:, heads - 1]
+        before[1:, :1], before[:1, :1] = steps[:-1, -1:], 0.0
+        steps += gather(off[:, some] - before, owner, "opened")
         # The sum of distances moves by their differences; the first of a class is from its start. Sorted by
         # interval and added up, a running sum of them is the mismatch on each interval, doubled.
         np.abs(steps, out=steps)
         moved = SCRATCH.table("moved", steps.shape)
         np.subtract(steps[:, 1:], steps[:, :-1], out=moved[:, 1:])
         moved[:, heads] = steps[:, heads] - np.abs(off[:, some])
-        found[:, bins - first] += np.add.reduceat(gather(moved, by_bin, "steps"), runs, axis=1)
+        found[:, bins - first] += sum_runs(gather(moved, by_bin, "steps"), runs)
         return np.cumsum(found, axis=1, out=found) / 2
 
     def _steps(self, first: int, last: int) -> tuple:
@@ -242,8 +250,9 @@ class BlockShares:
             changed, bins = changed[cells], bins[cells]
             by_bin = np.argsort(bins, kind="stable")
             unique, runs = np.unique(bins[by_bin], return_index=True)
-            size, signs = np.bincount(changed, minlength=len(sizes)), np.where(lost, -1.0, 1.0)
-            self.known[first, last] = by_start, opens, classes, sample, signs, cells, size, by_bin, runs, unique
+            some, heads, owner = np.unique(changed, return_index=True, return_inverse=True)
+            signs, of_class = np.where(lost, -1.0, 1.0), (some, heads, owner)
+            self.known[first, last] = by_start, opens, classes, sample, signs, cells, of_class, by_bin, runs, unique
         return self.known[first, last]
 
 
