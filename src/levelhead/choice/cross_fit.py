@@ -31,10 +31,10 @@ from .replicate_groups import (
     Groups,
     changing,
     draw_blocks,
-    gather,
     group_predictions,
     possible_intervals,
     sum_runs,
+    take_columns,
 )
 from .samples import Samples
 
@@ -83,7 +83,7 @@ class ResampledChoice:
         # interval, its standard error at its own optimum, and with that the pull and the weight of the mismatch.
         objective, grid = self.objective, self.grid
         group, weights = self._ever_right[:2]
-        own = gather(times, group, "own")
+        own = take_columns(times, group, "own")
         at_zero, at_gamma, start = (own @ weights).T
         errors = self._errors(own, start)
         values, guided = errors, self._changes is not None
@@ -180,7 +180,7 @@ class ResampledChoice:
         # sum along the row is then what is right on each interval.
         group, weights, opens, bins = self._events
         found = np.zeros((len(own), len(self.grid.middles)))
-        changes = gather(own, group, "changes")
+        changes = take_columns(own, group, "changes")
         changes *= weights
         found[:, bins] = sum_runs(changes, opens)
         found[:, 0] += start

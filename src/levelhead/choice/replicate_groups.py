@@ -165,7 +165,7 @@ class Groups:
         return (row, column), chances, group, rows, digits, bounds, (members + each * len(self.sizes)).reshape(-1)
 
 
-def gather(table: np.ndarray, columns: np.ndarray, name: str) -> np.ndarray:
+def take_columns(table: np.ndarray, columns: np.ndarray, name: str) -> np.ndarray:
     """Return some columns of a table [B, M], in the scratch table of this name."""
     room = SCRATCH.table(name, (len(table), len(columns)))
     return table.take(columns, axis=1, out=room, mode="clip")  # all within bounds: "clip" avoids a copy
@@ -210,26 +210,26 @@ class BlockShares:
         )
         # How far each class's share is off its prior on the first interval: sums over samples sorted by prediction.
         off = np.tile(-self.mismatch.prior, (len(mass), 1))
-        start = mass if by_start is None else gather(mass, by_start, "start")
+        start = mass if by_start is None else take_columns(mass, by_start, "start")
         off[:, classes] += sum_runs(start, opens)
         found = np.zeros((len(mass), last - first + 1))
         found[:, 0] = np.abs(off).sum(axis=1)
-        moves = gather(mass, samples, "moves")
+        moves = take_columns(mass, samples, "moves")
         moves *= signs
         # One running sum over the changes of all classes, class by class, read after a class's last on each interval.
         # Less its value where the class opens, and plus what it was off at first, that is how far off the class is.
         moves = np.cumsum(moves.reshape(-1), out=SCRATCH.table("running", (moves.size,))).reshape(moves.shape)
-        steps = gather(moves, cells, "steps")
+        steps = take_columns(moves, cells, "steps")
         before = steps[:, heads - 1]
         before[1:, :1], before[:1, :1] = steps[:-1, -1:], 0.0
-        steps += gather(off[:, some] - before, owner, "opened")
+        steps += take_columns(off[:, some] - before, owner, "opened")
         # The sum of distances moves by their differences; the first of a class is from its start. Sorted by
         # interval and added up, a running sum of them is the mismatch on each interval, doubled.
         np.abs(steps, out=steps)
         moved = SCRATCH.table("moved", steps.shape)
         np.subtract(steps[:, 1:], steps[:, :-1], out=moved[:, 1:])
         moved[:, heads] = steps[:, heads] - np.abs(off[:, some])
-        found[:, bins - first] += sum_runs(gather(moved, by_bin, "steps"), runs)
+        found[:, bins - first] += sum_runs(take_columns(moved, by_bin, "steps"), runs)
         return np.cumsum(found, axis=1, out=found) / 2
 
     def _steps(self, first: int, last: int) -> tuple:
