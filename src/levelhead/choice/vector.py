@@ -271,4 +271,4 @@ def _class_weights(labels: np.ndarray, prior: np.ndarray, kept: np.ndarray | Non
     sizes = np.bincount(labels, kept, len(prior))
     weights = (prior / np.maximum(sizes, 1))[labels]
     weights = weights if kept is None else weights * kept
-    return weights / weights.sum()
+    return weights / (weights.sum() or 1.0)
