@@ -305,7 +305,7 @@ def fit_scale(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, offse
     """Return the T at which ``logits / T + offset`` has the least weighted log loss."""
     # With ``z = logits / T`` calibrated, a model trained on counts n needs ``z_k + log(prior_k / n_k)`` where classes
     # occur as the prior says. That is a shift of the raw logits by T, whatever their units.
-    logits = raise_masked(logits)
+    logits = raise_masked(np.ascontiguousarray(logits))  # sums are then the same, however the numbers lie
     # What float32 rounds is some millionths of T, and T is known to a hundredth.
     kind = np.float32 if logits.dtype == np.float32 else np.float64
     with np.errstate(over="ignore", invalid="ignore"):
