@@ -29,7 +29,7 @@ from ..path.resample import check_replicates, draw_resamples
 from ..rules.adjustment import smooth_votes
 from .diagnostics import Diagnosis, issue_warnings
 from .samples import TuneOptions
-from .vector import vector_loss
+from .vector import ONE_STEP, vector_loss
 
 _LEAST_SHARE = 1e-12  # EM never takes a share from 0
 _MORE = 1.0  # samples that EM counts of each class beside those seen: on 33 real models at four mixes, with a firm
@@ -230,17 +230,16 @@ def _em_estimator(
         ratios = np.exp(log_softmax(unlabelled - np.log(counts)))  # p(x_i | k), up to a factor for each sample
         whole = maximize_shares(ratios, np.ones(len(unlabelled)), more=more)
         return lambda weights, _: maximize_shares(ratios, weights, whole, more)
-    ridge = _RIDGE / len(labelled.labels)
-    start: list[np.ndarray] = []
+    ridge, loss = _RIDGE / len(labelled.labels), vector_loss(*labelled, counts)
+    fitted, narrow, start = loss.minimum(ridge), loss.narrow(), []
+    seen = narrow.look(fitted)
 
     def estimate(weights: np.ndarray, times: np.ndarray | None) -> np.ndarray:
-        rows = np.arange(len(labelled.labels)) if times is None else np.repeat(np.arange(len(times)), times.astype(int))
-        loss = vector_loss(labelled.logits[rows], labelled.labels[rows], counts)
-        fitted = loss.minimum(ridge, start[0] if start else None)
-        scale, offset = loss.affine(fitted)
+        own = fitted if times is None else narrow.on(times).minimum(ridge, fitted, seen, ONE_STEP)
+        scale, offset = loss.affine(own)
         ratios = np.exp(log_softmax(scale * unlabelled + offset))  # of scores calibrated for equal shares
-        shares = maximize_shares(ratios, weights, start[1] if start else None, more)
-        start[:] = start or [fitted, shares]
+        shares = maximize_shares(ratios, weights, start[0] if start else None, more)
+        start[:] = start or [shares]
         return shares
 
     return estimate
