@@ -13,7 +13,7 @@ from .board import Budget, Found, Row, lacking
 from .commands import COMMANDS, Command, Workspace, preload, run
 
 TARGET = 500
-QUICK = ("rescale .safetensors", "rescale shards", "undo", "tune")  # tests/runs kills trainings
+QUICK = ("rescale .safetensors", "rescale .onnx", "rescale shards", "undo", "tune")  # tests/runs kills trainings
 SHARES = {"train": 0.1, "sweep": 0.02}  # of the kills; the other commands share the rest
 
 

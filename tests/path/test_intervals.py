@@ -97,7 +97,7 @@ def test_rounding_of_the_first_pass_decides_nothing(classes, dtype):
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_intervals_of_ties_equal_the_brute_force(data):
     classes = data.draw(st.integers(2, 6))
     logits = data.draw(hnp.arrays(np.float64, (7, classes), elements=st.sampled_from([-4.0, -2, -1, 0, 1, 2, 4, 8])))

@@ -129,7 +129,7 @@ def test_the_curve_is_the_metric_at_the_breakpoints_themselves_where_scores_tie(
 @pytest.mark.parametrize("floor", [None, 0.3, {0: 0.5, 2: 0.2}], ids=["free", "every class", "two classes"])
 @pytest.mark.parametrize("seed", [0, 3])  # three classes, and four with ties
 def test_the_best_gamma_is_the_best_of_all_gammas_that_meet_the_floors(rule, metric, floor, seed):
-    logits, labels = problem(seed, tied=seed > 1, n=40)
+    logits, labels = problem(seed, tied=seed > 1, n=60)
     path = path_of(logits, labels, rule)
     sign = 1 if metric in ("error", "balanced_error", "cost") else -1
     wanted = {int(c): floor for c in np.unique(labels)} if isinstance(floor, float) else floor or {}
