@@ -8,6 +8,7 @@ from pathlib import Path
 
 from levelhead.core import atomic
 from levelhead_lab import paper
+from levelhead_lab.paper.tables import sha256_key
 from levelhead_lab.paper.trainings import trainings
 
 _TABLES_FILE = Path(paper.__file__).with_name("tables.toml")
@@ -15,11 +16,11 @@ _MARK = "# The sha256 of the images and labels of every column, written by bench
 
 
 def column_digests(root: str | Path) -> dict[str, dict[str, str]]:
-    """Return {column, with `/held` for the companion that holds some out: {split: sha256}} of Tables 1 and 2."""
+    """Return {column, with `/held` for the companion that holds some out: {split: sha256}} of all tables."""
     found = {}
-    for table in ("table1", "table2", "table2-sources"):
+    for table in ("table1", "table2", "table2-sources", "sources"):
         for training in trainings(table, root=str(root), seeds=1):
-            key = f"{training.column.rpartition('/')[2]}{'/held' if training.spec.hold_out else ''}"
+            key = sha256_key(training.column, training.spec.hold_out)
             if key not in found:
                 found[key] = {title: part.sha256 for title, part in training.spec.load().splits.items()}
     return found

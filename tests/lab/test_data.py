@@ -39,6 +39,18 @@ def test_long_tails_have_the_known_totals(ratio):
         assert part.counts[0] == 50_000 // classes
 
 
+def test_the_images_that_the_code_of_cao_2019_draws():
+    labels = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 50))
+    counts, source, drawn = np.array([50, *range(45, 0, -5)]), np.random.RandomState(0), []
+    for c, n in enumerate(counts):
+        places = np.where(labels == c)[0]
+        source.shuffle(places)
+        drawn.extend(places[:n])
+    found = subset_indices(labels, counts, subset="cao2019", names=tuple("abcdefghij"))
+    assert found.tolist() == sorted(drawn)
+    assert found.tolist() != subset_indices(labels, counts, names=tuple("abcdefghij")).tolist()
+
+
 def test_subset_first_is_the_first_in_file_order_and_a_seed_gives_another():
     labels = np.array([1, 0, 0, 1, 0, 1, 0])
     names = ("a", "b")

@@ -138,3 +138,11 @@ def test_a_timm_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch):
     message = r"timm:resnet18 needs timm, which cannot be imported here \(operator torchvision::nms does not exist\); "
     with pytest.raises(ImportError, match=message):
         nets.build("timm:resnet18", 3)
+
+
+def test_initial_weights_by_the_number_of_inputs_have_that_size_in_the_head_too():
+    net = nets.build("resnet32", 100, shortcut="A", bias="zero", init="fan-in")
+    wide, head = [m for m in net.modules() if isinstance(m, nn.Conv2d)][-1], net.head
+    assert wide.weight.std().item() == pytest.approx((2 / 576) ** 0.5, rel=0.03)
+    assert head.weight.std().item() == pytest.approx((2 / 64) ** 0.5, rel=0.05)
+    assert nets.build("resnet32", 100, shortcut="A").head.weight.std().item() < 0.1

@@ -291,13 +291,16 @@ def test_where_nothing_is_missing_nothing_is_asked_for(levelhead):
 
 def test_rows_of_other_papers_are_trained_by_their_recipes_with_settings_of_their_own():
     found = {(t.column, t.spec.method): t.spec for t in trainings("sources", seeds=1)}
-    assert len(found) == 34
+    assert len(found) == 46
     assert all(spec.seed == 0 and not spec.hold_out for spec in found.values())
     more = [t.spec for t in trainings("sources") if t.spec.seed]  # of the control alone
     assert {(spec.method, spec.seed) for spec in more} == {("baseline", 1), ("baseline", 2)}
-    assert len(more) == 8
+    assert {spec.resolve_subset() for spec in more} == {"first", "cao2019"}
+    assert len(more) == 32
     control = found["cao2019/cifar10:100", "baseline"]
     assert (control.resolve_recipe().name, control.shortcut, control.dtype) == ("cao2019", "A", "bfloat16")
+    exact = found["cao2019-init/cifar10:100", "baseline"]
+    assert (exact.resolve_recipe().init, exact.shortcut, exact.subset) == ("fan-in", "A", "cao2019")
     assert found["cui2019/cifar10:20", "cui-softmax-0.9999"].shortcut == "pool"
     cb = found["cui2019-sigmoid/cifar100:10", "cui-focal-0.5-0.999"].resolve_method().loss
     assert (cb.focus, cb.beta) == (0.5, 0.999)

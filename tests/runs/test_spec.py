@@ -10,7 +10,8 @@ from levelhead_lab.runs.spec import Spec
 from .. import layouts
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
-SAME_NAME = ("data", "method", "profile", "ratio", "hold_out", "net", "shortcut", "stem", "seed", "engine", "dtype")
+SAME_NAME = ("data", "method", "profile", "ratio", "subset", "hold_out", "net", "shortcut", "stem", "seed", "engine")
+SAME_NAME += ("dtype",)
 
 
 def spec_of(identity: dict) -> Spec:

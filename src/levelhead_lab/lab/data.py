@@ -112,7 +112,7 @@ def imbalance(
     profile: Profile = "given",
     *,
     ratio: float = 1.0,
-    subset: str | int = "first",  # n of each class in file order, or the seed of a random choice
+    subset: str | int = "first",  # see `subset_indices`
     largest: int | None = None,  # n_1; the official one by default, else the largest that the data can fill
     counts: profiles.Counts | None = None,  # [K] or {class: n}, for the profile `given`
 ) -> Data:
@@ -135,10 +135,13 @@ def imbalance(
 def subset_indices(
     labels: np.ndarray, counts: np.ndarray, *, subset: str | int = "first", names: tuple[str, ...]
 ) -> np.ndarray:
-    """Return the indices, in file order, of counts[i] samples of each class i: the first ones, or chosen by a seed."""
-    if subset != "first" and (not isinstance(subset, int) or subset < 0):
+    """Return the indices, in file order, of counts[i] samples of each class i: the first, or those drawn by a seed.
+
+    `cao2019` are the ones that the code of Cao et al. draws: one generator shuffles one class after another.
+    """
+    if subset not in ("first", "cao2019") and (not isinstance(subset, int) or subset < 0):
         raise LevelheadError(f"expected 'first' or a seed of at least 0, got {subset!r}", parameter="subset")
-    kept = []
+    kept, theirs = [], np.random.RandomState(0)
     for i, n in enumerate(counts.tolist()):
         members = np.flatnonzero(labels == i)
         if n > len(members):
@@ -148,6 +151,8 @@ def subset_indices(
             )
         if isinstance(subset, int):
             members = np.random.default_rng([subset, i]).permutation(members)
+        elif subset == "cao2019":
+            theirs.shuffle(members)
         kept.append(members[:n])
     return np.sort(np.concatenate(kept))
 

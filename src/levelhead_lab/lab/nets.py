@@ -100,6 +100,7 @@ def build(
     shortcut: Shortcut = "B",  # a 1x1 convolution and batch norm; without parameters `A` or `pool`
     stem: Stem = "small",  # a 3x3 convolution; `half` has stride 2, `imagenet` 7x7, stride 2 and pooling
     bias: Bias = "none",  # of a linear head, see `Recipe`; the paper's networks have none
+    init: Literal["fan-out", "fan-in"] = "fan-out",  # see `Recipe`
     seed: int = 0,
 ) -> Net:
     """Build a freshly initialized network; the same arguments give the same weights. The stem is resnet18-64's."""
@@ -115,6 +116,10 @@ def build(
         linear = nn.Linear(width, classes, bias=bias != "none")
         if linear.bias is not None:
             nn.init.constant_(linear.bias, -math.log(classes - 1) if bias == "rare" else 0.0)
+        if init == "fan-in":
+            for module in (*body.modules(), linear):
+                if isinstance(module, nn.Conv2d | nn.Linear):
+                    nn.init.kaiming_normal_(module.weight)
         return Net(body, linear)
 
 

@@ -38,6 +38,9 @@ class Recipe:
     weights: Literal["class", "batch"] = "class"  # class weights have mean 1 over the classes, or over each batch
     deferred: bool = False  # whether a method's last stage, such as DRW, begins with the first drop of the rate
     bias: Literal["none", "zero", "rare"] = "none"  # of a linear head: 0, or log 1/(K-1) without weight decay, at first
+    init: Literal["fan-out", "fan-in"] = (
+        "fan-out"  # what sets the size of He's initial weights; `fan-in`: the head's too
+    )
     mean: tuple[float, ...] | None = None  # per channel, of pixels from 0 to 1; None to measure the training images
     std: tuple[float, ...] | None = None
 

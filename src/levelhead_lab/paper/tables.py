@@ -51,4 +51,11 @@ def column_title(column: str) -> str:
 
 def official_sha256(column: str, hold_out: float) -> dict[str, str] | None:
     """Return the sha256 of each split of a column, as the official files give it; None where it is not known."""
-    return tables()["sha256"].get(f"{column.rpartition('/')[2]}{'/held' if hold_out else ''}")
+    return tables()["sha256"].get(sha256_key(column, hold_out))
+
+
+def sha256_key(column: str, hold_out: float) -> str:
+    """Return what names the data of a column: no recipe, unless it draws other images."""
+    recipe, _, data = column.rpartition("/")
+    draws = "subset" in tables()["sources"]["specs"].get(recipe, {})
+    return f"{column if draws else data}{'/held' if hold_out else ''}"

@@ -88,7 +88,7 @@ def _columns_and_rows(table: PaperTable) -> tuple[list[str], list[str]]:
 
 
 def _needed(column: str, row: str, seed: int, hold_out: float, repeated: Sequence[str]) -> bool:
-    if column.split("/")[0] in tables()["sources"]["shortcuts"]:
+    if column.split("/")[0] in tables()["sources"]["specs"]:
         cells = [cell[:2] for one in tables()["sources"]["rows"] for cell in source_cells(one).values()]
         return (seed == 0 or row in repeated) and not hold_out and (column, row) in cells
     if row == "wvn-released" and column not in RELEASED_COLUMNS:
@@ -102,9 +102,7 @@ def _spec(column: str, method: str, seed: int, hold_out: float, root: str | None
     recipe, _, rest = column.rpartition("/")
     data, *profile, ratio = rest.split(":")
     shape: Any = profile[0] if profile else "long-tail"
-    ours: dict[str, Any] = {"recipe": recipe or None}
-    if recipe in tables()["sources"]["shortcuts"]:
-        ours["shortcut"] = tables()["sources"]["shortcuts"][recipe]
+    ours: dict[str, Any] = {"recipe": recipe or None, **tables()["sources"]["specs"].get(recipe, {})}
     if data == "tiny-imagenet":  # what the paper leaves open for Table 2 and we chose: recipe, stem and epochs
         table = tables()["table2"]
         ours = {**table["ours"], "epochs": table["epochs"][table["columns"].index(column)]}

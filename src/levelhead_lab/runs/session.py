@@ -55,6 +55,7 @@ class TrainingSession:
             shortcut=spec.shortcut,
             stem=spec.stem,
             bias=self.recipe.bias,
+            init=self.recipe.init,
             seed=spec.seed,
         ).to(device, dtype)
         self.preprocess = Preprocess(self.recipe, data, dtype)

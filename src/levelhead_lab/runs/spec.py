@@ -144,7 +144,7 @@ class Spec:
             "subset": self.resolve_subset(),
         }
         newer = {"cutout": 0, "augment": "none", "average": 0.0}  # left out, as in runs older than these fields
-        newer |= {"weights": "class", "deferred": False, "bias": "none"}
+        newer |= {"weights": "class", "deferred": False, "bias": "none", "init": "fan-out"}
         for field, default in newer.items():
             if facts["recipe"][field] == default:
                 del facts["recipe"][field]
