@@ -76,7 +76,7 @@ class Adjusted:
 
     @property
     def _prefix(self) -> str:
-        return "" if self.rule == Rescale.name else f"{self.rule}, "
+        return "" if RULES[self.rule].unsaid else f"{self.rule}, "
 
     def _change(self, path: str) -> str:
         scales = RULES[self.rule].multiplies

@@ -364,7 +364,7 @@ def rule_table(subject: Subject) -> RuleTable | None:
     rows = []
     for one in candidates:
         value, is_chosen = format(one["value"], value_form(metric)), one["rule"] == chosen
-        if one["rule"] == Unchanged.name:
+        if not RULES[one["rule"]].changes:
             rows.append(RuleRow("As trained", "", value, "", is_chosen))
             continue
         second, between = one.get("second"), one.get("interval")

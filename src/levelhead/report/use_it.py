@@ -4,7 +4,7 @@ import json
 import shlex
 from pathlib import Path
 
-from ..rules.rule import RULES, Auto, Rescale
+from ..rules.rule import RULES, Auto
 from .subject import LabelSubject, Subject
 
 MODEL = "model.safetensors"  # where the model's file is not known
@@ -47,7 +47,7 @@ def code_at_gamma(subject: Subject, rule: str | None = None) -> dict[str, str]:
     else:
         python = f"adjusted = {python}{UNDO}"
     counts = f"counts = {_counts_in_python(subject)}\n" if RULES[rule].follows_counts else ""
-    option = "" if rule == Rescale.name else f" --rule {rule}"
+    option = "" if RULES[rule].unsaid else f" --rule {rule}"
     return {
         "command": f"levelhead rescale {shlex.quote(subject.model or MODEL)} --counts {_counts_in_command(subject)}"
         f" --gamma {{gamma}}{option} -o {_adjusted(subject.model or MODEL)}",

@@ -32,6 +32,7 @@ class Rule:
     range: tuple[float, float] | None = None  #: of the strength, from and to; its own if None
 
     name: ClassVar[str] = ""  #: for options and files
+    unsaid: ClassVar[bool] = False  #: whether it is the one meant where none is named
     title: ClassVar[str] = ""  #: for tables
     sentence: ClassVar[str] = ""  #: what it does to a class
     multiplies: ClassVar[bool] = False  #: whether it multiplies weight vectors
@@ -52,6 +53,11 @@ class Rule:
     def __post_init__(self) -> None:
         if self.range is not None:
             check_range(self.range, holds_zero=True)
+
+    @property
+    def changes(self) -> bool:
+        """Whether it does anything."""
+        return self.multiplies or self.adds
 
     @property
     def has_path(self) -> bool:
@@ -173,6 +179,7 @@ class Rescale(OneStrength):
     """RS: ``w_k <- (n_max / n_k)^gamma w_k`` (Kim and Kim 2020)."""
 
     name = "rescale"
+    unsaid = True
     title = "RS"
     sentence = "each class's weight vector is multiplied by (largest count / its count)^gamma"
     multiplies = True
