@@ -4,25 +4,30 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from levelhead import gamma_path
 from levelhead.choice import replicate_groups
 from levelhead.choice.cross_fit import ResampledChoice
 from levelhead.choice.objective import Objective, Pull, ShareMismatch
 from levelhead.choice.replicate_groups import (
+    HOST,
     BlockShares,
+    DeviceTables,
     Groups,
     choose_by_shares,
     group_predictions,
     possible_by_shares,
 )
+from levelhead.core.array import to_numpy
 from levelhead.core.counts import long_tail
 from levelhead.path.envelope import compute_envelope
 from levelhead.path.resample import SAME_VALUE, Grid
 
 
+@pytest.mark.parametrize("tables", [HOST, DeviceTables(torch.device("cpu"))], ids=["host", "device"])
 @pytest.mark.parametrize("seed", range(24))
-def test_a_block_of_resamples_chooses_as_each_of_them_does(seed):
+def test_a_block_of_resamples_chooses_as_each_of_them_does(seed, tables):
     rng = np.random.default_rng(seed)
     classes, n, free = int(rng.integers(2, 9)), int(rng.integers(3, 400)), None
     labels = rng.integers(classes, size=n)
@@ -53,10 +58,9 @@ def test_a_block_of_resamples_chooses_as_each_of_them_does(seed):
     if objective.metric == "balanced_error":
         objective = replace(objective, target=np.full(classes, 1 / classes))
     strength = (20.0, np.inf, 0.0)[seed % 3]
-    choice = ResampledChoice(objective, float(rng.random()), strength)
-    gammas, errors, _ = choice.choose(
-        in_groups(choice.groups, times), free if free is None else in_groups(choice.free, free)
-    )
+    choice = ResampledChoice(objective, float(rng.random()), strength, tables)
+    drawn = None if free is None else tables.place(in_groups(choice.free, free))
+    gammas, errors, _ = choice.choose(tables.place(in_groups(choice.groups, times)), drawn)
     first, last = choice.span
     for i, row in enumerate(times):
         error = objective.error(row)
@@ -101,16 +105,18 @@ def test_no_resample_of_many_samples_chooses_elsewhere_than_where_it_can(seed):
         assert gamma == objective.grid.choose(objective.values(alone, row, strength=20.0))[0]
 
 
-@pytest.mark.parametrize("least", [2, 16, 1000])
+@pytest.mark.parametrize("least", [2, 16, 1000, "device"])
 def test_resamples_keep_the_size_of_each_class_and_draw_every_sample_alike(least, monkeypatch):
-    monkeypatch.setattr(replicate_groups, "LARGE_GROUP", least)  # groups drawn as one number: nearly all, one, none
+    tables = DeviceTables(torch.device("cpu")) if least == "device" else HOST
+    if tables is HOST:
+        monkeypatch.setattr(replicate_groups, "LARGE_GROUP", least)  # groups drawn as one number: nearly all, one, none
     monkeypatch.setattr(replicate_groups, "MOST_SAMPLES", 0.0)
     labels = np.array([3] * 5 + [0] * 2 + [1] * 40)
     key = np.concatenate([[0, 0, 0, 1, 1], [0, 0], np.repeat([0, 1, 2], [20, 15, 5])])
     groups = Groups.of(labels, [key], np.arange(47) == 46)
     assert groups.sizes.tolist() == [2, 20, 3, 15, 2, 4, 1]
     assert groups.stratum.tolist() == [0, 1, 3, 1, 3, 1, 1]
-    drawn = groups.draw(20_000, np.random.default_rng(1)).copy()
+    drawn = to_numpy(tables.draw(groups, 20_000, np.random.default_rng(1))).copy()
     for c in np.unique(labels):
         assert (drawn[:, groups.stratum == c].sum(axis=1) == (labels == c).sum()).all()
     spread = np.sqrt(groups.sizes * (1 - groups.sizes / np.bincount(labels)[groups.stratum]))
@@ -118,7 +124,8 @@ def test_resamples_keep_the_size_of_each_class_and_draw_every_sample_alike(least
     np.testing.assert_allclose(drawn.std(axis=0), spread, rtol=0.03)
     together = np.cov(drawn[:, 1], drawn[:, 3])[0, 1]  # of a multinomial: -n p q
     assert together == pytest.approx(-40 * (20 / 40) * (15 / 40), rel=0.1)
-    samples = Groups.of(labels, [], np.ones(47, bool)).draw(20_000, np.random.default_rng(2))
+    singles = Groups.of(labels, [], np.ones(47, bool))
+    samples = to_numpy(tables.draw(singles, 20_000, np.random.default_rng(2)))
     assert np.abs(samples.mean(axis=0) - 1).max() < 5 * np.sqrt(1 / 20_000)
     assert samples[:, 2:42].var(axis=0).mean() == pytest.approx(1 - 1 / 40, abs=0.01)
     # Replicates so far apart are drawn by the same random numbers, one by the fractions that the other left.

@@ -40,8 +40,9 @@ def tune_auto(paths: Paths, found: Sequence[diagnostics.Diagnosis]) -> Tuned:
     path = paths.of(RULES[rule].path_name)
     paths.forget()
     del fitters  # the paths of other rules may be larger than all that is to come
-    if rule == NONE or RULES[rule].has_path:
-        tuned = choose_gamma(path, options, found, counts=samples.counts, none=rule == NONE)
+    none = not RULES[rule].changes
+    if none or RULES[rule].has_path:
+        tuned = choose_gamma(path, options, found, counts=samples.counts, none=none)
     else:
         more = [diagnostics.diagnose_range_end(fits[rule].plateau, fits[rule].reach)]
         quick, none = replace(without_floors(options), bootstrap=0), not RULES[rule].strengths  # not on that path
@@ -232,4 +233,4 @@ def temperature_at(rule: RulePath, weights: np.ndarray, gamma: float) -> float |
         masses.append(weights[first + rows])
         first += len(logits)
     mass = np.concatenate(masses)
-    return fit_scale(joined(scores), np.concatenate(labels), mass) if mass.any() else None
+    return fit_scale(joined(scores), np.concatenate(labels), mass, near=pieces[0][1]) if mass.any() else None

@@ -9,15 +9,14 @@ Replicates can choose only on some intervals, and samples that are alike there a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.array import SCRATCH, Array, KeptRows, usable_cores
+from ..core.array import Array, KeptRows, is_torch, to_numpy
 from ..core.choices import Kind
 from ..path.envelope import Envelope, read_chunks
 from ..path.metrics import ERRORS
@@ -27,14 +26,15 @@ from ..show.progress import RowProgress
 from .objective import Objective, class_effects
 from .paths import Fitted, Fitter
 from .replicate_groups import (
+    HOST,
     BlockShares,
     Groups,
+    Tables,
     changing,
     draw_blocks,
     group_predictions,
     possible_intervals,
-    sum_runs,
-    take_columns,
+    tables_for,
 )
 from .samples import Samples
 
@@ -55,14 +55,19 @@ class ResampledChoice:
     objective: Objective  # what is minimized, on a grid of at most a thousand intervals or so
     gamma: float  # what was chosen on all samples
     strength: float  # how much the mismatch of shares counts
+    where: Tables = HOST  # the tables of replicates, if the choice is made on all of them at once (`whole`)
+
+    @cached_property
+    def tables(self) -> Tables:
+        return self.where if self.whole else HOST
 
     def blocks(self, n: int, rng: np.random.Generator) -> Iterator[Block]:
         """Yield n replicates, in blocks that threads work on; the seed alone decides what is drawn."""
-        return draw_blocks(self._draw_block, self.groups, n, rng)
+        return draw_blocks(self._draw_block, self.groups, n, rng, self.tables)
 
     def _draw_block(self, n: int, rng: np.random.Generator) -> Block:
-        times, objective = self.groups.draw(n, rng), self.objective
-        free = None if self.free is None else self.free.draw(n, rng, "free")
+        times, objective = self.tables.draw(self.groups, n, rng), self.objective
+        free = None if self.free is None else self.tables.draw(self.free, n, rng, "free")
         if self.whole:
             gammas, errors, (at_zero, at_gamma) = self.choose(times, free)
         else:
@@ -77,14 +82,14 @@ class ResampledChoice:
         at = np.searchsorted(self.grid.edges[1:-1], gammas, side="right")
         return Block(gammas, errors[np.arange(n), at], at_zero, at_gamma)
 
-    def choose(self, times: np.ndarray, free: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def choose(self, times: Any, free: Any = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return each replicate's gamma [B], errors [B, G] and losses [2, B], by how often groups are drawn, [B, M]."""
         # What `Objective.values` does for one weighting, for a table of them: the error of every replicate on every
         # interval, its standard error at its own optimum, and with that the pull and the weight of the mismatch.
-        objective, grid = self.objective, self.grid
+        objective, grid, tables = self.objective, self.grid, self.tables
         group, weights = self._ever_right[:2]
-        own = take_columns(times, group, "own")
-        at_zero, at_gamma, start = (own @ weights).T
+        own = tables.take(times, group, "own")
+        at_zero, at_gamma, start = tables.host(own @ tables.place(weights)).T
         errors = self._errors(own, start)
         values, guided = errors, self._changes is not None
         if objective.pull is not None or guided:
@@ -92,8 +97,8 @@ class ResampledChoice:
             if objective.pull is not None:
                 values = errors + np.outer(s, objective.pull.values(grid.middles, 1.0))
             if guided:
-                drawn, weights = (times, self._weights) if free is None else (free, 1 / free[0].sum())
-                mass = np.multiply(drawn, weights, out=SCRATCH.table("mass", drawn.shape))
+                drawn, weights = (times, tables.place(self._weights)) if free is None else (free, 1 / free[0].sum())
+                mass = tables.scale(drawn, weights, "mass")
                 values = self._shares.add(values, mass, np.minimum(1.0, self.strength * s))
         gammas = grid.choose_rows(values, prefer_zero=len(grid.middles) == len(objective.grid.middles))
         return gammas, errors, 1 - np.stack([at_zero, at_gamma])
@@ -174,31 +179,26 @@ class ResampledChoice:
         place = np.argsort(ever)[np.searchsorted(np.sort(ever), group)]
         return place, sign[begin:end] * self._weights[group], opens, bins
 
-    def _errors(self, own: np.ndarray, start: np.ndarray) -> np.ndarray:
+    def _errors(self, own: Any, start: np.ndarray) -> np.ndarray:
         """Return the error on each interval, [B, G], of groups that are ever right, drawn so often, [B, R]."""
         # One sum for each interval that has a change, in the first column what is right at the start: the cumulative
         # sum along the row is then what is right on each interval.
         group, weights, opens, bins = self._events
         found = np.zeros((len(own), len(self.grid.middles)))
-        changes = take_columns(own, group, "changes")
-        changes *= weights
-        found[:, bins] = sum_runs(changes, opens)
+        changes = self.tables.take(own, group, "changes")
+        changes *= self.tables.place(weights)
+        found[:, bins] = self.tables.host(self.tables.sums(changes, opens))
         found[:, 0] += start
         return 1 - np.cumsum(found, axis=1, out=found)
 
-    def _standard_errors(self, gammas: np.ndarray, own: np.ndarray) -> np.ndarray:
+    def _standard_errors(self, gammas: np.ndarray, own: Any) -> np.ndarray:
         """Return `Objective.standard_error` of each replicate at its own gamma, [B]; `own` [B, R] is overwritten."""
         # A class with one more success and one more failure; each class keeps its size in every replicate, so only
         # how many of it are right is counted anew, among the groups that are ever right.
-        (_, _, lo, hi, classes, opens, prior), sizes = self._ever_right, self.groups.totals
-        right, other = (SCRATCH.table(name, own.shape, np.bool_) for name in ("right", "other"))
-        np.less_equal(lo, gammas[:, None], out=right)
-        right &= np.less_equal(gammas[:, None], hi, out=other)
-        own *= right
-        accuracy = np.ones((len(own), len(sizes)))
-        accuracy[:, classes] += sum_runs(own, opens)
-        accuracy /= sizes + 2
-        return np.sqrt((accuracy * (1 - accuracy)) @ (prior**2 / (sizes + 2)))
+        (_, _, lo, hi, classes, opens, prior), sizes = self._ever_right, self.groups.totals + 2
+        right = self.tables.sums_within(own, gammas, lo, hi, opens)
+        accuracy = self.tables.add_at(np.ones(len(sizes)), classes, right) / self.tables.place(sizes)
+        return np.sqrt(self.tables.host((accuracy * (1 - accuracy)) @ self.tables.place(prior**2 / sizes)))
 
     @cached_property
     def _shares(self) -> BlockShares:
@@ -207,7 +207,7 @@ class ResampledChoice:
         assert self._changes is not None
         few = (self.groups if self.free is None else self.free).changes(self._changes)
         low, high = self._likely
-        return BlockShares(replace(mismatch, changes=few, grid=self.grid), (low - first, high - first))
+        return BlockShares(replace(mismatch, changes=few, grid=self.grid), (low - first, high - first), self.tables)
 
     @cached_property
     def _likely(self) -> tuple[int, int]:
@@ -243,7 +243,7 @@ def draw_replicates(
     path, grid, error = objective.path, objective.grid, objective.error()
     change = path.right(gamma) - path.right(0.0).astype(np.float64)
     blocks = [Block(*(np.zeros(0) for _ in Block._fields))]
-    for block in ResampledChoice(objective, gamma, strength).blocks(n, rng):
+    for block in ResampledChoice(objective, gamma, strength, tables_for(path.logits)).blocks(n, rng):
         blocks.append(block)
         if progress is not None:
             progress(sum(len(one.gammas) for one in blocks), n)
@@ -265,7 +265,6 @@ def _unseen_variance(objective: Objective, change: np.ndarray, gamma: float) -> 
 
 
 FOLDS, REPEATS = 5, 2
-_FEW_NUMBERS = 500_000  # N times K, up to which threads would wait for each other
 _RESAMPLES = 200  # for the standard error of a metric that is not a mean over samples
 
 
@@ -342,29 +341,16 @@ def cross_fit_rules(
     plain = np.concatenate([find_winners(logits, samples.options.kind) for logits, *_ in samples.parts])
     predicted = {rule: np.tile(plain, (repeats, 1)) for rule in (Unchanged.name, *fitters)}
     fits: dict[str, list[Fitted]] = {rule: [] for rule in fitters}
-    tasks = []
     for repeat in range(repeats):
         fold = draw_folds(labels, FOLDS, rng).astype(np.uint8)
         for i in range(FOLDS):
-            judged = fold == i
-            if judged.any() and objective.weights[~judged].any():
-                tasks += [(repeat, fold, i, rule) for rule in fitters]
-
-    def fit(repeat: int, fold: np.ndarray, i: int, rule: str) -> Fitted:
-        judged = fold == i
-        found = fitters[rule].fit(np.flatnonzero(~judged))
-        predicted[rule][repeat, judged] = found.predicted[judged]
-        return replace(found, predicted=found.predicted[judged])  # N numbers for each fold are many
-
-    first = len(fitters) if tasks else 0  # what fits share is computed in the first
-    found = [fit(*task) for task in tasks[:first]]
-    if samples.numbers < _FEW_NUMBERS:
-        found += [fit(*task) for task in tasks[first:]]
-    else:
-        with ThreadPoolExecutor(usable_cores()) as pool:
-            found += pool.map(lambda task: fit(*task), tasks[first:])
-    for (*_, rule), one in zip(tasks, found, strict=True):
-        fits[rule].append(one)
+            judged, rows = np.flatnonzero(fold == i), np.flatnonzero(fold != i)
+            if not len(judged) or not objective.weights[rows].any():
+                continue
+            for rule, fitter in fitters.items():  # one by one: in threads, they would wait for each other
+                found = fitter.fit(rows)
+                predicted[rule][repeat, judged] = found.predicted[judged]
+                fits[rule].append(replace(found, predicted=found.predicted[judged]))  # all would be many numbers
     return CrossFitted(samples, objective, predicted, fits)
 
 
@@ -372,4 +358,6 @@ def find_winners(logits: Array, kind: Kind) -> np.ndarray:
     """Return the class of each row's largest logit, [n]."""
     if isinstance(logits, KeptRows):
         return logits.winners
+    if is_torch(logits):  # of any kind: logarithms keep their order
+        return to_numpy(logits.argmax(1))
     return np.concatenate([chunk.argmax(axis=1) for _, chunk in read_chunks(logits, kind=kind)])

@@ -193,7 +193,7 @@ def diagnose_reversed_counts(logits: Array, labels: np.ndarray, counts: np.ndarr
     if counts.max() < 2 * counts.min():
         return None
     step = -(-len(labels) // _SAMPLES)
-    predicted = logits.winners[::step] if isinstance(logits, KeptRows) else to_numpy(logits[::step]).argmax(1)
+    predicted = logits.winners[::step] if isinstance(logits, KeptRows) else to_numpy(logits[::step].argmax(1))
     labels = labels[::step]
     z = np.log(counts)
     z = (z - z.mean()) / z.std()

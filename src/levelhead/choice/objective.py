@@ -38,6 +38,10 @@ class ShareMismatch:
         start, _, steps = self.changes.mismatch_steps(self.prior, weights)
         return self.grid.accumulate(start, self._bins, steps)
 
+    def at(self, gamma: float) -> float:
+        """Return the distance at one gamma."""
+        return float(np.abs(self.changes.shares(gamma, self.weights) - self.prior).sum() / 2)
+
     def between(self, first: int, last: int) -> np.ndarray:
         """Return the distance on the intervals from `first` to `last`."""
         changes = self.changes.between(*self.grid.middles[[first, last]])
@@ -126,7 +130,7 @@ class Objective:
             return self.grid.choose(self.values(error, strength=strength))
         pulled, guide = self._pulled(error, None, strength)
         least = self.grid.lowest(pulled)
-        most = pulled[least] + guide * self.mismatch.between(least, least)[0]
+        most = pulled[least] + guide * self.mismatch.at(self.grid.middles[least])
         low = np.flatnonzero(pulled <= most + 2 * SAME_VALUE)
         first, last = int(low[0]), int(low[-1])
         values = pulled[first : last + 1] + guide * self.mismatch.between(first, last)
@@ -174,9 +178,9 @@ class Objective:
         """Return s of the class-weighted error: ``s^2 = sum_c prior_c^2 a_c (1 - a_c) / (n_c + 2)``."""
         # ``a_c = (right_c + 1) / (n_c + 2)``: each class gets one success and one failure more, so that a class with a
         # single sample does not count as certain.
+        sizes = self._sizes if times is None else np.bincount(self.path.labels, times, len(self.target))
         times = self.kept if times is None else times
         right = self.path.right(gamma).astype(np.float64) if times is None else times * self.path.right(gamma)
-        sizes = np.bincount(self.path.labels, times, len(self.target))
         accuracy = (np.bincount(self.path.labels, right, len(self.target)) + 1) / (sizes + 2)
         return float(np.sqrt((self.prior**2 * accuracy * (1 - accuracy) / (sizes + 2)).sum()))
 

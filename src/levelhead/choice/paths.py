@@ -11,8 +11,8 @@ from ..core.array import Array, as_array, check_columns
 from ..core.choices import Kind
 from ..core.curve import Curve
 from ..core.errors import named
-from ..path.engines import find_right
-from ..path.envelope import Envelope, compute_envelope, read_chunks
+from ..path.engines import find_changes, find_right
+from ..path.envelope import Envelope, read_chunks
 from ..path.metrics import ERRORS, check_cost, check_floors, meets_floors, shown
 from ..path.path import GammaPath, join_paths
 from ..rules.adjustment import toward
@@ -208,7 +208,7 @@ def predicted_changes(logits: Any, path: GammaPath, options: TuneOptions) -> Env
     """Return every change of every prediction: exact, or on 401 gammas if a kept bias bends the lines."""
     progress = options.stage("shares")
     if path.rule.bias is None:
-        return compute_envelope(logits, path.rule, path.range, kind=path.kind, progress=progress)
+        return find_changes(logits, path.rule, path.range, kind=path.kind, progress=progress)
     gammas = np.linspace(*path.range, 401)
     chunks = (chunk for _, chunk in read_chunks(logits, kind=path.kind, progress=progress))
     found = (np.stack([path.rule.scores(chunk, gamma).argmax(axis=1) for gamma in gammas]) for chunk in chunks)

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ..core.array import SCRATCH, usable_cores
+from ..core.array import SCRATCH, few_threads, is_torch
 from ..path.envelope import Envelope
 from ..path.resample import SAME_VALUE, Grid
 from .objective import Objective, ShareMismatch
@@ -165,17 +165,157 @@ class Groups:
         return (row, column), chances, group, rows, digits, bounds, (members + each * len(self.sizes)).reshape(-1)
 
 
-def take_columns(table: np.ndarray, columns: np.ndarray, name: str) -> np.ndarray:
-    """Return some columns of a table [B, M], in the scratch table of this name."""
-    room = SCRATCH.table(name, (len(table), len(columns)))
-    return table.take(columns, axis=1, out=room, mode="clip")  # all within bounds: "clip" avoids a copy
+class Tables:
+    """What is done with tables [B, M] of replicates, here of numpy."""
+
+    # Tables of a name use the same memory again. What is summed or accumulated along rows is one long row: while numpy
+    # sums the rows of a table, no other thread can run.
+
+    numbers, threads = TABLE_NUMBERS, True  # of a table that a block of replicates has, and whether threads share these
+
+    def draw(self, groups: Groups, n: int, rng: np.random.Generator, name: str = "times") -> Any:
+        """Return how often each group is drawn, [n, M]."""
+        return groups.draw(n, rng, name)
+
+    def take(self, table: Any, columns: np.ndarray, name: str) -> Any:
+        """Return some columns."""
+        room = SCRATCH.table(name, (len(table), len(columns)))
+        return table.take(columns, axis=1, out=room, mode="clip")  # all within bounds: "clip" avoids a copy
+
+    def scale(self, table: Any, row: Any, name: str) -> Any:
+        """Return each row times a row [M]."""
+        return np.multiply(table, row, out=SCRATCH.table(name, table.shape))
+
+    def add_at(self, row: np.ndarray, columns: np.ndarray, table: Any) -> Any:
+        """Return a row [K] for every row of a table [B, C], with that table added to some of its columns."""
+        found = np.tile(row, (len(table), 1))
+        found[:, columns] += table
+        return found
+
+    def sums(self, table: Any, opens: np.ndarray) -> Any:
+        """Return the sums of stretches of each row, [B, R]; they open at these columns, first at 0."""
+        every = (opens + table.shape[1] * np.arange(len(table))[:, None]).reshape(-1)
+        return np.add.reduceat(table.reshape(-1), every).reshape(len(table), len(opens))
+
+    def sums_within(self, table: Any, at: np.ndarray, low: np.ndarray, high: np.ndarray, opens: np.ndarray) -> Any:
+        """Return the sums of the columns for which low [M] <= at [B] <= high [M]; the table is overwritten."""
+        right, other = (SCRATCH.table(name, table.shape, np.bool_) for name in ("right", "other"))
+        np.less_equal(low, at[:, None], out=right)
+        right &= np.less_equal(at[:, None], high, out=other)
+        table *= right
+        return self.sums(table, opens)
+
+    def running_at(self, table: Any, columns: np.ndarray, heads: np.ndarray) -> tuple[Any, Any]:
+        """Return the running sum of each row at some columns, [B, C]; and what it was before some of these, the first
+        among them. Both may begin at any number."""
+        table = np.cumsum(table.reshape(-1), out=SCRATCH.table("running", (table.size,))).reshape(table.shape)
+        found = self.take(table, columns, "steps")
+        before = found[:, heads - 1]
+        before[1:, :1], before[:1, :1] = found[:-1, -1:], 0.0
+        return found, before
+
+    def distances(self, table: Any, begins: Any, heads: np.ndarray, owner: np.ndarray, first: Any) -> Any:
+        """Return by how much ``|table + begins[owner]|`` grows from column to column, from `first` at `heads`."""
+        table += self.take(begins, owner, "opened")
+        np.abs(table, out=table)
+        moved = SCRATCH.table("moved", table.shape)
+        np.subtract(table[:, 1:], table[:, :-1], out=moved[:, 1:])
+        moved[:, heads] = table[:, heads] - first
+        return moved
+
+    def place(self, values: np.ndarray) -> Any:
+        """Return an array of numpy where the tables are."""
+        return values
+
+    def host(self, values: Any) -> np.ndarray:
+        """Return what was computed of tables as an array of numpy."""
+        return values
 
 
-def sum_runs(table: np.ndarray, opens: np.ndarray) -> np.ndarray:
-    """Return the sums of stretches of each row of a table [B, M], [B, R]; they open at these columns, first at 0."""
-    # As one long row: while numpy sums the rows of a table, or accumulates along them, no other thread can run.
-    every = (opens + table.shape[1] * np.arange(len(table))[:, None]).reshape(-1)
-    return np.add.reduceat(table.reshape(-1), every).reshape(len(table), len(opens))
+class DeviceTables(Tables):
+    """The same of torch, on one device; only some numbers for each replicate are copied to the host."""
+
+    # What is drawn is not what the host draws of the same seed: intervals differ as those of two seeds do.
+
+    numbers, threads = 1 << 25, False  # 256 MB a table
+
+    def __init__(self, device: Any):
+        import torch
+
+        self.torch, self.device = torch, device
+
+    def place(self, values: np.ndarray) -> Any:
+        """Return an array of numpy as a tensor of the device."""
+        return self.torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
+
+    def host(self, values: Any) -> np.ndarray:
+        """Return what was computed of tables as an array of numpy."""
+        return values.cpu().numpy()
+
+    def draw(self, groups: Groups, n: int, rng: np.random.Generator, name: str = "times") -> Any:
+        """Return how often each group is drawn, [n, M]."""
+        # Sorted by stratum, a sample is a place: the first of its stratum, plus a uniform number times the stratum's
+        # size. A part of the replicates at a time, whose numbers take as much memory as the table.
+        order = np.argsort(groups.stratum, kind="stable")
+        members = self.place(np.repeat(order, groups.sizes[order]))
+        sizes = np.repeat(groups.totals, groups.totals)
+        span, start = self.place(sizes), self.place(np.repeat(np.cumsum(groups.totals) - groups.totals, groups.totals))
+        source = self.torch.Generator(self.device).manual_seed(int(rng.integers(1 << 63)))
+        on: dict[str, Any] = {"dtype": self.torch.float64, "device": self.device}
+        width, found = len(groups.sizes), self.torch.empty((n, len(groups.sizes)), **on)
+        step = max(1, self.numbers // len(members))
+        for first in range(0, n, step):
+            rows = found[first : first + step]
+            uniform = self.torch.rand((len(rows), len(members)), generator=source, **on)
+            index = members[uniform.mul_(span).long().clamp_max_(span - 1).add_(start)]
+            index += width * self.torch.arange(len(rows), device=self.device)[:, None]
+            rows.copy_(self.torch.bincount(index.reshape(-1), minlength=rows.numel()).reshape(rows.shape))
+        return found
+
+    def take(self, table: Any, columns: np.ndarray, name: str) -> Any:
+        """Return some columns."""
+        return table[:, self.place(columns)]
+
+    def scale(self, table: Any, row: Any, name: str) -> Any:
+        """Return each row times a row [M]."""
+        return table * row
+
+    def add_at(self, row: np.ndarray, columns: np.ndarray, table: Any) -> Any:
+        """Return a row [K] for every row of a table [B, C], with that table added to some of its columns."""
+        return self.place(row).repeat(len(table), 1).index_add_(1, self.place(columns), table)
+
+    def sums(self, table: Any, opens: np.ndarray) -> Any:
+        """Return the sums of stretches of each row, [B, R]."""
+        total = table.cumsum(1)[:, self.place(np.append(opens[1:], table.shape[1]) - 1)]
+        return total.diff(dim=1, prepend=self.torch.zeros_like(total[:, :1]))
+
+    def sums_within(self, table: Any, at: np.ndarray, low: np.ndarray, high: np.ndarray, opens: np.ndarray) -> Any:
+        """Return the sums of the columns for which low [M] <= at [B] <= high [M]."""
+        here = self.place(at)[:, None]
+        return self.sums(table * ((self.place(low) <= here) & (here <= self.place(high))), opens)
+
+    def running_at(self, table: Any, columns: np.ndarray, heads: np.ndarray) -> tuple[Any, Any]:
+        """Return the running sum of each row at some columns, and what it was before some of these."""
+        found = table.cumsum(1)[:, self.place(columns)]
+        before = found[:, self.place(heads - 1)]
+        before[:, 0] = 0.0
+        return found, before
+
+    def distances(self, table: Any, begins: Any, heads: np.ndarray, owner: np.ndarray, first: Any) -> Any:
+        """Return by how much ``|table + begins[owner]|`` grows from column to column, at `heads` from `first`."""
+        table = table.add_(begins[:, self.place(owner)]).abs_()
+        moved, at = table.diff(dim=1, prepend=table[:, :1]), self.place(heads)
+        moved[:, at] = table[:, at] - first
+        return moved
+
+
+HOST = Tables()
+
+
+def tables_for(logits: Sequence[Any]) -> Tables:
+    """Return the tables of the device that all logits are on: an accelerator's, or the host's."""
+    kinds = {part.device.type if is_torch(part) else "cpu" for part in logits}
+    return DeviceTables(logits[0].device) if kinds == {"cuda"} else HOST
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,9 +324,10 @@ class BlockShares:
 
     mismatch: ShareMismatch
     likely: tuple[int, int]  # the first and the last interval on which the choice is likely to fall
+    tables: Tables = HOST
     known: dict[tuple[int, int], tuple] = field(default_factory=dict)  # what `_steps` returned, by its intervals
 
-    def add(self, values: np.ndarray, mass: np.ndarray, guide: np.ndarray) -> np.ndarray:
+    def add(self, values: np.ndarray, mass: Any, guide: np.ndarray) -> np.ndarray:
         """Return values [B, G] plus `guide` [B] times the mismatch, or infinity where that cannot be the lowest."""
         # Shares are followed on the likely intervals first. Elsewhere the rest of the criterion alone is a lower bound:
         # only where that is not above the lowest found can the choice fall, so the stretch grows until it holds those.
@@ -203,33 +344,25 @@ class BlockShares:
         found[:, first : last + 1] = part
         return found
 
-    def between(self, first: int, last: int, mass: np.ndarray) -> np.ndarray:
+    def between(self, first: int, last: int, mass: Any) -> np.ndarray:
         """Return the mismatch on the intervals from `first` to `last`, [B, ...]; the masses [B, M] sum to 1."""
-        by_start, opens, classes, samples, signs, cells, (some, heads, owner), by_bin, runs, bins = self._steps(
-            first, last
-        )
+        known, tables = self._steps(first, last), self.tables
+        by_start, opens, classes, samples, signs, cells, (some, heads, owner), by_bin, runs, bins = known
         # How far each class's share is off its prior on the first interval: sums over samples sorted by prediction.
-        off = np.tile(-self.mismatch.prior, (len(mass), 1))
-        start = mass if by_start is None else take_columns(mass, by_start, "start")
-        off[:, classes] += sum_runs(start, opens)
+        start = mass if by_start is None else tables.take(mass, by_start, "start")
+        off = tables.add_at(-self.mismatch.prior, classes, tables.sums(start, opens))
         found = np.zeros((len(mass), last - first + 1))
-        found[:, 0] = np.abs(off).sum(axis=1)
-        moves = take_columns(mass, samples, "moves")
-        moves *= signs
+        found[:, 0] = tables.host(abs(off).sum(axis=1))
+        moves = tables.take(mass, samples, "moves")
+        moves *= tables.place(signs)
         # One running sum over the changes of all classes, class by class, read after a class's last on each interval.
         # Less its value where the class opens, and plus what it was off at first, that is how far off the class is.
-        moves = np.cumsum(moves.reshape(-1), out=SCRATCH.table("running", (moves.size,))).reshape(moves.shape)
-        steps = take_columns(moves, cells, "steps")
-        before = steps[:, heads - 1]
-        before[1:, :1], before[:1, :1] = steps[:-1, -1:], 0.0
-        steps += take_columns(off[:, some] - before, owner, "opened")
+        steps, before = tables.running_at(moves, cells, heads)
         # The sum of distances moves by their differences; the first of a class is from its start. Sorted by
         # interval and added up, a running sum of them is the mismatch on each interval, doubled.
-        np.abs(steps, out=steps)
-        moved = SCRATCH.table("moved", steps.shape)
-        np.subtract(steps[:, 1:], steps[:, :-1], out=moved[:, 1:])
-        moved[:, heads] = steps[:, heads] - np.abs(off[:, some])
-        found[:, bins - first] += sum_runs(take_columns(moved, by_bin, "steps"), runs)
+        begins = tables.take(off, some, "begins")
+        moved = tables.distances(steps, begins - before, heads, owner, abs(begins))
+        found[:, bins - first] += tables.host(tables.sums(tables.take(moved, by_bin, "steps"), runs))
         return np.cumsum(found, axis=1, out=found) / 2
 
     def _steps(self, first: int, last: int) -> tuple:
@@ -256,30 +389,34 @@ class BlockShares:
         return self.known[first, last]
 
 
-def choose_by_shares(mismatch: ShareMismatch, n: int, rng: np.random.Generator) -> np.ndarray:
+def choose_by_shares(mismatch: ShareMismatch, n: int, rng: np.random.Generator, tables: Tables = HOST) -> np.ndarray:
     """Return the gamma that each of n resamples chooses by the mismatch of shares alone, [n]."""
     changes, (first, last) = mismatch.changes, possible_by_shares(mismatch)
     groups, few = group_predictions(changes, mismatch.grid, first, last)
     grid, whole = Grid(mismatch.grid.edges[first : last + 2]), last - first + 1 == len(mismatch.grid.middles)
-    shares = BlockShares(replace(mismatch, changes=few, grid=grid), (0, last - first))
+    shares = BlockShares(replace(mismatch, changes=few, grid=grid), (0, last - first), tables)
 
     def choose(count: int, rng: np.random.Generator) -> np.ndarray:
-        mass = groups.draw(count, rng)
+        mass = tables.draw(groups, count, rng)
         mass /= len(changes.start)
         return grid.choose_rows(shares.between(*shares.likely, mass), prefer_zero=whole)
 
-    return np.concatenate([np.zeros(0), *draw_blocks(choose, groups, n, rng)])
+    return np.concatenate([np.zeros(0), *draw_blocks(choose, groups, n, rng, tables)])
 
 
 def draw_blocks(
-    draw: Callable[[int, np.random.Generator], _Block], groups: Groups, n: int, rng: np.random.Generator
+    draw: Callable[[int, np.random.Generator], _Block],
+    groups: Groups,
+    n: int,
+    rng: np.random.Generator,
+    tables: Tables = HOST,
 ) -> Iterator[_Block]:
     """Yield n replicates of groups, in blocks that threads draw; the seed alone decides what is drawn."""
-    size = max(1, min(64, TABLE_NUMBERS // len(groups.sizes)))
+    size = max(1, min(64 if tables.threads else n, tables.numbers // len(groups.sizes)))
     sizes = [min(size, n - first) for first in range(0, n, size)]
-    seeds = rng.integers(1 << 63, size=len(sizes)).tolist()
-    with ThreadPoolExecutor(usable_cores()) as pool:
-        yield from pool.map(lambda count, seed: draw(count, np.random.Generator(np.random.SFC64(seed))), sizes, seeds)
+    rngs = [np.random.Generator(np.random.SFC64(seed)) for seed in rng.integers(1 << 63, size=len(sizes)).tolist()]
+    with ThreadPoolExecutor(few_threads() if tables.threads else 1) as pool:
+        yield from pool.map(draw, sizes, rngs)
 
 
 def group_predictions(changes: Envelope, grid: Grid, first: int, last: int) -> tuple[Groups, Envelope]:

@@ -236,7 +236,7 @@ class Samples:
         scores, labels, rows = self.some_rows()
         moved = [log_shares - np.log(counts) for *_, counts in self.parts]
         offset = moved[0] if len(moved) == 1 else np.repeat(moved, [len(some) for some in scores], axis=0)
-        temperature = fit_scale(joined(scores), labels, self.weights[rows], offset)
+        temperature = fit_scale(joined(scores), labels, self.weights[rows], offset, near=self.parts[0][0])
         rarity = -np.log(toward(self.parts[0][2], self.target))
         rarity = rarity - rarity.mean()
         along = (log_shares + rarity) @ rarity / (rarity @ rarity) if rarity.any() else 0.0

@@ -10,7 +10,7 @@ from ..core.array import Array, as_array, check_shape
 from ..core.choices import Kind
 from ..core.counts import Counts, WithBackground, resolve
 from ..core.errors import LevelheadError
-from ..path.envelope import compute_envelope
+from ..path.engines import find_changes
 from ..path.metrics import UnmetFloors
 from ..path.path import GammaPath
 from ..path.resample import quantiles
@@ -23,7 +23,7 @@ from .fitters import point_to_offsets
 from .objective import Grid, ShareMismatch
 from .paths import Paths, RulePath
 from .priors import estimate_target
-from .replicate_groups import choose_by_shares
+from .replicate_groups import choose_by_shares, tables_for
 from .samples import Goal, Samples, TuneOptions, as_rows, check_background, kind_of_scores, rule_options
 from .tuned import Tuned
 
@@ -255,12 +255,12 @@ def match_prior_with(logits: Array, counts: Counts, options: TuneOptions) -> Tun
     moved = toward(n, target) if rule.follows_target and options.target is not None else n
     made = rule.direction(moved, norms=norms if rule.needs_norms else None, kind=options.kind)
     reach = options.range_of(rule.name)
-    changes = compute_envelope(logits, made, reach, kind=options.kind, progress=options.stage("path"))
+    changes = find_changes(logits, made, reach, kind=options.kind, progress=options.stage("path"))
     mismatch = ShareMismatch(changes, target, Grid.between(changes.gamma, changes.range))
     curve = mismatch.grid.curve(mismatch.values())
     gamma, plateau = mismatch.grid.choose(curve.values)
     coarse = ShareMismatch(changes, target, Grid.between(changes.gamma, changes.range, 1000))
-    gammas = choose_by_shares(coarse, options.bootstrap, np.random.default_rng(options.rng))
+    gammas = choose_by_shares(coarse, options.bootstrap, np.random.default_rng(options.rng), tables_for([logits]))
     found = diagnostics.issue_warnings(
         diagnostics.diagnose_binary_head(logits, rule),
         diagnostics.diagnose_norms(norms, n, rule),

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.array import SCRATCH, fit_scale, usable_cores
+from ..core.array import SCRATCH, few_threads, fit_scale
 from ..core.errors import LevelheadError
 from ..path.resample import draw_folds
 
@@ -73,7 +73,7 @@ def choose_ridge(loss: "VectorLoss") -> tuple[float, np.ndarray]:
     start = np.zeros((2, len(loss.shift)))
     kept, held = zip(*((whole.on(fold != i), whole.take(fold == i)) for i in np.unique(fold)), strict=True)
     fitted, found, seen = [start] * len(kept), [], whole.look(start)
-    with ThreadPoolExecutor(usable_cores()) as pool:
+    with ThreadPoolExecutor(few_threads()) as pool:
         for ridge in RIDGES:
             start = whole.fit(ridge, start, seen, _ROUGHLY)
             seen = whole.look(start)

@@ -208,6 +208,11 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def few_threads() -> int:
+    """Return how many threads to share small work between: more of them wait for Python's lock most of the time."""
+    return min(4, usable_cores())  # on 16 cores, `tune` takes a tenth longer with 16 than with 4
+
+
 class _Scratch(threading.local):
     """Tables that a thread uses again and again, by name: fresh memory costs more than what is done with it."""
 
@@ -228,7 +233,7 @@ _LEAST_ROWS, _FIRST_ROWS = 200, 120
 _BLOCK = 1 << 15  # numbers that fit in the cache
 _FEW_BLOCKS = 4  # that are not worth threads
 _POWERS = np.arange(1, 6)  # of the series of a derivative
-_Fit = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # logits [N, K], labels [N], weights [N], offset
+_Fit = tuple[Any, np.ndarray, np.ndarray, Any]  # logits [N, K], those of the labels and weights, [N] each; offset
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,8 +306,10 @@ def are_log_probabilities(logits: Array) -> bool:
     return bool(possible and (np.abs(np.exp(some).sum(axis=1) - 1) < 0.02).all())
 
 
-def fit_scale(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, offset: Array = 0.0) -> float:
-    """Return the T at which ``logits / T + offset`` has the least weighted log loss."""
+def fit_scale(
+    logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, offset: Array = 0.0, *, near: Array | None = None
+) -> float:
+    """Return the T at which ``logits / T + offset`` has the least weighted log loss; `near` is on the device to use."""
     # With ``z = logits / T`` calibrated, a model trained on counts n needs ``z_k + log(prior_k / n_k)`` where classes
     # occur as the prior says. That is a shift of the raw logits by T, whatever their units.
     logits = raise_masked(np.ascontiguousarray(logits))  # sums are then the same, however the numbers lie
@@ -315,15 +322,19 @@ def fit_scale(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, offse
     if not 1e-10 < spread < 1e15:
         largest = float(np.abs(values).max())
         unit = 2.0 ** (round(np.log2(largest)) if np.isfinite(largest) else 1000)
-        return unit * fit_scale(logits.astype(np.float64) / unit, labels, weights, offset)
-    inverse, added = 1 / spread, np.asarray(offset, kind)
+        return unit * fit_scale(logits.astype(np.float64) / unit, labels, weights, offset, near=near)
+    inverse, added, own = 1 / spread, np.asarray(offset, kind), values[np.arange(len(labels)), labels]
+    if is_torch(near) and near.is_cuda:
+        import torch
+
+        values, added = (torch.from_numpy(x).to(near.device) for x in (values, added))
     # Of many rows, a few tell nearly as much, and eight times as many begin where these have led.
     levels = int(np.log2(max(1, len(labels) / _FIRST_ROWS)) / 3)
     for few in (slice(None, None, 8**level) for level in range(levels, 0, -1)):
         if weights[few].any():
-            fit = values[few], labels[few], weights[few], added[few] if added.ndim == 2 else added
+            fit = values[few], own[few], weights[few], added[few] if added.ndim == 2 else added
             inverse = _minimize(fit, inverse, spread, 5e-3)
-    return 1 / _minimize((values, labels, weights, added), inverse, spread, 1e-9 if kind is np.float64 else 1e-6)
+    return 1 / _minimize((values, own, weights, added), inverse, spread, 1e-9 if kind is np.float64 else 1e-6)
 
 
 def raise_masked(logits: np.ndarray) -> np.ndarray:
@@ -395,8 +406,34 @@ def _minimize(fit: _Fit, start: float, spread: float, enough: float) -> float:
 @np.errstate(over="ignore", invalid="ignore")  # of high powers, without which a step is found as well
 def _slopes(fit: _Fit, inverse: float) -> np.ndarray:
     """Return the series of the weighted log loss's derivative by t, where 1 / T is `inverse` times 1 + t."""
-    values, labels, weights, offset = fit
-    step, moments = max(1, _BLOCK // values.shape[1]), np.empty((len(_POWERS) + 1, len(labels)))
+    values, own, weights, offset = fit
+    if is_torch(values):
+        moments = _moments_on_device(values, offset, inverse)
+    else:
+        moments = _moments(values, offset, inverse)
+    # The derivatives of the logarithm of a sum of exponentials are the cumulants, which follow from the moments.
+    found: list[np.ndarray] = []
+    for n, each in enumerate(moments):
+        found.append(each - sum(math.comb(n, i) * found[i] * moments[n - 1 - i] for i in range(n)))
+    found[0] = found[0] - inverse * own.astype(np.float64)
+    return np.array([weights @ each / math.factorial(i) for i, each in enumerate(found)])
+
+
+def _moments_on_device(values: Any, offset: Any, inverse: float) -> np.ndarray:
+    """Return what `_moments` does of tensors."""
+    part = values * inverse
+    scores = part + offset
+    scores = (scores - scores.amax(1, keepdim=True)).exp_()
+    total, found = scores.sum(1), []
+    for _ in range(len(_POWERS) + 1):
+        scores *= part
+        found.append((scores.sum(1) / total).double())
+    return np.stack([to_numpy(each) for each in found])
+
+
+def _moments(values: np.ndarray, offset: np.ndarray, inverse: float) -> np.ndarray:
+    """Return the first moments of a row's logits, by the softmax of ``inverse * logits + offset``, [., N]."""
+    step, moments = max(1, _BLOCK // values.shape[1]), np.empty((len(_POWERS) + 1, len(values)))
 
     @np.errstate(over="ignore", invalid="ignore")
     def look(firsts: range) -> None:
@@ -412,15 +449,10 @@ def _slopes(fit: _Fit, inverse: float) -> np.ndarray:
                 each[:] = np.einsum("ik,ik->i", scores, part) / total
                 scores *= part
 
-    firsts = range(0, len(labels), step)
+    firsts = range(0, len(values), step)
     if len(firsts) <= _FEW_BLOCKS:
         look(firsts)
     else:
-        with ThreadPoolExecutor(usable_cores()) as pool:
-            list(pool.map(look, (firsts[i :: usable_cores()] for i in range(usable_cores()))))
-    # The derivatives of the logarithm of a sum of exponentials are the cumulants, which follow from the moments.
-    found: list[np.ndarray] = []
-    for n, each in enumerate(moments):
-        found.append(each - sum(math.comb(n, i) * found[i] * moments[n - 1 - i] for i in range(n)))
-    found[0] = found[0] - inverse * values[np.arange(len(labels)), labels].astype(np.float64)
-    return np.array([weights @ each / math.factorial(i) for i, each in enumerate(found)])
+        with ThreadPoolExecutor(few_threads()) as pool:
+            list(pool.map(look, (firsts[i :: few_threads()] for i in range(few_threads()))))
+    return moments

@@ -13,7 +13,7 @@ from ..core.errors import LevelheadError, check_choice
 from ..core.warnings import warn
 from ..rules.direction import NEVER, Direction, TabulatedRule, snap, winning_range
 from ..show.progress import RowProgress
-from .envelope import read_chunks
+from .envelope import Envelope, compute_envelope, narrow_table, read_chunks, winners_at
 
 FEW_CLASSES = 32  # up to so many, it is faster to look at all classes
 _BLOCK = 1 << 18  # numbers that fit in the cache, for several passes over them
@@ -291,6 +291,25 @@ def find_right(
         pieces.append((sample + first, lo, hi))
     sample, lo, hi = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     return sample, lo, hi
+
+
+def find_changes(
+    logits: Array,
+    rule: Direction,
+    range: tuple[float, float],
+    *,
+    kind: Kind = "logits",
+    progress: RowProgress | None = None,
+) -> Envelope:
+    """Return every change of every prediction, found on the device that the logits are on."""
+    if rule.bias is None and is_torch(logits):
+        from .intervals_torch import can_walk, walk_on_device
+
+        if can_walk(logits, kind):
+            table = narrow_table(rule, range)
+            start, changes = walk_on_device(logits, rule, range, table, winners_at, progress=progress)
+            return Envelope(start, *changes, classes=logits.shape[1], range=range)
+    return compute_envelope(logits, rule, range, kind=kind, progress=progress)
 
 
 def _find_in_parts(

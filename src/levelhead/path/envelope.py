@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import SCRATCH, CheckedLogits, check_logits, is_torch, lower_masked, to_numpy, usable_cores
+from ..core.array import SCRATCH, CheckedLogits, check_logits, few_threads, is_torch, lower_masked, to_numpy
 from ..core.choices import Kind
 from ..core.curve import Curve, accumulate
 from ..core.errors import LevelheadError
@@ -42,7 +42,7 @@ def compute_envelope(
     if rule.bias is not None:
         raise LevelheadError("the envelope needs straight lines, which a kept bias bends; use predictions(gamma)")
     # float32 logits are compared with a table of factors; others, by their scores in float64.
-    table = TabulatedRule.of(rule, range, np.dtype(np.float32), min(1024, max(64, _TABLE // len(rule.ratios))))
+    table = narrow_table(rule, range)
 
     @np.errstate(over="ignore")  # of masked scores, which stay the lowest
     def walk_block(first: int, part: np.ndarray) -> tuple[np.ndarray, list[tuple]]:
@@ -59,7 +59,7 @@ def compute_envelope(
         return start, found
 
     starts, events = [], [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    with ThreadPoolExecutor(usable_cores()) as pool:  # numpy releases the interpreter lock
+    with ThreadPoolExecutor(few_threads()) as pool:  # numpy releases the interpreter lock
         for offset, chunk in read_chunks(logits, kind=kind, progress=progress):
             step = max(1, 8 * CACHED_NUMBERS // chunk.shape[1])
             if chunk.size >= 2 * CACHED_NUMBERS:
@@ -72,6 +72,11 @@ def compute_envelope(
     fields = [np.concatenate(parts) for parts in zip(*events, strict=True)]
     order = np.argsort(fields[1], kind="stable")  # by gamma; the changes of a row stay in their order
     return Envelope(np.concatenate(starts), *(each[order] for each in fields), classes=logits.shape[1], range=range)
+
+
+def narrow_table(rule: Direction, range: tuple[float, float]) -> TabulatedRule:
+    """Return the factors that logits of float32 are compared by."""
+    return TabulatedRule.of(rule, range, np.dtype(np.float32), min(1024, max(64, _TABLE // len(rule.ratios))))
 
 
 def walk(

@@ -1,10 +1,12 @@
-"""`find_intervals` in torch operations, for logits on an accelerator: only lo and hi are copied to the host.
+"""`find_intervals` and the walk of `envelope.py` in torch operations, for logits on an accelerator.
 
-Bounds and half-lines are those of `engines.py`, line by line. Crossings are computed in float64 on the device, whose
-logarithm may differ from the host's in the last bit: lo and hi are equal to a few units in the last place, and to the
-bit at 0 and at multiples of 1/64000. Logarithms of probabilities are taken in their own precision, with its last bit.
+Only lo and hi, or the changes of predictions, are copied to the host. Bounds, half-lines and bends are those of
+`engines.py` and `envelope.py`, line by line. Crossings are computed in float64 on the device, whose logarithm may
+differ from the host's in the last bit: they are equal to a few units in the last place, and to the bit at 0 and at
+multiples of 1/64000. Logarithms of probabilities are taken in their own precision, with its last bit.
 """
 
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 
@@ -18,6 +20,8 @@ from ..rules.direction import FAR_FROM_ONE, NEAR_ONE, SMALLEST, Direction, Tabul
 from ..show.progress import RowProgress
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)  # whole numbers become float64, as in numpy
+ExactWinners = Callable[[np.ndarray, Direction, float], np.ndarray]  # `winners_at` of envelope.py
+_Event = tuple[Tensor, Tensor, Tensor, Tensor]  # sample, gamma, new class, old class
 
 
 @torch.no_grad()
@@ -34,8 +38,7 @@ def find_intervals_torch(
     """Return lo [N] and hi [N] of logits [N, K] on any device with float64, about `size` numbers at a time."""
     if kind == "logits" and _has_triton(logits):
         return _find_with_triton(logits, labels, rule, range, progress)
-    plain = kind == "logits" and logits.is_floating_point() and bool((logits[:100] < 0).any())
-    if not plain:  # a negative number is no probability
+    if kind != "logits" or not logits.is_floating_point() or not (logits[:100] < 0).any():  # these are no probabilities
         check_logits(logits[:1000], kind=kind)
     table = TabulatedRule.of(rule, range, np.dtype(np.float32 if logits.dtype in _NARROW else np.float64))
     moves, slopes = (torch.from_numpy(part).to(logits.device) for part in (table.moves, rule.slopes))
@@ -141,22 +144,9 @@ def _margin(own: Tensor, table: TabulatedRule) -> Tensor:
 
 
 def _winning_range(true: Tensor, other: Tensor, rise: Tensor, first: Tensor, multiplies: bool) -> tuple[Tensor, Tensor]:
-    """Return what `winning_range` of intervals.py does, on the device."""
-    if multiplies:
-        a, b = torch.where(rise > 0, true, other), torch.where(rise > 0, other, true)
-        gap = (a / b).log()
-        gap = torch.where(gap.abs() < NEAR_ONE, ((a - b) / b).log1p(), gap)
-        gap = torch.where(gap.abs() > FAR_FROM_ONE, a.abs().log() - b.abs().log(), gap)
-        gap = torch.where((a < 0) == (b < 0), gap, torch.nan) * torch.where(rise > 0, 1.0, -1.0)
-        below = (rise > 0) == (true > 0)
-    else:
-        gap, below = true - other, rise > 0
-    at = gap / rise
-    near = (at * 64000).round()
-    off = (at * 64000 - near).abs()
-    at = torch.where((off < 1e-4) & (off <= 1e-13 * near.abs()), near / 64000, at)
-    if not multiplies:  # the quotient may underflow: that is not a tie at 0
-        at = torch.where((at == 0) & (true != other), torch.full_like(at, SMALLEST).copysign(at), at)
+    """Return what `winning_range` of direction.py does, on the device."""
+    below = (rise > 0) == (true > 0) if multiplies else rise > 0
+    at = _crossing(true, other, rise, multiplies)
     # Where there is no crossing, the logits alone decide, at every gamma. Where y loses the tie itself, its half-line
     # ends at the next float inside.
     fixed, infinite = ~at.isfinite(), torch.full_like(at, torch.inf)
@@ -164,3 +154,140 @@ def _winning_range(true: Tensor, other: Tensor, rise: Tensor, first: Tensor, mul
     lo, hi = torch.where(below | fixed, -infinite, at), torch.where(below & ~fixed, at, infinite)
     loses = fixed & ((true < other) | ((true == other) & ~first))
     return torch.where(loses, infinite, lo), torch.where(loses, -infinite, hi)
+
+
+def _crossing(true: Tensor, other: Tensor, rise: Tensor, multiplies: bool) -> Tensor:
+    """Return what `crossing` of direction.py does, on the device."""
+    if multiplies:
+        a, b = torch.where(rise > 0, true, other), torch.where(rise > 0, other, true)
+        gap = (a / b).log()
+        gap = torch.where(gap.abs() < NEAR_ONE, ((a - b) / b).log1p(), gap)
+        gap = torch.where(gap.abs() > FAR_FROM_ONE, a.abs().log() - b.abs().log(), gap)
+        gap = torch.where((a < 0) == (b < 0), gap, torch.nan) * torch.where(rise > 0, 1.0, -1.0)
+    else:
+        gap = true - other
+    at = gap / rise
+    near = (at * 64000).round()
+    off = (at * 64000 - near).abs()
+    at = torch.where((off < 1e-4) & (off <= 1e-13 * near.abs()), near / 64000, at)
+    if not multiplies:  # the quotient may underflow: that is not a tie at 0
+        at = torch.where((at == 0) & (true != other), torch.full_like(at, SMALLEST).copysign(at), at)
+    return at
+
+
+def can_walk(logits: Tensor, kind: str) -> bool:
+    """Return whether logits are on an accelerator and of a kind that is followed there."""
+    return logits.device.type not in ("cpu", "mps") and logits.dtype in _NARROW and kind == "logits"
+
+
+@torch.no_grad()
+def walk_on_device(
+    logits: Tensor,
+    rule: Direction,
+    range: tuple[float, float],
+    table: TabulatedRule,
+    exact: ExactWinners,
+    *,
+    size: int = 1 << 27,
+    progress: RowProgress | None = None,
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the class predicted at the start of the range, [N], and sample, gamma, new and old class of all changes.
+
+    Changes are sorted by gamma. About `size` numbers of logits [N, K] are worked on at a time.
+    """
+    if not (logits[:100] < 0).any():  # a negative number is no probability
+        check_logits(logits[:1000])
+    moves, slopes = (torch.from_numpy(part).to(logits.device) for part in (table.moves, rule.slopes))
+    starts, events, step = [], [], max(1, size // logits.shape[1])
+    for first in np.arange(0, len(logits), step).tolist():
+        x = logits[first : first + step].float()
+        if not (x @ x.new_ones(x.shape[1])).isfinite().all():
+            x = _lower_masked(x, torch.arange(first, first + len(x)))
+        start, end = (_winners(x, rule, moves, table, at, exact) for at in (0, -1))
+        lines = _reaching(x, start, end, moves, slopes, rule, table)
+        found = _walk(x, start, *lines, slopes, rule, range[1])
+        events += [(rows + first, *event) for rows, *event in found]
+        starts.append(start)
+        if progress is not None:
+            progress(min(first + step, len(logits)), len(logits))
+    fields = [torch.cat(parts) for parts in zip(*events, strict=True)]
+    order = fields[1].argsort(stable=True)  # by gamma; the changes of a row stay in their order
+    return torch.cat(starts).cpu().numpy(), [field[order].cpu().numpy() for field in fields]
+
+
+def _winners(x: Tensor, rule: Direction, moves: Tensor, table: TabulatedRule, at: int, exact: ExactWinners) -> Tensor:
+    """Return the class that wins at one end of the range, [n]; where rounding could decide, by the host."""
+    gamma = float(table.gammas[at])
+    if gamma == 0:
+        return x.argmax(dim=1)
+    scores = x * moves[at] if rule.multiplies else x + moves[at]
+    level, found = scores.max(dim=1)
+    second = scores.scatter_(1, found[:, None], -torch.inf).amax(dim=1)
+    close = (second >= level - 2 * (level.abs() * table.relative + table.absolute)).nonzero()[:, 0]
+    if len(close):
+        found[close] = torch.from_numpy(exact(x[close].cpu().numpy(), rule, gamma)).to(x.device)
+    return found
+
+
+def _reaching(
+    x: Tensor, start: Tensor, end: Tensor, moves: Tensor, slopes: Tensor, rule: Direction, table: TabulatedRule
+) -> tuple[Tensor, Tensor]:
+    """Return (row, class) of each class that the row's envelope can touch after its first winner, row by row."""
+    both = torch.stack([start, end], dim=1)
+    height, slope = x.gather(1, both).double(), slopes[both]
+    if rule.multiplies:
+        sign = height.sign()
+        height, slope = torch.where(sign == 0, 0.0, sign * height.abs().log()), sign * slope
+    rise, (low, high) = slope[:, 1] - slope[:, 0], table.gammas[[0, -1]].tolist()
+    meet = torch.where(rise > 0, (height[:, 0] - height[:, 1]) / rise, low).clamp(low, high)
+    before = ((meet - low) / (high - low) * (len(moves) - 1)).floor().long().clamp_min(0)
+    scores = moves[before]
+    scores = scores.mul_(x) if rule.multiplies else scores.add_(x)
+    level = scores.gather(1, end[:, None])
+    floor = level - (level.abs() * table.relative + table.absolute)
+    row, classes = (scores.scatter_(1, start[:, None], -torch.inf) >= floor).nonzero(as_tuple=True)
+    return row, classes
+
+
+def _walk(
+    x: Tensor, now: Tensor, row: Tensor, classes: Tensor, slopes: Tensor, rule: Direction, end: float
+) -> Iterator[_Event]:
+    """Yield what `walk` of envelope.py does; what it does with stretches of a row is done by the row's number here."""
+    n, values, nothing = len(x), x[row, classes].double(), len(slopes)
+    now, own = now.clone(), x.gather(1, now[:, None])[:, 0].double()
+    last = torch.full_like(own, -torch.inf)
+    sign = own.sign() if rule.multiplies else torch.ones_like(own)
+    steep, slope = sign[row] * slopes[classes], sign * slopes[now]
+    if rule.multiplies:
+        steep[values.sign() != sign[row]] = -torch.inf
+
+    def each(begin: float, rows: Tensor, found: Tensor, how: str) -> Tensor:
+        return found.new_full((n,), begin).scatter_reduce_(0, rows, found, how)
+
+    yield row[:0], own[:0], now[:0], now[:0]
+    while len(kept := (steep > slope[row]).nonzero()[:, 0]):
+        row, classes, values, steep = row[kept], classes[kept], values[kept], steep[kept]
+        at = _crossing(own[row], values, slopes[classes] - slopes[now[row]], rule.multiplies)
+        when = torch.maximum(each(torch.inf, row, at, "amin"), last)
+        moving = torch.zeros_like(now, dtype=torch.bool).index_fill_(0, row, True)
+        last = torch.where(moving, when.masked_fill(when > end, torch.nan), last)
+        slope = slope.masked_fill(moving, torch.inf)
+        tied = (at <= last[row]).nonzero()[:, 0]
+        rows = row[tied]
+        steepest = steep[tied] == each(-torch.inf, rows, steep[tied], "amax")[rows]
+        height = torch.where(steepest, values[tied], -torch.inf)
+        highest = height == each(-torch.inf, rows, height, "amax")[rows]
+        place = torch.arange(len(tied), device=x.device).masked_fill(~highest, len(tied))
+        lead = each(len(tied), rows, place, "amin")
+        first = each(nothing, rows, classes[tied].masked_fill(steepest & ~highest, nothing), "amin")
+        some = (lead < len(tied)).nonzero()[:, 0]
+        lead, current, when = tied[lead[some]], now[some], last[some]
+        new, here = classes[lead], torch.minimum(first[some], current)
+        alone = (here != current) & (here != new)
+        yield some[alone], when[alone], here[alone], current[alone]
+        enters = torch.where(here == new, when, when.nextafter(torch.full_like(when, torch.inf)))
+        shown = (enters <= end).nonzero()[:, 0]
+        old = torch.where(alone, here, current)[shown]
+        some, lead, new, enters = some[shown], lead[shown], new[shown], enters[shown]
+        yield some, enters, new, old
+        now[some], own[some], slope[some], last[some] = new, values[lead], steep[lead], enters

@@ -19,8 +19,8 @@ from ..rules.rule import Rule, find_path_rule
 from ..show import plot, style
 from ..show.progress import RowProgress
 from . import metrics
-from .engines import Engine, check_samples, find_right
-from .envelope import Envelope, compute_envelope, read_chunks, winners_at
+from .engines import Engine, check_samples, find_changes, find_right
+from .envelope import Envelope, read_chunks, winners_at
 from .metrics import ERRORS, RECALLS, Floors, MetricSteps, shown
 from .resample import add_up, check_weights, class_mean_coefficients, draw_resamples
 
@@ -233,7 +233,7 @@ class GammaPath:
         """Every change of every prediction over the range."""
         if self.changes is not None:
             return self.changes
-        parts = [compute_envelope(part, self.rule, self.range, kind=self.kind) for part in self.whole_logits()]
+        parts = [find_changes(part, self.rule, self.range, kind=self.kind) for part in self.whole_logits()]
         return parts[0] if len(parts) == 1 else parts[0].joined(parts[1:])
 
     def shares(self, gamma: float) -> np.ndarray:

@@ -17,8 +17,8 @@ from ..core.array import Array, to_numpy
 from ..core.choices import Kind
 from ..core.curve import Curve
 from ..core.head import Head
-from ..path.engines import check_samples, find_right
-from ..path.envelope import Envelope, compute_envelope, read_chunks
+from ..path.engines import check_samples, find_changes, find_right
+from ..path.envelope import Envelope, read_chunks
 from ..path.metrics import gain_text
 from ..path.path import GammaPath
 from ..rules.adjustment import smooth_votes, toward
@@ -116,7 +116,7 @@ def make_views(
         made = known.direction(moved, norms=own, kind=kind)
         reach = (0.0, max(known.reach, 1.25 * (gamma or 0.0), *(interval or ())))
         if labels is None:
-            path, changes = None, compute_envelope(logits, made, reach, kind=kind)
+            path, changes = None, find_changes(logits, made, reach, kind=kind)
         else:
             truth, _ = check_samples(logits, labels, counts, None)
             pieces = find_right(logits, truth, made, reach, kind=kind)
