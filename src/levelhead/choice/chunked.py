@@ -55,7 +55,7 @@ def tune_chunks(
     names: Sequence[str] | None = None,
     kind: Kind = "logits",
     chosen_on: str = "held-out",
-    bootstrap: int = 1000,
+    bootstrap: int = 500,
     level: float = 0.95,
     rng: np.random.Generator | int = 0,
 ) -> Tuned:

@@ -71,7 +71,7 @@ class TuneOptions:
     unlabelled: Array | None = None
     target: Array | None = None
     chosen_on: str = "held-out"
-    bootstrap: int = 1000
+    bootstrap: int = 500
     level: float = 0.95
     rng: np.random.Generator | int = 0
     norms: Array | None = None

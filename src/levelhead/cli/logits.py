@@ -81,7 +81,7 @@ def tune(
     ] = "logits",
     background: Background = None,
     chosen_on: ChosenOn = "held-out",
-    bootstrap: Annotated[int, Option(help="Replicates of the choice, for its intervals; 0 for none.")] = 1000,
+    bootstrap: Annotated[int, Option(help="Replicates of the choice, for its intervals; 0 for none.")] = 500,
     seed: Annotated[int, Option(help="Seed of the replicates.")] = 0,
     out: Annotated[
         Path | None, Option("-o", "--out", help="Write the choice, for `levelhead adjust --tuned`: tuned.json.")
@@ -240,7 +240,7 @@ def report(
     ] = None,
     model: PageModel = None,
     chosen_on: ChosenOn = "held-out",
-    bootstrap: Annotated[int, Option(help="Replicates where gamma is chosen; 0 for no interval.")] = 1000,
+    bootstrap: Annotated[int, Option(help="Replicates where gamma is chosen; 0 for no interval.")] = 500,
     force: Force = False,
     as_json: Json = False,
 ) -> None:

@@ -334,7 +334,7 @@ class OutOfFold:
         if self.exact is None or quick is None or quick.gain_interval is not None:
             return quick
         samples = sum(len(fold.labels) for fold in self.folds)
-        return self.exact(self.folds, bootstrap=min(1000, max(100, _MOST_RESAMPLED // samples)))[0]
+        return self.exact(self.folds, bootstrap=min(500, max(100, _MOST_RESAMPLED // samples)))[0]
 
     def summary(self, scoring: str, adjustment: AdjustmentFor, **of_classifier: Any) -> OutOfFoldTuned:
         """Return the choice with its scores and recalls, and with what the classifier knows better."""

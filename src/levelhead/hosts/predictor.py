@@ -71,7 +71,7 @@ class RescaledPredictor:
         *,
         metric: Metric = "balanced_error",
         rule: str = AUTO,
-        bootstrap: int = 1000,
+        bootstrap: int = 500,
         rng: np.random.Generator | int = 0,
     ) -> "RescaledPredictor":
         """Tune on samples that the model was not trained on, with options of `levelhead.tune`; return the predictor.

@@ -98,7 +98,7 @@ def tune_labels(
     cost: Array | None = None,
     floors: float | Sequence[float] | Mapping[str, float] | None = None,
     chosen_on: str = "held-out",
-    bootstrap: int = 1000,
+    bootstrap: int = 500,
     level: float = 0.95,
     rng: np.random.Generator | int = 0,
     training: Array | None = None,

@@ -52,7 +52,7 @@ def of_snapshot(
     tuned: Tuned | ChoiceRecord | None = None,
     log: Sequence[dict[str, Any]] = (),
     facts: dict[str, str] | None = None,
-    bootstrap: int = 1000,
+    bootstrap: int = 500,
     model: str = "",
 ) -> Subject:
     """Return the subject of a training's snapshot, shown on its test split or, without one, on its held-out split.
@@ -101,7 +101,7 @@ def of_logits(
     samples: str = "held-out",
     apart: bool = False,
     blind: bool = False,
-    bootstrap: int = 1000,
+    bootstrap: int = 500,
     head: Head | None = None,
     log: Sequence[dict[str, Any]] = (),
     held_out: tuple[Array, np.ndarray] | None = None,
@@ -183,7 +183,7 @@ def of_labels(
     kind: Kind = "logits",
     samples: str = "held-out",
     apart: bool = False,
-    bootstrap: int = 1000,
+    bootstrap: int = 500,
     facts: dict[str, str] | None = None,
     model: str = "",
 ) -> LabelSubject:
@@ -215,7 +215,7 @@ def of_file(
     gamma: float | None = None,
     rule: str | None = None,
     chosen_on: str = "held-out",
-    bootstrap: int = 1000,
+    bootstrap: int = 500,
     title: str | None = None,
     model: str | None = None,
     say: Callable[[str], None] = lambda _: None,
