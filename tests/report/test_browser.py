@@ -69,30 +69,46 @@ def written(tmp_path_factory):
     return find
 
 
+@pytest.fixture(scope="module")
+def tab(browser):
+    """One tab for all tests: a process of its own for each page would take three times as long to show it."""
+    return browser.new_page()
+
+
 @pytest.fixture
-def show(browser, written):
-    """Open a page; in the end it must have logged nothing, thrown nothing and requested nothing."""
-    contexts, complaints = [], []
+def show(tab, written):
+    """Open a page as for the first time; in the end it must have logged nothing, thrown nothing, requested nothing."""
+    complaints, asked = [], {"about:blank", "data:,"}
+    listeners = {
+        "console": lambda message: complaints.append(message.text),
+        "pageerror": lambda error: complaints.append(str(error)),
+        "dialog": lambda dialog: complaints.append(dialog.message),
+        "request": lambda request: complaints.append(request.url) if request.url not in asked else None,
+    }
+    for event, listener in listeners.items():
+        tab.on(event, listener)
+
+    def leave() -> None:
+        if tab.url != "about:blank":
+            tab.evaluate("localStorage.clear()")
+            tab.mouse.move(0, 0)
+            tab.goto("about:blank")
 
     def open_(name: str, *, width: int = 1200, theme: str = "light"):
+        leave()
         subjects, path = written(name)
-        contexts.append(browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme))
-        page = contexts[-1].new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(dialog.message))
-        page.on(
-            "request",
-            lambda request: complaints.append(request.url) if request.url not in (path.as_uri(), "data:,") else None,
-        )
-        page.goto(path.as_uri())
-        page.wait_for_selector("html[data-ready=yes]")
-        settle(page)
-        return page, subjects
+        asked.add(path.as_uri())
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.emulate_media(media="screen", color_scheme=theme)
+        tab.goto(path.as_uri())
+        tab.wait_for_selector("html[data-ready=yes]")
+        settle(tab)
+        return tab, subjects
 
     yield open_
-    for context in contexts:
-        context.close()
+    leave()
+    for event, listener in listeners.items():
+        tab.remove_listener(event, listener)
     assert complaints == []
 
 
