@@ -17,7 +17,6 @@ import time
 from pathlib import Path
 
 import torch
-import torch._dynamo  # the first optimizer of a process imports it, which takes longer than the run
 
 from levelhead_lab.runs.run import run
 from levelhead_lab.runs.run_folder import Run

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.optim.sgd import sgd
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.head import Head
@@ -143,7 +144,10 @@ def _train(
     world, rank = (dist.get_world_size(), dist.get_rank()) if distributed else (1, 0)
     images, labels = torch.from_numpy(data.train.images).to(device), torch.from_numpy(data.train.labels).to(device)
     preprocess, method = Preprocess(recipe, data, dtype), stage.method
-    optimizer = _optimizer(net, recipe, state)
+    learning = {name: p for name, p in net.named_parameters() if p.requires_grad}
+    momentum = {
+        name: state.momentum[name].to(p.device).clone() for name, p in learning.items() if name in state.momentum
+    }
     if world > 1 and device.type == "cuda":  # statistics over the whole batch, as in one process
         net.body = nn.SyncBatchNorm.convert_sync_batchnorm(net.body)
     mean = {name: x.to(device).clone() for name, x in state.mean.items()}
@@ -160,21 +164,19 @@ def _train(
         seen = state.seen.to(device)
         model.train(not stage.head_only)
         for step, batch in enumerate(plan.batches(recipe.batch, state.step), state.step):  # sample a mini-batch
-            for group in optimizer.param_groups:
-                group["lr"] = stage.lr(epoch, step * recipe.batch / len(plan))
             torch.manual_seed(combined_seed(seed, epoch, step))  # for dropout
             part, weight = process_share(batch, rank, world)
             y = labels[part.indices]
             logits = model(preprocess.augmented(images, part))
             losses = check_losses(loss_function(logits, y), y, method)
-            optimizer.zero_grad()
+            net.zero_grad()
             (losses.sum() * weight).backward()  # gradient of the mean
             _project_(net, method, "before")  # (the released code)
-            optimizer.step()  # step
+            _step_(learning, momentum, recipe, stage.lr(epoch, step * recipe.batch / len(plan)))  # step
             _project_(net, method, "after")  # w_i <- w_i / ||w_i||
             seen = seen + _tally(losses, logits, y, weight > 0, world)
             if on_step is not None:
-                on_step(lambda: _state(net, optimizer, epoch, step + 1, mean, seen))  # noqa: B023, called here only
+                on_step(lambda: _state(net, momentum, epoch, step + 1, mean, seen))  # noqa: B023, called here only
             if on_batch is not None:
                 on_batch(epoch + 1, step + 1, math.ceil(len(plan) / recipe.batch))
         (n, loss, wrong), lr = seen.tolist(), stage.lr(epoch, 0)
@@ -186,7 +188,7 @@ def _train(
             add_to_means_((mean[name] for name in now), now.values(), count)
             if epoch + 1 == stage.end:
                 take_mean_(net, mean, method)
-        state = _state(net, optimizer, epoch + 1, 0, mean)
+        state = _state(net, momentum, epoch + 1, 0, mean)
         if on_epoch is not None:
             record = {"epoch": epoch + 1, "lr": lr, "loss": loss / n, "train_error": wrong / n}
             on_epoch(state, {**record, "norms": head_of(net).norms.tolist()})
@@ -250,16 +252,25 @@ def process_share(batch: EpochPlan, rank: int, world: int) -> tuple[EpochPlan, f
     return (mine, world / len(batch)) if len(mine) else (batch[:1], 0.0)
 
 
-def _optimizer(net: Net, recipe: Recipe, state: State) -> torch.optim.SGD:
-    learning = {name: p for name, p in net.named_parameters() if p.requires_grad}
-    options = {name: getattr(recipe, name) for name in ("lr", "momentum", "nesterov", "weight_decay")}
-    free = [learning[name] for name in undecayed(recipe) if name in learning]
-    groups = [{"params": [p for p in learning.values() if not any(p is one for one in free)]}]
-    groups += [{"params": free, "weight_decay": 0.0}] if free else []
-    optimizer = torch.optim.SGD(groups, **options)
-    for name in learning.keys() & state.momentum.keys():  # the fast engine keeps those of frozen parameters too
-        optimizer.state[learning[name]]["momentum_buffer"] = state.momentum[name].to(learning[name].device).clone()
-    return optimizer
+@torch.no_grad()
+def _step_(learning: dict[str, nn.Parameter], momentum: dict[str, Tensor], recipe: Recipe, lr: float) -> None:
+    """Take a step of torch.optim.SGD. Its class would import the compiler of torch, which takes 1.5 s."""
+    free = {name for name in undecayed(recipe) if name in learning}
+    for group, decay in ((learning.keys() - free, recipe.weight_decay), (free, 0.0)):
+        names = [name for name in learning if name in group and learning[name].grad is not None]
+        buffers = [momentum.get(name) for name in names]
+        sgd(
+            [learning[name] for name in names],
+            [learning[name].grad for name in names],  # type: ignore[misc]
+            buffers,
+            weight_decay=decay,
+            momentum=recipe.momentum,
+            lr=lr,
+            dampening=0.0,
+            nesterov=recipe.nesterov,
+            maximize=False,
+        )
+        momentum.update({name: buffer for name, buffer in zip(names, buffers, strict=True) if buffer is not None})
 
 
 def undecayed(recipe: Recipe) -> tuple[str, ...]:
@@ -267,16 +278,9 @@ def undecayed(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _state(
-    net: Net,
-    optimizer: torch.optim.Optimizer,
-    epoch: int,
-    step: int,
-    mean: dict[str, Tensor],
-    seen: Tensor | None = None,
+    net: Net, momentum: dict[str, Tensor], epoch: int, step: int, mean: dict[str, Tensor], seen: Tensor | None = None
 ) -> State:
-    found = {name: optimizer.state[p].get("momentum_buffer") for name, p in net.named_parameters()}
-    buffers = {name: buffer for name, buffer in found.items() if buffer is not None}
-    state = State(epoch, step, on_host(net.state_dict()), on_host(buffers), mean=on_host(mean))
+    state = State(epoch, step, on_host(net.state_dict()), on_host(momentum), mean=on_host(mean))
     return state if seen is None else replace(state, seen=seen.cpu().clone())
 
 
