@@ -1,21 +1,39 @@
-"""Bad images and labels: arrays, image folders and CIFAR files that cannot be trained on, and damaged caches."""
+"""The digits, and what cannot be trained on: bad arrays, image folders and CIFAR files, and damaged caches."""
 
 import os
 import pickle
+import sys
 import time
 import zipfile
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from levelhead_lab.lab import cifar, image_folder
-from levelhead_lab.lab.load import load
+from levelhead_lab.lab.load import digits, load
 
 from .. import layouts
 
 
 def pictures(n: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(n).integers(0, 256, (n, *shape)).astype(np.uint8)
+
+
+def test_the_digits_are_those_of_scikit_learn_the_last_50_of_each_class_for_the_test():
+    whole, found = load_digits(), digits()
+    for k in range(10):
+        parts = np.split(np.round(whole.images[whole.target == k] * (255 / 16)), [-50])
+        for split, expected in zip((found.train, found.test), parts, strict=True):
+            np.testing.assert_array_equal(split.images[split.labels == k][:, 0], expected)
+    assert len(found.train) + len(found.test) == len(whole.target)
+
+
+def test_without_scikit_learn_there_are_no_digits(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(ModuleNotFoundError, match="sklearn") as error:
+        digits()
+    assert error.value.name == "sklearn"  # by which the command line says what to install
 
 
 NAMED = {"images": pictures(8, 8, 8), "labels": np.arange(8) % 2}
