@@ -33,6 +33,8 @@ if __name__ == "__main__":
     script, meet = sys.argv[1:]
     sys.path[0] = str(Path(script).parent)
     exec(compile(imports_of(Path(script)), script, "exec"), {"__name__": "__main__"})
+    if "torch" in sys.modules:
+        import torch._dynamo  # noqa: F401, which optimizers and DDP import when they are made
     ranks = []
     for rank in range(2):
         ranks.append(os.fork())

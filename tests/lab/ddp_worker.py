@@ -1,4 +1,4 @@
-"""One process of two: `python ddp_worker.py RANK WORLD FOLDER`, for test_train.py."""
+"""One process of two: `ddp_worker.py RANK MEET`, for test_train.py; it writes what it found beside MEET."""
 
 import sys
 from pathlib import Path
@@ -7,12 +7,11 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_train import METHODS, RECIPE, data, fit, linear_net
-
 if __name__ == "__main__":
-    rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    dist.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=world)
+    from test_train import METHODS, RECIPE, data, fit, linear_net
+
+    rank, meet = int(sys.argv[1]), Path(sys.argv[2])
+    dist.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=2)
     records, states = [], []
     end = fit(
         linear_net(),
@@ -36,5 +35,5 @@ if __name__ == "__main__":
     )
     assert all(torch.equal(again.weights[name], end.weights[name]) for name in end.weights)
     last_rows = torch.tensor([[record["loss"], record["train_error"]] for record in records[-2:]], dtype=torch.float64)
-    save_file({**end.weights, "last_rows": last_rows}, folder / f"{rank}.safetensors")
+    save_file({**end.weights, "last_rows": last_rows}, meet.with_name(f"{rank}.safetensors"))
     dist.destroy_process_group()

@@ -1,6 +1,3 @@
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -160,10 +157,8 @@ def test_shares_of_a_batch_average_to_its_mean(world):
 
 
 @pytest.mark.slow
-def test_two_processes_take_the_same_steps_as_one_and_resume_inside_an_epoch(tmp_path):
-    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    ranks = [subprocess.Popen([sys.executable, WORKER, str(rank), "2", tmp_path], env=env) for rank in range(2)]
-    assert [rank.wait(100) for rank in ranks] == [0, 0]
+def test_two_processes_take_the_same_steps_as_one_and_resume_inside_an_epoch(tmp_path, in_two_processes):
+    in_two_processes(WORKER)
     net = linear_net()
     records = []
     fit(net, data(61), RECIPE, METHODS["wvn"], seed=1, on_epoch=lambda state, record: records.append(record))
