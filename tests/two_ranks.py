@@ -4,6 +4,7 @@ What the script imports anywhere is imported before, once. Ends with 0 if both d
 """
 
 import ast
+import gc
 import os
 import runpy
 import signal
@@ -31,10 +32,13 @@ def wait_for(ranks: list[int]) -> int:
 
 if __name__ == "__main__":
     script, meet = sys.argv[1:]
+    gc.disable()
     sys.path[0] = str(Path(script).parent)
     exec(compile(imports_of(Path(script)), script, "exec"), {"__name__": "__main__"})
     if "torch" in sys.modules:
         import torch._dynamo  # noqa: F401, which optimizers and DDP import when they are made
+    gc.freeze()  # trainers collect garbage, and what was imported is none
+    gc.enable()
     ranks = []
     for rank in range(2):
         ranks.append(os.fork())
