@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ class FileRange:
 
     def read(self, size: int) -> Iterator[bytes]:
         """Yield the bytes of the file, so many at a time."""
-        with self.path.open("rb") as file:
+        with self.path.open("rb") as file:  # read, not mapped: a mapped file that becomes shorter kills the process
             file.seek(self.offset)
             left = self.length
             while left:
@@ -57,22 +57,19 @@ class Edit:
         return self.data.blocks() if isinstance(self.data, FileRange) else iter((self.data,))
 
 
+def edited_blocks(path: Path, start: int, end: int, edits: Iterable[Edit]) -> Iterator[bytes]:
+    """Yield bytes `start` to `end` of a file with edits in them, which are in order, block by block."""
+    for edit in [*edits, Edit(end, 0, b"")]:
+        yield from FileRange(path, start, edit.offset - start).blocks()
+        yield from edit.blocks()
+        start = edit.offset + edit.length
+
+
 def file_sha256(path: Path, edits: Sequence[Edit] = ()) -> str:
     """Return the sha256 of a file with edits, which are in order. Other threads run meanwhile."""
-    sha, size = hashlib.sha256(), path.stat().st_size
-    block = bytearray(min(BLOCK_BYTES, max(size, 1)))
-    with path.open("rb", buffering=0) as file:  # read, not mapped: a mapped file that becomes shorter kills the process
-        for edit in [*edits, Edit(size, 0, b"")]:
-            length = edit.offset - file.tell()
-            while length:
-                done = file.readinto(memoryview(block)[: min(length, len(block))])
-                if not done:
-                    raise LevelheadError("the input became shorter while it was read; nothing was written")
-                sha.update(memoryview(block)[:done])
-                length -= done
-            for part in edit.blocks():
-                sha.update(part)
-            file.seek(edit.offset + edit.length)
+    sha = hashlib.sha256()
+    for block in edited_blocks(path, 0, path.stat().st_size, edits):
+        sha.update(block)
     return sha.hexdigest()
 
 

@@ -5,6 +5,7 @@ import lzma
 import struct
 import zlib
 from collections.abc import Mapping
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,8 +14,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from ..core.errors import LevelheadError
 from ..core.regular_file import bytes_at
 from ..heads.notes import Note, note_from_json
-from .digest import Edit
-from .edits import CHUNK
+from .digest import Edit, edited_blocks
 
 RECORD = "levelhead.json"  # the note of an adjustment
 LOCAL = struct.Struct("<4s5H3I2H")  # signature, version, flags, method, time, date, crc, 2 sizes, 2 lengths
@@ -128,18 +128,9 @@ class Archive:
 
     def _crc(self, one: ZipInfo, edits: list[Edit]) -> int:
         """Return the checksum of a record once edited."""
-        at, end, crc = self.data_at[one.filename], self.data_at[one.filename] + one.file_size, 0
-        inside = sorted((edit for edit in edits if at <= edit.offset < end), key=lambda edit: edit.offset)
-        with self.path.open("rb") as file:
-            for edit in [*inside, Edit(end, 0, b"")]:
-                file.seek(at)
-                while at < edit.offset:
-                    data = file.read(min(CHUNK, edit.offset - at))
-                    if not data:
-                        raise LevelheadError(f"{self.path}: cut short while it was read; nothing was written")
-                    crc, at = zlib.crc32(data, crc), at + len(data)
-                crc, at = zlib.crc32(b"".join(edit.blocks()), crc), edit.offset + edit.length
-        return crc
+        start, end = self.data_at[one.filename], self.data_at[one.filename] + one.file_size
+        inside = sorted((edit for edit in edits if start <= edit.offset < end), key=lambda edit: edit.offset)
+        return reduce(lambda crc, block: zlib.crc32(block, crc), edited_blocks(self.path, start, end, inside), 0)
 
     def _new_tail(self, sums: dict[int, int], note: Note | None) -> bytes:
         """Return the list of records that ends a zip, with new checksums, and our record before it."""
