@@ -96,10 +96,8 @@ def _walk(config: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str, int
 
 
 def _open(path: Path) -> Archive:
-    try:
+    with in_file(path), reported_as("cut short, or not a Keras 3 model ({}); save the model again", BadZipFile):
         return Archive(path, in_folder=False)
-    except BadZipFile as error:
-        raise LevelheadError(f"{path}: cut short, or not a Keras 3 model ({error}); save the model again") from None
 
 
 def head_in_config(config: Any, classes: int | None) -> GraphHead[tuple[str, ...], None] | None:

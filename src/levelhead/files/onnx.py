@@ -290,10 +290,9 @@ def _metadata(note: Note) -> Any:
 
 def _parse(path: Path) -> Graph:
     message, stamp = _onnx().ModelProto, check_regular_file(path, "an ONNX model")
-    try:
+    # protobuf's DecodeError lives in different modules of its versions
+    with in_file(path), reported_as("cut short, or not an ONNX model ({}); export it again", Exception):
         model = message.FromString(data := path.read_bytes())
-    except Exception as error:  # protobuf's DecodeError, which lives in different modules of its versions
-        raise LevelheadError(f"{path}: cut short, or not an ONNX model ({error}); export it again") from None
     if not model.graph.node:
         raise LevelheadError(f"{path}: not an ONNX model, its graph is empty")
     if not all(isinstance(text, str) for text in texts(model)):  # protobuf gives bytes that are not UTF-8 as bytes

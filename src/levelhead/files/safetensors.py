@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, in_file, reported_as
 from ..core.per_class import first_repeated, listed
 from ..core.regular_file import check_regular_file
 from ..heads.notes import NOTE, Note, note_entries, note_from
@@ -50,11 +50,10 @@ def _files(path: Path) -> tuple[Path, ...]:
     if not path.name.endswith(INDEX):
         return (path,)
     check_regular_file(path, "an index of shards")
-    try:
+    broken = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+    with in_file(path), reported_as("not an index of shards ({})", *broken):
         weight_map = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
         names = list(dict.fromkeys(map(os.fspath, weight_map.values())))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise LevelheadError(f"{path}: not an index of shards ({error})") from None
     if not names:
         raise LevelheadError(f"{path}: not an index of shards (it lists none)")
     for name in names:
@@ -73,27 +72,22 @@ def _read(path: Path) -> dict[Path, Header]:
 def _complete(
     headers: Mapping[Path, Header], source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
 ) -> list[Edit]:
-    """Return the edits of a file that changes, with the note in its metadata."""
+    """Return the edits of a file that changes, with the note in its metadata; all other text of its header stays."""
     if note is None or not edits:
         return edits
     header = headers[source]
     entries = {key: value for key, value in header.metadata.items() if key not in NOTE} | note_entries(note)
-    return [Edit(0, 8 + header.length, _new_header(header.text, entries)), *edits]
+    field = '"__metadata__":' + json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
+    start, end = _metadata_range(header.text)
+    after = header.text[end:].rstrip(" ")  # without its padding
+    comma = "," if start == end and after.lstrip() != "}" else ""
+    data = (header.text[:start] + field + comma + after).encode()
+    data += b" " * (-len(data) % 8)
+    return [Edit(0, 8 + header.length, len(data).to_bytes(8, "little") + data), *edits]
 
 
 def _note(headers: Mapping[Path, Header]) -> dict[str, Any] | None:
     return next((note for file, header in headers.items() if (note := note_from(header.metadata, file))), None)
-
-
-def _new_header(text: str, metadata: Mapping[str, str]) -> bytes:
-    """Return a header with this metadata; all other text stays, up to the padding."""
-    field = '"__metadata__":' + json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
-    start, end = _metadata_range(text)
-    after = text[end:].rstrip(" ")
-    comma = "," if start == end and after.lstrip() != "}" else ""
-    data = (text[:start] + field + comma + after).encode()
-    data += b" " * (-len(data) % 8)
-    return len(data).to_bytes(8, "little") + data
 
 
 def _metadata_range(text: str) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from ..choice.tuned import Tuned
 from ..core.array import Array
 from ..core.choices import Criterion, Kind
 from ..core.counts import Counts
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, reported_as
 from ..core.extras import naming_what_is_missing
 from ..core.warnings import warn
 from ..rules.rule import AUTO, Rule, rule_with
@@ -86,8 +86,6 @@ def _read_batch(batch: Mapping[str, Any], logits: str, labels: str) -> tuple[np.
             raise LevelheadError(f"expected a column {column!r} in the table, which has {', '.join(map(str, batch))}")
     rows, known = np.asarray(batch[logits]), np.asarray(batch[labels])
     if rows.dtype == object and len(rows):  # a column of lists
-        try:
+        with reported_as(f"expected as many numbers in every row of the column {logits!r} ({{}})", ValueError):
             rows = np.stack([np.asarray(row) for row in rows])
-        except ValueError as error:
-            raise LevelheadError(f"expected as many numbers in every row of the column {logits!r} ({error})") from None
     return rows, known

@@ -7,7 +7,7 @@ The footer is a struct in Thrift's compact protocol: row groups (4) -> columns (
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, reported_as
 
 _BOOLEANS, _BYTE, _WHOLE, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 11, 12
 
@@ -22,11 +22,9 @@ def claimed_values(path: Path) -> int:
             raise LevelheadError("not a sound .parquet file (it has no footer)")
         file.seek(size - 8 - length)
         footer = _Reader(file.read(length))
-    try:
-        groups = footer.read(_STRUCT)[4]
-        return sum(column[3][5] for group in groups for column in group[1])
-    except (LookupError, TypeError, RecursionError, ValueError):
-        raise LevelheadError("not a sound .parquet file (its footer is broken)") from None
+    broken = "not a sound .parquet file (its footer is broken)"
+    with reported_as(broken, LookupError, TypeError, RecursionError, ValueError):
+        return sum(column[3][5] for group in footer.read(_STRUCT)[4] for column in group[1])
 
 
 class _Reader:

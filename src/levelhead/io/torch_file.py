@@ -90,10 +90,8 @@ def _values(key: str, tensor: Any, sizes: set[int]) -> np.ndarray:
     if tensor.device.type != "cpu" or (stored and stored not in sizes):
         raise LevelheadError(f"{name} has no data of its own in the file; {HOW_TO_SAVE_TENSORS}")
     check_expansion(tensor.numel() * tensor.element_size(), stored)
-    try:
+    with reported_as(f"{name} is {tensor.dtype}; expected floating-point or integer numbers", TypeError, RuntimeError):
         return to_numpy(tensor.resolve_conj().resolve_neg())
-    except (TypeError, RuntimeError):
-        raise LevelheadError(f"{name} is {tensor.dtype}; expected floating-point or integer numbers") from None
 
 
 MOST_LEVELS = 60  # tuples and calls inside one another; a tensor in a checkpoint has about 8

@@ -25,7 +25,7 @@ import numpy as np
 
 from .._version import __version__
 from ..core import atomic
-from ..core.errors import LevelheadError
+from ..core.errors import LevelheadError, reported_as
 from ..core.measure import fit_temperature
 from ..io.text import parse_json
 from ..io.text import read as read_text
@@ -122,10 +122,8 @@ def render_page(
     verdicts = [one["verdict"] for one in shown[: len(models)]]
     errors = [(one.after, i) for i, said in enumerate(verdicts) for one in said.numbers if one.key in BALANCED]
     content = {"step": STEP, "subjects": [page_data(subject) for subject in models]}
-    try:
+    with reported_as(TOO_LARGE, ValueError):  # for a number that is none
         data = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    except ValueError:  # a number that is none
-        raise LevelheadError(TOO_LARGE) from None
     for sign in "&<>":  # so that data cannot end the element around it, whatever a class is called
         data = data.replace(sign, f"\\u{ord(sign):04x}")
     return words.get_template("page.html").render(
