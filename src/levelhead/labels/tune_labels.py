@@ -160,7 +160,12 @@ def tune_labels(
         if bootstrap:
             row += cross_fitted_gain(one, scores[:, k], truth[:, k], generator) - row.mean()
         choices[k] = _describe_label(one, row, level)
-    total, losses = gains.mean(axis=0), _mean_losses([one.losses[one.ends] for one in cuts.values()])
+    # means over the labels, without the offsets and with them, by the metric and others
+    losses, errors, balanced = (
+        np.stack([replace(one, metric=each).losses[one.ends] for one in cuts.values()], axis=1).mean(axis=1).tolist()
+        for each in (metric, "error", "balanced_error")
+    )
+    total = gains.mean(axis=0)
     gain = float(total.mean()) if bootstrap else losses[0] - losses[1]
     if not any(choice.moved for choice in choices):
         gain, total[:] = 0.0, 0.0
@@ -169,10 +174,6 @@ def tune_labels(
     found = diagnostics.diagnose_training_rows(scores, training), _diagnose_missing(truth, names)
     warnings = diagnostics.issue_warnings(*found)
     curve = _curve_over_share(list(cuts.values()))
-    errors, balanced = (
-        _mean_losses([replace(one, metric=other).losses[one.ends] for one in cuts.values()])
-        for other in ("error", "balanced_error")
-    )
     return TunedLabels(
         gamma=1.0,
         interval=None,
@@ -219,11 +220,6 @@ def _describe_label(one: LabelCuts, gains: np.ndarray, level: float) -> LabelCho
     at_zero, precision = (float(hits / (hits + alarms)) if hits + alarms else None for alarms, hits in predicted.T)
     between = quantiles(gains, level)
     return LabelChoice(positives, one.offset, *values, recall, recall_at_zero, gain, between, precision, at_zero)
-
-
-def _mean_losses(ends: list[np.ndarray]) -> list[float]:
-    """Return the means over the labels of their losses [K, 2]: without the offsets and with them."""
-    return [float(np.mean(column)) for column in zip(*ends, strict=True)]
 
 
 def _curve_over_share(cuts: Sequence[LabelCuts]) -> Curve:
