@@ -29,11 +29,10 @@ def rewrite(
         final = sorted(edits(digest()), key=lambda edit: edit.offset)
         sizes = [[(edit.offset, len(edit.data)) for edit in each] for each in (final, layout)]
         assert sizes[0] == sizes[1], "edits moved"
-        back = []
-        for edit, at in zip(final, _write_edits(write, final), strict=True):
-            back.append(Edit(at, len(edit.data), _held(read, source, edit.offset, edit.length)))
+        places = zip(final, _write_edits(write, final), strict=True)
+        back = tuple(Edit(at, len(edit.data), _held(read, source, edit.offset, edit.length)) for edit, at in places)
     out.chmod(permissions(source))
-    return digest(), tuple(back)
+    return digest(), back
 
 
 def restore(source: Path, out: Path, edits: Sequence[Edit], progress: ByteProgress | None = None) -> str:

@@ -104,10 +104,8 @@ def batch_scores(model: Any, batch: Any) -> tuple[Array, Array]:
     if not isinstance(batch, Sequence) or isinstance(batch, str) or len(batch) < 2:
         raise LevelheadError(f"{BATCHES}, got {type(batch).__name__}", parameter="labels")
     *inputs, labels = batch
-    one = inputs[0] if len(inputs) == 1 else None
-    if isinstance(one, Mapping):
-        return _logits_in(_call(model, dict(one))), labels
-    return _logits_in(model(*inputs)), labels
+    by_name = len(inputs) == 1 and isinstance(inputs[0], Mapping)
+    return _logits_in(_call(model, inputs[0]) if by_name else model(*inputs)), labels
 
 
 def _call(model: Any, inputs: Mapping[str, Any]) -> Any:

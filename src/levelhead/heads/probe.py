@@ -46,9 +46,7 @@ class Probe:
         # The factors are powers of two, so that nothing is rounded.
         factors = 2.0 ** torch.randint(-1, 3, (self.classes,), generator=torch.Generator().manual_seed(2))
         factors[:2] = torch.tensor([0.5, 2.0])[: self.classes]
-        if (logits := self._before_and_after(layers, factors)) is None:
-            return False
-        before, after = logits
+        before, after = self._before_and_after(layers, factors)
         return bool(before.any()) and _close(after, before * factors.to(before), before)
 
     def adds(self, layers: Mapping[str, nn.Module]) -> bool:
@@ -70,21 +68,19 @@ class Probe:
     def moves_own_logits(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether doubling every other row moves those logits alone: true of each of several heads in a sum."""
         moved = torch.arange(self.classes) % 2 == 0
-        if (logits := self._before_and_after(layers, moved + 1.0)) is None:
-            return False
-        before, after = logits
+        before, after = self._before_and_after(layers, moved + 1.0)
         same = [_close(after[..., rows], before[..., rows], before) for rows in (~moved, moved)]
         return same == [True, False]
 
     def moves(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether doubling every other row moves any logit; true as well of layers that cannot be tried."""
-        logits = self._before_and_after(layers, torch.arange(self.classes) % 2 + 1.0)
-        return logits is None or not _close(logits[1], logits[0], logits[0])
+        before, after = self._before_and_after(layers, torch.arange(self.classes) % 2 + 1.0)
+        return not _close(after, before, before)
 
-    def _before_and_after(self, layers: Mapping[str, nn.Module], factors: Tensor) -> tuple[Tensor, Tensor] | None:
+    def _before_and_after(self, layers: Mapping[str, nn.Module], factors: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits with random weights (a head may start at zero) before and after scaling their rows."""
-        if (weights := self._random_weights(layers)) is None:
-            return None
+        if (weights := self._random_weights(layers)) is None:  # not finite, and so close to nothing
+            return torch.full((self.classes,), torch.nan), torch.full((self.classes,), torch.nan)
         scaled = {name: w * factors.to(w).reshape(-1, *[1] * (w.ndim - 1)) for name, w in weights.items()}
         return self._logits(weights), self._logits(scaled)
 

@@ -127,7 +127,6 @@ class TorchModel(InMemory):
 
     def put(self, module: Editable, head: Head) -> None:
         """Put a head into a layer: its parameters, their dtype, device and sharding stay the layer's own."""
-
         with torch.no_grad():
             for parameter, values in ((module.weight, head.weight), (module.bias, head.bias)):
                 if parameter is not None:

@@ -329,10 +329,9 @@ def labels_of(dataset: Any) -> np.ndarray:
             return whole[np.asarray(indices, dtype=np.int64)]
     elif (parts := getattr(dataset, "datasets", None)) is not None:  # a torch ConcatDataset
         return np.concatenate([labels_of(part) for part in parts])
-    if (columns := getattr(dataset, "column_names", None)) is not None:
-        key = next((key for key in LABEL_KEYS if key in columns), None)
-        if key is not None:
-            return _flat(list(dataset[key]))
+    columns = getattr(dataset, "column_names", None) or ()
+    if (key := next((key for key in LABEL_KEYS if key in columns), None)) is not None:
+        return _flat(list(dataset[key]))
     if (tensors := getattr(dataset, "tensors", None)) is not None:
         return _flat(tensors[-1])
     if getattr(dataset, "target_transform", None) is None:
