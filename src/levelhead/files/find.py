@@ -316,16 +316,14 @@ def _check_no_transitions(tensors: _Tensors, head: LayerSpans) -> None:
 def overlap(a: Span, b: Span) -> bool:
     """Return whether two tensors have bytes of the file in common."""
     size = b.nbytes if b.dtype in HEAD_DTYPES else b.reach
-    same = a.file == b.file and a.key != b.key
-    return same and a.offset < b.offset + size and b.offset < a.offset + a.nbytes
+    return a.file == b.file and a.key != b.key and a.offset < b.offset + size and b.offset < a.offset + a.nbytes
 
 
 def _check_plain(tensors: _Tensors, layer: str) -> None:
     wrapped = layer.removesuffix(".base_layer")
     for pattern, reason in NOT_PLAIN:
         inside = re.compile(re.escape(f"{wrapped}." if wrapped else "") + f"({pattern})")
-        sign = next((key for key in tensors.spans if inside.fullmatch(key)), None)
-        if sign:
+        if sign := next((key for key in tensors.spans if inside.fullmatch(key)), None):
             raise tensors.error(f"{wrapped} {reason} (the file has {sign})")
 
 

@@ -56,8 +56,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
 
 
 def _arrays(archive: Archive) -> tuple[dict[str, Span], dict[str, str]]:
-    record = archive.find(WEIGHTS)
-    if record is None:
+    if (record := archive.find(WEIGHTS)) is None:
         raise LevelheadError(f"{archive.path}: no {WEIGHTS} in it; save the model again with Keras 3")
     if not archive.is_plain(record):
         raise LevelheadError(f"{archive.path}: its weights are compressed; save the model again with Keras itself")

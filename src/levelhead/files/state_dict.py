@@ -38,8 +38,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     layers = find_layers(path, spans, named=named, classes=classes)
     others = [_span(archive, storages, key, tensor) for key, tensor in everything if key not in spans]
     for span in (span for layer in layers for span in layer.spans):
-        tied = next((other for other in others if overlap(span, other)), None)
-        if tied is not None:
+        if (tied := next((other for other in others if overlap(span, other)), None)) is not None:
             reason = f"{span.key} is tied to {tied.key}, and scaling it would change both"
             raise LevelheadError(f"{path}: {reason}; {HOW_TO_SAVE}")
         if archive.record_at(span.offset) is None:
@@ -80,8 +79,7 @@ def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: A
     if str(tensor.layout) != "torch.strided":
         return Span(key, path, 0, f"{dtype}, sparse", shape)
     storage = tensor.untyped_storage()
-    record = storages.get(getattr(storage, "_checkpoint_offset", -1))
-    if record is None:
+    if (record := storages.get(getattr(storage, "_checkpoint_offset", -1))) is None:
         return Span(key, path, 0, f"{dtype}, without data", shape)
     if record.file_size != (size := storage.nbytes()):
         name = record.filename.removeprefix(archive.prefix)

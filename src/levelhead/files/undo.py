@@ -61,8 +61,7 @@ def undo_file(
     kept = root.with_name(f"{root.name}.original")
     if kept.is_file():
         return UndoResult(str(path), str(to.path), True, _restore(path, to, kept, folder))
-    note = one.note(path)
-    if note is None:
+    if (note := one.note(path)) is None:
         raise LevelheadError(f"{path}: nothing to undo; expected a record of an adjustment in it, or {kept.name}")
     found = one.find(path, named=",".join(note["head"]))
     heads = [_divide(path, load(layer, found.names), note) for layer in found.layers]

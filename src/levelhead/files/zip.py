@@ -91,8 +91,7 @@ class Archive:
     @property
     def note(self) -> dict[str, Any] | None:
         """The note in the archive's record of ours, or None."""
-        one = self.find(RECORD)
-        if one is None:
+        if (one := self.find(RECORD)) is None:
             return None
         if not self.is_plain(one) or one.file_size > LONGEST_RECORD:  # a few bytes may stand for gigabytes
             reason = f"its record {RECORD} is compressed or too long, so it is not ours"
@@ -101,8 +100,7 @@ class Archive:
 
     def unpack(self, name: str, longest: int = LONGEST_UNPACKED) -> bytes:
         """Read a record that another program may have compressed, unless it unpacks to more bytes than `longest`."""
-        one = self.find(name)
-        if one is None:
+        if (one := self.find(name)) is None:
             raise BadZipFile(f"no record {name}")
         if not self.is_plain(one) and one.file_size > longest:
             raise LevelheadError(f"{self.path}: its record {name} is compressed and too long ({one.file_size} bytes)")

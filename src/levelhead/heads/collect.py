@@ -97,8 +97,7 @@ def check_held_out(loader: Any) -> None:
 def batch_scores(model: Any, batch: Any) -> tuple[Array, Array]:
     """Return the logits and labels of one batch: (inputs, labels), (input, ..., labels), or a dict with labels."""
     if isinstance(batch, Mapping) or hasattr(batch, "keys"):
-        key = next((key for key in LABEL_KEYS if key in batch), None)
-        if key is None:
+        if (key := next((key for key in LABEL_KEYS if key in batch), None)) is None:
             raise LevelheadError(f"{BATCHES}, got a dict with {', '.join(map(str, batch))}", parameter="labels")
         return _logits_in(_call(model, {name: batch[name] for name in batch if name != key})), batch[key]
     if not isinstance(batch, Sequence) or isinstance(batch, str) or len(batch) < 2:

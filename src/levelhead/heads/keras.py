@@ -222,8 +222,7 @@ def activation_of(layer: Any) -> str:
 
 def _kind(layer: Any) -> str:
     """Return which class of Keras's own a layer is of, also if the user derived one from it."""
-    own = (one.__name__ for one in type(layer).__mro__ if one.__module__.startswith("keras.src.layers."))
-    return next(own, "")
+    return next((one.__name__ for one in type(layer).__mro__ if one.__module__.startswith("keras.src.layers.")), "")
 
 
 def _node_of(model: Any, history: Any) -> KerasNode[str, Any]:

@@ -217,8 +217,7 @@ def _proved_by(model: nn.Module, probe: Probe) -> _Layers:
 
 def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
     """Return the one layer with one output per class, if it is the last."""
-    layers = list(linear_layers(model))
-    if not layers:
+    if not (layers := list(linear_layers(model))):
         raise LevelheadError(f"no linear layer or 1x1 convolution in {type(model).__name__}; pass a model that has one")
     if classes is None and all(_is_plain_sequence(block) for block, _ in _modules_after(model, layers[-1][0])):
         return _head_in_block(model, *layers[-1], classes)
@@ -241,8 +240,7 @@ def _is_plain_sequence(block: nn.Module) -> bool:
 
 def _head_in_block(model: nn.Module, path: str, module: nn.Module, classes: int | None) -> _Layers:
     """Return the head inside what was pointed at: a layer, or a block that ends in one."""
-    inside = list(linear_layers(module, path))
-    if not inside:
+    if not (inside := list(linear_layers(module, path))):
         raise LevelheadError(f"{path or 'the model'} ({type(module).__name__}) has no linear layer or 1x1 convolution")
     size = classes if classes in [outputs(m) for _, m in inside] else outputs(inside[-1][1])
     ends = [(p, m) for p, m in inside if outputs(m) == size]

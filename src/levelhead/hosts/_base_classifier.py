@@ -53,8 +53,7 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         """
         _raise_for_params(params, self, None)
         X, y = indexable(X, y)
-        kind = type_of_target(y, input_name="y", raise_unknown=True)
-        if kind not in ("binary", "multiclass"):
+        if (kind := type_of_target(y, input_name="y", raise_unknown=True)) not in ("binary", "multiclass"):
             raise LevelheadError(f"expected one class per sample. Unknown label type: {kind}", parameter="y")
         self._fit(X, column_or_1d(y, warn=True), **params)
         for name in ("n_features_in_", "feature_names_in_"):

@@ -347,8 +347,7 @@ def labels_of(dataset: Any) -> np.ndarray:
 
 def _label_of(item: Any) -> Any:
     if isinstance(item, Mapping):
-        key = next((key for key in LABEL_KEYS if key in item), None)
-        if key is not None:
+        if (key := next((key for key in LABEL_KEYS if key in item), None)) is not None:
             return item[key]
     elif isinstance(item, Sequence) and not isinstance(item, str) and len(item) > 1:
         return item[-1]

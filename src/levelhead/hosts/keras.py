@@ -38,8 +38,7 @@ class WVNCallback(Callback):
         self._layers: dict[str, Any] = {}
 
     def on_train_begin(self, logs: Any = None) -> None:
-        steps = getattr(self.model, "steps_per_execution", 1)
-        if steps != 1:
+        if (steps := getattr(self.model, "steps_per_execution", 1)) != 1:
             raise LevelheadError(f"expected steps_per_execution=1, to follow every step, got {steps}; compile with it")
         opened = KerasModel(self.model)
         self._layers = dict(opened.find(layer=self.layer, example=self.example, classes=self.classes))

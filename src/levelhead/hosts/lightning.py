@@ -86,8 +86,7 @@ class LevelCallback(base.BaseLevelCallback, Callback):
             self._choose(pl_module, own, lambda: _validation_batches(trainer), gather_all=gather_all)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        outcome = self._apply(pl_module)
-        if outcome is not None and trainer.is_global_zero:
+        if (outcome := self._apply(pl_module)) is not None and trainer.is_global_zero:
             self._finish(outcome)
             for logger in trainer.loggers:
                 _log(logger, outcome, trainer.global_step)

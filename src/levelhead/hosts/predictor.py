@@ -124,7 +124,6 @@ class RescaledPredictor:
         if self.classes is None:
             return labels
         places = {label: i for i, label in enumerate(np.asarray(self.classes).tolist())}
-        unknown = sorted(set(labels.tolist()) - set(places), key=str)
-        if unknown:
+        if unknown := sorted(set(labels.tolist()) - set(places), key=str):
             raise LevelheadError(f"{unknown[0]!r} is none of the classes {list(places)}", parameter="y")
         return np.array([places[label] for label in labels.tolist()])

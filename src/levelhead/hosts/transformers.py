@@ -95,8 +95,7 @@ class LevelCallback(base.BaseLevelCallback, TrainerCallback):
             loaders = [given.get("eval_dataloader")] * len(self._evaluated)
             training, gather = given.get("train_dataloader"), _gather_function()
             self._choose(model, training, lambda: base.one_loader(loaders), gather=gather)
-        outcome = self._apply(model)
-        if outcome is None:
+        if (outcome := self._apply(model)) is None:
             return
         if self.adjusted is not None and isinstance(tuned := self.tuned, Tuned):
             interval = None if tuned.gain_interval is None else list(tuned.gain_interval)
@@ -194,8 +193,7 @@ def compute_loss_func(method: str | Method, counts: Counts) -> TrainerLoss:
     torch.Size([])
     """
     method = method_named(method) if isinstance(method, str) else method
-    other = [slot for slot in changes(method) if slot != "loss"]
-    if other:
+    if other := [slot for slot in changes(method) if slot != "loss"]:
         use = "use WVNCallback for project, RescaleCallback for adjust, and `levelhead train` for the rest"
         reason = f"does more than change the loss: {', '.join(other)}; {use}"
     elif method.head != "linear":

@@ -23,8 +23,7 @@ from .torch_file import names_of_tensors, read_tensors
 def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
     """Return one array of FILE or FILE:KEY, of several the one called as is `wanted`; a large one is memory-mapped."""
     path, key = split_key(source)
-    reader = FORMATS.get(path.suffix.lower())
-    if reader is None:
+    if (reader := FORMATS.get(path.suffix.lower())) is None:
         raise LevelheadError(f"{path}: expected {wanted} as {', '.join(FORMATS)}, got {path.suffix or 'no suffix'}")
     with in_file(path), unchanged_while_read(path, wanted):
         try:
@@ -167,8 +166,7 @@ def _read_table(path: Path, key: str | None, wanted: str) -> np.ndarray:
     elif wanted != "labels":
         return table.numbers(find_columns(table).logits if wanted == "logits" else range(len(table.columns)))
     else:
-        title = find_columns(table).label
-        if title is None:
+        if (title := find_columns(table).label) is None:
             how = f" ({listed(table.titles)}); name it: {path.name}:TITLE" if table.titles else ""
             how = how or "; save it alone (index=False in pandas)"
             raise LevelheadError(f"expected one column of labels, got {len(table.columns)}{how}")

@@ -115,15 +115,13 @@ def read_label_samples(
     """Read logits and labels, [N, K] each, in one order, and counts; as `read`, but counts may be those of labels."""
     scores, titles = _read_columns(logits, "logits", names)
     known = list(names) if names is not None else titles
-    source = labels if labels is not None else arrays.array_next_to(logits, "labels")
-    if source is None:
+    if (source := labels if labels is not None else arrays.array_next_to(logits, "labels")) is None:
         raise _nothing_next_to(logits, "labels", "to give 0 or 1 for each label of each sample")
     truth, _ = _read_columns(source, "labels", known)
     files: dict[str, Source] = {"logits": logits, "labels": source}
     if labels is None:
         say(f"labels are those in {logits}")
-    given = counts if counts is not None else arrays.array_next_to(logits, "counts")
-    if given is None:
+    if (given := counts if counts is not None else arrays.array_next_to(logits, "counts")) is None:
         positives = truth.sum(axis=0) if truth.ndim == 2 and truth.dtype.kind in "biuf" else np.zeros(0)
     else:
         found = arrays.read_counts(given)
@@ -179,8 +177,7 @@ def _read_scores(source: Source, names: Names, label_column: str | None, counts:
         shown = listed([table.titles[i] for i in layout.logits]) if table.titles else f"its {values.shape[1]} columns"
         say(f"{source}: {listed(layout.ignored)} {ignored} ignored; its classes are {shown}")
     label_path = None if label is None else Path(f"{path}:{label}")
-    own = list(names) if names is not None else layout.names
-    return _Scores(source, values, own, label_path)
+    return _Scores(source, values, layout.names if names is None else list(names), label_path)
 
 
 def _names_next_to(source: Source, classes: int) -> list[str] | None:

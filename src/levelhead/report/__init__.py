@@ -66,8 +66,7 @@ def of_snapshot(
         tuned: what `tune` returned, or its `to_dict()`.
         bootstrap: replicates at most, where gamma is chosen here.
     """
-    shown = next((split for split in ("test", "held-out") if split in snapshot.features), None)
-    if shown is None:
+    if (shown := next((split for split in ("test", "held-out") if split in snapshot.features), None)) is None:
         came = ", ".join(snapshot.features) or "none"
         expected = "expected a snapshot with a test or held-out split"
         raise LevelheadError(f"{title}: {expected}, got {came}; train with a hold-out")
@@ -310,8 +309,7 @@ def of_choice(
 def _of_tuned(path: Path) -> Subject | LabelSubject:
     """Return the subject of a tuned.json on the files it was chosen on, or of the choice alone if it names no files."""
     choice = read_tuned(path).to_dict()
-    sources = choice.get("sources")
-    if not sources:
+    if not (sources := choice.get("sources")):
         note = "this file does not name its logits; tune again with this version of levelhead for the whole page"
         counts = np.ones(choice.get("classes") or 2, np.int64)
         return Subject(path.stem, counts, choice, facts=with_sha256({"tuned": path}) | {"note": note})
