@@ -195,30 +195,11 @@ def exact_metric(scorer: Any, held_out: np.ndarray, classes: int) -> Metric | No
     return exact.metric if exact.any_labels or len(np.unique(held_out)) == classes else None
 
 
-class ChosenRule(NamedTuple):
-    """A rule and its strength, the plateau of that, and the scores over gamma; higher is better."""
-
-    rule: str
-    gamma: float
-    plateau: tuple[float, float]
-    score: float
-    score_at_zero: float
-    curve: Curve
-    warnings: tuple[Diagnosis, ...] = ()
-    tuned: Tuned | None = None  # of the exact path
-
-    @property
-    def strengths(self) -> Strengths:
-        """What was chosen for the rule."""
-        if (tuned := self.tuned) is None:
-            return Strengths(self.gamma)
-        return Strengths(tuned.gamma, tuned.second, tuned.scale, tuned.offset, tuned.smoothing)
+Chosen = tuple[Tuned, Sequence[Diagnosis]]  # a choice, and reasons to look again
 
 
-def tune_folds(
-    folds: Sequence[ScoredFold], *, kind: Kind, bootstrap: int = 0, **how: Any
-) -> tuple[Tuned, list[kinds.LevelheadWarning]]:
-    """Choose on the folds, with options of `cross_fit`, and return the warnings with it; none is issued."""
+def tune_folds(folds: Sequence[ScoredFold], *, kind: Kind, bootstrap: int = 0, **how: Any) -> Chosen:
+    """Choose on the folds, with options of `cross_fit`; no warning is issued."""
     scores = [np.exp(fold.scores) if kind == "probabilities" else fold.scores for fold in folds]
     given = [(one, fold.labels, fold.counts) for one, fold in zip(scores, folds, strict=True)]
     with kinds.kept() as doubts:
@@ -226,19 +207,9 @@ def tune_folds(
     return tuned, doubts
 
 
-def as_chosen(tuned: Tuned, found: Sequence[Diagnosis], *, already_trained: bool) -> ChosenRule:
-    """Return a choice as scikit-learn's scores, which are higher where they are better."""
-    doubts = tuple(one for one in found if already_trained or not isinstance(one, kinds.LeakageWarning))
-    score, at_zero, values = (
-        as_score(tuned.metric, value) for value in (tuned.value, tuned.value_at_zero, tuned.curve.values)
-    )
-    curve = replace(tuned.curve, values=values)
-    return ChosenRule(tuned.rule, tuned.gamma, tuned.plateau, score, at_zero, curve, doubts, tuned)
-
-
 def choose_on_paths(
-    folds: Sequence[ScoredFold], metric: Metric, rules: Sequence[OneStrength], range: tuple[float, float]
-) -> ChosenRule:
+    folds: Sequence[ScoredFold], metric: Metric, rules: Sequence[OneStrength], range: tuple[float, float], scoring: Any
+) -> Chosen:
     """Choose gamma on an error curve whose range leaves out 0, so no gain can be given; by the first of equal rules."""
     found = []
     for rule in rules:
@@ -248,8 +219,16 @@ def choose_on_paths(
     best, curve, rule = min(found, key=lambda one: one[0].value)
     zero = getattr(measure(pool_scores(folds), pool_labels(folds)), metric)
     score, at_zero, values = (as_score(metric, value) for value in (best.value, zero, curve.values))
-    doubts = (diagnose_range_end(best.plateau, range),)
-    return ChosenRule(rule.name, best.gamma, best.plateau, score, at_zero, replace(curve, values=values), doubts)
+    known = {"rule": rule.name, "gamma": best.gamma, "plateau": best.plateau, "curve": replace(curve, values=values)}
+    return _by_scores(folds, scoring, score, at_zero, **known), [diagnose_range_end(best.plateau, range)]
+
+
+def _by_scores(folds: Sequence[ScoredFold], scoring: Any, score: float, at_zero: float, **known: Any) -> Tuned:
+    """Return a choice by a scorer of scikit-learn, which is higher where it is better."""
+    name = cast(Metric, scorer_name(scoring))  # none of ours, and so for people only
+    known |= {"metric": name, "criterion": name, "value": score, "value_at_zero": at_zero, "gain": score - at_zero}
+    known |= {"chosen_on": "out-of-fold", "n": len(pool_labels(folds)), "classes": len(folds[0].counts)}
+    return Tuned(**known, interval=None, criterion_curve=known["curve"])
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -323,48 +302,36 @@ class OutOfFoldTuned(Tuned):
 class OutOfFold:
     """The out-of-fold samples of a tuning, and what was chosen on them."""
 
-    chosen: ChosenRule
+    chosen: Tuned
     folds: list[ScoredFold]  # scored; without their models
-    exact: Callable[..., tuple[Tuned, list]] | None  # `tune_folds` as it was called; None without an exact path
+    exact: Callable[..., Chosen] | None  # `tune_folds` as it was called; None without an exact path
 
     @cached_property
     def tuned(self) -> Tuned | None:
         """The choice with the interval of its gain, by a bootstrap when first asked for; None without an exact path."""
-        quick = self.chosen.tuned
-        if self.exact is None or quick is None or quick.gain_interval is not None:
-            return quick
+        if self.exact is None or self.chosen.gain_interval is not None:
+            return None if self.exact is None else self.chosen
         samples = sum(len(fold.labels) for fold in self.folds)
         return self.exact(self.folds, bootstrap=min(500, max(100, _MOST_RESAMPLED // samples)))[0]
 
+    def as_score(self, value: Any) -> Any:
+        """Return a value of the choice as scikit-learn scores it, higher where it is better."""
+        return value if self.exact is None else as_score(self.chosen.metric, value)
+
     def summary(self, scoring: str, adjustment: AdjustmentFor, **of_classifier: Any) -> OutOfFoldTuned:
         """Return the choice with its scores and recalls, and with what the classifier knows better."""
-        chosen, labels = self.chosen, pool_labels(self.folds)
+        labels, tuned = pool_labels(self.folds), self.tuned or self.chosen
         recalls = (recall(pool_scores(self.folds, by), labels) for by in (None, adjustment))
         before, after = (tuple(values.tolist()) for values in recalls)
-        tuned = self.tuned or Tuned(
-            gamma=chosen.gamma,
-            interval=None,
-            rule=chosen.rule,
-            criterion=scoring,
-            metric=cast(Metric, scoring),  # none of ours, and so for people only
-            value=chosen.score,
-            value_at_zero=chosen.score_at_zero,
-            chosen_on="out-of-fold",
-            n=len(labels),
-            classes=len(before),
-            plateau=chosen.plateau,
-            curve=chosen.curve,
-            criterion_curve=chosen.curve,
-            gain=chosen.score - chosen.score_at_zero,
-        )
         known: dict[str, Any] = {field.name: getattr(tuned, field.name) for field in fields(Tuned)}
         known |= {"recall": after, "recall_at_zero": before, **of_classifier}
-        return OutOfFoldTuned(**known, scoring=scoring, score=chosen.score, score_as_trained=chosen.score_at_zero)
+        score, at_zero = map(self.as_score, (self.chosen.value, self.chosen.value_at_zero))
+        return OutOfFoldTuned(**known, scoring=scoring, score=score, score_as_trained=at_zero)
 
 
 def choose_by_scorer(
     folds: Sequence[ScoredFold], measured: Sequence[ByRule], gammas: ByRule, *, scoring: Any, already_trained: bool
-) -> ChosenRule:
+) -> Chosen:
     """Choose the first best of a scorer's mean over the folds, by the first of the rules that do equally well."""
     means: ByRule = {rule: np.mean([values[rule] for values in measured], axis=0) for rule in gammas}
     if any(np.isnan(values).any() for values in means.values()):
@@ -380,8 +347,8 @@ def choose_by_scorer(
         diagnose_accuracy(scores.argmax(axis=1) == labels) if already_trained else None,
         diagnose_range_end(plateau, reach),
     )
-    curve = Curve(tried, values, reach[1])
-    return ChosenRule(rule, plateau[0], plateau, float(values[at]), at_zero, curve, doubts)
+    known = {"rule": rule, "gamma": plateau[0], "plateau": plateau, "curve": Curve(tried, values, reach[1])}
+    return _by_scores(folds, scoring, float(values[at]), at_zero, **known), doubts
 
 
 def as_score(metric: str, value: Any) -> Any:

@@ -24,7 +24,7 @@ from ..core.choices import Kind, Metric
 from ..core.counts import Counts, Missing
 from ..core.errors import LevelheadError
 from ..core.extras import naming_what_is_missing
-from ..core.warnings import CountsWarning, ScaleWarning
+from ..core.warnings import CountsWarning, LeakageWarning, ScaleWarning
 from ..path.metrics import CLASSES_ALIKE, ERRORS
 from ..rules.adjustment import check_range, target_prior
 from ..rules.rule import RULES, Strengths, rule_with
@@ -295,7 +295,7 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
             if lacking is not None and getattr(self, name) is not None:
                 raise LevelheadError(f"needs {lacking}", parameter=name)
         if reach is not None and without_zero and metric in ERRORS:
-            chosen = oof.choose_on_paths(folds, cast(Metric, metric), rules, reach)
+            chosen, doubts = oof.choose_on_paths(folds, cast(Metric, metric), rules, reach, self.scoring)
         elif metric is None or without_zero:
             temperature = oof.pooled_temperature(folds)
             # a shift of 1 is what calibrated scores need for a uniform prior; scores that are T times as large need T
@@ -304,22 +304,24 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
             classifiers = (oof.FoldClassifier(fold, self.classes_, self._zero) for fold in folds)
             jobs = (delayed(one.measure)(gammas, scorer, routed.scorer.score, X, y) for one in classifiers)
             measured, trained = cast(list, Parallel(n_jobs=self.n_jobs)(jobs)), self._already_trained
-            chosen = oof.choose_by_scorer(folds, measured, gammas, scoring=self.scoring, already_trained=trained)
+            how = {"scoring": self.scoring, "already_trained": trained}
+            chosen, doubts = oof.choose_by_scorer(folds, measured, gammas, **how)
         else:
             rule = rule_with(self.rule, range=reach)
             goal = Goal(metric, self.cost, self._by_name(self.floors))
             how = {"metric": goal, "rule": rule, "names": self._names, "kind": self._kind, "target": self._target}
             exact = partial(oof.tune_folds, **how)
-            chosen = oof.as_chosen(*exact(folds), already_trained=self._already_trained)
-        self.rule_, self.best_gamma_, self.best_score_ = chosen.rule, chosen.gamma, chosen.score
-        self._strengths = chosen.strengths
-        self._out_of_fold = oof.OutOfFold(chosen, [replace(fold, model=None) for fold in folds], exact)
+            chosen, found = exact(folds)
+            doubts = [one for one in found if self._already_trained or not isinstance(one, LeakageWarning)]
+        self._out_of_fold = made = oof.OutOfFold(chosen, [replace(fold, model=None) for fold in folds], exact)
+        self.rule_, self.best_gamma_, self.best_score_ = chosen.rule, chosen.gamma, made.as_score(chosen.value)
+        self._strengths = Strengths(chosen.gamma, chosen.second, chosen.scale, chosen.offset, chosen.smoothing)
         alike = self.cost is None and (metric is None or metric in CLASSES_ALIKE)
         shares = np.ones(len(self.classes_)) if alike and self.target is None else self._target
         self.temperature_ = oof.pooled_temperature(folds, self._adjustment, shares=shares)
         if self.store_cv_results:
-            self.cv_results_ = {"gammas": chosen.curve.gammas, "scores": chosen.curve.values}
-        self._doubts = issue_warnings(*chosen.warnings)
+            self.cv_results_ = {"gammas": chosen.curve.gammas, "scores": made.as_score(chosen.curve.values)}
+        self._doubts = issue_warnings(*doubts)
 
     def _splits(self, X: Any, y: np.ndarray, params: dict) -> list[tuple[np.ndarray | None, np.ndarray]]:
         """Return pairs of (train, held-out) indices; train is None for a model that is trained already."""
