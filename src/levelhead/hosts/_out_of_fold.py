@@ -309,8 +309,10 @@ class OutOfFold:
     @cached_property
     def tuned(self) -> Tuned | None:
         """The choice with the interval of its gain, by a bootstrap when first asked for; None without an exact path."""
-        if self.exact is None or self.chosen.gain_interval is not None:
-            return None if self.exact is None else self.chosen
+        if self.exact is None:
+            return None
+        if self.chosen.gain_interval is not None:
+            return self.chosen
         samples = sum(len(fold.labels) for fold in self.folds)
         return self.exact(self.folds, bootstrap=min(500, max(100, _MOST_RESAMPLED // samples)))[0]
 

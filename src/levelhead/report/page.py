@@ -27,8 +27,7 @@ from .._version import __version__
 from ..core import atomic
 from ..core.errors import LevelheadError, reported_as
 from ..core.measure import fit_temperature
-from ..io.text import parse_json
-from ..io.text import read as read_text
+from ..files.spans import json_of
 from ..path.envelope import Envelope, read_chunks
 from ..path.metrics import TITLES, gain_text, value_form
 from ..rules.rule import RULES, Unchanged
@@ -67,11 +66,7 @@ class PageTable:
 def is_records(path: str | Path) -> bool:
     """Return whether a path is a folder of the records that `levelhead reproduce` writes, one per network."""
     first = min(Path(path).glob("*.json"), default=None) if Path(path).is_dir() else None
-    try:
-        record = None if first is None else parse_json(read_text(first))
-    except ValueError:
-        return False
-    return isinstance(record, dict) and {"column", "method", "curve", "counts"} <= record.keys()
+    return first is not None and {"column", "method", "curve", "counts"} <= json_of(first).keys()
 
 
 def write(
