@@ -323,7 +323,7 @@ def test_the_values_of_a_parquet_file_are_counted_as_pyarrow_counts_them(tmp_pat
     pytest.importorskip("pyarrow")
     from pyarrow import parquet, table
 
-    from levelhead.io.parquet_footer import claimed_values
+    from levelhead.io.table import claimed_values
 
     path = tmp_path / "x.parquet"
     columns = {"a": [[1, 2], [3], None], "b": [1.0, 2.0, 3.0], "c": ["x", "y", None], "d": [True, None, False]}

@@ -54,12 +54,6 @@ class Span:
         part = replace(self, shape=shape)
         return replace(part, offset=self.offset + index * part.nbytes)
 
-    def unpack(self, data: bytes) -> bytes:
-        """Return the numbers alone, out of the file's bytes."""
-        if self.tag is None:
-            return data
-        return np.frombuffer(data, np.uint8).reshape(prod(self.shape), -1)[:, 1:].tobytes()
-
     def pack(self, numbers: bytes) -> bytes:
         """Return the file's bytes for the numbers alone."""
         if self.tag is None:
@@ -68,11 +62,12 @@ class Span:
         return np.insert(items, 0, self.tag, axis=1).tobytes()
 
     def bytes(self) -> bytes:
-        """Return the numbers, as the file has them."""
+        """Return the numbers alone, as the file has them."""
         data = bytes_at(self.file, self.offset, self.nbytes)
         if len(data) != self.nbytes:
             raise LevelheadError(f"{self.file}: cut short in {self.key!r}; copy or download it again")
-        return self.unpack(data)
+        tagged = self.tag is not None
+        return np.frombuffer(data, np.uint8).reshape(prod(self.shape), -1)[:, 1:].tobytes() if tagged else data
 
 
 @dataclass(frozen=True)

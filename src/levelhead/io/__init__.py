@@ -2,6 +2,6 @@
 
 samples_file, counts_file: samples; where `read_counts` was
 arrays: one array of a file of any known format; counts, shares and names
-table, parquet_footer, numpy_file, torch_file, safetensors_file, text: the formats
+table, numpy_file, torch_file, safetensors_file, text: the formats
 fields: dataclass fields checked by their annotations
 """

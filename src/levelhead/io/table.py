@@ -2,6 +2,7 @@
 
 import csv
 import re
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -13,9 +14,9 @@ import numpy as np
 from ..core.errors import LevelheadError, reported_as
 from ..core.extras import install_command
 from ..core.per_class import listed
+from ..core.regular_file import bytes_at
 from . import text
 from .numpy_file import check_expansion, text_array
-from .parquet_footer import claimed_values
 from .text import is_decimal_comma, is_number, is_numeric
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -26,6 +27,8 @@ ID_TITLES = re.compile(
 )
 _LOGITS = re.compile(r"(logits?|scores?|outputs?|probs?|proba|probability|p)[ _.:-]?[\[(]?(.*?)[\])]?", re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?\d+")
+# Kinds of values in the footer of a .parquet file.
+_BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 11, 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,3 +293,67 @@ def _from_arrow(name: str, column: Any, arrow: Any, compute: Any) -> np.ndarray:
     if values.dtype.kind == "O" and len(values) and not isinstance(values[0], str | bytes):
         return np.array([float(value) for value in values.tolist()])  # decimals
     return values.astype(object)
+
+
+def claimed_values(path: Path) -> int:
+    """Return how many values the columns of a .parquet file claim to hold, read from its footer without pyarrow."""
+    # pyarrow's own way to ask for them ends the process on some damaged footers, where reading the columns raises an
+    # error. The footer is a struct of Thrift's compact protocol: row groups (4) -> columns (1) -> metadata (3) ->
+    # values (5).
+    size = path.stat().st_size
+    length, mark = struct.unpack("<I4s", bytes_at(path, size - 8, 8)) if size >= 8 else (0, b"")
+    if mark != b"PAR1" or length > size - 12:
+        raise LevelheadError("not a sound .parquet file (it has no footer)")
+    footer = _Thrift(bytes_at(path, size - 8 - length, length))
+    broken = "not a sound .parquet file (its footer is broken)"
+    with reported_as(broken, LookupError, TypeError, RecursionError, ValueError):
+        return sum(column[3][5] for group in footer.read(_STRUCT)[4] for column in group[1])
+
+
+class _Thrift:
+    """Values of Thrift one after another: a struct as {field: value}, a list as a list, texts and maps as None."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def read(self, kind: int) -> Any:
+        if kind in (*_BOOLEANS, _BYTE):
+            return self._byte()
+        if kind in _INTEGERS:
+            number = self._varint()
+            return number >> 1 ^ -(number & 1)
+        if kind in (_DOUBLE, _BINARY):
+            length = 8 if kind == _DOUBLE else self._varint()
+            self.at += length
+            return None
+        if kind in _LISTS:
+            size, inner = divmod(self._byte(), 16)
+            return [self.read(inner) for _ in range(self._varint() if size == 15 else size)]
+        if kind == _MAP:
+            pairs = self._varint()
+            kinds = divmod(self._byte(), 16) if pairs else ()
+            for _ in range(pairs):
+                for one in kinds:
+                    self.read(one)
+            return None
+        if kind != _STRUCT:
+            raise ValueError(kind)
+        found, field = {}, 0
+        while head := self._byte():
+            step, inner = divmod(head, 16)
+            field = field + step if step else self.read(_INTEGERS[0])
+            found[field] = None if inner in _BOOLEANS else self.read(inner)
+        return found
+
+    def _byte(self) -> int:
+        self.at += 1
+        return self.data[self.at - 1]
+
+    def _varint(self) -> int:
+        number = 0
+        for shift in range(0, 64, 7):
+            byte = self._byte()
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number
+        raise ValueError("a number of more than 64 bits")
