@@ -303,8 +303,8 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
             gammas = {name: np.linspace(*ends[name], 201) for name in ends}
             classifiers = (oof.FoldClassifier(fold, self.classes_, self._zero) for fold in folds)
             jobs = (delayed(one.measure)(gammas, scorer, routed.scorer.score, X, y) for one in classifiers)
-            measured, trained = cast(list, Parallel(n_jobs=self.n_jobs)(jobs)), self._already_trained
-            how = {"scoring": self.scoring, "already_trained": trained}
+            measured = cast(list, Parallel(n_jobs=self.n_jobs)(jobs))
+            how = {"scoring": self.scoring, "already_trained": self._already_trained}
             chosen, doubts = oof.choose_by_scorer(folds, measured, gammas, **how)
         else:
             rule = rule_with(self.rule, range=reach)
