@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 import torch
 
+from levelhead.core.array import is_torch
 from levelhead.core.errors import LevelheadError
-from levelhead.path import intervals_torch
+from levelhead.path import engines, intervals_torch
 from levelhead.path.engines import find_changes
 from levelhead.path.envelope import Envelope, compute_envelope, winners_at
-from levelhead.rules.direction import TabulatedRule
 from levelhead.rules.rule import RULES
 
 
 @pytest.fixture
 def device_is_cpu(monkeypatch):
     """Take a tensor in the host's memory for one on an accelerator: the same torch operations follow it."""
-    monkeypatch.setattr(intervals_torch, "can_walk", lambda logits, kind: kind == "logits")
+    monkeypatch.setattr(engines, "_choose_engine", lambda engine, logits: "torch" if is_torch(logits) else "numpy")
 
 
 def cases(classes):
@@ -50,10 +50,9 @@ def test_the_changes_are_those_of_the_host(classes, rule, range, which, device_i
 
 def test_chunks_and_narrow_numbers_change_nothing():
     logits, direction = torch.from_numpy(cases(9)["plain"]).bfloat16(), RULES["shift"].direction(np.arange(1.0, 10))
-    table = TabulatedRule.of(direction, (0.0, 2.0), np.dtype(np.float32), 64)
     told = []
     start, changes = intervals_torch.walk_on_device(
-        logits, direction, (0.0, 2.0), table, winners_at, size=9 * 32, progress=lambda done, of: told.append((done, of))
+        logits, direction, (0.0, 2.0), winners_at, size=9 * 32, progress=lambda done, of: told.append((done, of))
     )
     host = compute_envelope(logits.float().numpy(), direction, (0.0, 2.0))
     device = Envelope(start, *changes, classes=9, range=(0.0, 2.0))

@@ -245,15 +245,12 @@ class DeviceTables(Tables):
         self.torch, self.device = torch, device
 
     def place(self, values: np.ndarray) -> Any:
-        """Return an array of numpy as a tensor of the device."""
         return self.torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
 
     def host(self, values: Any) -> np.ndarray:
-        """Return what was computed of tables as an array of numpy."""
         return values.cpu().numpy()
 
     def draw(self, groups: Groups, n: int, rng: np.random.Generator, name: str = "times") -> Any:
-        """Return how often each group is drawn, [n, M]."""
         # Sorted by stratum, a sample is a place: the first of its stratum, plus a uniform number times the stratum's
         # size. A part of the replicates at a time, whose numbers take as much memory as the table.
         order = np.argsort(groups.stratum, kind="stable")
@@ -273,36 +270,29 @@ class DeviceTables(Tables):
         return found
 
     def take(self, table: Any, columns: np.ndarray, name: str) -> Any:
-        """Return some columns."""
         return table[:, self.place(columns)]
 
     def scale(self, table: Any, row: Any, name: str) -> Any:
-        """Return each row times a row [M]."""
         return table * row
 
     def add_at(self, row: np.ndarray, columns: np.ndarray, table: Any) -> Any:
-        """Return a row [K] for every row of a table [B, C], with that table added to some of its columns."""
         return self.place(row).repeat(len(table), 1).index_add_(1, self.place(columns), table)
 
     def sums(self, table: Any, opens: np.ndarray) -> Any:
-        """Return the sums of stretches of each row, [B, R]."""
         total = table.cumsum(1)[:, self.place(np.append(opens[1:], table.shape[1]) - 1)]
         return total.diff(dim=1, prepend=self.torch.zeros_like(total[:, :1]))
 
     def sums_within(self, table: Any, at: np.ndarray, low: np.ndarray, high: np.ndarray, opens: np.ndarray) -> Any:
-        """Return the sums of the columns for which low [M] <= at [B] <= high [M]."""
         here = self.place(at)[:, None]
         return self.sums(table * ((self.place(low) <= here) & (here <= self.place(high))), opens)
 
     def running_at(self, table: Any, columns: np.ndarray, heads: np.ndarray) -> tuple[Any, Any]:
-        """Return the running sum of each row at some columns, and what it was before some of these."""
         found = table.cumsum(1)[:, self.place(columns)]
         before = found[:, self.place(heads - 1)]
         before[:, 0] = 0.0
         return found, before
 
     def distances(self, table: Any, begins: Any, heads: np.ndarray, owner: np.ndarray, first: Any) -> Any:
-        """Return by how much ``|table + begins[owner]|`` grows from column to column, at `heads` from `first`."""
         table = table.add_(begins[:, self.place(owner)]).abs_()
         moved, at = table.diff(dim=1, prepend=table[:, :1]), self.place(heads)
         moved[:, at] = table[:, at] - first

@@ -13,7 +13,7 @@ from ..core.errors import LevelheadError, check_choice
 from ..core.warnings import warn
 from ..rules.direction import NEVER, Direction, TabulatedRule, snap, winning_range
 from ..show.progress import RowProgress
-from .envelope import Envelope, compute_envelope, narrow_table, read_chunks, winners_at
+from .envelope import Envelope, compute_envelope, read_chunks, winners_at
 
 FEW_CLASSES = 32  # up to so many, it is faster to look at all classes
 _BLOCK = 1 << 18  # numbers that fit in the cache, for several passes over them
@@ -277,7 +277,7 @@ def find_right(
     if engine == "torch":
         from .intervals_torch import find_intervals_torch
 
-        lo, hi = find_intervals_torch(logits, labels, rule, range, kind=kind, progress=progress)
+        lo, hi = find_intervals_torch(logits, labels, rule, range, winners_at, kind=kind, progress=progress)
         return np.arange(len(labels)), lo, hi
     table, pieces = None, []
     threads = usable_cores() if np.prod(logits.shape) >= _MANY_NUMBERS else 1
@@ -302,13 +302,11 @@ def find_changes(
     progress: RowProgress | None = None,
 ) -> Envelope:
     """Return every change of every prediction, found on the device that the logits are on."""
-    if rule.bias is None and is_torch(logits):
-        from .intervals_torch import can_walk, walk_on_device
+    if rule.bias is None and _choose_engine("auto", logits) == "torch":
+        from .intervals_torch import walk_on_device
 
-        if can_walk(logits, kind):
-            table = narrow_table(rule, range)
-            start, changes = walk_on_device(logits, rule, range, table, winners_at, progress=progress)
-            return Envelope(start, *changes, classes=logits.shape[1], range=range)
+        start, changes = walk_on_device(logits, rule, range, winners_at, kind=kind, progress=progress)
+        return Envelope(start, *changes, classes=logits.shape[1], range=range)
     return compute_envelope(logits, rule, range, kind=kind, progress=progress)
 
 

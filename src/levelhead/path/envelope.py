@@ -42,7 +42,7 @@ def compute_envelope(
     if rule.bias is not None:
         raise LevelheadError("the envelope needs straight lines, which a kept bias bends; use predictions(gamma)")
     # float32 logits are compared with a table of factors; others, by their scores in float64.
-    table = narrow_table(rule, range)
+    table = TabulatedRule.of(rule, range, np.dtype(np.float32), min(1024, max(64, _TABLE // len(rule.ratios))))
 
     @np.errstate(over="ignore")  # of masked scores, which stay the lowest
     def walk_block(first: int, part: np.ndarray) -> tuple[np.ndarray, list[tuple]]:
@@ -72,11 +72,6 @@ def compute_envelope(
     fields = [np.concatenate(parts) for parts in zip(*events, strict=True)]
     order = np.argsort(fields[1], kind="stable")  # by gamma; the changes of a row stay in their order
     return Envelope(np.concatenate(starts), *(each[order] for each in fields), classes=logits.shape[1], range=range)
-
-
-def narrow_table(rule: Direction, range: tuple[float, float]) -> TabulatedRule:
-    """Return the factors that logits of float32 are compared by."""
-    return TabulatedRule.of(rule, range, np.dtype(np.float32), min(1024, max(64, _TABLE // len(rule.ratios))))
 
 
 def walk(

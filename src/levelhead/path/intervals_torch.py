@@ -1,9 +1,9 @@
-"""`find_intervals` and the walk of `envelope.py` in torch operations, for logits on an accelerator.
+"""The walk of `envelope.py` in torch operations, for logits on an accelerator: only changes are copied to the host.
 
-Only lo and hi, or the changes of predictions, are copied to the host. Bounds, half-lines and bends are those of
-`engines.py` and `envelope.py`, line by line. Crossings are computed in float64 on the device, whose logarithm may
-differ from the host's in the last bit: they are equal to a few units in the last place, and to the bit at 0 and at
-multiples of 1/64000. Logarithms of probabilities are taken in their own precision, with its last bit.
+The steps are those of `envelope.py`, one by one; where samples are right follows, or is found by Triton. Crossings are
+computed in float64 on the device, whose logarithm may differ from the host's in the last bit: they are equal to a few
+units in the last place, and to the bit at 0 and at multiples of 1/64000. Logarithms of probabilities are taken in their
+own precision, with its last bit.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,39 +21,29 @@ from ..show.progress import RowProgress
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)  # whole numbers become float64, as in numpy
 ExactWinners = Callable[[np.ndarray, Direction, float], np.ndarray]  # `winners_at` of envelope.py
+_TABLE = 1 << 19  # numbers of a table of factors
 _Event = tuple[Tensor, Tensor, Tensor, Tensor]  # sample, gamma, new class, old class
 
 
-@torch.no_grad()
 def find_intervals_torch(
     logits: Tensor,
     labels: np.ndarray,
     rule: Direction,
     range: tuple[float, float],
+    exact: ExactWinners,
     *,
     kind: Kind = "logits",
-    size: int = 1 << 27,
     progress: RowProgress | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return lo [N] and hi [N] of logits [N, K] on any device with float64, about `size` numbers at a time."""
+    """Return lo [N] and hi [N] of logits [N, K] on any device with float64."""
     if kind == "logits" and _has_triton(logits):
         return _find_with_triton(logits, labels, rule, range, progress)
-    if kind != "logits" or not logits.is_floating_point() or not (logits[:100] < 0).any():  # these are no probabilities
-        check_logits(logits[:1000], kind=kind)
-    table = TabulatedRule.of(rule, range, np.dtype(np.float32 if logits.dtype in _NARROW else np.float64))
-    moves, slopes = (torch.from_numpy(part).to(logits.device) for part in (table.moves, rule.slopes))
-    label, found, step = torch.from_numpy(labels).to(logits.device), [], max(1, size // logits.shape[1])
-    for first in np.arange(0, len(logits), step).tolist():
-        part = logits[first : first + step].to(moves.dtype)
-        if kind == "probabilities" and ((part < 0) | (part > LARGEST_PROBABILITY)).any():
-            check_logits(part, kind=kind, first=first)  # raises, naming the row
-        part = part.clamp_min(torch.finfo(part.dtype).tiny).log() if kind == "probabilities" else part
-        if not (part @ part.new_ones(part.shape[1])).isfinite().all():
-            part = _lower_masked(part, torch.arange(first, first + len(part)))
-        found.append(_find_in_block(part, label[first : first + step], moves, slopes, rule, table))
-        if progress is not None:
-            progress(min(first + step, len(logits)), len(logits))
-    return torch.cat([lo for lo, _ in found]).cpu().numpy(), torch.cat([hi for _, hi in found]).cpu().numpy()
+    start, (sample, gamma, new, old) = walk_on_device(logits, rule, range, exact, kind=kind, progress=progress)
+    # A sample is right from where its class is predicted to where another one is.
+    lo, hi = np.where(start == labels, range[0], np.inf), np.full(len(labels), range[1])
+    enters, leaves = new == labels[sample], old == labels[sample]
+    lo[sample[enters]], hi[sample[leaves]] = gamma[enters], np.nextafter(gamma[leaves], -np.inf)
+    return lo, np.where(lo < np.inf, hi, -np.inf)
 
 
 def _lower_masked(part: Tensor, rows: Tensor) -> Tensor:
@@ -93,69 +83,6 @@ def _find_with_triton(
     return lo, hi
 
 
-def _find_in_block(
-    x: Tensor, label: Tensor, moves: Tensor, slopes: Tensor, rule: Direction, table: TabulatedRule
-) -> tuple[Tensor, Tensor]:
-    lo, hi = (x.new_full((len(x),), table.gammas[at], dtype=torch.float64) for at in (0, -1))
-    own = x.gather(1, label[:, None])[:, 0].double()
-
-    def intersect(rows: Tensor, other: Tensor) -> None:
-        true = label[rows]
-        rise = slopes[other] - slopes[true]
-        low, high = _winning_range(own[rows], x[rows, other].double(), rise, true < other, rule.multiplies)
-        lo.scatter_reduce_(0, rows, low, "amax")
-        hi.scatter_reduce_(0, rows, high, "amin")
-
-    # The winner at an end of the range bounds the interval from there. Where that leaves something, the few classes
-    # that may be ahead of y at the bound, rounded outward to a gamma of the table, are intersected too.
-    at_begin, at_end = (_winners_at_end(x, label, moves[at], float(table.gammas[at]), rule, table) for at in (0, -1))
-    late, early = (at_begin != label).nonzero()[:, 0], (at_end != label).nonzero()[:, 0]
-    intersect(torch.cat([late, early]), torch.cat([at_begin[late], at_end[early]]))
-    late, early = late[lo[late] <= hi[late]], early[lo[early] <= hi[early]]
-    scale, last = (len(table.gammas) - 1) / float(table.gammas[-1] - table.gammas[0]), len(table.gammas) - 1
-    at = torch.cat([((lo[late] - table.gammas[0]) * scale).floor(), ((hi[early] - table.gammas[0]) * scale).ceil()])
-    rows, done = torch.cat([late, early]), torch.cat([at_begin[late], at_end[early]])
-    if len(rows):
-        scores, moved = x[rows], moves[at.clamp_(0, last).long()]
-        scores = scores.mul_(moved) if rule.multiplies else scores.add_(moved)
-        y = label[rows][:, None]
-        least = scores.gather(1, y)
-        least = least - _margin(least, table)
-        scores.scatter_(1, y, -torch.inf).scatter_(1, done[:, None], -torch.inf)
-        item, other = (scores >= least).nonzero(as_tuple=True)
-        intersect(rows[item], other)
-    never = lo > hi
-    return lo.masked_fill_(never, torch.inf), hi.masked_fill_(never, -torch.inf)
-
-
-def _winners_at_end(
-    x: Tensor, label: Tensor, move: Tensor, gamma: float, rule: Direction, table: TabulatedRule
-) -> Tensor:
-    """Return the winning class at one end of the range, [n]: y only where rounding cannot matter."""
-    if gamma == 0:
-        return x.argmax(dim=1)
-    scores = x * move if rule.multiplies else x + move
-    own = scores.gather(1, label[:, None])
-    return scores.scatter_(1, label[:, None], own - _margin(own, table)).argmax(dim=1)
-
-
-def _margin(own: Tensor, table: TabulatedRule) -> Tensor:
-    return own.abs() * table.relative + table.absolute
-
-
-def _winning_range(true: Tensor, other: Tensor, rise: Tensor, first: Tensor, multiplies: bool) -> tuple[Tensor, Tensor]:
-    """Return what `winning_range` of direction.py does, on the device."""
-    below = (rise > 0) == (true > 0) if multiplies else rise > 0
-    at = _crossing(true, other, rise, multiplies)
-    # Where there is no crossing, the logits alone decide, at every gamma. Where y loses the tie itself, its half-line
-    # ends at the next float inside.
-    fixed, infinite = ~at.isfinite(), torch.full_like(at, torch.inf)
-    at = torch.where(first, at, torch.nextafter(at, torch.where(below, -infinite, infinite)))
-    lo, hi = torch.where(below | fixed, -infinite, at), torch.where(below & ~fixed, at, infinite)
-    loses = fixed & ((true < other) | ((true == other) & ~first))
-    return torch.where(loses, infinite, lo), torch.where(loses, -infinite, hi)
-
-
 def _crossing(true: Tensor, other: Tensor, rise: Tensor, multiplies: bool) -> Tensor:
     """Return what `crossing` of direction.py does, on the device."""
     if multiplies:
@@ -175,19 +102,14 @@ def _crossing(true: Tensor, other: Tensor, rise: Tensor, multiplies: bool) -> Te
     return at
 
 
-def can_walk(logits: Tensor, kind: str) -> bool:
-    """Return whether logits are on an accelerator and of a kind that is followed there."""
-    return logits.device.type not in ("cpu", "mps") and logits.dtype in _NARROW and kind == "logits"
-
-
 @torch.no_grad()
 def walk_on_device(
     logits: Tensor,
     rule: Direction,
     range: tuple[float, float],
-    table: TabulatedRule,
     exact: ExactWinners,
     *,
+    kind: Kind = "logits",
     size: int = 1 << 27,
     progress: RowProgress | None = None,
 ) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -195,18 +117,23 @@ def walk_on_device(
 
     Changes are sorted by gamma. About `size` numbers of logits [N, K] are worked on at a time.
     """
-    if not (logits[:100] < 0).any():  # a negative number is no probability
-        check_logits(logits[:1000])
+    if kind != "logits" or not logits.is_floating_point() or not (logits[:100] < 0).any():  # these are no probabilities
+        check_logits(logits[:1000], kind=kind)
+    steps = min(1024, max(64, _TABLE // logits.shape[1]))
+    table = TabulatedRule.of(rule, range, np.dtype(np.float32 if logits.dtype in _NARROW else np.float64), steps)
     moves, slopes = (torch.from_numpy(part).to(logits.device) for part in (table.moves, rule.slopes))
     starts, events, step = [], [], max(1, size // logits.shape[1])
     for first in np.arange(0, len(logits), step).tolist():
-        x = logits[first : first + step].float()
+        x = logits[first : first + step].to(moves.dtype)
+        if kind == "probabilities":
+            if ((x < 0) | (x > LARGEST_PROBABILITY)).any():
+                check_logits(x, kind=kind, first=first)  # raises, naming the row
+            x = x.clamp_min(torch.finfo(x.dtype).tiny).log()
         if not (x @ x.new_ones(x.shape[1])).isfinite().all():
             x = _lower_masked(x, torch.arange(first, first + len(x)))
         start, end = (_winners(x, rule, moves, table, at, exact) for at in (0, -1))
-        lines = _reaching(x, start, end, moves, slopes, rule, table)
-        found = _walk(x, start, *lines, slopes, rule, range[1])
-        events += [(rows + first, *event) for rows, *event in found]
+        row, classes = _reaching(x, start, end, moves, slopes, rule, table)
+        events += [(rows + first, *event) for rows, *event in _walk(x, start, row, classes, slopes, rule, range[1])]
         starts.append(start)
         if progress is not None:
             progress(min(first + step, len(logits)), len(logits))
