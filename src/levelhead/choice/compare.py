@@ -14,8 +14,8 @@ from ..core.per_class import names_of_columns
 from ..path.metrics import TITLES, gain_text, shown, value_form
 from ..rules.rule import RULES, Auto, Rescale
 from . import diagnostics
-from .auto import choose_rule, make_fitters
-from .cross_fit import REPEATS, CrossFitted, cross_fit_rules
+from .auto import NONE, choose_rule, make_fitters
+from .cross_fit import CrossFitted, cross_fit_rules
 from .fitters import left_out_text
 from .paths import Paths
 from .samples import Goal, Samples, TuneOptions, rule_options
@@ -95,7 +95,7 @@ def compare(
     metric: str | Goal = "balanced_error",
     rule: Auto | None = None,
     target: Array | None = None,
-    repeats: int = REPEATS,
+    repeats: int | None = None,
     rng: np.random.Generator | int = 0,
     names: Sequence[str] | None = None,
     kind: Kind = "logits",
@@ -112,7 +112,8 @@ def compare(
         counts, names: training samples of each class; class names, for counts given by name.
         metric, target, kind: as in `tune`.
         rule: ``lh.rules.Auto(norms=head.norms)``, for tau-normalization among the rules, or with a range for all.
-        repeats, rng: how often the samples are dealt; a generator, or a seed. By default, as in `tune`.
+        repeats, rng: how often the samples are dealt; a generator, or a seed. By default as in `tune`: twice, or once
+            from 10,000 samples on.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = np.repeat(np.arange(3), 50)
@@ -129,7 +130,7 @@ def compare(
     samples = Samples.of([(logits, labels, counts)], options)
     ((_, known, n),) = samples.parts
     sizes = np.bincount(known, minlength=len(n))
-    if not isinstance(repeats, int | np.integer) or repeats < 1:
+    if repeats is not None and (not isinstance(repeats, int | np.integer) or repeats < 1):
         raise LevelheadError(f"expected a whole number, at least 1, got {repeats}", parameter="repeats")
     if sizes.max() < 2:
         raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
@@ -147,7 +148,8 @@ def compare(
     fits = {rule: fitter.fit(np.arange(len(known))) for rule, fitter in fitters.items()}
     order = sorted(crossed.predicted, key=crossed.loss)
     rows = tuple(_row(crossed, rule, order[0]) for rule in order)
-    return Comparison(rows, len(known), repeats, warnings, objective.metric, choose_rule(crossed, fits)[0])
+    repeats, auto = len(crossed.predicted[NONE]), choose_rule(crossed, fits)[0]
+    return Comparison(rows, len(known), repeats, warnings, objective.metric, auto)
 
 
 def _row(crossed: CrossFitted, rule: str, best: str) -> Row:

@@ -1,8 +1,8 @@
 """Rules judged on samples that they were not fitted on, and the choice of gamma on many resamples at once.
 
-The samples are dealt into five folds, class by class, twice. Each rule is fitted on four folds and predicts the fifth.
-So every sample gets, from every rule, as many predictions as there are repeats, none by a fit that saw its label. A
-rule with more numbers to choose has no advantage from choosing them.
+The samples are dealt into five folds, class by class, twice if they are few. Each rule is fitted on four folds and
+predicts the fifth. So every sample gets, from every rule, as many predictions as there are repeats, none by a fit that
+saw its label. A rule with more numbers to choose has no advantage from choosing them.
 
 Replicates can choose only on some intervals, and samples that are alike there are drawn together (see
 `replicate_groups.py`). Apart from the chance that is left out there, choices are those of each replicate by itself.
@@ -264,7 +264,8 @@ def _unseen_variance(objective: Objective, change: np.ndarray, gamma: float) -> 
     return max(0.0, float((class_effects(objective, gamma) ** 2 * (smoothed - seen)).sum()))
 
 
-FOLDS, REPEATS = 5, 2
+FOLDS = 5
+_MANY_SAMPLES = 10_000  # are dealt into folds once: how they fall moves a gain by less than a tenth of a point
 _RESAMPLES = 200  # for the standard error of a metric that is not a mean over samples
 
 
@@ -333,11 +334,12 @@ def cross_fit_rules(
     fitters: Mapping[str, Fitter],
     objective: Objective,
     *,
-    repeats: int = REPEATS,
+    repeats: int | None = None,
     rng: np.random.Generator | int = 0,
 ) -> CrossFitted:
     """Fit every rule on all folds but one, and let it predict that one; again for each fold and repeat."""
     labels, rng = samples.labels, np.random.default_rng(rng)
+    repeats = repeats or (1 if len(labels) >= _MANY_SAMPLES else 2)
     plain = np.concatenate([find_winners(logits, samples.options.kind) for logits, *_ in samples.parts])
     predicted = {rule: np.tile(plain, (repeats, 1)) for rule in (Unchanged.name, *fitters)}
     fits: dict[str, list[Fitted]] = {rule: [] for rule in fitters}

@@ -176,7 +176,9 @@ def compare(
         Path | None, Option(help="Weight norms of the head, one per class, in a file: adds tau-normalization.")
     ] = None,
     kind: Annotated[Kind, Option(help="What --logits holds; probabilities cannot be rescaled.")] = "logits",
-    repeats: Annotated[int, Option(help="How often the samples are dealt into folds.")] = 2,
+    repeats: Annotated[
+        int | None, Option(help="How often the samples are dealt into folds: 2, or 1 of 10,000 or more.")
+    ] = None,
     seed: Annotated[int, Option(help="Seed of the folds.")] = 0,
     as_json: Json = False,
 ) -> None:
