@@ -62,7 +62,8 @@ def table1(records: Sequence[Record], data: str) -> str:
         trained = row.get("is", method)  # the method that the paper prints under this title
         ours(title if trained == method else f"{METHODS[trained].title}, in the paper {title}", trained, "last epoch",
              published)  # fmt: skip
-        for source in [one for one in tables()["sources"]["rows"] if one["beside"] == method]:
+        beside = [one for one in tables()["sources"]["rows"] if one["beside"] == method]
+        for source in [one for one in beside if "counted_only" not in one]:
             of = source_cells(source)
             cells = [cell(records, *of[c][:2]).against(of[c][2]) if c in of else "" for c in columns]
             rows.append((source["title"], cells))
