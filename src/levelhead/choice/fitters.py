@@ -66,8 +66,11 @@ class ShiftAfter:
     def _shift_after(self, gamma: float) -> PathFitter:
         samples, options = self.paths.samples, self.paths.samples.options
         pairs = zip(self.first.rule.parts, samples.read(), strict=True)
-        # A masked score wins nowhere, however it is scaled.
-        scaled = [np.maximum(part.rule.scores(logits, gamma), -1e300) for part, logits in pairs]
+        # A masked score wins nowhere, however it is scaled. What was float32 is so again: paths are found faster then.
+        scaled = [
+            np.maximum(part.rule.scores(logits, gamma), np.finfo(logits.dtype).min / 2).astype(logits.dtype, copy=False)
+            for part, logits in pairs
+        ]
         scaled = [one.view(CheckedLogits) if np.isfinite(one).all() else one for one in scaled]
         pull = None if options.metric not in ERRORS else Pull(0.0, samples.calibration[0], 0.5)
         if options.unlabelled is not None:
