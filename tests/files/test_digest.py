@@ -9,14 +9,13 @@ from safetensors.numpy import save_file
 
 from levelhead import cli
 from levelhead.cli import begin_early_digest
-from levelhead.files import digest
-from levelhead.files.digest import LARGE_INPUT, Digest, begin_early, digest_meanwhile, file_sha256
-from levelhead.files.edits import Edit
+from levelhead.files import edits as module
+from levelhead.files.edits import LARGE_INPUT, Digest, Edit, begin_early, digest_meanwhile, file_sha256
 
 
 @pytest.fixture(autouse=True)
 def no_digest_begun(monkeypatch):
-    monkeypatch.setattr(digest, "_early", {})
+    monkeypatch.setattr(module, "_early", {})
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def test_a_digest_with_edits_is_that_of_the_edited_bytes(large):
 
 def test_a_digest_begun_early_is_waited_for_once(large):
     begin_early(large)
-    begun = digest._early[str(large.resolve())]
+    begun = module._early[str(large.resolve())]
     with digest_meanwhile(large) as found:
         assert found is begun
     with digest_meanwhile(large) as again:
@@ -76,10 +75,10 @@ def test_the_command_line_begins_the_digest_of_its_input(large, tmp_path):
     small.write_text("[1, 2]")
     out.write_bytes(large.read_bytes())
     begin_early_digest("rescale", "--counts", str(small), "-o", str(out), str(large), "--gamma", "1")
-    assert list(digest._early) == [str(large.resolve())]
+    assert list(module._early) == [str(large.resolve())]
     begin_early_digest("rescale", "missing", "\0")
     begin_early_digest("undo", str(large))  # nothing was kept of it
-    assert list(digest._early) == [str(large.resolve())]
+    assert list(module._early) == [str(large.resolve())]
 
 
 def test_a_large_file_goes_there_and_back_by_the_command_line(tmp_path, monkeypatch, capsys):
@@ -100,4 +99,4 @@ def test_a_large_file_goes_there_and_back_by_the_command_line(tmp_path, monkeypa
         assert ended.value.code in (0, None), capsys.readouterr().err
     assert back.read_bytes() == source.read_bytes()
     assert len({id(one) for one in waited}) == 2, "each file is hashed once"
-    assert not digest._early
+    assert not module._early

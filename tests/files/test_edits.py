@@ -11,8 +11,7 @@ from safetensors.numpy import save_file
 
 from levelhead.core.errors import LevelheadError
 from levelhead.files import edits
-from levelhead.files.digest import file_sha256
-from levelhead.files.edits import Edit, copy, restore, rewrite, staged
+from levelhead.files.edits import Edit, copy, file_sha256, restore, rewrite, staged
 from levelhead.files.model import rescale_file
 
 

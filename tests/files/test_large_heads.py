@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from levelhead.files import digest, edits, spans
+from levelhead.files import edits, spans
 from levelhead.files.inspect import inspect_file
 from levelhead.files.locate import locate_head
 from levelhead.files.model import InFile, Output, rescale_file, rescale_place
@@ -33,7 +33,7 @@ def large(monkeypatch):
         for module in (spans, edits):
             monkeypatch.setattr(module, "LARGE", 100)
         monkeypatch.setattr(spans, "BLOCK_BYTES", 100)
-        monkeypatch.setattr(digest, "BLOCK_BYTES", 64)
+        monkeypatch.setattr(edits, "BLOCK_BYTES", 64)
 
     return switch
 

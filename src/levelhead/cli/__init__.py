@@ -61,7 +61,7 @@ def begin_early_digest(command: str, *words: str) -> None:
     from contextlib import suppress
     from pathlib import Path
 
-    from ..files.digest import LARGE_INPUT, begin_early
+    from ..files.edits import LARGE_INPUT, begin_early, load_originals
 
     for before, word in zip(("", *words), words, strict=False):
         path = Path(word)
@@ -70,8 +70,6 @@ def begin_early_digest(command: str, *words: str) -> None:
                 continue
             edits = []
             if command == "undo":  # by what was kept of the file, in order
-                from ..files.edits import load_originals
-
                 (original,) = load_originals(path.with_name(f"{path.name}.original")).values()
                 edits = sorted(original.edits, key=lambda edit: edit.offset)
             begin_early(path, edits)

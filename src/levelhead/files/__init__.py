@@ -6,6 +6,6 @@ locate, format: the table of formats, and the head in a file of any of them; wha
 safetensors, onnx, state_dict, keras: one format each; Keras has two
 hdf5, onnx_graph, protobuf, zip: what their files are made of
 find, spans: the head among the tensors of a file, by name and shape; a head as byte ranges, also one too large to hold
-edits, digest: files written as a few changed byte ranges, all or nothing; the sha256 of one, while it is copied
+edits: files written as a few changed byte ranges, all or nothing, with their sha256, which is computed meanwhile
 rescale, adjust: where `model` was
 """

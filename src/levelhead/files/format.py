@@ -14,8 +14,7 @@ from ..core.head import Head
 from ..core.regular_file import Stamp, check_unchanged
 from ..heads.notes import Note
 from ..show.progress import ByteProgress
-from .digest import Edit
-from .edits import UNKNOWN_SHA256, Original, copy, rewrite, save_originals, staged
+from .edits import UNKNOWN_SHA256, Edit, Original, copy, rewrite, save_originals, staged
 from .spans import LocatedHead, ScaledRows, store
 
 # Other weights and the state of a training: a second copy of the model would not be adjusted, and is left out.

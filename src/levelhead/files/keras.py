@@ -16,7 +16,7 @@ from ..heads.candidates import list_layers
 from ..heads.graph import KERAS_ACTIVATIONS, KERAS_LINEAR, KERAS_POINTWISE, GraphHead, KerasNode, find_keras_heads
 from ..heads.notes import Note, note_from_json
 from ..io.text import parse_json
-from .digest import Edit
+from .edits import Edit
 from .find import find_layers
 from .format import Format
 from .hdf5 import hdf5_arrays

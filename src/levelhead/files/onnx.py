@@ -17,7 +17,7 @@ from ..core.extras import naming_what_is_missing
 from ..core.regular_file import Stamp, check_regular_file
 from ..heads.candidates import list_layers
 from ..heads.notes import NOTE, Note, note_entries, note_from
-from .digest import Edit
+from .edits import Edit
 from .find import NoHead, several_heads
 from .format import Format
 from .onnx_graph import CLASSIFIER, COMPETING, Graph, LinearNode, classifier_key, heads_of, messages, node_of, texts

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..core.errors import LevelheadError
-from .digest import Edit
+from .edits import Edit
 
 # (field number, index among those), from message to message. None is the index of a field that must stand alone: of
 # two, protobuf takes the last, or joins them.

@@ -13,7 +13,7 @@ from ..core.per_class import first_repeated, listed
 from ..core.regular_file import check_regular_file
 from ..heads.notes import NOTE, Note, note_entries, note_from
 from ..io.safetensors_file import Header, read_header
-from .digest import Edit
+from .edits import Edit
 from .find import find_layers
 from .format import Format
 from .spans import LocatedHead, Span

@@ -20,7 +20,7 @@ from ..io.safetensors_file import ITEM_BYTES, NUMPY_DTYPES, widen_bfloat16
 from ..io.text import parse_json
 from ..io.text import read as read_text
 from ..rules.adjustment import PROBLEM_TYPES
-from .digest import BLOCK_BYTES, LARGE, Edit, FileRange
+from .edits import BLOCK_BYTES, LARGE, Edit, FileRange
 
 HEAD_DTYPES = ("F64", "F32", "F16", "BF16")  # the dtypes that a head may have in a file
 SMALLER = ": use a smaller gamma, or save the model in float32 first"

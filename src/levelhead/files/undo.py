@@ -15,8 +15,7 @@ from ..rules.adjustment import scale_head
 from ..rules.rule import RULES
 from ..show.progress import ByteProgress
 from . import safetensors
-from .digest import file_sha256
-from .edits import copy, load_originals, restore
+from .edits import copy, file_sha256, load_originals, restore
 from .format import Output, layout
 from .locate import format_of, output_path, with_name
 from .spans import load

@@ -14,7 +14,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from ..core.errors import LevelheadError
 from ..core.regular_file import bytes_at
 from ..heads.notes import Note, note_from_json
-from .digest import Edit, edited_blocks
+from .edits import Edit, edited_blocks
 
 RECORD = "levelhead.json"  # the note of an adjustment
 LOCAL = struct.Struct("<4s5H3I2H")  # signature, version, flags, method, time, date, crc, 2 sizes, 2 lengths

@@ -14,7 +14,7 @@ from safetensors.torch import save as to_bytes
 from levelhead._version import __version__
 from levelhead.core import atomic
 from levelhead.core.errors import LevelheadError
-from levelhead.files.digest import file_sha256
+from levelhead.files.edits import file_sha256
 
 from ..fast.precision import PRECISIONS
 from ..lab.data import Data
