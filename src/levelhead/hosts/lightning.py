@@ -3,6 +3,7 @@
 ``Trainer(callbacks=[WVNCallback("model.fc"), LevelCallback(tune="eval", layer="model.fc")])``
 """
 
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -82,7 +83,7 @@ class LevelCallback(base.BaseLevelCallback, Callback):
         if not self._tunes:  # while the module is on its device; it is adjusted after the last checkpoint
             return
         with trainer.precision_plugin.forward_context():
-            own, gather_all = trainer.train_dataloader, _gather_function(trainer)
+            own, gather_all = trainer.train_dataloader, partial(_gather_all, trainer)
             self._choose(pl_module, own, lambda: _validation_batches(trainer), gather_all=gather_all)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -110,20 +111,14 @@ def _validation_batches(trainer: Trainer) -> Any:
     return loader if limit == float("inf") or limit >= len(loader) else islice(loader, int(limit))
 
 
-def _gather_function(trainer: Trainer) -> base.Gather | None:
-    """Return the function that joins what all processes have collected; None where each has all samples."""
-    if trainer.world_size == 1:
-        return None
-
-    def gather_all(part: torch.Tensor) -> torch.Tensor:
-        sampler = getattr(base.one_loader(trainer.val_dataloaders), "sampler", None)
-        if not isinstance(sampler, DistributedSampler):
-            return part
-        # samples are dealt out in turn, and the first are repeated until all processes have equally many
-        whole: Any = trainer.strategy.all_gather(part.to(trainer.strategy.root_device))
-        return whole.transpose(0, 1).flatten(0, 1)[: len(sampler.dataset)].cpu()  # type: ignore[arg-type]
-
-    return gather_all
+def _gather_all(trainer: Trainer, part: torch.Tensor) -> torch.Tensor:
+    """Join what all processes have collected, unless each has all samples."""
+    sampler = getattr(base.one_loader(trainer.val_dataloaders), "sampler", None)
+    if trainer.world_size == 1 or not isinstance(sampler, DistributedSampler):
+        return part
+    # samples are dealt out in turn, and the first are repeated until all processes have equally many
+    whole: Any = trainer.strategy.all_gather(part.to(trainer.strategy.root_device))
+    return whole.transpose(0, 1).flatten(0, 1)[: len(sampler.dataset)].cpu()  # type: ignore[arg-type]
 
 
 def _log(logger: Any, outcome: base.LevelOutcome, step: int) -> None:

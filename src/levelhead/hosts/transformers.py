@@ -93,8 +93,8 @@ class LevelCallback(base.BaseLevelCallback, TrainerCallback):
     def on_train_end(self, args: Any, state: Any, *_: Any, model: Any, **given: Any) -> None:  # type: ignore[override]
         if self._tunes:
             loaders = [given.get("eval_dataloader")] * len(self._evaluated)
-            training, gather = given.get("train_dataloader"), _gather_function()
-            self._choose(model, training, lambda: base.one_loader(loaders), gather=gather)
+            training = given.get("train_dataloader")
+            self._choose(model, training, lambda: base.one_loader(loaders), gather=_gather_batch)
         if (outcome := self._apply(model)) is None:
             return
         if self.adjusted is not None and isinstance(tuned := self.tuned, Tuned):
@@ -116,21 +116,17 @@ class LevelCallback(base.BaseLevelCallback, TrainerCallback):
             _write_card(Path(args.output_dir, "README.md"), self.adjusted, self._choice)
 
 
-def _gather_function() -> base.Gather | None:
-    """Return the function that gathers a batch over processes, as the Trainer's evaluation does; None for one."""
+def _gather_batch(part: torch.Tensor) -> torch.Tensor:
+    """Gather a batch over processes, as the Trainer's evaluation does."""
     from accelerate.state import GradientState, PartialState
     from accelerate.utils import gather, pad_across_processes
 
     if PartialState().num_processes == 1:
-        return None
-
-    def gather_batch(part: torch.Tensor) -> torch.Tensor:
-        padded: Any = pad_across_processes(part, dim=1, pad_index=-100) if part.ndim > 1 else part
-        whole: Any = gather(padded.contiguous())
-        state = GradientState()  # says how many of the last batch are no repeats
-        return whole[: state.remainder] if state.end_of_dataloader and state.remainder > 0 else whole
-
-    return gather_batch
+        return part
+    padded: Any = pad_across_processes(part, dim=1, pad_index=-100) if part.ndim > 1 else part
+    whole: Any = gather(padded.contiguous())
+    state = GradientState()  # says how many of the last batch are no repeats
+    return whole[: state.remainder] if state.end_of_dataloader and state.remainder > 0 else whole
 
 
 def _write_card(path: Path, adjusted: Adjusted, tuned: Tuned | str | Path) -> None:
