@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from ..core.choices import Criterion, Kind, LabelTask, Metric, PathRule, RuleRequest
-from ..core.errors import LevelheadError, named
+from ..core.errors import LevelheadError, named, reported_as
 from .common import COUNTS, Background, Force, Json, Names, Page, app, check_outputs, example, say, show, typed_command
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def tune(
     if report is None:
         refuse("this is for a page; add --report page.html", title=title, model=model)
     check_seed(seed)
-    known = None if names is None else read_names(names)
+    known = read_names(names)
     options = TuneOptions(
         goal=Goal(metric or "balanced_error", _read(cost, "cost"), read_floors(floor or ()), criterion),
         rule=rule,
@@ -143,8 +143,7 @@ def tune(
     if tuned.prior is not None:
         used["target"] = ",".join(map(str, tuned.prior.target.tolist()))
     if out is not None:
-        sources = describe_sources(files, samples.counts, **used)
-        write_tuned(replace(tuned, sources=sources), out, new=not force)
+        write_tuned(replace(tuned, sources=describe_sources(files, samples.counts, **used)), out, new=not force)
     if plot is not None:
         save_plot(tuned.plot, plot)
     if report is not None:
@@ -194,8 +193,7 @@ def compare(
     from ..io.samples_file import read
     from ..rules.rule import Auto
 
-    known = None if names is None else read_names(names)
-    samples = read(logits, labels, counts, names=known, label_column=label_column, say=say)
+    samples = read(logits, labels, counts, names=read_names(names), label_column=label_column, say=say)
     if samples.labels is None:
         raise LevelheadError("expected labels: only they can tell which rule is right", parameter="labels")
     check_seed(seed)
@@ -206,7 +204,7 @@ def compare(
             samples.counts,
             metric=Goal(metric, _read(cost, "cost")),
             rule=Auto(range_up_to(most), _read(norms, "norms")),
-            target=None if target is None else target_shares(target, samples.names, len(samples.counts)),
+            target=target_shares(target, samples.names, len(samples.counts)),
             kind=kind,
             repeats=repeats,
             rng=seed,
@@ -262,7 +260,7 @@ def report(
         if is_records(path)
         for title, text in from_the_study("paper.markdown:tables_of_folder")(path).items()
     ]
-    known = None if names is None else read_names(names)
+    known = read_names(names)
     places = [path for path in inputs if not is_records(path)]
     if title and len(title) != len(places):
         raise LevelheadError(f"expected {len(places)}, one for each model, got {len(title)}", parameter="title")
@@ -291,7 +289,7 @@ def tune_files(samples: "SamplesRead", options: "TuneOptions", target: str | Non
         metric = None if goal.metric in ("balanced_error", "cost") else goal.metric
         refuse("this needs --labels", metric=metric, cost=goal.cost, floors=goal.floors)
     check_background(options.background, options.rule)
-    known = target if target in (None, ESTIMATE) else target_shares(target, samples.names, len(samples.counts))
+    known = target if target == ESTIMATE else target_shares(target, samples.names, len(samples.counts))
     with quiet(), stage_progress(samples.logits.size) as progress:
         options = replace(options, target=known, names=samples.names, progress=progress)
         return tune_with(options, samples.logits, samples.labels, samples.counts)
@@ -346,7 +344,7 @@ def tune_folder(
             n if alone is None else with_background(n, find_background(alone, len(n), known)),
             metric=options.goal,
             rule=rule_with(options.rule, range=options.range, norms=options.norms),
-            target=None if target is None else target_shares(target, known, len(n)),
+            target=target_shares(target, known, len(n)),
             unlabelled=options.unlabelled,
             names=known,
             **_shared(options),
@@ -364,11 +362,8 @@ def read_floors(given: Sequence[str]) -> float | dict[str, float] | None:
 
     pairs = []
     for name, _, value in (each.rpartition("=") for each in given):
-        try:
+        with named("floors"), reported_as(f"expected a recall such as 0.6, or CLASS=0.6, got {value!r}", ValueError):
             pairs.append((name, float(value)))
-        except ValueError:
-            reason = f"expected a recall such as 0.6, or CLASS=0.6, got {value!r}"
-            raise LevelheadError(reason, parameter="floors") from None
     if len(pairs) == 1 and not pairs[0][0]:
         return pairs[0][1]
     if not all(name for name, _ in pairs):

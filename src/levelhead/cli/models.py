@@ -44,8 +44,8 @@ def inspect(
     from ..files.inspect import inspect_file, inspection_text
     from ..io.arrays import read_counts, read_names
 
-    known = None if names is None else read_names(names)
-    seen = inspect_file(model, counts=None if counts is None else read_counts(counts), head=head, names=known)
+    n = None if counts is None else read_counts(counts)
+    seen = inspect_file(model, counts=n, head=head, names=read_names(names))
     show(seen, inspection_text(seen), as_json)
 
 
@@ -83,9 +83,8 @@ def adjust(
     if not anyway:
         check_worthwhile(tuned, certain=certain)
     scores = None if logits is None else arrays.read(logits)
-    known = None if names is None else read_names(names)
     with copy_progress(model) as bar:
-        how: dict[str, Any] = {"head": head, "background": background, "logits": scores, "names": known}
+        how: dict[str, Any] = {"head": head, "background": background, "logits": scores, "names": read_names(names)}
         done = adjust_file(model, out, tuned, original=original, force=force, again=again, progress=bar, **how)
     show(done, rescale_text(done), as_json)
 
@@ -132,9 +131,8 @@ def rescale(
         came = "is for a strength of one's own, got a file" if tuned else "expected a number, got none"
         raise LevelheadError(f"{came}; for what `levelhead tune` chose: {instead}", parameter="gamma")
     scores, n = None if logits is None else arrays.read(logits), read_counts(counts)
-    known = None if names is None else read_names(names)
     with copy_progress(model) as bar:
-        found = locate_head(model, head=head, counts=n, names=known)
+        found = locate_head(model, head=head, counts=n, names=read_names(names))
         place = InFile(model, Output(out, original, force, bar), found)
         alone = n if background is None else with_background(n, background)
         done = rescale_place(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.counts import Counts
-from ..core.errors import LevelheadError, in_file, reported_as
+from ..core.errors import LevelheadError, in_file, named, reported_as
 from ..core.per_class import check_names, in_order, listed, without_repeats
 from ..core.regular_file import check_regular_file, unchanged_while_read
 from . import text
@@ -61,8 +61,10 @@ def read_counts(source: str | Path, *, wanted: str = "counts") -> Counts:
     return _with_whole_numbers(read(source, wanted=wanted))
 
 
-def read_names(given: str | Path) -> list[str]:
-    """Return class names, in class order."""
+def read_names(given: str | Path | None) -> list[str] | None:
+    """Return class names, in class order; None if none are given."""
+    if given is None:
+        return None
     path, key = split_key(given)
     if not has_known_suffix(given) and "," in str(given):
         return check_names([name.strip() for name in str(given).split(",")])
@@ -84,18 +86,17 @@ def read_names(given: str | Path) -> list[str]:
         return check_names(names)
 
 
-def target_shares(given: str, names: Sequence[str] | None, classes: int) -> np.ndarray:
-    """Return shares [K] from "0.5,0.3,0.2", or from a file with a list or {class: share}."""
-    is_file = has_known_suffix(given)
-    shares = read_counts(given, wanted="shares") if is_file else given.split(",")
+def target_shares(given: str | None, names: Sequence[str] | None, classes: int) -> np.ndarray | None:
+    """Return shares [K] from "0.5,0.3,0.2", or from a file with a list or {class: share}; None if none are given."""
+    if given is None:
+        return None
+    shares = read_counts(given, wanted="shares") if has_known_suffix(given) else given.split(",")
     if isinstance(shares, dict):
         with in_file(given):
             return in_order(shares, classes, names, what="share")
-    try:
+    expected = f"expected {classes} numbers with commas between them, or a file of them"
+    with named("target"), reported_as(f"{expected}, got {given!r}", TypeError, ValueError, OverflowError):
         return np.array([float(share) for share in shares])
-    except (TypeError, ValueError, OverflowError):
-        expected = f"expected {classes} numbers with commas between them, or a file of them"
-        raise LevelheadError(f"{expected}, got {given!r}", parameter="target") from None
 
 
 def is_inline(source: str | Path) -> bool:

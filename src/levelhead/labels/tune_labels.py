@@ -15,7 +15,7 @@ from ..core.array import LARGEST_PROBABILITY, Array, check_finite_rows, describe
 from ..core.choices import Kind, Metric
 from ..core.counts import Counts
 from ..core.curve import METRICS, Curve, accumulate
-from ..core.errors import Advice, LevelheadError, check_choice, named
+from ..core.errors import Advice, LevelheadError, check_choice, named, reported_as
 from ..core.per_class import as_mapping, find_classes, in_order, listed
 from ..core.per_class import title as class_title
 from ..core.warnings import MissingClassWarning
@@ -269,10 +269,8 @@ def check_multilabel_options(rule: str, criterion: str, **others: Any) -> None:
 def check_label_table(labels: Any) -> np.ndarray:
     """Return labels [N, K] as bool, after checking that they are 0 or 1."""
     with named("labels"):
-        try:
+        with reported_as("expected 0 or 1 [N, K], got rows of different lengths", ValueError):
             found = to_numpy(labels)
-        except ValueError:
-            raise LevelheadError("expected 0 or 1 [N, K], got rows of different lengths") from None
         if found.ndim == 1:
             reason = "expected 0 or 1 for each label of each sample, [N, K], got one value per sample"
             instead = "if they are classes, of which each sample has one, leave out the task multilabel"
@@ -325,7 +323,7 @@ def check_label_floors(floors: Any, truth: np.ndarray, names: Sequence[str] | No
     size, known = truth.shape[1], truth.any(axis=0)
     found, mapping = np.zeros(size), as_mapping(floors)
     with named("floors"):
-        try:
+        with reported_as(f"expected a recall, or a recall for each label, got {floors!r}", TypeError, ValueError):
             if mapping is not None:
                 found[find_classes(mapping, size, names, what="floor")] = [float(value) for value in mapping.values()]
             else:
@@ -333,10 +331,6 @@ def check_label_floors(floors: Any, truth: np.ndarray, names: Sequence[str] | No
                 if given.shape not in ((), (size,)):
                     raise LevelheadError(f"expected a recall, or one for each of {size} labels, got {given.size}")
                 found[:] = np.where(known, given, 0.0) if given.ndim == 0 else given
-        except LevelheadError:
-            raise
-        except (TypeError, ValueError):
-            raise LevelheadError(f"expected a recall, or a recall for each label, got {floors!r}") from None
         outside = found[~((found >= 0) & (found <= 1))]
         if len(outside):
             raise LevelheadError(f"expected recalls from 0 to 1, got {outside[0]:g}")
