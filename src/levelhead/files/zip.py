@@ -114,21 +114,17 @@ class Archive:
         """Return the edits with the checksums they need, and the note as a record of the zip; an empty note is none."""
         extra, sums = [], {}
         for one in {id(one): one for edit in edits if (one := self.record_at(edit.offset))}.values():
-            sums[one.header_offset] = crc = self._crc(one, edits)
-            place = one.header_offset + 14
+            start = self.data_at[one.filename]
+            end, place = start + one.file_size, one.header_offset + 14
+            inside = sorted((edit for edit in edits if start <= edit.offset < end), key=lambda edit: edit.offset)
+            blocks = edited_blocks(self.path, start, end, inside)
+            sums[one.header_offset] = crc = reduce(lambda crc, block: zlib.crc32(block, crc), blocks, 0)
             if one.flag_bits & DESCRIBED:  # after the data, where most programs put a signature before it
-                place = self.data_at[one.filename] + one.file_size
-                place += 4 if bytes_at(self.path, place, 4) == b"PK\x07\x08" else 0
+                place = end + (4 if bytes_at(self.path, end, 4) == b"PK\x07\x08" else 0)
             extra.append(Edit(place, 4, struct.pack("<I", crc)))
         if not sums and note is None:
             return edits
         return [*edits, *extra, Edit(self.start, self.size - self.start, self._new_tail(sums, note))]
-
-    def _crc(self, one: ZipInfo, edits: list[Edit]) -> int:
-        """Return the checksum of a record once edited."""
-        start, end = self.data_at[one.filename], self.data_at[one.filename] + one.file_size
-        inside = sorted((edit for edit in edits if start <= edit.offset < end), key=lambda edit: edit.offset)
-        return reduce(lambda crc, block: zlib.crc32(block, crc), edited_blocks(self.path, start, end, inside), 0)
 
     def _new_tail(self, sums: dict[int, int], note: Note | None) -> bytes:
         """Return the list of records that ends a zip, with new checksums, and our record before it."""

@@ -282,8 +282,7 @@ def _follows(model: Any, example: Any, layer: Any, offset: Any = 0.0) -> bool:
             given, _ = model.stateless_call(*values, *args)
             outputs.append(keras.ops.convert_to_numpy(given).astype(np.float64) if hasattr(given, "shape") else None)
     except Exception as error:
-        reason = f"the model fails on it: {type(error).__name__}: {error}"
-        raise LevelheadError(reason, parameter="example") from error
+        raise LevelheadError(f"the model fails on it: {type(error).__name__}: {error}", parameter="example") from error
     finally:
         layer.activation = activation
     before, after = outputs

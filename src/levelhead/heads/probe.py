@@ -69,8 +69,7 @@ class Probe:
         """Return whether doubling every other row moves those logits alone: true of each of several heads in a sum."""
         moved = torch.arange(self.classes) % 2 == 0
         before, after = self._before_and_after(layers, moved + 1.0)
-        same = [_close(after[..., rows], before[..., rows], before) for rows in (~moved, moved)]
-        return same == [True, False]
+        return [_close(after[..., rows], before[..., rows], before) for rows in (~moved, moved)] == [True, False]
 
     def moves(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether doubling every other row moves any logit; true as well of layers that cannot be tried."""
@@ -113,8 +112,7 @@ def _outputs(model: nn.Module, weights: dict[str, Tensor], args: tuple, kwargs: 
             output = functional_call(model, weights, args, dict(kwargs))
             output = boxes[0] if boxes else output
     except Exception as error:
-        reason = f"the model fails on it: {type(error).__name__}: {error}"
-        raise LevelheadError(reason, parameter="example") from error
+        raise LevelheadError(f"the model fails on it: {type(error).__name__}: {error}", parameter="example") from error
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
     output = output if logits is None else logits
     found = {

@@ -100,8 +100,7 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         """Return the counts [K] of what the classifier was trained on: those given, else those of y."""
         counts = resolve_counts(self.counts, y, self.classes_, self.missing)
         if self.counts is None and self._already_trained:
-            name = type(innermost(self.estimator_)).__name__
-            issue_warnings(diagnose_balanced_counts(counts, name))
+            issue_warnings(diagnose_balanced_counts(counts, type(innermost(self.estimator_)).__name__))
         return counts
 
     def _adjustment(self, counts: np.ndarray) -> Adjustment:

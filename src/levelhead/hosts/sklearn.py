@@ -1,11 +1,8 @@
 """Any scikit-learn classifier with its scores adjusted by the class counts, at a fixed gamma or a cross-validated one.
 
-The two are shaped like scikit-learn's FixedThresholdClassifier and TunedThresholdClassifierCV and are used in the same
-places. ``rescale`` scales the scores as RS does a head and its bias, ``s_k <- (n_1 / n_k)^gamma s_k``; it needs three
-or more classes and a `decision_function`. ``shift`` adds to them or to the log of the probabilities,
-``s_k <- s_k + gamma log(n_1 / n_k)``; at gamma = 1 that is post-hoc logit adjustment. Only TunedRescaledClassifierCV
-chooses others. The prediction is the class of the largest score: at gamma = 0 the classifier's own, except for SVC,
-which votes: set its ``break_ties=True``.
+``rescale`` is ``s_k <- (n_1 / n_k)^gamma s_k``, and needs three or more classes and a `decision_function`. ``shift`` is
+``s_k <- s_k + gamma log(n_1 / n_k)``, of scores or log-probabilities. Only TunedRescaledClassifierCV chooses others. At
+gamma = 0 predictions are the classifier's own, except for SVC, which votes: set its ``break_ties=True``.
 """
 
 from collections.abc import Callable, Sequence
@@ -285,8 +282,7 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         score = partial(oof.score_fold, classes=self.classes_, counts=known, missing=self.missing, fit_params=own)
         scored = Parallel(n_jobs=self.n_jobs)(delayed(score)(base, X, y, *split) for split in splits)
         folds, self._zero = oof.complete_folds(cast(list, scored))
-        labels = oof.pool_labels(folds)
-        metric = None if routed.scorer.score else oof.exact_metric(scorer, labels, len(self.classes_))
+        metric = None if routed.scorer.score else oof.exact_metric(scorer, oof.pool_labels(folds), len(self.classes_))
         reach = None if self.range is None else check_range(self.range)
         rules = acting_rules(self.estimator_, self.rule)
         without_zero, exact = reach is not None and not reach[0] <= 0 < reach[1], None

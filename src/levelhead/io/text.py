@@ -15,8 +15,7 @@ _TOO_DEEP = f"not JSON (nested more than {DEEPEST_JSON} levels deep)"
 
 def read(path: str | Path, wanted: str = "text") -> str:
     """Return the text of a file; the error for a file without text does not name it."""
-    not_text = "not valid UTF-8; save the file as UTF-8"
-    with reported_as(not_text, UnicodeDecodeError), unchanged_while_read(path, wanted):
+    with reported_as("not valid UTF-8; save the file as UTF-8", UnicodeDecodeError), unchanged_while_read(path, wanted):
         content = Path(path).read_text(encoding="utf-8-sig")
     if not content.strip():
         raise LevelheadError("the file is empty")

@@ -258,8 +258,7 @@ def _verdict_without_labels(subject: Subject) -> PageVerdict:
     if said is not None and choice.get("n") and "balanced_error" in numbers:
         changed = choice["gamma"] != 0 or not RULES[choice["rule"]].has_path
         status, headline = _decide(subject, said, changed, _rare_gain(choice))
-        certainty = _certainty(said, choice["gain_interval"], subject.level)
-        lines["How certain"] = _own_certainty(subject) or certainty
+        lines["How certain"] = _own_certainty(subject) or _certainty(said, choice["gain_interval"], subject.level)
     else:
         status, headline = "unclear", "No decision without labels: label a few samples and evaluate on them first"
         unknown = "Without labels it is not known how often the model is right, before or after. "
