@@ -8,19 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import LevelheadError
-from . import (
-    balanced_softmax,
-    baseline,
-    class_balanced,
-    crt,
-    focal,
-    ldam,
-    over_sample,
-    re_weighting,
-    tau_norm,
-    under_sample,
-    wvn,
-)
+from . import balanced_softmax, class_balanced, crt, focal, ldam, over_sample, re_weighting, tau_norm, under_sample, wvn
+from .baseline import METHOD as BASELINE
+from .baseline import baseline_loss
 from .method import Method
 from .rs import plus_rs
 
@@ -32,8 +22,8 @@ class MethodTable(dict[str, Method]):
         raise KeyError(f"unknown method {name!r}; the methods are {', '.join(self)}")
 
 
-_TABLE_1 = [one.METHOD for one in (baseline, over_sample, under_sample, re_weighting, focal, class_balanced, ldam)]
-_TABLE_1 += [plus_rs(baseline.METHOD), plus_rs(wvn.METHOD)]
+_TRAINED = [one.METHOD for one in (over_sample, under_sample, re_weighting, focal, class_balanced, ldam)]
+_TABLE_1 = [BASELINE, *_TRAINED, plus_rs(BASELINE), plus_rs(wvn.METHOD)]
 _VARIANTS = [over_sample.LARGEST, under_sample.ONCE, under_sample.LONG, wvn.METHOD, wvn.WVN_RELEASED]
 _VARIANTS += [plus_rs(wvn.WVN_RELEASED), class_balanced.FOCAL, ldam.DRW]
 _BEYOND_THE_PAPER = [balanced_softmax.METHOD, tau_norm.METHOD, crt.METHOD]
@@ -98,7 +88,7 @@ def changes(method: Method) -> dict[str, str]:
     again = method.retrain
     found = {
         "sample": method.sample and _summary(method.sample),
-        "loss": None if method.loss is baseline.baseline_loss else _summary(method.loss),
+        "loss": None if method.loss is baseline_loss else _summary(method.loss),
         "project": method.project and f"{_summary(method.project)}, {method.order} every step",
         "retrain": again and f"train a new head on frozen features; {_summary(again.sample or again.loss)}",
         "adjust": method.adjust and _summary(method.adjust),
