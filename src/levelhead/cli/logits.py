@@ -10,6 +10,8 @@ from typer import Argument, Option
 
 from ..core.choices import Criterion, Kind, LabelTask, Metric, PathRule, RuleRequest
 from ..core.errors import LevelheadError, named, reported_as
+from ..core.warnings import quiet
+from ..show.progress import stage_progress
 from .common import COUNTS, Background, Force, Json, Names, Page, app, check_outputs, example, say, show, typed_command
 
 if TYPE_CHECKING:
@@ -188,7 +190,6 @@ def compare(
     """
     from ..choice.compare import compare as compare_rules
     from ..choice.samples import Goal
-    from ..core.warnings import quiet
     from ..io.arrays import read_names, target_shares
     from ..io.samples_file import read
     from ..rules.rule import Auto
@@ -277,9 +278,7 @@ def tune_files(samples: "SamplesRead", options: "TuneOptions", target: str | Non
     """Choose gamma with `tune`, or with `match_prior` if there are no labels. The result holds the warnings."""
     from ..choice.samples import ESTIMATE, check_background
     from ..choice.tune import tune_with
-    from ..core.warnings import quiet
     from ..io.arrays import target_shares
-    from ..show.progress import stage_progress
 
     if samples.labels is None:
         goal = options.goal
@@ -297,9 +296,7 @@ def tune_files(samples: "SamplesRead", options: "TuneOptions", target: str | Non
 
 def tune_label_files(samples: "SamplesRead", options: "TuneOptions", target: str | None) -> "Tuned":
     """Choose an offset for each label. The result holds the warnings. Options that are not for labels are refused."""
-    from ..core.warnings import quiet
     from ..labels.tune_labels import check_multilabel_options, tune_labels
-    from ..show.progress import stage_progress
 
     apart = {"unlabelled": options.unlabelled, "target": target, "norms": options.norms}
     check_multilabel_options(options.rule, options.goal.criterion, **apart)
@@ -316,14 +313,12 @@ def tune_folder(
     from ..choice.chunked import tune_chunks
     from ..choice.samples import ESTIMATE
     from ..core.counts import find_background, with_background
-    from ..core.warnings import quiet
-    from ..io import arrays
-    from ..io.arrays import target_shares
+    from ..io.arrays import has_known_suffix, target_shares
     from ..io.samples_file import read
     from ..rules.rule import rule_with
 
     refuse("this needs all logits in one file", target=target if target == ESTIMATE else None)
-    files = sorted(path for path in folder.iterdir() if path.is_file() and arrays.has_known_suffix(path))
+    files = sorted(path for path in folder.iterdir() if path.is_file() and has_known_suffix(path))
     if not files:
         raise LevelheadError(f"{folder}: expected files that hold logits and labels, found none", parameter="logits")
     alone = options.background

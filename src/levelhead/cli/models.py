@@ -8,6 +8,7 @@ from typer import Argument, Option
 
 from ..core.choices import BiasPolicy, Missing, PathRule
 from ..core.errors import LevelheadError
+from ..show.progress import copy_progress
 from .common import COUNTS, Background, Force, Json, Names, app, example, show
 
 Model = Annotated[
@@ -74,15 +75,13 @@ def adjust(
     """
     from ..files.locate import MODEL_FORMATS
     from ..files.model import adjust_file, check_worthwhile, rescale_text
-    from ..io import arrays
-    from ..io.arrays import read_names
-    from ..show.progress import copy_progress
+    from ..io.arrays import read, read_names
 
     if model.suffix == ".json" != tuned.suffix and any(tuned.name.endswith(one.suffixes) for one in MODEL_FORMATS):
         raise LevelheadError(f"{model} is no model; give the model first: levelhead adjust {tuned} --tuned {model}")
     if not anyway:
         check_worthwhile(tuned, certain=certain)
-    scores = None if logits is None else arrays.read(logits)
+    scores = None if logits is None else read(logits)
     with copy_progress(model) as bar:
         how: dict[str, Any] = {"head": head, "background": background, "logits": scores, "names": read_names(names)}
         done = adjust_file(model, out, tuned, original=original, force=force, again=again, progress=bar, **how)
@@ -122,15 +121,13 @@ def rescale(
     from ..core.counts import with_background
     from ..files.locate import locate_head
     from ..files.model import InFile, Output, rescale_place, rescale_text
-    from ..io import arrays
-    from ..io.arrays import read_counts, read_names
-    from ..show.progress import copy_progress
+    from ..io.arrays import read, read_counts, read_names
 
     if gamma is None or tuned is not None:
         instead = join(["levelhead", "adjust", str(model), "--tuned", str(tuned or "tuned.json"), "-o", str(out)])
         came = "is for a strength of one's own, got a file" if tuned else "expected a number, got none"
         raise LevelheadError(f"{came}; for what `levelhead tune` chose: {instead}", parameter="gamma")
-    scores, n = None if logits is None else arrays.read(logits), read_counts(counts)
+    scores, n = None if logits is None else read(logits), read_counts(counts)
     with copy_progress(model) as bar:
         found = locate_head(model, head=head, counts=n, names=read_names(names))
         place = InFile(model, Output(out, original, force, bar), found)
@@ -154,7 +151,6 @@ def undo(
     by their factors, which is exact only up to rounding.
     """
     from ..files.undo import undo_file, undo_text
-    from ..show.progress import copy_progress
 
     with copy_progress(model) as bar:
         undone = undo_file(model, out, force=force, progress=bar)

@@ -16,9 +16,8 @@ from ..core.head import Head, check_finite
 from ..core.per_class import title
 from ..core.regular_file import Stamp, bytes_at
 from ..heads.notes import Note
+from ..io import text
 from ..io.safetensors_file import ITEM_BYTES, NUMPY_DTYPES, widen_bfloat16
-from ..io.text import parse_json
-from ..io.text import read as read_text
 from ..rules.adjustment import PROBLEM_TYPES
 from .edits import BLOCK_BYTES, LARGE, Edit, FileRange
 
@@ -157,7 +156,7 @@ class LocatedHead:
 def json_of(path: Path) -> dict[str, Any]:
     """Return what a file of JSON holds; nothing if it cannot be read."""
     try:
-        found = parse_json(read_text(path))
+        found = text.parse_json(text.read(path))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

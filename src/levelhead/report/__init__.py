@@ -29,7 +29,6 @@ from ..core.head import Head
 from ..core.per_class import names_of_columns
 from ..core.warnings import quiet
 from ..io import arrays, samples_file
-from ..io.arrays import target_shares
 from ..io.safetensors_file import read_header
 from ..labels.tune_labels import check_label_scores, check_label_table, tune_labels
 from ..rules.rule import AUTO, RULES, Rescale, find_path_rule, rule_with
@@ -262,7 +261,7 @@ def of_file(
         how: dict[str, Any] = {"names": names, "label_column": label_column, "background": background, "say": say}
         found = samples_file.read(place, labels, counts_file, **how)
         apart = gamma is not None or (choice is not None and own != arrays.sha256(place))
-        shares = target_shares(target, found.names, len(found.counts))
+        shares = arrays.target_shares(target, found.names, len(found.counts))
         subject = _of_samples(found, title=place.stem, samples=chosen_on, apart=apart, target=shares, **given)
     return replace(subject, **{name: value for name, value in more.items() if value is not None})
 
@@ -299,7 +298,7 @@ def of_choice(
         subject = of_labels(found.logits, found.labels, tuned=tuned, names=found.names, kind=kind, title=title)
         return replace(subject, **_places(found.files))
     found = samples_file.read(logits, labels, counts, names=choice.get("names"), background=background)
-    shares = target_shares(target, found.names, len(found.counts))
+    shares = arrays.target_shares(target, found.names, len(found.counts))
     known = None if norms is None else arrays.read(norms, wanted="norms")
     on = choice["chosen_on"]
     subject = _of_samples(found, target=shares, norms=known, kind=kind, tuned=tuned, title=title, samples=on)
