@@ -28,7 +28,7 @@ ID_TITLES = re.compile(
 _LOGITS = re.compile(r"(logits?|scores?|outputs?|probs?|proba|probability|p)[ _.:-]?[\[(]?(.*?)[\])]?", re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?\d+")
 # Kinds of values in the footer of a .parquet file.
-_BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 11, 12
+_BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,7 +311,7 @@ def claimed_values(path: Path) -> int:
 
 
 class _Thrift:
-    """Values of Thrift one after another: a struct as {field: value}, a list as a list, texts and maps as None."""
+    """Values of Thrift one after another: a struct as {field: value}, a list as a list, texts as None."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -329,15 +329,8 @@ class _Thrift:
         if kind in _LISTS:
             size, inner = divmod(self._byte(), 16)
             return [self.read(inner) for _ in range(self._varint() if size == 15 else size)]
-        if kind == _MAP:
-            pairs = self._varint()
-            kinds = divmod(self._byte(), 16) if pairs else ()
-            for _ in range(pairs):
-                for one in kinds:
-                    self.read(one)
-            return None
         if kind != _STRUCT:
-            raise ValueError(kind)
+            raise ValueError(kind)  # a map, which no footer has, or none of Thrift's
         found, field = {}, 0
         while head := self._byte():
             step, inner = divmod(head, 16)
