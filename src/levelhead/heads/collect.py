@@ -167,6 +167,4 @@ def _moved(batch: Any, device: Any) -> Any:
         return batch.to(device)
     if isinstance(batch, Mapping):
         return {key: _moved(value, device) for key, value in batch.items()}
-    if isinstance(batch, tuple | list):
-        return [_moved(value, device) for value in batch]
-    return batch
+    return [_moved(value, device) for value in batch] if isinstance(batch, tuple | list) else batch

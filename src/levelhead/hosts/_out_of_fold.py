@@ -43,11 +43,6 @@ class ScoredFold:
     counts: np.ndarray  # [K], of what it was trained on
     model: Any
 
-    @property
-    def known(self) -> np.ndarray:
-        """Whether the model knows the class of each sample, [N]."""
-        return np.isin(self.labels, self.classes)
-
 
 class FoldClassifier(BaseRescaledClassifier):
     """A fold's model at one gamma, with all K classes, for a scorer to call; the scores of the last X are kept."""
@@ -137,7 +132,7 @@ def pooled_temperature(
     folds: Sequence[ScoredFold], adjustment: AdjustmentFor | None = None, *, shares: np.ndarray | None = None
 ) -> float:
     """Return the temperature of least log loss of the scores, with classes that weigh shares [K], or as they occur."""
-    known = np.concatenate([fold.known for fold in folds])
+    known = np.concatenate([np.isin(fold.labels, fold.classes) for fold in folds])  # whose class the model knows
     if not known.any():
         return 1.0
     labels = pool_labels(folds)[known]

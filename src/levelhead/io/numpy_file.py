@@ -36,9 +36,7 @@ def read_npy(path: Path) -> np.ndarray:
     with path.open("rb") as file:
         shape, fortran, dtype, offset = _read_npy_header(file, path.name, path.stat().st_size)
     order = "F" if fortran else "C"
-    if 0 in shape:
-        return np.empty(shape, dtype, order)
-    return _as_text(read_or_map(path, dtype, offset, shape, order))
+    return np.empty(shape, dtype, order) if 0 in shape else _as_text(read_or_map(path, dtype, offset, shape, order))
 
 
 def read_or_map(

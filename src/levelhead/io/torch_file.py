@@ -53,7 +53,6 @@ def _record_sizes(path: Path) -> set[int]:
         for member in members:
             if member.compress_type:  # torch stores its records as they are
                 check_expansion(member.file_size, member.compress_size, most=1 << 24)
-        for member in members:
             if member.filename.endswith("/data.pkl"):
                 check_pickle(archive.read(member))
         alignment = [archive.read(m) for m in members if m.filename.endswith("/.storage_alignment")]
