@@ -11,6 +11,7 @@ Caveats: samples of rare classes are repeated often and memorized. With epoch = 
 Reference: Buda et al., A Systematic Study of the Class Imbalance Problem in Convolutional Neural Networks, 2018.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -66,6 +67,4 @@ def draw_per_class(members: list[np.ndarray], sizes: np.ndarray, generator: np.r
 
 
 METHOD = Method("over-sample", "Over-sample", baseline_loss, sample=over_sample, card=__doc__)
-LARGEST = Method(
-    "over-sample-largest", "Over-sample to the largest", baseline_loss, sample=over_sample_to_largest, card=__doc__
-)
+LARGEST = replace(METHOD, name="over-sample-largest", title="Over-sample to the largest", sample=over_sample_to_largest)

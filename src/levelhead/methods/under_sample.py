@@ -11,6 +11,7 @@ Caveats: an epoch has only ``K n_min / N`` of the samples, so a training of the 
 Reference: Buda et al., A Systematic Study of the Class Imbalance Problem in Convolutional Neural Networks, 2018.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -53,7 +54,5 @@ def under_sample_long(labels: np.ndarray, generator: np.random.Generator, progre
 
 
 METHOD = Method("under-sample", "Under-sample", baseline_loss, sample=under_sample, card=__doc__)
-ONCE = Method("under-sample-once", "Under-sample, drawn once", baseline_loss, sample=under_sample_once, card=__doc__)
-LONG = Method(
-    "under-sample-long", "Under-sample, drawn once, long epochs", baseline_loss, sample=under_sample_long, card=__doc__
-)
+ONCE = replace(METHOD, name="under-sample-once", title="Under-sample, drawn once", sample=under_sample_once)
+LONG = replace(ONCE, name="under-sample-long", title="Under-sample, drawn once, long epochs", sample=under_sample_long)
