@@ -215,9 +215,7 @@ def _layer_under(graph: Graph, name: str) -> Any:
     if node is None or node.op_type not in LINEAR or not casts <= FLOAT_TYPES:
         return None
     classes = [graph.shapes.get(made, (0,))[-1] for made in (value, *(one.output[0] for one in reshapes))]
-    if reshapes and (node.op_type == "Conv" or len({*classes}) > 1 or not classes[0]):
-        return None
-    return node
+    return None if reshapes and (node.op_type == "Conv" or len({*classes}) > 1 or not classes[0]) else node
 
 
 def _softmax_written_out(graph: Graph, node: Any) -> str | None:

@@ -29,13 +29,11 @@ SEEN = NormalDist().inv_cdf(0.95)  # standard errors above which a gain over all
 
 
 class TunedLabels(Tuned):
-    """A chosen offset for each label: what `tune_labels` returns.
+    """A chosen offset for each label, what `tune_labels` returns: a `Tuned` of the rule `shift` at gamma 1.
 
-    It is a `Tuned` of the rule `shift` whose `offset` [K] says all; gamma is 1, and `curve` is the metric over the
-    share of the offsets that is applied, from 0 to 1. Values, errors and gains are means over the labels that have
-    positive and negative samples; `missing` are the others. `counts` are the training samples that have each label,
-    and `labels` [K] what was chosen for each. `gain` is cross-fitted, and 0 if it is not above that with a probability
-    of 95 %, so that scores that say nothing are rarely called `worthwhile`.
+    `offset` and `labels` [K] are what was chosen, `curve` the metric over the share of it that is applied. Values and
+    gains are means over the labels with positive and negative samples; `missing` are the others. `gain` is
+    cross-fitted, and 0 if it is not above that with a probability of 95 %.
     """
 
     _each: ClassVar = ("for", "label")
