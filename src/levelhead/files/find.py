@@ -171,8 +171,7 @@ class _Tensors:
 
     def ends(self, block: str, classes: int | None) -> list[str]:
         """Return the layers that may be a block's last: itself, or the last of a Sequential, or all that fit."""
-        fitting = self.candidates(classes, least=1)
-        inside = [layer for layer in fitting if f"{self.names[layer]}.".startswith(f"{block}.")]
+        inside = [one for one in self.candidates(classes, least=1) if f"{self.names[one]}.".startswith(f"{block}.")]
         direct = [layer for layer in inside if self.names[layer] == block]
         places = {layer: re.fullmatch(r"\d+", self.names[layer][len(block) + 1 :]) for layer in inside}
         numbered = {int(place[0]): layer for layer, place in places.items() if place}

@@ -253,8 +253,7 @@ class BaseLevelCallback:
             from ..report import of_logits, write
 
             logits, labels = (to_numpy(part) for part in self._collected)
-            names = None if tuned.names is None else list(tuned.names)
-            options = {"names": names, "norms": self._norms, "title": title}
+            options = {"names": tuned.names, "norms": self._norms, "title": title}
             write(path, [of_logits(logits, labels, self._counts, tuned=tuned, **options)])
 
         known = {f"level/{name}": float(value) for name, value in numbers.items() if value is not None}

@@ -1,7 +1,5 @@
 """The methods of Table 1 and those users compare it with. A method is one file and one entry in `table`.
 
-`METHODS` is a plain dict. `method_named` also accepts `NAME+rs` for any of them and `FILE.py:NAME` for a user's own.
-
 - method: `Method` and `Retrain`, the records, and what losses share
 - table: `METHODS`, `method_named`, `load`, and methods in words
 - baseline, over_sample, under_sample, re_weighting, focal, class_balanced, ldam, wvn, rs: Table 1

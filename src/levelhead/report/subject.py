@@ -147,8 +147,7 @@ def make_views(
         if rule == first or (tried and known is None) or not other.strengths:
             continue
         if other.has_path:
-            fits = not other.needs_norms or norms is not None
-            if fits and not (other.multiplies and kind == "probabilities"):
+            if (norms is not None or not other.needs_norms) and not (other.multiplies and kind == "probabilities"):
                 views.append(of_strength(rule, None if known is None else float(known["gamma"])))
         elif known is not None and known.get("second") is not None:
             both = RescaleThenShift().adjustment(counts, known["gamma"], known["second"], toward(counts, target))

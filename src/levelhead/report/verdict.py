@@ -359,8 +359,7 @@ def _alarm(subject: Subject | LabelSubject, line: str) -> Alarm:
         return Alarm("Warning.", line)
     title, help_, *useless_with = HELP[kind]
     text = text[:1].upper() + text[1:]
-    useless = not help_ or subject.files.keys() & set(useless_with)
-    if useless or isinstance(subject, LabelSubject) or subject.fitted:
+    if not help_ or subject.files.keys() & set(useless_with) or isinstance(subject, LabelSubject) or subject.fitted:
         return Alarm(title, text)
     model, counts = (shlex.quote(name) for name in (subject.model or MODEL, subject.files.get("counts", "counts.json")))
     command = help_.format(model=model, counts=counts, wider=2 * max(2.0, float(subject.choice["gamma"])))
