@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
-from levelhead.choice.vector import ONE_STEP, RIDGES, Columns, VectorLoss, choose_ridge, fit_vector, vector_loss
+from levelhead.choice.vector import ONE_STEP, RIDGES, Columns, VectorLoss, choose_ridge, vector_loss
 from levelhead.core.array import check_logits, log_softmax
 from levelhead.core.errors import LevelheadError
 from levelhead.core.measure import balanced_error
@@ -21,9 +21,11 @@ def held_out(rng, sizes, counts, signal=2.0, scale=1.0):
     return (signal * features + np.log(counts)) * scale, labels
 
 
-def fitted_vector(*samples, **options):
+def fitted_vector(logits, labels, counts, prior=None, ridge=None):
     """Return what vector scaling does to each class."""
-    return Adjustment(*fit_vector(*samples, **options))
+    loss = vector_loss(logits.astype(np.float64), labels, counts, prior)
+    ridge, start = choose_ridge(loss) if ridge is None else (ridge, None)
+    return Adjustment(*loss.affine(loss.fit(ridge, start)))
 
 
 RIDGE = 0.05

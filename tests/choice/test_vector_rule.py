@@ -8,7 +8,7 @@ from sklearn.metrics import f1_score
 
 import levelhead as lh
 from levelhead.choice.tuned_json import tuned_of, write_tuned
-from levelhead.choice.vector import fit_vector
+from levelhead.choice.vector import choose_ridge, vector_loss
 from levelhead.core.measure import balanced_error, recall
 from levelhead.rules.adjustment import Adjustment
 
@@ -21,9 +21,10 @@ def scored(rng, labels, bent=BENT):
     return (1.5 * features + np.log(COUNTS)) * bent
 
 
-def fitted_vector(*samples, **options):
+def fitted_vector(logits, labels, counts, prior=None):
     """Return what vector scaling does to each class."""
-    return Adjustment(*fit_vector(*samples, **options))
+    loss = vector_loss(logits.astype(np.float64), labels, counts, prior)
+    return Adjustment(*loss.affine(loss.fit(*choose_ridge(loss))))
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def held_out():
     return scored(np.random.default_rng(0), labels), labels
 
 
-def test_tune_fits_what_fit_vector_fits(held_out):
+def test_tune_fits_what_log_loss_fits(held_out):
     logits, labels = held_out
     tuned = lh.tune(logits, labels, COUNTS, rule="vector", bootstrap=0)
     fitted = fitted_vector(logits, labels, np.array(COUNTS))

@@ -50,20 +50,6 @@ ONE_STEP = Until(1e-5, 1e-2)  # a step that gains less than 0.01 leaves about th
 Seen = tuple[np.ndarray, np.ndarray]  # the log loss of each sample, [N], and the probabilities, [K, N]
 
 
-def fit_vector(
-    logits: np.ndarray,
-    labels: np.ndarray,
-    counts: np.ndarray,
-    *,
-    prior: np.ndarray | None = None,  # [K], the weight of each class; uniform if not given
-    ridge: float | None = None,  # what `choose_ridge` returns if not given
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return a scale and an offset per class, [K] each, fitted by log loss with a ridge toward the counts' shift."""
-    loss = vector_loss(logits.astype(np.float64), labels, counts, prior)
-    ridge, start = choose_ridge(loss) if ridge is None else (ridge, None)
-    return loss.affine(loss.fit(ridge, start))
-
-
 def choose_ridge(loss: "VectorLoss") -> tuple[float, np.ndarray]:
     """Return the one of `RIDGES` with the least log loss on samples that the numbers were not fitted on: five folds."""
     # And about the parameters [2, K] of all samples with that ridge.
@@ -271,7 +257,6 @@ def vector_loss(
 
 def _class_weights(labels: np.ndarray, prior: np.ndarray, kept: np.ndarray | None = None) -> np.ndarray:
     """Return weights [N] that sum to 1: those of class k in the proportion of prior_k, if it has a sample."""
-    sizes = np.bincount(labels, kept, len(prior))
-    weights = (prior / np.maximum(sizes, 1))[labels]
+    weights = (prior / np.maximum(np.bincount(labels, kept, len(prior)), 1))[labels]
     weights = weights if kept is None else weights * kept
     return weights / (weights.sum() or 1.0)
