@@ -56,14 +56,8 @@ class ShiftAfter:
 
     def second(self, gamma: float) -> PathFitter:
         """Return the shift of logits that are already rescaled; folds often choose the same gamma, so some are kept."""
-        if (found := self._seconds.get(gamma)) is None:
-            found = self._shift_after(gamma)
-            if len(self._seconds) >= MOST_NUMBERS // self.paths.samples.numbers:
-                self._seconds.clear()
-            self._seconds[gamma] = found
-        return found
-
-    def _shift_after(self, gamma: float) -> PathFitter:
+        if gamma in self._seconds:
+            return self._seconds[gamma]
         samples, options = self.paths.samples, self.paths.samples.options
         pairs = zip(self.first.rule.parts, samples.read(), strict=True)
         # A masked score wins nowhere, however it is scaled. What was float32 is so again: paths are found faster then.
@@ -74,10 +68,12 @@ class ShiftAfter:
         scaled = [one.view(CheckedLogits) if np.isfinite(one).all() else one for one in scaled]
         pull = None if options.metric not in ERRORS else Pull(0.0, samples.calibration[0], 0.5)
         if options.unlabelled is not None:
-            rule = self.first.rule.parts[0].rule
-            unlabelled = rule.scores(read_logits(options.unlabelled, options.kind), gamma)
-            options = replace(options, unlabelled=unlabelled)
-        return PathFitter(RulePath.of(self.paths.parts(Shift.name, scaled), options, pull=pull), options)
+            unlabelled = read_logits(options.unlabelled, options.kind)
+            options = replace(options, unlabelled=self.first.rule.parts[0].rule.scores(unlabelled, gamma))
+        if len(self._seconds) >= MOST_NUMBERS // samples.numbers:
+            self._seconds.clear()
+        path = RulePath.of(self.paths.parts(Shift.name, scaled), options, pull=pull)
+        return self._seconds.setdefault(gamma, PathFitter(path, options))
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,12 +143,6 @@ class VectorFitter:
         narrow = self.loss.narrow()
         return narrow, narrow.look(self.parameters)
 
-    @cached_property
-    def alone(self) -> TuneOptions:
-        """The options of the shift after it, which the metric and the floors alone choose."""
-        options = self.paths.samples.options
-        return replace(options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error"))
-
     def fit(self, rows: np.ndarray) -> Fitted:
         """Fit the numbers on some rows."""
         n = len(self.paths.samples.labels)
@@ -171,7 +161,9 @@ class VectorFitter:
         scores = scale * self.scores + offset
         cuts = np.cumsum([len(part) for _, part, _ in samples.parts])[:-1]
         shifted = self.paths.parts(Shift.name, np.split(scores.view(CheckedLogits), cuts))
-        after = PathFitter(RulePath.of(shifted, self.alone), self.alone).fit(rows)
+        # The metric and the floors alone choose that shift.
+        alone = replace(options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error"))
+        after = PathFitter(RulePath.of(shifted, alone), alone).fit(rows)
         moved = toward(samples.counts, samples.target)
         offset = offset + after.gamma * np.log(moved.max() / moved)
         return replace(after, gamma=1.0, second=after.gamma, offset=offset, **known)
@@ -218,9 +210,8 @@ class OffsetFitter:
     def begin(self) -> tuple[Callable[[np.ndarray], np.ndarray], float]:
         """What gives the offsets to begin at, [K], fitted on rows; and the strength of the pull toward them."""
         rows = draw_rows(np.arange(len(self.paths.samples.labels)), _PULL_NUMBERS // self.paths.samples.classes)
-        tried = []
+        goal, tried = replace(self.goal(rows), floors=None), []
         for begin in (self.start_from_shift, self.start_from_vector):
-            goal = replace(self.goal(rows), floors=None)
             pull, loss = choose_pull(self.scores[rows], goal, lambda some, begin=begin: begin(rows[some]))
             tried.append((loss, pull, begin))
         _, pull, begin = min(tried, key=lambda one: one[0])
@@ -328,8 +319,7 @@ def curve_to(fitted: Fitted, scores: np.ndarray, paths: Paths, temperature: floa
     for step in steps:
         predicted[moves] = np.add(begin, np.multiply(step, end, out=room), out=room).argmax(axis=1)
         losses.append(objective.loss_of(predicted))
-    starts = np.concatenate([[0.0], (steps[1:] + steps[:-1]) / 2])
-    return Curve(starts, shown(options.metric, np.array(losses)), 1.0)
+    return Curve(np.append(0.0, (steps[1:] + steps[:-1]) / 2), shown(options.metric, np.array(losses)), 1.0)
 
 
 @singledispatch
@@ -386,15 +376,13 @@ def is_too_large(rule: Rule, samples: Samples) -> bool:
     """Return whether samples or classes are too many for a rule with numbers for each class to be tried."""
     if not isinstance(rule, PerClass) or samples.numbers <= MOST_VECTOR_NUMBERS:
         return False
-    most = 3 * MOST_VECTOR_NUMBERS
-    too_few_rows = not rule.follows_counts and most < _LEAST_ROWS * samples.classes**2
+    too_few_rows = not rule.follows_counts and _LEAST_ROWS * samples.classes**2 > 3 * MOST_VECTOR_NUMBERS
     return samples.numbers > MOST_NUMBERS or too_few_rows
 
 
 def left_out_text(samples: Samples) -> str:
     """Return which rules are not tried because samples or classes are too many; "" if none, or if chunks say so."""
-    options = samples.options
-    names = [rule.name for rule in RULES.values() if options.may_take(rule) and is_too_large(rule, samples)]
+    names = [rule.name for rule in RULES.values() if samples.options.may_take(rule) and is_too_large(rule, samples)]
     if not names or samples.joined is not None:
         return ""
     *most, last = names
@@ -412,11 +400,9 @@ def _can_be_scaled(samples: Samples) -> bool:
 
 def check_floors_met(fitters: Mapping[str, Fitter], fits: Mapping[str, Fitted]) -> None:
     """Raise LevelheadError with the proof if no rule meets the floors, and neither do any offsets."""
-    if any(fit.floors_met for fit in fits.values()):
-        return
-    for fitter in fitters.values():
-        if isinstance(fitter, OffsetFitter):
-            raise fitter.unmet_floors()
+    offsets = fitters.get(Offsets.name)
+    if isinstance(offsets, OffsetFitter) and not any(fit.floors_met for fit in fits.values()):
+        raise offsets.unmet_floors()
 
 
 def point_to_offsets(error: UnmetFloors, paths: Paths) -> LevelheadError:
