@@ -85,28 +85,17 @@ def tune(
     >>> tuned.worthwhile, max(tuned.candidates, key=lambda one: one.gain).rule == tuned.rule
     (True, True)
     """
-    options = TuneOptions(
-        goal=Goal.of(metric),
-        target=target,
-        unlabelled=unlabelled,
-        names=names,
-        kind=kind,
-        training=training,
-        chosen_on=chosen_on,
-        bootstrap=bootstrap,
-        level=level,
-        rng=rng,
-        background=counts.background if isinstance(counts, WithBackground) else None,
-        progress=progress,
-        **rule_options(rule),
-    )
-    check_background(options.background, options.rule)
+    background = counts.background if isinstance(counts, WithBackground) else None
+    given: dict[str, Any] = rule_options(rule) | {"goal": Goal.of(metric), "chosen_on": chosen_on, "progress": progress}
+    given |= {"unlabelled": unlabelled, "training": training, "background": background}
+    options = TuneOptions(target=target, bootstrap=bootstrap, level=level, rng=rng, names=names, kind=kind, **given)
+    check_background(background, options.rule)
     if labels is None:
         raise LevelheadError("expected labels [N]; without labels, use match_prior", parameter="labels")
     if counts is None:
         raise LevelheadError("expected the training samples of each class, got none", parameter="counts")
     logits, labels, names = as_rows(logits, labels, counts, names)
-    if options.background is not None:
+    if background is not None:
         counts = resolve(counts, logits.shape[1], names=names)
     return _tune_parts([(logits, labels, counts)], replace(options, names=names))
 
@@ -245,17 +234,15 @@ def match_prior_with(logits: Array, counts: Counts, options: TuneOptions) -> Tun
     """Choose gamma as `match_prior` does; the rule is `rescale` if none is named."""
     logits, norms = as_array(logits), options.norms
     check_shape(logits.shape)
+    n = resolve(counts, logits.shape[1], names=options.names)
     if options.estimates_target:
-        n = resolve(counts, logits.shape[1], names=options.names)
         prior = estimate_target(replace(options, unlabelled=logits), n)
         return replace(match_prior_with(logits, n, replace(options, target=prior.target)), prior=prior)
     rule = find_path_rule(Rescale.name if options.is_auto else options.rule)
-    n = resolve(counts, logits.shape[1], names=options.names)
     target = target_prior(options.target, len(n), options.names)
     moved = toward(n, target) if rule.follows_target and options.target is not None else n
     made = rule.direction(moved, norms=norms if rule.needs_norms else None, kind=options.kind)
-    reach = options.range_of(rule.name)
-    changes = find_changes(logits, made, reach, kind=options.kind, progress=options.stage("path"))
+    changes = find_changes(logits, made, options.range_of(rule.name), kind=options.kind, progress=options.stage("path"))
     mismatch = ShareMismatch(changes, target, Grid.between(changes.gamma, changes.range))
     curve = mismatch.grid.curve(mismatch.values())
     gamma, plateau = mismatch.grid.choose(curve.values)
