@@ -171,11 +171,8 @@ def like(values: np.ndarray, x: Array) -> Array:
 def product(a: Array, b: Array) -> Array:
     """Return a [N, d] times b [K, d], transposed, in float32 or better; for tensors in the better of their dtypes."""
     a, b = widen(a), widen(b)
-    if is_torch(a) and a.dtype != b.dtype:
-        import torch
-
-        dtype = torch.promote_types(a.dtype, b.dtype)
-        a, b = a.to(dtype), b.to(dtype)
+    if is_torch(a) and a.dtype != b.dtype:  # one of them is float64
+        a, b = a.double(), b.double()
     return a @ b.T
 
 
@@ -407,10 +404,7 @@ def _minimize(fit: _Fit, start: float, spread: float, enough: float) -> float:
 def _slopes(fit: _Fit, inverse: float) -> np.ndarray:
     """Return the series of the weighted log loss's derivative by t, where 1 / T is `inverse` times 1 + t."""
     values, own, weights, offset = fit
-    if is_torch(values):
-        moments = _moments_on_device(values, offset, inverse)
-    else:
-        moments = _moments(values, offset, inverse)
+    moments = (_moments_on_device if is_torch(values) else _moments)(values, offset, inverse)
     # The derivatives of the logarithm of a sum of exponentials are the cumulants, which follow from the moments.
     found: list[np.ndarray] = []
     for n, each in enumerate(moments):

@@ -97,8 +97,7 @@ def calibration_error(logits: Array, labels: Array, *, bins: int = 15, temperatu
     probability = np.exp(scores)
     confidence, correct = probability.max(axis=1), probability.argmax(axis=1) == labels
     where = np.minimum((confidence * bins).astype(int), bins - 1)
-    gap = np.bincount(where, weights=confidence - correct, minlength=bins)
-    return float(np.abs(gap).sum() / len(correct))
+    return float(np.abs(np.bincount(where, confidence - correct, bins)).sum() / len(correct))
 
 
 def fit_temperature(
