@@ -12,7 +12,8 @@ moves with a common constant. So
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -31,8 +32,7 @@ class FloorsFit:
 
 def needed_right(floors: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return how many samples of each class must be right, [K], for recalls [K], NaN for no floor."""
-    sizes = np.bincount(labels, minlength=len(floors))
-    return np.ceil(np.nan_to_num(floors) * sizes - 1e-9).astype(np.int64)
+    return np.ceil(np.nan_to_num(floors) * np.bincount(labels, minlength=len(floors)) - 1e-9).astype(np.int64)
 
 
 def meet_floors(
@@ -51,9 +51,8 @@ def meet_floors(
 
 def _raise(asked: "_Asked", offset: np.ndarray, sweeps: int) -> FloorsFit | None:
     """Raise each class with a floor to what it needs, so many times; return the offsets if that is enough."""
-    every = np.arange(len(offset))
     for _ in range(sweeps):
-        rise = asked.rise(offset, every)
+        rise = asked.rise(offset, np.arange(len(offset)))
         if (rise < 0).all():
             return FloorsFit(offset, True)
         if np.isinf(rise).any():  # scores of -inf are beyond every offset
@@ -83,12 +82,16 @@ class _Asked:
     labels: np.ndarray
     need: np.ndarray
     above: float
-    known: dict[int, np.ndarray] = field(default_factory=dict)  # what `_own` returned, by class
 
-    @property
+    @cached_property
     def classes(self) -> np.ndarray:
         """The classes with a floor."""
         return np.flatnonzero(self.need > 0)
+
+    @cached_property
+    def own(self) -> dict[int, np.ndarray]:
+        """The scores of the samples of each of them, [K, n]."""
+        return {c: np.ascontiguousarray(self.scores[:, self.labels == c]) for c in self.classes.tolist()}
 
     def rise(self, offset: np.ndarray, group: np.ndarray) -> np.ndarray:
         """Return by how much classes of a group that have a floor must rise, where only the group competes; or < 0."""
@@ -106,7 +109,7 @@ class _Asked:
 
     def _lead(self, offset: np.ndarray, c: int, rivals: np.ndarray) -> np.ndarray:
         """Return by how much the best of the rivals is ahead of a class, on each of that class's samples."""
-        own = self._own(c)
+        own = self.own[c]
         with np.errstate(invalid="ignore"):
             lead = (own[rivals] + offset[rivals, None]).max(axis=0, initial=-np.inf) - (own[c] + offset[c])
         lead[np.isneginf(own[c])] = np.inf
@@ -119,12 +122,6 @@ class _Asked:
             group = group[rise > self.above]
             rise = self.rise(offset, group)
         return group
-
-    def _own(self, c: int) -> np.ndarray:
-        """Return the scores of the samples of a class, [K, n], kept."""
-        if c not in self.known:
-            self.known[c] = np.ascontiguousarray(self.scores[:, self.labels == c])
-        return self.known[c]
 
 
 def _smallest(values: np.ndarray, n: int) -> float:
