@@ -256,14 +256,11 @@ def _check_paths(
 
 def _gather(chunks: Iterable[Chunk], rows: np.ndarray, labels: np.ndarray, counts: Counts, names: Any) -> np.ndarray:
     """Return the logits of some rows [m, K], read again."""
-    found, first = [], 0
+    found, known, first = [], [labels[:0]], 0
     for logits, given in chunks:
-        own = rows[(first <= rows) & (rows < first + len(logits))] - first
-        known = check_labels(resolve_labels(logits, given, counts, names)[0], logits.shape[1])
-        if not np.array_equal(known, labels[first : first + len(known)]):
-            raise LevelheadError("the samples were not the same when they were read again", parameter="chunks")
-        found.append(to_numpy(logits[own]))
+        found.append(to_numpy(logits[rows[(first <= rows) & (rows < first + len(logits))] - first]))
+        known.append(check_labels(resolve_labels(logits, given, counts, names)[0], logits.shape[1]))
         first += len(logits)
-    if first != len(labels):
+    if not np.array_equal(np.concatenate(known), labels):
         raise LevelheadError("the samples were not the same when they were read again", parameter="chunks")
     return np.concatenate(found)
