@@ -75,8 +75,7 @@ def choose_rule(crossed: CrossFitted, fits: Mapping[str, Fitted]) -> tuple[str, 
         able.sort(key=lambda rule: not RULES[rule].first_with_target)
     chosen, over = able[0], None
     for rule in able[1:]:
-        gap = crossed.criterion(chosen) - crossed.criterion(rule)
-        if gap > CLEARLY * crossed.gain(rule, chosen)[1]:
+        if crossed.criterion(chosen) - crossed.criterion(rule) > CLEARLY * crossed.gain(rule, chosen)[1]:
             chosen, over = rule, chosen
     lead, error = crossed.gain(NONE, chosen)  # predicted shares are a guide to a strength, not a reason to have one
     if lead > CLEARLY * error and crossed.meets_floors_as_trained():
@@ -153,17 +152,15 @@ def choose_gamma(
     path, objective = rule.path, rule.objective(options)
     sizes, floors = np.bincount(path.labels, minlength=len(path.counts)), objective.floors
     weights, grid, error = objective.weights, objective.grid, objective.error()
-    strength = options.guide_strength
-    values = objective.values(error, strength=strength)
+    values = objective.values(error, strength=options.guide_strength)
     gamma, plateau = (0.0, (0.0, 0.0)) if none else grid.choose(values)
     if floors is not None and not meets_floors(objective.margins()):
         raise unmet_floors(gamma, path.class_accuracy(gamma), floors, path.range, options.names)
     rng, stage = np.random.default_rng(options.rng), options.stage("bootstrap")
-    drawn = draw_replicates(objective, gamma, strength, options.bootstrap, rng, stage)
+    drawn = draw_replicates(objective, gamma, options.guide_strength, options.bootstrap, rng, stage)
     now, before = path.right(gamma), path.right(0.0)
-    occurring = options.target is None and options.metric != "balanced_error"
     balanced = [1 - weights @ before, 1 - weights @ now]
-    if occurring:
+    if options.target is None and options.metric != "balanced_error":  # then the weights are of classes as they occur
         balanced = [path.at(at).balanced_error for at in (0.0, gamma)]
     losses = [objective.fixed_loss(at)(None) for at in (0.0, gamma)]
     warnings = diagnostics.issue_warnings(

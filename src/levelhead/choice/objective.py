@@ -95,8 +95,7 @@ class Objective:
             present[self._change_bins if self.unlabelled else self._change_bins[kept[self.changes.sample]]] = True
         present[-1] = True
         place = np.cumsum(present) - 1  # where an interval of all samples lies among those of some
-        known = Grid(edges[present]), place[self._error_bins]
-        return replace(self, kept=kept, target=target, known=known)
+        return replace(self, kept=kept, target=target, known=(Grid(edges[present]), place[self._error_bins]))
 
     def error(self, times: np.ndarray | None = None) -> np.ndarray:
         """Return the class-weighted error (or the loss) on each interval, [G], with sample i counted times[i] times."""

@@ -93,8 +93,7 @@ class OffsetGoal:
         for at_first, at_change, at_k in zip(of_all, of_losing, of_own, strict=True):
             steps = np.empty(len(order))
             steps[by] = losing.steps(at_first, at_change)
-            moved = np.cumsum(steps) + at_k - at_first[k]
-            sums.append(at_first.sum() + np.concatenate([[0.0], moved]))
+            sums.append(at_first.sum() + np.append(0.0, np.cumsum(steps) + at_k - at_first[k]))
         return formula.loss(*sums, true=first.true, weight=self.total)
 
     def _worst_line(self, losing: ClassChanges, first: Totals, gained: np.ndarray, k: int) -> np.ndarray:
@@ -277,15 +276,13 @@ class _Lines:
         wide = (high - low > _SLIVER * self.of.unit) & (low < np.inf) & (high > -np.inf)
         low, high, losses = low[wide], high[wide], losses[opens[wide]]
         inside = np.minimum((high - low) / 2, self.of.unit / 2)
-        values = np.where(low >= 0, low + inside, np.where(high <= 0, high - inside, 0.0))
-        return values, losses
+        return np.where(low >= 0, low + inside, np.where(high <= 0, high - inside, 0.0)), losses
 
     def _move(self, k: int, to: float) -> None:
         """Set an offset; only samples of which the class was or becomes one of the two best change."""
         self.offset[k] = to
         scores = self.of.scores
-        near = (self.winner == k) | (self.second == k) | (scores[k] + to > self.best[1])
-        rows = np.flatnonzero(near)
+        rows = np.flatnonzero((self.winner == k) | (self.second == k) | (scores[k] + to > self.best[1]))
         best, self.winner[rows], self.second[rows] = _two_best(scores[:, rows] + self.offset[:, None])
         self.best[:, rows] = best
         self.loss = self.of.goal.loss(self.winner)

@@ -231,8 +231,7 @@ class Samples:
         """The temperature of the scores, and the shift that a calibrated model would then need."""
         # ``logits / T + log(share_k / n_k)``, with the shares that the metric weighs classes by, has the least log
         # loss. The shift is T times how much of ``log(share_k / n_k)`` lies along ``log(n_max / n_k)``.
-        shares = class_shares(self.labels, self.classes, self.options)
-        log_shares = np.log(np.maximum(shares, 1e-3 / self.classes))
+        log_shares = np.log(np.maximum(class_shares(self.labels, self.classes, self.options), 1e-3 / self.classes))
         scores, labels, rows = self.some_rows()
         moved = [log_shares - np.log(counts) for *_, counts in self.parts]
         offset = moved[0] if len(moved) == 1 else np.repeat(moved, [len(some) for some in scores], axis=0)

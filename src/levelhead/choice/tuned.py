@@ -273,8 +273,7 @@ class Tuned:
         return html("Tuned", self.facts(), picture=picture, notes=[f"warning: {line}" for line in self.warnings])
 
     def _lines(self) -> list[str]:
-        titles = {"gamma": "gamma = "}
-        return [f"{titles.get(name, f'{name} ')}{words}" for name, words in self.facts().items()]
+        return [f"{name}{' = ' if name == 'gamma' else ' '}{words}" for name, words in self.facts().items()]
 
     def _class_lines(self, most: int = 30) -> list[str]:
         """Return each class's recall before and after; of many classes, those that change most."""

@@ -83,8 +83,7 @@ def crossing(true: np.ndarray, other: np.ndarray, rise: np.ndarray, *, multiplie
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         if multiplies:  # the same bits for either of the two
             steeper = rise > 0
-            gap = log_ratio(np.where(steeper, true, other), np.where(steeper, other, true))
-            return snap(gap / np.abs(rise))
+            return snap(log_ratio(np.where(steeper, true, other), np.where(steeper, other, true)) / np.abs(rise))
         at = snap((true - other) / rise)
         unequal = np.nonzero((at == 0) & (true != other))  # the quotient underflows: not a tie at 0
         at[unequal] = np.copysign(SMALLEST, at[unequal])

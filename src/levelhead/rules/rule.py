@@ -88,8 +88,7 @@ class Rule:
 
     def on_scores(self, counts: np.ndarray, chosen: Strengths) -> Adjustment:
         """Return what it does to scores [N, K] that come from no head; counts [K] of what the model was trained on."""
-        rows = Head(np.ones((len(counts), 1)))
-        return replace(self.amounts(rows, counts, chosen), smoothing=chosen.smoothing)
+        return replace(self.amounts(Head(np.ones((len(counts), 1))), counts, chosen), smoothing=chosen.smoothing)
 
     def refuses(self, head: Head, counts: np.ndarray | None) -> str | None:
         """Return why it cannot adjust a head, or None."""
