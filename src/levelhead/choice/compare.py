@@ -154,9 +154,7 @@ def compare(
 
 def _row(crossed: CrossFitted, rule: str, best: str) -> Row:
     labels = crossed.samples.labels
-    sizes = np.bincount(labels)
-    right = (crossed.predicted[rule] == labels).mean(axis=0)
-    recall = np.bincount(labels, right)[sizes > 0] / sizes[sizes > 0]
+    recall, _ = diagnostics.class_means(labels, (crossed.predicted[rule] == labels).mean(axis=0))
     chosen = [[fit.gamma] if fit.second is None else [fit.gamma, fit.second] for fit in crossed.fits.get(rule, ())]
     return Row(
         rule=rule,

@@ -40,11 +40,9 @@ def diagnose_accuracy(right: np.ndarray) -> Diagnosis:
 def diagnose_below_chance(right: np.ndarray, labels: np.ndarray, classes: int) -> Diagnosis:
     """Warn if the model as it is is worse than guessing, by three standard errors and every class weighing the same."""
     # No trained model is; labels, counts or names in another order than the columns of the logits are.
-    sizes = np.bincount(labels, minlength=classes)
-    present = sizes > 0
-    recall = np.bincount(labels, right, classes)[present] / sizes[present]
-    chance, error = 1 / classes, float(np.sqrt((1 / (4 * sizes[present])).sum())) / present.sum()
-    if recall.mean() + 3 * error >= chance or present.sum() < 2:
+    recall, sizes = class_means(labels, right)
+    chance, error = 1 / classes, float(np.sqrt((1 / (4 * sizes)).sum())) / len(sizes)
+    if recall.mean() + 3 * error >= chance or len(sizes) < 2:
         return None
     low = f"the model as it is has a mean recall of {recall.mean():.1%}, below chance ({chance:.1%})"
     order = "check that labels, counts and names are in the order of the columns of the logits"
@@ -72,9 +70,8 @@ def diagnose_negative_logits(logits: Array, labels: np.ndarray, rule: Rule) -> D
     # Without averaging, frequent classes, whose logits are rarely negative, would hide the rare ones that RS is for.
     if not rule.multiplies:
         return None
-    sizes, rows = np.bincount(labels), np.arange(len(labels))
-    below = np.bincount(labels, to_numpy(logits[rows, labels]) < 0)  # only these of a memory-mapped or GPU array
-    share = float((below[sizes > 0] / sizes[sizes > 0]).mean())
+    own = to_numpy(logits[np.arange(len(labels)), labels])  # only these of a memory-mapped or GPU array
+    share = float(class_means(labels, own < 0)[0].mean())
     if share <= 0.2:
         return None
     down = f"{share:.0%} of the true-class logits are negative, and a larger factor moves those down, not up"
@@ -197,24 +194,26 @@ def diagnose_reversed_counts(logits: Array, labels: np.ndarray, counts: np.ndarr
     labels = labels[::step]
     z = np.log(counts)
     z = (z - z.mean()) / z.std()
-    sizes = np.bincount(labels, minlength=len(z))
-    present = sizes > 0
     leans = z[predicted] - z[labels]
-    means = np.bincount(labels, leans, len(z))[present] / sizes[present]
-    squares = np.bincount(labels, leans**2, len(z))[present] / sizes[present]
+    (means, sizes), (squares, _) = class_means(labels, leans), class_means(labels, leans**2)
     lean = float(means.mean())
-    error = float(np.sqrt(((squares - means**2).clip(0) / sizes[present]).sum()) / present.sum())
+    error = float(np.sqrt(((squares - means**2).clip(0) / sizes).sum()) / len(sizes))
     if lean >= LEANING or lean + 3 * error >= LEANING / 2:
         return None
     rare = counts <= np.median(counts)
-    rates = (np.bincount(labels, rare[each], len(z))[present] / sizes[present] for each in (predicted, labels))
-    shares = [float(rate.mean()) for rate in rates]
+    shares = [float(class_means(labels, rare[each])[0].mean()) for each in (predicted, labels)]
     return kinds.CountsWarning(
         f"the classes with the fewest counts are predicted too often ({shares[0]:.0%} of the predictions, "
         f"{shares[1]:.0%} of the samples, every class weighing the same), as if the counts were in reverse or of "
         "another order of the classes; check that order, unless the model was trained with strong weights for rare "
         "classes"
     )
+
+
+def class_means(labels: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of values [N] in each class that has a sample, and how many samples it has."""
+    sizes = np.bincount(labels)
+    return np.bincount(labels, values)[sizes > 0] / sizes[sizes > 0], sizes[sizes > 0]
 
 
 USUAL, SPREAD = 0.12, 0.2  # gain to expect before any sample is seen, and its spread, as shares of the loss
