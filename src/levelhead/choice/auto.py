@@ -42,11 +42,11 @@ def tune_auto(paths: Paths, found: Sequence[diagnostics.Diagnosis]) -> Tuned:
     del fitters  # the paths of other rules may be larger than all that is to come
     none = not RULES[rule].changes
     if none or RULES[rule].has_path:
-        tuned = choose_gamma(path, options, found, counts=samples.counts, none=none)
+        tuned = choose_gamma(path, options, samples.counts, found, none)
     else:
         more = [diagnostics.diagnose_range_end(fits[rule].plateau, fits[rule].reach)]
         quick, none = replace(without_floors(options), bootstrap=0), not RULES[rule].strengths  # not on that path
-        tuned = choose_gamma(path, quick, [*found, *more], counts=samples.counts, none=none)
+        tuned = choose_gamma(path, quick, samples.counts, [*found, *more], none)
         tuned = _with_parts(tuned, rule, fits[rule], crossed)
         if none:
             curve = next(one.curve for one in candidates if one.rule == rule)
@@ -141,14 +141,9 @@ def _with_parts(tuned: Tuned, rule: str, fit: Fitted, crossed: CrossFitted) -> T
 
 
 def choose_gamma(
-    rule: RulePath,
-    options: TuneOptions,
-    found: Sequence[diagnostics.Diagnosis],
-    *,
-    counts: np.ndarray | None = None,
-    none: bool = False,
+    rule: RulePath, options: TuneOptions, counts: np.ndarray, found: Sequence[diagnostics.Diagnosis], none: bool = False
 ) -> Tuned:
-    """Choose a rule's strength and return all about it; `counts` [K] if not those of the path; `none` for 0."""
+    """Choose a rule's strength and return all about it, with the counts [K] of all samples; `none` for 0."""
     path, objective = rule.path, rule.objective(options)
     sizes, floors = np.bincount(path.labels, minlength=len(path.counts)), objective.floors
     weights, grid, error = objective.weights, objective.grid, objective.error()
@@ -206,7 +201,7 @@ def choose_gamma(
         recall_at_zero=tuple(path.class_accuracy(0.0).tolist()),
         kind=kind_of_scores(rule.parts[0].whole_logits()[0], path.kind),
         offset=shift_to_target(path.rule, gamma, options),
-        counts=tuple(map(float, path.counts if counts is None else counts)),
+        counts=tuple(map(float, counts)),
         names=None if options.names is None else tuple(map(str, options.names)),
         bias="scale" if path.rule.bias is None else "keep",
     )

@@ -112,7 +112,7 @@ def tune_path(path: GammaPath, counts: Counts | None = None, options: TuneOption
         raise LevelheadError("they are not those that the path was made with; leave them out", parameter="counts")
     options = replace(options, rule=rule, target=path.target if options.target is None else options.target)
     found = _diagnose_logits(path.whole_logits()[0], path.labels[: len(path.logits[0])], path.counts, options)
-    return choose_gamma(RulePath.of([path], options), options, found)
+    return choose_gamma(RulePath.of([path], options), options, path.counts, found)
 
 
 def tune_with(options: TuneOptions, logits: Array, labels: Array | None, counts: Counts) -> Tuned:
@@ -174,7 +174,7 @@ def tune_samples(samples: Samples) -> Tuned:
     found = [next(filter(None, same), None) for same in each]  # one warning for all folds
     try:
         if not options.is_auto and RULES[options.rule].has_path:
-            return choose_gamma(paths.of(options.rule), options, found, counts=samples.counts)
+            return choose_gamma(paths.of(options.rule), options, samples.counts, found)
         return tune_auto(paths, found)
     except UnmetFloors as error:
         raise point_to_offsets(error, paths) from None
