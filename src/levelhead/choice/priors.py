@@ -15,7 +15,7 @@ Detecting and Correcting for Label Shift with Black Box Predictors, 2018.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -87,13 +87,7 @@ class PriorEstimate:
 
 
 _Estimator = Callable[[np.ndarray, np.ndarray | None], np.ndarray]  # weights of both kinds of samples -> shares [K]
-
-
-class _Labelled(NamedTuple):
-    """Held-out scores [N, K] and labels [N]."""
-
-    logits: np.ndarray
-    labels: np.ndarray
+_Labelled = tuple[np.ndarray, np.ndarray]  # held-out scores [N, K] and labels [N]
 
 
 def estimate_prior(
@@ -133,9 +127,9 @@ def estimate_prior(
     n = resolve(counts, unlabelled.shape[1], names=names)
     labelled = None if held_out is None else _check_held_out(held_out, len(n), kind)
     if kind == "probabilities":
-        both = unlabelled if labelled is None else np.concatenate([unlabelled, labelled.logits])
+        both = unlabelled if labelled is None else np.concatenate([unlabelled, labelled[0]])
         unlabelled, rest = np.split(smooth_votes(both)[0], [len(unlabelled)])  # alike, if there are zeros among them
-        labelled = None if labelled is None else labelled._replace(logits=rest)
+        labelled = None if labelled is None else (rest, labelled[1])
     warning, every = None, np.ones(len(unlabelled))
     if method == "em":
         usual = _USUAL * len(n) * np.sqrt(n) / np.sqrt(n).sum()
@@ -150,7 +144,7 @@ def estimate_prior(
         raise LevelheadError(reason, parameter="method", advice=advice)
     rng = np.random.default_rng(rng)
     drawn = draw_resamples(np.zeros(len(unlabelled), np.int64), bootstrap, rng)
-    held = iter(()) if labelled is None else draw_resamples(labelled.labels, bootstrap, rng)
+    held = iter(()) if labelled is None else draw_resamples(labelled[1], bootstrap, rng)
     replicates = np.array([estimate(weights, next(held, None)) for weights in drawn])
     ends = [(1 - level) / 2, (1 + level) / 2]
     return PriorEstimate(
@@ -159,7 +153,7 @@ def estimate_prior(
         interval=np.quantile(replicates, ends, axis=0).T if len(replicates) else None,
         method=method,
         n=len(unlabelled),
-        held_out=0 if labelled is None else len(labelled.labels),
+        held_out=0 if labelled is None else len(labelled[1]),
         level=level,
         names=None if names is None else tuple(map(str, names)),
         warnings=issue_warnings(warning),
@@ -230,7 +224,7 @@ def _em_estimator(
         ratios = np.exp(log_softmax(unlabelled - np.log(counts)))  # p(x_i | k), up to a factor for each sample
         whole = maximize_shares(ratios, np.ones(len(unlabelled)), more=more)
         return lambda weights, _: maximize_shares(ratios, weights, whole, more)
-    ridge, loss = _RIDGE / len(labelled.labels), vector_loss(*labelled, counts)
+    ridge, loss = _RIDGE / len(labelled[1]), vector_loss(*labelled, counts)
     fitted, narrow, start = loss.minimum(ridge), loss.narrow(), []
     seen = narrow.look(fitted)
 
@@ -250,16 +244,14 @@ def _bbse_estimator(
 ) -> tuple[_Estimator, Diagnosis]:
     """Return the estimator, and a warning if the confusion matrix is near singular."""
     # Predictions are of calibrated logits, shifted by the counts: a class that is never predicted leaves no trace.
-    size, labels = len(counts), labelled.labels
+    size, (held_out, labels) = len(counts), labelled
     sizes = np.bincount(labels, minlength=size)
     if not sizes.all():
         which = f"{title(int(np.argmin(sizes)), names)} has no held-out sample"
         reason = f"{which}, so 'bbse' cannot know how it is predicted; add some, or use 'em'"
         raise LevelheadError(reason, parameter="held_out")
-    loss = vector_loss(*labelled, counts)
-    here, there = (
-        (loss.columns.inverse * scores + loss.shift).argmax(axis=1) for scores in (unlabelled, labelled.logits)
-    )
+    loss = vector_loss(held_out, labels, counts)
+    here, there = ((loss.columns.inverse * each + loss.shift).argmax(axis=1) for each in (unlabelled, held_out))
 
     def confusion(times: np.ndarray | None) -> np.ndarray:
         found = np.bincount(there * size + labels, times, size * size).reshape(size, size)
@@ -286,4 +278,4 @@ def _check_held_out(held_out: Any, size: int, kind: Kind) -> _Labelled:
         labels = check_labels(held_out[1], size)
         if len(labels) != len(scores):
             raise LevelheadError(f"expected one label per row of logits, got {len(labels)} and {len(scores)} rows")
-    return _Labelled(scores, labels)
+    return scores, labels
