@@ -172,9 +172,8 @@ def chunk_path(
 def _rules(rule: str | Rule, kind: Kind, *, alone: bool) -> list[OneStrength]:
     """Return the rules of one strength to try, each with what it needs; `alone` if a class is left alone."""
     asked = rule_with(rule)
-    settings = rule_options(asked)
-    norms, reach = settings.get("norms"), settings.get("range")
-    if settings.get("bias") is not None:
+    norms = getattr(asked, "norms", None)
+    if getattr(asked, "bias", None) is not None:
         raise LevelheadError("a kept bias needs all samples at once; leave it out", parameter="bias")
     able = [one for one in RULES.values() if isinstance(one, OneStrength)]
     if asked.name == AUTO:
@@ -187,7 +186,7 @@ def _rules(rule: str | Rule, kind: Kind, *, alone: bool) -> list[OneStrength]:
         known = ", ".join(repr(one.name) for one in able)
         reason = f"expected 'auto', {known}, got {asked.name!r}, which needs all samples at once"
         raise LevelheadError(reason, parameter="rule")
-    return [replace(one, range=reach, norms=norms if one.needs_norms else None) for one in able]
+    return [replace(one, range=asked.range, norms=norms if one.needs_norms else None) for one in able]
 
 
 def _read(chunks: Iterable[Any]) -> Iterator[Chunk | ChunkPath]:

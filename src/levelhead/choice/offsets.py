@@ -304,11 +304,10 @@ def _search_pair(lines: _Lines, j: int, k: int) -> bool:
     # What is predicted changes where j passes the others, and where two of the lines of k (past the others, and past
     # j) cross: at a sample's lead of k over j less another's distance to the others.
     past, over = rest - scores[j], scores[k] - scores[j]
-    at = np.unique(np.concatenate([past, (rest - scores[k] + over[:, None]).ravel(), [lines.offset[j]]]))
+    at = np.unique(np.r_[past, (rest - scores[k] + over[:, None]).ravel(), lines.offset[j]])
     at = at[np.isfinite(at)] if len(others) else np.zeros(1)
-    values = np.unique(
-        np.concatenate([[at[0] - search.unit / 2], (at[1:] + at[:-1]) / 2, [at[-1] + search.unit / 2, lines.offset[j]]])
-    )
+    beyond = np.array([-0.5, 0.5]) * search.unit + at[[0, -1]]
+    values = np.unique(np.r_[beyond, (at[1:] + at[:-1]) / 2, lines.offset[j]])
     rival_score = np.maximum(rest, scores[j] + values[:, None])
     if len(others):
         other = others[(scores[others] + lines.offset[others, None]).argmax(axis=0)]
@@ -317,10 +316,9 @@ def _search_pair(lines: _Lines, j: int, k: int) -> bool:
         rival = np.full(rival_score.shape, j)
     steps = rival_score - scores[k]
     order = np.argsort(steps, axis=1)
-    edges = np.take_along_axis(steps, order, axis=1)
+    edges = np.pad(np.take_along_axis(steps, order, axis=1), ((0, 0), (1, 1)), constant_values=(-np.inf, np.inf))
     losses, kept = _table_losses(goal, order, rival, k)
-    ends = np.full((len(values), 1), np.inf)
-    low, high = np.concatenate([-ends, edges], axis=1), np.concatenate([edges, ends], axis=1)
+    low, high = edges[:, :-1], edges[:, 1:]
     width = high - low
     inside = np.minimum(width / 2, search.unit / 2)
     with np.errstate(invalid="ignore"):
@@ -349,8 +347,7 @@ def _table_losses(goal: OffsetGoal, order: np.ndarray, rival: np.ndarray, k: int
 
     was, new = (old[..., None] == classes), np.broadcast_to(classes == k, (*old.shape, goal.classes))
     is_true = true[..., None] == classes
-    counts = running(1.0 * (was & is_true), 1.0 * (new & is_true))
-    kept = np.asarray((counts >= goal.need - 0.5).all(axis=2))
+    kept = np.asarray((running(1.0 * (was & is_true), 1.0 * (new & is_true)) >= goal.need - 0.5).all(axis=2))
     if goal.price is not None:
         first = weights[..., 0] * goal.price[true, old]
         steps = weights[..., 0] * goal.price[true, k] - first

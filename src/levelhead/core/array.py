@@ -90,8 +90,7 @@ def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.
     """
     check_choice("kind", kind, ("logits", "probabilities"))
     values = numeric_logits(logits)
-    values = values if values.dtype.kind == "f" else values.astype(np.float64)
-    values = lower_masked(values, first)
+    values = lower_masked(values if values.dtype.kind == "f" else values.astype(np.float64), first)
     if kind == "probabilities":
         for at in np.flatnonzero(((values < 0) | (values > LARGEST_PROBABILITY)).any(axis=1))[:1]:
             worst = values[at].min() if values[at].min() < 0 else values[at].max()
