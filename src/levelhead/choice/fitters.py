@@ -282,9 +282,7 @@ class OffsetFitter:
             need = np.where(np.isin(np.arange(samples.classes), group), goal.need, 0)
             each = []
             for c in group:
-                best = most_right(scores, labels, need, c)
-                assert best is not None
-                right, value = reached(best)
+                right, value = reached(most_right(scores, labels, need, c))
                 each.append(f"{title(c, names)} reaches {right[labels == c].mean():.1%} at most, {value}")
             reach = ("beside the others' floors, " if len(group) > 1 else "") + ", ".join(each)
         return LevelheadError(f"{why}; {reach}; lower the floors", parameter="floors")
@@ -330,9 +328,8 @@ def make_fitter(rule: Rule, paths: Paths) -> Fitter | None:
 
 @make_fitter.register
 def _(rule: OneStrength, paths: Paths) -> Fitter | None:
-    if rule.multiplies and not _can_be_scaled(paths.samples):
-        return None
-    if rule.needs_norms and paths.samples.options.norms is None:
+    lacks_norms = rule.needs_norms and paths.samples.options.norms is None
+    if lacks_norms or (rule.multiplies and not _can_be_scaled(paths.samples)):
         return None
     return PathFitter(paths.of(rule.name), paths.samples.options)
 

@@ -129,12 +129,10 @@ def _smallest(values: np.ndarray, n: int) -> float:
     return float(np.partition(values, n - 1)[n - 1])
 
 
-def least_conflict(
-    scores: np.ndarray, labels: np.ndarray, need: np.ndarray, conflict: Sequence[int]
-) -> tuple[int, ...]:
-    """Return the least part of a conflict whose floors conflict still; one of more than 12 classes as it is."""
-    kept = list(conflict)
-    for c in conflict if len(kept) <= 12 else ():
+def least_conflict(scores: np.ndarray, labels: np.ndarray, need: np.ndarray, group: Sequence[int]) -> tuple[int, ...]:
+    """Return the least part of a group whose floors conflict that do so still; one of more than 12 as it is."""
+    kept = list(group)
+    for c in group if len(kept) <= 12 else ():
         rest = [other for other in kept if other != c]
         alone = np.where(np.isin(np.arange(len(need)), rest), need, 0)
         if len(rest) > 1 and len(meet_floors(scores, labels, alone, np.zeros(len(need))).conflict):
@@ -156,9 +154,9 @@ def met_share(scores: np.ndarray, labels: np.ndarray, floors: np.ndarray) -> tup
     return low, best
 
 
-def most_right(scores: np.ndarray, labels: np.ndarray, need: np.ndarray, of: int) -> FloorsFit | None:
+def most_right(scores: np.ndarray, labels: np.ndarray, need: np.ndarray, of: int) -> FloorsFit:
     """Return offsets with which the most samples of one class are right and all others have what they need, if any."""
-    low, high, best = 0, int((labels == of).sum()), None
+    low, high, best = 0, int((labels == of).sum()), FloorsFit(np.zeros(len(need)), False)
     while low <= high:  # more is never easier, so the most is found by halving
         middle = (low + high) // 2
         wanted = need.copy()

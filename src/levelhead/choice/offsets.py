@@ -207,23 +207,19 @@ class _Search:
             found[c] = abs(effect) * np.sqrt(recall * (1 - recall) / (own.sum() + 2))
         return self.pull * found / self.unit
 
-    def predicted(self, offset: np.ndarray) -> np.ndarray:
-        """Return the class predicted for each sample, [N]."""
-        return (self.scores + offset[:, None]).argmax(axis=0)
-
     def meet(self, start: np.ndarray, thorough: bool) -> OffsetFit:
         """Meet the floors, and then descend without breaking one."""
         met = meet_floors(self.scores, self.goal.labels, self.goal.need, start, unit=self.unit)
         if not met.met:
-            return OffsetFit(met.offset, self.goal.loss(self.predicted(met.offset)), met)
+            predicted = (self.scores + met.offset[:, None]).argmax(axis=0)
+            return OffsetFit(met.offset, self.goal.loss(predicted), met)
         return replace(self.descend(met.offset, thorough), floors=met)
 
     def descend(self, start: np.ndarray, thorough: bool) -> OffsetFit:
         """Return the offsets at which no line search improves anything."""
-        offset = start.copy()
         if not np.isfinite(self.pull) and not self.goal.need.any():
-            return OffsetFit(np.zeros(len(offset)), self.goal.loss(self.predicted(0 * offset)))
-        lines = _Lines(self, offset)
+            return OffsetFit(np.zeros(len(start)), self.goal.loss(self.scores.argmax(axis=0)))
+        lines = _Lines(self, start.copy())
         for _ in range(_PASSES):
             improved = [lines.search(int(k)) for k in self.free]
             if not any(improved) and not (thorough and lines.search_pairs()):
@@ -248,10 +244,8 @@ class _Lines:
         taken = self.winner == k
         rival, rival_score = np.where(taken, self.second, self.winner), np.where(taken, self.best[1], self.best[0])
         at = rival_score - self.of.scores[k]  # above this, class k is predicted
-        order = np.argsort(at)
-        goal = self.of.goal
-        losses, kept = goal.line(order, rival, k), goal.kept_floors(order, rival, k)
-        values, loss = self._choices(at[order], losses, kept)
+        goal, order = self.of.goal, np.argsort(at)
+        values, loss = self._choices(at[order], goal.line(order, rival, k), *goal.kept_floors(order, rival, k))
         if not len(values):
             return False
         price = self.of.penalty[k]
@@ -263,9 +257,8 @@ class _Lines:
         self._move(k, float(values[best]))
         return True
 
-    def _choices(self, at: np.ndarray, losses: np.ndarray, kept: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    def _choices(self, at: np.ndarray, losses: np.ndarray, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the offset to take on each stretch of equal loss, and that loss: 0, or half a unit from an end."""
-        first, last = kept
         if first > last:
             return np.zeros(0), np.zeros(0)
         losses = np.zeros(len(losses)) if not np.isfinite(self.of.pull) else losses  # the floors alone count
