@@ -20,7 +20,8 @@ from ..path.metrics import ERRORS, RECALLS, MetricSteps, apply_floors
 from ..path.path import GammaPath
 from ..path.resample import SAME_VALUE, STRENGTH, Grid
 
-FixedLoss = Callable[[np.ndarray | None], float]  # of each sample's count
+Times = np.ndarray | None  # [N], how often each sample counts; None for once
+FixedLoss = Callable[[Times], float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +33,7 @@ class ShareMismatch:
     grid: Grid
     weights: np.ndarray | None = None
 
-    def values(self, times: np.ndarray | None = None) -> np.ndarray:
+    def values(self, times: Times = None) -> np.ndarray:
         """Return the distance on each interval, [G], with sample i counted times[i] times."""
         weights = times if self.weights is None else self.weights if times is None else self.weights * times
         start, _, steps = self.changes.mismatch_steps(self.prior, weights)
@@ -89,15 +90,14 @@ class Objective:
         """Return the objective of some samples, [N] bool, and their target; what is sorted is not sorted again."""
         # An interval of all samples begins where one of these changes, or else belongs to the one before it.
         edges, present = self.grid.edges, np.zeros(len(self.grid.edges), bool)
-        present[0] = True
+        present[[0, -1]] = True
         present[self._error_bins[kept[self.path.events[3]]]] = True
         if self.changes is not None:
             present[self._change_bins if self.unlabelled else self._change_bins[kept[self.changes.sample]]] = True
-        present[-1] = True
         place = np.cumsum(present) - 1  # where an interval of all samples lies among those of some
         return replace(self, kept=kept, target=target, known=(Grid(edges[present]), place[self._error_bins]))
 
-    def error(self, times: np.ndarray | None = None) -> np.ndarray:
+    def error(self, times: Times = None) -> np.ndarray:
         """Return the class-weighted error (or the loss) on each interval, [G], with sample i counted times[i] times."""
         if self.metric not in ERRORS:
             return self.steps.losses(self.grid.middles, self._masses(times))
@@ -106,12 +106,7 @@ class Objective:
         return 1 - self.grid.accumulate(weight[start].sum(), self._error_bins, sign * weight[sample])
 
     def values(
-        self,
-        error: np.ndarray,
-        times: np.ndarray | None = None,
-        *,
-        unlabelled_times: np.ndarray | None = None,
-        strength: float = STRENGTH,
+        self, error: np.ndarray, times: Times = None, *, unlabelled_times: Times = None, strength: float = STRENGTH
     ) -> np.ndarray:
         """Return J on each interval, [G], given `error(times)`. Samples count so many `times`, or once."""
         # The strength is the 20 of ``min(1, 20 s)``: 0 gives the error alone, infinity the sum with the whole mismatch.
@@ -135,7 +130,7 @@ class Objective:
         values = pulled[first : last + 1] + guide * self.mismatch.between(first, last)
         return Grid(self.grid.edges[first : last + 2]).choose(values, prefer_zero=len(values) == len(pulled))
 
-    def _pulled(self, error: np.ndarray, times: np.ndarray | None, strength: float) -> tuple[np.ndarray, float]:
+    def _pulled(self, error: np.ndarray, times: Times, strength: float) -> tuple[np.ndarray, float]:
         """Return the error with the pull on each interval, [G], and the weight of the mismatch."""
         if self.pull is None and (self.mismatch is None or strength == 0):
             return error, 0.0
@@ -144,7 +139,7 @@ class Objective:
         guide = min(1.0, strength * s) if self.mismatch is not None and strength > 0 else 0.0
         return (error if self.pull is None else error + self.pull.values(self.grid.middles, s)), guide
 
-    def margins(self, times: np.ndarray | None = None) -> np.ndarray:
+    def margins(self, times: Times = None) -> np.ndarray:
         """Return the least ``recall - floor`` of all classes on each interval, [G]."""
         assert self.floors is not None
         return self.steps.margins(self.grid.middles, self._masses(times), self.floors)
@@ -161,19 +156,19 @@ class Objective:
             predicted = self.path.predictions(gamma) if bent else self.changes.predictions(gamma)
         return lambda times: self.steps.loss_of(right, predicted, self._masses(times))
 
-    def loss_of(self, predicted: np.ndarray, times: np.ndarray | None = None) -> float:
+    def loss_of(self, predicted: np.ndarray, times: Times = None) -> float:
         """Return the loss of any predictions [N] of the path's samples, with sample i counted times[i] times."""
         right = predicted == self.path.labels
         if self.metric in ERRORS:
             return float((self.weights if times is None else self.weights * times) @ ~right)
         return self.steps.loss_of(right, predicted, self._masses(times))
 
-    def _masses(self, times: np.ndarray | None) -> np.ndarray:
+    def _masses(self, times: Times) -> np.ndarray:
         """Return the weights of the samples, [N]: whole numbers if no target weighs the classes."""
         weights = self.weights / self.weights.max()
         return weights if times is None else weights * times
 
-    def standard_error(self, gamma: float, times: np.ndarray | None = None) -> float:
+    def standard_error(self, gamma: float, times: Times = None) -> float:
         """Return s of the class-weighted error: ``s^2 = sum_c prior_c^2 a_c (1 - a_c) / (n_c + 2)``."""
         # ``a_c = (right_c + 1) / (n_c + 2)``: each class gets one success and one failure more, so that a class with a
         # single sample does not count as certain.
