@@ -94,9 +94,7 @@ def choose_rule(crossed: CrossFitted, fits: Mapping[str, Fitted]) -> tuple[str, 
     return chosen, f"{RULES[chosen].title}: better than {RULES[over].title} by {gain}, {where}"
 
 
-def list_candidates(
-    crossed: CrossFitted, fits: Mapping[str, Fitted], fitters: Mapping[str, Fitter]
-) -> tuple[Candidate, ...]:
+def list_candidates(crossed: CrossFitted, fits: dict[str, Fitted], fitters: dict[str, Fitter]) -> tuple[Candidate, ...]:
     """Return every rule with its cross-fitted value and gain, the model as it is first."""
     metric, level = crossed.objective.metric, crossed.samples.options.level
     found = [Candidate(NONE, 0.0, value=shown(metric, crossed.loss(NONE)), gain=0.0, interval=(0.0, 0.0))]

@@ -251,9 +251,7 @@ class Verdict(str):
         return str, (str(self),)
 
 
-def is_worthwhile(
-    gain: float | None, interval: Sequence[float] | None, floors_met_at_zero: bool | None = None
-) -> bool | None:
+def is_worthwhile(gain: float | None, interval: Sequence[float] | None, floors_met_at_zero: bool | None) -> bool | None:
     """Return whether to apply an adjustment: a gain is expected, or floors are met only so; None if not known."""
     if floors_met_at_zero is False:
         return True
