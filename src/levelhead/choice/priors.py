@@ -146,11 +146,10 @@ def estimate_prior(
     drawn = draw_resamples(np.zeros(len(unlabelled), np.int64), bootstrap, rng)
     held = iter(()) if labelled is None else draw_resamples(labelled[1], bootstrap, rng)
     replicates = np.array([estimate(weights, next(held, None)) for weights in drawn])
-    ends = [(1 - level) / 2, (1 + level) / 2]
     return PriorEstimate(
         shares=estimate(every, None),
         target=target,
-        interval=np.quantile(replicates, ends, axis=0).T if len(replicates) else None,
+        interval=np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2], axis=0).T if len(replicates) else None,
         method=method,
         n=len(unlabelled),
         held_out=0 if labelled is None else len(labelled[1]),

@@ -278,11 +278,10 @@ class Tuned:
     def _class_lines(self, most: int = 30) -> list[str]:
         """Return each class's recall before and after; of many classes, those that change most."""
         known = [i for i, value in enumerate(self.recall) if value == value]
-        known = sorted(sorted(known, key=lambda i: -abs(self.recall[i] - self.recall_at_zero[i]))[:most])
-        change = [f"{self.recall_at_zero[i]:>7.1%} -> {self.recall[i]:.1%}" for i in known]
-        rows = [f"  {class_title(i, self.names):24} {words}" for i, words in zip(known, change, strict=True)]
-        left_out = sum(value == value for value in self.recall) - len(known)
-        more = [f"  and {left_out} that change less"] * bool(left_out)
+        some = sorted(sorted(known, key=lambda i: -abs(self.recall[i] - self.recall_at_zero[i]))[:most])
+        change = {i: f"{self.recall_at_zero[i]:>7.1%} -> {self.recall[i]:.1%}" for i in some}
+        rows = [f"  {class_title(i, self.names):24} {words}" for i, words in change.items()]
+        more = [f"  and {len(known) - most} that change less"] * (len(known) > most)
         return ["", "recall of each class", *rows, *more, ""] * bool(rows)
 
     def _candidate_lines(self) -> list[str]:

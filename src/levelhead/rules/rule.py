@@ -159,9 +159,8 @@ class OneStrength(Rule):
         if bias is not None and not self.multiplies:
             reason = f"a bias is kept while weights are scaled, and the rule {self.name} scales none"
             raise LevelheadError(f"{reason}; leave it out", parameter="bias")
-        size = len(counts)
-        known = check_vector(norms, size, "norms", positive=True) if self.needs_norms else None
-        kept = None if bias is None else check_vector(bias, size, "bias")
+        known = check_vector(norms, len(counts), "norms", positive=True) if self.needs_norms else None
+        kept = None if bias is None else check_vector(bias, len(counts), "bias")
         return Direction(self.name, self.ratios(counts, known), self.multiplies, kept)
 
     def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
@@ -348,11 +347,10 @@ def _given_offset(rule: Rule, head: Head, counts: np.ndarray | None, offset: Seq
 
 def _given(rule: Rule, head: Head, scale: Any, offset: Any) -> Adjustment:
     """Return numbers that were chosen for each class, checked."""
-    found = [np.asarray(values, np.float64) for values in (scale, offset)]
-    if any(values.shape != (head.classes,) or not np.isfinite(values).all() for values in found):
+    scale, offset = np.asarray(scale, np.float64), np.asarray(offset, np.float64)
+    if any(values.shape != (head.classes,) or not np.isfinite(values).all() for values in (scale, offset)):
         wanted = f"a finite scale and offset for each of {head.classes} classes"
-        got = f"{found[0].size} and {found[1].size}"
-        raise LevelheadError(f"the rule {rule.name} needs {wanted}, got {got}; tune again")
-    if not (found[0] > 0).all():
-        raise LevelheadError(f"the rule {rule.name} needs positive scales, got {found[0].min():g}; tune again")
-    return Adjustment(found[0], found[1])
+        raise LevelheadError(f"the rule {rule.name} needs {wanted}, got {scale.size} and {offset.size}; tune again")
+    if not (scale > 0).all():
+        raise LevelheadError(f"the rule {rule.name} needs positive scales, got {scale.min():g}; tune again")
+    return Adjustment(scale, offset)
