@@ -259,8 +259,7 @@ class OffsetFitter:
 
     def unmet_floors(self) -> LevelheadError:
         """Return why the floors cannot be met: which classes conflict, and what each can reach instead."""
-        samples, names = self.paths.samples, self.paths.samples.options.names
-        labels = samples.labels
+        labels, names = self.paths.samples.labels, self.paths.samples.options.names
         goal, scores, floors = self.goal(np.arange(len(labels))), np.ascontiguousarray(self.scores.T), self.whole.floors
         assert floors is not None
         assert self.floors is not None
@@ -279,7 +278,7 @@ class OffsetFitter:
             share, best = met_share(scores, labels, self.floors)
             reach = f"{share:.0%} of each floor can be met, {reached(best)[1]}"
         else:  # without any one of them, the others can be met
-            need = np.where(np.isin(np.arange(samples.classes), group), goal.need, 0)
+            need = np.where(np.isin(np.arange(len(goal.need)), group), goal.need, 0)
             each = []
             for c in group:
                 right, value = reached(most_right(scores, labels, need, c))
@@ -356,9 +355,7 @@ def _(rule: Vector, paths: Paths) -> Fitter | None:
 
 def _fit_all(paths: Paths) -> VectorFitter:
     """Return what fits vector scaling on all samples, the same for every rule that begins there."""
-    found = paths.shared.setdefault(Vector.name, VectorFitter(paths))
-    assert isinstance(found, VectorFitter)
-    return found
+    return paths.shared.setdefault(Vector.name, VectorFitter(paths))
 
 
 @make_fitter.register

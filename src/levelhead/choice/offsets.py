@@ -182,8 +182,7 @@ class _Search:
     @cached_property
     def unit(self) -> float:
         """The middle distance between a sample's two best scores."""
-        best = np.partition(self.scores, -2, axis=0)[-2:] if len(self.scores) > 1 else np.zeros((2, 1))
-        gap = best[1] - best[0]
+        gap = np.subtract(*_two_best(self.scores)[0])
         gap = gap[np.isfinite(gap)]
         return (float(np.median(gap)) if len(gap) else 0.0) or 1.0
 

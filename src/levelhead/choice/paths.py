@@ -81,7 +81,7 @@ class Paths:
     """The paths of the rules on the same samples, each computed when it is asked for."""
 
     samples: Samples
-    shared: "dict[str, Fitter]" = field(default_factory=dict, init=False)  # of rules from which others begin
+    shared: dict[str, Any] = field(default_factory=dict, init=False)  # fitters of rules from which others begin
     _known: dict[str, RulePath] = field(default_factory=dict, init=False)
 
     def parts(self, rule: str, logits: Sequence[np.ndarray] | None = None) -> list[GammaPath]:

@@ -171,8 +171,8 @@ def estimate_target(
     labelled = tuple(np.concatenate([to_numpy(part) for part in same]) for same in zip(*held_out, strict=True))
     try:
         known = {name: getattr(options, name) for name in ("level", "rng", "names", "kind")}
-        bootstrap, pair = min(options.bootstrap, 200), labelled if held_out else None
-        return estimate_prior(unlabelled, counts, held_out=pair, bootstrap=bootstrap, **known)  # type: ignore[arg-type]
+        known |= {"held_out": labelled or None, "bootstrap": min(options.bootstrap, 200)}
+        return estimate_prior(unlabelled, counts, **known)
     except LevelheadError as error:
         raise LevelheadError(error.message, parameter=error.parameter or "unlabelled", advice=error.advice) from None
 

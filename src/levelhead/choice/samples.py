@@ -243,12 +243,10 @@ class Samples:
 
     def some_rows(self) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
         """Return, of as many samples as a temperature needs, the scores [n, K] of each part, labels and rows [m]."""
-        found, first = [], np.cumsum([0, *(len(labels) for _, labels, _ in self.parts)])
-        for (logits, labels, _), before in zip(self.parts, first, strict=False):
-            scores, known, rows = some_rows(logits, labels, kind=self.options.kind)
-            found.append((scores, known, before + rows))
+        found = [some_rows(logits, labels, kind=self.options.kind) for logits, labels, _ in self.parts]
         scores, labels, rows = zip(*found, strict=True)
-        return list(scores), np.concatenate(labels), np.concatenate(rows)
+        before = np.cumsum([0, *(len(labels) for _, labels, _ in self.parts)])
+        return list(scores), np.concatenate(labels), np.concatenate([*map(np.add, rows, before)])
 
     @cached_property
     def target(self) -> np.ndarray | None:
