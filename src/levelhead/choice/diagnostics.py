@@ -104,8 +104,7 @@ def diagnose_norms(norms: Array | None, counts: np.ndarray, rule: Rule) -> Diagn
 
 def diagnose_missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None, *, least: int = 1) -> Diagnosis:
     """Warn if a class has fewer samples than `least`, among those that gamma is chosen on."""
-    absent = np.flatnonzero(sizes < least).tolist()
-    if not absent:
+    if not (absent := np.flatnonzero(sizes < least).tolist()):
         return None
     shown = listed([str(i) if names is None else f"{i} ({names[i]})" for i in absent])
     few = "no sample" if least == 1 else f"fewer than {least} samples"

@@ -146,8 +146,7 @@ def met_share(scores: np.ndarray, labels: np.ndarray, floors: np.ndarray) -> tup
     low, high, best = 0.0, 1.0, FloorsFit(start, True)
     for _ in range(7):
         share = (low + high) / 2
-        found = meet_floors(scores, labels, needed_right(share * floors, labels), start)
-        if found.met:
+        if (found := meet_floors(scores, labels, needed_right(share * floors, labels), start)).met:
             low, best = share, found
         else:
             high = share
@@ -161,8 +160,7 @@ def most_right(scores: np.ndarray, labels: np.ndarray, need: np.ndarray, of: int
         middle = (low + high) // 2
         wanted = need.copy()
         wanted[of] = middle
-        found = meet_floors(scores, labels, wanted, np.zeros(len(need)))
-        if found.met:
+        if (found := meet_floors(scores, labels, wanted, np.zeros(len(need)))).met:
             low, best = middle + 1, found
         else:
             high = middle - 1

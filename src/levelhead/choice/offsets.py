@@ -208,8 +208,7 @@ class _Search:
 
     def meet(self, start: np.ndarray, thorough: bool) -> OffsetFit:
         """Meet the floors, and then descend without breaking one."""
-        met = meet_floors(self.scores, self.goal.labels, self.goal.need, start, unit=self.unit)
-        if not met.met:
+        if not (met := meet_floors(self.scores, self.goal.labels, self.goal.need, start, unit=self.unit)).met:
             predicted = (self.scores + met.offset[:, None]).argmax(axis=0)
             return OffsetFit(met.offset, self.goal.loss(predicted), met)
         return replace(self.descend(met.offset, thorough), floors=met)

@@ -196,8 +196,7 @@ class Samples:
             if as_they_are and all(np.may_share_memory(part, logits) for _, part in read_chunks(logits)):
                 logits = logits.view(CheckedLogits)
             found.append((logits, *checked))
-        sizes = sorted({len(counts) for *_, counts in found})
-        if len(sizes) > 1:
+        if len(sizes := sorted({len(counts) for *_, counts in found})) > 1:
             came = f"folds of {', '.join(map(str, sizes))} classes"
             raise LevelheadError(f"expected the same classes in every fold, got {came}", parameter="folds")
         return Samples(tuple(found), options)

@@ -119,8 +119,7 @@ def _from_json(content: Any) -> Tuned:
     if not fits(given.get("gamma", 0.0), float):
         raise LevelheadError(f"expected a number, got {given['gamma']!r}", parameter="gamma")
     recalls = {name: _recall(name, given.pop(name, [])) for name in ("recall", "recall_at_zero")}
-    sources = content.get("sources") or None
-    if sources is not None:
+    if (sources := content.get("sources") or None) is not None:
         with in_file("sources"):
             record_from(_Sources, sources)
         older = {"counts": sources.get("counts"), "kind": sources["kind"]}  # where older files have them

@@ -127,8 +127,7 @@ class VectorLoss:
         self, ridge: float, start: np.ndarray | None = None, seen: Seen | None = None, until: Until = EXACTLY
     ) -> np.ndarray:
         """Return the minimum, or that of the least larger ridge at which no scale is too small."""
-        found = self.minimum(ridge, start, seen, until)
-        if self.is_sound(found):
+        if self.is_sound(found := self.minimum(ridge, start, seen, until)):
             return found
         sound = np.zeros((2, len(self.shift)))
         for larger in (*(one for one in RIDGES if one > ridge), ridge):

@@ -218,8 +218,7 @@ def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError
 
 def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) -> np.ndarray:
     """Return counts as float64 [K], not yet checked; labels are counted."""
-    mapping = as_mapping(counts, classes)
-    if mapping is not None:
+    if (mapping := as_mapping(counts, classes)) is not None:
         return in_order(mapping, classes, names)
     if isinstance(counts, str | Path):
         raise LevelheadError(f"expected counts, got the text {str(counts)!r}; read the file first")

@@ -112,8 +112,7 @@ class Point:
 def accumulate(start: float, gammas: np.ndarray, steps: np.ndarray, range: tuple[float, float]) -> Curve:
     """Return the curve that begins at `start` and changes by steps[i] at gammas[i], which ascend."""
     gammas, totals = np.concatenate([range[:1], gammas]), np.cumsum(np.concatenate([[start], steps]))
-    same = gammas[1:] == gammas[:-1]
-    if same.any():
+    if (same := gammas[1:] == gammas[:-1]).any():
         last = np.append(~same, True)  # the last of several steps at one gamma
         gammas, totals = gammas[last], totals[last]
     return Curve(gammas, totals, range[1])
