@@ -152,9 +152,7 @@ def described(x: np.ndarray) -> str:
 def widen(x: Array) -> Array:
     """Return x in float32 or better."""
     if is_torch(x):
-        import torch
-
-        return x.to(torch.promote_types(x.dtype, torch.float32))
+        return x if x.is_floating_point() and x.element_size() >= 4 else x.float()
     return x.astype(np.promote_types(x.dtype, np.float32), copy=False)
 
 
