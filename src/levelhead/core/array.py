@@ -318,7 +318,7 @@ def fit_scale(
         unit = 2.0 ** (round(np.log2(largest)) if np.isfinite(largest) else 1000)
         return unit * fit_scale(logits.astype(np.float64) / unit, labels, weights, offset, near=near)
     inverse, added, own = 1 / spread, np.asarray(offset, kind), values[np.arange(len(labels)), labels]
-    if is_torch(near) and near.is_cuda:
+    if near is not None and is_torch(near) and near.is_cuda:
         import torch
 
         values, added = (torch.from_numpy(x).to(near.device) for x in (values, added))
