@@ -152,6 +152,12 @@ class VectorFitter:
         loss = narrow.on(kept)
         return self._adjust(*loss.affine(loss.fit(self.ridge[0], self.parameters, seen, ONE_STEP)), rows)
 
+    @cached_property
+    def alone(self) -> TuneOptions:
+        """The options of the shift after it, which the metric and the floors alone choose."""
+        options = self.paths.samples.options
+        return replace(options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error"))
+
     def _adjust(self, scale: np.ndarray, offset: np.ndarray, rows: np.ndarray) -> Fitted:
         """Return what these numbers predict; for metrics that log loss does not know, after a shift fitted on rows."""
         samples, options = self.paths.samples, self.paths.samples.options
@@ -161,9 +167,7 @@ class VectorFitter:
         scores = scale * self.scores + offset
         cuts = np.cumsum([len(part) for _, part, _ in samples.parts])[:-1]
         shifted = self.paths.parts(Shift.name, np.split(scores.view(CheckedLogits), cuts))
-        # The metric and the floors alone choose that shift.
-        alone = replace(options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error"))
-        after = PathFitter(RulePath.of(shifted, alone), alone).fit(rows)
+        after = PathFitter(RulePath.of(shifted, self.alone), self.alone).fit(rows)
         moved = toward(samples.counts, samples.target)
         offset = offset + after.gamma * np.log(moved.max() / moved)
         return replace(after, gamma=1.0, second=after.gamma, offset=offset, **known)
