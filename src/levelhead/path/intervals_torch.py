@@ -122,7 +122,7 @@ def walk_on_device(
     steps = min(1024, max(64, _TABLE // logits.shape[1]))
     table = TabulatedRule.of(rule, range, np.dtype(np.float32 if logits.dtype in _NARROW else np.float64), steps)
     moves, slopes = (torch.from_numpy(part).to(logits.device) for part in (table.moves, rule.slopes))
-    starts, events, step = [], [], max(1, size // logits.shape[1])
+    lines, step = [], max(1, size // logits.shape[1])
     for first in np.arange(0, len(logits), step).tolist():
         x = logits[first : first + step].to(moves.dtype)
         if kind == "probabilities":
@@ -133,13 +133,15 @@ def walk_on_device(
             x = _lower_masked(x, torch.arange(first, first + len(x)))
         start, end = (_winners(x, rule, moves, table, at, exact) for at in (0, -1))
         row, classes = _reaching(x, start, end, moves, slopes, rule, table)
-        events += [(rows + first, *event) for rows, *event in _walk(x, start, row, classes, slopes, rule, range[1])]
-        starts.append(start)
+        own = x.gather(1, start[:, None])[:, 0].double()
+        lines.append((start, own, row + first, classes, x[row, classes].double()))
         if progress is not None:
             progress(min(first + step, len(logits)), len(logits))
+    start, own, row, classes, values = (torch.cat(parts) for parts in zip(*lines, strict=True))
+    events = _walk(start, own, row, classes, values, slopes, rule, range[1])
     fields = [torch.cat(parts) for parts in zip(*events, strict=True)]
     order = fields[1].argsort(stable=True)  # by gamma; the changes of a row stay in their order
-    return torch.cat(starts).cpu().numpy(), [field[order].cpu().numpy() for field in fields]
+    return start.cpu().numpy(), [field[order].cpu().numpy() for field in fields]
 
 
 def _winners(x: Tensor, rule: Direction, moves: Tensor, table: TabulatedRule, at: int, exact: ExactWinners) -> Tensor:
@@ -177,12 +179,10 @@ def _reaching(
 
 
 def _walk(
-    x: Tensor, now: Tensor, row: Tensor, classes: Tensor, slopes: Tensor, rule: Direction, end: float
+    now: Tensor, own: Tensor, row: Tensor, classes: Tensor, values: Tensor, slopes: Tensor, rule: Direction, end: float
 ) -> Iterator[_Event]:
     """Yield what `walk` of envelope.py does; what it does with stretches of a row is done by the row's number here."""
-    n, values, nothing = len(x), x[row, classes].double(), len(slopes)
-    now, own = now.clone(), x.gather(1, now[:, None])[:, 0].double()
-    last = torch.full_like(own, -torch.inf)
+    n, nothing, now, last = len(now), len(slopes), now.clone(), torch.full_like(own, -torch.inf)
     sign = own.sign() if rule.multiplies else torch.ones_like(own)
     steep, slope = sign[row] * slopes[classes], sign * slopes[now]
     if rule.multiplies:
@@ -204,7 +204,7 @@ def _walk(
         steepest = steep[tied] == each(-torch.inf, rows, steep[tied], "amax")[rows]
         height = torch.where(steepest, values[tied], -torch.inf)
         highest = height == each(-torch.inf, rows, height, "amax")[rows]
-        place = torch.arange(len(tied), device=x.device).masked_fill(~highest, len(tied))
+        place = torch.arange(len(tied), device=own.device).masked_fill(~highest, len(tied))
         lead = each(len(tied), rows, place, "amin")
         first = each(nothing, rows, classes[tied].masked_fill(steepest & ~highest, nothing), "amin")
         some = (lead < len(tied)).nonzero()[:, 0]
