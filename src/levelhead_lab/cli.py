@@ -63,7 +63,10 @@ def train(
     counts: Annotated[Path | None, typer.Option(help="Samples to keep per class: .json, .csv, .npy or .txt.")] = None,
     largest: Annotated[int | None, typer.Option(help="Largest count that --ratio leaves.")] = None,
     subset: Annotated[
-        str | None, typer.Option(help="Samples to keep: first, or the seed of a draw; 0 unless the set is official.")
+        str | None,
+        typer.Option(
+            help="Samples to keep: first, cao2019 (as their code draws), or a seed; 0 unless the set is official."
+        ),
     ] = None,
     hold_out: Annotated[float, typer.Option(help="Share of each class to hold out, to choose gamma on.")] = 0.1,
     size: Annotated[int, typer.Option(help="Size to which the images of a folder are resized.")] = 32,

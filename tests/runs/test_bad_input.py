@@ -47,7 +47,7 @@ def words(tmp_path, monkeypatch) -> list[str]:
         (["--size", "64"], "only the images of a folder can be resized, not those of small.npz"),
         (["--seed", "99999999999999999999999"], "--seed: expected a seed from 0 to 2**64 - 1, got 9999"),
         (["--gamma", "nan"], "expected a finite gamma, got nan"),
-        (["--subset", "²", "--ratio", "2"], "--subset: expected 'first' or a seed of at least 0, got '²'"),
+        (["--subset", "²", "--ratio", "2"], "--subset: expected 'first', 'cao2019' or a seed of at least 0, got '²'"),
         (["--data", ""], "--data: expected a name or a path, got an empty text"),
         (["--threads", "100000"], "--threads: expected 1 to 1024 threads, got 100000"),
     ],

@@ -403,7 +403,7 @@ def test_a_run_of_the_fast_engine_keeps_the_same_folder(spec, tmp_path):
         ({"net": "resnet33"}, "net: expected resnet32, .* or timm:NAME, got 'resnet33'"),
         ({"recipe": "kim2021"}, "recipe: expected kim2020, .* or a .toml file, got 'kim2021'"),
         ({"hold_out": 1.0}, "hold_out: expected a share from 0 to below 1, got 1.0"),
-        ({"subset": "last"}, "subset: expected 'first' or a seed"),
+        ({"subset": "last"}, "subset: expected 'first', 'cao2019' or a seed"),
         ({"dtype": "bfloat16", "engine": "plain"}, "bfloat16 needs the fast engine"),
     ],
 )

@@ -140,7 +140,7 @@ def subset_indices(
     `cao2019` are the ones that the code of Cao et al. draws: one generator shuffles one class after another.
     """
     if subset not in ("first", "cao2019") and (not isinstance(subset, int) or subset < 0):
-        raise LevelheadError(f"expected 'first' or a seed of at least 0, got {subset!r}", parameter="subset")
+        raise LevelheadError(f"expected 'first', 'cao2019' or a seed of at least 0, got {subset!r}", parameter="subset")
     kept, theirs = [], np.random.RandomState(0)
     for i, n in enumerate(counts.tolist()):
         members = np.flatnonzero(labels == i)
