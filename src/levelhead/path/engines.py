@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ..core.errors import LevelheadError, check_choice
 from ..core.warnings import warn
 from ..rules.direction import NEVER, Direction, TabulatedRule, snap, winning_range
 from ..show.progress import RowProgress
-from .envelope import Envelope, compute_envelope, read_chunks, winners_at
+from .envelope import TINY, Envelope, compute_envelope, read_chunks, winners_at
 
 FEW_CLASSES = 32  # up to so many, it is faster to look at all classes
 _BLOCK = 1 << 18  # numbers that fit in the cache, for several passes over them
@@ -274,7 +274,7 @@ def find_right(
         raise LevelheadError(f"expected a whole number from 1 to {len(rule.ratios) - 1}, got {k}", parameter="k")
     single = k == 1 and rule.bias is None
     engine = _choose_engine(engine, logits) if single else "numpy"
-    if engine == "torch":
+    if engine == "torch" and not _needs_host(logits, rule):
         from .intervals_torch import find_intervals_torch
 
         lo, hi = find_intervals_torch(logits, labels, rule, range, winners_at, kind=kind, progress=progress)
@@ -302,7 +302,7 @@ def find_changes(
     progress: RowProgress | None = None,
 ) -> Envelope:
     """Return every change of every prediction, found on the device that the logits are on."""
-    if rule.bias is None and _choose_engine("auto", logits) == "torch":
+    if rule.bias is None and _choose_engine("auto", logits) == "torch" and not _needs_host(logits, rule):
         from .intervals_torch import walk_on_device
 
         start, changes = walk_on_device(logits, rule, range, winners_at, kind=kind, progress=progress)
@@ -320,6 +320,11 @@ def _find_in_parts(
         parts = np.array_split(chunk, threads), np.array_split(labels, threads)
         found = list(pool.map(lambda x, y: find_intervals(x, y, rule, table), *parts))
     return (np.concatenate(ends) for ends in zip(*found, strict=True))
+
+
+def _needs_host(logits: Any, rule: Direction) -> bool:
+    """Return whether a tensor has logits so near 0 that crossings have few bits, which only the host enlarges."""
+    return not rule.multiplies and logits.element_size() > 4 and bool(((logits != 0) & (logits.abs() < TINY)).any())
 
 
 def _choose_engine(engine: Engine, logits: Array) -> Engine:
