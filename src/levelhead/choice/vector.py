@@ -60,9 +60,10 @@ def choose_ridge(loss: "VectorLoss") -> tuple[float, np.ndarray]:
     kept, held = zip(*((whole.on(fold != i), whole.take(fold == i)) for i in np.unique(fold)), strict=True)
     fitted, found = [start] * len(kept), []
     with ThreadPoolExecutor(few_threads()) as pool:
-        # The held-out loss falls with the ridge down to one place: larger ridges are tried if that is not below 0.1.
-        for ridge in (np.inf, 0.1, 0.03, 0.01, 0.3, 1.0):
-            if ridge == 0.3 and min(found, key=lambda one: one[0])[1] < 0.1:
+        # The held-out loss falls with the ridge down to one place: large ones are tried if no smaller one is it.
+        small, large = RIDGES[3:], RIDGES[2:0:-1]
+        for ridge in (np.inf, *small, *large):
+            if ridge == large[0] and min(found, key=lambda one: one[0])[1] < small[0]:
                 break
             start = whole.fit(ridge, start, None, _ROUGHLY)
             seen = whole.look(start)

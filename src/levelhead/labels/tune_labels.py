@@ -21,11 +21,12 @@ from ..core.per_class import title as class_title
 from ..core.warnings import MissingClassWarning
 from ..path.metrics import TITLES, check_cost, check_cost_given, shown, value_form
 from ..path.resample import check_replicates, quantiles
-from ..rules.rule import AUTO, Shift
+from ..rules.rule import AUTO, RULES, Shift
 from ..show.progress import StageProgress
 from .cuts import LabelCuts, cross_fitted_gain, draw_label_gains
 
 SEEN = NormalDist().inv_cdf(0.95)  # standard errors above which a gain over all labels is taken to be one
+_SAYS_ALL = ("offsets", "verdict")  # facts whose words need no name before them
 
 
 class TunedLabels(Tuned):
@@ -84,7 +85,7 @@ class TunedLabels(Tuned):
         return {f"mean {name}": f"{before:.1%} -> {after:.1%}" for name, (before, after) in means.items()}
 
     def _lines(self) -> list[str]:
-        return [words if name in ("offsets", "verdict") else f"{name} {words}" for name, words in self.facts().items()]
+        return [words if name in _SAYS_ALL else f"{name} {words}" for name, words in self.facts().items()]
 
 
 def tune_labels(
@@ -254,7 +255,7 @@ def _percent(share: float | None) -> str:
 
 def check_multilabel_options(rule: str, criterion: str, **others: Any) -> None:
     """Check that nothing is asked of a multi-label choice that needs classes which compete."""
-    if rule not in (AUTO, Shift.name):
+    if rule not in (AUTO, *(name for name, known in RULES.items() if known.has_path and not known.multiplies)):
         reason = f"the rule {rule!r} cannot level several labels per sample: scaling never moves the sign of a logit"
         raise LevelheadError(f"{reason}; leave it out, and each label is shifted by itself", parameter="rule")
     check_choice("criterion", criterion, ("guided", "balanced_error"))

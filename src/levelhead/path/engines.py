@@ -302,7 +302,7 @@ def find_changes(
     progress: RowProgress | None = None,
 ) -> Envelope:
     """Return every change of every prediction, found on the device that the logits are on."""
-    if rule.bias is None and _choose_engine("auto", logits) == "torch" and not _needs_host(logits, rule):
+    if rule.bias is None and _is_on_accelerator(logits) and not _needs_host(logits, rule):
         from .intervals_torch import walk_on_device
 
         start, changes = walk_on_device(logits, rule, range, winners_at, kind=kind, progress=progress)
@@ -329,12 +329,14 @@ def _needs_host(logits: Any, rule: Direction) -> bool:
 
 def _choose_engine(engine: Engine, logits: Array) -> Engine:
     """Return the engine; `auto` is torch for a tensor on an accelerator, or else numpy."""
-    if engine == "auto":
-        return "torch" if is_torch(logits) and logits.device.type not in ("cpu", "mps") else "numpy"  # mps: no float64
     if engine == "numba":
         warn("engine 'numba' is gone and runs 'numpy'; levelhead 0.2 refuses it", DeprecationWarning)
         engine = "numpy"
     check_choice("engine", engine, get_args(Engine))
     if engine == "torch" and not is_torch(logits):
         raise LevelheadError("'torch' needs a tensor, got an array; use 'numpy'", parameter="engine")
-    return engine
+    return engine if engine in ("numpy", "torch") else "torch" if _is_on_accelerator(logits) else "numpy"
+
+
+def _is_on_accelerator(logits: Array) -> bool:
+    return is_torch(logits) and logits.device.type not in ("cpu", "mps")  # mps: no float64

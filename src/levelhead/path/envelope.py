@@ -26,7 +26,6 @@ from ..rules.direction import Direction, TabulatedRule, crossing, winning_range
 from ..show.progress import RowProgress
 
 CACHED_NUMBERS = 1 << 18  # numbers worked on at a time: what fits in a cache
-_TABLE = 1 << 19  # numbers of a table of factors
 TINY, ENLARGED = 1e-290, 200  # logits nearer to 0 than this are multiplied by this power of two
 
 
@@ -42,7 +41,7 @@ def compute_envelope(
     if rule.bias is not None:
         raise LevelheadError("the envelope needs straight lines, which a kept bias bends; use predictions(gamma)")
     # float32 logits are compared with a table of factors; others, by their scores in float64.
-    table = TabulatedRule.of(rule, range, np.dtype(np.float32), min(1024, max(64, _TABLE // len(rule.ratios))))
+    table = TabulatedRule.of(rule, range, np.float32, fine=True)
 
     @np.errstate(over="ignore")  # of masked scores, which stay the lowest
     def walk_block(first: int, part: np.ndarray) -> tuple[np.ndarray, list[tuple]]:

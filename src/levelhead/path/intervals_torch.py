@@ -21,7 +21,6 @@ from ..show.progress import RowProgress
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)  # whole numbers become float64, as in numpy
 ExactWinners = Callable[[np.ndarray, Direction, float], np.ndarray]  # `winners_at` of envelope.py
-_TABLE = 1 << 19  # numbers of a table of factors
 _Event = tuple[Tensor, Tensor, Tensor, Tensor]  # sample, gamma, new class, old class
 
 
@@ -119,8 +118,7 @@ def walk_on_device(
     """
     if kind != "logits" or not logits.is_floating_point() or not (logits[:100] < 0).any():  # these are no probabilities
         check_logits(logits[:1000], kind=kind)
-    steps = min(1024, max(64, _TABLE // logits.shape[1]))
-    table = TabulatedRule.of(rule, range, np.dtype(np.float32 if logits.dtype in _NARROW else np.float64), steps)
+    table = TabulatedRule.of(rule, range, np.float32 if logits.dtype in _NARROW else np.float64, fine=True)
     moves, slopes = (torch.from_numpy(part).to(logits.device) for part in (table.moves, rule.slopes))
     lines, step = [], max(1, size // logits.shape[1])
     for first in np.arange(0, len(logits), step).tolist():

@@ -127,8 +127,9 @@ class TabulatedRule:
     apply: np.ufunc  # makes a score of a logit and a move
 
     @staticmethod
-    def of(rule: Direction, range: tuple[float, float], dtype: np.dtype, steps: int = 64) -> "TabulatedRule":
-        """Tabulate a rule for logits of one dtype, at `steps` + 1 gammas."""
+    def of(rule: Direction, range: tuple[float, float], dtype: Any, *, fine: bool = False) -> "TabulatedRule":
+        """Tabulate a rule for logits of one dtype, at 65 gammas; or finely, at up to 1025 in half a million numbers."""
+        steps = min(1024, max(64, (1 << 19) // len(rule.ratios))) if fine else 64
         gammas, kind = np.linspace(*range, steps + 1), np.finfo(dtype)
         moves = gammas[:, None] * rule.slopes
         moves -= moves.max(axis=1, keepdims=True)

@@ -15,7 +15,7 @@ from levelhead.rules.rule import RULES
 @pytest.fixture
 def device_is_cpu(monkeypatch):
     """Take a tensor in the host's memory for one on an accelerator: the same torch operations follow it."""
-    monkeypatch.setattr(engines, "_choose_engine", lambda engine, logits: "torch" if is_torch(logits) else "numpy")
+    monkeypatch.setattr(engines, "_is_on_accelerator", is_torch)
 
 
 def cases(classes):
