@@ -20,7 +20,10 @@ def pictures(n: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(n).integers(0, 256, (n, *shape)).astype(np.uint8)
 
 
-def test_the_digits_are_those_of_scikit_learn_the_last_50_of_each_class_for_the_test():
+@pytest.mark.parametrize("as_file", [True, False])  # or by scikit-learn's reader, where the file is elsewhere
+def test_the_digits_are_those_of_scikit_learn_the_last_50_of_each_class_for_the_test(as_file, monkeypatch):
+    if not as_file:
+        monkeypatch.setattr("levelhead_lab.lab.load.find_spec", lambda name: None)
     whole, found = load_digits(), digits()
     for k in range(10):
         parts = np.split(np.round(whole.images[whole.target == k] * (255 / 16)), [-50])

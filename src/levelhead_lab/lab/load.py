@@ -3,6 +3,7 @@
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -54,11 +55,14 @@ def load(
 
 def digits() -> Data:
     """Return scikit-learn's 8x8 digits, 1,797 images; the last 50 of each class are the test set."""
-    found = find_spec("sklearn")
-    if found is None or found.origin is None:
-        raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
-    file = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"  # to import its reader takes 1.5 s
-    table = np.loadtxt(file, delimiter=",")
+    place = find_spec("sklearn")
+    if place is not None and (file := Path(place.origin or "").parent / "datasets/data/digits.csv.gz").is_file():
+        table = np.loadtxt(file, delimiter=",")  # to import the reader takes 1.5 s
+    else:
+        from sklearn import datasets
+
+        bunch: Any = datasets.load_digits()
+        table = np.column_stack([bunch.data, bunch.target])
     images, labels = table[:, :-1].reshape(-1, 1, 8, 8), table[:, -1]
     whole = Split(np.round(images * (255 / 16)).astype(np.uint8), labels.astype(np.int64))
     last = np.sort(np.concatenate([np.flatnonzero(whole.labels == i)[-50:] for i in range(10)]))
