@@ -329,13 +329,15 @@ def _needs_host(logits: Any, rule: Direction) -> bool:
 
 def _choose_engine(engine: Engine, logits: Array) -> Engine:
     """Return the engine; `auto` is torch for a tensor on an accelerator, or else numpy."""
+    if engine == "auto":
+        return "torch" if _is_on_accelerator(logits) else "numpy"
     if engine == "numba":
         warn("engine 'numba' is gone and runs 'numpy'; levelhead 0.2 refuses it", DeprecationWarning)
         engine = "numpy"
     check_choice("engine", engine, get_args(Engine))
     if engine == "torch" and not is_torch(logits):
         raise LevelheadError("'torch' needs a tensor, got an array; use 'numpy'", parameter="engine")
-    return engine if engine in ("numpy", "torch") else "torch" if _is_on_accelerator(logits) else "numpy"
+    return engine
 
 
 def _is_on_accelerator(logits: Array) -> bool:
