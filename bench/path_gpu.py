@@ -179,12 +179,12 @@ def time_size(n: int, classes: int, dtype: torch.dtype) -> dict[str, Any]:
     found["launch_ms"] = by_host(lambda: find_intervals_triton(logits, labels, path.rule, path.range))
     ends = launch()
     found["copy_to_host_ms"] = by_host(lambda: ends.cpu().numpy())
-    known = intervals_torch._has_triton
-    intervals_torch._has_triton = lambda logits: False
+    known = intervals_torch.has_triton
+    intervals_torch.has_triton = lambda logits: False
     try:
         found["plain_torch_ms"] = by_host(lambda: gamma_path(logits, labels, counts), 3)
     finally:
-        intervals_torch._has_triton = known
+        intervals_torch.has_triton = known
     if dtype == torch.float32 and left(25):
         host = logits.cpu()
         found["host_ms"] = by_host(lambda: gamma_path(host, labels, counts, engine="numpy"), 1, first=False)

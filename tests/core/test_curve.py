@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from levelhead import gamma_path
-from levelhead.core.curve import METRICS, SLIVER, Curve, accumulate, ascending, metric_name
+from levelhead.core.curve import METRICS, SLIVER, Curve, accumulate, ascending, metric_name, stable_order
 from levelhead.core.errors import LevelheadError
 
 
@@ -116,6 +116,13 @@ def test_gammas_are_put_in_order_whatever_they_are(kind):
     order = ascending(gammas)
     assert sorted(order.tolist()) == list(range(len(gammas)))
     np.testing.assert_array_equal(gammas[order], np.sort(gammas))
+
+
+@pytest.mark.parametrize("most", [1, 100, 1 << 16, 1 << 40, 1 << 60])
+def test_whole_numbers_are_put_in_order_and_equal_ones_stay_in_theirs(most):
+    values = np.random.default_rng(0).integers(most, size=500)
+    values[::3] = values[0]
+    np.testing.assert_array_equal(stable_order(values), np.argsort(values, kind="stable"))
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from levelhead import gamma_path
+from levelhead.path.engines import find_right
 from levelhead.path.envelope import compute_envelope
 from levelhead.rules.rule import find_path_rule
 
@@ -54,3 +55,19 @@ def test_of_two_classes_of_equal_counts_the_larger_logit_leads_by_however_little
     changes = path.envelope
     assert changes.new_class[np.argsort(changes.sample)].tolist() == [2, 2, 1]
     assert all(np.array_equal(changes.predictions(gamma), path.predictions(gamma)) for gamma in changes.gamma)
+
+
+@pytest.mark.parametrize("rule", ["shift", "rescale"])
+@pytest.mark.parametrize("seed", range(20))
+def test_changes_tell_where_each_sample_is_right(rule, seed):
+    rng = np.random.default_rng(seed)
+    logits, labels = rng.normal(size=(200, 6)) + 1, rng.integers(6, size=200)
+    logits = np.round(2 * logits) / 2 if seed % 2 else logits  # ties, also of three lines at once
+    made = find_path_rule(rule).direction(np.array([64, 64, 16, 8, 2, 1]))
+    for range_ in ((0.0, 2.0), (-1.0, 3.0)):
+        _, lo, hi = find_right(logits, labels, made, range_)
+        found = compute_envelope(logits, made, range_).where_right(labels)
+        never = lo > hi
+        np.testing.assert_array_equal(found[0] > found[1], never)
+        for mine, theirs in zip(found, (np.maximum(lo, range_[0]), np.minimum(hi, range_[1])), strict=True):
+            np.testing.assert_allclose(mine[~never], theirs[~never], rtol=1e-15)  # three lines may cross at two floats

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..core.array import fit_scale, raise_masked, some_rows
+from ..core.array import adjust_rows, fit_scale, raise_masked, some_rows, to_numpy
 from ..core.errors import LevelheadError
 from ..path.metrics import ERRORS, gain_text, meets_floors, shown, unmet_floors
 from ..path.resample import quantiles
@@ -19,7 +19,7 @@ from ..rules.direction import Direction
 from ..rules.rule import RULES, Unchanged
 from . import diagnostics
 from .cross_fit import CrossFitted, cross_fit_rules, draw_replicates
-from .fitters import check_floors_met, left_out_text, make_fitter, without_floors
+from .fitters import ShiftAfter, VectorFitter, check_floors_met, left_out_text, make_fitter, without_floors
 from .paths import Fitted, Fitter, Paths, RulePath
 from .samples import TuneOptions, joined, kind_of_scores
 from .tuned import Candidate, Tuned
@@ -31,11 +31,15 @@ NONE = Unchanged.name
 def tune_auto(paths: Paths, found: Sequence[diagnostics.Diagnosis]) -> Tuned:
     """Choose a rule and its strengths on held-out samples. A rule asked for by name is cross-fitted by itself."""
     samples, options, fitters = paths.samples, paths.samples.options, make_fitters(paths)
-    fits = {rule: fitter.fit(np.arange(len(samples.labels))) for rule, fitter in fitters.items()}
+    every = np.arange(len(samples.labels))
+    fits = {rule: fitter.fit(every) for rule, fitter in fitters.items()}
     check_floors_met(fitters, fits)
     crossed = cross_fit_rules(samples, fitters, paths.reference.objective(options))
-    rule, why = choose_rule(crossed, fits) if options.is_auto else (options.rule, "")
+    rule, why = take_rule(crossed, fitters, fits, every) if options.is_auto else (options.rule, "")
     why = "; ".join(filter(None, (why, left_out_text(samples))))
+    if isinstance(fitter := fitters.get(rule), ShiftAfter | VectorFitter):
+        fitters[rule] = fitter = fitter.settled
+        fits[rule] = fitter.fit(every)
     candidates = list_candidates(crossed, fits, fitters)
     path = paths.of(RULES[rule].path_name)
     paths.forget()
@@ -66,6 +70,18 @@ def make_fitters(paths: Paths) -> dict[str, Fitter]:
     if not usable:
         raise LevelheadError(f"{options.rule!r} cannot act on these scores; use 'shift'", parameter="rule")
     return usable
+
+
+def take_rule(
+    crossed: CrossFitted, fitters: Mapping[str, Fitter], fits: Mapping[str, Fitted], every: np.ndarray
+) -> tuple[str, str]:
+    """Return what `choose_rule` does, or RS alone where it has a shift after it that is none."""
+    rule, why = choose_rule(crossed, fits)
+    if isinstance(fitter := fitters.get(rule), ShiftAfter):
+        low, high = fitter.settled.fit(every).plateau
+        if low <= 0 <= high:
+            return RULES[rule].path_name, f"{why}; and that shift is none"
+    return rule, why
 
 
 def choose_rule(crossed: CrossFitted, fits: Mapping[str, Fitted]) -> tuple[str, str]:
@@ -116,7 +132,9 @@ def _with_parts(tuned: Tuned, rule: str, fit: Fitted, crossed: CrossFitted) -> T
     if floors is not None and not fit.floors_met:
         raise unmet_floors(fit.gamma if fit.second is None else fit.second, recall, floors, fit.reach, tuned.names)
     scores, labels, rows = samples.some_rows()
-    adjusted = [raise_masked(smooth_votes(some, fit.smoothing)[0]) * fit.scale + fit.offset for some in scores]
+    adjusted = [
+        raise_masked(smooth_votes(to_numpy(some), fit.smoothing)[0]) * fit.scale + fit.offset for some in scores
+    ]
     return replace(
         tuned,
         rule=rule,
@@ -150,7 +168,7 @@ def choose_gamma(
     if floors is not None and not meets_floors(objective.margins()):
         raise unmet_floors(gamma, path.class_accuracy(gamma), floors, path.range, options.names)
     rng, stage = np.random.default_rng(options.rng), options.stage("bootstrap")
-    drawn = draw_replicates(objective, gamma, options.guide_strength, options.bootstrap, rng, stage)
+    drawn = draw_replicates(rule.coarse(options), gamma, options.guide_strength, options.bootstrap, rng, stage)
     now, before = path.right(gamma), path.right(0.0)
     balanced = [1 - weights @ before, 1 - weights @ now]
     if options.target is None and options.metric != "balanced_error":  # then the weights are of classes as they occur
@@ -163,7 +181,7 @@ def choose_gamma(
         diagnostics.diagnose_range_end(plateau, path.range),
         diagnostics.diagnose_missing_classes(sizes, options.names),
     )
-    mismatch = None if objective.mismatch is None else grid.curve(objective.mismatch.values())
+    mismatch = objective.mismatch
     gain, between = losses[0] - losses[1] - drawn.optimism, None
     if len(drawn.gains):
         gain, between = diagnostics.expect_gain(gain, float(np.std(drawn.gains)), losses[0], options.level)
@@ -190,8 +208,8 @@ def choose_gamma(
         balanced_error_at_zero=float(balanced[0]),
         gain=gain,
         gain_interval=between,
-        mismatch=None if mismatch is None else float(mismatch.at(gamma)),
-        mismatch_at_zero=None if mismatch is None else float(mismatch.at(0.0)),
+        mismatch=None if mismatch is None else mismatch.at(gamma),
+        mismatch_at_zero=None if mismatch is None else mismatch.at(0.0),
         missing=tuple(np.flatnonzero(sizes == 0).tolist()),
         warnings=warnings,
         temperature=temperature_at(rule, weights, gamma),
@@ -217,10 +235,9 @@ def temperature_at(rule: RulePath, weights: np.ndarray, gamma: float) -> float |
     pieces = [(part, logits) for part in rule.parts for logits in part.whole_logits()]
     for part, logits in pieces:
         some, known, rows = some_rows(logits, rule.path.labels[first : first + len(logits)], kind=part.kind)
-        held = np.finfo(np.promote_types(some.dtype, np.float32))  # what masked scores may exceed
-        scores.append(np.clip(part.rule.scores(some, gamma), held.min, held.max).astype(held.dtype, copy=False))
+        scores.append(adjust_rows(some, *part.rule.affine(gamma)))
         labels.append(known)
         masses.append(weights[first + rows])
         first += len(logits)
     mass = np.concatenate(masses)
-    return fit_scale(joined(scores), np.concatenate(labels), mass, near=pieces[0][1]) if mass.any() else None
+    return fit_scale(joined(scores), np.concatenate(labels), mass) if mass.any() else None

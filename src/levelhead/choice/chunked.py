@@ -87,7 +87,7 @@ def tune_chunks(
     if options.estimates_target:
         reason = "an estimate needs all samples at once; give what priors.estimate_prior says"
         raise LevelheadError(reason, parameter="target")
-    with_changes = options.is_auto or (options.needs_predictions and unlabelled is None)
+    with_changes = options.follows_predictions
     again = callable(chunks) or iter(chunks) is not chunks
 
     def read() -> Iterator[Chunk | ChunkPath]:
@@ -159,8 +159,8 @@ def chunk_path(
     for made in _rules(rule, kind, alone=isinstance(counts, WithBackground)):
         reach = made.range_at(largest if made.grows else 1.0)
         toward_it = prior if made.follows_target else None
-        path = path_along(made, logits, found, n, check_range(reach), target=toward_it, kind=kind)
-        paths[made.name] = replace(path, logits=(), changes=path.envelope if with_changes else None)
+        how: dict[str, Any] = {"with_changes": with_changes, "target": toward_it, "kind": kind}
+        paths[made.name] = replace(path_along(made, logits, found, n, check_range(reach), **how), logits=())
     true = to_numpy(logits[np.arange(len(found)), found])
     lots = np.random.default_rng([crc32(found.tobytes()), crc32(np.ascontiguousarray(true).tobytes())])
     every = RowSample(np.arange(len(found)), lots.random(len(found)), np.zeros((len(found), 0)), len(found))

@@ -14,7 +14,7 @@ from ..core.per_class import names_of_columns
 from ..path.metrics import TITLES, gain_text, shown, value_form
 from ..rules.rule import RULES, Auto, Rescale
 from . import diagnostics
-from .auto import NONE, choose_rule, make_fitters
+from .auto import NONE, make_fitters, take_rule
 from .cross_fit import CrossFitted, cross_fit_rules
 from .fitters import left_out_text
 from .paths import Paths
@@ -144,11 +144,12 @@ def compare(
     )
     warnings += tuple(filter(None, [left_out_text(samples)]))
     fitters = make_fitters(paths)
+    every = np.arange(len(known))
+    fits = {rule: fitter.fit(every) for rule, fitter in fitters.items()}
     crossed = cross_fit_rules(samples, fitters, objective, repeats=repeats, rng=rng)
-    fits = {rule: fitter.fit(np.arange(len(known))) for rule, fitter in fitters.items()}
     order = sorted(crossed.predicted, key=crossed.loss)
     rows = tuple(_row(crossed, rule, order[0]) for rule in order)
-    repeats, auto = len(crossed.predicted[NONE]), choose_rule(crossed, fits)[0]
+    repeats, auto = len(crossed.predicted[NONE]), take_rule(crossed, fitters, fits, every)[0]
     return Comparison(rows, len(known), repeats, warnings, objective.metric, auto)
 
 

@@ -1,15 +1,16 @@
 """Rules judged on samples that they were not fitted on, and the choice of gamma on many resamples at once.
 
-The samples are dealt into five folds, class by class, twice if they are few. Each rule is fitted on four folds and
-predicts the fifth. So every sample gets, from every rule, as many predictions as there are repeats, none by a fit that
-saw its label. A rule with more numbers to choose has no advantage from choosing them.
+The samples are dealt into five folds, class by class, twice if they are few. Each rule is fitted on four folds, its
+strength to a thousandth of the range, and predicts the fifth. So every sample gets, from every rule, as many
+predictions as there are repeats, none by a fit that saw its label. A rule with more numbers to choose has no advantage
+from choosing them.
 
 Replicates can choose only on some intervals, and samples that are alike there are drawn together (see
 `replicate_groups.py`). Apart from the chance that is left out there, choices are those of each replicate by itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -18,9 +19,10 @@ import numpy as np
 
 from ..core.array import Array, KeptRows, is_torch, to_numpy
 from ..core.choices import Kind
+from ..core.curve import stable_order
 from ..path.envelope import Envelope, read_chunks
 from ..path.metrics import ERRORS
-from ..path.resample import Grid, class_variance, draw_folds, draw_resamples
+from ..path.resample import FOLDS, Grid, class_variance, draw_folds, draw_resamples
 from ..rules.rule import Unchanged
 from ..show.progress import RowProgress
 from .objective import Objective, class_effects
@@ -106,9 +108,8 @@ class ResampledChoice:
     @cached_property
     def whole(self) -> bool:
         """Whether the metric is an error without floors, and each sample is right on one interval."""
-        objective, path = self.objective, self.objective.path
-        single = len(path.sample) == len(path.labels) and bool((path.sample == np.arange(len(path.labels))).all())
-        return objective.metric in ("error", "balanced_error") and objective.floors is None and single
+        objective = self.objective
+        return objective.metric in ERRORS and objective.floors is None and objective.path.single
 
     @cached_property
     def span(self) -> tuple[int, int]:
@@ -127,7 +128,7 @@ class ResampledChoice:
     def groups(self) -> Groups:
         """The samples, class by class, in groups that are right or wrong and predicted alike wherever that counts."""
         path = self.objective.path
-        strata = np.unique(path.labels, return_inverse=True)[1]
+        strata = (np.cumsum(np.bincount(path.labels) > 0) - 1)[path.labels]  # the classes that have a sample
         if not self.whole:
             return Groups.of(strata, [], np.ones(len(strata), bool))
         # Right on the whole span, or wrong on all of it: such samples of a class differ in nothing that is computed,
@@ -147,7 +148,7 @@ class ResampledChoice:
         """Groups that are ever right, class by class; weights where they are; where that is; classes, their prior."""
         groups, path, at = self.groups, self.objective.path, (0.0, self.gamma, float(self.grid.middles[0]))
         ever = np.flatnonzero(path.lo[groups.first] <= path.hi[groups.first])
-        ever = ever[np.argsort(groups.stratum[ever], kind="stable")]
+        ever = ever[stable_order(groups.stratum[ever])]
         first, (classes, opens) = groups.first[ever], np.unique(groups.stratum[ever], return_index=True)
         right = np.stack([path.right(gamma)[first] for gamma in at], axis=1)
         prior = self.objective.prior[np.unique(path.labels)]
@@ -239,7 +240,7 @@ def draw_replicates(
     progress: RowProgress | None = None,
 ) -> Replicates:
     """Repeat the whole choice on n resamples, each drawn within its class, on at most 1000 intervals."""
-    objective = replace(objective, most=1000)
+    objective = objective if objective.most == 1000 else replace(objective, most=1000)
     path, grid, error = objective.path, objective.grid, objective.error()
     change = path.right(gamma) - path.right(0.0).astype(np.float64)
     blocks = [Block(*(np.zeros(0) for _ in Block._fields))]
@@ -264,7 +265,6 @@ def _unseen_variance(objective: Objective, change: np.ndarray, gamma: float) -> 
     return max(0.0, float((class_effects(objective, gamma) ** 2 * (smoothed - seen)).sum()))
 
 
-FOLDS = 5
 _MANY_SAMPLES = 10_000  # are dealt into folds once: how they fall moves a gain by less than a tenth of a point
 _RESAMPLES = 200  # for the standard error of a metric that is not a mean over samples
 
@@ -277,6 +277,7 @@ class CrossFitted:
     objective: Objective  # the metric on the samples, of any rule
     predicted: Mapping[str, np.ndarray]  # {rule: [repeats, N]}; `none` is the model as it is
     fits: Mapping[str, Sequence[Fitted]]  # {rule: what it chose in each fold, with its predictions for that fold}
+    _gains: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict, init=False)
 
     def loss(self, rule: str, times: np.ndarray | None = None) -> float:
         """Return the loss of a rule, the mean over the repeats, with sample i counted times[i] times."""
@@ -298,6 +299,11 @@ class CrossFitted:
         # is not taken for certain.
         if rule == over:
             return 0.0, 0.0
+        if (rule, over) not in self._gains:
+            self._gains[rule, over] = self._gain(rule, over)
+        return self._gains[rule, over]
+
+    def _gain(self, rule: str, over: str) -> tuple[float, float]:
         labels, size = self.samples.labels, self.samples.classes
         right, before = ((self.predicted[each] == labels).mean(axis=0) for each in (rule, over))
         change = right - before  # of the share of repeats in which each sample is right, [N]

@@ -6,11 +6,13 @@ from functools import cached_property, singledispatch
 
 import numpy as np
 
-from ..core.array import CheckedLogits, raise_masked, read_logits
+from ..core.array import SCRATCH, CheckedLogits, adjust_rows, raise_masked, read_logits
 from ..core.curve import Curve
 from ..core.errors import Advice, LevelheadError
 from ..core.per_class import listed, title
+from ..path.envelope import CACHED_NUMBERS
 from ..path.metrics import ERRORS, LOWER_FLOORS, TITLES, UnmetFloors, check_cost, check_floors, shown, value_form
+from ..path.resample import FOLDS, draw_folds
 from ..rules.adjustment import smooth_votes, toward
 from ..rules.rule import RULES, Offsets, OneStrength, PerClass, Rescale, RescaleThenShift, Rule, Shift, Vector
 from . import diagnostics
@@ -18,25 +20,25 @@ from .floors import FloorsFit, least_conflict, meet_floors, met_share, most_righ
 from .objective import Pull
 from .offsets import OffsetFit, OffsetGoal, choose_pull, fit_offsets
 from .paths import Fitted, Fitter, PathFitter, Paths, RulePath
-from .samples import Samples, TuneOptions, class_shares, kind_of_scores, sample_weights
-from .vector import ONE_STEP, VectorLoss, choose_ridge, vector_loss
+from .samples import Samples, TuneOptions, class_shares, joined, kind_of_scores, sample_weights
+from .vector import ONE_STEP, Ridge, VectorLoss, choose_ridge, vector_loss
 
 MOST_NUMBERS = 8_000_000  # N times K, up to which rules are fitted that need all scores in memory for each fold
-MOST_VECTOR_NUMBERS = 100_000  # up to which `auto` fits vector scaling on all samples; else on three times that
+MOST_VECTOR_NUMBERS = 100_000  # up to which `auto` compares vector scaling on all samples; else on three times that
 _LEAST_ROWS = 4  # for each class, in such a part
-_STRENGTHS = 64  # of RS before a shift
 # N times K of the part that offsets are fitted on: for the choice of the pull, in a fold of the samples, and at last
-_PULL_NUMBERS, _FOLD_NUMBERS, _MOST_OFFSETS = 100_000, 200_000, 2_000_000
+_PULL_NUMBERS, _FOLD_NUMBERS, _LAST_NUMBERS = 100_000, 200_000, 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class ShiftAfter:
-    """RS at about the strength that is best alone, and then the shift that is best after it, pulled toward none."""
+    """RS at the strength that is best alone, and then the shift that is best after it, pulled toward none."""
 
-    # That strength is one of 65 or so: folds whose best differ by little then share the path of the shift.
+    # Rules are compared at one of 33 strengths of RS: folds whose best differ by little share the path of the shift.
 
     paths: Paths
     first: PathFitter
+    exact: bool = False  # once it is chosen
     _seconds: dict[float, PathFitter] = field(default_factory=dict, init=False)
 
     @property
@@ -47,12 +49,17 @@ class ShiftAfter:
     def fit(self, rows: np.ndarray) -> Fitted:
         """Choose both strengths on some rows."""
         samples, (low, high) = self.paths.samples, self.first.rule.path.range
-        alone, step = self.first.rule.chosen.get((samples.options, hash(rows.tobytes()))), (high - low) / _STRENGTHS
-        alone = self.first.fit(rows).gamma if alone is None else alone
-        gamma = min(max(step * round(alone / step), low), high)
+        known = [gamma for how, own, gamma in self.first.rule.last if own is rows and how is samples.options]
+        alone, step = known[0] if known else self.first.fit(rows).gamma, (high - low) / 32
+        gamma = alone if self.exact else min(max(step * round(alone / step), low), high)
         found = self.second(gamma).fit(rows)
         both = RescaleThenShift().adjustment(samples.counts, gamma, found.gamma, toward(samples.counts, samples.target))
         return replace(found, gamma=gamma, second=found.gamma, scale=both.scale, offset=both.offset)
+
+    @cached_property
+    def settled(self) -> "ShiftAfter":
+        """The rule once it is chosen, with the very strength of RS that is best alone."""
+        return replace(self, exact=True)
 
     def second(self, gamma: float) -> PathFitter:
         """Return the shift of logits that are already rescaled; folds often choose the same gamma, so some are kept."""
@@ -60,11 +67,8 @@ class ShiftAfter:
             return self._seconds[gamma]
         samples, options = self.paths.samples, self.paths.samples.options
         pairs = zip(self.first.rule.parts, samples.read(), strict=True)
-        # A masked score wins nowhere, however it is scaled. What was float32 is so again: paths are found faster then.
-        scaled = [
-            np.maximum(part.rule.scores(logits, gamma), np.finfo(logits.dtype).min / 2).astype(logits.dtype, copy=False)
-            for part, logits in pairs
-        ]
+        # What was float32 is so again: paths are found faster then.
+        scaled = [adjust_rows(logits, *part.rule.affine(gamma)) for part, logits in pairs]
         scaled = [one.view(CheckedLogits) if np.isfinite(one).all() else one for one in scaled]
         pull = None if options.metric not in ERRORS else Pull(0.0, samples.calibration[0], 0.5)
         if options.unlabelled is not None:
@@ -85,6 +89,7 @@ class VectorFitter:
 
     paths: Paths
     most: int | None = None  # N times K of the random part of the samples that is fitted on; all if None
+    chosen: Ridge | None = None  # what is known already; then the numbers are fitted to their last digits
 
     @property
     def curve(self) -> Curve | None:
@@ -105,8 +110,9 @@ class VectorFitter:
     @cached_property
     def scores(self) -> np.ndarray:
         """The logits of all samples, [N, K], or the logarithms of their probabilities, smoothed."""
-        wide = np.concatenate(self.paths.samples.read(), dtype=np.float64)
-        return raise_masked(smooth_votes(wide, self.smoothing)[0])
+        own = joined(self.paths.samples.read())
+        own = own.astype(np.promote_types(own.dtype, np.float32), copy=False)
+        return raise_masked(smooth_votes(own, self.smoothing)[0])
 
     @cached_property
     def smoothing(self) -> float:
@@ -130,12 +136,24 @@ class VectorFitter:
     @cached_property
     def parameters(self) -> np.ndarray:
         """The parameters of all samples, [2, K], which those of some are near."""
-        return self.loss.fit(*self.ridge)
+        return self.ridge.start if self.chosen is None else self.loss.fit(self.chosen.strength, self.chosen.start)
 
     @cached_property
-    def ridge(self) -> tuple[float, np.ndarray]:
+    def folds(self) -> np.ndarray:
+        """The fold of each sample, [N], as rules are first compared by: without one of these, the fit is known."""
+        return draw_folds(self.paths.samples.labels, FOLDS, np.random.default_rng(0))
+
+    @cached_property
+    def ridge(self) -> Ridge:
         """The strength of the penalty, and parameters to begin at."""
-        return choose_ridge(self.loss)
+        return self.chosen or choose_ridge(self.loss, self.folds[self.rows])
+
+    @cached_property
+    def settled(self) -> "VectorFitter":
+        """The rule once it is chosen: fitted on all samples that there is time for, exactly."""
+        last = replace(self, most=None if self.most is None else _LAST_NUMBERS)
+        share = len(self.rows) / len(last.rows)  # the penalty stands beside a mean: of more samples, it is less
+        return replace(last, chosen=self.ridge._replace(strength=share * self.ridge.strength))
 
     @cached_property
     def near(self) -> tuple[VectorLoss, tuple[np.ndarray, np.ndarray]]:
@@ -148,9 +166,14 @@ class VectorFitter:
         n = len(self.paths.samples.labels)
         if len(rows) == n:
             return self.whole
-        kept, (narrow, seen) = np.isin(np.arange(n), rows)[self.rows], self.near
-        loss = narrow.on(kept)
-        return self._adjust(*loss.affine(loss.fit(self.ridge[0], self.parameters, seen, ONE_STEP)), rows)
+        kept = np.zeros(n, bool)
+        kept[rows] = True
+        fold = int(self.folds[np.argmin(kept)])
+        if fold in self.ridge.without and np.array_equal(kept, self.folds != fold):
+            return self._adjust(*self.loss.affine(self.ridge.without[fold]), rows)
+        narrow, seen = self.near
+        loss = narrow.on(kept[self.rows])
+        return self._adjust(*loss.affine(loss.fit(self.ridge.strength, self.parameters, seen, ONE_STEP)), rows)
 
     @cached_property
     def alone(self) -> TuneOptions:
@@ -176,7 +199,10 @@ class VectorFitter:
         """Return the class of each sample that is not among the rows, or of all if all are, [N]."""
         found, others = np.zeros(len(self.scores), np.int64), np.ones(len(self.scores), bool)
         others[rows] = len(rows) == len(self.scores)
-        found[others] = (scale * self.scores[others] + offset).argmax(axis=1)
+        for some in np.array_split(np.flatnonzero(others), 1 + self.scores.size // CACHED_NUMBERS):
+            room = np.multiply(self.scores[some], scale, out=SCRATCH.table("scaled", (len(some), len(scale))))
+            room += offset
+            found[some] = room.argmax(axis=1)
         return found
 
 
@@ -292,7 +318,7 @@ class OffsetFitter:
 
     def _fit(self, rows: np.ndarray) -> OffsetFit:
         all_of_them = len(rows) == len(self.paths.samples.labels)
-        some = draw_rows(rows, (_MOST_OFFSETS if all_of_them else _FOLD_NUMBERS) // self.paths.samples.classes)
+        some = draw_rows(rows, (_LAST_NUMBERS if all_of_them else _FOLD_NUMBERS) // self.paths.samples.classes)
         begin, pull = self.begin
         start = begin(rows)
         found = fit_offsets(self.scores[some] + start, self.goal(some), pull=pull, thorough=all_of_them)
@@ -312,13 +338,25 @@ def curve_to(fitted: Fitted, scores: np.ndarray, paths: Paths, temperature: floa
     """Return the metric at 41 steps from some scores [N, K], divided by their temperature, to what was fitted."""
     options = paths.samples.options
     objective = paths.reference.objective(without_floors(options))
-    predicted = scores.argmax(axis=1)
-    moves = np.flatnonzero(predicted != fitted.predicted)  # a class that wins at both ends wins between them
-    begin, end = scores[moves] / temperature, fitted.scale * scores[moves] + fitted.offset
-    steps, losses, room = np.linspace(0, 1, 41), [], np.empty_like(begin)  # fresh memory costs more than its use
-    end -= begin
+    predicted, last = scores.argmax(axis=1), fitted.predicted
+    moves = np.flatnonzero(predicted != last)  # a class that wins at both ends wins between them
+    first, last, each = predicted[moves], last[moves], np.arange(len(moves))
+    begin, change = (
+        scores[moves] * of for of in (scores.dtype.type(1 / temperature), fitted.scale.astype(scores.dtype))
+    )
+    change += fitted.offset.astype(scores.dtype)
+    change -= begin
+    # Where the lines of both winners cross, any other that wins between is above them: most often there is none.
+    gap, gain = begin[each, first] - begin[each, last], change[each, last] - change[each, first]
+    at = np.clip(np.divide(gap, gain, out=np.zeros_like(gap), where=gain > 0), 0, 1)
+    crossing = at[:, None] * change
+    crossing += begin
+    level = crossing[each, last] - 64 * np.finfo(scores.dtype).eps * np.abs(begin).max(axis=1)
+    more = np.flatnonzero((crossing >= level[:, None]).sum(axis=1) > 2)
+    begin, change, steps, losses = begin[more], change[more], np.linspace(0, 1, 41), []
     for step in steps:
-        predicted[moves] = np.add(begin, np.multiply(step, end, out=room), out=room).argmax(axis=1)
+        predicted[moves] = np.where(step <= at, first, last)
+        predicted[moves[more]] = (begin + scores.dtype.type(step) * change).argmax(axis=1)
         losses.append(objective.loss_of(predicted))
     return Curve(np.append(0.0, (steps[1:] + steps[:-1]) / 2), shown(options.metric, np.array(losses)), 1.0)
 

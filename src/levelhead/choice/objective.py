@@ -35,7 +35,15 @@ class ShareMismatch:
 
     def values(self, times: Times = None) -> np.ndarray:
         """Return the distance on each interval, [G], with sample i counted times[i] times."""
-        weights = times if self.weights is None else self.weights if times is None else self.weights * times
+        if times is None:
+            return self._values
+        return self._accumulate(times if self.weights is None else self.weights * times)
+
+    @cached_property
+    def _values(self) -> np.ndarray:
+        return self._accumulate(self.weights)
+
+    def _accumulate(self, weights: np.ndarray | None) -> np.ndarray:
         start, _, steps = self.changes.mismatch_steps(self.prior, weights)
         return self.grid.accumulate(start, self._bins, steps)
 
@@ -88,21 +96,22 @@ class Objective:
 
     def on(self, kept: np.ndarray, target: np.ndarray) -> "Objective":
         """Return the objective of some samples, [N] bool, and their target; what is sorted is not sorted again."""
-        # An interval of all samples begins where one of these changes, or else belongs to the one before it.
-        edges, present = self.grid.edges, np.zeros(len(self.grid.edges), bool)
-        present[[0, -1]] = True
-        present[self._error_bins[kept[self.path.events[3]]]] = True
-        if self.changes is not None:
-            present[self._change_bins if self.unlabelled else self._change_bins[kept[self.changes.sample]]] = True
-        place = np.cumsum(present) - 1  # where an interval of all samples lies among those of some
-        return replace(self, kept=kept, target=target, known=(Grid(edges[present]), place[self._error_bins]))
+        return replace(self, kept=kept, target=target, known=(self.grid, self._error_bins))
 
     def error(self, times: Times = None) -> np.ndarray:
         """Return the class-weighted error (or the loss) on each interval, [G], with sample i counted times[i] times."""
         if self.metric not in ERRORS:
             return self.steps.losses(self.grid.middles, self._masses(times))
+        if times is None:
+            return self._error
+        return self._accumulate(self.weights * times)
+
+    @cached_property
+    def _error(self) -> np.ndarray:
+        return self._accumulate(self.weights)
+
+    def _accumulate(self, weight: np.ndarray) -> np.ndarray:
         start, _, sign, sample = self.path.events
-        weight = self.weights if times is None else self.weights * times
         return 1 - self.grid.accumulate(weight[start].sum(), self._error_bins, sign * weight[sample])
 
     def values(
@@ -195,12 +204,18 @@ class Objective:
         """How many samples of each class count, [K]."""
         return np.bincount(self.path.labels, self.kept, len(self.target))
 
+    @property
+    def _all_change(self) -> bool:
+        """Whether where samples are right follows from the changes."""
+        return self.changes is not None and self.changes is self.path.changes
+
     @cached_property
     def grid(self) -> Grid:
         """The intervals between all gammas at which anything changes."""
         if self.known is not None:
             return self.known[0]
-        events = [self.path.events[1], *([] if self.changes is None else [self.changes.gamma])]
+        events = [] if self._all_change else [self.path.events[1]]
+        events += [] if self.changes is None else [self.changes.gamma]
         return Grid.between(np.concatenate(events), self.path.range, self.most)
 
     @cached_property
@@ -219,11 +234,6 @@ class Objective:
     @cached_property
     def _error_bins(self) -> np.ndarray:
         return self.grid.bins(self.path.events[1]) if self.known is None else self.known[1]
-
-    @cached_property
-    def _change_bins(self) -> np.ndarray:
-        assert self.changes is not None
-        return self.grid.bins(self.changes.gamma)
 
 
 def class_effects(objective: Objective, gamma: float) -> np.ndarray:

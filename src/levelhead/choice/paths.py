@@ -30,8 +30,9 @@ class RulePath:
     path: GammaPath  # where the samples of all parts are right; without logits if parts are several
     changes: Envelope | None  # the predictions whose shares guide the choice; None if only right and wrong count
     pull: Pull | None = None
-    chosen: dict[tuple[TuneOptions, int], float] = field(default_factory=dict, init=False)  # gammas, by hash of rows
+    last: list[tuple[TuneOptions, np.ndarray, float]] = field(default_factory=list, init=False)  # gamma of which rows
     _known: dict[TuneOptions, Objective] = field(default_factory=dict, init=False)
+    _rough: dict[TuneOptions, Objective] = field(default_factory=dict, init=False)
 
     @staticmethod
     def of(parts: Sequence[GammaPath], options: TuneOptions, *, pull: Pull | None = None) -> "RulePath":
@@ -42,13 +43,15 @@ class RulePath:
             check_columns(unlabelled, len(parts[0].counts), "unlabelled", least=1)
             with named("unlabelled"):
                 changes = predicted_changes(unlabelled, parts[0], options)
-        elif options.needs_predictions:
-            changes = labelled_changes(parts, options)
-        return RulePath(tuple(parts), join_paths(parts, alike=False) if len(parts) > 1 else parts[0], changes, pull)
+        path = join_paths(parts, alike=False) if len(parts) > 1 else parts[0]
+        if options.unlabelled is None and options.needs_predictions:
+            changes = path.changes or labelled_changes(parts, options)
+        return RulePath(tuple(parts), path, changes, pull)
 
     def objective(self, options: TuneOptions, rows: np.ndarray | None = None) -> Objective:
         """Return what is minimized, on rows [n] or on all labelled samples (then remembered for these options)."""
         path, changes = self.path, self.changes
+        rows = None if rows is not None and len(rows) == len(path.labels) else rows
         if rows is None and options in self._known:
             return self._known[options]
         floors, cost = options.goal.floors, options.goal.cost
@@ -56,7 +59,7 @@ class RulePath:
         if rows is not None and options.metric in ERRORS and floors is None:
             kept = np.zeros(len(path.labels), bool)
             kept[rows] = True
-            return self.objective(options).on(kept, class_shares(path.labels[rows], len(path.counts), options))
+            return self.coarse(options).on(kept, class_shares(path.labels[rows], len(path.counts), options))
         if rows is not None:
             path = path.take(rows)
             changes = changes if changes is None or options.unlabelled is not None else changes.take(rows)
@@ -74,6 +77,13 @@ class RulePath:
             self._known.clear()
             self._known[options] = found
         return found
+
+    def coarse(self, options: TuneOptions) -> Objective:
+        """Return the same on at most 1000 intervals, for the many choices that judge the one on all samples."""
+        if options not in self._rough:
+            self._rough.clear()
+            self._rough[options] = replace(self.objective(options), most=1000)
+        return self._rough[options]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +106,10 @@ class Paths:
         bias = options.bias if made.multiplies or options.rule == rule else None
         made = replace(made, bias=bias, norms=options.norms if made.needs_norms else None)
         how: dict[str, Any] = {"target": target, "kind": options.kind, "progress": options.stage("path")}
+        how["with_changes"] = options.follows_predictions
         reach, scores = (low, high), [own for own, *_ in self.samples.parts]
         if logits is not None:  # once scaled, the shift may be negative
-            reach, scores, how = (-high, high), list(logits), {"target": target}
+            reach, scores, how = (-high, high), list(logits), {"target": target, "with_changes": True}
         samples = zip(scores, self.samples.parts, strict=True)
         return [path_along(made, some, labels, counts, reach, **how) for some, (_, labels, counts) in samples]
 
@@ -159,8 +170,7 @@ class PathFitter:
     @cached_property
     def predictions(self) -> Envelope:
         """Every change of the predictions of the labelled samples."""
-        known = None if self.options.unlabelled is not None else self.rule.changes
-        return labelled_changes(self.rule.parts, self.options) if known is None else known
+        return self.rule.path.changes or labelled_changes(self.rule.parts, self.options)
 
     @property
     def curve(self) -> Curve | None:
@@ -172,7 +182,7 @@ class PathFitter:
         """Choose gamma on some rows, as `tune` does."""
         objective = self.rule.objective(self.options, rows)
         gamma, plateau = objective.choose(objective.error(), strength=self.options.guide_strength)
-        self.rule.chosen[self.options, hash(rows.tobytes())] = gamma
+        self.rule.last[:] = [(self.options, rows, gamma)]
         met = objective.floors is None or meets_floors(objective.margins())
         predicted = self.predictions.predictions(gamma)
         return Fitted(gamma, predicted, plateau=plateau, reach=self.rule.path.range, floors_met=met)
@@ -185,13 +195,17 @@ def path_along(
     counts: np.ndarray,
     reach: tuple[float, float],
     *,
+    with_changes: bool,
     target: np.ndarray | None = None,
     kind: Kind = "logits",
     progress: RowProgress | None = None,
 ) -> GammaPath:
-    """Return the path of a rule on samples that are checked; with a target [K], toward that."""
-    direction = rule.direction(toward(counts, target), kind=kind)
-    pieces = find_right(logits, labels, direction, reach, kind=kind, progress=progress)
+    """Return the path of a rule on samples that are checked, toward a target [K], if any, and with every change."""
+    direction, how = rule.direction(toward(counts, target), kind=kind), {"kind": kind, "progress": progress}
+    if with_changes and direction.bias is None:
+        changes = find_changes(logits, direction, reach, **how)
+        return GammaPath.of_changes(changes, labels, counts, direction, logits=(logits,), kind=kind)
+    pieces = find_right(logits, labels, direction, reach, **how)
     return GammaPath(*pieces, labels, counts, direction, reach, logits=(logits,), kind=kind)
 
 
@@ -199,8 +213,8 @@ def labelled_changes(parts: Sequence[GammaPath], options: TuneOptions) -> Envelo
     """Return every change of the predictions of the labelled samples."""
     known = []
     for part in parts:
-        remembered = part.rule.bias is None and options.progress is None  # by the path itself, which shows no progress
-        known.append(part.envelope if remembered else predicted_changes(part.whole_logits()[0], part, options))
+        bent = part.rule.bias is not None
+        known.append(predicted_changes(part.whole_logits()[0], part, options) if bent else part.envelope)
     return known[0].joined(known[1:]) if len(known) > 1 else known[0]
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..core.array import SCRATCH, few_threads, is_torch
+from ..core.curve import stable_order
 from ..path.envelope import Envelope
 from ..path.resample import SAME_VALUE, Grid
 from .objective import Objective, ShareMismatch
@@ -94,7 +95,7 @@ class Groups:
         key = np.zeros(len(strata), np.int64)
         for other in (*keys, strata, alone):
             key = key * (int(other.max(initial=0)) + 1) + other
-        order = np.argsort(key, kind="stable")
+        order = stable_order(key)
         ordered = key[order]
         opens = np.flatnonzero((np.diff(ordered, prepend=-1) != 0) | alone[order])
         sizes = np.diff(opens, append=len(order))
@@ -146,7 +147,7 @@ class Groups:
         # each draw, if no large group takes some), and the group of each place, as a cell of a table of replicates.
         strata, is_large = len(self.totals), self.sizes >= LARGE_GROUP
         is_large &= self.sizes[is_large].sum() >= MOST_SAMPLES * self.sizes.sum()
-        ordered = np.argsort(self.stratum, kind="stable")
+        ordered = stable_order(self.stratum)
         group, rest = ordered[is_large[ordered]], ordered[~is_large[ordered]]
         row = self.stratum[group]
         column = np.arange(len(row)) - np.searchsorted(row, row)
@@ -253,7 +254,7 @@ class DeviceTables(Tables):
     def draw(self, groups: Groups, n: int, rng: np.random.Generator, name: str = "times") -> Any:
         # Sorted by stratum, a sample is a place: the first of its stratum, plus a uniform number times the stratum's
         # size. A part of the replicates at a time, whose numbers take as much memory as the table.
-        order = np.argsort(groups.stratum, kind="stable")
+        order = stable_order(groups.stratum)
         members = self.place(np.repeat(order, groups.sizes[order]))
         sizes = np.repeat(groups.totals, groups.totals)
         span, start = self.place(sizes), self.place(np.repeat(np.cumsum(groups.totals) - groups.totals, groups.totals))
@@ -360,7 +361,7 @@ class BlockShares:
         if (first, last) not in self.known:
             changes, grid = self.mismatch.changes, self.mismatch.grid
             start = changes.predictions(grid.middles[first])
-            by_start = np.argsort(start, kind="stable")
+            by_start = stable_order(start)
             classes, opens = np.unique(start[by_start], return_index=True)
             by_start = by_start if (np.diff(start) < 0).any() else None  # sorted already
             order, signed, sizes, _ = changes.by_class
@@ -371,7 +372,7 @@ class BlockShares:
             new = (np.diff(changed, prepend=-1) != 0) | (np.diff(bins, prepend=-1) != 0)
             cells = np.flatnonzero(np.append(new, True)[1:])  # the last change of each class on each interval
             changed, bins = changed[cells], bins[cells]
-            by_bin = np.argsort(bins, kind="stable")
+            by_bin = stable_order(bins)
             unique, runs = np.unique(bins[by_bin], return_index=True)
             some, heads, owner = np.unique(changed, return_index=True, return_inverse=True)
             signs, of_class = np.where(lost, -1.0, 1.0), (some, heads, owner)

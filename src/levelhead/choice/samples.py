@@ -7,7 +7,16 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ..core.array import Array, CheckedLogits, are_log_probabilities, as_array, fit_scale, read_logits, some_rows
+from ..core.array import (
+    Array,
+    CheckedLogits,
+    are_log_probabilities,
+    as_array,
+    fit_scale,
+    read_logits,
+    some_rows,
+    to_numpy,
+)
 from ..core.choices import Criterion, Kind, Metric
 from ..core.counts import Counts, flatten_positions, refuse_label_table, resolve_labels
 from ..core.curve import metric_name
@@ -128,6 +137,11 @@ class TuneOptions:
         return self.guided or self.metric not in RECALLS
 
     @property
+    def follows_predictions(self) -> bool:
+        """Whether every change of the predictions of the labelled samples is needed."""
+        return self.is_auto or (self.needs_predictions and self.unlabelled is None)
+
+    @property
     def is_auto(self) -> bool:
         """Whether the rule is to be chosen too."""
         return self.rule == AUTO
@@ -172,6 +186,7 @@ def as_rows(
     return logits, *resolve_labels(logits, labels, counts, names)
 
 
+_ROUGH_ROWS = 5000  # tell a temperature to some hundredths, which is enough for the range of a strength
 Part = tuple[Array, np.ndarray, np.ndarray]  # logits [n, K], labels [n], counts [K]
 
 
@@ -232,15 +247,16 @@ class Samples:
         # loss. The shift is T times how much of ``log(share_k / n_k)`` lies along ``log(n_max / n_k)``.
         log_shares = np.log(np.maximum(class_shares(self.labels, self.classes, self.options), 1e-3 / self.classes))
         scores, labels, rows = self.some_rows()
+        every = slice(None, None, -(-len(rows) // _ROUGH_ROWS))
         moved = [log_shares - np.log(counts) for *_, counts in self.parts]
-        offset = moved[0] if len(moved) == 1 else np.repeat(moved, [len(some) for some in scores], axis=0)
-        temperature = fit_scale(joined(scores), labels, self.weights[rows], offset, near=self.parts[0][0])
+        offset = moved[0] if len(moved) == 1 else np.repeat(moved, [len(some) for some in scores], axis=0)[every]
+        temperature = fit_scale(joined(scores)[every], labels[every], self.weights[rows[every]], offset)
         rarity = -np.log(toward(self.parts[0][2], self.target))
         rarity = rarity - rarity.mean()
         along = (log_shares + rarity) @ rarity / (rarity @ rarity) if rarity.any() else 0.0
         return temperature, temperature * float(along)
 
-    def some_rows(self) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    def some_rows(self) -> tuple[list[Array], np.ndarray, np.ndarray]:
         """Return, of as many samples as a temperature needs, the scores [n, K] of each part, labels and rows [m]."""
         found = [some_rows(logits, labels, kind=self.options.kind) for logits, labels, _ in self.parts]
         scores, labels, rows = zip(*found, strict=True)
@@ -259,9 +275,9 @@ class Samples:
         return np.sum([counts for *_, counts in self.parts], axis=0)
 
 
-def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+def joined(parts: Sequence[Array]) -> Array:
     """Return all parts together, without a copy of a single one."""
-    return np.concatenate(parts) if len(parts) > 1 else parts[0]
+    return np.concatenate([to_numpy(part) for part in parts]) if len(parts) > 1 else parts[0]
 
 
 def class_shares(labels: np.ndarray, classes: int, options: TuneOptions) -> np.ndarray:

@@ -13,7 +13,7 @@ no table of second derivatives. The ridge is the one of `RIDGES` with the least 
 
 Without a fold, the minimum is near that of all samples, whose probabilities are known: one step from there is most
 often enough. The temperature and the columns' means are those of all samples, as the ridge is. Fits that only compare
-ridges or rules are in float32.
+ridges or rules are in float32, and those without a fold are the same ones for both.
 
 Reference: Guo et al., On Calibration of Modern Neural Networks, 2017; Alexandari et al., Maximum Likelihood with
 Bias-Corrected Calibration is Hard-To-Beat at Label Shift Adaptation, 2020.
@@ -29,10 +29,9 @@ import numpy as np
 
 from ..core.array import SCRATCH, few_threads, fit_scale
 from ..core.errors import LevelheadError
-from ..path.resample import draw_folds
+from ..path.resample import FOLDS, draw_folds
 
 RIDGES = (np.inf, 1.0, 0.3, 0.1, 0.03, 0.01)  # infinity is the counts' shift itself
-_FOLDS = 5
 _LEAST_SHARE = 1e-6  # a class that never occurs has an offset that is low but finite
 _LEAST_SCALE = 0.05  # of the common scale: a class whose own logit hardly counts, or counts against it, is overfitted
 
@@ -44,34 +43,39 @@ class Until(NamedTuple):
     enough: float
 
 
-EXACTLY = Until(1e-7, 0.0)
+EXACTLY = Until(1e-7, 1e-9)
 _ROUGHLY = Until(1e-5, 1e-3)  # what is left is little beside what ridges differ by
 ONE_STEP = Until(1e-5, 1e-2)  # a step that gains less than 0.01 leaves about the square of that
-Seen = tuple[np.ndarray, np.ndarray]  # the log loss of each sample, [N], and the probabilities, [K, N]
+Seen = tuple[np.ndarray, np.ndarray]  # log losses [N]; probabilities times standard logits, and alone, [2, K, N]
 
 
-def choose_ridge(loss: "VectorLoss") -> tuple[float, np.ndarray]:
+class Ridge(NamedTuple):
+    """The penalty that was chosen, and about the parameters [2, K] with it: of all samples, and without each fold."""
+
+    strength: float
+    start: np.ndarray
+    without: dict[int, np.ndarray]
+
+
+def choose_ridge(loss: "VectorLoss", fold: np.ndarray | None = None) -> Ridge:
     """Return the one of `RIDGES` with the least log loss on samples that the numbers were not fitted on: five folds."""
-    # And about the parameters [2, K] of all samples with that ridge.
     if np.bincount(loss.labels).max() < 2:
         raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
-    fold, whole = draw_folds(loss.labels, _FOLDS, np.random.default_rng(0)), loss.narrow()
-    start = np.zeros((2, len(loss.shift)))
-    kept, held = zip(*((whole.on(fold != i), whole.take(fold == i)) for i in np.unique(fold)), strict=True)
-    fitted, found = [start] * len(kept), []
+    fold = draw_folds(loss.labels, FOLDS, np.random.default_rng(0)) if fold is None else fold
+    start, whole, found = np.zeros((2, len(loss.shift))), loss.narrow(), []
+    each = np.unique(fold).tolist()
+    kept, held = zip(*((whole.on(fold != i), whole.take(fold == i)) for i in each), strict=True)
     with ThreadPoolExecutor(few_threads()) as pool:
-        # The held-out loss falls with the ridge down to one place: large ones are tried if no smaller one is it.
-        small, large = RIDGES[3:], RIDGES[2:0:-1]
-        for ridge in (np.inf, *small, *large):
-            if ridge == large[0] and min(found, key=lambda one: one[0])[1] < small[0]:
-                break
+        # The held-out loss falls with the ridge down to one place: from the smallest on, till it rises.
+        for ridge in (np.inf, *RIDGES[:0:-1]):
             start = whole.fit(ridge, start, None, _ROUGHLY)
             seen = whole.look(start)
-            each = pool.map(partial(VectorLoss.minimum, ridge=ridge, start=start, seen=seen, until=ONE_STEP), kept)
-            fitted = [new if loss.is_sound(new) else old for new, old in zip(each, fitted, strict=True)]
-            losses = pool.map(lambda part, own: part.weights @ part.look(own)[0], held, fitted)
-            found.append((sum(losses), ridge, start))
-    return min(found, key=lambda one: one[0])[1:]
+            own = list(pool.map(partial(VectorLoss.fit, ridge=ridge, start=start, seen=seen, until=ONE_STEP), kept))
+            value = sum(pool.map(lambda part, of: part.weights @ part.look(of)[0], held, own))
+            found.append((value, Ridge(ridge, start, dict(zip(each, own, strict=True)))))
+            if len(found) > 2 and value > found[-2][0]:
+                break
+    return min(found, key=lambda one: one[0])[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,15 +154,14 @@ class VectorLoss:
         if start is not None:
             found, seen = start * self.free, seen if self.free[start.any(axis=0)].all() else None
         shared, spare = seen is not None, None  # fresh memory costs more than what is done with it
-        losses, probability = self.look(found) if seen is None else seen
+        losses, tables = self.look(found) if seen is None else seen
         value = self.value(found, losses, ridge)
         for _ in range(100):
-            mass = probability * self.weights.astype(probability.dtype)
-            gradient = self.gradient(found, mass, ridge)
+            gradient = self.gradient(found, tables, ridge)
             if np.abs(gradient).max() < until.tolerance:
                 break
             # Newton's direction, and half of it as long as the loss falls by less than its slope promises (Armijo).
-            step, size = _solve(self.curvature(probability, mass, ridge), -gradient), 1.0
+            step, size = _solve(self.curvature(tables, ridge), -gradient), 1.0
             decrease = float((gradient * step).sum())
             if -decrease < until.enough:
                 return found + step
@@ -171,7 +174,7 @@ class VectorLoss:
             if lower >= value:
                 break
             found, value = found + size * step, lower
-            probability, spare, shared = spare, None if shared else probability, False
+            tables, spare, shared = spare, None if shared else tables, False
         return found
 
     def value(self, parameters: np.ndarray, losses: np.ndarray, ridge: float) -> float:
@@ -179,9 +182,10 @@ class VectorLoss:
         return float(0.5 * ridge * (parameters**2).sum() + self.weights @ losses)
 
     def look(self, parameters: np.ndarray, out: np.ndarray | None = None) -> Seen:
-        """Return the log loss of each sample, [N], and the probabilities, [K, N], in the table given, if any."""
+        """Return the log loss of each sample and its probabilities, in the tables given, if any."""
         standard, (a, c) = self.columns.standard, parameters
-        found = np.multiply(a[:, None].astype(standard.dtype), standard, out=out)  # first the scores
+        tables = np.empty((2, *standard.shape), standard.dtype) if out is None else out
+        found = np.multiply(a[:, None].astype(standard.dtype), standard, out=tables[1])  # first the scores
         found += self.columns.calibrated
         found += (self.shift + c)[:, None].astype(standard.dtype)
         found -= found.max(axis=0)
@@ -189,23 +193,27 @@ class VectorLoss:
         np.exp(found, out=found)
         total = found.sum(axis=0)
         found /= total
-        return np.log(total) - true, found
+        np.multiply(found, standard, out=tables[0])
+        return np.log(total) - true, tables
 
-    def gradient(self, parameters: np.ndarray, mass: np.ndarray, ridge: float) -> np.ndarray:
-        """Return the derivatives by the parameters, [2, K], from the probabilities times the weights, [K, N]."""
-        return self._collect(mass) - self._observed + ridge * parameters
+    def gradient(self, parameters: np.ndarray, tables: np.ndarray, ridge: float) -> np.ndarray:
+        """Return the derivatives by the parameters, [2, K]."""
+        return self.free * (tables @ self._weights) - self._observed + ridge * parameters
 
-    def curvature(self, probability: np.ndarray, mass: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
+    def curvature(self, tables: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
         """Return what multiplies a direction [2, K] by the second derivatives."""
-        standard = self.columns.standard
+        # ``diag(p) - p p^T`` of each sample, weighted: the first part is one number for a class and two parameters,
+        # the second is a product with the tables and one with their transpose.
+        (mixed, plain), weights = tables @ self._weights, self._weights
+        room = SCRATCH.table("square", tables[0].shape, tables.dtype)
+        square = np.multiply(tables[0], self.columns.standard, out=room) @ weights
+        both = tables.reshape(-1, len(weights))
 
         def product(direction: np.ndarray) -> np.ndarray:
-            room, along = SCRATCH.table("moved", standard.shape, standard.dtype), direction.astype(standard.dtype)
-            moved = np.multiply(along[0][:, None], standard, out=room)
-            moved += along[1][:, None]
-            moved -= np.einsum("ki,ki->i", probability, moved)
-            moved *= mass  # (diag(p) - p p^T) times how the direction moves the scores, weighted
-            return self._collect(moved) + ridge * direction
+            moved = direction.astype(both.dtype).reshape(-1) @ both  # the mean move of each sample's scores
+            a, c = direction
+            own = np.stack([square * a + mixed * c, mixed * a + plain * c])
+            return self.free * (own - (both @ (weights * moved)).reshape(own.shape)) + ridge * direction
 
         return product
 
@@ -214,9 +222,10 @@ class VectorLoss:
         of, (a, c) = self.columns, parameters
         return of.inverse * (1 + a / of.spread), self.shift + c - a * of.mean / of.spread
 
-    def _collect(self, by_score: np.ndarray) -> np.ndarray:
-        """Return derivatives by the parameters, [2, K], from the weighted ones by the scores of each sample, [K, N]."""
-        return self.free * np.stack([np.einsum("ki,ki->k", by_score, self.columns.standard), by_score.sum(axis=1)])
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        """The weights in the precision of the tables."""
+        return self.weights.astype(self.columns.standard.dtype)
 
     @cached_property
     def _observed(self) -> np.ndarray:
@@ -252,7 +261,9 @@ def vector_loss(
     temperature = fit_scale(logits, labels, _class_weights(labels, counts / counts.sum()))
     shift = np.log(np.maximum(prior, _LEAST_SHARE) * counts.max() / counts)
     weights = _class_weights(labels, prior)
-    return VectorLoss(Columns.of(logits, weights, 1 / temperature), labels, weights, shift)
+    return VectorLoss(
+        Columns.of(logits.astype(np.float64, copy=False), weights, 1 / temperature), labels, weights, shift
+    )
 
 
 def _class_weights(labels: np.ndarray, prior: np.ndarray, kept: np.ndarray | None = None) -> np.ndarray:

@@ -288,40 +288,66 @@ def log_softmax(logits: Array) -> np.ndarray:
     return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
 
 
+@np.errstate(over="ignore")  # of masked scores, which stay the lowest
+def adjust_rows(logits: Array, scale: np.ndarray, offset: np.ndarray) -> Array:
+    """Return ``scale * logits + offset`` [N, K] in the logits' precision, float32 at least, within what it holds."""
+    if is_torch(logits):
+        wide, kind = logits.double(), np.dtype(np.float64 if logits.element_size() > 4 else np.float32)
+        found = (wide * wide.new_tensor(scale) + wide.new_tensor(offset)).clamp(*_ends(kind))
+        return found if kind.itemsize > 4 else found.float()
+    found = np.empty(logits.shape, np.promote_types(logits.dtype, np.float32))
+    ends, step = _ends(found.dtype), max(1, _BLOCK // logits.shape[1])
+    for first in range(0, len(logits), step):  # block by block: fresh memory costs more than what is done with it
+        part = slice(first, first + step)
+        room = np.multiply(logits[part], scale, out=SCRATCH.table("adjusted", logits[part].shape))
+        room += offset
+        np.clip(room, *ends, out=found[part], casting="same_kind")
+    return found
+
+
+def _ends(kind: np.dtype) -> tuple[float, float]:
+    return float(np.finfo(kind).min), float(np.finfo(kind).max)
+
+
 def are_log_probabilities(logits: Array) -> bool:
     """Return whether scores [N, K] are logarithms of probabilities, whose sums are 1; 1000 rows are looked at.
 
     >>> are_log_probabilities(np.log([[0.7, 0.3], [0.5, 0.5]])), are_log_probabilities(np.array([[2.0, 1.0]]))
     (True, False)
     """
-    few = max(10, min(1000, 4_000_000 // logits.shape[1]))  # some millions of numbers at most
-    some = to_numpy(logits[:few]).astype(np.float64)
-    possible = len(some) and (some <= LARGEST_PROBABILITY - 1).all()
-    return bool(possible and (np.abs(np.exp(some).sum(axis=1) - 1) < 0.02).all())
+    most = max(10, min(1000, 4_000_000 // logits.shape[1]))  # some millions of numbers at most
+    for few in (10, most):  # most often, a few rows tell
+        some = to_numpy(logits[:few]).astype(np.float64)
+        possible = len(some) and (some <= LARGEST_PROBABILITY - 1).all()
+        if not (possible and (np.abs(np.exp(some).sum(axis=1) - 1) < 0.02).all()):
+            return False
+    return True
 
 
-def fit_scale(
-    logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, offset: Array = 0.0, *, near: Array | None = None
-) -> float:
-    """Return the T at which ``logits / T + offset`` has the least weighted log loss; `near` is on the device to use."""
+def fit_scale(logits: Array, labels: np.ndarray, weights: np.ndarray, offset: Array = 0.0) -> float:
+    """Return the T at which ``logits / T + offset`` has the least weighted log loss, on the device of the logits."""
     # With ``z = logits / T`` calibrated, a model trained on counts n needs ``z_k + log(prior_k / n_k)`` where classes
     # occur as the prior says. That is a shift of the raw logits by T, whatever their units.
-    logits = raise_masked(np.ascontiguousarray(logits))  # sums are then the same, however the numbers lie
+    if is_torch(logits) and not _is_usual(logits):
+        logits = read_logits(logits)
     # What float32 rounds is some millionths of T, and T is known to a hundredth.
-    kind = np.float32 if logits.dtype == np.float32 else np.float64
-    with np.errstate(over="ignore", invalid="ignore"):
-        values = np.subtract(logits, logits.mean(axis=1, dtype=np.float64, keepdims=True).astype(kind), dtype=kind)
-        spread = float(np.sqrt(np.vdot(values, values) / values.size)) or float(np.abs(values).max()) or 1.0
+    kind = np.float64 if getattr(logits, "itemsize", 8) > 4 else np.float32
+    if is_torch(logits):
+        values = logits.double() if kind is np.float64 else logits.float()
+        values = values - values.mean(1, keepdim=True)
+        spread, added = float(values.square().mean().sqrt()), values.new_tensor(np.asarray(offset))
+    else:
+        logits = raise_masked(np.ascontiguousarray(logits))  # sums are then the same, however the numbers lie
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = np.subtract(logits, logits.mean(axis=1, dtype=np.float64, keepdims=True).astype(kind), dtype=kind)
+            spread, added = float(np.sqrt(np.vdot(values, values) / values.size)), np.asarray(offset, kind)
     # Squares of huge or tiny numbers overflow or vanish: a power of two is taken out, which changes no digit.
+    spread = spread or float(abs(values).max()) or 1.0
     if not 1e-10 < spread < 1e15:
-        largest = float(np.abs(values).max())
+        largest = float(abs(values).max())
         unit = 2.0 ** (round(np.log2(largest)) if np.isfinite(largest) else 1000)
-        return unit * fit_scale(logits.astype(np.float64) / unit, labels, weights, offset, near=near)
-    inverse, added, own = 1 / spread, np.asarray(offset, kind), values[np.arange(len(labels)), labels]
-    if near is not None and is_torch(near) and near.is_cuda:
-        import torch
-
-        values, added = (torch.from_numpy(x).to(near.device) for x in (values, added))
+        return unit * fit_scale(to_numpy(logits).astype(np.float64) / unit, labels, weights, offset)
+    inverse, own = 1 / spread, to_numpy(values[np.arange(len(labels)), labels])
     # Of many rows, a few tell nearly as much, and eight times as many begin where these have led.
     levels = int(np.log2(max(1, len(labels) / _FIRST_ROWS)) / 3)
     for few in (slice(None, None, 8**level) for level in range(levels, 0, -1)):
@@ -329,6 +355,13 @@ def fit_scale(
             fit = values[few], own[few], weights[few], added[few] if added.ndim == 2 else added
             inverse = _minimize(fit, inverse, spread, 5e-3)
     return 1 / _minimize((values, own, weights, added), inverse, spread, 1e-9 if kind is np.float64 else 1e-6)
+
+
+def _is_usual(logits: Any) -> bool:
+    """Return whether `raise_masked` would change nothing of a tensor."""
+    largest, step = logits.amax(1, keepdim=True), max(1, len(logits) // 1000)
+    widest, few = (largest - logits.amin(1, keepdim=True)).max(), largest[::step] - logits[::step]
+    return bool(widest.isfinite() & (3 * (few <= 2e-4 * widest).sum() < few.numel() - 3))
 
 
 def raise_masked(logits: np.ndarray) -> np.ndarray:
@@ -360,14 +393,16 @@ def pick_rows(n: int, classes: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
 
 
-def some_rows(logits: Array, labels: np.ndarray, *, kind: Kind = "logits") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def some_rows(logits: Array, labels: np.ndarray, *, kind: Kind = "logits") -> tuple[Array, np.ndarray, np.ndarray]:
     """Return logits [n, K] and labels [n] of all samples or, of many, as many as are enough; and their rows, [n]."""
     if isinstance(logits, KeptRows):
         rows, some = logits.rows, logits.values
     else:
         rows = pick_rows(*logits.shape)
         some = logits[rows] if len(rows) < len(labels) else logits
-    return read_logits(some, kind), labels[rows], rows
+    tensor: Any = some if is_torch(some) and kind == "logits" else None  # its path has checked it
+    stays = tensor is not None and tensor.is_cuda and tensor.is_floating_point()
+    return tensor if stays else read_logits(some, kind), labels[rows], rows
 
 
 def _minimize(fit: _Fit, start: float, spread: float, enough: float) -> float:

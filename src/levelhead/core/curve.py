@@ -119,10 +119,21 @@ def accumulate(start: float, gammas: np.ndarray, steps: np.ndarray, range: tuple
 
 
 def ascending(gammas: np.ndarray) -> np.ndarray:
-    """Return np.argsort(gammas), in half the time."""
+    """Return np.argsort(gammas, kind="stable"), in a third of the time."""
     # The last bits of each gamma are replaced by its position, and the numbers are sorted as integers. Where that is
-    # not their order (two differ in those bits only, or some are negative), np.argsort is used.
-    taken = (1 << len(gammas).bit_length()) - 1
-    order = np.sort(gammas.view(np.int64) & ~taken | np.arange(len(gammas))) & taken
+    # not their order (two differ in those bits only), np.argsort is used.
+    taken, bits = (1 << len(gammas).bit_length()) - 1, (gammas + 0.0).view(np.int64)  # no -0, which is before 0
+    whole = bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))  # of negative ones, all other bits are turned
+    order = np.sort(whole & ~taken | np.arange(len(gammas))) & taken
     ordered = gammas[order]
-    return order if (ordered[1:] >= ordered[:-1]).all() else np.argsort(gammas)
+    return order if (ordered[1:] >= ordered[:-1]).all() else np.argsort(gammas, kind="stable")
+
+
+def stable_order(values: np.ndarray) -> np.ndarray:
+    """Return np.argsort(values, kind="stable") of whole numbers, none negative, in a fraction of the time."""
+    most, bits = int(values.max(initial=0)), len(values).bit_length()
+    if most < 1 << 16:  # these are sorted by radix
+        return np.argsort(values.astype(np.uint16), kind="stable")
+    if most >> (63 - bits):
+        return np.argsort(values, kind="stable")
+    return np.sort(values.astype(np.int64) << bits | np.arange(len(values))) & ((1 << bits) - 1)

@@ -275,10 +275,13 @@ def find_right(
     single = k == 1 and rule.bias is None
     engine = _choose_engine(engine, logits) if single else "numpy"
     if engine == "torch" and not _needs_host(logits, rule):
-        from .intervals_torch import find_intervals_torch
+        from .intervals_torch import find_with_triton, has_triton
 
-        lo, hi = find_intervals_torch(logits, labels, rule, range, winners_at, kind=kind, progress=progress)
-        return np.arange(len(labels)), lo, hi
+        if kind == "logits" and has_triton(logits):
+            ends = find_with_triton(logits, labels, rule, range, progress)
+        else:
+            ends = _walk_tensor(logits, rule, range, kind, progress).where_right(labels)
+        return np.arange(len(labels)), *ends
     table, pieces = None, []
     threads = usable_cores() if np.prod(logits.shape) >= _MANY_NUMBERS else 1
     for first, chunk in read_chunks(logits, kind=kind, progress=progress):
@@ -303,11 +306,17 @@ def find_changes(
 ) -> Envelope:
     """Return every change of every prediction, found on the device that the logits are on."""
     if rule.bias is None and _is_on_accelerator(logits) and not _needs_host(logits, rule):
-        from .intervals_torch import walk_on_device
-
-        start, changes = walk_on_device(logits, rule, range, winners_at, kind=kind, progress=progress)
-        return Envelope(start, *changes, classes=logits.shape[1], range=range)
+        return _walk_tensor(logits, rule, range, kind, progress)
     return compute_envelope(logits, rule, range, kind=kind, progress=progress)
+
+
+def _walk_tensor(
+    logits: Any, rule: Direction, range: tuple[float, float], kind: Kind, progress: RowProgress | None
+) -> Envelope:
+    from .intervals_torch import walk_on_device
+
+    start, changes = walk_on_device(logits, rule, range, winners_at, kind=kind, progress=progress)
+    return Envelope(start, *changes, classes=logits.shape[1], range=range)
 
 
 def _find_in_parts(

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..core.array import SCRATCH, CheckedLogits, check_logits, few_threads, is_torch, lower_masked, to_numpy
 from ..core.choices import Kind
-from ..core.curve import Curve, accumulate
+from ..core.curve import Curve, accumulate, ascending, stable_order
 from ..core.errors import LevelheadError
 from ..rules.direction import Direction, TabulatedRule, crossing, winning_range
 from ..show.progress import RowProgress
@@ -69,7 +69,7 @@ def compute_envelope(
                 starts.append(start)
                 events += found
     fields = [np.concatenate(parts) for parts in zip(*events, strict=True)]
-    order = np.argsort(fields[1], kind="stable")  # by gamma; the changes of a row stay in their order
+    order = ascending(fields[1])  # the changes of a row stay in their order
     return Envelope(np.concatenate(starts), *(each[order] for each in fields), classes=logits.shape[1], range=range)
 
 
@@ -259,6 +259,14 @@ class Envelope:
         found[self.sample[:upto]] = self.new_class[:upto]  # in order of gamma, so the last assignment wins
         return found
 
+    def where_right(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the interval [lo, hi] on which each sample's label is predicted, [N] each; lo > hi if none is."""
+        (begin, end), true = self.range, labels[self.sample]
+        enters, leaves = (np.flatnonzero(of == true) for of in (self.new_class, self.old_class))
+        lo, hi = np.where(self.start == labels, begin, np.inf), np.full(len(labels), end)
+        lo[self.sample[enters]], hi[self.sample[leaves]] = self.gamma[enters], np.nextafter(self.gamma[leaves], -np.inf)
+        return lo, np.where(lo < np.inf, hi, -np.inf)
+
     def joined(self, others: Sequence[Envelope]) -> Envelope:
         """Return the envelope of these samples and then those of others."""
         every = [self, *others]
@@ -321,12 +329,12 @@ class Envelope:
     def by_class(self) -> tuple[np.ndarray, ...]:
         """Gains and losses of samples, by class and then by gamma, sorted once for all weights: the change of each, its
         place in the weights followed by the negated weights, and for each class how many and which is the first."""
-        changed, n, changes = np.concatenate([self.new_class, self.old_class]), len(self.start), len(self.gamma)
-        narrow = changed.astype(np.uint16) if self.classes <= 1 << 16 else changed  # 16 bits are sorted by radix
         # The gain and the loss of a change stand next to each other, in the order of the changes, which is that of
         # gamma: a stable sort by class then leaves every class's changes in the order of gamma.
-        order = np.argsort(np.stack([narrow[:changes], narrow[changes:]], axis=1).reshape(-1), kind="stable")
-        order, lost = np.divmod(order, 2)  # a gain and a loss of a class at one gamma may come in any order
+        changed = np.stack([self.new_class, self.old_class], axis=1).reshape(-1)
+        order, n = stable_order(changed), len(self.start)
+        lost = order & 1  # a gain and a loss of a class at one gamma may come in any order
+        order >>= 1
         sizes = np.bincount(changed, minlength=self.classes)
         return order, self.sample[order] + n * lost, sizes, np.cumsum(sizes) - sizes
 

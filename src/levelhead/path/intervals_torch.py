@@ -16,33 +16,12 @@ from torch import Tensor
 
 from ..core.array import LARGEST_PROBABILITY, check_logits, not_finite
 from ..core.choices import Kind
-from ..rules.direction import FAR_FROM_ONE, NEAR_ONE, SMALLEST, Direction, TabulatedRule
+from ..rules.direction import FAR_FROM_ONE, NEAR_ONE, SMALLEST, Direction, TabulatedRule, fine_steps
 from ..show.progress import RowProgress
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)  # whole numbers become float64, as in numpy
 ExactWinners = Callable[[np.ndarray, Direction, float], np.ndarray]  # `winners_at` of envelope.py
 _Event = tuple[Tensor, Tensor, Tensor, Tensor]  # sample, gamma, new class, old class
-
-
-def find_intervals_torch(
-    logits: Tensor,
-    labels: np.ndarray,
-    rule: Direction,
-    range: tuple[float, float],
-    exact: ExactWinners,
-    *,
-    kind: Kind = "logits",
-    progress: RowProgress | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return lo [N] and hi [N] of logits [N, K] on any device with float64."""
-    if kind == "logits" and _has_triton(logits):
-        return _find_with_triton(logits, labels, rule, range, progress)
-    start, (sample, gamma, new, old) = walk_on_device(logits, rule, range, exact, kind=kind, progress=progress)
-    # A sample is right from where its class is predicted to where another one is.
-    lo, hi = np.where(start == labels, range[0], np.inf), np.full(len(labels), range[1])
-    enters, leaves = new == labels[sample], old == labels[sample]
-    lo[sample[enters]], hi[sample[leaves]] = gamma[enters], np.nextafter(gamma[leaves], -np.inf)
-    return lo, np.where(lo < np.inf, hi, -np.inf)
 
 
 def _lower_masked(part: Tensor, rows: Tensor) -> Tensor:
@@ -54,7 +33,8 @@ def _lower_masked(part: Tensor, rows: Tensor) -> Tensor:
     return part.masked_fill(masked, torch.finfo(part.dtype).min)
 
 
-def _has_triton(logits: Tensor) -> bool:
+def has_triton(logits: Tensor) -> bool:
+    """Return whether the kernel can find the intervals of these logits."""
     return logits.dtype in _NARROW and logits.is_cuda and _knows_triton()
 
 
@@ -63,7 +43,7 @@ def _knows_triton() -> bool:
     return find_spec("triton") is not None
 
 
-def _find_with_triton(
+def find_with_triton(
     logits: Tensor, labels: np.ndarray, rule: Direction, range: tuple[float, float], progress: RowProgress | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return lo and hi by one kernel, which reads the logits once. The host waits only for its result."""
@@ -118,8 +98,14 @@ def walk_on_device(
     """
     if kind != "logits" or not logits.is_floating_point() or not (logits[:100] < 0).any():  # these are no probabilities
         check_logits(logits[:1000], kind=kind)
-    table = TabulatedRule.of(rule, range, np.float32 if logits.dtype in _NARROW else np.float64, fine=True)
-    moves, slopes = (torch.from_numpy(part).to(logits.device) for part in (table.moves, rule.slopes))
+    table = TabulatedRule.of(rule, range, np.float32 if logits.dtype in _NARROW else np.float64)
+    slopes = torch.from_numpy(rule.slopes).to(logits.device)
+    moves = (
+        torch.linspace(*range, fine_steps(logits.shape[1]) + 1, dtype=slopes.dtype, device=slopes.device)[:, None]
+        * slopes
+    )
+    moves -= moves.amax(1, keepdim=True)
+    moves = (moves.exp_() if rule.multiplies else moves).to(torch.float32 if logits.dtype in _NARROW else torch.float64)
     lines, step = [], max(1, size // logits.shape[1])
     for first in np.arange(0, len(logits), step).tolist():
         x = logits[first : first + step].to(moves.dtype)
@@ -198,16 +184,19 @@ def _walk(
         last = torch.where(moving, when.masked_fill(when > end, torch.nan), last)
         slope = slope.masked_fill(moving, torch.inf)
         tied = (at <= last[row]).nonzero()[:, 0]
-        rows = row[tied]
-        steepest = steep[tied] == each(-torch.inf, rows, steep[tied], "amax")[rows]
-        height = torch.where(steepest, values[tied], -torch.inf)
-        highest = height == each(-torch.inf, rows, height, "amax")[rows]
-        place = torch.arange(len(tied), device=own.device).masked_fill(~highest, len(tied))
-        lead = each(len(tied), rows, place, "amin")
-        first = each(nothing, rows, classes[tied].masked_fill(steepest & ~highest, nothing), "amin")
-        some = (lead < len(tied)).nonzero()[:, 0]
-        lead, current, when = tied[lead[some]], now[some], last[some]
-        new, here = classes[lead], torch.minimum(first[some], current)
+        rows = some = row[tied]
+        lead, first = tied, classes[tied]
+        if (rows[1:] == rows[:-1]).any():
+            steepest = steep[tied] == each(-torch.inf, rows, steep[tied], "amax")[rows]
+            height = torch.where(steepest, values[tied], -torch.inf)
+            highest = height == each(-torch.inf, rows, height, "amax")[rows]
+            place = torch.arange(len(tied), device=own.device).masked_fill(~highest, len(tied))
+            lead = each(len(tied), rows, place, "amin")
+            some = (lead < len(tied)).nonzero()[:, 0]
+            lead = tied[lead[some]]
+            first = each(nothing, rows, classes[tied].masked_fill(steepest & ~highest, nothing), "amin")[some]
+        current, when = now[some], last[some]
+        new, here = classes[lead], torch.minimum(first, current)
         alone = (here != current) & (here != new)
         yield some[alone], when[alone], here[alone], current[alone]
         enters = torch.where(here == new, when, when.nextafter(torch.full_like(when, torch.inf)))

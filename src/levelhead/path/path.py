@@ -69,6 +69,14 @@ class GammaPath:
     kind: Kind = "logits"
     changes: Envelope | None = None
 
+    @staticmethod
+    def of_changes(
+        changes: Envelope, labels: np.ndarray, counts: np.ndarray, rule: Direction, **more: Any
+    ) -> "GammaPath":
+        """Return the path of samples whose changes are known: they tell where each is right."""
+        ends = changes.where_right(labels)
+        return GammaPath(np.arange(len(labels)), *ends, labels, counts, rule, changes.range, changes=changes, **more)
+
     def curve(self, coefficients: np.ndarray) -> Curve:
         """Return ``sum_i coefficients[i] [sample i is right]`` over gamma: with ones, how many samples are right."""
         start, at, sign, sample = self.events
@@ -132,9 +140,17 @@ class GammaPath:
         if not low <= gamma <= high:
             within = f"expected a value within [{low:g}, {high:g}], got {gamma:g}; compute the path over a wider range"
             raise LevelheadError(within, parameter="gamma")
+        within = (self.lo <= gamma) & (gamma <= self.hi)
+        if self.single:
+            return within
         found = np.zeros(len(self.labels), bool)
-        found[self.sample[(self.lo <= gamma) & (gamma <= self.hi)]] = True
+        found[self.sample[within]] = True
         return found
+
+    @cached_property
+    def single(self) -> bool:
+        """Whether piece i is of sample i: each is right on one interval, if at all."""
+        return len(self.sample) == len(self.labels) and bool((self.sample == np.arange(len(self.labels))).all())
 
     def at(self, gamma: float) -> Point:
         """Return everything at one gamma. No sample changes within the plateau of the point."""
@@ -311,6 +327,12 @@ class GammaPath:
         """The samples right at the start; then gamma, sign and sample of every change within the range, by gamma."""
         # A sample turns right at lo and wrong at the float after hi. What begins at the start of the range is no change
         # but a state, and what ends with the range does not change within it.
+        if self.changes is not None:  # which are sorted
+            sample = self.changes.sample
+            enters, leaves = (of == self.labels[sample] for of in (self.changes.new_class, self.changes.old_class))
+            kept = np.flatnonzero(enters | leaves)
+            sign = np.where(enters[kept], 1.0, -1.0)
+            return np.flatnonzero(self.changes.start == self.labels), self.changes.gamma[kept], sign, sample[kept]
         (begin, end), some = self.range, self.lo <= self.hi
         enters, leaves = np.flatnonzero(some & (self.lo > begin)), np.flatnonzero(some & (self.hi < end))
         at = np.concatenate([self.lo[enters], np.nextafter(self.hi[leaves], np.inf)])

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from ..core.array import Array, to_numpy
-from ..core.curve import SLIVER, Curve
+from ..core.curve import SLIVER, Curve, ascending, stable_order
 from ..core.errors import LevelheadError
 
 STRENGTH = 20.0  # of ``min(1, 20 s)``, by which a mismatch of shares counts in a choice
@@ -46,8 +46,11 @@ class Grid:
         return (ends - begins > SLIVER) | ((begins <= 0) & (ends > 0))
 
     def bins(self, gammas: np.ndarray) -> np.ndarray:
-        """Return the first interval by whose middle each event has happened."""
-        return np.searchsorted(self.middles, gammas)
+        """Return the first interval by whose middle each event has happened; the gammas ascend."""
+        if len(gammas) < len(self.middles):
+            return np.searchsorted(self.middles, gammas)
+        upto = np.searchsorted(gammas, self.middles, side="right")
+        return np.repeat(np.arange(len(upto) + 1), np.diff(upto, prepend=0, append=len(gammas)))
 
     def accumulate(self, start: float, bins: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Return the values [G] of a step function that begins at `start`."""
@@ -156,12 +159,13 @@ def draw_resamples(
         yield times
 
 
+FOLDS = 5  # into which samples are dealt to judge what is fitted on the others
+
+
 def draw_folds(labels: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
     """Return the fold of each sample, [N]: each class in a random order, dealt out from a random fold on."""
-    order = np.argsort(rng.random(len(labels)))
-    own = labels[order]
-    narrow = own.astype(np.uint16) if own.max(initial=0) < 1 << 16 else own  # 16 bits are sorted by radix
-    order = order[np.argsort(narrow, kind="stable")]
+    order = ascending(rng.random(len(labels)))
+    order = order[stable_order(labels[order])]
     sizes = np.bincount(labels)
     rank = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # the place within its class
     found = np.empty(len(labels), np.int64)

@@ -17,7 +17,7 @@ from ..core.array import Array, to_numpy
 from ..core.choices import Kind
 from ..core.curve import Curve
 from ..core.head import Head
-from ..path.engines import check_samples, find_changes, find_right
+from ..path.engines import check_samples, find_changes
 from ..path.envelope import Envelope, read_chunks
 from ..path.metrics import gain_text
 from ..path.path import GammaPath
@@ -115,13 +115,10 @@ def make_views(
             moved = np.exp(-np.array(chose, np.float64) / gamma)
         made = known.direction(moved, norms=own, kind=kind)
         reach = (0.0, max(known.reach, 1.25 * (gamma or 0.0), *(interval or ())))
-        if labels is None:
-            path, changes = None, find_changes(logits, made, reach, kind=kind)
-        else:
-            truth, _ = check_samples(logits, labels, counts, None)
-            pieces = find_right(logits, truth, made, reach, kind=kind)
-            path = GammaPath(*pieces, truth, counts, made, reach, target=target, logits=(logits,), kind=kind)
-            changes = path.envelope
+        changes, path = find_changes(logits, made, reach, kind=kind), None
+        if labels is not None:
+            truth, more = check_samples(logits, labels, counts, None)[0], {"logits": (logits,), "kind": kind}
+            path = GammaPath.of_changes(changes, truth, counts, made, target=target, **more)
         between, least = None if interval is None else (interval[0], interval[1]), LEAST_END
         if known.grows:  # where scores lie close together, so do the strengths that matter
             some = np.asarray(to_numpy(logits[:1000]), np.float64)
@@ -132,7 +129,9 @@ def make_views(
     def of_classes(rule: str, scale: np.ndarray, offset: np.ndarray) -> RuleView:
         smoothing = float(choice.get("smoothing") or 0.0) if rule == chosen else 0.0
         changes = compute_share_envelope(logits, scale, offset, kind=kind, smoothing=smoothing)
-        path = None if labels is None else right_path(changes, labels, counts, rule, target)
+        made, path = Direction(rule, counts.max() / counts), None
+        if labels is not None:
+            path = GammaPath.of_changes(changes, labels, counts, made, target=target)
         return RuleView(rule, 1.0, changes, path, scale=scale, offset=offset, target=target, smoothing=smoothing)
 
     first = chosen if choice.get("scale") else RULES[chosen].path_name  # the model as it is has a path at 0
@@ -184,22 +183,6 @@ def compute_share_envelope(
     order = np.argsort(gamma, kind="stable")  # a sample's own changes were found in order
     changes = (part[order] for part in (sample, gamma, new, old))
     return Envelope(np.concatenate(starts), *changes, classes=len(scale), range=(0.0, LARGEST_SHARE))
-
-
-def right_path(
-    changes: Envelope, labels: np.ndarray, counts: np.ndarray, rule: str, target: np.ndarray | None
-) -> GammaPath:
-    """Return where each sample is right, from every change of its prediction."""
-    sample = np.concatenate([np.arange(len(labels)), changes.sample])
-    begin = np.concatenate([np.full(len(labels), changes.range[0]), changes.gamma])
-    predicted = np.concatenate([changes.start, changes.new_class])
-    order = np.argsort(sample, kind="stable")  # the stretches of a sample one after the other, by gamma
-    sample, begin, predicted = sample[order], begin[order], predicted[order]
-    last = np.append(sample[1:] != sample[:-1], True)
-    end = np.where(last, changes.range[1], np.nextafter(np.append(begin[1:], 0.0), -np.inf))
-    right = (predicted == labels[sample]) & (begin <= end)
-    made = Direction(rule, counts.max() / counts)
-    return GammaPath(sample[right], begin[right], end[right], labels, counts, made, changes.range, target=target)
 
 
 class OfChoice:

@@ -47,6 +47,13 @@ class Direction:
             return wide * self.ratios**gamma
         return (wide - self.bias) * self.ratios**gamma + self.bias
 
+    def affine(self, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return by what logits are multiplied and what is added then, [K] each, at gamma."""
+        if not self.multiplies:
+            return np.ones(len(self.ratios)), gamma * self.slopes
+        scale = self.ratios**gamma
+        return scale, np.zeros(len(scale)) if self.bias is None else (1 - scale) * self.bias
+
 
 NEVER = (np.inf, -np.inf)
 NEAR_ONE, FAR_FROM_ONE = 1 / 16, 700.0  # a logarithm of a quotient within or beyond these is computed otherwise
@@ -116,6 +123,11 @@ def log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return gap
 
 
+def fine_steps(classes: int) -> int:
+    """Return in how many steps a fine table covers the range: of half a million numbers in all."""
+    return min(1024, max(64, (1 << 19) // classes))
+
+
 @dataclass(frozen=True, eq=False)
 class TabulatedRule:
     """A rule at evenly spaced gammas, in the precision of the logits, with bounds on the rounding of scores."""
@@ -129,12 +141,14 @@ class TabulatedRule:
     @staticmethod
     def of(rule: Direction, range: tuple[float, float], dtype: Any, *, fine: bool = False) -> "TabulatedRule":
         """Tabulate a rule for logits of one dtype, at 65 gammas; or finely, at up to 1025 in half a million numbers."""
-        steps = min(1024, max(64, (1 << 19) // len(rule.ratios))) if fine else 64
+        steps = fine_steps(len(rule.ratios)) if fine else 64
         gammas, kind = np.linspace(*range, steps + 1), np.finfo(dtype)
         moves = gammas[:, None] * rule.slopes
         moves -= moves.max(axis=1, keepdims=True)
         absolute = kind.tiny if rule.multiplies else 64 * kind.eps * np.abs(moves).max()
-        moves = (np.exp(moves) if rule.multiplies else moves).astype(dtype)
+        if moves.min() > -16:  # what rounding of it moves its exponential is then a small part of the bounds
+            moves = moves.astype(dtype)
+        moves = (np.exp(moves) if rule.multiplies else moves).astype(dtype, copy=False)
         return TabulatedRule(gammas, moves, 64 * kind.eps, absolute, np.multiply if rule.multiplies else np.add)
 
     def positions(self, gamma: np.ndarray) -> np.ndarray:
