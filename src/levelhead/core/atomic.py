@@ -65,16 +65,13 @@ def named_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None or not (error.filename is None or _is_temporary(error.filename, path)):
+        name = error.filename
+        here = os.path.relpath(os.fsdecode(name), path.parent) if isinstance(name, str | bytes | os.PathLike) else ""
+        first = here.split(os.sep)[0]  # the temporary file, or the folder that the file is in
+        temporary = first.lstrip(".").startswith(path.name.lstrip(".")) and first.endswith(".tmp")
+        if error.errno is None or not (name is None or temporary):
             raise
         raise type(error)(error.errno, error.strerror, str(path)) from None
-
-
-def _is_temporary(name: object, path: Path) -> bool:
-    """Return whether a name is of a temporary file or folder next to a path, or of something in that folder."""
-    here = os.path.relpath(os.fsdecode(name), path.parent) if isinstance(name, str | bytes | os.PathLike) else ""
-    first = here.split(os.sep)[0]
-    return first.lstrip(".").startswith(path.name.lstrip(".")) and first.endswith(".tmp")
 
 
 def check_plain(path: Path) -> None:

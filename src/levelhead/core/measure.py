@@ -5,7 +5,7 @@
 (0.5, array([1., 0.]), array([0.5, nan]))
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,7 +115,18 @@ def fit_temperature(
     def loss(t: float) -> float:
         return negative_log_likelihood(values, labels, temperature=float(np.exp(t)), weights=weights)
 
-    return float(np.exp(_golden_section(loss, np.log(low), np.log(high))))
+    # by golden section: over the logarithm of the temperature, the loss has one minimum
+    low, high, shrink = np.log(low), np.log(high), (np.sqrt(5) - 1) / 2
+    a, b = high - shrink * (high - low), low + shrink * (high - low)
+    at_a, at_b = loss(a), loss(b)
+    while high - low > 1e-5:  # of two inner points, the lower becomes an inner point of what is kept
+        if at_a < at_b:
+            high, b, at_b = b, a, at_a
+            at_a = loss(a := high - shrink * (high - low))
+        else:
+            low, a, at_a = a, b, at_b
+            at_b = loss(b := low + shrink * (high - low))
+    return float(np.exp((low + high) / 2))
 
 
 @dataclass(frozen=True)
@@ -186,18 +197,3 @@ def _log_probabilities(logits: Array, labels: Array, temperature: float) -> tupl
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
-
-
-def _golden_section(f: Callable[[float], float], low: float, high: float, tolerance: float = 1e-5) -> float:
-    """Return where a function with one minimum between low and high has it."""
-    shrink = (np.sqrt(5) - 1) / 2
-    a, b = high - shrink * (high - low), low + shrink * (high - low)
-    fa, fb = f(a), f(b)
-    while high - low > tolerance:  # of two inner points, the lower becomes an inner point of what is kept
-        if fa < fb:
-            high, b, fb = b, a, fa
-            fa = f(a := high - shrink * (high - low))
-        else:
-            low, a, fa = a, b, fb
-            fb = f(b := low + shrink * (high - low))
-    return (low + high) / 2
