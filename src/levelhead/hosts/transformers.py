@@ -20,7 +20,6 @@ with naming_what_is_missing():
     import torch
     from transformers.trainer_callback import TrainerCallback
 
-    from ..heads.adjusted import Adjusted
     from ..heads.notes import drop_note, extend_note
     from ..heads.torch_find import unwrap
     from . import _callback as base
@@ -112,8 +111,29 @@ class LevelCallback(base.BaseLevelCallback, TrainerCallback):
             self._card(args)
 
     def _card(self, args: Any) -> None:
-        if self.adjusted is not None and self.verdict is not None:
-            _write_card(Path(args.output_dir, "README.md"), self.adjusted, self._choice)
+        """Write a section about the adjustment into the model card, in place of an older one, or into a new card."""
+        if (done := self.adjusted) is None or self.verdict is None:
+            return
+        layers, tuned = ", ".join(f"`{layer}`" for layer in done.layers if layer) or "the head", self._choice
+        said = (
+            f"## Adjustment\n\nAfter training, {layers} was adjusted for imbalanced classes by levelhead {__version__}"
+            f": {RULES[done.rule].title}, gamma {done.gamma:.4g}, for {len(done.counts)} classes of "
+            f"{done.counts.max():g} to {done.counts.min():g} training samples."
+        )
+        if isinstance(tuned, Tuned) and tuned.gain is not None:
+            said += (
+                f"\n\nIt was chosen on {tuned.n} {tuned.chosen_on} samples; the gain in "
+                f"{tuned.metric.replace('_', ' ')} to expect on new samples is "
+                f"{gain_text(tuned.metric, tuned.gain, tuned.gain_interval)}. Results in the log of the training are "
+                "those of the head before. Probabilities are no longer calibrated"
+                + ("." if tuned.temperature is None else f": divide the logits by {tuned.temperature:.3g} for those.")
+            )
+        path = Path(args.output_dir, "README.md")
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        rest = re.sub(rf"\n*{re.escape(_BEGIN)}.*?{re.escape(_END)}\n*", "\n", text, flags=re.DOTALL)
+        section = f"{_BEGIN}\n{said}\n{_END}\n"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write(path, f"{rest.rstrip()}\n\n{section}" if rest.strip() else section)
 
 
 def _gather_batch(part: torch.Tensor) -> torch.Tensor:
@@ -127,33 +147,6 @@ def _gather_batch(part: torch.Tensor) -> torch.Tensor:
     whole: Any = gather(padded.contiguous())
     state = GradientState()  # says how many of the last batch are no repeats
     return whole[: state.remainder] if state.end_of_dataloader and state.remainder > 0 else whole
-
-
-def _write_card(path: Path, adjusted: Adjusted, tuned: Tuned | str | Path) -> None:
-    """Write a section about the adjustment into a model card, in place of an older one; without a card, a new one."""
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    rest = re.sub(rf"\n*{re.escape(_BEGIN)}.*?{re.escape(_END)}\n*", "\n", text, flags=re.DOTALL)
-    section = f"{_BEGIN}\n{_section(adjusted, tuned)}\n{_END}\n"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    atomic.write(path, f"{rest.rstrip()}\n\n{section}" if rest.strip() else section)
-
-
-def _section(adjusted: Adjusted, tuned: Tuned | str | Path) -> str:
-    layers = ", ".join(f"`{layer}`" for layer in adjusted.layers if layer) or "the head"
-    text = (
-        f"## Adjustment\n\nAfter training, {layers} was adjusted for imbalanced classes by levelhead {__version__}: "
-        f"{RULES[adjusted.rule].title}, gamma {adjusted.gamma:.4g}, for {len(adjusted.counts)} classes of "
-        f"{adjusted.counts.max():g} to {adjusted.counts.min():g} training samples."
-    )
-    if not isinstance(tuned, Tuned) or tuned.gain is None:
-        return text
-    return (
-        f"{text}\n\nIt was chosen on {tuned.n} {tuned.chosen_on} samples; the gain in "
-        f"{tuned.metric.replace('_', ' ')} to expect on new samples is "
-        f"{gain_text(tuned.metric, tuned.gain, tuned.gain_interval)}. Results in the log of the training are those of "
-        "the head before. Probabilities are no longer calibrated"
-        + ("." if tuned.temperature is None else f": divide the logits by {tuned.temperature:.3g} for those.")
-    )
 
 
 class RescaleCallback(base.BaseRescaleCallback, LevelCallback):
