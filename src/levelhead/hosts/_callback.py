@@ -200,24 +200,18 @@ class BaseLevelCallback:
             logits, labels = gather_all(logits), gather_all(labels)
         layers = self._layers(model)
         path, head = next(iter(layers.items()))
-        several = len(layers) > 1 or len(head.weight) == 1
-        self._norms = None if several else to_numpy(read(model, layer=path).norms)
+        one_logit, several = len(head.weight) == 1, len(layers) > 1
+        self._norms = None if several or one_logit else to_numpy(read(model, layer=path).norms)
         self._collected = logits, labels
-        rule, names = rule_with(self._rule_for(layers, logits), norms=self._norms), _names(model, logits.shape[1])
-        return tune(logits, labels, self._counts, rule=rule, metric=self._metric, names=names)
+        rule, new_bias = self._rule, head.bias is None and not self.keeps_new_bias
+        if rule == AUTO:  # whichever a head of its kind, with these logits, can have
+            shifts = one_logit or (are_log_probabilities(logits) and not new_bias)
+            rule = Shift.name if shifts else Rescale.name if several or new_bias else AUTO
+        by, names = rule_with(rule, norms=self._norms), _names(model, logits.shape[1])
+        return tune(logits, labels, self._counts, rule=by, metric=self._metric, names=names)
 
     def _layers(self, model: nn.Module) -> dict[str, Editable]:
         return dict(TorchModel(model).find(layer=self.layer, classes=self._likely))
-
-    def _rule_for(self, layers: Mapping[str, Editable], logits: Tensor) -> str:
-        """Return the rule asked for or, of `auto`, the one that a head of its kind, with these logits, can have."""
-        head = next(iter(layers.values()))
-        if self._rule != AUTO:
-            return self._rule
-        new_bias = head.bias is None and not self.keeps_new_bias
-        if len(head.weight) == 1 or (are_log_probabilities(logits) and not new_bias):
-            return Shift.name
-        return Rescale.name if len(layers) > 1 or new_bias else AUTO
 
     def _apply(self, model: nn.Module) -> LevelOutcome | None:
         """Adjust the head, unless the choice was made on the evaluation and no gain is to be expected of it."""

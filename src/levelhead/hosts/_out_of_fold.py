@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from sklearn.base import clone
@@ -152,24 +152,16 @@ def _with_all_classes(scores: np.ndarray, known: np.ndarray, size: int) -> np.nd
 
 Settings = dict[str, tuple | None]  # the values of a scorer's options that change nothing; None: any, it is not used
 _MACRO: Settings = {"average": ("macro",), "pos_label": None, "zero_division": ("warn", 0)}
-
-
-class _ExactScorer(NamedTuple):
-    """A scoring function that is a metric of the exact path, with what its options may be."""
-
-    metric: Metric
-    settings: Settings
-    any_labels: bool = False  # whether it is the same metric also if a class has no held-out sample
-
-
-_EXACT: dict[tuple[str, str], _ExactScorer] = {
-    ("sklearn", "accuracy_score"): _ExactScorer("error", {"normalize": (True,)}, any_labels=True),
-    ("sklearn", "balanced_accuracy_score"): _ExactScorer("balanced_error", {"adjusted": (False,)}, any_labels=True),
-    ("sklearn", "recall_score"): _ExactScorer("balanced_error", _MACRO),
-    ("sklearn", "f1_score"): _ExactScorer("macro_f1", _MACRO),
-    ("sklearn", "matthews_corrcoef"): _ExactScorer("mcc", {}, any_labels=True),
-    ("sklearn", "cohen_kappa_score"): _ExactScorer("kappa", {"weights": (None,), "labels": (None,)}, any_labels=True),
-    ("imblearn", "geometric_mean_score"): _ExactScorer("g_mean", {"average": ("multiclass",), "correction": (0, 0.0)}),
+# Scoring functions that are a metric of the exact path: which, what their options may be, and whether they are the same
+# metric also if a class has no held-out sample.
+_EXACT: dict[tuple[str, str], tuple[Metric, Settings, bool]] = {
+    ("sklearn", "accuracy_score"): ("error", {"normalize": (True,)}, True),
+    ("sklearn", "balanced_accuracy_score"): ("balanced_error", {"adjusted": (False,)}, True),
+    ("sklearn", "recall_score"): ("balanced_error", _MACRO, False),
+    ("sklearn", "f1_score"): ("macro_f1", _MACRO, False),
+    ("sklearn", "matthews_corrcoef"): ("mcc", {}, True),
+    ("sklearn", "cohen_kappa_score"): ("kappa", {"weights": (None,), "labels": (None,)}, True),
+    ("imblearn", "geometric_mean_score"): ("g_mean", {"average": ("multiclass",), "correction": (0, 0.0)}, False),
 }
 
 
@@ -180,14 +172,15 @@ def exact_metric(scorer: Any, held_out: np.ndarray, classes: int) -> Metric | No
     exact = _EXACT.get((package, getattr(function, "__name__", "")))
     if exact is None or getattr(scorer, "_sign", 0) != 1 or getattr(scorer, "_response_method", "") != "predict":
         return None
-    if exact.settings is _MACRO and given.get("average") != "macro":
+    metric, settings, any_labels = exact
+    if settings is _MACRO and given.get("average") != "macro":
         return None
     for name, value in given.items():
-        values = exact.settings.get(name, ())
+        values = settings.get(name, ())
         same = (value is one or (type(value) is type(one) and value == one) for one in values or ())
         if values is not None and not any(same):
             return None
-    return exact.metric if exact.any_labels or len(np.unique(held_out)) == classes else None
+    return metric if any_labels or len(np.unique(held_out)) == classes else None
 
 
 Chosen = tuple[Tuned, Sequence[Diagnosis]]  # a choice, and reasons to look again

@@ -80,9 +80,15 @@ class RescaledPredictor:
         """
         if self.counts is None:
             raise LevelheadError("it was given what was tuned already", advice=Advice("counts", None, "to tune here"))
-        names = None if self.classes is None else [str(label) for label in self.classes]
+        scores, labels, names = self._scores(X), np.asarray(y), None
+        if self.classes is not None:
+            names = [str(label) for label in self.classes]
+            places = {label: i for i, label in enumerate(np.asarray(self.classes).tolist())}
+            if unknown := sorted(set(labels.tolist()) - set(places), key=str):
+                raise LevelheadError(f"{unknown[0]!r} is none of the classes {list(places)}", parameter="y")
+            labels = np.array([places[label] for label in labels.tolist()])
         given = {"metric": metric, "rule": rule, "bootstrap": bootstrap, "rng": rng, "names": names}
-        self.tuned_ = tune(self._scores(X), self._columns(y), self.counts, **given, kind=self.kind)
+        self.tuned_ = tune(scores, labels, self.counts, **given, kind=self.kind)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -117,13 +123,3 @@ class RescaledPredictor:
             expected = f"expected [N, {known}] of the function, a column for each class"
             raise LevelheadError(f"{expected}, got {list(values.shape)}")
         return values
-
-    def _columns(self, y: Any) -> np.ndarray:
-        """Return the column of each label."""
-        labels = np.asarray(y)
-        if self.classes is None:
-            return labels
-        places = {label: i for i, label in enumerate(np.asarray(self.classes).tolist())}
-        if unknown := sorted(set(labels.tolist()) - set(places), key=str):
-            raise LevelheadError(f"{unknown[0]!r} is none of the classes {list(places)}", parameter="y")
-        return np.array([places[label] for label in labels.tolist()])
