@@ -53,7 +53,10 @@ class TunedLabels(Tuned):
         source = parts.pop("gamma").partition("chosen on ")[2]
         moved = [label.offset for label in self.labels if label.moved]
         by = f", by {min(moved):+.3g} to {max(moved):+.3g}" if moved else ""
-        parts |= self._means()
+        both = [label for label in self.labels if None not in (label.precision_at_zero, label.precision)]
+        for name in ("recall", "precision") if both else ():  # means over the labels predicted before and after
+            before, after = (fmean(getattr(label, f"{name}{end}") for label in both) for end in ("_at_zero", ""))
+            parts[f"mean {name}"] = f"{before:.1%} -> {after:.1%}"
         verdict = parts.pop("verdict", "") if moved else "every label is best as it is"
         offsets = f"{len(moved)} of {self.classes} labels moved{by}, chosen on {source}"
         return {"offsets": offsets, **parts, **({"verdict": verdict} if verdict else {})}
@@ -72,17 +75,6 @@ class TunedLabels(Tuned):
                 cells += [f"{label.value_at_zero:{form}}", f"-> {label.value:{form}}" if label.moved else ""]
             lines.append(f"{class_title(i, self.names):{width}}" + "".join(f"{cell:>12}" for cell in cells))
         return "\n".join([*(line.rstrip() for line in lines), "", *self._lines()])
-
-    def _means(self) -> dict[str, str]:
-        """Return recall and precision in words: means over the labels that are predicted before and after."""
-        both = [label for label in self.labels if None not in (label.precision_at_zero, label.precision)]
-        if not both:
-            return {}
-        means = {
-            name: [fmean(getattr(label, f"{name}{end}") for label in both) for end in ("_at_zero", "")]
-            for name in ("recall", "precision")
-        }
-        return {f"mean {name}": f"{before:.1%} -> {after:.1%}" for name, (before, after) in means.items()}
 
     def _lines(self) -> list[str]:
         return [words if name in _SAYS_ALL else f"{name} {words}" for name, words in self.facts().items()]
@@ -170,8 +162,13 @@ def tune_labels(
         gain, total[:] = 0.0, 0.0
     elif bootstrap and 0 < gain <= SEEN * total.std():  # of scores that say nothing, half gain that much by chance
         gain, total = 0.0, total - gain
-    found = diagnostics.diagnose_training_rows(scores, training), _diagnose_missing(truth, names)
-    warnings = diagnostics.issue_warnings(*found)
+    missing = tuple(k for k in range(size) if k not in cuts)
+    absent = [
+        f"{k if names is None else f'{k} ({names[k]})'}" + (" (no negative)" if truth[:, k].any() else "")
+        for k in missing
+    ]
+    lacking = MissingClassWarning(f"no positive sample here of label {listed(absent)}: left alone") if absent else None
+    warnings = diagnostics.issue_warnings(diagnostics.diagnose_training_rows(scores, training), lacking)
     curve = _curve_over_share(list(cuts.values()))
     return TunedLabels(
         gamma=1.0,
@@ -198,7 +195,7 @@ def tune_labels(
         balanced_error_at_zero=balanced[0],
         gain=gain,
         gain_interval=quantiles(total, level),
-        missing=tuple(k for k in range(size) if k not in cuts),
+        missing=missing,
         warnings=warnings,
         counts=tuple(positives.tolist()),
         names=None if names is None else tuple(map(str, names)),
@@ -237,16 +234,6 @@ def _curve_over_share(cuts: Sequence[LabelCuts]) -> Curve:
     order = np.argsort(where, kind="stable")
     curve = accumulate(start, where[order], changes[order], (0.0, 1.0))
     return Curve(curve.gammas, shown(cuts[0].metric, curve.values), curve.end)
-
-
-def _diagnose_missing(truth: np.ndarray, names: Sequence[str] | None) -> diagnostics.Diagnosis:
-    """Warn of labels without a positive or without a negative sample."""
-    positives = truth.sum(axis=0)
-    absent = [
-        f"{k if names is None else f'{k} ({names[k]})'}" + (" (no negative)" if positives[k] else "")
-        for k in np.flatnonzero((positives == 0) | (positives == len(truth))).tolist()
-    ]
-    return None if not absent else MissingClassWarning(f"no positive sample here of label {listed(absent)}: left alone")
 
 
 def _percent(share: float | None) -> str:

@@ -22,20 +22,16 @@ def code_to_use(subject: Subject) -> dict[str, str]:
     if subject.choice["chosen_on"] == "given":
         return {name: text.replace("{gamma}", repr(subject.gamma)) for name, text in code_at_gamma(subject).items()}
     if RULES[subject.choice["rule"]].refuses_kind(subject.choice.get("kind")) is not None:
-        return _code_for_scores(subject)
+        # it multiplies log-probabilities: no head gives those, so it is the scores that change
+        tuned = json.dumps(subject.tuned_file or TUNED)
+        kind = ', kind="logits"' if subject.kind == "logits" and subject.logits is not None else ""
+        return {
+            "command": "" if subject.tuned_file else tune_command(subject),
+            "python": "from levelhead.hosts.predictor import RescaledPredictor\n\n"
+            "# predict_proba is the model as a function of X, which gives what was tuned on\n"
+            f"adjusted = RescaledPredictor(predict_proba, tuned={tuned}{kind})\nadjusted.predict(X)",
+        }
     return {"command": _command(subject), "python": f"import levelhead as lh\n\n{_python(subject)}"}
-
-
-def _code_for_scores(subject: Subject) -> dict[str, str]:
-    """Return the same for what multiplies log-probabilities: no head gives those, so it is the scores that change."""
-    tuned = json.dumps(subject.tuned_file or TUNED)
-    kind = ', kind="logits"' if subject.kind == "logits" and subject.logits is not None else ""
-    return {
-        "command": "" if subject.tuned_file else tune_command(subject),
-        "python": "from levelhead.hosts.predictor import RescaledPredictor\n\n"
-        "# predict_proba is the model as a function of X, which gives what was tuned on\n"
-        f"adjusted = RescaledPredictor(predict_proba, tuned={tuned}{kind})\nadjusted.predict(X)",
-    }
 
 
 def code_at_gamma(subject: Subject, rule: str | None = None) -> dict[str, str]:
