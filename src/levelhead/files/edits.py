@@ -168,10 +168,26 @@ def _copy_between(
     read: BinaryIO, write: BinaryIO, edits: Sequence[Edit], progress: ByteProgress | None, digest: Digest | None = None
 ) -> None:
     """Copy what lies between edits, which are in order, to where it will lie after them."""
-    at, shift = 0, 0
+    at, shift, inside = 0, 0, hasattr(os, "copy_file_range")  # whether the kernel can copy from file to file
     for edit in [*edits, Edit(os.fstat(read.fileno()).st_size, 0, b"")]:
         assert at <= edit.offset, "edits overlap"
-        _copy_range(read, write, at, at + shift, edit.offset - at, progress)
+        while at < edit.offset:
+            length = edit.offset - at
+            if inside:
+                try:
+                    done = os.copy_file_range(read.fileno(), write.fileno(), min(length, CHUNK), at, at + shift)
+                except OSError:  # this file system cannot: read and write instead
+                    inside = False
+                    continue
+            else:
+                read.seek(at)
+                write.seek(at + shift)
+                done = write.write(read.read(min(length, 1 << 20)))
+            if not done:
+                raise LevelheadError("the input became shorter while it was read; nothing was written")
+            at += done
+            if progress:
+                progress(done)
         at, shift = edit.offset + edit.length, shift + len(edit.data) - edit.length
     if digest is not None and digest.thread.is_alive() and hasattr(os, "posix_fadvise"):  # let the disk write meanwhile
         write.flush()
@@ -183,27 +199,6 @@ def copy(source: Path, out: Path, progress: ByteProgress | None = None) -> None:
     with source.open("rb") as read, out.open("wb") as write:
         _copy_between(read, write, (), progress)
     out.chmod(permissions(source))
-
-
-def _copy_range(source: BinaryIO, out: BinaryIO, at: int, to: int, length: int, progress: ByteProgress | None) -> None:
-    """Copy bytes at .. at + length of one open file to another, inside the kernel where it can."""
-    inside = hasattr(os, "copy_file_range")
-    while length:
-        if inside:
-            try:
-                done = os.copy_file_range(source.fileno(), out.fileno(), min(length, CHUNK), at, to)
-            except OSError:  # this file system cannot: read and write instead
-                inside = False
-                continue
-        else:
-            source.seek(at)
-            out.seek(to)
-            done = out.write(source.read(min(length, 1 << 20)))
-        if not done:
-            raise LevelheadError("the input became shorter while it was read; nothing was written")
-        at, to, length = at + done, to + done, length - done
-        if progress:
-            progress(done)
 
 
 @contextmanager

@@ -81,8 +81,7 @@ def find_layers(
     for layer in layers:
         _check_no_norm_follows(tensors, layer)
         if named is None:
-            _check_no_scale(tensors, layer)
-            _check_no_transitions(tensors, layer)
+            _check_logits(tensors, layer)
     ours = {span.key: span for layer in layers for span in layer.spans}
     for key, span in ours.items():
         # A second copy of a whole matrix that is not all zeros was the same tensor before it was saved.
@@ -291,8 +290,8 @@ def _check_no_norm_follows(tensors: _Tensors, head: LayerSpans) -> None:
             raise tensors.error(f"{head.key} is not the head: {reason}; adjust the logits, or the model itself")
 
 
-def _check_no_scale(tensors: _Tensors, head: LayerSpans) -> None:
-    """Check that no block around the head has a scale or temperature: the logits are then not ``W x + b`` alone."""
+def _check_logits(tensors: _Tensors, head: LayerSpans) -> None:
+    """Check that the logits are ``W x + b`` alone: nothing around the head scales them, and no CRF decodes them."""
     doubt = "if scaling its rows scales the logits and, for a rule that adds, nothing scales them after it"
     for key, span in tensors.spans.items():
         block, _, leaf = key.rpartition(".")
@@ -300,10 +299,6 @@ def _check_no_scale(tensors: _Tensors, head: LayerSpans) -> None:
         if around and is_logit_scale(leaf, prod(span.shape), head.classes):
             reason = "the model may normalize the weights, as cosine heads do, or scale the logits"
             raise tensors.doubtful(head, key, reason, f"to name it {doubt}")
-
-
-def _check_no_transitions(tensors: _Tensors, head: LayerSpans) -> None:
-    """Check that no CRF decodes the outputs: they are then added to scores that stay as they are."""
     sizes = [(n, n) for n in range(head.classes, head.classes + 3)]
     crf = (key for key, span in tensors.spans.items() if span.shape in sizes and TRANSITIONS.search(key))
     if (key := next(crf, None)) is not None and not key.startswith(f"{head.key}."):

@@ -369,7 +369,14 @@ def _constant_behind(graph: Graph, name: str) -> tuple[str, bool, tuple[int, ...
             raise LevelheadError(f"{name!r} is shared with another node, and scaling it would change both")
         node = graph.makers.get(name)
         if name in graph.constants:
-            return name, turned, _resolved(target, tuple(graph.constants[name][0].dims))
+            shape = tuple(graph.constants[name][0].dims)
+            if target is None:
+                return name, turned, shape
+            rest = abs(prod(target))
+            sizes = tuple(prod(shape) // rest if n == -1 and rest else n for n in target)  # of which one may be -1
+            if any(n < 1 for n in sizes) or prod(sizes) != prod(shape):
+                raise LevelheadError(f"a weight of shape {list(shape)} is reshaped to {target}; export the model again")
+            return name, turned, sizes
         if node is not None and node.op_type == "Reshape":
             target = target or _integers(graph, input_of(node, 1)) or [0]
         elif node is None or node.op_type not in ("Identity", "Cast", "Transpose"):
@@ -385,17 +392,6 @@ def _constant_behind(graph: Graph, name: str) -> tuple[str, bool, tuple[int, ...
                 raise LevelheadError(f"its weights {name!r} are transposed, then reshaped; export the model again")
             turned ^= order == [1, 0]
         name = input_of(node)
-
-
-def _resolved(target: list[int] | None, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape that numbers of one shape are given by a target, in which one size may be -1."""
-    if target is None:
-        return shape
-    rest = abs(prod(target))
-    sizes = tuple(prod(shape) // rest if n == -1 and rest else n for n in target)
-    if any(n < 1 for n in sizes) or prod(sizes) != prod(shape):
-        raise LevelheadError(f"a weight of shape {list(shape)} is reshaped to {target}; export the model again")
-    return sizes
 
 
 def input_of(node: Any, index: int = 0) -> str:

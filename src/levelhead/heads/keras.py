@@ -163,7 +163,15 @@ def find_keras_head(model: Any, layer: Any, example: Any, classes: int | None) -
     layers = keras_linear_layers(model)
     fitting = [one for one in layers if classes in (None, keras_units(one))]
     if layer is not None:
-        found = [_named(layers, one) for one in (layer if isinstance(layer, list | tuple) else [layer])]
+        found = []
+        for wanted in layer if isinstance(layer, list | tuple) else [layer]:
+            by_name = isinstance(wanted, str)
+            matching = [one for one in layers if one is wanted or (by_name and one.name == wanted)]
+            if len(matching) != 1:
+                what = repr(wanted) if by_name else f"a {type(wanted).__name__}"
+                many = "more than one layer is" if matching else "no Dense layer or 1x1 convolution is"
+                raise LevelheadError(f"{many} called {what}; the model has {_listing(layers)}", parameter="layer")
+            found += matching
         if not found:
             raise LevelheadError("expected at least one layer, got an empty list", parameter="layer")
     elif example is not None:
@@ -181,16 +189,6 @@ def find_keras_head(model: Any, layer: Any, example: Any, classes: int | None) -
         raise LevelheadError(f"{reason}; pass an example input, as the model has no graph to tell", advice=NAME_LAYER)
     activations = frozenset(map(activation_of, found))  # what follows the layers is not known
     return KerasHead({one.name: one for one in found}, keras_units(found[0]) or 0, activations)
-
-
-def _named(layers: list[Any], wanted: Any) -> Any:
-    by_name = isinstance(wanted, str)
-    matching = [one for one in layers if one is wanted or (by_name and one.name == wanted)]
-    if len(matching) == 1:
-        return matching[0]
-    what = repr(wanted) if by_name else f"a {type(wanted).__name__}"
-    many = "more than one layer is" if matching else "no Dense layer or 1x1 convolution is"
-    raise LevelheadError(f"{many} called {what}; the model has {_listing(layers)}", parameter="layer")
 
 
 def keras_linear_layers(model: Any) -> list[Any]:
