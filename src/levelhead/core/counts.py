@@ -236,7 +236,13 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
             unknown = f"training labels are names ({str(values[0])!r}), but class names are not known here"
             raise LevelheadError(unknown, advice=Advice("names", None, order))
     if values.dtype.kind not in "iubf":
-        raise LevelheadError(f"expected counts as numbers, got {_first_without_number(values)}")
+        for i, value in enumerate(values.tolist()):
+            try:
+                float(value)
+            except (TypeError, ValueError, OverflowError) as error:
+                got = f"a number of {len(str(value))} digits" if isinstance(error, OverflowError) else repr(value)
+                raise LevelheadError(f"expected counts as numbers, got {got} for class {i}") from None
+        raise LevelheadError(f"expected counts as numbers, got {described(values)}")
     if classes is not None and len(values) > classes and values.dtype.kind in "iu":
         inside = (values >= 0) & (values < classes)
         if inside.all() and (len(np.unique(values)) == classes or len(values) > 2 * classes):
@@ -249,17 +255,6 @@ def _check_profile(largest: int, classes: int, ratio: float) -> None:
         raise LevelheadError(f"expected an imbalance ratio of at least 1, got {ratio}", parameter="ratio")
     if largest < 1 or classes < 1:
         raise LevelheadError(f"expected at least one class and one sample, got {classes} classes of {largest}")
-
-
-def _first_without_number(values: np.ndarray) -> str:
-    """Return the first value that is not a number, and its class, for a message."""
-    for i, value in enumerate(values.tolist()):
-        try:
-            float(value)
-        except (TypeError, ValueError, OverflowError) as error:
-            long = isinstance(error, OverflowError)
-            return f"{f'a number of {len(str(value))} digits' if long else repr(value)} for class {i}"
-    return described(values)
 
 
 def are_names(labels: Any) -> bool:

@@ -71,20 +71,17 @@ class Adjusted:
         return html("Adjusted", rows, notes=["restore() gives the old values back, bit for bit"])
 
     def __repr__(self) -> str:
-        done = [f"{path or 'head'}: {self._change(path)}" for path in self.layers]
+        scales, done = RULES[self.rule].multiplies, []
+        added = self.offset if scales else self.factors
+        bias = "" if added is None else f"bias {'..'.join(f'{x:+.3g}' for x in sorted({added.min(), added.max()}))}"
+        for path in self.layers:
+            norms = f"norms {_range(self.before[path])} -> {_range(self.after[path])}" if scales else ""
+            done.append(f"{path or 'head'}: {', '.join(filter(None, (norms, bias)))}")
         return f"Adjusted({self._prefix}gamma={self.gamma:g}, {len(self.counts)} classes; {'; '.join(done)})"
 
     @property
     def _prefix(self) -> str:
         return "" if RULES[self.rule].unsaid else f"{self.rule}, "
-
-    def _change(self, path: str) -> str:
-        scales = RULES[self.rule].multiplies
-        added = self.offset if scales else self.factors
-        bias = "" if added is None else f"bias {'..'.join(f'{x:+.3g}' for x in sorted({added.min(), added.max()}))}"
-        if not scales:
-            return bias
-        return f"norms {_range(self.before[path])} -> {_range(self.after[path])}{bias and f', {bias}'}"
 
 
 def _range(norms: np.ndarray) -> str:

@@ -152,7 +152,14 @@ def find_keras_heads(
             if node.calls > 1:
                 reason = f"{node.name} is applied {node.calls} times in the model, and all of them would change"
                 raise LevelheadError(reason, advice=advice)
-            return Linear(node.key, node, (node.activation,), axes=_keras_axes(node, node.units))
+            at = -1 if node.settings.get("data_format") != "channels_first" else 1 - _keras_rank(node.kind)
+            shape = None
+            if node.shape is not None:  # of a convolution of single pixels, those axes that have one stay so
+                sizes = [n if node.kind == "Dense" or n == 1 else None for n in node.shape]
+                sizes[at] = node.units
+                shape = tuple(sizes)
+            axes = _keras_competes(node, node.activation, Axes(at, node.units, shape))
+            return Linear(node.key, node, (node.activation,), axes=axes)
         if node.inner is not None:
             return Passes([node.inner])
         sources = node.sources() if node.kind in (*KERAS_HARMLESS, *KERAS_SUMS) else ()
@@ -200,17 +207,6 @@ def reshaped(axes: Axes, target: Sequence[int | None], title: str, advice: Advic
         places = f"{axes.size // last} places with {last} classes each; counts are of the classes of one place"
         raise LevelheadError(f"{title} turns the {axes.size} outputs of the head into {places}", advice=advice)
     return replace(axes, classes=-1 - ones if last == axes.size else None, shape=shape)
-
-
-def _keras_axes(node: KerasNode[Any, Any], units: int) -> Axes:
-    """Return the axes of a linear layer's output."""
-    at = -1 if node.settings.get("data_format") != "channels_first" else 1 - _keras_rank(node.kind)
-    shape = None
-    if node.shape is not None:  # of a convolution of single pixels, those axes that have one stay so
-        sizes = [n if node.kind == "Dense" or n == 1 else None for n in node.shape]
-        sizes[at] = units
-        shape = tuple(sizes)
-    return _keras_competes(node, node.activation, Axes(at, units, shape))
 
 
 def _keras_moves(node: KerasNode[Any, Any], activation: str, advice: Advice, axes: Axes) -> Axes | None:

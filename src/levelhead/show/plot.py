@@ -94,7 +94,11 @@ def draw_recall(
     if len(counts) > 40:  # too many to be named: a dot each, with a running mean
         for label, (values, color) in shown.items():
             axes.plot(at, 100 * values[order], ".", color=color, alpha=0.4, mew=0, clip_on=False)
-            axes.plot(at, 100 * _running_mean(values[order], len(at) // 10), color=color, lw=2, label=label)
+            # over a tenth of the classes, fewer at the ends; those without a sample (NaN) are left out
+            known, window = ~np.isnan(values[order]), np.ones(len(at) // 10)
+            sums, sizes = (np.convolve(x, window, "same") for x in (np.where(known, values[order], 0.0), known))
+            means = np.divide(sums, sizes, out=np.full(len(at), np.nan), where=sizes > 0)
+            axes.plot(at, 100 * means, color=color, lw=2, label=label)
         axes.set(xlabel=f"class, from {counts.max()} training samples to {counts.min()}; lines are means of neighbors")
     else:
         axes.bar(at, 100 * recall[order], width=0.7, color=SOFT, label="as trained")
@@ -181,10 +185,3 @@ def _finish(ax: Any, title: str, *, over_gamma: Curve | None = None, above: bool
 def _draw_dots(ax: Any, curve: Curve, gammas: Iterable[float], color: Any, factor: float = 100) -> None:
     inside = [gamma for gamma in gammas if curve.gammas[0] <= gamma <= curve.end]
     ax.plot(inside, factor * np.asarray(curve.at(inside)), "o", color=color, ms=4.5, clip_on=False, zorder=3)
-
-
-def _running_mean(values: np.ndarray, width: int) -> np.ndarray:
-    """Return the mean over `width` neighbors, fewer at the ends. Classes without a sample (NaN) are left out."""
-    known, window = ~np.isnan(values), np.ones(max(1, width))
-    sums, sizes = (np.convolve(x, window, "same") for x in (np.where(known, values, 0.0), known))
-    return np.divide(sums, sizes, out=np.full(len(values), np.nan), where=sizes > 0)
