@@ -168,7 +168,7 @@ def choose_gamma(
     if floors is not None and not meets_floors(objective.margins()):
         raise unmet_floors(gamma, path.class_accuracy(gamma), floors, path.range, options.names)
     rng, stage = np.random.default_rng(options.rng), options.stage("bootstrap")
-    drawn = draw_replicates(rule.coarse(options), gamma, options.guide_strength, options.bootstrap, rng, stage)
+    drawn = draw_replicates(objective, gamma, options.guide_strength, options.bootstrap, rng, stage)
     now, before = path.right(gamma), path.right(0.0)
     balanced = [1 - weights @ before, 1 - weights @ now]
     if options.target is None and options.metric != "balanced_error":  # then the weights are of classes as they occur

@@ -240,7 +240,7 @@ def draw_replicates(
     progress: RowProgress | None = None,
 ) -> Replicates:
     """Repeat the whole choice on n resamples, each drawn within its class, on at most 1000 intervals."""
-    objective = objective if objective.most == 1000 else replace(objective, most=1000)
+    objective = objective.coarse
     path, grid, error = objective.path, objective.grid, objective.error()
     change = path.right(gamma) - path.right(0.0).astype(np.float64)
     blocks = [Block(*(np.zeros(0) for _ in Block._fields))]
@@ -299,9 +299,8 @@ class CrossFitted:
         # is not taken for certain.
         if rule == over:
             return 0.0, 0.0
-        if (rule, over) not in self._gains:
-            self._gains[rule, over] = self._gain(rule, over)
-        return self._gains[rule, over]
+        known = self._gains.get((rule, over))
+        return known if known is not None else self._gains.setdefault((rule, over), self._gain(rule, over))
 
     def _gain(self, rule: str, over: str) -> tuple[float, float]:
         labels, size = self.samples.labels, self.samples.classes

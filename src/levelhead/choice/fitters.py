@@ -341,10 +341,8 @@ def curve_to(fitted: Fitted, scores: np.ndarray, paths: Paths, temperature: floa
     predicted, last = scores.argmax(axis=1), fitted.predicted
     moves = np.flatnonzero(predicted != last)  # a class that wins at both ends wins between them
     first, last, each = predicted[moves], last[moves], np.arange(len(moves))
-    begin, change = (
-        scores[moves] * of for of in (scores.dtype.type(1 / temperature), fitted.scale.astype(scores.dtype))
-    )
-    change += fitted.offset.astype(scores.dtype)
+    begin = scores[moves] * scores.dtype.type(1 / temperature)
+    change = scores[moves] * fitted.scale.astype(scores.dtype) + fitted.offset.astype(scores.dtype)
     change -= begin
     # Where the lines of both winners cross, any other that wins between is above them: most often there is none.
     gap, gain = begin[each, first] - begin[each, last], change[each, last] - change[each, first]

@@ -94,6 +94,11 @@ class Objective:
     kept: np.ndarray | None = None  # [N] bool, the samples that count, for the two errors without floors; all if None
     known: tuple[Grid, np.ndarray] | None = None  # the grid and the interval of each event, where known already
 
+    @cached_property
+    def coarse(self) -> "Objective":
+        """The same on at most 1000 intervals, for the many choices that judge the one on all samples."""
+        return self if self.most == 1000 else replace(self, most=1000)
+
     def on(self, kept: np.ndarray, target: np.ndarray) -> "Objective":
         """Return the objective of some samples, [N] bool, and their target; what is sorted is not sorted again."""
         return replace(self, kept=kept, target=target, known=(self.grid, self._error_bins))
@@ -204,18 +209,14 @@ class Objective:
         """How many samples of each class count, [K]."""
         return np.bincount(self.path.labels, self.kept, len(self.target))
 
-    @property
-    def _all_change(self) -> bool:
-        """Whether where samples are right follows from the changes."""
-        return self.changes is not None and self.changes is self.path.changes
-
     @cached_property
     def grid(self) -> Grid:
         """The intervals between all gammas at which anything changes."""
         if self.known is not None:
             return self.known[0]
-        events = [] if self._all_change else [self.path.events[1]]
-        events += [] if self.changes is None else [self.changes.gamma]
+        events = [] if self.changes is None else [self.changes.gamma]
+        if not events or self.changes is not self.path.changes:  # else these tell where samples are right
+            events.append(self.path.events[1])
         return Grid.between(np.concatenate(events), self.path.range, self.most)
 
     @cached_property

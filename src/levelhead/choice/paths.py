@@ -32,7 +32,6 @@ class RulePath:
     pull: Pull | None = None
     last: list[tuple[TuneOptions, np.ndarray, float]] = field(default_factory=list, init=False)  # gamma of which rows
     _known: dict[TuneOptions, Objective] = field(default_factory=dict, init=False)
-    _rough: dict[TuneOptions, Objective] = field(default_factory=dict, init=False)
 
     @staticmethod
     def of(parts: Sequence[GammaPath], options: TuneOptions, *, pull: Pull | None = None) -> "RulePath":
@@ -59,7 +58,7 @@ class RulePath:
         if rows is not None and options.metric in ERRORS and floors is None:
             kept = np.zeros(len(path.labels), bool)
             kept[rows] = True
-            return self.coarse(options).on(kept, class_shares(path.labels[rows], len(path.counts), options))
+            return self.objective(options).coarse.on(kept, class_shares(path.labels[rows], len(path.counts), options))
         if rows is not None:
             path = path.take(rows)
             changes = changes if changes is None or options.unlabelled is not None else changes.take(rows)
@@ -77,13 +76,6 @@ class RulePath:
             self._known.clear()
             self._known[options] = found
         return found
-
-    def coarse(self, options: TuneOptions) -> Objective:
-        """Return the same on at most 1000 intervals, for the many choices that judge the one on all samples."""
-        if options not in self._rough:
-            self._rough.clear()
-            self._rough[options] = replace(self.objective(options), most=1000)
-        return self._rough[options]
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,10 +203,8 @@ def path_along(
 
 def labelled_changes(parts: Sequence[GammaPath], options: TuneOptions) -> Envelope:
     """Return every change of the predictions of the labelled samples."""
-    known = []
-    for part in parts:
-        bent = part.rule.bias is not None
-        known.append(predicted_changes(part.whole_logits()[0], part, options) if bent else part.envelope)
+    bent = parts[0].rule.bias is not None
+    known = [predicted_changes(part.whole_logits()[0], part, options) if bent else part.envelope for part in parts]
     return known[0].joined(known[1:]) if len(known) > 1 else known[0]
 
 

@@ -198,13 +198,14 @@ class VectorLoss:
 
     def gradient(self, parameters: np.ndarray, tables: np.ndarray, ridge: float) -> np.ndarray:
         """Return the derivatives by the parameters, [2, K]."""
-        return self.free * (tables @ self._weights) - self._observed + ridge * parameters
+        return self.free * (tables @ self.weights.astype(tables.dtype)) - self._observed + ridge * parameters
 
     def curvature(self, tables: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
         """Return what multiplies a direction [2, K] by the second derivatives."""
         # ``diag(p) - p p^T`` of each sample, weighted: the first part is one number for a class and two parameters,
         # the second is a product with the tables and one with their transpose.
-        (mixed, plain), weights = tables @ self._weights, self._weights
+        weights = self.weights.astype(tables.dtype)
+        mixed, plain = tables @ weights
         room = SCRATCH.table("square", tables[0].shape, tables.dtype)
         square = np.multiply(tables[0], self.columns.standard, out=room) @ weights
         both = tables.reshape(-1, len(weights))
@@ -221,11 +222,6 @@ class VectorLoss:
         """Return scale and offset, [K] each, of the logits as they were given."""
         of, (a, c) = self.columns, parameters
         return of.inverse * (1 + a / of.spread), self.shift + c - a * of.mean / of.spread
-
-    @cached_property
-    def _weights(self) -> np.ndarray:
-        """The weights in the precision of the tables."""
-        return self.weights.astype(self.columns.standard.dtype)
 
     @cached_property
     def _observed(self) -> np.ndarray:

@@ -291,22 +291,19 @@ def log_softmax(logits: Array) -> np.ndarray:
 @np.errstate(over="ignore")  # of masked scores, which stay the lowest
 def adjust_rows(logits: Array, scale: np.ndarray, offset: np.ndarray) -> Array:
     """Return ``scale * logits + offset`` [N, K] in the logits' precision, float32 at least, within what it holds."""
+    held = np.finfo(np.float64 if logits.itemsize > 4 else np.float32)
+    ends = float(held.min), float(held.max)
     if is_torch(logits):
-        wide, kind = logits.double(), np.dtype(np.float64 if logits.element_size() > 4 else np.float32)
-        found = (wide * wide.new_tensor(scale) + wide.new_tensor(offset)).clamp(*_ends(kind))
-        return found if kind.itemsize > 4 else found.float()
-    found = np.empty(logits.shape, np.promote_types(logits.dtype, np.float32))
-    ends, step = _ends(found.dtype), max(1, _BLOCK // logits.shape[1])
+        wide = logits.double()
+        found = (wide * wide.new_tensor(scale) + wide.new_tensor(offset)).clamp(*ends)
+        return found if held.bits > 32 else found.float()
+    found, step = np.empty(logits.shape, held.dtype), max(1, _BLOCK // logits.shape[1])
     for first in range(0, len(logits), step):  # block by block: fresh memory costs more than what is done with it
         part = slice(first, first + step)
         room = np.multiply(logits[part], scale, out=SCRATCH.table("adjusted", logits[part].shape))
         room += offset
         np.clip(room, *ends, out=found[part], casting="same_kind")
     return found
-
-
-def _ends(kind: np.dtype) -> tuple[float, float]:
-    return float(np.finfo(kind).min), float(np.finfo(kind).max)
 
 
 def are_log_probabilities(logits: Array) -> bool:
