@@ -145,7 +145,7 @@ def chunk_path(
     Args:
         logits, labels: [n, K] and [n], or of tokens or pixels.
         counts, rule, target, names, kind: as they will be given to `tune_chunks`.
-        with_changes: whether to find every change of every prediction too. Without, it takes about a quarter of the
+        with_changes: whether to find every change of every prediction too. Without, it takes about two thirds of the
             time, and is enough for one rule with the metrics `g_mean`, `worst_recall` or, with the criterion
             `balanced_error`, an error.
     """
