@@ -116,4 +116,4 @@ def test_scores_are_adjusted_in_their_precision_and_within_what_it_holds(dtype):
         expected = np.clip(logits * scale + offset, np.finfo(kind).min, np.finfo(kind).max).astype(kind)
     for found in (adjust_rows(logits, scale, offset), adjust_rows(torch.from_numpy(logits), scale, offset).numpy()):
         assert found.dtype == kind
-        np.testing.assert_allclose(found, expected, rtol=4 * np.finfo(kind).eps)
+        np.testing.assert_allclose(found, expected, rtol=4 * np.finfo(kind).eps, atol=1e-12)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from levelhead import gamma_path
+from levelhead.core.curve import SLIVER
 from levelhead.path.engines import find_right
 from levelhead.path.envelope import compute_envelope
 from levelhead.rules.rule import find_path_rule
@@ -66,8 +67,12 @@ def test_changes_tell_where_each_sample_is_right(rule, seed):
     made = find_path_rule(rule).direction(np.array([64, 64, 16, 8, 2, 1]))
     for range_ in ((0.0, 2.0), (-1.0, 3.0)):
         _, lo, hi = find_right(logits, labels, made, range_)
-        found = compute_envelope(logits, made, range_).where_right(labels)
-        never = lo > hi
-        np.testing.assert_array_equal(found[0] > found[1], never)
+        changes = compute_envelope(logits, made, range_)
+        found = changes.where_right(labels)
+        for gamma in changes.gamma[::7]:  # at the very change
+            right = (found[0] <= gamma) & (gamma <= found[1])
+            np.testing.assert_array_equal(right, changes.predictions(gamma) == labels)
+        long = np.minimum(hi, range_[1]) - np.maximum(lo, range_[0]) > SLIVER  # three lines may cross at two floats
+        np.testing.assert_array_equal(found[1] - found[0] > SLIVER, long)
         for mine, theirs in zip(found, (np.maximum(lo, range_[0]), np.minimum(hi, range_[1])), strict=True):
-            np.testing.assert_allclose(mine[~never], theirs[~never], rtol=1e-15)  # three lines may cross at two floats
+            np.testing.assert_allclose(mine[long], theirs[long], rtol=1e-14, atol=1e-300)
