@@ -11,6 +11,7 @@ from levelhead.choice.cross_fit import draw_replicates
 from levelhead.choice.objective import Objective, Pull
 from levelhead.path.envelope import compute_envelope
 from levelhead.path.path import gamma_path
+from levelhead.path.resample import SAME_VALUE
 from levelhead.rules.rule import Tau, find_path_rule
 
 COUNTS = np.array([500, 120, 40, 9])
@@ -178,8 +179,15 @@ def test_the_objective_of_some_samples_is_that_of_a_path_of_them_alone(metric, u
         )
         error, expected, middles = some.error(), truth.error(), truth.grid.middles
         np.testing.assert_allclose(some.grid.curve(error).at(middles), expected, atol=1e-12)
-        atol = 0.05 if pull else 1e-12  # it is that of the middle of an interval
-        np.testing.assert_allclose(some.grid.curve(some.values(error)).at(middles), truth.values(expected), atol=atol)
-        if pull is None:
-            assert some.grid.choose(some.values(error))[1] == truth.grid.choose(truth.values(expected))[1]
+        plain, alike = (replace(one, pull=None) for one in (some, truth))  # it is that of the middle of an interval
+        np.testing.assert_allclose(some.grid.curve(plain.values(error)).at(middles), alike.values(expected), atol=1e-12)
+        assert some.grid.choose(plain.values(error))[1] == truth.grid.choose(alike.values(expected))[1]
+        if pull is not None:
+            s = [
+                one.standard_error(one.grid.curve(e).middle(one.grid.curve(e).plateau(SAME_VALUE)))
+                for one, e in ((some, error), (truth, expected))
+            ]
+            assert s[0] == pytest.approx(s[1], rel=1e-12)
+            added = some.values(error) - plain.values(error)
+            np.testing.assert_allclose(added, pull.values(some.grid.middles, s[0]), atol=1e-12)
         assert some.choose(error) == some.grid.choose(some.values(error))

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 SCRIPT = """
@@ -38,6 +39,7 @@ def test_the_kernel_gives_the_intervals_of_numpy():
     pytest.importorskip("triton")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
-    if "InterpreterError" in done.stderr and "only 0-dimensional arrays" in done.stderr:
+    new = np.lib.NumpyVersion(np.__version__) >= "2.5.0"
+    if new and "InterpreterError" in done.stderr and "only 0-dimensional arrays" in done.stderr:
         pytest.skip("Triton's interpreter does not know numpy 2.5; on a GPU, bench/path_gpu.py compares the kernel")
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 import levelhead as lh
 from levelhead import Head
+from levelhead.rules.adjustment import Adjustment
 
 DTYPES = {np.float16: torch.float16, np.float32: torch.float32, np.float64: torch.float64}
 EPS = {np.float16: 2e-3, np.float32: 1e-5, np.float64: 1e-12}
@@ -231,3 +232,17 @@ def test_wrong_policies_counts_and_values_are_refused_by_name():
 def test_a_strength_that_removes_a_class_is_refused(adjust):
     with pytest.raises(lh.LevelheadError, match="would be 0, which removes the class; use a strength nearer to 0"):
         adjust(Head(np.array([[3.0, 4.0], [0.0, 5.0]])))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_scores_are_adjusted_in_their_precision_and_within_what_it_holds(dtype):
+    logits = (7 * np.random.default_rng(0).normal(size=(5000, 10))).astype(dtype)
+    scale, offset = np.linspace(0.5, 2, 10), np.arange(10.0)
+    logits[7, 9] = np.finfo(dtype).min  # a masked score
+    kind = np.promote_types(dtype, np.float32)
+    with np.errstate(over="ignore"):
+        expected = np.clip(logits * scale + offset, np.finfo(kind).min, np.finfo(kind).max).astype(kind)
+    adjustment = Adjustment(scale, offset)
+    for found in (adjustment.narrow_scores(logits), adjustment.narrow_scores(torch.from_numpy(logits)).numpy()):
+        assert found.dtype == kind
+        np.testing.assert_allclose(found, expected, rtol=4 * np.finfo(kind).eps, atol=1e-12)

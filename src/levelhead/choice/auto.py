@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..core.array import adjust_rows, fit_scale, raise_masked, some_rows, to_numpy
+from ..core.array import fit_scale, raise_masked, some_rows, to_numpy
 from ..core.errors import LevelheadError
 from ..path.metrics import ERRORS, gain_text, meets_floors, shown, unmet_floors
 from ..path.resample import quantiles
-from ..rules.adjustment import smooth_votes
+from ..rules.adjustment import Adjustment, smooth_votes
 from ..rules.direction import Direction
 from ..rules.rule import RULES, Unchanged
 from . import diagnostics
@@ -235,7 +235,7 @@ def temperature_at(rule: RulePath, weights: np.ndarray, gamma: float) -> float |
     pieces = [(part, logits) for part in rule.parts for logits in part.whole_logits()]
     for part, logits in pieces:
         some, known, rows = some_rows(logits, rule.path.labels[first : first + len(logits)], kind=part.kind)
-        scores.append(adjust_rows(some, *part.rule.affine(gamma)))
+        scores.append(Adjustment(*part.rule.affine(gamma)).narrow_scores(some))
         labels.append(known)
         masses.append(weights[first + rows])
         first += len(logits)

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import numpy as np
 
-from ..core.array import Array, KeptRows, RowSample, check_logits, most_rows, pick_rows, raise_masked, to_numpy
+from ..core.array import Array, KeptRows, check_logits, most_rows, pick_rows, raise_masked, to_numpy
 from ..core.choices import Kind
 from ..core.counts import Counts, WithBackground, check_labels, flatten_positions, resolve, resolve_labels
 from ..core.errors import Advice, LevelheadError
@@ -24,6 +24,29 @@ from .tuned import Tuned
 Chunk = tuple[Array, Array]  # logits [n, K], labels [n]
 _TOGETHER = 1 << 22  # numbers: smaller chunks are read together
 _WIDE, _SPREADS = 8.0, 4.0  # the largest temperature whose range is covered, at least; and in spreads of the logits
+
+
+@dataclass(frozen=True, eq=False)
+class RowSample:
+    """Rows of logits drawn by lot, which can be joined: those with the smallest numbers of all."""
+
+    rows: np.ndarray  # [m], ascending
+    lots: np.ndarray  # [m], the number that each has drawn
+    values: np.ndarray  # [m, K], their logits
+    size: int  # N, of which they are drawn
+
+    def at_most(self, most: int) -> "RowSample":
+        """Return so many of the rows, those with the smallest numbers."""
+        if len(self.rows) <= most:
+            return self
+        kept = np.sort(np.argpartition(self.lots, most - 1)[:most])
+        return RowSample(self.rows[kept], self.lots[kept], self.values[kept], self.size)
+
+    def joined(self, other: "RowSample") -> "RowSample":
+        """Return the rows of both, with those of the other after these."""
+        rows = np.concatenate([self.rows, other.rows + self.size])
+        lots, values = np.concatenate([self.lots, other.lots]), np.concatenate([self.values, other.values])
+        return RowSample(rows, lots, values, self.size + other.size)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,14 +6,14 @@ from functools import cached_property, singledispatch
 
 import numpy as np
 
-from ..core.array import SCRATCH, CheckedLogits, adjust_rows, raise_masked, read_logits
+from ..core.array import CheckedLogits, raise_masked, read_logits, widen
 from ..core.curve import Curve
 from ..core.errors import Advice, LevelheadError
 from ..core.per_class import listed, title
 from ..path.envelope import CACHED_NUMBERS
 from ..path.metrics import ERRORS, LOWER_FLOORS, TITLES, UnmetFloors, check_cost, check_floors, shown, value_form
 from ..path.resample import FOLDS, draw_folds
-from ..rules.adjustment import smooth_votes, toward
+from ..rules.adjustment import Adjustment, smooth_votes, toward
 from ..rules.rule import RULES, Offsets, OneStrength, PerClass, Rescale, RescaleThenShift, Rule, Shift, Vector
 from . import diagnostics
 from .floors import FloorsFit, least_conflict, meet_floors, met_share, most_right
@@ -68,7 +68,7 @@ class ShiftAfter:
         samples, options = self.paths.samples, self.paths.samples.options
         pairs = zip(self.first.rule.parts, samples.read(), strict=True)
         # What was float32 is so again: paths are found faster then.
-        scaled = [adjust_rows(logits, *part.rule.affine(gamma)) for part, logits in pairs]
+        scaled = [Adjustment(*part.rule.affine(gamma)).narrow_scores(logits) for part, logits in pairs]
         scaled = [one.view(CheckedLogits) if np.isfinite(one).all() else one for one in scaled]
         pull = None if options.metric not in ERRORS else Pull(0.0, samples.calibration[0], 0.5)
         if options.unlabelled is not None:
@@ -110,9 +110,7 @@ class VectorFitter:
     @cached_property
     def scores(self) -> np.ndarray:
         """The logits of all samples, [N, K], or the logarithms of their probabilities, smoothed."""
-        own = joined(self.paths.samples.read())
-        own = own.astype(np.promote_types(own.dtype, np.float32), copy=False)
-        return raise_masked(smooth_votes(own, self.smoothing)[0])
+        return raise_masked(smooth_votes(widen(joined(self.paths.samples.read())), self.smoothing)[0])
 
     @cached_property
     def smoothing(self) -> float:
@@ -171,8 +169,7 @@ class VectorFitter:
         fold = int(self.folds[np.argmin(kept)])
         if fold in self.ridge.without and np.array_equal(kept, self.folds != fold):
             return self._adjust(*self.loss.affine(self.ridge.without[fold]), rows)
-        narrow, seen = self.near
-        loss = narrow.on(kept[self.rows])
+        loss, seen = self.near[0].on(kept[self.rows]), self.near[1]
         return self._adjust(*loss.affine(loss.fit(self.ridge.strength, self.parameters, seen, ONE_STEP)), rows)
 
     @cached_property
@@ -200,9 +197,7 @@ class VectorFitter:
         found, others = np.zeros(len(self.scores), np.int64), np.ones(len(self.scores), bool)
         others[rows] = len(rows) == len(self.scores)
         for some in np.array_split(np.flatnonzero(others), 1 + self.scores.size // CACHED_NUMBERS):
-            room = np.multiply(self.scores[some], scale, out=SCRATCH.table("scaled", (len(some), len(scale))))
-            room += offset
-            found[some] = room.argmax(axis=1)
+            found[some] = Adjustment(scale, offset).scores(self.scores[some]).argmax(axis=1)
         return found
 
 

@@ -43,7 +43,7 @@ class Until(NamedTuple):
     enough: float
 
 
-EXACTLY = Until(1e-7, 1e-9)
+EXACTLY = Until(1e-7, 0.0)
 _ROUGHLY = Until(1e-5, 1e-3)  # what is left is little beside what ridges differ by
 ONE_STEP = Until(1e-5, 1e-2)  # a step that gains less than 0.01 leaves about the square of that
 Seen = tuple[np.ndarray, np.ndarray]  # log losses [N]; probabilities times standard logits, and alone, [2, K, N]

@@ -231,29 +231,6 @@ _Fit = tuple[Any, np.ndarray, np.ndarray, Any]  # logits [N, K], those of the la
 
 
 @dataclass(frozen=True, eq=False)
-class RowSample:
-    """Rows of logits drawn by lot, which can be joined: those with the smallest numbers of all."""
-
-    rows: np.ndarray  # [m], ascending
-    lots: np.ndarray  # [m], the number that each has drawn
-    values: np.ndarray  # [m, K], their logits
-    size: int  # N, of which they are drawn
-
-    def at_most(self, most: int) -> "RowSample":
-        """Return so many of the rows, those with the smallest numbers."""
-        if len(self.rows) <= most:
-            return self
-        kept = np.sort(np.argpartition(self.lots, most - 1)[:most])
-        return RowSample(self.rows[kept], self.lots[kept], self.values[kept], self.size)
-
-    def joined(self, other: "RowSample") -> "RowSample":
-        """Return the rows of both, with those of the other after these."""
-        rows = np.concatenate([self.rows, other.rows + self.size])
-        lots, values = np.concatenate([self.lots, other.lots]), np.concatenate([self.values, other.values])
-        return RowSample(rows, lots, values, self.size + other.size)
-
-
-@dataclass(frozen=True, eq=False)
 class KeptRows:
     """Logits [N, K] of which only some rows are kept. Where all of them are needed, it raises LevelheadError."""
 
@@ -288,24 +265,6 @@ def log_softmax(logits: Array) -> np.ndarray:
     return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
 
 
-@np.errstate(over="ignore")  # of masked scores, which stay the lowest
-def adjust_rows(logits: Array, scale: np.ndarray, offset: np.ndarray) -> Array:
-    """Return ``scale * logits + offset`` [N, K] in the logits' precision, float32 at least, within what it holds."""
-    held = np.finfo(np.float64 if logits.itemsize > 4 else np.float32)
-    ends = float(held.min), float(held.max)
-    if is_torch(logits):
-        wide = logits.double()
-        found = (wide * wide.new_tensor(scale) + wide.new_tensor(offset)).clamp(*ends)
-        return found if held.bits > 32 else found.float()
-    found, step = np.empty(logits.shape, held.dtype), max(1, _BLOCK // logits.shape[1])
-    for first in range(0, len(logits), step):  # block by block: fresh memory costs more than what is done with it
-        part = slice(first, first + step)
-        room = np.multiply(logits[part], scale, out=SCRATCH.table("adjusted", logits[part].shape))
-        room += offset
-        np.clip(room, *ends, out=found[part], casting="same_kind")
-    return found
-
-
 def are_log_probabilities(logits: Array) -> bool:
     """Return whether scores [N, K] are logarithms of probabilities, whose sums are 1; 1000 rows are looked at.
 
@@ -327,31 +286,31 @@ def fit_scale(logits: Array, labels: np.ndarray, weights: np.ndarray, offset: Ar
     # occur as the prior says. That is a shift of the raw logits by T, whatever their units.
     if is_torch(logits) and not _is_usual(logits):
         logits = read_logits(logits)
-    # What float32 rounds is some millionths of T, and T is known to a hundredth.
-    kind = np.float64 if getattr(logits, "itemsize", 8) > 4 else np.float32
     if is_torch(logits):
-        values = logits.double() if kind is np.float64 else logits.float()
+        values = widen(logits)
         values = values - values.mean(1, keepdim=True)
-        spread, added = float(values.square().mean().sqrt()), values.new_tensor(np.asarray(offset))
+        spread = float(values.square().mean().sqrt())
     else:
         logits = raise_masked(np.ascontiguousarray(logits))  # sums are then the same, however the numbers lie
+        # What float32 rounds is some millionths of T, and T is known to a hundredth.
+        kind = np.float32 if logits.dtype == np.float32 else np.float64
         with np.errstate(over="ignore", invalid="ignore"):
             values = np.subtract(logits, logits.mean(axis=1, dtype=np.float64, keepdims=True).astype(kind), dtype=kind)
-            spread, added = float(np.sqrt(np.vdot(values, values) / values.size)), np.asarray(offset, kind)
+            spread = float(np.sqrt(np.vdot(values, values) / values.size))
     # Squares of huge or tiny numbers overflow or vanish: a power of two is taken out, which changes no digit.
     spread = spread or float(abs(values).max()) or 1.0
     if not 1e-10 < spread < 1e15:
         largest = float(abs(values).max())
         unit = 2.0 ** (round(np.log2(largest)) if np.isfinite(largest) else 1000)
         return unit * fit_scale(to_numpy(logits).astype(np.float64) / unit, labels, weights, offset)
-    inverse, own = 1 / spread, to_numpy(values[np.arange(len(labels)), labels])
+    inverse, own, added = 1 / spread, to_numpy(values[np.arange(len(labels)), labels]), like(np.asarray(offset), values)
     # Of many rows, a few tell nearly as much, and eight times as many begin where these have led.
     levels = int(np.log2(max(1, len(labels) / _FIRST_ROWS)) / 3)
     for few in (slice(None, None, 8**level) for level in range(levels, 0, -1)):
         if weights[few].any():
             fit = values[few], own[few], weights[few], added[few] if added.ndim == 2 else added
             inverse = _minimize(fit, inverse, spread, 5e-3)
-    return 1 / _minimize((values, own, weights, added), inverse, spread, 1e-9 if kind is np.float64 else 1e-6)
+    return 1 / _minimize((values, own, weights, added), inverse, spread, 1e-9 if values.itemsize > 4 else 1e-6)
 
 
 def _is_usual(logits: Any) -> bool:

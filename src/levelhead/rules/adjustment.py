@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.array import described, is_torch, narrow, scale_rows, to_numpy, widen
+from ..core.array import Array, described, is_torch, like, narrow, scale_rows, to_numpy, widen
 from ..core.choices import BiasPolicy, LabelTask
 from ..core.errors import LevelheadError, check_choice
 from ..core.per_class import as_mapping, in_order
@@ -93,6 +93,7 @@ def check_label_task(where: str, known: tuple[LabelTask, str] | None, task: Labe
 
 _LOG_OF_ZERO = -87.0  # what `check_logits` makes of a probability of 0, in float32 or float64, is less
 _LEAST_VOTE = 1e-4
+_BLOCK = 1 << 15  # numbers that fit in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +128,21 @@ class Adjustment:
         if self.scale is not None:
             wide = wide * self.scale
         return wide if self.offset is None else wide + self.offset
+
+    @np.errstate(over="ignore")  # of masked scores, which stay the lowest
+    def narrow_scores(self, logits: Array) -> Array:
+        """Return the scores in the precision of the logits, float32 at least, within what it holds."""
+        held = np.finfo(np.float64 if logits.itemsize > 4 else np.float32)
+        if is_torch(logits):
+            wide = logits.double()
+            wide = wide if self.scale is None else wide * like(self.scale, wide)
+            wide = wide if self.offset is None else wide + like(self.offset, wide)
+            return narrow(wide.clamp(float(held.min), float(held.max)), widen(logits))
+        found, step = np.empty(logits.shape, held.dtype), max(1, _BLOCK // logits.shape[1])
+        for first in range(0, len(logits), step):  # fresh memory costs more than what is done with it
+            part = slice(first, first + step)
+            np.clip(self.scores(logits[part]), held.min, held.max, out=found[part], casting="same_kind")
+        return found
 
     def head(self, head: Head) -> Head:
         """Return a head whose logits are the scores of this one's; it gets a bias if it needs one."""

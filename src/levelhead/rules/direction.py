@@ -47,12 +47,12 @@ class Direction:
             return wide * self.ratios**gamma
         return (wide - self.bias) * self.ratios**gamma + self.bias
 
-    def affine(self, gamma: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return by what logits are multiplied and what is added then, [K] each, at gamma."""
-        if not self.multiplies:
-            return np.ones(len(self.ratios)), gamma * self.slopes
-        scale = self.ratios**gamma
-        return scale, np.zeros(len(scale)) if self.bias is None else (1 - scale) * self.bias
+    def affine(self, gamma: float) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return by what logits are multiplied and what is added then, [K] each, at gamma; None for nothing."""
+        scale = self.ratios**gamma if self.multiplies else None
+        if scale is None:
+            return None, gamma * self.slopes
+        return scale, None if self.bias is None else (1 - scale) * self.bias
 
 
 NEVER = (np.inf, -np.inf)
