@@ -16,6 +16,7 @@ from hypothesis import settings
 # One thread per worker, here and in the processes that tests start: the workers of `make test` fill the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("KERAS_BACKEND", "torch")  # its default needs TensorFlow
+os.environ["TERM"] = "xterm-256color"  # whatever terminal the tests are started from: on a dumb one, no bar is drawn
 
 # In CI hypothesis tries the same examples every time; elsewhere it looks for new ones. A busy machine fails no test.
 settings.register_profile("levelhead", derandomize=bool(os.environ.get("CI")), deadline=None)
