@@ -8,7 +8,7 @@ from levelhead.core.array import is_torch
 from levelhead.core.errors import LevelheadError
 from levelhead.path import engines, intervals_torch
 from levelhead.path.engines import find_changes
-from levelhead.path.envelope import Envelope, compute_envelope, winners_at
+from levelhead.path.envelope import compute_envelope
 from levelhead.rules.rule import RULES
 
 
@@ -51,11 +51,10 @@ def test_the_changes_are_those_of_the_host(classes, rule, range, which, device_i
 def test_chunks_and_narrow_numbers_change_nothing():
     logits, direction = torch.from_numpy(cases(9)["plain"]).bfloat16(), RULES["shift"].direction(np.arange(1.0, 10))
     told = []
-    start, changes = intervals_torch.walk_on_device(
-        logits, direction, (0.0, 2.0), winners_at, size=9 * 32, progress=lambda done, of: told.append((done, of))
+    device = intervals_torch.walk_on_device(
+        logits, direction, (0.0, 2.0), size=9 * 32, progress=lambda done, of: told.append((done, of))
     )
     host = compute_envelope(logits.float().numpy(), direction, (0.0, 2.0))
-    device = Envelope(start, *changes, classes=9, range=(0.0, 2.0))
     for found, wanted in zip(in_order(device), in_order(host), strict=True):
         np.testing.assert_array_equal(found, wanted)
     assert told[0] == (32, 300)

@@ -1,4 +1,4 @@
-"""The Triton kernel in Triton's own interpreter, which runs without a GPU: the same intervals as numpy's."""
+"""The Triton kernels in Triton's own interpreter, which runs without a GPU: what they find is what numpy does."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-SCRIPT = """
+INTERVALS = """
 import numpy as np, torch
 from levelhead import gamma_path
 from levelhead.path.intervals_triton import prepare
@@ -32,13 +32,40 @@ for rule in ("shift", "rescale"):
             np.testing.assert_allclose(ours[:-1], end[:-1], rtol=2e-15, atol=1e-300)
             assert ((ours[:-1] == 0) == (end[:-1] == 0)).all()
 """
+WALK = """
+import numpy as np, torch
+from levelhead.path import intervals_torch
+from levelhead.path.envelope import compute_envelope
+from levelhead.rules.rule import RULES
+
+intervals_torch.has_triton = lambda logits: True
+rng = np.random.default_rng(2)
+CASES = (40, "float32", (0.0, 2.0)), (9, "bfloat16", (-1.0, 3.0)), (3, "float16", (0.5, 7.0))
+for rule in ("shift", "rescale"):
+    for classes, dtype, reach in CASES:
+        x = 2 * rng.normal(size=(40, classes)) + 1
+        x[:8], x[8:10], x[10:14], x[14:18], x[18, ::2] = np.round(x[:8]), 0, -np.abs(x[10:14]), 1 + x[14:18] / 64, 1e-40
+        logits = torch.from_numpy(x).to(getattr(torch, dtype))
+        logits[20:24, 1] = -torch.inf
+        direction = RULES[rule].direction(rng.choice([1, 3, 5, 25, 125, 10**6], classes).astype(np.float64))
+        device = intervals_torch.walk_on_device(logits, direction, reach)
+        host = compute_envelope(logits.float().numpy(), direction, reach)
+        assert len(host.gamma) > 30 or classes == 3
+        orders = [np.lexsort((one.gamma, one.sample)) for one in (device, host)]
+        for name in ("gamma", "sample", "new_class", "old_class"):
+            ours, theirs = (getattr(one, name)[order] for one, order in zip((device, host), orders, strict=True))
+            np.testing.assert_allclose(ours, theirs, rtol=4e-15, atol=0)
+        np.testing.assert_array_equal(device.start, host.start)
+        assert (np.diff(device.gamma) >= 0).all()
+"""
 
 
 @pytest.mark.slow
-def test_the_kernel_gives_the_intervals_of_numpy():
+@pytest.mark.parametrize("script", [INTERVALS, WALK], ids=["intervals", "walk"])
+def test_the_kernels_give_what_numpy_does(script):
     pytest.importorskip("triton")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     new = np.lib.NumpyVersion(np.__version__) >= "2.5.0"
     if new and "InterpreterError" in done.stderr and "only 0-dimensional arrays" in done.stderr:
         pytest.skip("Triton's interpreter does not know numpy 2.5; on a GPU, bench/path_gpu.py compares the kernel")

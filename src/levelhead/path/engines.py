@@ -13,7 +13,7 @@ from ..core.errors import LevelheadError, check_choice
 from ..core.warnings import warn
 from ..rules.direction import NEVER, Direction, TabulatedRule, snap, winning_range
 from ..show.progress import RowProgress
-from .envelope import TINY, Envelope, compute_envelope, read_chunks, winners_at
+from .envelope import TINY, Envelope, compute_envelope, read_chunks
 
 FEW_CLASSES = 32  # up to so many, it is faster to look at all classes
 _BLOCK = 1 << 18  # numbers that fit in the cache, for several passes over them
@@ -275,12 +275,12 @@ def find_right(
     single = k == 1 and rule.bias is None
     engine = _choose_engine(engine, logits) if single else "numpy"
     if engine == "torch" and not _needs_host(logits, rule):
-        from .intervals_torch import find_with_triton, has_triton
+        from .intervals_torch import find_with_triton, has_triton, walk_on_device
 
         if kind == "logits" and has_triton(logits):
             ends = find_with_triton(logits, labels, rule, range, progress)
         else:
-            ends = _walk_tensor(logits, rule, range, kind, progress).where_right(labels)
+            ends = walk_on_device(logits, rule, range, kind=kind, progress=progress).where_right(labels)
         return np.arange(len(labels)), *ends
     table, pieces = None, []
     threads = usable_cores() if np.prod(logits.shape) >= _MANY_NUMBERS else 1
@@ -306,17 +306,10 @@ def find_changes(
 ) -> Envelope:
     """Return every change of every prediction, found on the device that the logits are on."""
     if rule.bias is None and _is_on_accelerator(logits) and not _needs_host(logits, rule):
-        return _walk_tensor(logits, rule, range, kind, progress)
+        from .intervals_torch import walk_on_device
+
+        return walk_on_device(logits, rule, range, kind=kind, progress=progress)
     return compute_envelope(logits, rule, range, kind=kind, progress=progress)
-
-
-def _walk_tensor(
-    logits: Any, rule: Direction, range: tuple[float, float], kind: Kind, progress: RowProgress | None
-) -> Envelope:
-    from .intervals_torch import walk_on_device
-
-    start, changes = walk_on_device(logits, rule, range, winners_at, kind=kind, progress=progress)
-    return Envelope(start, *changes, classes=logits.shape[1], range=range)
 
 
 def _find_in_parts(

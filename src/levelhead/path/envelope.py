@@ -12,9 +12,9 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -78,9 +78,25 @@ def walk(
 ) -> Iterator[tuple]:
     """Yield rows, gammas, new and old classes of the changes, those of one row in order."""
     row, classes = _reaching(logits, start, rule, range, table)
-    width, slopes, now, last = logits.shape[1], rule.slopes, start.copy(), np.full(len(start), -np.inf)
-    own = logits.take(np.arange(0, logits.size, width) + now).astype(np.float64)
-    values = logits.take(row * width + classes).astype(np.float64)
+    own = logits.take(np.arange(0, logits.size, logits.shape[1]) + start).astype(np.float64)
+    values = logits.take(row * logits.shape[1] + classes).astype(np.float64)
+    return walk_lines(Lines(start, own, row, classes, values), rule, range[1])
+
+
+class Lines(NamedTuple):
+    """The lines that rows can reach after their first winner, row by row and then by class: arrays, or tensors."""
+
+    start: Any  # [n], the first winner of each row
+    own: Any  # [n], its logit
+    row: Any  # [L], as all that follow
+    classes: Any
+    values: Any  # logits
+
+
+def walk_lines(lines: Lines, rule: Direction, end: float) -> Iterator[tuple]:
+    """Yield what `walk` does; the logits of first winners are overwritten."""
+    start, own, row, classes, values = lines
+    slopes, now, last = rule.slopes, start.copy(), np.full(len(start), -np.inf)
     # The logarithms of negative scores fall where the scores grow; 0 stays 0. Only lines of the winner's sign count.
     sign = np.sign(own) if rule.multiplies else np.ones(len(own))
     steep, slope = sign.take(row) * slopes.take(classes), sign * slopes.take(now)
@@ -95,7 +111,7 @@ def walk(
         opens = np.flatnonzero(np.diff(row, prepend=-1))  # the lines of a row stand next to each other, by class
         some = row.take(opens)
         when = np.maximum(np.minimum.reduceat(at, opens), last.take(some))  # rounding must not change their order
-        last[some], slope[some] = np.where(when <= range[1], when, np.nan), np.inf
+        last[some], slope[some] = np.where(when <= end, when, np.nan), np.inf
         # Of several lines that cross at once, the steepest leads after it. At the very crossing all of them tie with
         # the winner so far, and the smallest class index wins: for that one float it may be a third class (`alone`).
         tied = np.flatnonzero(at <= last.take(row))
@@ -117,7 +133,7 @@ def walk(
             yield some[alone], when[alone], here[alone], current[alone]
         # A new winner that loses the tie leads from the next float on.
         enters = np.where(here == new, when, np.nextafter(when, np.inf))
-        shown = np.flatnonzero(enters <= range[1])
+        shown = np.flatnonzero(enters <= end)
         some, lead, new, enters = some.take(shown), lead.take(shown), new.take(shown), enters.take(shown)
         yield some, enters, new, np.where(alone, here, current).take(shown)
         now[some], own[some], slope[some], last[some] = new, values.take(lead), steep.take(lead), enters
@@ -251,6 +267,7 @@ class Envelope:
     old_class: np.ndarray
     classes: int  # K
     range: tuple[float, float]
+    _part: tuple[tuple[float, float], Envelope] | None = field(default=None, init=False)  # the last of `between`
 
     def predictions(self, gamma: float) -> np.ndarray:
         """Return the class predicted at gamma, [N]."""
@@ -284,8 +301,12 @@ class Envelope:
 
     def between(self, low: float, high: float) -> Envelope:
         """Return the changes after `low` and up to `high`, from what is predicted at `low`."""
-        begin, end = np.searchsorted(self.gamma, [low, high], side="right")
-        return replace(self, start=self.predictions(low), **{name: getattr(self, name)[begin:end] for name in _EVENT})
+        known = self._part
+        if known is None or known[0] != (low, high):
+            begin, end = np.searchsorted(self.gamma, [low, high], side="right")
+            some = {name: getattr(self, name)[begin:end] for name in _EVENT}
+            known = self._part = (low, high), replace(self, start=self.predictions(low), **some)
+        return known[1]
 
     def shares(self, gamma: float, weights: np.ndarray | None = None) -> np.ndarray:
         """Return the share of each class among the predictions at gamma, [K]. Samples weigh `weights` [N]."""
@@ -331,7 +352,8 @@ class Envelope:
         place in the weights followed by the negated weights, and for each class how many and which is the first."""
         # The gain and the loss of a change stand next to each other, in the order of the changes, which is that of
         # gamma: a stable sort by class then leaves every class's changes in the order of gamma.
-        changed = np.stack([self.new_class, self.old_class], axis=1).reshape(-1)
+        changed = np.empty(2 * len(self.sample), np.uint16 if self.classes <= 1 << 16 else np.int64)
+        changed[::2], changed[1::2] = self.new_class, self.old_class
         order, n = stable_order(changed), len(self.start)
         lost = order & 1  # a gain and a loss of a class at one gamma may come in any order
         order >>= 1

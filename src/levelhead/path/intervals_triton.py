@@ -1,4 +1,4 @@
-"""`find_intervals` as one Triton kernel, for logits on a GPU: float32, float16 or bfloat16, read as they are.
+"""`find_intervals` and `walk_lines` as Triton kernels, for logits on a GPU: float32, float16 or bfloat16.
 
 One warp follows a row and reads it once, in blocks. Each class gets its crossing with y in float32, moved towards y by
 more than rounding. The nearest crossing on either side is computed again in float64, by the half-lines of
@@ -18,6 +18,7 @@ import triton.language as tl  # type: ignore[import-not-found]
 from torch import Tensor
 
 from ..rules.direction import Direction
+from .envelope import Lines
 
 _BLOCK, _WARPS = 128, 1  # classes read at a time; warps per row
 _ROUNDING = 2.0**-20  # of logarithms and slopes, with room to spare
@@ -53,12 +54,13 @@ def prepare(
     ends = torch.empty((2, n), dtype=torch.float64, device=logits.device)
 
     def launch() -> Tensor:
-        _find_rows[(n,)](
-            logits, logits.stride(0), label, exact, fast, ends[0], ends[1], width,
-            relative, absolute, float(scaled.max()), float(scaled.min()), flat, 4 * reach,
-            MULTIPLIES=rule.multiplies, BLOCK=block, NARROW=32 * warps, STAGES=stages,
-            APPROXIMATE=approximate, ROUNDING=_ROUNDING, num_warps=warps,
-        )  # fmt: skip
+        with torch.cuda.device_of(logits):
+            _find_rows[(n,)](
+                logits, logits.stride(0), label, exact, fast, ends[0], ends[1], width,
+                relative, absolute, float(scaled.max()), float(scaled.min()), flat, 4 * reach,
+                MULTIPLIES=rule.multiplies, BLOCK=block, NARROW=32 * warps, STAGES=stages,
+                APPROXIMATE=approximate, ROUNDING=_ROUNDING, num_warps=warps,
+            )  # fmt: skip
         return ends
 
     return launch
@@ -73,6 +75,69 @@ def _to_device(arrays: list[np.ndarray], device: torch.device) -> list[Tensor]:
     there, kinds = torch.from_numpy(whole).to(device), [torch.from_numpy(array[:0]).dtype for array in arrays]
     spans = [slice(place, place + array.nbytes) for array, place in zip(arrays, places, strict=False)]
     return [there[span].view(kind) for span, kind in zip(spans, kinds, strict=True)]
+
+
+@torch.no_grad()
+def walk_lines_triton(lines: Lines, counts: Tensor, most: int, rule: Direction, end: float) -> list[Tensor]:
+    """Return the changes of `walk_lines`, sorted by gamma; of the lines, each row has `counts` [n], at most `most`."""
+    start, own, row, classes, values = lines
+    opens, (exact,) = counts.cumsum(0), _to_device([np.append(rule.slopes, end)], start.device)
+    at, new = values.new_empty(2 * len(row)), classes.new_full((2 * len(row),), -1)  # one line enters, one more may tie
+    block = max(32, triton.next_power_of_2(most))
+    with torch.cuda.device_of(start):
+        _walk_rows[(len(start),)](
+            start, own, opens, counts, classes, values, exact, len(rule.slopes), at, new,
+            MULTIPLIES=rule.multiplies, BLOCK=block, num_warps=max(1, block // 256),
+        )  # fmt: skip
+    used = (new >= 0).nonzero()[:, 0]
+    sample, at, new = row[used // 2], at[used], new[used]
+    again = sample == sample.roll(1)
+    again[:1] = False
+    old, order = torch.where(again, new.roll(1), start[sample]), at.argsort(stable=True)
+    return [each[order] for each in (sample, at, new, old)]
+
+
+@triton.jit
+def _walk_rows(
+    start, own, opens, counts, classes, values, exact, width, out_at, out_new,
+    MULTIPLIES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Follow one row from change to change, as `walk_lines` does. `exact`: slopes [K], end of the range."""
+    row = tl.program_id(0).to(tl.int64)
+    lanes, size, infinity = tl.arange(0, BLOCK), tl.load(counts + row), float("inf")
+    first, left = tl.load(opens + row) - size, lanes < size
+    k = tl.load(classes + first + lanes, mask=left, other=0)
+    other = tl.load(values + first + lanes, mask=left, other=0.0)
+    lean, end = tl.load(exact + k), tl.load(exact + width)
+    now, true = tl.load(start + row), tl.load(own + row)
+    slope = tl.load(exact + now)
+    last, steep, out = slope - infinity, lean, 2 * first
+    if MULTIPLIES:
+        sign = tl.where(true < 0, -1.0, tl.where(true > 0, 1.0, 0.0))
+        left = left & (sign * other > 0)
+        steep, slope = sign * lean, sign * slope
+    left = left & (steep > slope)
+    while tl.sum(left.to(tl.int32), 0) > 0:
+        at, _ = _crossing(true, other, lean - tl.load(exact + now), MULTIPLIES)
+        at = tl.where(left, at, infinity)
+        when = tl.maximum(tl.min(at, 0), last)
+        tied = left & (at <= tl.where(when <= end, when, -infinity))
+        top = tl.max(tl.where(tied, steep, -infinity), 0)
+        height = tl.max(tl.where(tied & (steep == top), other, -infinity), 0)
+        new = tl.min(tl.where(tied & (steep == top) & (other == height), k, width), 0)
+        here = tl.minimum(tl.min(tl.where(tied & ((steep != top) | (other == height)), k, width), 0), now)
+        alone = (here != now) & (here != new)
+        tl.store(out_at + out, when, mask=alone)
+        tl.store(out_new + out, here, mask=alone)
+        out += alone.to(tl.int64)
+        enters = tl.where(here == new, when, _up(when))
+        shown = (new < width) & (enters <= end)
+        tl.store(out_at + out, enters, mask=shown)
+        tl.store(out_new + out, new, mask=shown)
+        out += shown.to(tl.int64)
+        now, true = tl.where(shown, new, now), tl.where(shown, height, true)
+        last, slope = tl.where(shown, enters, last), tl.where(shown, top, infinity)
+        left = left & (steep > slope)
 
 
 @triton.jit
@@ -202,8 +267,21 @@ def _cut(lo, hi, true, slope, y, logits, exact, k, width, MULTIPLIES: tl.constex
 
 @triton.jit
 def _winning_range(true, other, rise, first, MULTIPLIES: tl.constexpr):
-    """Return what `winning_range` of intervals.py does."""
+    """Return what `winning_range` of direction.py does."""
     infinity = float("inf")
+    at, crosses = _crossing(true, other, rise, MULTIPLIES)
+    below = (rise > 0) == (true > 0) if MULTIPLIES else rise > 0
+    crosses = crosses & (tl.abs(at) < infinity)
+    at = tl.where(first, at, tl.where(below, -_up(-at), _up(at)))
+    leads = (true > other) | ((true == other) & first)
+    lo = tl.where(crosses, tl.where(below, -infinity, at), tl.where(leads, -infinity, infinity))
+    hi = tl.where(crosses, tl.where(below, at, infinity), tl.where(leads, infinity, -infinity))
+    return lo, hi
+
+
+@triton.jit
+def _crossing(true, other, rise, MULTIPLIES: tl.constexpr):
+    """Return what `crossing` of direction.py does, and whether there is one."""
     steeper = rise > 0
     if MULTIPLIES:
         a, b = tl.where(steeper, true, other), tl.where(steeper, other, true)
@@ -217,9 +295,8 @@ def _winning_range(true, other, rise, first, MULTIPLIES: tl.constexpr):
         small = tl.log(one_more) * part / tl.where(rounded == 0, 1.0, rounded)  # Kahan's log1p
         gap = tl.where(near, tl.where(rounded == 0, part, small), gap)
         at = tl.where(steeper, gap, -gap) / tl.where(crosses, rise, 1.0)
-        below = steeper == (true > 0)
     else:
-        gap, crosses, below = true - other, rise != 0, steeper
+        gap, crosses = true - other, rise != 0
         at = gap / tl.where(crosses, rise, 1.0)
     scaled = at * 64000.0
     magic = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to the nearest whole number
@@ -230,12 +307,7 @@ def _winning_range(true, other, rise, first, MULTIPLIES: tl.constexpr):
         smallest = _up(gap - gap)
         toward = tl.where((gap > 0) == (rise > 0), smallest, -smallest)
         at = tl.where((at == 0) & (true != other), toward, at)
-    crosses = crosses & (tl.abs(at) < infinity)
-    at = tl.where(first, at, tl.where(below, -_up(-at), _up(at)))
-    leads = (true > other) | ((true == other) & first)
-    lo = tl.where(crosses, tl.where(below, -infinity, at), tl.where(leads, -infinity, infinity))
-    hi = tl.where(crosses, tl.where(below, at, infinity), tl.where(leads, infinity, -infinity))
-    return lo, hi
+    return at, crosses
 
 
 @triton.jit
