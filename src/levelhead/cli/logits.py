@@ -199,18 +199,10 @@ def compare(
         raise LevelheadError("expected labels: only they can tell which rule is right", parameter="labels")
     check_seed(seed)
     with quiet():  # the table holds the warnings
-        table = compare_rules(
-            samples.logits,
-            samples.labels,
-            samples.counts,
-            metric=Goal(metric, _read(cost, "cost")),
-            rule=Auto(range_up_to(most), _read(norms, "norms")),
-            target=target_shares(target, samples.names, len(samples.counts)),
-            kind=kind,
-            repeats=repeats,
-            rng=seed,
-            names=samples.names,
-        )
+        goal, rule = Goal(metric, _read(cost, "cost")), Auto(range_up_to(most), _read(norms, "norms"))
+        shares = target_shares(target, samples.names, len(samples.counts))
+        how: dict[str, Any] = {"target": shares, "kind": kind, "repeats": repeats, "rng": seed, "names": samples.names}
+        table = compare_rules(samples.logits, samples.labels, samples.counts, metric=goal, rule=rule, **how)
     show(table.to_dict(), str(table), as_json)
 
 
@@ -334,16 +326,10 @@ def tune_folder(
 
     n, known = first.counts, first.names
     with quiet():
-        tuned = tune_chunks(
-            chunks,
-            n if alone is None else with_background(n, find_background(alone, len(n), known)),
-            metric=options.goal,
-            rule=rule_with(options.rule, range=options.range, norms=options.norms),
-            target=target_shares(target, known, len(n)),
-            unlabelled=options.unlabelled,
-            names=known,
-            **_shared(options),
-        )
+        left = n if alone is None else with_background(n, find_background(alone, len(n), known))
+        rule = rule_with(options.rule, range=options.range, norms=options.norms)
+        how = {"target": target_shares(target, known, len(n)), "unlabelled": options.unlabelled, "names": known}
+        tuned = tune_chunks(chunks, left, metric=options.goal, rule=rule, **how, **_shared(options))
     return tuned, replace(first, files={}, stamps={})  # which are not its sources
 
 

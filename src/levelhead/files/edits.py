@@ -41,12 +41,10 @@ class FileRange:
         """Yield the bytes of the file, so many at a time."""
         with self.path.open("rb") as file:  # read, not mapped: a mapped file that becomes shorter kills the process
             file.seek(self.offset)
-            left = self.length
-            while left:
-                block = file.read(min(left, size))
-                if len(block) != min(left, size):
+            for done in range(0, self.length, size):
+                wanted = min(size, self.length - done)
+                if len(block := file.read(wanted)) != wanted:
                     raise LevelheadError(f"{self.path}: became shorter while it was read; nothing was written")
-                left -= len(block)
                 yield block
 
 

@@ -97,9 +97,9 @@ def find_layers(
     return layers
 
 
-def several_heads(path: Path, layers: Iterable[tuple[str, Sequence[int]]]) -> LevelheadError:
-    """Return the error for a head that could be any of these layers, each with its shape."""
-    reason = f"{path}: more than one layer could be the head: {list_layers(layers)}"
+def several_heads(layers: Iterable[tuple[str, Sequence[int]]]) -> LevelheadError:
+    """Return the error, without the file, for a head that could be any of these layers, each with its shape."""
+    reason = f"more than one layer could be the head: {list_layers(layers)}"
     return LevelheadError(reason, advice=Advice("head", None, "to name it"))
 
 
@@ -187,7 +187,8 @@ class _Tensors:
         return beside or len(self.shapes[layer]) != 2 or (bool(block) and feeds)
 
     def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
-        return several_heads(self.path, self.with_shapes([*found, *rivals]))
+        reason = several_heads(self.with_shapes([*found, *rivals]))
+        return self.error(reason.message, reason.advice)
 
     def error(self, message: str, advice: Advice | None = None) -> LevelheadError:
         return LevelheadError(f"{self.path}: {message}", advice=advice)
@@ -279,10 +280,8 @@ def _check_no_norm_follows(tensors: _Tensors, head: LayerSpans) -> None:
         if span.shape != (rows,) or rows == columns or inside != block or layer == head.key or not neighbor:
             continue
         paired = tensors.spans.get(f"{layer}.bias")
-        if leaf != "running_mean" and not (
-            leaf in ("weight", "scale")
-            and ((paired and paired.shape == span.shape) or re.search(r"norm|\bln|\bbn", neighbor))
-        ):
+        like_norm = (paired and paired.shape == span.shape) or re.search(r"norm|\bln|\bbn", neighbor)
+        if leaf != "running_mean" and not (leaf in ("weight", "scale") and like_norm):
             continue  # such as the class weights of a loss
         numbered = neighbor.isdecimal() and name.isdecimal()
         if int(neighbor) > int(name) if numbered else not any(rows in shape for shape in others):

@@ -12,12 +12,11 @@ from zipfile import BadZipFile
 
 from ..core.errors import Advice, LevelheadError, in_file, reported_as
 from ..core.regular_file import bytes_at, check_regular_file
-from ..heads.candidates import list_layers
 from ..heads.graph import KERAS_ACTIVATIONS, KERAS_LINEAR, KERAS_POINTWISE, GraphHead, KerasNode, find_keras_heads
 from ..heads.notes import Note, note_from_json
 from ..io.text import parse_json
 from .edits import Edit
-from .find import find_layers
+from .find import find_layers, several_heads
 from .format import Format
 from .hdf5 import hdf5_arrays
 from .spans import LayerSpans, LocatedHead, Span
@@ -112,9 +111,7 @@ def head_in_config(config: Any, classes: int | None) -> GraphHead[tuple[str, ...
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
         raise LevelheadError(f"its config.json is not as Keras writes it ({error!r}); save the model again") from None
     if len(fitting) > 1:
-        listed = list_layers(("/".join(path), [head.units]) for head in heads for path in head.layers)
-        reason = f"more than one layer could be the head: {listed}"
-        raise LevelheadError(reason, advice=Advice("head", None, "to name it"))
+        raise several_heads(("/".join(path), [head.units]) for head in heads for path in head.layers)
     return fitting[0] if fitting else heads[0] if len(heads) == 1 else None
 
 
@@ -244,8 +241,7 @@ def _find_layers(
     for one in [] if named is None else named.split(","):
         keys = [key.removesuffix("/vars").removesuffix("vars") for key, name in names.items() if name == one]
         if len(keys) > 1:
-            listed = ", ".join(keys)
-            raise LevelheadError(f"{path}: more than one layer is called {one!r}; name its place: {listed}")
+            raise LevelheadError(f"{path}: more than one layer is called {one!r}; name its place: {', '.join(keys)}")
         places += keys or [one.replace(".", "/")]
     return find_layers(path, _name_variables(arrays), named=",".join(places) or None, classes=classes)
 
@@ -255,8 +251,7 @@ def _name_variables(arrays: Mapping[str, Span]) -> dict[str, Span]:
     layers: dict[str, list[Span]] = defaultdict(list)
     found = {}
     for key, span in arrays.items():
-        match = VARIABLE.fullmatch(key)
-        if match and key.partition("/")[0] != "optimizer":
+        if (match := VARIABLE.fullmatch(key)) and key.partition("/")[0] != "optimizer":
             layers[match[1] or ""].append(span)
         elif not match:
             found[key] = span

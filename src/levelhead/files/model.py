@@ -266,19 +266,14 @@ def rescale_text(done: RescaleResult) -> str:
     policy = {"scale": ", bias scaled", "keep": ", bias kept", None: ""}[None if shift else done.bias]
     then = "" if done.offset is None else "then shift"
     one_logit = len(done.factors) < len(done.counts)
-    rows = []
+    rows, titles = [], ["class", "count", "norm before", "after", "shift" if shift else "factor", then]
     for i in [0] if one_logit else np.argsort(-done.counts, kind="stable").tolist():
         name, count = row_title(i, done.names), f"{done.counts[i]:.15g}"
         name, count = ("the logit", "/".join(f"{n:g}" for n in done.counts)) if one_logit else (name, count)
         offset = "" if done.offset is None else f"{done.offset[i]:.4g}"
         rows.append([name, count, *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors)), offset])
-    lines = [
-        f"{done.path} -> {done.out}",
-        f"  {visible(', '.join(done.head))}: {rule.title}{strength}{policy}",
-        "",
-        *table(["class", "count", "norm before", "after", "shift" if shift else "factor", then], rows),
-        "",
-    ]
+    what = f"  {visible(', '.join(done.head))}: {rule.title}{strength}{policy}"
+    lines = [f"{done.path} -> {done.out}", what, "", *table(titles, rows), ""]
     if done.original:
         undo = f"`levelhead undo {quote(done.out)} -o BACK`"
         lines.append(f"kept {done.original}: {undo} gives the input back, byte for byte")

@@ -70,7 +70,7 @@ def _find_layers(graph: Graph, named: str | None, classes: int | None) -> tuple[
         return fitting[0]
     shapes = [(layer.key, layer.shape) for layers in found.values() for layer in layers]
     if len(fitting) > 1:
-        raise several_heads(path, shapes)
+        raise several_heads(shapes)
     if shapes:
         raise NoHead(f"{path}: no head found with {classes} classes; there is {list_layers(shapes)}")
     if named is not None and not reasons:

@@ -71,11 +71,8 @@ class Graph:
             graph = infer_shapes(self.model, data_prop=True).graph
         except Exception:  # of many kinds, for a model that cannot be run or is too large: then no rank is known
             return {}
-        return {
-            value.name: tuple(one.dim_value for one in value.type.tensor_type.shape.dim)
-            for value in (*graph.input, *graph.value_info, *graph.output)
-            if value.type.tensor_type.HasField("shape")
-        }
+        types = [(one.name, one.type.tensor_type) for one in (*graph.input, *graph.value_info, *graph.output)]
+        return {name: tuple(n.dim_value for n in kind.shape.dim) for name, kind in types if kind.HasField("shape")}
 
     def is_constant(self, name: str) -> bool:
         """Return whether a value comes from a constant by way of casts, transposes and scales alone."""
@@ -102,9 +99,8 @@ class Graph:
     @cached_property
     def constants(self) -> dict[str, tuple[Any, Steps]]:
         """{name: (tensor, where it is in the file, as field numbers and indices)}."""
-        found: list[tuple[str, Any, Steps]] = [
-            (tensor.name, tensor, [(7, None), (5, i)]) for i, tensor in enumerate(self.model.graph.initializer)
-        ]
+        given = enumerate(self.model.graph.initializer)
+        found: list[tuple[str, Any, Steps]] = [(one.name, one, [(7, None), (5, i)]) for i, one in given]
         for i, node in enumerate(self.model.graph.node):
             for j, attribute in enumerate(node.attribute):
                 if node.op_type == "Constant" and attribute.name == "value" and node.output:

@@ -195,10 +195,8 @@ def store(layer: LayerSpans, head: Head, rows: "ScaledRows | None" = None) -> li
     """Return the edits that put a head into a layer, each with its file; its weights are `rows` if they are given."""
     given = np.shape(head.weight) if rows is None else layer.shape
     if given != layer.shape or (head.bias is None) != (layer.bias is None):
-        want, came = (
-            f"{list(shape)} with {'no' if bias is None else 'a'} bias"
-            for shape, bias in ((layer.shape, layer.bias), (given, head.bias))
-        )
+        both = (layer.shape, layer.bias), (given, head.bias)
+        want, came = (f"{list(shape)} with {'no' if bias is None else 'a'} bias" for shape, bias in both)
         raise LevelheadError(f"{layer.where} is {want}; a head of {came} does not fit it")
     head = head.numpy()
     bias = [] if layer.bias is None or head.bias is None else [encode(head.bias, layer.bias.dtype)]
@@ -247,9 +245,8 @@ class ScaledRows(FileRange):
 def is_large(found: LocatedHead) -> bool:
     """Return whether a head is a single layer of a safetensors file that is too large to be held several times."""
     layer, *others = found.layers
-    spans = layer.spans
     simple = not others and layer.opposite is None and layer.classes > 2
-    plain = all(span.tag is None and not span.reach and not span.transposed for span in spans)
+    plain = all(span.tag is None and not span.reach and not span.transposed for span in layer.spans)
     return simple and plain and layer.weight.file.suffix == ".safetensors" and layer.weight.nbytes >= LARGE
 
 

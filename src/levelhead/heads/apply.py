@@ -74,9 +74,8 @@ def apply(
         if by.offset is None and place.facts.half is not None:
             flips = rounding_flips(values, by.first, place.facts.half)
     stuck = rule.multiplies and not rule.adds and not can_flip(before[0])
-    return place.write(
-        Change(rule, chosen.gamma, counts, by, before, after, flips, predictions, stuck, by_hand and not again)
-    )
+    change = Change(rule, chosen.gamma, counts, by, before, after, flips, predictions, stuck, by_hand and not again)
+    return place.write(change)
 
 
 def check_tuned(place: Place[Any], choice: Tuned) -> np.ndarray:
@@ -220,9 +219,8 @@ def rescale_(
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    place, n, strength = check_rescale(
-        model, counts, gamma=gamma, layer=layer, example=example, missing=missing, background=background
-    )
+    how = {"missing": missing, "background": background}
+    place, n, strength = check_rescale(model, counts, gamma=gamma, layer=layer, example=example, **how)
     by_hand = not hasattr(gamma, "rule")  # as a `Tuned` and its gamma have
     return apply(place, Rescale(), Strengths(strength), n, bias=bias, logits=logits, again=again, by_hand=by_hand)
 

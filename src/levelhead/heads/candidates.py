@@ -57,13 +57,9 @@ def find_by_names(model: Candidates, classes: int | None) -> list[str]:
 
 def check_no_rivals(model: Candidates, found: list[str]) -> list[str]:
     """Return the same layers, if no other with as many rows could feed the output next to them."""
-    rivals = [
-        layer
-        for rows in dict.fromkeys(model.rows(layer) for layer in found)
-        for layer in model.layers(rows)
-        if layer not in found and not model.is_hidden(layer, found)
-    ]
-    if rivals:
+    sizes = dict.fromkeys(model.rows(layer) for layer in found)
+    others = (layer for rows in sizes for layer in model.layers(rows) if layer not in found)
+    if rivals := [layer for layer in others if not model.is_hidden(layer, found)]:
         raise model.several(found, rivals)
     return found
 

@@ -152,7 +152,7 @@ def find_keras_heads(
             if node.calls > 1:
                 reason = f"{node.name} is applied {node.calls} times in the model, and all of them would change"
                 raise LevelheadError(reason, advice=advice)
-            at = -1 if node.settings.get("data_format") != "channels_first" else 1 - _keras_rank(node.kind)
+            at = _keras_channels(node)
             shape = None
             if node.shape is not None:  # of a convolution of single pixels, those axes that have one stay so
                 sizes = [n if node.kind == "Dense" or n == 1 else None for n in node.shape]
@@ -227,8 +227,7 @@ def _keras_moves(node: KerasNode[Any, Any], activation: str, advice: Advice, axe
             return replace(axes, classes=None, shape=None)
         return replace(axes, classes=-1, shape=(shape[0], axes.size)) if None not in others else None
     if kind.startswith(KERAS_CHANNELS) and axes.classes is not None:
-        channels = 1 - _keras_rank(kind) if settings.get("data_format") == "channels_first" else -1
-        if axes.classes != channels:
+        if axes.classes != _keras_channels(node):
             raise LevelheadError(f"{node.name} ({node.type_name}) follows the head, and may mix the classes")
         kept = not kind.startswith("Global") or settings.get("keepdims")
         return replace(axes, classes=axes.classes if kept else -1, shape=None)
@@ -248,6 +247,6 @@ def _keras_competes(node: KerasNode[Any, Any], activation: str, axes: Axes) -> A
     return axes
 
 
-def _keras_rank(kind: str) -> int:
-    """Return how many axes a layer such as Conv2D takes."""
-    return int(kind[-2]) + 2
+def _keras_channels(node: KerasNode[Any, Any]) -> int:
+    """Return which axis has the channels of a layer such as Conv2D, counted back from the last, -1."""
+    return -1 - int(node.kind[-2]) if node.settings.get("data_format") == "channels_first" else -1

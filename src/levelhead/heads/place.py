@@ -186,16 +186,11 @@ class InMemory(Place[Adjusted], Protocol):
                     note = {"version": __version__, "rule": change.rule.name, "gamma": change.gamma}
                     note |= {"counts": change.counts.tolist(), "head": [*self.layers], "sha256": mark.digests[0]}
                     undo.append(self.leave_note({**note, "rounded": list(mark.digests[1:])}))
-        before, after = ([to_numpy(head.norms) for head in heads] for heads in (change.before, change.after))
-        for doubt in change.doubts(before[0]):
+        both = (zip(self.layers, heads, strict=True) for heads in (change.before, change.after))
+        before, after = ({path: to_numpy(head.norms) for path, head in heads} for heads in both)
+        for doubt in change.doubts(before[self.facts.keys[0]]):
             warn(doubt)
-        return Adjusted(
-            layers=self.facts.keys,
-            before=dict(zip(self.layers, before, strict=True)),
-            after=dict(zip(self.layers, after, strict=True)),
-            _undo=partial(run_all, undo),
-            **change.told,
-        )
+        return Adjusted(layers=self.facts.keys, before=before, after=after, _undo=partial(run_all, undo), **change.told)
 
 
 def _unmark(module: Any, mark: _Mark) -> None:

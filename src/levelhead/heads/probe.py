@@ -115,11 +115,8 @@ def _outputs(model: nn.Module, weights: dict[str, Tensor], args: tuple, kwargs: 
         raise LevelheadError(f"the model fails on it: {type(error).__name__}: {error}", parameter="example") from error
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
     output = output if logits is None else logits
-    found = {
-        name: (value.movedim(1, -1) if value.ndim > 3 else value).double().cpu()
-        for name, value in _tensors_in(output)
-        if value.is_floating_point() and value.ndim > 0
-    }
+    floats = ((name, x) for name, x in _tensors_in(output) if x.is_floating_point() and x.ndim > 0)
+    found = {name: (x.movedim(1, -1) if x.ndim > 3 else x).double().cpu() for name, x in floats}
     if not found:
         raise LevelheadError(f"expected the model to return logits, got {type(output).__name__}")
     return found

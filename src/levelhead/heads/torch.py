@@ -116,11 +116,8 @@ class TorchModel(InMemory):
         """Give layers the biases that only their new heads have; return the way back to the values that all have."""
         layers = zip(self.layers.values(), heads, strict=True)
         grown = [module for module, head in layers if module.bias is None and head.bias is not None]
-        saved = [
-            (path, name, p, p.detach().clone())
-            for path, module in self.layers.items()
-            for name, p in module.named_parameters(recurse=False)
-        ]
+        held = ((path, *one) for path, module in self.layers.items() for one in module.named_parameters(recurse=False))
+        saved = [(path, name, p, p.detach().clone()) for path, name, p in held]
         for module in grown:
             module.register_parameter("bias", new_bias(module))
         return partial(_restore, self.model, saved, grown)

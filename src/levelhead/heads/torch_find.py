@@ -211,8 +211,7 @@ def _proved_by(model: nn.Module, probe: Probe) -> _Layers:
     listed = listing(candidates.items() or linear_layers(model))
     if not candidates:
         raise LevelheadError(f"the model gives {probe.classes} outputs, but none of its linear layers does: {listed}")
-    reason = f"on this example no layer's rows are the model's logits one by one: {listed}"
-    raise LevelheadError(f"{reason}; {IF_SOFTMAX}")
+    raise LevelheadError(f"on this example no layer's rows are the model's logits one by one: {listed}; {IF_SOFTMAX}")
 
 
 def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
@@ -380,8 +379,7 @@ def live_children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     copies: Any = module.modules_to_save
     if not adapters or adapters[0] not in copies:  # it runs the original
         reason = "no adapter is active in this PEFT model, so its head is not that of an adapter"
-        instead = "call model.set_adapter(name), or take the adapters off first (model.unload())"
-        raise LevelheadError(f"{reason}; {instead}")
+        raise LevelheadError(f"{reason}; call model.set_adapter(name), or take the adapters off first (model.unload())")
     yield f"modules_to_save.{adapters[0]}", copies[adapters[0]]
 
 

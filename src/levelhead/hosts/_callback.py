@@ -95,7 +95,7 @@ class BaseWVNCallback:
 
     def _attach(self, model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Attach WVN to the optimizer that trains the head. It normalizes at once."""
-        self._remove()
+        self.on_train_end()
         found = find_head(model, layer=self.layer, classes=self.classes, example=self.example)
         if len(found) > 1:
             advice = Advice("layer", None, "to name one")
@@ -107,7 +107,7 @@ class BaseWVNCallback:
                 return
         raise LevelheadError(f"no optimizer trains {path or 'the head'}, so WVN has no step to follow")
 
-    def _remove(self) -> None:
+    def on_train_end(self, *_: Any, **__: Any) -> None:  # as the trainers call it
         if self.hook is not None:
             self.hook.remove()
         self.hook = None

@@ -123,9 +123,8 @@ def pool_labels(folds: Sequence[ScoredFold]) -> np.ndarray:
 
 def pool_scores(folds: Sequence[ScoredFold], adjustment: AdjustmentFor | None = None) -> np.ndarray:
     """Return the scores of all folds, [N, K], as they are or adjusted."""
-    return np.concatenate(
-        [fold.scores if adjustment is None else adjustment(fold.counts).scores(fold.scores) for fold in folds]
-    )
+    parts = [fold.scores if adjustment is None else adjustment(fold.counts).scores(fold.scores) for fold in folds]
+    return np.concatenate(parts)
 
 
 def pooled_temperature(

@@ -36,11 +36,8 @@ class WVNCallback(base.BaseWVNCallback, Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._attach(pl_module, trainer.optimizers)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._remove()
-
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._remove()
+        self.on_train_end()
 
 
 class LevelCallback(base.BaseLevelCallback, Callback):

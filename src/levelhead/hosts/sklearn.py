@@ -226,15 +226,10 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
     def summary_(self) -> oof.OutOfFoldTuned:
         """A `levelhead.Tuned` of out-of-fold samples for any scorer, with its score and that as trained; print it."""
         check_is_fitted(self, "estimator_")
-        return self._out_of_fold.summary(
-            oof.scorer_name(self.scoring) if self.cost is None else "neg_cost",
-            self._adjustment,
-            temperature=self.temperature_,
-            counts=tuple(self.counts_.tolist()),
-            names=self._names,
-            warnings=self._doubts,
-            kind=self._kind,
-        )
+        scoring = oof.scorer_name(self.scoring) if self.cost is None else "neg_cost"
+        known: dict[str, Any] = {"counts": tuple(self.counts_.tolist()), "names": self._names, "kind": self._kind}
+        known |= {"temperature": self.temperature_, "warnings": self._doubts}
+        return self._out_of_fold.summary(scoring, self._adjustment, **known)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -350,14 +345,7 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
 
         tuned, folds = self.tuned_, self._out_of_fold.folds
         scored = {"gamma": self.best_gamma_, "rule": self.rule_, "chosen_on": "out-of-fold"}  # by another scorer
-        subject = of_logits(
-            oof.pool_scores(folds),
-            oof.pool_labels(folds),
-            self.counts_,
-            tuned=tuned or scored,
-            names=self._names,
-            samples="out-of-fold",
-            title=type(innermost(self.estimator)).__name__,
-            facts={"estimator": repr(self.estimator)},
-        )
+        given: dict[str, Any] = {"tuned": tuned or scored, "names": self._names, "samples": "out-of-fold"}
+        given |= {"title": type(innermost(self.estimator)).__name__, "facts": {"estimator": repr(self.estimator)}}
+        subject = of_logits(oof.pool_scores(folds), oof.pool_labels(folds), self.counts_, **given)
         return write(path, [replace(subject, fitted=type(self).__name__)])

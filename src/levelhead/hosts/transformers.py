@@ -41,9 +41,6 @@ class WVNCallback(base.BaseWVNCallback, TrainerCallback):
     def on_train_begin(self, *_: Any, model: Any, optimizer: Any, **__: Any) -> None:  # type: ignore[override]
         self._attach(model, [optimizer])
 
-    def on_train_end(self, *_: Any, **__: Any) -> None:
-        self._remove()
-
 
 class LevelCallback(base.BaseLevelCallback, TrainerCallback):
     """Adjust the head once, when `train` has ended, by what was tuned (rule, strength, counts), as `adjust_` does.
@@ -92,8 +89,7 @@ class LevelCallback(base.BaseLevelCallback, TrainerCallback):
     def on_train_end(self, args: Any, state: Any, *_: Any, model: Any, **given: Any) -> None:  # type: ignore[override]
         if self._tunes:
             loaders = [given.get("eval_dataloader")] * len(self._evaluated)
-            training = given.get("train_dataloader")
-            self._choose(model, training, lambda: base.one_loader(loaders), gather=_gather_batch)
+            self._choose(model, given.get("train_dataloader"), lambda: base.one_loader(loaders), gather=_gather_batch)
         if (outcome := self._apply(model)) is None:
             return
         if self.adjusted is not None and isinstance(tuned := self.tuned, Tuned):

@@ -24,7 +24,7 @@ def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
     """Return one array of FILE or FILE:KEY, of several the one called as is `wanted`; a large one is memory-mapped."""
     path, key = split_key(source)
     if (reader := FORMATS.get(path.suffix.lower())) is None:
-        raise LevelheadError(f"{path}: expected {wanted} as {', '.join(FORMATS)}, got {path.suffix or 'no suffix'}")
+        raise LevelheadError(f"{path}: expected {wanted} as {_KNOWN}, got {path.suffix or 'no suffix'}")
     with in_file(path), unchanged_while_read(path, wanted):
         try:
             return reader(path, key, wanted)
@@ -52,8 +52,7 @@ def read_counts(source: str | Path, *, wanted: str = "counts") -> Counts:
     path, key = split_key(source)
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
-        known = ", ".join(FORMATS)
-        raise LevelheadError(f"{path}: expected {wanted} as {known}, or with commas, got {suffix or 'no suffix'}")
+        raise LevelheadError(f"{path}: expected {wanted} as {_KNOWN}, or with commas, got {suffix or 'no suffix'}")
     if key is None and suffix in _COUNTS:
         check_regular_file(path, wanted)
         with in_file(path):
@@ -69,8 +68,7 @@ def read_names(given: str | Path | None) -> list[str] | None:
     if not has_known_suffix(given) and "," in str(given):
         return check_names([name.strip() for name in str(given).split(",")])
     if not has_known_suffix(given):
-        known = ", ".join(FORMATS)
-        raise LevelheadError(f"expected names with commas between them, or a file ({known}), got {str(given)!r}")
+        raise LevelheadError(f"expected names with commas between them, or a file ({_KNOWN}), got {str(given)!r}")
     with in_file(path):
         suffix = path.suffix.lower()
         if suffix == ".json" and key is None:
@@ -234,9 +232,8 @@ def _counts_from_json(path: Path, wanted: str) -> Counts:
         value = value[wanted]
     if not isinstance(value, list | dict):
         raise LevelheadError("expected a list of counts or {class: n}")
-    for item in value if isinstance(value, list) else value.values():
-        if isinstance(item, list | dict):
-            raise LevelheadError("expected a list of counts or {class: n}, got one inside another")
+    if any(isinstance(item, list | dict) for item in (value if isinstance(value, list) else value.values())):
+        raise LevelheadError("expected a list of counts or {class: n}, got one inside another")
     return value
 
 
@@ -330,6 +327,7 @@ FORMATS: dict[str, Callable[[Path, str | None, str], np.ndarray]] = {
     ".txt": _read_text,
     ".json": _read_json,
 }
+_KNOWN = ", ".join(FORMATS)  # for messages
 ARCHIVES: dict[str, Callable[[Path], Collection[str]]] = {
     ".npz": names_in_npz,
     ".safetensors": lambda path: read_header(path).tensors,

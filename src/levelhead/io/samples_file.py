@@ -65,8 +65,7 @@ def read(
     stamps = {}
     for what, source in {"logits": logits, "labels": labels, "counts": counts}.items():
         if isinstance(source, str | Path) and arrays.has_known_suffix(source) and not arrays.is_inline(source):
-            path = arrays.file_of(source)
-            stamps[path] = check_regular_file(path, what)
+            stamps[arrays.file_of(source)] = check_regular_file(arrays.file_of(source), what)
     given_counts = counts if counts is None or not isinstance(counts, str | Path) else arrays.read_counts(counts)
     scores = _read_scores(logits, names, label_column, given_counts, say)
     if label_column is not None and labels is not None:
@@ -79,7 +78,6 @@ def read(
     alone = f"name the logits alone: {logits}:logits"
     found: dict[str, np.ndarray] = {}
     files: dict[str, Source] = {"logits": logits}
-    not_given = []
     for what, given, get in (
         ("labels", labels, lambda file: _read_labels(file, scores, names, say)),
         ("counts", counts, lambda file: _resolve_counts(file, scores, names, background)),
@@ -90,9 +88,7 @@ def read(
         found[what] = get(file)
         if isinstance(file, str | Path) and not arrays.is_inline(file):
             files[what] = file
-        if given is None:
-            not_given.append(what)
-        elif inside not in (None, given) and not _same_values(found[what], get, inside):
+        if given is not None and inside not in (None, given) and not _same_values(found[what], get, inside):
             here = files.get(what, f"the {what} given")
             way_out = "take that column out of the table" if inside == scores.label else alone
             aside = f"{here} differs from them; leave out {here}, or {way_out}"
@@ -104,6 +100,7 @@ def read(
             found["labels"] = check_labels(found["labels"], classes)
             if (n := len(found["labels"])) != len(scores.values):
                 raise LevelheadError(f"expected {len(scores.values)} labels, one per row of {logits}, got {n}")
+    not_given = [what for what, given in (("labels", labels), ("counts", counts)) if given is None and what in found]
     if not_given and scores.label is None:
         say(f"{' and '.join(not_given)} are those in {logits}; to leave them out, {alone}")
     return SamplesRead(scores.values, found.get("labels"), found["counts"], names, files, stamps)

@@ -125,9 +125,8 @@ def find_columns(table: Table, names: Sequence[str] | None = None, classes: int 
     else:
         label = _find_label(titles, lambda i: _may_be_labels(table, i))
         places = [i for i in range(len(titles)) if i != label and not _is_id(titles[i], table.columns[i])]
-        called = [titles[i] for i in places]
-        if any(map(is_numeric, called)):
-            called = None
+        shown = [titles[i] for i in places]
+        called = None if any(map(is_numeric, shown)) else shown
     if names and len(places) == len(names):
         called = list(names)
     ignored = tuple(title for i, title in enumerate(titles) if i not in places and i != label)
@@ -138,8 +137,7 @@ def columns_called(titles: Sequence[str], names: Sequence[str]) -> list[int] | N
     """Return the places of the columns called like the classes, alone or after a word such as logit_, or None."""
     found = {title: i for i, title in enumerate(titles) if title in names}
     for i, title in enumerate(titles):
-        match = _LOGITS.fullmatch(title)
-        if match and match[2] in names:
+        if (match := _LOGITS.fullmatch(title)) and match[2] in names:
             found.setdefault(match[2], i)
     return [found[name] for name in names] if len(found) == len(names) else None
 

@@ -56,9 +56,8 @@ def _record_sizes(path: Path) -> set[int]:
             if member.filename.endswith("/data.pkl"):
                 check_pickle(archive.read(member))
         alignment = [archive.read(m) for m in members if m.filename.endswith("/.storage_alignment")]
-    for member in members:
-        if "/code/" in member.filename or member.filename.endswith("/constants.pkl"):
-            raise LevelheadError(f"a TorchScript archive, which holds code; {HOW_TO_SAVE_TENSORS}")
+    if any("/code/" in one.filename or one.filename.endswith("/constants.pkl") for one in members):
+        raise LevelheadError(f"a TorchScript archive, which holds code; {HOW_TO_SAVE_TENSORS}")
     if any(not text.isdigit() or not int(text) for text in alignment):
         raise LevelheadError("broken: its .storage_alignment is not a positive number")
     return {member.file_size for member in members}

@@ -121,6 +121,7 @@ def render_page(
         data = json.dumps(content, separators=(",", ":"), allow_nan=False)
     for sign in "&<>":  # so that data cannot end the element around it, whatever a class is called
         data = data.replace(sign, f"\\u{ord(sign):04x}")
+    made = {"levelhead": __version__, "Python": platform.python_version(), "numpy": np.__version__}
     return words.get_template("page.html").render(
         subjects=shown[: len(models)],
         labels=shown[len(models) :],
@@ -133,12 +134,7 @@ def render_page(
         styles=map(Markup, styles),
         policy=f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; img-src data:; "
         "base-uri 'none'; form-action 'none'",
-        made={
-            "levelhead": __version__,
-            "Python": platform.python_version(),
-            "numpy": np.__version__,
-            "written": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-        },
+        made=made | {"written": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())},
     )
 
 

@@ -106,14 +106,13 @@ def make_views(
 
     def of_strength(rule: str, gamma: float | None, interval: Sequence[float] | None = None) -> RuleView:
         known = find_path_rule(rule)
-        own = norms if known.needs_norms else None
         # A choice says by its offsets that it follows a target; an older one, or a gamma given, follows the counts.
         chose, moved = (choice.get("offset") or () if rule == first else ()), counts
         if known.follows_target and target is not None and (chose or (rule != first and rule in tried)):
             moved = toward(counts, target)
         elif known.follows_target and chose and gamma:
             moved = np.exp(-np.array(chose, np.float64) / gamma)
-        made = known.direction(moved, norms=own, kind=kind)
+        made = known.direction(moved, norms=norms if known.needs_norms else None, kind=kind)
         reach = (0.0, max(known.reach, 1.25 * (gamma or 0.0), *(interval or ())))
         changes, path = find_changes(logits, made, reach, kind=kind), None
         if labels is not None:
