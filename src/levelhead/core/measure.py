@@ -15,10 +15,10 @@ from .array import (
     are_log_probabilities,
     check_logits,
     check_shape,
+    fit_scale,
     log_softmax,
     looks_like_probabilities,
     numeric_logits,
-    raise_masked,
     to_numpy,
 )
 from .counts import Counts, check_labels, groups, resolve
@@ -110,23 +110,9 @@ def fit_temperature(
     >>> round(fit_temperature(np.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]]), [0, 0, 1]), 3)  # 2 / log 2
     2.885
     """
-    values = raise_masked(check_logits(logits))
-
-    def loss(t: float) -> float:
-        return negative_log_likelihood(values, labels, temperature=float(np.exp(t)), weights=weights)
-
-    # by golden section: over the logarithm of the temperature, the loss has one minimum
-    low, high, shrink = np.log(low), np.log(high), (np.sqrt(5) - 1) / 2
-    a, b = high - shrink * (high - low), low + shrink * (high - low)
-    at_a, at_b = loss(a), loss(b)
-    while high - low > 1e-5:  # of two inner points, the lower becomes an inner point of what is kept
-        if at_a < at_b:
-            high, b, at_b = b, a, at_a
-            at_a = loss(a := high - shrink * (high - low))
-        else:
-            low, a, at_a = a, b, at_b
-            at_b = loss(b := low + shrink * (high - low))
-    return float(np.exp((low + high) / 2))
+    values, known = _pair(check_logits(logits), labels)
+    masses = np.ones(len(known)) if weights is None else to_numpy(weights).astype(np.float64)
+    return float(np.clip(fit_scale(values, known, masses), low, high))  # the loss has one minimum
 
 
 @dataclass(frozen=True)
