@@ -1,6 +1,7 @@
 """The choice of the rule: the one that fits the damage, by samples it was not fitted on, and it says why."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 import levelhead as lh
+from levelhead.choice import auto
 from levelhead.choice.cross_fit import cross_fit_rules
 from levelhead.choice.fitters import make_fitter
 from levelhead.choice.paths import Paths
@@ -166,3 +168,15 @@ def test_a_rule_that_leads_by_its_predicted_shares_is_not_said_to_be_better_by_l
         assert "better than" not in tuned.why or "by 0.00" not in tuned.why
         shown.append("predicted shares" in tuned.why)
     assert any(shown)
+
+
+@pytest.mark.parametrize("options", [{}, {"metric": "macro_f1"}, {"rule": "rescale"}], ids=str)
+def test_threads_choose_what_one_does(options, monkeypatch):
+    logits, labels = level(1)
+    logits = logits + 0.7 * np.log(COUNTS)
+    alone = lh.tune(logits, labels, COUNTS, bootstrap=50, **options).to_dict()
+    monkeypatch.setattr(auto, "are_on_gpu", lambda logits: True)
+    with ThreadPoolExecutor(3) as pool:
+        monkeypatch.setattr(Samples, "_pool", pool)
+        for _ in range(5):
+            assert lh.tune(logits, labels, COUNTS, bootstrap=50, **options).to_dict() == alone

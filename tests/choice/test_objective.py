@@ -190,4 +190,4 @@ def test_the_objective_of_some_samples_is_that_of_a_path_of_them_alone(metric, u
             assert s[0] == pytest.approx(s[1], rel=1e-12)
             added = some.values(error) - plain.values(error)
             np.testing.assert_allclose(added, pull.values(some.grid.middles, s[0]), atol=1e-12)
-        assert some.choose(error) == some.grid.choose(some.values(error))
+        assert some.choose() == some.grid.choose(some.values(error))

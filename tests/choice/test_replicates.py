@@ -93,7 +93,7 @@ def test_no_resample_of_many_samples_chooses_elsewhere_than_where_it_can(seed):
     path = gamma_path(logits, labels, counts, rule=("rescale", "shift")[seed % 2])
     target = np.full(classes, 1 / classes)
     objective = Objective(path, target, path.envelope, most=300, pull=Pull(0.5, 0.3) if seed % 2 else None)
-    choice = ResampledChoice(objective, 0.3, 20.0)
+    choice = ResampledChoice(objective, objective.choose(20.0)[0], 20.0)
     first, last = choice.span
     assert last - first < 250  # part of the range is left out
     assert len(choice.groups.sizes) < 0.9 * n

@@ -182,6 +182,16 @@ def test_few_intervals_hold_the_value_at_zero_too():
     assert grid.bins(np.array([0.0, 5e-324])).tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("most", [None, 7, 20])
+def test_each_event_opens_the_first_interval_by_whose_middle_it_has_happened(most):
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 7, 20, 21, 300):
+        events = np.sort(rng.choice([0.0, 2.0, *rng.uniform(0, 2, n)], n))
+        grid = Grid.between(events, (0.0, 2.0), most)
+        for some in (events, events[::2], events[:1]):
+            np.testing.assert_array_equal(grid.bins(some), np.searchsorted(grid.middles, some))
+
+
 def test_a_choice_is_zero_where_only_slivers_differ():
     a = 0.5
     grid = Grid.between(np.array([a, np.nextafter(a, 1)]), (0.0, 2.0))

@@ -5,14 +5,18 @@ calibrated model needs, a shift of 1 on scores divided by their temperature T; o
 every rule is cross-fitted. The shift is kept unless another is better by more than half a paired standard error.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
-from ..core.array import fit_scale, raise_masked, some_rows, to_numpy
+from ..core.array import are_on_gpu, fit_scale, raise_masked, some_rows, to_numpy
 from ..core.errors import LevelheadError
 from ..path.metrics import ERRORS, gain_text, meets_floors, shown, unmet_floors
+from ..path.path import GammaPath
 from ..path.resample import quantiles
 from ..rules.adjustment import Adjustment, smooth_votes
 from ..rules.direction import Direction
@@ -26,13 +30,14 @@ from .tuned import Candidate, Tuned
 
 CLEARLY = 0.5  # paired standard errors by which a rule must be better than a simpler one
 NONE = Unchanged.name
+_Found = TypeVar("_Found")
 
 
 def tune_auto(paths: Paths, found: Sequence[diagnostics.Diagnosis]) -> Tuned:
     """Choose a rule and its strengths on held-out samples. A rule asked for by name is cross-fitted by itself."""
     samples, options, fitters = paths.samples, paths.samples.options, make_fitters(paths)
     every = np.arange(len(samples.labels))
-    fits = {rule: fitter.fit(every) for rule, fitter in fitters.items()}
+    fits = dict(zip(fitters, samples.each(lambda fitter: fitter.fit(every), fitters.values()), strict=True))
     check_floors_met(fitters, fits)
     crossed = cross_fit_rules(samples, fitters, paths.reference.objective(options))
     rule, why = take_rule(crossed, fitters, fits, every) if options.is_auto else (options.rule, "")
@@ -65,8 +70,9 @@ def make_fitters(paths: Paths) -> dict[str, Fitter]:
     options = paths.samples.options
     alone = options.background is not None  # which rules without counts would change
     wanted = [rule for rule in RULES.values() if options.is_auto or rule.name == options.rule]
-    found = {rule.name: make_fitter(rule, paths) for rule in wanted if rule.follows_counts or not alone}
-    usable = {rule: fitter for rule, fitter in found.items() if fitter is not None}
+    wanted = [rule for rule in wanted if rule.follows_counts or not alone]
+    found = zip(wanted, paths.samples.each(lambda rule: make_fitter(rule, paths), wanted), strict=True)
+    usable = {rule.name: fitter for rule, fitter in found if fitter is not None}
     if not usable:
         raise LevelheadError(f"{options.rule!r} cannot act on these scores; use 'shift'", parameter="rule")
     return usable
@@ -148,7 +154,7 @@ def _with_parts(tuned: Tuned, rule: str, fit: Fitted, crossed: CrossFitted) -> T
         floors_met_at_zero=None if floors is None else crossed.meets_floors_as_trained(),
         value=shown(tuned.metric, crossed.objective.loss_of(fit.predicted)),
         error=float(1 - right.mean()),
-        balanced_error=float(1 - (objective.weights @ right if balanced is None else balanced)),
+        balanced_error=float(1 - ((objective.weights * right).sum() if balanced is None else balanced)),
         mismatch=None,
         mismatch_at_zero=None,
         recall=tuple(recall.tolist()),
@@ -163,14 +169,15 @@ def choose_gamma(
     path, objective = rule.path, rule.objective(options)
     sizes, floors = np.bincount(path.labels, minlength=len(path.counts)), objective.floors
     weights, grid, error = objective.weights, objective.grid, objective.error()
-    values = objective.values(error, strength=options.guide_strength)
-    gamma, plateau = (0.0, (0.0, 0.0)) if none else grid.choose(values)
+    gamma, plateau = (0.0, (0.0, 0.0)) if none else objective.choose(options.guide_strength)
     if floors is not None and not meets_floors(objective.margins()):
         raise unmet_floors(gamma, path.class_accuracy(gamma), floors, path.range, options.names)
+    values = _begin(partial(objective.values, error, strength=options.guide_strength), path)
+    temperature = _begin(partial(temperature_at, rule, weights, gamma), path)
     rng, stage = np.random.default_rng(options.rng), options.stage("bootstrap")
     drawn = draw_replicates(objective, gamma, options.guide_strength, options.bootstrap, rng, stage)
     now, before = path.right(gamma), path.right(0.0)
-    balanced = [1 - weights @ before, 1 - weights @ now]
+    balanced = [1 - (weights * right).sum() for right in (before, now)]
     if options.target is None and options.metric != "balanced_error":  # then the weights are of classes as they occur
         balanced = [path.at(at).balanced_error for at in (0.0, gamma)]
     losses = [objective.fixed_loss(at)(None) for at in (0.0, gamma)]
@@ -200,7 +207,7 @@ def choose_gamma(
         classes=len(path.counts),
         plateau=plateau,
         curve=grid.curve(shown(options.metric, error)),
-        criterion_curve=grid.curve(values),
+        criterion_curve=grid.curve(values()),
         level=options.level,
         error=float(1 - now.mean()),
         balanced_error=float(balanced[1]),
@@ -212,7 +219,7 @@ def choose_gamma(
         mismatch_at_zero=None if mismatch is None else mismatch.at(0.0),
         missing=tuple(np.flatnonzero(sizes == 0).tolist()),
         warnings=warnings,
-        temperature=temperature_at(rule, weights, gamma),
+        temperature=temperature(),
         recall=tuple(path.class_accuracy(gamma).tolist()),
         recall_at_zero=tuple(path.class_accuracy(0.0).tolist()),
         kind=kind_of_scores(rule.parts[0].whole_logits()[0], path.kind),
@@ -221,6 +228,11 @@ def choose_gamma(
         names=None if options.names is None else tuple(map(str, options.names)),
         bias="scale" if path.rule.bias is None else "keep",
     )
+
+
+def _begin(work: Callable[[], _Found], path: GammaPath) -> Callable[[], _Found]:
+    """Return what gives the result of `work`, which a thread begins at once if the logits are on an accelerator."""
+    return ThreadPoolExecutor(1).submit(work).result if are_on_gpu(path.logits) else work
 
 
 def shift_to_target(rule: Direction, gamma: float, options: TuneOptions) -> tuple[float, ...]:

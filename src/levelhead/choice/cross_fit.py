@@ -19,7 +19,7 @@ import numpy as np
 
 from ..core.array import Array, KeptRows, is_torch, to_numpy
 from ..core.choices import Kind
-from ..core.curve import stable_order
+from ..core.curve import runs, stable_order
 from ..path.envelope import Envelope, read_chunks
 from ..path.metrics import ERRORS
 from ..path.resample import FOLDS, Grid, class_variance, draw_folds, draw_resamples
@@ -116,13 +116,18 @@ class ResampledChoice:
         """The first and the last interval on which a replicate can choose."""
         if not self.whole:
             return 0, len(self.objective.grid.middles) - 1
-        return possible_intervals(self.objective, self.strength)
+        return possible_intervals(self.objective, self.strength, self._own)
+
+    @cached_property
+    def _own(self) -> int:
+        """The interval of the gamma that was chosen."""
+        return int(np.searchsorted(self.objective.grid.edges[1:-1], self.gamma, side="right"))
 
     @cached_property
     def grid(self) -> Grid:
         """The intervals on which a replicate can choose."""
         first, last = self.span
-        return Grid(self.objective.grid.edges[first : last + 2])
+        return self.objective.grid.part(first, last - first + 1)
 
     @cached_property
     def groups(self) -> Groups:
@@ -149,9 +154,9 @@ class ResampledChoice:
         groups, path, at = self.groups, self.objective.path, (0.0, self.gamma, float(self.grid.middles[0]))
         ever = np.flatnonzero(path.lo[groups.first] <= path.hi[groups.first])
         ever = ever[stable_order(groups.stratum[ever])]
-        first, (classes, opens) = groups.first[ever], np.unique(groups.stratum[ever], return_index=True)
+        first, (classes, opens) = groups.first[ever], runs(groups.stratum[ever])
         right = np.stack([path.right(gamma)[first] for gamma in at], axis=1)
-        prior = self.objective.prior[np.unique(path.labels)]
+        prior = self.objective.prior[np.bincount(path.labels, minlength=len(path.counts)) > 0]
         return ever, right * self._weights[ever, None], path.lo[first], path.hi[first], classes, opens, prior
 
     @cached_property
@@ -175,10 +180,10 @@ class ResampledChoice:
         """Place among those ever right, and signed weight, of each change; where intervals open, and which."""
         _, gammas, sign, sample = self.objective.path.events
         begin, end = np.searchsorted(gammas, self.grid.middles[[0, -1]], side="right")
-        bins, opens = np.unique(self.grid.bins(gammas[begin:end]), return_index=True)
-        group, ever = self.groups.member[sample[begin:end]], self._ever_right[0]
-        place = np.argsort(ever)[np.searchsorted(np.sort(ever), group)]
-        return place, sign[begin:end] * self._weights[group], opens, bins
+        bins, opens = runs(self.grid.bins(gammas[begin:end]))
+        group, place = self.groups.member[sample[begin:end]], np.empty(len(self.groups.sizes), np.int64)
+        place[self._ever_right[0]] = np.arange(len(self._ever_right[0]))
+        return place[group], sign[begin:end] * self._weights[group], opens, bins
 
     def _errors(self, own: Any, start: np.ndarray) -> np.ndarray:
         """Return the error on each interval, [B, G], of groups that are ever right, drawn so often, [B, R]."""
@@ -213,10 +218,14 @@ class ResampledChoice:
     @cached_property
     def _likely(self) -> tuple[int, int]:
         """The first and the last interval on which replicates will choose, by the criterion on all samples."""
-        objective, error = self.objective, self.objective.error()
-        alone = error if objective.pull is None else objective.values(error, strength=0.0)
-        slack = 1.5 * objective.standard_error(self.gamma)
-        likely = np.flatnonzero(alone <= objective.values(error, strength=self.strength).min() + slack)
+        if not self.tables.threads:  # of all replicates at once, some go further
+            return self.span
+        objective, mismatch = self.objective, self.objective.mismatch
+        pulled, guide = objective.pulled(objective.error(), strength=self.strength)
+        most = pulled[self._own] + 1.5 * objective.standard_error(self.gamma)
+        if mismatch is not None and guide:
+            most += guide * mismatch.at(objective.grid.middles[self._own])
+        likely = np.flatnonzero(pulled <= most)
         return max(int(likely[0]), self.span[0]), min(int(likely[-1]), self.span[1])
 
 
@@ -279,8 +288,15 @@ class CrossFitted:
     fits: Mapping[str, Sequence[Fitted]]  # {rule: what it chose in each fold, with its predictions for that fold}
     _gains: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict, init=False)
 
-    def loss(self, rule: str, times: np.ndarray | None = None) -> float:
-        """Return the loss of a rule, the mean over the repeats, with sample i counted times[i] times."""
+    def loss(self, rule: str) -> float:
+        """Return the loss of a rule, the mean over the repeats."""
+        return self._losses[rule]
+
+    @cached_property
+    def _losses(self) -> dict[str, float]:
+        return {rule: self._loss(rule) for rule in self.predicted}
+
+    def _loss(self, rule: str, times: np.ndarray | None = None) -> float:
         return float(np.mean([self.objective.loss_of(row, times) for row in self.predicted[rule]]))
 
     def criterion(self, rule: str) -> float:
@@ -306,13 +322,12 @@ class CrossFitted:
         labels, size = self.samples.labels, self.samples.classes
         right, before = ((self.predicted[each] == labels).mean(axis=0) for each in (rule, over))
         change = right - before  # of the share of repeats in which each sample is right, [N]
-        effects = class_effects(self.objective, 0.0)
-        seen, smoothed = (class_variance(change, labels, size, more) for more in (0, 1))
+        effects, smoothed = class_effects(self.objective, 0.0), class_variance(change, labels, size, 1)
         if self.objective.metric in ERRORS:
             variance = effects**2 @ smoothed
         else:
             drawn = np.var(self._resampled_losses[over] - self._resampled_losses[rule])
-            variance = drawn + max(0.0, float(effects**2 @ (smoothed - seen)))
+            variance = drawn + max(0.0, float(effects**2 @ (smoothed - class_variance(change, labels, size, 0))))
         return self.loss(over) - self.loss(rule), float(np.sqrt(variance))
 
     def interval(self, rule: str, level: float, over: str = Unchanged.name) -> tuple[float, float]:
@@ -325,7 +340,7 @@ class CrossFitted:
     def _resampled_losses(self) -> dict[str, np.ndarray]:
         """The loss of each rule on resampled samples, the same ones for every rule."""
         draws = draw_resamples(self.samples.labels, _RESAMPLES, np.random.default_rng(0))
-        losses = zip(*([self.loss(rule, times) for rule in self.predicted] for times in draws), strict=True)
+        losses = zip(*([self._loss(rule, times) for rule in self.predicted] for times in draws), strict=True)
         return {rule: np.array(found) for rule, found in zip(self.predicted, losses, strict=True)}
 
     def meets_floors_as_trained(self) -> bool:
@@ -354,8 +369,8 @@ def cross_fit_rules(
             judged, rows = np.flatnonzero(fold == i), np.flatnonzero(fold != i)
             if not len(judged) or not objective.weights[rows].any():
                 continue
-            for rule, fitter in fitters.items():  # one by one: in threads, they would wait for each other
-                found = fitter.fit(rows)
+            each = samples.each(lambda fitter, rows=rows: fitter.fit(rows), fitters.values())
+            for rule, found in zip(fitters, each, strict=True):
                 predicted[rule][repeat, judged] = found.predicted[judged]
                 fits[rule].append(replace(found, predicted=found.predicted[judged]))  # all would be many numbers
     return CrossFitted(samples, objective, predicted, fits)

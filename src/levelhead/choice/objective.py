@@ -9,7 +9,7 @@ every bootstrap replicate, is then a gather and a cumulative sum.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -54,7 +54,7 @@ class ShareMismatch:
     def between(self, first: int, last: int) -> np.ndarray:
         """Return the distance on the intervals from `first` to `last`."""
         changes = self.changes.between(*self.grid.middles[[first, last]])
-        return replace(self, changes=changes, grid=Grid(self.grid.edges[first : last + 2])).values()
+        return replace(self, changes=changes, grid=self.grid.part(first, last - first + 1)).values()
 
     @cached_property
     def _bins(self) -> np.ndarray:
@@ -93,6 +93,7 @@ class Objective:
     pull: Pull | None = None
     kept: np.ndarray | None = None  # [N] bool, the samples that count, for the two errors without floors; all if None
     known: tuple[Grid, np.ndarray] | None = None  # the grid and the interval of each event, where known already
+    _chosen: dict[float, tuple[float, tuple[float, float]]] = field(default_factory=dict, init=False)
 
     @cached_property
     def coarse(self) -> "Objective":
@@ -125,26 +126,31 @@ class Objective:
         """Return J on each interval, [G], given `error(times)`. Samples count so many `times`, or once."""
         # The strength is the 20 of ``min(1, 20 s)``: 0 gives the error alone, infinity the sum with the whole mismatch.
         # Where a floor is not met, J is infinite; where no gamma meets them all, J is how far below the floors each is.
-        pulled, guide = self._pulled(error, times, strength)
+        pulled, guide = self.pulled(error, times, strength=strength)
         if self.mismatch is not None and guide:
             pulled = pulled + guide * self.mismatch.values(unlabelled_times if self.unlabelled else times)
         return pulled if self.floors is None else apply_floors(pulled, self.margins(times))
 
-    def choose(self, error: np.ndarray, *, strength: float = STRENGTH) -> tuple[float, tuple[float, float]]:
-        """Return gamma and its plateau as ``grid.choose(values(error))`` does."""
+    def choose(self, strength: float = STRENGTH) -> tuple[float, tuple[float, float]]:
+        """Return gamma and its plateau as ``grid.choose(values(error()))`` does; remembered."""
+        if strength not in self._chosen:
+            self._chosen[strength] = self._choose(self.error(), strength)
+        return self._chosen[strength]
+
+    def _choose(self, error: np.ndarray, strength: float) -> tuple[float, tuple[float, float]]:
         # Shares are followed only where J can be lowest: not where its other terms alone exceed J at the gamma at which
         # they are lowest.
         if self.mismatch is None or self.floors is not None:
             return self.grid.choose(self.values(error, strength=strength))
-        pulled, guide = self._pulled(error, None, strength)
+        pulled, guide = self.pulled(error, strength=strength)
         least = self.grid.lowest(pulled)
         most = pulled[least] + guide * self.mismatch.at(self.grid.middles[least])
         low = np.flatnonzero(pulled <= most + 2 * SAME_VALUE)
-        first, last = int(low[0]), int(low[-1])
+        first, last = int(low[0]) & ~15, min(int(low[-1]) | 15, len(pulled) - 1)  # often the same for all folds
         values = pulled[first : last + 1] + guide * self.mismatch.between(first, last)
-        return Grid(self.grid.edges[first : last + 2]).choose(values, prefer_zero=len(values) == len(pulled))
+        return self.grid.part(first, len(values)).choose(values, prefer_zero=len(values) == len(pulled))
 
-    def _pulled(self, error: np.ndarray, times: Times, strength: float) -> tuple[np.ndarray, float]:
+    def pulled(self, error: np.ndarray, times: Times = None, *, strength: float) -> tuple[np.ndarray, float]:
         """Return the error with the pull on each interval, [G], and the weight of the mismatch."""
         if self.pull is None and (self.mismatch is None or strength == 0):
             return error, 0.0
@@ -156,14 +162,20 @@ class Objective:
     def margins(self, times: Times = None) -> np.ndarray:
         """Return the least ``recall - floor`` of all classes on each interval, [G]."""
         assert self.floors is not None
-        return self.steps.margins(self.grid.middles, self._masses(times), self.floors)
+        return (
+            self._margins if times is None else self.steps.margins(self.grid.middles, self._masses(times), self.floors)
+        )
+
+    @cached_property
+    def _margins(self) -> np.ndarray:
+        return self.margins(np.ones(len(self.path.labels)))
 
     def fixed_loss(self, gamma: float) -> FixedLoss:
         """Return what gives the loss at one gamma for any `times` [N]: ``1 - accuracy`` if it is an error."""
         right = self.path.right(gamma)
         if self.metric in ERRORS:
             weighted = self.weights * right
-            return lambda times: float(1 - (weighted.sum() if times is None else weighted @ times))
+            return lambda times: float(1 - (weighted if times is None else weighted * times).sum())
         predicted = None
         if self.metric not in RECALLS and self.changes is not None:
             bent = self.path.rule.bias is not None  # then the changes are known on a grid only
@@ -174,7 +186,7 @@ class Objective:
         """Return the loss of any predictions [N] of the path's samples, with sample i counted times[i] times."""
         right = predicted == self.path.labels
         if self.metric in ERRORS:
-            return float((self.weights if times is None else self.weights * times) @ ~right)
+            return float(((self.weights if times is None else self.weights * times) * ~right).sum())
         return self.steps.loss_of(right, predicted, self._masses(times))
 
     def _masses(self, times: Times) -> np.ndarray:
@@ -234,7 +246,11 @@ class Objective:
 
     @cached_property
     def _error_bins(self) -> np.ndarray:
-        return self.grid.bins(self.path.events[1]) if self.known is None else self.known[1]
+        if self.known is not None:
+            return self.known[1]
+        if self.changes is not None and self.changes is self.path.changes:  # an exact grid is of their gammas
+            return self.grid.bins(self.changes.gamma)[self.path.turns]
+        return self.grid.bins(self.path.events[1])
 
 
 def class_effects(objective: Objective, gamma: float) -> np.ndarray:

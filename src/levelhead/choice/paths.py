@@ -1,8 +1,10 @@
 """The path of each rule on held-out samples, with the changes of predictions that a choice is guided by."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,7 +33,7 @@ class RulePath:
     changes: Envelope | None  # the predictions whose shares guide the choice; None if only right and wrong count
     pull: Pull | None = None
     last: list[tuple[TuneOptions, np.ndarray, float]] = field(default_factory=list, init=False)  # gamma of which rows
-    _known: dict[TuneOptions, Objective] = field(default_factory=dict, init=False)
+    _known: list[tuple[TuneOptions, Objective]] = field(default_factory=list, init=False)
 
     @staticmethod
     def of(parts: Sequence[GammaPath], options: TuneOptions, *, pull: Pull | None = None) -> "RulePath":
@@ -51,8 +53,9 @@ class RulePath:
         """Return what is minimized, on rows [n] or on all labelled samples (then remembered for these options)."""
         path, changes = self.path, self.changes
         rows = None if rows is not None and len(rows) == len(path.labels) else rows
-        if rows is None and options in self._known:
-            return self._known[options]
+        known = [found for how, found in self._known if how is options]
+        if rows is None and known:
+            return known[0]
         floors, cost = options.goal.floors, options.goal.cost
         floors = None if floors is None else check_floors(floors, path.labels, len(path.counts), options.names)
         if rows is not None and options.metric in ERRORS and floors is None:
@@ -73,8 +76,7 @@ class RulePath:
             pull=self.pull,
         )
         if rows is None:
-            self._known.clear()
-            self._known[options] = found
+            self._known[:] = [(options, found)]
         return found
 
 
@@ -85,6 +87,7 @@ class Paths:
     samples: Samples
     shared: dict[str, Any] = field(default_factory=dict, init=False)  # fitters of rules from which others begin
     _known: dict[str, RulePath] = field(default_factory=dict, init=False)
+    _locks: dict[str, Lock] = field(default_factory=lambda: defaultdict(Lock), init=False)
 
     def parts(self, rule: str, logits: Sequence[np.ndarray] | None = None) -> list[GammaPath]:
         """Return each part's path under a rule, of its logits or of others in their place."""
@@ -107,11 +110,12 @@ class Paths:
 
     def of(self, rule: str) -> RulePath:
         """Return a rule's path over its range, computed once; with `auto`, the shift is pulled."""
-        if rule not in self._known:
-            pulled = RULES[rule].pulled and self.samples.options.is_auto and self.samples.options.metric in ERRORS
-            pull = Pull(self.samples.calibration[1], self.samples.calibration[0]) if pulled else None
-            self._known[rule] = RulePath.of(self.parts(rule), self.samples.options, pull=pull)
-        return self._known[rule]
+        with self._locks[rule]:
+            if rule not in self._known:
+                pulled = RULES[rule].pulled and self.samples.options.is_auto and self.samples.options.metric in ERRORS
+                pull = Pull(self.samples.calibration[1], self.samples.calibration[0]) if pulled else None
+                self._known[rule] = RulePath.of(self.parts(rule), self.samples.options, pull=pull)
+            return self._known[rule]
 
     @property
     def reference(self) -> RulePath:
@@ -173,7 +177,7 @@ class PathFitter:
     def fit(self, rows: np.ndarray) -> Fitted:
         """Choose gamma on some rows, as `tune` does."""
         objective = self.rule.objective(self.options, rows)
-        gamma, plateau = objective.choose(objective.error(), strength=self.options.guide_strength)
+        gamma, plateau = objective.choose(self.options.guide_strength)
         self.rule.last[:] = [(self.options, rows, gamma)]
         met = objective.floors is None or meets_floors(objective.margins())
         predicted = self.predictions.predictions(gamma)

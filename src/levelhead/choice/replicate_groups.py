@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..core.array import SCRATCH, few_threads, is_torch
-from ..core.curve import stable_order
+from ..core.array import SCRATCH, are_on_gpu, few_threads
+from ..core.curve import runs, stable_order
 from ..path.envelope import Envelope
 from ..path.resample import SAME_VALUE, Grid
 from .objective import Objective, ShareMismatch
@@ -23,15 +23,14 @@ _Block = TypeVar("_Block")
 CHANCE = 1e-12  # that one replicate would choose on one of the intervals left out
 
 
-def possible_intervals(objective: Objective, strength: float) -> tuple[int, int]:
-    """Return the first and the last interval on which a replicate can choose, by an error without floors."""
+def possible_intervals(objective: Objective, strength: float, best: int) -> tuple[int, int]:
+    """Return the first and the last interval where a replicate can choose, by an error; where all do best is `best`."""
     # Far from the best gamma, no error alone can be as low as the whole criterion at the best one.
     # Left out are intervals g for which ``error(g) - error(best) - t(g) > allowance``. By Bernstein's inequality, the
     # difference of a replicate's errors falls by t(g) only with the chance above. The allowance is the most that pull
     # and mismatch add at the best gamma: ``E |x| <= sqrt((E x)^2 + var x)`` for each class's share, and McDiarmid's
     # inequality for the distance of their sum from its mean.
     grid, weights, error = objective.grid, objective.weights, objective.error()
-    best = grid.lowest(objective.values(error, strength=strength))
     doubt, path = -np.log(CHANCE), objective.path
     _, gammas, _, sample = path.events
     moved = grid.accumulate(0.0, grid.bins(gammas), weights[sample] ** 2)
@@ -246,7 +245,7 @@ class DeviceTables(Tables):
         self.torch, self.device = torch, device
 
     def place(self, values: np.ndarray) -> Any:
-        return self.torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
+        return self.torch.from_numpy(np.ascontiguousarray(values)).to(self.device, non_blocking=True)
 
     def host(self, values: Any) -> np.ndarray:
         return values.cpu().numpy()
@@ -305,8 +304,7 @@ HOST = Tables()
 
 def tables_for(logits: Sequence[Any]) -> Tables:
     """Return the tables of the device that all logits are on: an accelerator's, or the host's."""
-    kinds = {part.device.type if is_torch(part) else "cpu" for part in logits}
-    return DeviceTables(logits[0].device) if kinds == {"cuda"} else HOST
+    return DeviceTables(logits[0].device) if are_on_gpu(logits) else HOST
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,7 +336,7 @@ class BlockShares:
     def between(self, first: int, last: int, mass: Any) -> np.ndarray:
         """Return the mismatch on the intervals from `first` to `last`, [B, ...]; the masses [B, M] sum to 1."""
         known, tables = self._steps(first, last), self.tables
-        by_start, opens, classes, samples, signs, cells, (some, heads, owner), by_bin, runs, bins = known
+        by_start, opens, classes, samples, signs, cells, (some, heads, owner), by_bin, bins, firsts = known
         # How far each class's share is off its prior on the first interval: sums over samples sorted by prediction.
         start = mass if by_start is None else tables.take(mass, by_start, "start")
         off = tables.add_at(-self.mismatch.prior, classes, tables.sums(start, opens))
@@ -353,7 +351,7 @@ class BlockShares:
         # interval and added up, a running sum of them is the mismatch on each interval, doubled.
         begins = tables.take(off, some, "begins")
         moved = tables.distances(steps, begins - before, heads, owner, abs(begins))
-        found[:, bins - first] += tables.host(tables.sums(tables.take(moved, by_bin, "steps"), runs))
+        found[:, bins - first] += tables.host(tables.sums(tables.take(moved, by_bin, "steps"), firsts))
         return np.cumsum(found, axis=1, out=found) / 2
 
     def _steps(self, first: int, last: int) -> tuple:
@@ -362,21 +360,20 @@ class BlockShares:
             changes, grid = self.mismatch.changes, self.mismatch.grid
             start = changes.predictions(grid.middles[first])
             by_start = stable_order(start)
-            classes, opens = np.unique(start[by_start], return_index=True)
+            classes, opens = runs(start[by_start])
             by_start = by_start if (np.diff(start) < 0).any() else None  # sorted already
             order, signed, sizes, _ = changes.by_class
             bins = grid.bins(changes.gamma)[order]
             kept = np.flatnonzero((bins > first) & (bins <= last))
             changed, bins = np.repeat(np.arange(len(sizes)), sizes)[kept], bins[kept]
-            lost, sample = np.divmod(signed[kept], len(start))
+            lost, sample = signed[kept] >= len(start), np.concatenate([np.arange(len(start))] * 2)[signed[kept]]
             new = (np.diff(changed, prepend=-1) != 0) | (np.diff(bins, prepend=-1) != 0)
             cells = np.flatnonzero(np.append(new, True)[1:])  # the last change of each class on each interval
             changed, bins = changed[cells], bins[cells]
             by_bin = stable_order(bins)
-            unique, runs = np.unique(bins[by_bin], return_index=True)
-            some, heads, owner = np.unique(changed, return_index=True, return_inverse=True)
-            signs, of_class = np.where(lost, -1.0, 1.0), (some, heads, owner)
-            self.known[first, last] = by_start, opens, classes, sample, signs, cells, of_class, by_bin, runs, unique
+            by_class = *runs(changed), np.cumsum(np.diff(changed, prepend=changed[:1]) > 0)
+            cells = sample, np.where(lost, -1.0, 1.0), cells
+            self.known[first, last] = by_start, opens, classes, *cells, by_class, by_bin, *runs(bins[by_bin])
         return self.known[first, last]
 
 
@@ -384,7 +381,7 @@ def choose_by_shares(mismatch: ShareMismatch, n: int, rng: np.random.Generator, 
     """Return the gamma that each of n resamples chooses by the mismatch of shares alone, [n]."""
     changes, (first, last) = mismatch.changes, possible_by_shares(mismatch)
     groups, few = group_predictions(changes, mismatch.grid, first, last)
-    grid, whole = Grid(mismatch.grid.edges[first : last + 2]), last - first + 1 == len(mismatch.grid.middles)
+    grid, whole = mismatch.grid.part(first, last - first + 1), last - first + 1 == len(mismatch.grid.middles)
     shares = BlockShares(replace(mismatch, changes=few, grid=grid), (0, last - first), tables)
 
     def choose(count: int, rng: np.random.Generator) -> np.ndarray:

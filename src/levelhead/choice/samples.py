@@ -1,9 +1,10 @@
 """Held-out `Samples`, the `Goal` of a choice, and the options of a tuning: each checked once, where it is made."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
@@ -11,7 +12,9 @@ from ..core.array import (
     Array,
     CheckedLogits,
     are_log_probabilities,
+    are_on_gpu,
     as_array,
+    few_threads,
     fit_scale,
     read_logits,
     some_rows,
@@ -188,6 +191,8 @@ def as_rows(
 
 _ROUGH_ROWS = 5000  # tell a temperature to some hundredths, which is enough for the range of a strength
 Part = tuple[Array, np.ndarray, np.ndarray]  # logits [n, K], labels [n], counts [K]
+_Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,6 +240,15 @@ class Samples:
     def weights(self) -> np.ndarray:
         """The weight of each sample in the metric, [N]; they sum to 1."""
         return sample_weights(self.labels, self.classes, self.options)
+
+    def each(self, work: Callable[[_Item], _Found], items: Iterable[_Item]) -> list[_Found]:
+        """Return what `work` gives of each item; in threads, if the scores are on an accelerator."""
+        # What is left for the host are then short operations, of which threads do more: most of them wait for launches.
+        return list((map if self._pool is None else self._pool.map)(work, items))
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor | None:
+        return ThreadPoolExecutor(few_threads()) if are_on_gpu([logits for logits, *_ in self.parts]) else None
 
     def read(self) -> list[np.ndarray]:
         """Return the logits of each part, or the logarithms of its probabilities, [n, K]."""

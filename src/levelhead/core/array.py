@@ -24,6 +24,11 @@ def is_torch(x: Array) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
+def are_on_gpu(parts: Sequence[Any]) -> bool:
+    """Return whether these, of which there are some, are all tensors of CUDA."""
+    return len(parts) > 0 and all(is_torch(part) and part.is_cuda for part in parts)
+
+
 def to_numpy(x: Array) -> np.ndarray:
     """Return the values of x on the host, half-precision tensors widened to float32 (numpy has no bfloat16)."""
     if is_torch(x):
@@ -406,11 +411,12 @@ def _moments_on_device(values: Any, offset: Any, inverse: float) -> np.ndarray:
     part = values * inverse
     scores = part + offset
     scores = (scores - scores.amax(1, keepdim=True)).exp_()
-    total, found = scores.sum(1), []
-    for _ in range(len(_POWERS) + 1):
+    total = scores.sum(1)
+    found = total.double().repeat(len(_POWERS) + 1, 1)
+    for each in found:
         scores *= part
-        found.append((scores.sum(1) / total).double())
-    return np.stack([to_numpy(each) for each in found])
+        each.copy_(scores.sum(1) / total)
+    return to_numpy(found)
 
 
 def _moments(values: np.ndarray, offset: np.ndarray, inverse: float) -> np.ndarray:

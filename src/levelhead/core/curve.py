@@ -129,11 +129,17 @@ def ascending(gammas: np.ndarray) -> np.ndarray:
     return order if (ordered[1:] >= ordered[:-1]).all() else np.argsort(gammas, kind="stable")
 
 
+def runs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different ones of whole numbers that ascend, none negative, and the place of the first of each."""
+    first = np.flatnonzero(np.diff(values, prepend=-1))
+    return values[first], first
+
+
 def stable_order(values: np.ndarray) -> np.ndarray:
     """Return np.argsort(values, kind="stable") of whole numbers, none negative, in a fraction of the time."""
     most, bits = int(values.max(initial=0)), len(values).bit_length()
     if most < 1 << 16:  # these are sorted by radix
-        return np.argsort(values.astype(np.uint16), kind="stable")
+        return np.argsort(values.astype(np.uint16, copy=False), kind="stable")
     if most >> (63 - bits):
         return np.argsort(values, kind="stable")
     return np.sort(values.astype(np.int64) << bits | np.arange(len(values))) & ((1 << bits) - 1)

@@ -328,17 +328,22 @@ class GammaPath:
         # A sample turns right at lo and wrong at the float after hi. What begins at the start of the range is no change
         # but a state, and what ends with the range does not change within it.
         if self.changes is not None:  # which are sorted
-            sample = self.changes.sample
-            enters, leaves = (of == self.labels[sample] for of in (self.changes.new_class, self.changes.old_class))
-            kept = np.flatnonzero(enters | leaves)
-            sign = np.where(enters[kept], 1.0, -1.0)
-            return np.flatnonzero(self.changes.start == self.labels), self.changes.gamma[kept], sign, sample[kept]
+            start, sample = np.flatnonzero(self.changes.start == self.labels), self.changes.sample[self.turns]
+            sign = np.where(self.changes.new_class[self.turns] == self.labels[sample], 1.0, -1.0)
+            return start, self.changes.gamma[self.turns], sign, sample
         (begin, end), some = self.range, self.lo <= self.hi
         enters, leaves = np.flatnonzero(some & (self.lo > begin)), np.flatnonzero(some & (self.hi < end))
         at = np.concatenate([self.lo[enters], np.nextafter(self.hi[leaves], np.inf)])
         order, sign = ascending(at), np.repeat([1.0, -1.0], [len(enters), len(leaves)])
         sample, first = self.sample[np.concatenate([enters, leaves])], self.lo <= np.minimum(self.hi, begin)
         return self.sample[first], at[order], sign[order], sample[order]
+
+    @cached_property
+    def turns(self) -> np.ndarray:
+        """Which of the changes turn a sample right or wrong, where changes are known."""
+        assert self.changes is not None
+        label = self.labels[self.changes.sample]
+        return np.flatnonzero((self.changes.new_class == label) | (self.changes.old_class == label))
 
     @cached_property
     def _weights(self) -> np.ndarray:

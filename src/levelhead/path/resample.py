@@ -45,8 +45,16 @@ class Grid:
         begins, ends = self.edges[:-1], self.edges[1:]
         return (ends - begins > SLIVER) | ((begins <= 0) & (ends > 0))
 
+    def part(self, first: int, n: int) -> "Grid":
+        """Return n of the intervals, from the first on."""
+        return Grid(self.edges[first : first + n + 1])
+
     def bins(self, gammas: np.ndarray) -> np.ndarray:
         """Return the first interval by whose middle each event has happened; the gammas ascend."""
+        if len(gammas) >= max(1, len(self.middles) - 1):
+            opened = np.cumsum(np.append(gammas[0] > self.edges[0], gammas[1:] != gammas[:-1]))
+            if opened[-1] == len(self.middles) - 1 and (self.edges[opened] == gammas).all():
+                return opened  # the intervals are those between the gammas
         if len(gammas) < len(self.middles):
             return np.searchsorted(self.middles, gammas)
         upto = np.searchsorted(gammas, self.middles, side="right")
@@ -166,10 +174,9 @@ def draw_folds(labels: np.ndarray, folds: int, rng: np.random.Generator) -> np.n
     """Return the fold of each sample, [N]: each class in a random order, dealt out from a random fold on."""
     order = ascending(rng.random(len(labels)))
     order = order[stable_order(labels[order])]
-    sizes = np.bincount(labels)
-    rank = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # the place within its class
-    found = np.empty(len(labels), np.int64)
-    found[order] = (rank + rng.integers(folds, size=len(sizes))[labels[order]]) % folds
+    sizes, found = np.bincount(labels), np.empty(len(labels), np.int64)
+    begins = rng.integers(folds, size=len(sizes)) - (np.cumsum(sizes) - sizes)  # less the first place of each class
+    found[order] = (np.arange(len(labels)) + np.repeat(begins, sizes)) % folds
     return found
 
 
