@@ -365,14 +365,17 @@ def cross_fit_rules(
     fits: dict[str, list[Fitted]] = {rule: [] for rule in fitters}
     for repeat in range(repeats):
         fold = draw_folds(labels, FOLDS, rng).astype(np.uint8)
-        for i in range(FOLDS):
-            judged, rows = np.flatnonzero(fold == i), np.flatnonzero(fold != i)
-            if not len(judged) or not objective.weights[rows].any():
-                continue
-            each = samples.each(lambda fitter, rows=rows: fitter.fit(rows), fitters.values())
-            for rule, found in zip(fitters, each, strict=True):
-                predicted[rule][repeat, judged] = found.predicted[judged]
-                fits[rule].append(replace(found, predicted=found.predicted[judged]))  # all would be many numbers
+        folds = [(fold == i, np.flatnonzero(fold != i)) for i in range(FOLDS)]
+        folds = [(judged, rows) for judged, rows in folds if judged.any() and objective.weights[rows].any()]
+
+        def fit(fitter: Fitter, folds: Sequence[tuple[np.ndarray, np.ndarray]] = folds) -> list[Fitted]:
+            each = ((judged, fitter.fit(rows)) for judged, rows in folds)
+            return [replace(one, predicted=one.predicted[judged]) for judged, one in each]  # all would be many numbers
+
+        for rule, found in zip(fitters, samples.each(fit, fitters.values()), strict=True):
+            fits[rule] += found
+            for (judged, _), one in zip(folds, found, strict=True):
+                predicted[rule][repeat, judged] = one.predicted
     return CrossFitted(samples, objective, predicted, fits)
 
 

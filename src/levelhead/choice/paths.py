@@ -17,6 +17,7 @@ from ..path.engines import find_changes, find_right
 from ..path.envelope import Envelope, read_chunks
 from ..path.metrics import ERRORS, check_cost, check_floors, meets_floors, shown
 from ..path.path import GammaPath, join_paths
+from ..path.resample import FOLDS
 from ..rules.adjustment import toward
 from ..rules.rule import RULES, OneStrength, Shift
 from ..show.progress import RowProgress
@@ -178,7 +179,7 @@ class PathFitter:
         """Choose gamma on some rows, as `tune` does."""
         objective = self.rule.objective(self.options, rows)
         gamma, plateau = objective.choose(self.options.guide_strength)
-        self.rule.last[:] = [(self.options, rows, gamma)]
+        self.rule.last[:] = [*self.rule.last[1 - FOLDS :], (self.options, rows, gamma)]
         met = objective.floors is None or meets_floors(objective.margins())
         predicted = self.predictions.predictions(gamma)
         return Fitted(gamma, predicted, plateau=plateau, reach=self.rule.path.range, floors_met=met)

@@ -1,10 +1,8 @@
 """The walk of `envelope.py` for logits on an accelerator: only changes are copied to the host.
 
-The lines that a row can reach are found in torch operations, and followed by Triton; where it cannot, they are copied
-to the host, which follows them. Where samples are right follows, or is found by Triton. Crossings are computed in
-float64 on the device, whose logarithm may differ from the host's in the last bit: they are equal to a few units in the
-last place, and to the bit at 0 and at multiples of 1/64000. Logarithms of probabilities are taken in their own
-precision, with its last bit.
+The lines that a row can reach are found in torch operations, and followed by Triton, or else by the host. Crossings
+are computed in float64, by the device's logarithm: they are equal to the host's to a few units in the last place, and
+to the bit at 0 and at multiples of 1/64000. Logarithms of probabilities have their own precision, with its last bit.
 """
 
 from functools import cache
