@@ -270,12 +270,18 @@ def test_too_little_memory_is_said_in_one_line(tmp_path):
         import levelhead.io.arrays, levelhead.choice.tune  # what is imported before does not count
         pages = int(open("/proc/self/statm").read().split()[0])
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (100 << 20), -1))
-        cli.main()
+        try:
+            bytearray(1 << 30)
+        except MemoryError:
+            cli.main()
+        print("no limit")
     """
     np.savez_compressed(tmp_path / "L.npz", logits=np.zeros((400_000, 50)))  # 160 MB, which compress well
     words = ["tune", "--logits", "L.npz", "--labels", "L.npz", "--counts", "1,2"]
     command = [sys.executable, "-c", textwrap.dedent(code), *words]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    if "no limit" in ended.stdout:
+        pytest.skip("this system lets no process limit its memory")
     assert ended.returncode == 2, ended.stderr
     assert "memory" in ended.stderr
     assert ended.stderr.count("\n") == 1, ended.stderr

@@ -5,6 +5,7 @@ import resource
 import subprocess
 import sys
 import zipfile
+from functools import cache
 
 import numpy as np
 import pytest
@@ -16,14 +17,22 @@ from levelhead.files.keras import head_in_config
 from levelhead.heads.graph import Linear, Passes, layers_behind
 
 GEMM = helper.make_node("Gemm", ["x", "W"], ["v0"], transB=1)
-SECONDS = 12  # of computing, imports among them; each of these took half a minute, hours or all memory
+
+
+@cache
+def seconds():
+    """What a process may compute, imports among them: each of these files took half a minute, hours or all memory."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    subprocess.run([sys.executable, "-c", "import numpy, torch, onnx"], check=True)
+    return max(12, int(6 * (resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before)))  # on a slow machine
 
 
 def inspect(path):
     """Inspect a file by the command line, in a process that may use little; return its status and what it says."""
+    most = seconds()
 
     def limit():
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        resource.setrlimit(resource.RLIMIT_CPU, (most, most))
         resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 
     words = [sys.executable, "-m", "levelhead", "inspect", str(path)]
