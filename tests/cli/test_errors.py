@@ -274,7 +274,8 @@ def test_too_little_memory_is_said_in_one_line(tmp_path):
             bytearray(1 << 30)
         except MemoryError:
             cli.main()
-        print("no limit")
+        else:
+            print("no limit")
     """
     np.savez_compressed(tmp_path / "L.npz", logits=np.zeros((400_000, 50)))  # 160 MB, which compress well
     words = ["tune", "--logits", "L.npz", "--labels", "L.npz", "--counts", "1,2"]

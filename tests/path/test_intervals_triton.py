@@ -57,6 +57,12 @@ for rule in ("shift", "rescale"):
             np.testing.assert_allclose(ours, theirs, rtol=4e-15, atol=0)
         np.testing.assert_array_equal(device.start, host.start)
         assert (np.diff(device.gamma) >= 0).all()
+# Four lines meet at 1: there the first class wins, which leads nowhere else, and from the next float on the steepest.
+sizes = np.array([4.0, 2.0, 8.0, 1.0])
+logits, direction = torch.from_numpy(sizes[None]).float(), RULES["rescale"].direction(sizes)
+found = intervals_torch.walk_on_device(logits, direction, (0.0, 2.0))
+assert found.gamma.tolist() == [1.0, np.nextafter(1.0, 2.0)]
+assert (found.start.tolist(), found.old_class.tolist(), found.new_class.tolist()) == ([2], [2, 0], [0, 3])
 """
 
 

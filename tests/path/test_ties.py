@@ -188,7 +188,8 @@ def test_each_event_opens_the_first_interval_by_whose_middle_it_has_happened(mos
     for n in (1, 2, 7, 20, 21, 300):
         events = np.sort(rng.choice([0.0, 2.0, *rng.uniform(0, 2, n)], n))
         grid = Grid.between(events, (0.0, 2.0), most)
-        for some in (events, events[::2], events[:1]):
+        others = np.sort(rng.uniform(0, 2, len(grid.middles) - 1))  # as many as there are edges within, and not there
+        for some in (events, events[::2], events[:1], others):
             np.testing.assert_array_equal(grid.bins(some), np.searchsorted(grid.middles, some))
 
 
