@@ -79,7 +79,7 @@ def test_a_cross_fitted_prediction_does_not_know_its_own_label():
     held_out = Samples.of([(logits, labels, COUNTS)], TuneOptions(bootstrap=0))
     paths = Paths(held_out)
     fitters = {name: made for name, rule in RULES.items() if (made := make_fitter(rule, paths)) is not None}
-    crossed = cross_fit_rules(held_out, fitters, paths.of("shift").objective(held_out.options))
+    crossed = cross_fit_rules(held_out, fitters, paths.of("shift").objective(held_out.options), held_out.deal())
     for rule in crossed.predicted:
         truth = np.mean([[(row[labels == c] == c).mean() for c in range(4)] for row in crossed.predicted[rule]])
         assert crossed.loss(rule) == pytest.approx(1 - truth)

@@ -13,10 +13,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..core.array import are_on_gpu, fit_scale, raise_masked, some_rows, to_numpy
+from ..core.array import Array, are_on_gpu, fit_scale, raise_masked, some_rows, to_numpy
 from ..core.errors import LevelheadError
 from ..path.metrics import ERRORS, gain_text, meets_floors, shown, unmet_floors
-from ..path.path import GammaPath
 from ..path.resample import quantiles
 from ..rules.adjustment import Adjustment, smooth_votes
 from ..rules.direction import Direction
@@ -35,11 +34,13 @@ _Found = TypeVar("_Found")
 
 def tune_auto(paths: Paths, found: Sequence[diagnostics.Diagnosis]) -> Tuned:
     """Choose a rule and its strengths on held-out samples. A rule asked for by name is cross-fitted by itself."""
-    samples, options, fitters = paths.samples, paths.samples.options, make_fitters(paths)
+    samples, options = paths.samples, paths.samples.options
+    dealt = _begin(samples.deal, [logits for logits, *_ in samples.parts])  # while the device finds the paths
+    fitters = make_fitters(paths)
     every = np.arange(len(samples.labels))
     fits = dict(zip(fitters, samples.each(lambda fitter: fitter.fit(every), fitters.values()), strict=True))
     check_floors_met(fitters, fits)
-    crossed = cross_fit_rules(samples, fitters, paths.reference.objective(options))
+    crossed = cross_fit_rules(samples, fitters, paths.reference.objective(options), dealt())
     rule, why = take_rule(crossed, fitters, fits, every) if options.is_auto else (options.rule, "")
     why = "; ".join(filter(None, (why, left_out_text(samples))))
     if isinstance(fitter := fitters.get(rule), ShiftAfter | VectorFitter):
@@ -172,8 +173,8 @@ def choose_gamma(
     gamma, plateau = (0.0, (0.0, 0.0)) if none else objective.choose(options.guide_strength)
     if floors is not None and not meets_floors(objective.margins()):
         raise unmet_floors(gamma, path.class_accuracy(gamma), floors, path.range, options.names)
-    values = _begin(partial(objective.values, error, strength=options.guide_strength), path)
-    temperature = _begin(partial(temperature_at, rule, weights, gamma), path)
+    values = _begin(partial(objective.values, error, strength=options.guide_strength), path.logits)
+    temperature = _begin(partial(temperature_at, rule, weights, gamma), path.logits)
     rng, stage = np.random.default_rng(options.rng), options.stage("bootstrap")
     drawn = draw_replicates(objective, gamma, options.guide_strength, options.bootstrap, rng, stage)
     now, before = path.right(gamma), path.right(0.0)
@@ -230,9 +231,9 @@ def choose_gamma(
     )
 
 
-def _begin(work: Callable[[], _Found], path: GammaPath) -> Callable[[], _Found]:
+def _begin(work: Callable[[], _Found], logits: Sequence[Array]) -> Callable[[], _Found]:
     """Return what gives the result of `work`, which a thread begins at once if the logits are on an accelerator."""
-    return ThreadPoolExecutor(1).submit(work).result if are_on_gpu(path.logits) else work
+    return ThreadPoolExecutor(1).submit(work).result if are_on_gpu(logits) else work
 
 
 def shift_to_target(rule: Direction, gamma: float, options: TuneOptions) -> tuple[float, ...]:
@@ -244,8 +245,7 @@ def shift_to_target(rule: Direction, gamma: float, options: TuneOptions) -> tupl
 def temperature_at(rule: RulePath, weights: np.ndarray, gamma: float) -> float | None:
     """Return the temperature of the adjusted scores, with samples weighing `weights` [N]."""
     scores, labels, masses, first = [], [], [], 0
-    pieces = [(part, logits) for part in rule.parts for logits in part.whole_logits()]
-    for part, logits in pieces:
+    for part, logits in [(one, each) for one in rule.parts for each in one.whole_logits()]:
         some, known, rows = some_rows(logits, rule.path.labels[first : first + len(logits)], kind=part.kind)
         scores.append(Adjustment(*part.rule.affine(gamma)).narrow_scores(some))
         labels.append(known)

@@ -146,7 +146,7 @@ def compare(
     fitters = make_fitters(paths)
     every = np.arange(len(known))
     fits = {rule: fitter.fit(every) for rule, fitter in fitters.items()}
-    crossed = cross_fit_rules(samples, fitters, objective, repeats=repeats, rng=rng)
+    crossed = cross_fit_rules(samples, fitters, objective, samples.deal(repeats, rng))
     order = sorted(crossed.predicted, key=crossed.loss)
     rows = tuple(_row(crossed, rule, order[0]) for rule in order)
     repeats, auto = len(crossed.predicted[NONE]), take_rule(crossed, fitters, fits, every)[0]

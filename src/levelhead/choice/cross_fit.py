@@ -22,7 +22,7 @@ from ..core.choices import Kind
 from ..core.curve import runs, stable_order
 from ..path.envelope import Envelope, read_chunks
 from ..path.metrics import ERRORS
-from ..path.resample import FOLDS, Grid, class_variance, draw_folds, draw_resamples
+from ..path.resample import Grid, class_variance, draw_resamples
 from ..rules.rule import Unchanged
 from ..show.progress import RowProgress
 from .objective import Objective, class_effects
@@ -38,7 +38,7 @@ from .replicate_groups import (
     possible_intervals,
     tables_for,
 )
-from .samples import Samples
+from .samples import Folds, Samples
 
 
 class Block(NamedTuple):
@@ -274,7 +274,6 @@ def _unseen_variance(objective: Objective, change: np.ndarray, gamma: float) -> 
     return max(0.0, float((class_effects(objective, gamma) ** 2 * (smoothed - seen)).sum()))
 
 
-_MANY_SAMPLES = 10_000  # are dealt into folds once: how they fall moves a gain by less than a tenth of a point
 _RESAMPLES = 200  # for the standard error of a metric that is not a mean over samples
 
 
@@ -319,16 +318,19 @@ class CrossFitted:
         return known if known is not None else self._gains.setdefault((rule, over), self._gain(rule, over))
 
     def _gain(self, rule: str, over: str) -> tuple[float, float]:
-        labels, size = self.samples.labels, self.samples.classes
-        right, before = ((self.predicted[each] == labels).mean(axis=0) for each in (rule, over))
-        change = right - before  # of the share of repeats in which each sample is right, [N]
-        effects, smoothed = class_effects(self.objective, 0.0), class_variance(change, labels, size, 1)
+        change = self._right[rule] - self._right[over]
         if self.objective.metric in ERRORS:
-            variance = effects**2 @ smoothed
+            smoothed = class_variance(change, self.samples.labels, self.samples.classes, 1)
+            variance = class_effects(self.objective, 0.0) ** 2 @ smoothed
         else:
             drawn = np.var(self._resampled_losses[over] - self._resampled_losses[rule])
-            variance = drawn + max(0.0, float(effects**2 @ (smoothed - class_variance(change, labels, size, 0))))
+            variance = drawn + _unseen_variance(self.objective, change, 0.0)
         return self.loss(over) - self.loss(rule), float(np.sqrt(variance))
+
+    @cached_property
+    def _right(self) -> dict[str, np.ndarray]:
+        """The share of repeats in which each sample is right, [N], by each rule."""
+        return {rule: (rows == self.samples.labels).mean(axis=0) for rule, rows in self.predicted.items()}
 
     def interval(self, rule: str, level: float, over: str = Unchanged.name) -> tuple[float, float]:
         """Return the interval of a rule's gain."""
@@ -350,25 +352,15 @@ class CrossFitted:
 
 
 def cross_fit_rules(
-    samples: Samples,
-    fitters: Mapping[str, Fitter],
-    objective: Objective,
-    *,
-    repeats: int | None = None,
-    rng: np.random.Generator | int = 0,
+    samples: Samples, fitters: Mapping[str, Fitter], objective: Objective, dealt: Sequence[Folds]
 ) -> CrossFitted:
     """Fit every rule on all folds but one, and let it predict that one; again for each fold and repeat."""
-    labels, rng = samples.labels, np.random.default_rng(rng)
-    repeats = repeats or (1 if len(labels) >= _MANY_SAMPLES else 2)
     plain = np.concatenate([find_winners(logits, samples.options.kind) for logits, *_ in samples.parts])
-    predicted = {rule: np.tile(plain, (repeats, 1)) for rule in (Unchanged.name, *fitters)}
+    predicted = {rule: np.tile(plain, (len(dealt), 1)) for rule in (Unchanged.name, *fitters)}
     fits: dict[str, list[Fitted]] = {rule: [] for rule in fitters}
-    for repeat in range(repeats):
-        fold = draw_folds(labels, FOLDS, rng).astype(np.uint8)
-        folds = [(fold == i, np.flatnonzero(fold != i)) for i in range(FOLDS)]
-        folds = [(judged, rows) for judged, rows in folds if judged.any() and objective.weights[rows].any()]
+    for repeat, folds in enumerate(dealt):
 
-        def fit(fitter: Fitter, folds: Sequence[tuple[np.ndarray, np.ndarray]] = folds) -> list[Fitted]:
+        def fit(fitter: Fitter, folds: Folds = folds) -> list[Fitted]:
             each = ((judged, fitter.fit(rows)) for judged, rows in folds)
             return [replace(one, predicted=one.predicted[judged]) for judged, one in each]  # all would be many numbers
 

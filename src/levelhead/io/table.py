@@ -180,8 +180,7 @@ def split_cells(content: str, separator: str | None = None) -> list[list[str]]:
                 separator = mark
     with reported_as("{}", csv.Error):
         rows = list(csv.reader(StringIO(content, newline=""), delimiter=separator, skipinitialspace=True))
-    alone = len(rows[0]) == 1
-    return [[cell.strip() for cell in row] or [""] for row in rows if row or alone]
+    return [[cell.strip() for cell in row] or [""] for row in rows if row or len(rows[0]) == 1]
 
 
 def _prefixed(titles: list[str]) -> tuple[list[int], list[str] | None] | None:
