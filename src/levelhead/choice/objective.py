@@ -44,7 +44,7 @@ class ShareMismatch:
         return self._accumulate(self.weights)
 
     def _accumulate(self, weights: np.ndarray | None) -> np.ndarray:
-        start, _, steps = self.changes.mismatch_steps(self.prior, weights)
+        start, steps = self.changes.mismatch_steps(self.prior, weights)
         return self.grid.accumulate(start, self._bins, steps)
 
     def at(self, gamma: float) -> float:

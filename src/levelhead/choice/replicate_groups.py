@@ -362,17 +362,16 @@ class BlockShares:
             by_start = stable_order(start)
             classes, opens = runs(start[by_start])
             by_start = by_start if (np.diff(start) < 0).any() else None  # sorted already
-            order, signed, sizes, _ = changes.by_class
+            order, sample, sign, sizes, _ = changes.by_class
             bins = grid.bins(changes.gamma)[order]
             kept = np.flatnonzero((bins > first) & (bins <= last))
             changed, bins = np.repeat(np.arange(len(sizes)), sizes)[kept], bins[kept]
-            lost, sample = signed[kept] >= len(start), np.concatenate([np.arange(len(start))] * 2)[signed[kept]]
             new = (np.diff(changed, prepend=-1) != 0) | (np.diff(bins, prepend=-1) != 0)
             cells = np.flatnonzero(np.append(new, True)[1:])  # the last change of each class on each interval
             changed, bins = changed[cells], bins[cells]
             by_bin = stable_order(bins)
             by_class = *runs(changed), np.cumsum(np.diff(changed, prepend=changed[:1]) > 0)
-            cells = sample, np.where(lost, -1.0, 1.0), cells
+            cells = sample[kept], sign[kept], cells
             self.known[first, last] = by_start, opens, classes, *cells, by_class, by_bin, *runs(bins[by_bin])
         return self.known[first, last]
 

@@ -314,25 +314,25 @@ class Envelope:
 
     def mismatch(self, target: np.ndarray | None = None, weights: np.ndarray | None = None) -> Curve:
         """Return half the sum of ``|share - target|`` over gamma. The target [K] sums to 1, and is uniform if None."""
-        start, gammas, steps = self.mismatch_steps(target, weights)
+        (start, steps), gammas = self.mismatch_steps(target, weights), self.gamma[self.by_class[0]]
         order = np.argsort(gammas)
         return accumulate(start, gammas[order], steps[order], self.range)
 
     def mismatch_steps(
         self, target: np.ndarray | None = None, weights: np.ndarray | None = None
-    ) -> tuple[float, np.ndarray, np.ndarray]:
-        """Return the mismatch at the start of the range, and the gamma and size of each step; their order is fixed."""
+    ) -> tuple[float, np.ndarray]:
+        """Return the mismatch at the start of the range, and the size of each step, in the order of `by_class`."""
         # A gain or a loss moves only its own class's term of the sum, and the changes of a class, in order, give its
         # share after each. So no table of changes by classes is needed.
         target = np.full(self.classes, 1 / self.classes) if target is None else np.asarray(target, np.float64)
         weight = self._weights(weights)
         off = np.bincount(self.start, weight, self.classes) - target  # share - target of each class at the start
-        order, signed, sizes, opens = self.by_class
+        _, sample, sign, sizes, opens = self.by_class
         # One cumulative sum over the changes of all classes, one class after another. Less its value where a class
         # opens, and plus what that class was off at the start, it says how far off the class is after each change.
-        steps = np.empty(len(signed) + 1)
+        steps = np.empty(len(sample) + 1)
         steps[0] = 0.0
-        np.cumsum(np.concatenate([weight, -weight])[signed], out=steps[1:])
+        np.cumsum(weight[sample] * sign, out=steps[1:])
         steps[1:] += np.repeat(off - steps[opens], sizes)
         # The mismatch moves by the differences of the distances. The first of a class is from its start, and not from
         # the last change of the class before it.
@@ -340,7 +340,7 @@ class Envelope:
         before, had = steps[opens[sizes > 0]], np.abs(off[sizes > 0])
         steps = np.diff(steps)
         steps[opens[sizes > 0]] += before - had
-        return float(np.abs(off).sum() / 2), self.gamma[order], steps / 2
+        return float(np.abs(off).sum() / 2), steps / 2
 
     def _weights(self, weights: np.ndarray | None) -> np.ndarray:
         n = len(self.start)
@@ -349,16 +349,15 @@ class Envelope:
     @cached_property
     def by_class(self) -> tuple[np.ndarray, ...]:
         """Gains and losses of samples, by class and then by gamma, sorted once for all weights: the change of each, its
-        place in the weights followed by the negated weights, and for each class how many and which is the first."""
+        sample, and whether the class gains it (1) or loses it (-1); and for each class how many and the first."""
         # The gain and the loss of a change stand next to each other, in the order of the changes, which is that of
         # gamma: a stable sort by class then leaves every class's changes in the order of gamma.
         changed = np.empty(2 * len(self.sample), np.uint16 if self.classes <= 1 << 16 else np.int64)
         changed[::2], changed[1::2] = self.new_class, self.old_class
-        order, n = stable_order(changed), len(self.start)
-        lost = order & 1  # a gain and a loss of a class at one gamma may come in any order
+        order, sizes = stable_order(changed), np.bincount(changed, minlength=self.classes)
+        sign = 1.0 - 2 * (order & 1)  # a gain and a loss of a class at one gamma may come in any order
         order >>= 1
-        sizes = np.bincount(changed, minlength=self.classes)
-        return order, self.sample[order] + n * lost, sizes, np.cumsum(sizes) - sizes
+        return order, self.sample[order], sign, sizes, np.cumsum(sizes) - sizes
 
     def take(self, rows: np.ndarray) -> Envelope:
         """Return the changes of some samples, rows [n] in ascending order. What is sorted is not sorted again."""
@@ -370,12 +369,11 @@ class Envelope:
         found = replace(self, start=self.start[rows], **events)
         # What is left of a sorted order is sorted: the gains and losses of the kept changes, with each change's number
         # among the kept ones (how many are kept up to it, less one) and each sample's place among the rows.
-        order, signed, sizes, _ = self.by_class
+        order, _, sign, sizes, _ = self.by_class
         some = kept[order]
-        lost = signed[some] >= len(self.start)
         left = np.bincount(np.repeat(np.arange(self.classes), sizes)[some], minlength=self.classes)
         order = (np.cumsum(kept) - 1)[order[some]]
-        found.by_class = order, found.sample[order] + len(rows) * lost, left, np.cumsum(left) - left
+        found.by_class = order, found.sample[order], sign[some], left, np.cumsum(left) - left
         return found
 
 
