@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 
 import levelhead as lh
 from levelhead.choice import auto
-from levelhead.choice.cross_fit import cross_fit_rules
+from levelhead.choice.cross_fit import CrossFitted, cross_fit_rules
 from levelhead.choice.fitters import make_fitter
 from levelhead.choice.paths import Paths
 from levelhead.choice.samples import Samples, TuneOptions
@@ -84,6 +84,35 @@ def test_a_cross_fitted_prediction_does_not_know_its_own_label():
         truth = np.mean([[(row[labels == c] == c).mean() for c in range(4)] for row in crossed.predicted[rule]])
         assert crossed.loss(rule) == pytest.approx(1 - truth)
     assert crossed.gain("vector")[0] < 0.1
+
+
+def held_out_with(labels, **options) -> Samples:
+    """Samples of noise with these labels."""
+    logits = np.random.default_rng(0).normal(size=(len(labels), 4))
+    return Samples.of([(logits, labels, COUNTS)], TuneOptions(bootstrap=0, **options))
+
+
+def test_each_sample_is_judged_once_in_each_repeat_by_others_that_count():
+    (folds,) = held_out_with(np.arange(10_000) % 4).deal()  # many samples: once
+    assert np.array_equal(np.sort(np.concatenate([judged for judged, _ in folds])), np.arange(10_000))
+    assert all(len(np.intersect1d(judged, rows)) == 0 for judged, rows in folds)
+    assert len(held_out_with(np.arange(9_996) % 4).deal()) == 2
+    assert len(held_out_with(np.arange(40) % 4).deal(3, 1)) == 3
+    assert [sorted(len(judged) for judged, _ in folds) for folds in held_out_with([0, 0, 0]).deal()] == [[1, 1, 1]] * 2
+    only = held_out_with([0, *[1] * 9], target=[1, 0, 0, 0])  # without its only sample, nothing is left to fit
+    assert all(len(folds) == 4 and all(0 in rows for _, rows in folds) for folds in only.deal())
+
+
+@pytest.mark.parametrize("metric", ["macro_f1", "balanced_error"])
+def test_a_gain_on_the_only_sample_of_a_class_is_not_certain(metric):
+    samples = held_out_with(labels := np.repeat(np.arange(4), [9, 9, 9, 1]), goal=lh.Goal(metric))
+    objective = Paths(samples).of("shift").objective(samples.options)
+    before = np.where(labels == 3, 0, labels)
+    crossed = CrossFitted(samples, objective, {"none": before[None], "shift": labels[None]}, {})
+    gain, error = crossed.gain("shift")
+    assert gain > 0.2
+    # With one more that gains and one that loses, a class of 1 has three samples of mean 1/3, a class of 9 eleven of 0.
+    assert error == pytest.approx(np.sqrt((1 - 1 / 9) / 3 + 3 * (2 / 11) / 11) / 4)
 
 
 def test_temperature_is_that_of_least_log_loss_whatever_the_scale():
