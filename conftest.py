@@ -16,7 +16,9 @@ from hypothesis import settings
 # One thread per worker, here and in the processes that tests start: the workers of `make test` fill the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("KERAS_BACKEND", "torch")  # its default needs TensorFlow
-os.environ["TERM"] = "xterm-256color"  # whatever terminal the tests are started from: on a dumb one, no bar is drawn
+os.environ["TERM"] = (
+    "xterm-256color"  # whatever terminal the tests are started from: on a dumb one, no bar is drawn
+)
 
 # In CI hypothesis tries the same examples every time; elsewhere it looks for new ones. A busy machine fails no test.
 settings.register_profile("levelhead", derandomize=bool(os.environ.get("CI")), deadline=None)
@@ -78,7 +80,11 @@ if sys.version_info < (3, 11, 8) or (3, 12) <= sys.version_info < (3, 12, 2):
     ast.parse = without_collection(ast.parse)
 
 # The kernels need Triton, which comes only with torch for CUDA; test_fit_many.py runs their checks.
-collect_ignore = ["src/levelhead/_moved.py", "tests/fast/check_augment.py", "tests/fast/check_kernels.py"]
+collect_ignore = [
+    "src/levelhead/_moved.py",
+    "tests/fast/check_augment.py",
+    "tests/fast/check_kernels.py",
+]
 if not find_spec("triton"):
     collect_ignore += [
         "src/levelhead/path/intervals_triton.py",

@@ -19,12 +19,16 @@ from levelhead_lab.fast.precision import PRECISIONS
 from levelhead_lab.lab import nets
 
 
-def compile_ahead(precisions: Sequence[str], runs: int, batches: Sequence[int], net: str = "resnet32") -> None:
+def compile_ahead(
+    precisions: Sequence[str], runs: int, batches: Sequence[int], net: str = "resnet32"
+) -> None:
     """Compile what `runs` packed networks need for images of 32x32 in these precisions, in batches of these sizes."""
     parts = max(1, (os.cpu_count() or 2) - 2)
     spawn = multiprocessing.get_context("spawn")
     workers = [
-        spawn.Process(target=_compile_share, args=(tuple(precisions), runs, tuple(batches), net, part, parts))
+        spawn.Process(
+            target=_compile_share, args=(tuple(precisions), runs, tuple(batches), net, part, parts)
+        )
         for part in range(parts)
     ]
     for worker in workers:
@@ -50,7 +54,9 @@ def _compile_share(
     JITFunction.run = compile_only
     for name in precisions:
         nothing = torch.device("meta")
-        both = stacked.StackedNets(nets.build(net, 10), runs, nothing, PRECISIONS[name], kernels=True)
+        both = stacked.StackedNets(
+            nets.build(net, 10), runs, nothing, PRECISIONS[name], kernels=True
+        )
         for batch in batches:
             x = torch.empty(runs, batch, 32, 32, 3, dtype=PRECISIONS[name].storage, device=nothing)
             features = both.features(x, training=True)

@@ -21,7 +21,11 @@ MIXES = ("even", "halfway", "reversed", "random")
 REPLICATES = 200  # of the bootstrap of `auto`'s gain
 TEST_REPLICATES = 100  # of that of the test's own noise
 DEPLOYED = 1000  # unlabelled samples that a mix is estimated from, at most
-_FIXED: dict[str, Any] = {"RS": "rescale", "shift": lh.rules.Shift(range=(0.0, 4.0)), "vector": "vector"}
+_FIXED: dict[str, Any] = {
+    "RS": "rescale",
+    "shift": lh.rules.Shift(range=(0.0, 4.0)),
+    "vector": "vector",
+}
 
 
 @dataclass(frozen=True)
@@ -31,14 +35,18 @@ class Judge:
     labels: np.ndarray
     shares: np.ndarray
 
-    def measure(self, predicted: np.ndarray, metric: str, rows: np.ndarray | slice = slice(None)) -> float:
+    def measure(
+        self, predicted: np.ndarray, metric: str, rows: np.ndarray | slice = slice(None)
+    ) -> float:
         """Return, in percent, the accuracy at these shares (balanced, where they are even) or macro-F1."""
         labels, predicted, size = self.labels[rows], predicted[rows], len(self.shares)
         weights = (self.shares / np.bincount(labels, minlength=size))[labels]
         right = np.bincount(labels, weights * (predicted == labels), size)
         if metric == "balanced_error":
             return 100 * float(right.sum())
-        return 100 * float(np.mean(2 * right / (np.bincount(predicted, weights, size) + self.shares)))
+        return 100 * float(
+            np.mean(2 * right / (np.bincount(predicted, weights, size) + self.shares))
+        )
 
     def noise(self, predicted: np.ndarray, plain: np.ndarray, metric: str) -> float:
         """Return the standard error of a gain over `plain` that the test's own size makes, by a bootstrap."""
@@ -77,7 +85,9 @@ def predict_all(
     model.
     """
     size = len(scores.counts)
-    target = np.full(size, 1 / size) if balanced_test else None  # macro-F1 depends on the shares; others do not
+    target = (
+        np.full(size, 1 / size) if balanced_test else None
+    )  # macro-F1 depends on the shares; others do not
     held_out = scores.held_out, scores.held_out_labels, scores.counts
     predicted = {"plain": scores.test.argmax(axis=1), **scores.predicted}
     predicted["prior division"] = by_hand(model, scores, np.full(size, 1 / size))
@@ -118,10 +128,14 @@ def predict_at_mix(
     chances = (shares / np.bincount(labels))[labels]
     deployed = rng.choice(len(labels), min(DEPLOYED, len(labels)), p=chances / chances.sum())
     unlabelled = scores.test[deployed]
-    estimate = lh.priors.estimate_prior(unlabelled, scores.counts, held_out=held_out[:2], bootstrap=0)
+    estimate = lh.priors.estimate_prior(
+        unlabelled, scores.counts, held_out=held_out[:2], bootstrap=0
+    )
     predicted = {"plain": scores.test.argmax(axis=1), **scores.predicted}
     for source, target in (("known", shares), ("estimated", estimate.target)):
-        predicted[f"by hand, {source}"] = by_hand(model, scores, shares if source == "known" else estimate.shares)
+        predicted[f"by hand, {source}"] = by_hand(
+            model, scores, shares if source == "known" else estimate.shares
+        )
         for rule in ("vector", "auto"):  # with the second target as by target="estimate"
             tuned = lh.tune(*held_out, metric=metric, rule=rule, target=target, bootstrap=0)
             predicted[f"{rule}, {source}"] = adjusted(tuned, scores.test)

@@ -43,7 +43,10 @@ def fit_scores(model: str, jobs: Sequence[Job]) -> list[list[np.ndarray]]:
     if model == "network":
         return _network_scores(jobs)
     estimators = (_estimator(model, job.weights, job.seed).fit(*job.rows) for job in jobs)
-    return [[_scores(fitted, part) for part in job.parts] for fitted, job in zip(estimators, jobs, strict=True)]
+    return [
+        [_scores(fitted, part) for part in job.parts]
+        for fitted, job in zip(estimators, jobs, strict=True)
+    ]
 
 
 def over_sample(features: np.ndarray, labels: np.ndarray, seed: int) -> Rows:
@@ -66,7 +69,11 @@ def smote(features: np.ndarray, labels: np.ndarray, seed: int, neighbors: int = 
     for c, n in enumerate(sizes):
         own, missing, rng = features[labels == c], sizes.max() - n, np.random.RandomState(seed)
         k = min(neighbors, n - 1)
-        nearest = NearestNeighbors(n_neighbors=k + 1).fit(own).kneighbors(own, return_distance=False)[:, 1:]
+        nearest = (
+            NearestNeighbors(n_neighbors=k + 1)
+            .fit(own)
+            .kneighbors(own, return_distance=False)[:, 1:]
+        )
         start, which = np.divmod(rng.randint(0, n * k, missing), k)
         way = rng.uniform(size=(missing, 1))
         made = own[start] + way * (own[nearest[start, which]] - own[start])
@@ -113,7 +120,12 @@ def _network_scores(jobs: Sequence[Job]) -> list[list[np.ndarray]]:
 
     rng, rows = np.random.default_rng(jobs[0].seed), [job.rows for job in jobs]
     (_, inputs), size = rows[0][0].shape, int(rows[0][1].max()) + 1
-    sizes = [(len(jobs), inputs, HIDDEN), (len(jobs), 1, HIDDEN), (len(jobs), HIDDEN, size), (len(jobs), 1, size)]
+    sizes = [
+        (len(jobs), inputs, HIDDEN),
+        (len(jobs), 1, HIDDEN),
+        (len(jobs), HIDDEN, size),
+        (len(jobs), 1, size),
+    ]
     reach = np.repeat([inputs**-0.5, HIDDEN**-0.5], 2)  # as torch.nn.Linear starts
     start = [rng.uniform(-end, end, shape) for end, shape in zip(reach, sizes, strict=True)]
     parameters = [torch.tensor(value, dtype=torch.float32, requires_grad=True) for value in start]
@@ -136,13 +148,16 @@ def _network_scores(jobs: Sequence[Job]) -> list[list[np.ndarray]]:
         x = torch.stack([own[0][batch[step]] for own, batch in zip(data, batches, strict=True)])
         y = torch.stack([own[1][batch[step]] for own, batch in zip(data, batches, strict=True)])
         weight = weights.gather(1, y)
-        loss = torch.nn.functional.cross_entropy(logits(x).flatten(0, 1), y.flatten(), reduction="none").view_as(y)
+        loss = torch.nn.functional.cross_entropy(
+            logits(x).flatten(0, 1), y.flatten(), reduction="none"
+        ).view_as(y)
         optimizer.zero_grad()
         ((loss * weight).sum(1) / weight.sum(1)).sum().backward()
         optimizer.step()
     with torch.no_grad():
         return [
-            [logits(torch.tensor(part), slice(i, i + 1))[0].numpy() for part in job.parts] for i, job in enumerate(jobs)
+            [logits(torch.tensor(part), slice(i, i + 1))[0].numpy() for part in job.parts]
+            for i, job in enumerate(jobs)
         ]
 
 

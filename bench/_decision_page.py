@@ -17,13 +17,29 @@ TITLES = {"balanced_error": "balanced accuracy", "macro_f1": "macro-F1"}
 MIX_TITLES = {"balanced_error": "accuracy", "macro_f1": "macro-F1"}
 FLOW = "auto, if worthwhile"  # what README teaches
 TRAINED = ("class weights", "over-sampling", "SMOTE")
-METHODS = ("plain", *TRAINED, "prior division", "RS", "shift", "vector", "auto", FLOW, "auto, if certain")
+METHODS = (
+    "plain",
+    *TRAINED,
+    "prior division",
+    "RS",
+    "shift",
+    "vector",
+    "auto",
+    FLOW,
+    "auto, if certain",
+)
 TRIED = ("plain", "class weights", "SMOTE", FLOW)  # of each set
 TWO_CLASSES = ("plain", "TunedThreshold", FLOW)
 SOURCES = ("known", "estimated")
 MIXED = ("plain", *(f"{way}, {s}" for s in SOURCES for way in ("by hand", "vector", "auto")))
-BEHIND_ALWAYS, BEHIND_PLAIN = 0.2, 1.5  # points that the flow may be behind always applying; behind plain, in any set
-BEHIND_MIX = {"known": 0.3, "estimated": 1.0}  # and `auto` with a target, behind the better of by hand and vector
+BEHIND_ALWAYS, BEHIND_PLAIN = (
+    0.2,
+    1.5,
+)  # points that the flow may be behind always applying; behind plain, in any set
+BEHIND_MIX = {
+    "known": 0.3,
+    "estimated": 1.0,
+}  # and `auto` with a target, behind the better of by hand and vector
 COVER, LEVEL = (93.0, 97.0), 0.95
 SHIPPED_TITLES = {"baseline": "ResNet-32, plain loss", "wvn": "ResNet-32, WVN"}
 Results = dict[str, Any]
@@ -86,15 +102,22 @@ def limits(results: Results) -> list[Limit]:
         behind = _mean(rows, "auto") - _mean(rows, FLOW)
         found.append(Limit(f"{title}: behind auto always applied", behind, BEHIND_ALWAYS))
         noise = _grouped(
-            results, "set", lambda cell, metric=metric: {"": [fit["noise"] for fit in cell[metric]["fits"]]}
+            results,
+            "set",
+            lambda cell, metric=metric: {"": [fit["noise"] for fit in cell[metric]["fits"]]},
         )
         worst = max(rows, key=lambda name: rows[name]["plain"] - rows[name][FLOW])
         behind = rows[worst]["plain"] - rows[worst][FLOW]
-        found.append(Limit(f"{title}: behind plain ({worst})", behind, BEHIND_PLAIN, noise[worst][""]))
+        found.append(
+            Limit(f"{title}: behind plain ({worst})", behind, BEHIND_PLAIN, noise[worst][""])
+        )
     for metric, title in MIX_TITLES.items():
         mixes, noises = _mixes(results, metric), _mixes(results, metric, "noise")
         for source in SOURCES:
-            mean = {way: float(np.mean([_mean(rows, f"{way}, {source}") for rows in mixes.values()])) for way in _WAYS}
+            mean = {
+                way: float(np.mean([_mean(rows, f"{way}, {source}") for rows in mixes.values()]))
+                for way in _WAYS
+            }
             behind = max(mean["by hand"], mean["vector"]) - mean["auto"]
             claim = f"{title}, mix {source}: auto, behind"
             found.append(Limit(f"{claim} by hand or vector", behind, BEHIND_MIX[source]))
@@ -123,7 +146,9 @@ def limits_table(results: Results) -> str:
     lines = ["| what is held | measured | at most |", "|---|---|---|"]
     for limit in limits(results):
         points = f"{limit.points + 0.0:+.2f}" + (f" ± {limit.noise:.2f}" if limit.noise else "")
-        lines.append(f"| {limit.claim} | {points if limit.held else f'**{points}**'} | {limit.most:.1f} |")
+        lines.append(
+            f"| {limit.claim} | {points if limit.held else f'**{points}**'} | {limit.most:.1f} |"
+        )
     return "\n".join(lines)
 
 
@@ -141,34 +166,53 @@ def means_table(results: Results) -> str:
             error = np.std(gaps, ddof=1) / np.sqrt(len(gaps))
             ahead.append("" if method == FLOW else f"{np.mean(gaps):+.1f} ± {error:.1f}")
         lines.append(f"| {FLOW}, ahead by, ± over sets | {' | '.join(ahead)} |")
-        models = {SHIPPED_TITLES.get(name, name): row for name, row in by_model(results, metric).items()}
-        tables.append("\n".join([*lines, *(_line(name, row, METHODS) for name, row in models.items())]))
+        models = {
+            SHIPPED_TITLES.get(name, name): row for name, row in by_model(results, metric).items()
+        }
+        tables.append(
+            "\n".join([*lines, *(_line(name, row, METHODS) for name, row in models.items())])
+        )
     return "\n\n".join(tables)
 
 
 def set_table(results: Results) -> str:
     """Return the sets: their sizes, and by both metrics what most people try, and the flow."""
-    sizes, measured = ("classes", "train", "smallest"), [by_set(results, metric) for metric in TITLES]
+    sizes, measured = (
+        ("classes", "train", "smallest"),
+        [by_set(results, metric) for metric in TITLES],
+    )
     titles = [f"{title}: {TRIED[0]} | {' | '.join(TRIED[1:])}" for title in TITLES.values()]
     columns = len(sizes) + len(TITLES) * len(TRIED)
-    lines = [f"| set | classes | trained on | rarest class | {' | '.join(titles)} |", "|---" * (columns + 1) + "|"]
+    lines = [
+        f"| set | classes | trained on | rarest class | {' | '.join(titles)} |",
+        "|---" * (columns + 1) + "|",
+    ]
     for name, size in results["sets"].items():
         values = [_cells(rows[name], TRIED) for rows in measured]
-        lines.append(f"| {name} | {' | '.join(f'{size[key]:,}' for key in sizes)} | {' | '.join(values)} |")
+        lines.append(
+            f"| {name} | {' | '.join(f'{size[key]:,}' for key in sizes)} | {' | '.join(values)} |"
+        )
     return "\n".join(lines)
 
 
 def two_classes_table(results: Results) -> str:
     """Return the sets of two classes, with scikit-learn's threshold."""
     measured = [
-        {name: row for name, row in by_set(results, metric).items() if "TunedThreshold" in row} for metric in TITLES
+        {name: row for name, row in by_set(results, metric).items() if "TunedThreshold" in row}
+        for metric in TITLES
     ]
-    titles = [f"{title}: {TWO_CLASSES[0]} | {' | '.join(TWO_CLASSES[1:])}" for title in TITLES.values()]
+    titles = [
+        f"{title}: {TWO_CLASSES[0]} | {' | '.join(TWO_CLASSES[1:])}" for title in TITLES.values()
+    ]
     lines = [f"| set | {' | '.join(titles)} |", "|---" * (len(TITLES) * len(TWO_CLASSES) + 1) + "|"]
     for name in measured[0]:
-        lines.append(f"| {name} | {' | '.join(_cells(rows[name], TWO_CLASSES) for rows in measured)} |")
+        lines.append(
+            f"| {name} | {' | '.join(_cells(rows[name], TWO_CLASSES) for rows in measured)} |"
+        )
     means = [{method: _mean(rows, method) for method in TWO_CLASSES} for rows in measured]
-    return "\n".join([*lines, f"| mean | {' | '.join(_cells(mean, TWO_CLASSES) for mean in means)} |"])
+    return "\n".join(
+        [*lines, f"| mean | {' | '.join(_cells(mean, TWO_CLASSES) for mean in means)} |"]
+    )
 
 
 def readme_table(results: Results) -> str:
@@ -180,7 +224,11 @@ def readme_table(results: Results) -> str:
         whole = _whole(results, metric)
         two = {name: row for name, row in whole.items() if "TunedThreshold" in row}
         for rows, kind in ((whole, "data sets"), (two, "of them with two classes")):
-            mean = {method: _mean(rows, method) for method in columns if all(method in row for row in rows.values())}
+            mean = {
+                method: _mean(rows, method)
+                for method in columns
+                if all(method in row for row in rows.values())
+            }
             lines.append(_line(f"{title}, {len(rows)} {kind}", mean, tuple(columns)))
     return "\n".join(lines)
 
@@ -191,12 +239,22 @@ def mixes_table(results: Results) -> str:
     for metric, title in MIX_TITLES.items():
         mixes = _mixes(results, metric)
         for mix, rows in mixes.items():
-            lines.append(_line(f"{title}, {mix}", {method: _mean(rows, method) for method in MIXED}, MIXED))
-        mean = {method: float(np.mean([_mean(rows, method) for rows in mixes.values()])) for method in MIXED}
+            lines.append(
+                _line(f"{title}, {mix}", {method: _mean(rows, method) for method in MIXED}, MIXED)
+            )
+        mean = {
+            method: float(np.mean([_mean(rows, method) for rows in mixes.values()]))
+            for method in MIXED
+        }
         lines.append(_line(f"{title}, mean", mean, MIXED))
         every = [row for rows in mixes.values() for row in rows.values()]
-        least = [min(row[method] - row["plain"] for row in every if method in row) for method in MIXED[1:]]
-        lines.append(f"| {title}, worst set against plain | | {' | '.join(f'{gap:+.1f}' for gap in least)} |")
+        least = [
+            min(row[method] - row["plain"] for row in every if method in row)
+            for method in MIXED[1:]
+        ]
+        lines.append(
+            f"| {title}, worst set against plain | | {' | '.join(f'{gap:+.1f}' for gap in least)} |"
+        )
     return "\n".join(lines)
 
 
@@ -211,7 +269,10 @@ def intervals(results: Results, metric: str, rule: str | None = None) -> Row:
         (fit["gain"], *fit["interval"], fit["noise"], auto - plain)
         for cell in results["cells"]
         for fit, auto, plain in zip(
-            cell[metric]["fits"], cell[metric]["values"]["auto"], cell[metric]["values"]["plain"], strict=True
+            cell[metric]["fits"],
+            cell[metric]["values"]["auto"],
+            cell[metric]["values"]["plain"],
+            strict=True,
         )
         if fit["rule"] != "none" and rule in (None, fit["rule"])
     ]
@@ -231,7 +292,10 @@ def intervals(results: Results, metric: str, rule: str | None = None) -> Row:
 
 def intervals_table(results: Results) -> str:
     """Return how well gains and intervals hold."""
-    lines = ["| metric | fits | stated gain | real gain | too high by | held | below | above |", "|---" * 8 + "|"]
+    lines = [
+        "| metric | fits | stated gain | real gain | too high by | held | below | above |",
+        "|---" * 8 + "|",
+    ]
     for metric, title in TITLES.items():
         row = intervals(results, metric)
         held = f"{row['covered']:.1f} %"
@@ -254,20 +318,27 @@ def behind(results: Results) -> str:
             for other in METHODS
             if row.get(other, 0.0) - row[FLOW] > 2
         ]
-        lines.append(f"- {title}: {', '.join(text for _, text in sorted(losses, reverse=True)) or 'none'}.")
+        lines.append(
+            f"- {title}: {', '.join(text for _, text in sorted(losses, reverse=True)) or 'none'}."
+        )
     return "\n".join(lines)
 
 
 def choices(results: Results) -> str:
     """Return how often `auto` chose each rule, and what that was worth on the test, next to the tuned shift."""
-    lines = ["| chosen for | rule | fits | worthwhile | certain | ahead of the shift |", "|---" * 6 + "|"]
+    lines = [
+        "| chosen for | rule | fits | worthwhile | certain | ahead of the shift |",
+        "|---" * 6 + "|",
+    ]
     for metric, title in TITLES.items():
         leads: dict[str, list[float]] = {}
         expected: Counter[str] = Counter()
         certain: Counter[str] = Counter()
         for cell in results["cells"]:
             values = cell[metric]["values"]
-            for fit, auto, shift in zip(cell[metric]["fits"], values["auto"], values["shift"], strict=True):
+            for fit, auto, shift in zip(
+                cell[metric]["fits"], values["auto"], values["shift"], strict=True
+            ):
                 leads.setdefault(fit["rule"], []).append(auto - shift)
                 expected[fit["rule"]] += fit["gain"] > 0
                 certain[fit["rule"]] += fit["interval"][0] > 0
@@ -295,7 +366,10 @@ def _grouped(results: Results, key: str, values_of: Any) -> dict[str, Row]:
     for cell in results["cells"]:
         for method, values in values_of(cell).items():
             groups.setdefault(cell[key], {}).setdefault(method, []).append(float(np.mean(values)))
-    return {name: {method: float(np.mean(means)) for method, means in row.items()} for name, row in groups.items()}
+    return {
+        name: {method: float(np.mean(means)) for method, means in row.items()}
+        for name, row in groups.items()
+    }
 
 
 def _mixes(results: Results, metric: str, part: str = "values") -> dict[str, dict[str, Row]]:
@@ -324,4 +398,6 @@ def _cells(row: Row, methods: tuple[str, ...]) -> str:
     """Return the cells of a line, with the highest value in bold."""
     shown = {method: f"{row[method]:.1f}" for method in methods if method in row}
     best = max(shown.values(), key=float)
-    return " | ".join(f"**{text}**" if (text := shown.get(method, "")) == best else text for method in methods)
+    return " | ".join(
+        f"**{text}**" if (text := shown.get(method, "")) == best else text for method in methods
+    )

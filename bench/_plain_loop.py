@@ -41,12 +41,16 @@ class PlainRun:
         channels_last: the memory layout of images, True as in the plain loop.
     """
 
-    def __init__(self, net: nets.Net, data: Data, recipe: Recipe, seed: int, *, channels_last: bool = True):
+    def __init__(
+        self, net: nets.Net, data: Data, recipe: Recipe, seed: int, *, channels_last: bool = True
+    ):
         self.net, self.data, self.recipe, self.seed = net, data, recipe, seed
         first = next(net.parameters())
         self.device, self.preprocess = first.device, Preprocess(recipe, data, first.dtype)
         self.format = torch.channels_last if channels_last else torch.contiguous_format
-        self.images, self.labels = (torch.from_numpy(x).to(self.device) for x in (data.train.images, data.train.labels))
+        self.images, self.labels = (
+            torch.from_numpy(x).to(self.device) for x in (data.train.images, data.train.labels)
+        )
         self.optimizer = torch.optim.SGD(
             net.parameters(),
             lr=recipe.lr,
@@ -60,7 +64,12 @@ class PlainRun:
 
     def _draw(self) -> EpochPlan:
         return draw_plan(
-            self.data.train.labels, METHODS["baseline"], self.recipe, seed=self.seed, epoch=self.epoch, progress=0.0
+            self.data.train.labels,
+            METHODS["baseline"],
+            self.recipe,
+            seed=self.seed,
+            epoch=self.epoch,
+            progress=0.0,
         ).to(self.device)
 
     def _play(self, order: EpochPlan) -> None:
@@ -111,10 +120,16 @@ class PlainRun:
         return [*self.net.state_dict().values(), *self._momenta()]
 
     def _momenta(self) -> list[Tensor]:
-        return [self.optimizer.state[p]["momentum_buffer"] for p in self.net.parameters() if p in self.optimizer.state]
+        return [
+            self.optimizer.state[p]["momentum_buffer"]
+            for p in self.net.parameters()
+            if p in self.optimizer.state
+        ]
 
 
-def train(runs: list[PlainRun], on_epoch: Callable[[int, float], None] | None = None) -> list[float]:
+def train(
+    runs: list[PlainRun], on_epoch: Callable[[int, float], None] | None = None
+) -> list[float]:
     """Train all runs to the end, and return the test error of each."""
     began = time.perf_counter()
     for epoch in range(runs[0].recipe.epochs):

@@ -41,7 +41,9 @@ def main() -> None:
             "load_average": round(load, 1),
             "command": "make bench",
         }
-        (HERE.parent / "results" / "bench.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        (HERE.parent / "results" / "bench.json").write_text(
+            json.dumps(found, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

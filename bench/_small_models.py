@@ -42,12 +42,21 @@ def transformers_cases() -> Iterator[tuple[str, Callable[[], Case]]]:
 # Config fields, by what their names match, and the small values they get. The first match counts.
 SMALL: tuple[tuple[str, Any], ...] = (
     (r"vocab_size|.*_vocab_size", 120),
-    (r"(hidden|d_model|n_embd|embed|embedding|decoder_hidden|pooler_hidden)_?(size|dim)?|dim|model_dim", 32),
-    (r"emb_dim|d_embed|embed_dim|word_embed_proj_dim|true_hidden_size|intra_bottleneck_size|classifier_proj_size", 32),
+    (
+        r"(hidden|d_model|n_embd|embed|embedding|decoder_hidden|pooler_hidden)_?(size|dim)?|dim|model_dim",
+        32,
+    ),
+    (
+        r"emb_dim|d_embed|embed_dim|word_embed_proj_dim|true_hidden_size|intra_bottleneck_size|classifier_proj_size",
+        32,
+    ),
     (r"head_dim|attention_head_size|d_kv|d_head|kv_channels", 8),
     (r"(num_|n_)?(attention_heads|heads|head|key_value_heads|layer_heads)|num_query_heads", 4),
     (r"(encoder|decoder)_attention_heads|num_(self|cross)_attention_heads", 4),
-    (r"(num_|n_|encoder_|decoder_)?(hidden_layers|layers|layer|blocks)|num_decoder_layers|num_encoder_layers", 2),
+    (
+        r"(num_|n_|encoder_|decoder_)?(hidden_layers|layers|layer|blocks)|num_decoder_layers|num_encoder_layers",
+        2,
+    ),
     (
         r"intermediate_size|moe_intermediate_size|shared_expert_intermediate_size|ffn_dim|d_ff|d_inner|dff|n_inner"
         r"|(encoder|decoder)_ffn_dim|ffn_hidden_size|expert_intermediate_size|mlp_hidden_size",
@@ -125,7 +134,11 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "HunYuanMoEV1ForSequenceClassification": {"head_dim": 8},
     "MinistralForSequenceClassification": {"head_dim": 8},
     "NemotronForSequenceClassification": {"head_dim": 8, "num_key_value_heads": 4},
-    "JambaForSequenceClassification": {"attn_layer_period": 2, "attn_layer_offset": 1, "use_mamba_kernels": False},
+    "JambaForSequenceClassification": {
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "use_mamba_kernels": False,
+    },
     "Mistral4ForSequenceClassification": {"head_dim": 16},
     "ShieldGemma2ForImageClassification": {"yes_token_index": 3, "no_token_index": 4},
     "PerceiverForImageClassificationConvProcessing": PERCEIVER,
@@ -136,7 +149,10 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "Qwen3_5TextForSequenceClassification": MIXED,
     "T5ForSequenceClassification": {"decoder_start_token_id": 0},
     "XmodForSequenceClassification": {"default_language": "en_XX"},
-    "ZambaForSequenceClassification": {"layers_block_type": ["linear_attention", "hybrid"] * 2, "num_hidden_layers": 4},
+    "ZambaForSequenceClassification": {
+        "layers_block_type": ["linear_attention", "hybrid"] * 2,
+        "num_hidden_layers": 4,
+    },
     "Zamba2ForSequenceClassification": {"layers_block_type": ["linear_attention", "hybrid"]},
     "CohereCompassTextForSequenceClassification": {
         "rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE},
@@ -165,7 +181,9 @@ def transformers_case(name: str) -> Case:
                 logits(model, example)
                 return model, example
             except Exception as error:
-                failures.append(f"{size} config, {', '.join(example)}: {type(error).__name__}: {error}")
+                failures.append(
+                    f"{size} config, {', '.join(example)}: {type(error).__name__}: {error}"
+                )
     raise ValueError(" | ".join(dict.fromkeys(" ".join(text.split())[:160] for text in failures)))
 
 
@@ -231,14 +249,24 @@ def timm_cases(per_family: int = 4) -> Iterator[tuple[str, Callable[[], Case]]]:
     for family in timm.list_modules():
         names = sorted(
             timm.list_models(module=family),
-            key=lambda n: (next((i for i, word in enumerate(order) if word in n), len(order)), len(n), n),
+            key=lambda n: (
+                next((i for i, word in enumerate(order) if word in n), len(order)),
+                len(n),
+                n,
+            ),
         )
         for name in names[:per_family]:
             yield f"timm/{family}/{name}", lambda name=name: timm_case(name)
 
 
 # A shallow model has the head of a deep one. The first set of options that a model takes is used.
-SHALLOW = ({"depth": 2}, {"depths": (1, 1, 1, 1)}, {"layers": (1, 1, 1, 1)}, {"depths": (1, 1, 1)}, {})
+SHALLOW = (
+    {"depth": 2},
+    {"depths": (1, 1, 1, 1)},
+    {"layers": (1, 1, 1, 1)},
+    {"depths": (1, 1, 1)},
+    {},
+)
 
 
 def timm_case(name: str) -> Case:
@@ -249,17 +277,25 @@ def timm_case(name: str) -> Case:
     failures = []
     for options in SHALLOW:
         for size in dict.fromkeys([64, 128, side]):
-            fixed = {"img_size": size} if config.get("fixed_input_size", True) and size != side else {}
+            fixed = (
+                {"img_size": size} if config.get("fixed_input_size", True) and size != side else {}
+            )
             try:
                 make = lambda o=options | fixed: timm.create_model(name, num_classes=K, **o)  # noqa: E731
                 check_size(make)
                 model = make().eval()
-                example = {"x": torch.randn(1, channels, size, size, generator=torch.Generator().manual_seed(0))}
+                example = {
+                    "x": torch.randn(
+                        1, channels, size, size, generator=torch.Generator().manual_seed(0)
+                    )
+                }
                 logits(model, example)
                 return model, example
             except Exception as error:
                 failures.append(f"{options | fixed}: {type(error).__name__}: {error}")
-    raise ValueError(" | ".join(dict.fromkeys(" ".join(text.split())[:120] for text in failures[::-1])))
+    raise ValueError(
+        " | ".join(dict.fromkeys(" ".join(text.split())[:120] for text in failures[::-1]))
+    )
 
 
 def check_size(build: Callable[[], nn.Module]) -> None:

@@ -12,7 +12,9 @@ from levelhead import Snapshot
 from levelhead.core.counts import long_tail
 from levelhead_lab.paper.geometry import oracle_head
 
-Sample = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # samples per class [K] -> logits, labels, all unseen
+Sample = Callable[
+    [np.ndarray], tuple[np.ndarray, np.ndarray]
+]  # samples per class [K] -> logits, labels, all unseen
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,9 @@ def gaussians(seed: int, classes: int, ratio: float, largest: int, size: int, te
     """Return Gaussian classes of unequal spread, in groups of similar ones, and the softmax head of their long tail."""
     rng = np.random.default_rng([classes, int(ratio), largest, seed])
     group = rng.integers(max(2, classes // 4), size=classes)
-    centers = 3 * (np.sqrt(0.6) * _units(rng, classes, size)[group] + np.sqrt(0.4) * _units(rng, classes, size))
+    centers = 3 * (
+        np.sqrt(0.6) * _units(rng, classes, size)[group] + np.sqrt(0.4) * _units(rng, classes, size)
+    )
     spread = np.exp(0.3 * rng.normal(size=classes))
 
     def features(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -61,7 +65,9 @@ def digits(seed: int) -> Case:
     own = [order[labels[order] == c] for c in range(10)]
     train = np.concatenate([members[:n] for members, n in zip(own, counts, strict=True)])
     x, y = torch.tensor(images[train], dtype=torch.float32), torch.tensor(labels[train])
-    net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10, bias=False))
+    net = torch.nn.Sequential(
+        torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10, bias=False)
+    )
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     for _ in range(60):
         for batch in torch.randperm(len(x)).split(32):
@@ -77,10 +83,22 @@ def digits(seed: int) -> Case:
 def snapshot(seed: int, path: str) -> Case:
     """Return a real network: a random half of its test features are the unseen samples, the others the test set."""
     whole = Snapshot.load(path)
-    return _split(whole.counts, whole.logits("test"), whole.labels["test"], np.random.default_rng(seed), share=0.5)
+    return _split(
+        whole.counts,
+        whole.logits("test"),
+        whole.labels["test"],
+        np.random.default_rng(seed),
+        share=0.5,
+    )
 
 
-def _split(counts: np.ndarray, logits: np.ndarray, labels: np.ndarray, rng: np.random.Generator, share: float) -> Case:
+def _split(
+    counts: np.ndarray,
+    logits: np.ndarray,
+    labels: np.ndarray,
+    rng: np.random.Generator,
+    share: float,
+) -> Case:
     order = rng.permutation(len(labels))
     own = [order[labels[order] == c] for c in range(len(counts))]
     cut = [int(len(members) * share) for members in own]
@@ -90,7 +108,9 @@ def _split(counts: np.ndarray, logits: np.ndarray, labels: np.ndarray, rng: np.r
     def draw(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if any(n > len(members) for members, n in zip(pool, sizes, strict=True)):
             raise LookupError("the pool is too small")
-        rows = np.concatenate([rng.choice(members, n, replace=False) for members, n in zip(pool, sizes, strict=True)])
+        rows = np.concatenate(
+            [rng.choice(members, n, replace=False) for members, n in zip(pool, sizes, strict=True)]
+        )
         return logits[rows], labels[rows]
 
     return Case(counts, draw, logits[test], labels[test], np.array(cut))

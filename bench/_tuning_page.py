@@ -23,7 +23,10 @@ LABELLED = {
     "11-point grid": "11-point grid",
     "match_prior, hold-out": "`match_prior`, hold-out",
 }
-UNLABELLED = {"match_prior, unlabelled": "`match_prior`, unlabelled", "default + unlabelled": "default + unlabelled"}
+UNLABELLED = {
+    "match_prior, unlabelled": "`match_prior`, unlabelled",
+    "default + unlabelled": "default + unlabelled",
+}
 TITLES = LABELLED | UNLABELLED
 COLORS = {
     "strength 20": ACCENT,
@@ -40,7 +43,9 @@ def write(results: dict[str, Any], *, tables: bool, pictures: bool) -> None:
         text = PAGE.read_text()
         for make in (regret, strength, coverage):
             block = rf"(<!-- {make.__name__} -->\n).*?(<!-- /{make.__name__} -->)"
-            text, n = re.subn(block, lambda m, make=make: f"{m[1]}\n{make(results)}\n\n{m[2]}", text, flags=re.S)
+            text, n = re.subn(
+                block, lambda m, make=make: f"{m[1]}\n{make(results)}\n\n{m[2]}", text, flags=re.S
+            )
             if n != 1:
                 raise ValueError(f"{PAGE}: expected one <!-- {make.__name__} --> block, found {n}")
         PAGE.write_text(text)
@@ -55,13 +60,20 @@ def regret(results: dict[str, Any]) -> str:
     head = ["problems, hold-out", *LABELLED.values(), *UNLABELLED.values(), "gamma = 0"]
     lines = [_row(head), _row(["---"] * len(head))]
     for kind in dict.fromkeys(family.split(",")[0] for family in results):
-        found = [result["regret"] for family, result in results.items() if family.split(",")[0] == kind]
+        found = [
+            result["regret"] for family, result in results.items() if family.split(",")[0] == kind
+        ]
         for name in found[0]:
-            mean = {key: float(np.mean([one[name][key][0] for one in found])) for key in (*TITLES, "gamma = 0")}
+            mean = {
+                key: float(np.mean([one[name][key][0] for one in found]))
+                for key in (*TITLES, "gamma = 0")
+            }
             low = min(LABELLED, key=lambda key: mean[key])
             error = float(np.linalg.norm([one[name][low][1] for one in found])) / len(found)
             cells = [
-                f"**{mean[key]:.2f}**" if key in LABELLED and mean[key] <= mean[low] + error else f"{mean[key]:.2f}"
+                f"**{mean[key]:.2f}**"
+                if key in LABELLED and mean[key] <= mean[low] + error
+                else f"{mean[key]:.2f}"
                 for key in mean
             ]
             lines.append(_row([f"{kind}, {name}", *cells]))
@@ -71,11 +83,16 @@ def regret(results: dict[str, Any]) -> str:
 def strength(results: dict[str, Any]) -> str:
     """Return the mean regret of each constant over the families, per hold-out; bold: within 5 % of the lowest."""
     names = list(next(iter(results.values()))["regret"])
-    lines = [_row(["hold-out", *(f"{s:g}" for s in STRENGTHS)]), _row(["---"] * (len(STRENGTHS) + 1))]
+    lines = [
+        _row(["hold-out", *(f"{s:g}" for s in STRENGTHS)]),
+        _row(["---"] * (len(STRENGTHS) + 1)),
+    ]
     for name in names:
         having = [result["regret"][name] for result in results.values() if name in result["regret"]]
         means = [np.mean([found[f"strength {s:g}"][0] for found in having]) for s in STRENGTHS]
-        cells = [f"**{mean:.2f}**" if mean <= 1.05 * min(means) else f"{mean:.2f}" for mean in means]
+        cells = [
+            f"**{mean:.2f}**" if mean <= 1.05 * min(means) else f"{mean:.2f}" for mean in means
+        ]
         lines.append(_row([name, *cells]))
     return "\n".join(lines)
 
@@ -93,9 +110,15 @@ def coverage(results: dict[str, Any]) -> str:
     ]
     lines = [_row(head), _row(["---"] * len(head))]
     for name in names:
-        having = [r["regret"][name] for r in results.values() if name in r["regret"] and keys[0] in r["regret"][name]]
+        having = [
+            r["regret"][name]
+            for r in results.values()
+            if name in r["regret"] and keys[0] in r["regret"][name]
+        ]
         mean = [np.mean([found[key][0] for found in having]) for key in keys]
-        lines.append(_row([name, f"{mean[0]:.0%}", f"{mean[1]:.0%}", f"{mean[2]:+.2f}", f"{mean[3]:+.2f}"]))
+        lines.append(
+            _row([name, f"{mean[0]:.0%}", f"{mean[1]:.0%}", f"{mean[2]:+.2f}", f"{mean[3]:+.2f}"])
+        )
     return "\n".join(lines)
 
 
@@ -114,12 +137,28 @@ def draw_curve() -> None:
         lw=2.5,
         label="balanced error on 50,000 test samples: the truth",
     )
-    draw_steps(axes, tuned.curve, color=INK, lw=1, label=f"balanced error on {tuned.n:,} held-out samples")
-    draw_steps(axes, tuned.criterion_curve, color=ACCENT, lw=1, label="criterion: + min(1, 20 s) x mismatch of shares")
+    draw_steps(
+        axes, tuned.curve, color=INK, lw=1, label=f"balanced error on {tuned.n:,} held-out samples"
+    )
+    draw_steps(
+        axes,
+        tuned.criterion_curve,
+        color=ACCENT,
+        lw=1,
+        label="criterion: + min(1, 20 s) x mismatch of shares",
+    )
     assert tuned.interval is not None
-    axes.axvspan(*tuned.interval, color=ACCENT, alpha=0.12, lw=0, label="95 % interval of the choice")
+    axes.axvspan(
+        *tuned.interval, color=ACCENT, alpha=0.12, lw=0, label="95 % interval of the choice"
+    )
     axes.axvline(tuned.gamma, color=ACCENT, ls="--", lw=1, label=f"chosen gamma: {tuned.gamma:.2f}")
-    axes.axvline(truth.best().gamma, color=SOFT, ls="--", lw=1.5, label=f"best gamma: {truth.best().gamma:.2f}")
+    axes.axvline(
+        truth.best().gamma,
+        color=SOFT,
+        ls="--",
+        lw=1.5,
+        label=f"best gamma: {truth.best().gamma:.2f}",
+    )
     axes.set(xlabel="gamma", ylabel="%", xlim=(0, 1.2))
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     save(figure, IMAGES / "which-gamma-curve.png")
@@ -129,7 +168,9 @@ def draw_regret(results: dict[str, Any]) -> None:
     """Draw the regret at each hold-out, with one panel per family."""
     across = 2
     down = -(-len(results) // across)
-    figure, panels = headless().subplots(down, across, figsize=(9, 2.9 * down), layout="constrained", squeeze=False)
+    figure, panels = headless().subplots(
+        down, across, figsize=(9, 2.9 * down), layout="constrained", squeeze=False
+    )
     for axes, (family, result) in zip(panels.flat, results.items(), strict=False):
         names = list(result["regret"])
         for key, color in COLORS.items():
@@ -148,7 +189,10 @@ def draw_regret(results: dict[str, Any]) -> None:
             )
         axes.set_xticks(
             np.arange(len(names)),
-            [re.sub(" of the long tail", "\nof the tail", n).replace(" bal", "\nbal") for n in names],
+            [
+                re.sub(" of the long tail", "\nof the tail", n).replace(" bal", "\nbal")
+                for n in names
+            ],
             fontsize=8,
         )
         axes.set_yscale("log")

@@ -42,11 +42,11 @@ WAYS = {
     "`CalibratedClassifierCV(base)`": CalibratedClassifierCV,
     "`TunedRescaledClassifierCV(base)`": TunedRescaledClassifierCV,
     "the same, without its temperature": TunedRescaledClassifierCV,
-    "`CalibratedClassifierCV(TunedRescaledClassifierCV(base))`": lambda base: CalibratedClassifierCV(
-        TunedRescaledClassifierCV(base)
+    "`CalibratedClassifierCV(TunedRescaledClassifierCV(base))`": lambda base: (
+        CalibratedClassifierCV(TunedRescaledClassifierCV(base))
     ),
-    "`TunedRescaledClassifierCV(CalibratedClassifierCV(base))`": lambda base: TunedRescaledClassifierCV(
-        CalibratedClassifierCV(base)
+    "`TunedRescaledClassifierCV(CalibratedClassifierCV(base))`": lambda base: (
+        TunedRescaledClassifierCV(CalibratedClassifierCV(base))
     ),
 }
 
@@ -73,7 +73,9 @@ def study(root: Path) -> dict:
         for seed in range(SEEDS):
             split = split_set(features, labels, seed)
             assert split.train is not None
-            X, y = (np.concatenate(parts) for parts in zip(split.train, split.held_out, strict=True))
+            X, y = (
+                np.concatenate(parts) for parts in zip(split.train, split.held_out, strict=True)
+            )
             for model, base in MODELS.items():
                 for way, wrap in WAYS.items():
                     fitted = wrap(clone(base)).fit(X, y)
@@ -84,7 +86,9 @@ def study(root: Path) -> dict:
             print(name, seed, f"{time.time() - start:.0f} s", flush=True)
     return {
         "wheels": [[wheel.package, wheel.sha256] for wheel in WHEELS],
-        "sets": {name: {"n": len(y), "counts": np.bincount(y).tolist()} for name, (_, y) in data.items()},
+        "sets": {
+            name: {"n": len(y), "counts": np.bincount(y).tolist()} for name, (_, y) in data.items()
+        },
         "seeds": SEEDS,
         "seconds": round(time.time() - start, 1),
         "hardware": f"{platform.machine()}, 1 thread",
@@ -97,7 +101,15 @@ def table_text(results: dict) -> str:
     """Return the table in Markdown, means over sets and seeds."""
 
     def cell(model: str, way: str, what: str) -> float:
-        return float(np.mean([one[what] for one in results["cells"] if (one["model"], one["way"]) == (model, way)]))
+        return float(
+            np.mean(
+                [
+                    one[what]
+                    for one in results["cells"]
+                    if (one["model"], one["way"]) == (model, way)
+                ]
+            )
+        )
 
     measures = ("balanced accuracy, %", "log loss", "ECE, points")
     head = ["", *(f"{SHORT[model]}: {what}" for model in MODELS for what in measures)]
@@ -117,7 +129,8 @@ def table_text(results: dict) -> str:
         for way in WAYS
     ]
     sets = ", ".join(
-        f"{name} ({one['n']} samples, {len(one['counts'])} classes)" for name, one in results["sets"].items()
+        f"{name} ({one['n']} samples, {len(one['counts'])} classes)"
+        for name, one in results["sets"].items()
     )
     return (
         f"Means over {sets}, {results['seeds']} splits each, 70 % for training; every class of the test set weighs the "
@@ -132,7 +145,11 @@ def main() -> None:
     if root is not None:
         warnings.simplefilter("ignore")
         atomic.write(RESULTS, json.dumps(study(root), indent=1) + "\n")
-    fill(ROOT / "docs" / "calibration.md", "estimators", table_text(json.loads(RESULTS.read_text(encoding="utf-8"))))
+    fill(
+        ROOT / "docs" / "calibration.md",
+        "estimators",
+        table_text(json.loads(RESULTS.read_text(encoding="utf-8"))),
+    )
 
 
 if __name__ == "__main__":

@@ -58,20 +58,34 @@ def judge(model: nn.Module, example: dict[str, torch.Tensor]) -> dict[str, Any]:
     if not torch.isfinite(logits(model, example)).all():
         raise ValueError("gives NaN or infinite logits at random weights")
     found: dict[str, Any] = {road: edit(model, example, road) for road in ROADS[:2]}
-    truth = {tuple(found[road]["layers"]) for road in ROADS[:2] if found[road]["verdict"] == "right"}
+    truth = {
+        tuple(found[road]["layers"]) for road in ROADS[:2] if found[road]["verdict"] == "right"
+    }
     try:
         bare = tuple(lh.find_head(model))
-        verdict = "right" if bare in truth else ("wrong" if truth else edit(model, example, list(bare))["verdict"])
+        verdict = (
+            "right"
+            if bare in truth
+            else ("wrong" if truth else edit(model, example, list(bare))["verdict"])
+        )
         found["model"] = {"verdict": verdict, "layers": list(bare)}
     except ValueError as error:
         found["model"] = {"verdict": "refused", "reason": str(error)}
     return found
 
 
-def edit(model: nn.Module, example: dict[str, torch.Tensor], road: str | list[str]) -> dict[str, Any]:
+def edit(
+    model: nn.Module, example: dict[str, torch.Tensor], road: str | list[str]
+) -> dict[str, Any]:
     """Rescale in one way, see whether each logit was scaled by its factor, and restore the model."""
     before = logits(model, example)
-    options = {"example": example} if road == "example" else {} if isinstance(road, str) else {"layer": road}
+    options = (
+        {"example": example}
+        if road == "example"
+        else {}
+        if isinstance(road, str)
+        else {"layer": road}
+    )
     try:
         adjusted = lh.rescale_(model, COUNTS, gamma=GAMMA, **options)
     except ValueError as error:
@@ -80,7 +94,11 @@ def edit(model: nn.Module, example: dict[str, torch.Tensor], road: str | list[st
     adjusted.restore()
     off = float((after - expected).abs().max() / expected.abs().max())
     same = float((after - before).abs().max() / expected.abs().max())
-    return {"verdict": "right" if off < 1e-4 < same else "wrong", "layers": list(adjusted.layers), "off": off}
+    return {
+        "verdict": "right" if off < 1e-4 < same else "wrong",
+        "layers": list(adjusted.layers),
+        "off": off,
+    }
 
 
 class TooSlow(BaseException):
@@ -103,23 +121,51 @@ def limit(seconds: int) -> Iterator[None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=[""], help="models whose names contain one of these")
-    parser.add_argument("--part", default="1/1", help="i/n: every n-th model, from the i-th, for n processes at once")
-    parser.add_argument("--resume", action="store_true", help="skip models that the result has already")
-    parser.add_argument("--out", default="results/census.json", help="models not judged now keep their rows there")
-    parser.add_argument("--places", action="store_true", help="judge the table of places only, and fill docs/places.md")
-    parser.add_argument("--sentence", action="store_true", help="judge nothing; write the result into docs/places.md")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", nargs="*", default=[""], help="models whose names contain one of these"
+    )
+    parser.add_argument(
+        "--part",
+        default="1/1",
+        help="i/n: every n-th model, from the i-th, for n processes at once",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="skip models that the result has already"
+    )
+    parser.add_argument(
+        "--out", default="results/census.json", help="models not judged now keep their rows there"
+    )
+    parser.add_argument(
+        "--places",
+        action="store_true",
+        help="judge the table of places only, and fill docs/places.md",
+    )
+    parser.add_argument(
+        "--sentence",
+        action="store_true",
+        help="judge nothing; write the result into docs/places.md",
+    )
     args = parser.parse_args()
     if args.sentence:
-        fill(Path("docs/places.md"), "census", sentence(json.loads(Path(args.out).read_text())["summary"]))
+        fill(
+            Path("docs/places.md"),
+            "census",
+            sentence(json.loads(Path(args.out).read_text())["summary"]),
+        )
         return
     if args.places:
         sys.exit(take_places(Path(args.out)))
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_DATA, (5 << 30, 5 << 30))
     part, parts = map(int, args.part.split("/"))
-    cases = [case for case in [*transformers_cases(), *timm_cases()] if any(word in case[0] for word in args.only)]
+    cases = [
+        case
+        for case in [*transformers_cases(), *timm_cases()]
+        if any(word in case[0] for word in args.only)
+    ]
     done = json.loads(Path(args.out).read_text())["models"] if args.resume else {}
     result, start = {"summary": {}}, time.time()
     for number, (name, build) in enumerate(cases, start=1):
@@ -131,11 +177,25 @@ def main() -> None:
         except (Exception, TooSlow) as error:
             row = {"unbuilt": " ".join(str(error).split())[:600] or type(error).__name__}
         gc.collect()
-        said = f"not built: {row['unbuilt']}" if "unbuilt" in row else [row[road]["verdict"] for road in ROADS]
-        print(f"{number}/{len(cases)} {time.time() - start:.0f}s {name}: {said}", file=sys.stderr, flush=True)
+        said = (
+            f"not built: {row['unbuilt']}"
+            if "unbuilt" in row
+            else [row[road]["verdict"] for road in ROADS]
+        )
+        print(
+            f"{number}/{len(cases)} {time.time() - start:.0f}s {name}: {said}",
+            file=sys.stderr,
+            flush=True,
+        )
         result = save(Path(args.out), {name: row})
     print(json.dumps(result["summary"], indent=1))
-    sys.exit(any("wrong" in road for library in result["summary"].values() for road in library["roads"].values()))
+    sys.exit(
+        any(
+            "wrong" in road
+            for library in result["summary"].values()
+            for road in library["roads"].values()
+        )
+    )
 
 
 def take_places(out: Path) -> bool:
@@ -167,7 +227,11 @@ def places_table(rows: dict[str, Any]) -> str:
     for name, row in rows.items():
         if row["verdict"] != "right":
             title = name if row["verdict"] == "refused" else f"{name}: **{row['verdict']}**"
-            reason = re.sub(r" \([^()]*\)| \[[^]]*\]|^\S+\.\w+: |, which do not.*", "", row["detail"].partition(";")[0])
+            reason = re.sub(
+                r" \([^()]*\)| \[[^]]*\]|^\S+\.\w+: |, which do not.*",
+                "",
+                row["detail"].partition(";")[0],
+            )
             lines.append(f"| {title} | {reason} |")
     return "\n".join(lines)
 
@@ -185,14 +249,21 @@ def about_places() -> dict[str, str]:
         "keras",
         "h5py",
     )
-    found = {name: version(name) for name in (*libraries, "scikit-learn", "lightgbm", "xgboost-cpu")}
+    found = {
+        name: version(name) for name in (*libraries, "scikit-learn", "lightgbm", "xgboost-cpu")
+    }
     return {"levelhead": lh.__version__, **found, "command": "python bench/census.py --places"}
 
 
 def sentence(summary: dict[str, Any]) -> str:
     """Return the result in words."""
     judged = {library: found["judged"] for library, found in summary.items()}
-    roads = [road for found in summary.values() for name, road in found["roads"].items() if name != "example"]
+    roads = [
+        road
+        for found in summary.values()
+        for name, road in found["roads"].items()
+        if name != "example"
+    ]
     return (
         f"In {judged['transformers']} classes of transformers and {judged['timm']} models of timm's "
         f"{summary['timm']['families']} families, built small and judged by what their logits do after the edit, "
@@ -211,7 +282,12 @@ def save(path: Path, rows: dict[str, Any]) -> dict[str, Any]:
         whole = json.loads(file.read() or '{"models": {}}')
         models = whole["models"] | rows
         known = {"places": whole["places"]} if "places" in whole else {}
-        result = {"summary": summary(models), "about": about(), **known, "models": dict(sorted(models.items()))}
+        result = {
+            "summary": summary(models),
+            "about": about(),
+            **known,
+            "models": dict(sorted(models.items())),
+        }
         file.truncate(0)
         file.write(json.dumps(result, indent=1) + "\n")
     return result
@@ -228,7 +304,10 @@ def summary(rows: dict[str, Any]) -> dict[str, Any]:
             "judged": len(judged),
             "not built": len(mine) - len(judged),
             "families": len({name.split("/")[1] for name in judged}),
-            "roads": {road: dict(Counter(row[road]["verdict"] for row in judged.values())) for road in ROADS},
+            "roads": {
+                road: dict(Counter(row[road]["verdict"] for row in judged.values()))
+                for road in ROADS
+            },
         }
     return out
 

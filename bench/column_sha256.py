@@ -22,7 +22,9 @@ def column_digests(root: str | Path) -> dict[str, dict[str, str]]:
         for training in trainings(table, root=str(root), seeds=1):
             key = sha256_key(training.column, training.spec.hold_out)
             if key not in found:
-                found[key] = {title: part.sha256 for title, part in training.spec.load().splits.items()}
+                found[key] = {
+                    title: part.sha256 for title, part in training.spec.load().splits.items()
+                }
     return found
 
 
@@ -30,7 +32,9 @@ def write_digests(digests: dict[str, dict[str, str]], path: Path = _TABLES_FILE)
     """Replace the end of tables.toml, from its mark on."""
     kept = path.read_text(encoding="utf-8").partition(_MARK)[0].rstrip("\n")
     rows = [
-        f'"{column}" = {{ ' + ", ".join(f'"{split}" = "{sha256}"' for split, sha256 in splits.items()) + " }"
+        f'"{column}" = {{ '
+        + ", ".join(f'"{split}" = "{sha256}"' for split, sha256 in splits.items())
+        + " }"
         for column, splits in digests.items()
     ]
     atomic.write(path, "\n".join([kept, "", _MARK.rstrip("\n"), *rows, ""]))

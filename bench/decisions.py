@@ -24,7 +24,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _decision_methods import METRICS, MIXES, Judge, adjusted, draw_mixes, judge_metric, predict_all, predict_at_mix
+from _decision_methods import (
+    METRICS,
+    MIXES,
+    Judge,
+    adjusted,
+    draw_mixes,
+    judge_metric,
+    predict_all,
+    predict_at_mix,
+)
 from _decision_models import MODELS
 from _decision_page import write_page
 from _decision_scores import BALANCED_TEST, SETS, SHIPPED, Seeds, load_scores, make_scores
@@ -50,7 +59,12 @@ def measure_cell(folder: Path, name: str, model: str) -> dict[str, Any]:
         for scores in splits:
             predicted, chosen = predict_all(model, scores, metric, balanced_test=balanced_test)
             judge = judge_metric(scores, metric, balanced_test=balanced_test)
-            values.append({method: round(judge.measure(rows, metric), 3) for method, rows in predicted.items()})
+            values.append(
+                {
+                    method: round(judge.measure(rows, metric), 3)
+                    for method, rows in predicted.items()
+                }
+            )
             fits.append(chosen)
         cell[metric] = {"values": _by_method(values), "fits": fits}
     return cell
@@ -65,19 +79,31 @@ def measure_mixes(folder: Path, name: str, model: str) -> dict[str, Any]:
         for seed, scores in enumerate(splits):
             for mix, shares in draw_mixes(scores.counts, np.random.default_rng(seed)).items():
                 judge = Judge(scores.test_labels, shares)
-                predicted = predict_at_mix(model, scores, metric, shares, np.random.default_rng(seed))
+                predicted = predict_at_mix(
+                    model, scores, metric, shares, np.random.default_rng(seed)
+                )
                 values[mix].append(
-                    {method: round(judge.measure(rows, metric), 3) for method, rows in predicted.items()}
+                    {
+                        method: round(judge.measure(rows, metric), 3)
+                        for method, rows in predicted.items()
+                    }
                 )
         found = {mix: _by_method(values[mix]) for mix in MIXES}
-        measured[metric] = {mix: {"values": found[mix], "noise": _noise(found[mix])} for mix in MIXES}
+        measured[metric] = {
+            mix: {"values": found[mix], "noise": _noise(found[mix])} for mix in MIXES
+        }
     return measured
 
 
 def _noise(values: dict[str, list[float]]) -> dict[str, list[float]]:
     """Return the standard error over splits of what each way of `auto` gains over plain, in the mean."""
-    gains = {way: np.subtract(values[way], values["plain"]) for way in values if way.startswith("auto")}
-    return {way: [round(float(np.std(gain, ddof=1) / np.sqrt(len(gain))), 3)] for way, gain in gains.items()}
+    gains = {
+        way: np.subtract(values[way], values["plain"]) for way in values if way.startswith("auto")
+    }
+    return {
+        way: [round(float(np.std(gain, ddof=1) / np.sqrt(len(gain))), 3)]
+        for way, gain in gains.items()
+    }
 
 
 def measure_floors(folder: Path, name: str, model: str) -> dict[str, int]:
@@ -88,7 +114,9 @@ def measure_floors(folder: Path, name: str, model: str) -> dict[str, int]:
     scores, found = next(load_scores(folder, name, model)), {"asked": 0, "met": 0}
     for k in np.unique(scores.held_out_labels):
         held_out = scores.held_out, scores.held_out_labels, scores.counts
-        tuned = lh.tune(*held_out, metric=lh.Goal(floors={int(k): FLOOR}), rule="offsets", bootstrap=0)
+        tuned = lh.tune(
+            *held_out, metric=lh.Goal(floors={int(k): FLOOR}), rule="offsets", bootstrap=0
+        )
         recall = np.mean(adjusted(tuned, scores.held_out)[scores.held_out_labels == k] == k)
         found["asked"] += 1
         found["met"] += bool(recall >= FLOOR)
@@ -114,39 +142,67 @@ def describe_set(folder: Path, name: str, model: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--root", type=Path, help="folder with the wheels of the sets; without it only the page is written"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--scores", type=Path, help="folder in which trained scores are kept; by default ROOT/scores")
-    parser.add_argument("--seeds", type=int, default=2, help="splits per set; twice as many of the small ones")
     parser.add_argument(
-        "--models", nargs="+", choices=MODELS, default=list(MODELS), help="those to train; by default all"
+        "--root",
+        type=Path,
+        help="folder with the wheels of the sets; without it only the page is written",
+    )
+    parser.add_argument(
+        "--scores",
+        type=Path,
+        help="folder in which trained scores are kept; by default ROOT/scores",
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=2, help="splits per set; twice as many of the small ones"
+    )
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        choices=MODELS,
+        default=list(MODELS),
+        help="those to train; by default all",
     )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument(
-        "--only-mixes", action="store_true", help="measure floors and other mixes alone, and keep the rest"
+        "--only-mixes",
+        action="store_true",
+        help="measure floors and other mixes alone, and keep the rest",
     )
     options = parser.parse_args()
     if options.root is not None:
         folder, shipped = options.scores or options.root / "scores", SETS[SHIPPED]
-        cells = [(name, model) for name, own in SETS.items() for model in own if model in (*options.models, *shipped)]
+        cells = [
+            (name, model)
+            for name, own in SETS.items()
+            for model in own
+            if model in (*options.models, *shipped)
+        ]
         mixed = [cell for cell in cells if cell[1] in MIXED_MODELS]
         make_scores(options.root, folder / "mixes", mixed, MIXED_SEEDS, options.jobs)
         if not options.only_mixes:
-            make_scores(options.root, folder, cells, Seeds(options.seeds, 2 * options.seeds), options.jobs)
+            make_scores(
+                options.root, folder, cells, Seeds(options.seeds, 2 * options.seeds), options.jobs
+            )
             atomic.write(RESULTS, json.dumps(_study(options, folder, cells)) + "\n")
         result = json.loads(RESULTS.read_text())
         own = {(cell["set"], cell["model"]): cell for cell in result["cells"]}
         for part, measure in (("floors", measure_floors), ("mixes", measure_mixes)):
-            for cell, found in zip(mixed, _each(measure, options.jobs, folder / "mixes", mixed), strict=True):
+            for cell, found in zip(
+                mixed, _each(measure, options.jobs, folder / "mixes", mixed), strict=True
+            ):
                 own[cell][part] = found
         atomic.write(RESULTS, json.dumps(result) + "\n")
     write_page(json.loads(RESULTS.read_text()))
 
 
 def _each(
-    measure: Callable[[Path, str, str], dict[str, Any]], jobs: int, folder: Path, cells: list[tuple[str, str]]
+    measure: Callable[[Path, str, str], dict[str, Any]],
+    jobs: int,
+    folder: Path,
+    cells: list[tuple[str, str]],
 ) -> list[dict[str, Any]]:
     """Measure every cell; say which is done."""
     started, measured = time.perf_counter(), []
@@ -158,13 +214,19 @@ def _each(
     return measured
 
 
-def _study(options: argparse.Namespace, folder: Path, cells: list[tuple[str, str]]) -> dict[str, Any]:
+def _study(
+    options: argparse.Namespace, folder: Path, cells: list[tuple[str, str]]
+) -> dict[str, Any]:
     """Measure every cell on its own shares."""
     started = time.perf_counter()
     measured = _each(measure_cell, options.jobs, folder, cells)
     some = [] if options.models == list(MODELS) else ["--models", *map(json.dumps, options.models)]
     command = " ".join(
-        ["python bench/decisions.py --root DIR", f"--seeds {options.seeds} --jobs {options.jobs}", *some]
+        [
+            "python bench/decisions.py --root DIR",
+            f"--seeds {options.seeds} --jobs {options.jobs}",
+            *some,
+        ]
     )
     return {
         "wheels": [[wheel.package, wheel.sha256] for wheel in WHEELS],

@@ -30,7 +30,11 @@ def make_model(path: Path, size: float) -> None:
     block = 64 << 20
     entries, at = {"__metadata__": {"format": "pt"}}, 0
     for i in range(round(size * 1e9) // block):
-        entries[f"blocks.{i}.weight"] = {"dtype": "F32", "shape": [4096, 4096], "data_offsets": [at, at + block]}
+        entries[f"blocks.{i}.weight"] = {
+            "dtype": "F32",
+            "shape": [4096, 4096],
+            "data_offsets": [at, at + block],
+        }
         at += block
     entries["fc.weight"] = {"dtype": "F32", "shape": [K, D], "data_offsets": [at, at + 4 * K * D]}
     header = json.dumps(entries).encode()
@@ -39,7 +43,9 @@ def make_model(path: Path, size: float) -> None:
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         for _ in range((len(entries) - 2) * block >> 20):
-            file.write(rng.bytes(1 << 20))  # in small pieces: a child's peak memory is never below its parent's
+            file.write(
+                rng.bytes(1 << 20)
+            )  # in small pieces: a child's peak memory is never below its parent's
         file.write(rng.standard_normal((K, D), np.float32).tobytes())
 
 
@@ -47,7 +53,10 @@ def run(command: list[str], *, synced: Path | None = None) -> tuple[float, float
     """Return the wall seconds and the peak memory in MB of a process, including the sync of its output if asked."""
     start = time.perf_counter()
     child = os.posix_spawnp(
-        command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+        command[0],
+        command,
+        os.environ,
+        file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
     )
     _, status, usage = os.wait4(child, 0)
     if status:
@@ -59,7 +68,9 @@ def run(command: list[str], *, synced: Path | None = None) -> tuple[float, float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--gigabytes", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder")
@@ -79,7 +90,17 @@ def measure(folder: Path, gigabytes: float, rounds: int) -> dict:
     make_model(source, gigabytes)
     counts.write_text(json.dumps(list(range(K, 0, -1))), encoding="utf-8")
     levelhead = [sys.executable, "-m", "levelhead"]
-    rescale = [*levelhead, "rescale", str(source), "--counts", str(counts), "--gamma", "0.5", "-o", str(out)]
+    rescale = [
+        *levelhead,
+        "rescale",
+        str(source),
+        "--counts",
+        str(counts),
+        "--gamma",
+        "0.5",
+        "-o",
+        str(out),
+    ]
     undo = [*levelhead, "undo", str(folder / "kept.safetensors"), "-o", str(out)]
     commands = {
         "cp": ["cp", str(source), str(out)],
@@ -110,8 +131,13 @@ def measure(folder: Path, gigabytes: float, rounds: int) -> dict:
                 memory[name] = max(memory.get(name, 0), peak)
     times = {name: np.array(values) for name, values in seconds.items()}
     settings = ("warm", "cold", "synced")
-    ratios = {setting: times[f"cp, {setting}"] / times[f"rescale, {setting}"] for setting in settings}
-    ratios |= {f"{setting}, undo": times[f"cp, {setting}"] / times[f"undo, {setting}"] for setting in settings}
+    ratios = {
+        setting: times[f"cp, {setting}"] / times[f"rescale, {setting}"] for setting in settings
+    }
+    ratios |= {
+        f"{setting}, undo": times[f"cp, {setting}"] / times[f"undo, {setting}"]
+        for setting in settings
+    }
     ratios["warm, sha256 alone"] = times["cp, warm"] / times["sha256, warm"]
     return {
         "what": "speed relative to cp (1 is as fast), median over rounds; seconds and MB of whole processes",

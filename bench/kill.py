@@ -34,7 +34,9 @@ def child(spec: Spec, folder: Path, data) -> int:
 
 
 def weights_of(spec: Spec, folder: Path) -> str:
-    return hashlib.sha256((Run.of(spec, folder).path / "model.safetensors").read_bytes()).hexdigest()
+    return hashlib.sha256(
+        (Run.of(spec, folder).path / "model.safetensors").read_bytes()
+    ).hexdigest()
 
 
 def kill_runs(spec: Spec, kills: int, seed: int, folder: Path) -> dict:
@@ -55,7 +57,10 @@ def kill_runs(spec: Spec, kills: int, seed: int, folder: Path) -> dict:
             if os.WIFSIGNALED(status):
                 hit, left = hit + 1, left - 1
                 found = Run.of(spec, place).path
-                newest = max((p.name for p in found.glob("checkpoint-*.safetensors")), default="checkpoint-0-000000")
+                newest = max(
+                    (p.name for p in found.glob("checkpoint-*.safetensors")),
+                    default="checkpoint-0-000000",
+                )
                 inside += newest.split("-")[2] != "000000"
                 unsaved += newest == "checkpoint-0-000000"
             elif status:
@@ -79,6 +84,13 @@ if __name__ == "__main__":
     parser.add_argument("--method", default="wvn")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    asked = Spec("digits", method=args.method, profile="long-tail", ratio=50, hold_out=0.2, epochs=args.epochs)
+    asked = Spec(
+        "digits",
+        method=args.method,
+        profile="long-tail",
+        ratio=50,
+        hold_out=0.2,
+        epochs=args.epochs,
+    )
     with tempfile.TemporaryDirectory() as scratch:
         print(json.dumps(kill_runs(asked, args.kills, args.seed, Path(scratch))))

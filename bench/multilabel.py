@@ -58,16 +58,25 @@ def measure(seed):
     for name, x, y in data_sets(seed):
         order = np.random.default_rng(seed).permutation(len(x))
         train, rest, scale = order[: len(x) // 3], order[len(x) // 3 :], x.std()
-        model = OneVsRestClassifier(LogisticRegression(max_iter=300)).fit(x[train] / scale, y[train])
+        model = OneVsRestClassifier(LogisticRegression(max_iter=300)).fit(
+            x[train] / scale, y[train]
+        )
         logits, labels, first = model.decision_function(x[rest] / scale), y[rest], 400
         for held in (100, 400):
             for metric in METRICS:
                 tuned = tune_labels(logits[:held], labels[:held], metric=metric, bootstrap=200)
                 best = np.array(tuned.offset)
                 gain = np.array([label.gain or 0 for label in tuned.labels])
-                low = np.array([label.interval[0] if label.interval else 0 for label in tuned.labels])
+                low = np.array(
+                    [label.interval[0] if label.interval else 0 for label in tuned.labels]
+                )
                 offsets = (0 * best, best, best * (gain > 0), best * (low > 0))
-                yield name, held, metric, [mean_loss(metric, logits[first:], labels[first:], one) for one in offsets]
+                yield (
+                    name,
+                    held,
+                    metric,
+                    [mean_loss(metric, logits[first:], labels[first:], one) for one in offsets],
+                )
 
 
 def main():
@@ -85,13 +94,18 @@ def main():
             "held_out": held,
             "metric": metric,
             "mean": dict(zip(POLICIES, np.mean(losses, axis=0).round(4).tolist(), strict=True)),
-            "spread": dict(zip(POLICIES, np.std(losses, axis=0, ddof=1).round(4).tolist(), strict=True)),
+            "spread": dict(
+                zip(POLICIES, np.std(losses, axis=0, ddof=1).round(4).tolist(), strict=True)
+            ),
         }
         for (name, held, metric), losses in rows.items()
     ]
     print("| loss x 100 | " + " | ".join(POLICIES) + " |\n|---" * 1 + "|---" * len(POLICIES) + "|")
     for metric in METRICS:
-        means = [np.mean([row["mean"][policy] for row in table if row["metric"] == metric]) for policy in POLICIES]
+        means = [
+            np.mean([row["mean"][policy] for row in table if row["metric"] == metric])
+            for policy in POLICIES
+        ]
         print(f"| {metric} | " + " | ".join(f"{100 * mean:.1f}" for mean in means) + " |")
     if given.out:
         facts = {

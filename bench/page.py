@@ -47,7 +47,9 @@ DRAG = """() => new Promise((done) => {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", default="results/page.json")
     args = parser.parse_args()
@@ -61,15 +63,30 @@ def measure(folder: Path, rounds: int) -> dict:
     make(folder)
     levelhead, page = [sys.executable, "-m", "levelhead"], folder / "page.html"
     files = ["--labels", "labels.npy", "--counts", "counts.json"]
-    chosen = [*levelhead, "tune", "--logits", "logits.npy", *files, "-o", "tuned.json", "--bootstrap", "20"]
-    subprocess.run(chosen, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    chosen = [
+        *levelhead,
+        "tune",
+        "--logits",
+        "logits.npy",
+        *files,
+        "-o",
+        "tuned.json",
+        "--bootstrap",
+        "20",
+    ]
+    subprocess.run(
+        chosen, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     written = {
         "from logits": [
-            clock([*levelhead, "report", "logits.npy", *files, "-o", "page.html", "--force"], folder)
+            clock(
+                [*levelhead, "report", "logits.npy", *files, "-o", "page.html", "--force"], folder
+            )
             for _ in range(rounds)
         ],
         "from tuned.json": [
-            clock([*levelhead, "report", "tuned.json", "-o", "page.html", "--force"], folder) for _ in range(rounds)
+            clock([*levelhead, "report", "tuned.json", "-o", "page.html", "--force"], folder)
+            for _ in range(rounds)
         ],
     }
     opened, drags = in_browser(page, rounds)
@@ -111,13 +128,17 @@ def in_browser(page: Path, rounds: int) -> tuple[list[float], list[dict]]:
     program = shutil.which("chromium") or shutil.which("google-chrome")
     opened, drags = [], []
     with sync_playwright() as library:
-        browser = library.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        browser = library.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
         for _ in range(rounds):
             tab = browser.new_page(viewport={"width": 1440, "height": 900})
             start = time.perf_counter()
             tab.goto(page.as_uri(), wait_until="commit")
             tab.wait_for_selector("html[data-ready=yes]")
-            tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            tab.evaluate(
+                "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+            )
             opened.append(time.perf_counter() - start)
             tab.evaluate("() => document.querySelector('#explore').scrollIntoView()")
             drags.append(tab.evaluate(DRAG))

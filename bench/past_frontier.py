@@ -35,7 +35,11 @@ TRIED_COLUMNS = ("cifar10:100", "cifar100:100")
 EPOCHS = 800  # twice those of `frontier`
 WEIGHT_DECAYS = (5e-4, 1e-3)  # of `frontier`, and twice that
 TRIED_METHODS = ("baseline", "balanced-softmax")
-AVERAGED = {"last": 0.0, "mean of the last tenth": 0.1, "mean of the last quarter": 0.25}  # shares of the epochs
+AVERAGED = {
+    "last": 0.0,
+    "mean of the last tenth": 0.1,
+    "mean of the last quarter": 0.25,
+}  # shares of the epochs
 Statistics = Literal["as trained", "balanced", "balanced, augmented"]
 STATISTICS: tuple[Statistics, ...] = ("as trained", "balanced", "balanced, augmented")
 
@@ -54,7 +58,11 @@ class Mean:
         self.count += 1
         self.values = self.values or {name: x.detach().cpu().clone() for name, x in state.items()}
         numbers = [name for name, x in self.values.items() if x.is_floating_point()]
-        add_to_means_((self.values[name] for name in numbers), (state[name].cpu() for name in numbers), self.count)
+        add_to_means_(
+            (self.values[name] for name in numbers),
+            (state[name].cpu() for name in numbers),
+            self.count,
+        )
 
 
 def longer_recipe(weight_decay: float, epochs: int = EPOCHS) -> Recipe:
@@ -103,25 +111,51 @@ def try_all(
 
     began = time.monotonic()
     dtype = PRECISIONS[specs[0].dtype]
-    ends = fit_many(jobs, slots=slots, device=device, dtype=dtype, evaluate_early=False, on_save=keep, save_every=2.0)
+    ends = fit_many(
+        jobs,
+        slots=slots,
+        device=device,
+        dtype=dtype,
+        evaluate_early=False,
+        on_save=keep,
+        save_every=2.0,
+    )
     seconds = round(time.monotonic() - began, 1)
-    named = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else str(device)
+    named = (
+        torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else str(device)
+    )
     found = []
-    with ThreadPoolExecutor() as pool:  # the paths of a network are computed while the next one is looked at
+    with (
+        ThreadPoolExecutor() as pool
+    ):  # the paths of a network are computed while the next one is looked at
         for job, end, mean, fact in zip(jobs, ends, means, facts, strict=True):
             weights = {"last": Mean(1, end.weights), **mean}
             labels, counts = job.data.splits["test"].labels, job.data.counts
             rows = [
-                pool.submit(lambda row, logits, *rest: {**row, **reached(logits, *rest)}, row, logits, labels, counts)
+                pool.submit(
+                    lambda row, logits, *rest: {**row, **reached(logits, *rest)},
+                    row,
+                    logits,
+                    labels,
+                    counts,
+                )
                 for row, logits in _variants(job, weights, device)
             ]
             found.append(
-                {**fact, "device": named, "torch": torch.__version__, "seconds_of_all": seconds, "tried": rows}
+                {
+                    **fact,
+                    "device": named,
+                    "torch": torch.__version__,
+                    "seconds_of_all": seconds,
+                    "tried": rows,
+                }
             )
         return [{**each, "tried": [row.result() for row in each["tried"]]} for each in found]
 
 
-def _variants(job: "Job", weights: dict[str, Mean], device: str) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
+def _variants(
+    job: "Job", weights: dict[str, Mean], device: str
+) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
     """Yield each variant of a trained network with the logits of the test images."""
     import torch
 
@@ -137,9 +171,14 @@ def _variants(job: "Job", weights: dict[str, Mean], device: str) -> Iterator[tup
         for statistics in STATISTICS:
             net.load_state_dict(mean.values)
             if statistics != "as trained":
-                level_statistics_(net, job.data, job.recipe, augmented=statistics != "balanced", seed=job.seed)
+                level_statistics_(
+                    net, job.data, job.recipe, augmented=statistics != "balanced", seed=job.seed
+                )
             head = head_of(net).numpy()
-            one, other = (head.logits(features(net, part, preprocess, batch=2500)) for part in (test, mirrored))
+            one, other = (
+                head.logits(features(net, part, preprocess, batch=2500))
+                for part in (test, mirrored)
+            )
             row = {"weights": title, "epochs_averaged": mean.count, "statistics": statistics}
             yield {**row, "views": 1}, one
             yield {**row, "views": 2}, (one + other) / 2
@@ -170,10 +209,16 @@ def level_statistics_(
         norm.reset_running_stats()
         norm.momentum = None  # the mean over all batches
     net.train()
-    plan = draw_plan(data.train.labels, METHODS["over-sample"], recipe, seed=seed, epoch=0, progress=0.0).to(device)
+    plan = draw_plan(
+        data.train.labels, METHODS["over-sample"], recipe, seed=seed, epoch=0, progress=0.0
+    ).to(device)
     with torch.no_grad():
         for part in plan.batches(batch):
-            seen = preprocess.augmented(images, part) if augmented else preprocess.standardized(images[part.indices])
+            seen = (
+                preprocess.augmented(images, part)
+                if augmented
+                else preprocess.standardized(images[part.indices])
+            )
             net(seen)
     for norm in norms:
         norm.momentum = 0.1
@@ -185,14 +230,21 @@ def reached(logits: np.ndarray, labels: np.ndarray, counts: np.ndarray) -> dict[
     found: dict[str, Any] = {}
     for rule in ("rescale", "shift"):
         path = gamma_path(logits, labels, counts, rule=rule, range=RANGES[rule])
-        matched = match_prior(logits, counts, rule=rule_with(rule, range=RANGES[rule]), bootstrap=0).gamma
+        matched = match_prior(
+            logits, counts, rule=rule_with(rule, range=RANGES[rule]), bootstrap=0
+        ).gamma
         found["error"] = round(path.at(0.0).error, 6)
         best = path.best("error").gamma
-        found[rule] = {"match_prior": errors_at(path, matched), "best_on_test": errors_at(path, best)}
+        found[rule] = {
+            "match_prior": errors_at(path, matched),
+            "best_on_test": errors_at(path, best),
+        }
     return found
 
 
-def write_tried(root: str, out: str, columns: Sequence[str] = TRIED_COLUMNS, *, unofficial: bool = False) -> None:
+def write_tried(
+    root: str, out: str, columns: Sequence[str] = TRIED_COLUMNS, *, unofficial: bool = False
+) -> None:
     """Train the networks of the columns and write what was measured."""
     specs = [
         Spec(
@@ -208,7 +260,10 @@ def write_tried(root: str, out: str, columns: Sequence[str] = TRIED_COLUMNS, *, 
         for data, ratio in (column.split(":") for column in columns)
         for method in TRIED_METHODS
     ]
-    rows = [json.dumps(run, separators=(",", ":")) for run in try_all(specs, [*map(longer_recipe, WEIGHT_DECAYS)])]
+    rows = [
+        json.dumps(run, separators=(",", ":"))
+        for run in try_all(specs, [*map(longer_recipe, WEIGHT_DECAYS)])
+    ]
     atomic.write(Path(out), "[\n" + ",\n".join(rows) + "\n]\n")
 
 

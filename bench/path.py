@@ -63,7 +63,9 @@ def data(n: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, n
     return logits, labels, counts
 
 
-def grid(logits: np.ndarray, labels: np.ndarray, counts: np.ndarray, gammas: np.ndarray = GRID) -> np.ndarray:
+def grid(
+    logits: np.ndarray, labels: np.ndarray, counts: np.ndarray, gammas: np.ndarray = GRID
+) -> np.ndarray:
     """Compute the usual grid without waste: one buffer for the scores, one argmax and one count per gamma."""
     scores, sizes = np.empty_like(logits), np.bincount(labels, minlength=len(counts))
     curve = np.empty((len(gammas), 2))
@@ -75,7 +77,9 @@ def grid(logits: np.ndarray, labels: np.ndarray, counts: np.ndarray, gammas: np.
     return curve
 
 
-def path(logits: Any, labels: np.ndarray, counts: np.ndarray, engine: str) -> tuple[np.ndarray, np.ndarray]:
+def path(
+    logits: Any, labels: np.ndarray, counts: np.ndarray, engine: str
+) -> tuple[np.ndarray, np.ndarray]:
     found = gamma_path(logits, labels, counts, engine=engine)
     return found.error, found.balanced_error
 
@@ -90,14 +94,23 @@ def seconds(work: Callable[..., Any], *arguments: Any, at_least: float = 0.05) -
 
 
 def spread(times: list[float]) -> dict[str, float]:
-    return {"median_s": float(np.median(times)), "min_s": min(times), "max_s": max(times), "repeats": len(times)}
+    return {
+        "median_s": float(np.median(times)),
+        "min_s": min(times),
+        "max_s": max(times),
+        "repeats": len(times),
+    }
 
 
-def against_grid(sizes: list[tuple[int, int]], engines: list[str], repeats: int) -> list[dict[str, Any]]:
+def against_grid(
+    sizes: list[tuple[int, int]], engines: list[str], repeats: int
+) -> list[dict[str, Any]]:
     rows = []
     for n, classes in sizes:
         case = data(n, classes)
-        part = 1 if n * classes < 10**7 else 10 if n * classes < 10**8 else 50  # of the grid that is timed
+        part = (
+            1 if n * classes < 10**7 else 10 if n * classes < 10**8 else 50
+        )  # of the grid that is timed
         used = [engine for engine in engines if (n, classes) in TARGETS[engine]]
         times: dict[str, list[float]] = {name: [] for name in (*used, "grid", "read")}
         for engine in used:
@@ -120,12 +133,16 @@ def against_grid(sizes: list[tuple[int, int]], engines: list[str], repeats: int)
                     "grid_gammas_timed": len(GRID[::part]),
                     "times_faster": float(ratio),
                     "asked": TARGETS[engine][n, classes],
-                    "reads_of_the_logits": float(np.median(times[engine]) / np.median(times["read"])),
+                    "reads_of_the_logits": float(
+                        np.median(times[engine]) / np.median(times["read"])
+                    ),
                 }
             )
             if ratio < TARGETS[engine][n, classes]:
                 rows[-1]["profile"] = profile(case, engine)
-                print(f"       left: {', '.join(f'{name} {share:.0%}' for name, share in rows[-1]['profile'])}")
+                print(
+                    f"       left: {', '.join(f'{name} {share:.0%}' for name, share in rows[-1]['profile'])}"
+                )
             print(
                 f"{n:6d} x {classes:5d} {engine:6s} {np.median(times[engine]) * 1e3:9.2f} ms, "
                 f"{ratio:6.1f} times faster than the grid (asked: {TARGETS[engine][n, classes]}), "
@@ -135,7 +152,9 @@ def against_grid(sizes: list[tuple[int, int]], engines: list[str], repeats: int)
     return rows
 
 
-def profile(case: tuple[np.ndarray, np.ndarray, np.ndarray], engine: str) -> list[tuple[str, float]]:
+def profile(
+    case: tuple[np.ndarray, np.ndarray, np.ndarray], engine: str
+) -> list[tuple[str, float]]:
     """Return the functions that take most of the path's time by themselves, with their shares of it."""
     watch = cProfile.Profile()
     for _ in range(20):
@@ -173,7 +192,11 @@ def against_sklearn(n: int, repeats: int) -> dict[str, Any] | None:
 
     def theirs() -> float:
         tuned = TunedThresholdClassifierCV(
-            FrozenEstimator(model), scoring="balanced_accuracy", cv="prefit", refit=False, thresholds=100
+            FrozenEstimator(model),
+            scoring="balanced_accuracy",
+            cv="prefit",
+            refit=False,
+            thresholds=100,
         ).fit(held, truth)
         return 1 - balanced_accuracy_score(truth, tuned.predict(held))
 
@@ -206,7 +229,10 @@ def bootstrap(n: int, repeats: int) -> dict[str, Any]:
     found = gamma_path(*data(n, 10))
     size = len(found.gammas)
     times = [seconds(found.bootstrap, 1000, np.random.default_rng(0)) for _ in range(repeats)]
-    print(f"1000 bootstrap curves, n = {n}, at {size} breakpoints: {np.median(times):.2f} s (asked: 1)", flush=True)
+    print(
+        f"1000 bootstrap curves, n = {n}, at {size} breakpoints: {np.median(times):.2f} s (asked: 1)",
+        flush=True,
+    )
     return {"n": n, "curves": 1000, "breakpoints": size, **spread(times), "asked_s": 1}
 
 
@@ -234,9 +260,14 @@ def stream(gigabytes: float) -> dict[str, Any]:
             file[first : first + 10_000] = block[: rows - first]
         file.flush()
         del file
-        done = subprocess.run([sys.executable, "-c", STREAM, str(name)], check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", STREAM, str(name)], check=True, capture_output=True, text=True
+        )
     took, memory, _ = map(float, done.stdout.split())
-    print(f"{gigabytes:g} GB from disk: {took:.1f} s, at most {memory:.0f} MB of memory (asked: 300)", flush=True)
+    print(
+        f"{gigabytes:g} GB from disk: {took:.1f} s, at most {memory:.0f} MB of memory (asked: 300)",
+        flush=True,
+    )
     return {"gigabytes": gigabytes, "seconds": took, "peak_mb": memory, "asked_mb": 300}
 
 
@@ -249,7 +280,9 @@ def machine() -> dict[str, Any]:
             versions[name] = None
     model = platform.processor() or platform.machine()
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), model)
+    model = next(
+        (line.split(":")[1].strip() for line in lines if line.startswith("model name")), model
+    )
     return {
         "cpu": model,
         "machine": platform.machine(),
@@ -262,11 +295,16 @@ def machine() -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="smaller sets; write nothing")
     parser.add_argument("--repeats", type=int, default=7)
     given = parser.parse_args()
-    result: dict[str, Any] = {"machine": machine(), "command": "python " + " ".join(["bench/path.py", *sys.argv[1:]])}
+    result: dict[str, Any] = {
+        "machine": machine(),
+        "command": "python " + " ".join(["bench/path.py", *sys.argv[1:]]),
+    }
     sizes = list(TARGETS["numpy"])[: 2 if given.quick else None]
     result["against_grid"] = against_grid(sizes, ["numpy"], given.repeats)
     result["against_sklearn"] = against_sklearn(5000 if given.quick else 50_000, given.repeats)

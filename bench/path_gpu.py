@@ -59,7 +59,9 @@ def hard_rows(rng: np.random.Generator, n: int, classes: int) -> tuple[np.ndarra
     return x, y
 
 
-def cases(rng: np.random.Generator) -> Iterator[tuple[torch.Tensor, np.ndarray, np.ndarray, str, tuple[float, float]]]:
+def cases(
+    rng: np.random.Generator,
+) -> Iterator[tuple[torch.Tensor, np.ndarray, np.ndarray, str, tuple[float, float]]]:
     """Yield logits, labels, counts, rule and range."""
     for n, classes in ((400, 2), (400, 3), (400, 40), (300, 257), (300, 1000), (96, 8142)):
         for dtype in DTYPES:
@@ -67,7 +69,13 @@ def cases(rng: np.random.Generator) -> Iterator[tuple[torch.Tensor, np.ndarray, 
             logits = torch.from_numpy(x).to(dtype)
             rule: str
             for rule in ("rescale", "shift"):
-                yield logits, y, rng.choice([1, 3, 5, 25, 125, 1000, 10**6], classes), rule, (0.0, 2.0)
+                yield (
+                    logits,
+                    y,
+                    rng.choice([1, 3, 5, 25, 125, 1000, 10**6], classes),
+                    rule,
+                    (0.0, 2.0),
+                )
                 yield logits, y, np.maximum(1, long_tail(5000, classes, 100)), rule, (0.0, 2.0)
                 yield logits, y, rng.choice([7, 7, 1000], classes), rule, (-1.0, 3.0)
                 yield logits, y, rng.integers(10**6, 10**6 + 5, classes), rule, (0.5, 7.0)
@@ -79,7 +87,9 @@ def compare(rng: np.random.Generator) -> dict[str, Any]:
     worst, rows, count, wrong = 0.0, 0, 0, []
     for logits, labels, counts, rule, reach in cases(rng):
         host = gamma_path(logits, labels, counts, rule=rule, range=reach, engine="numpy")
-        there = gamma_path(logits.to(DEVICE), labels, counts, rule=rule, range=reach, engine="torch")
+        there = gamma_path(
+            logits.to(DEVICE), labels, counts, rule=rule, range=reach, engine="torch"
+        )
         count, rows = count + 1, rows + len(labels)
         for name, ours, theirs in (("lo", there.lo, host.lo), ("hi", there.hi, host.hi)):
             with np.errstate(invalid="ignore"):
@@ -89,9 +99,21 @@ def compare(rng: np.random.Generator) -> dict[str, Any]:
             worst = max(worst, float(gap.max()))
             if len(bad):
                 at = int(bad[0])
-                wrong.append([list(logits.shape), str(logits.dtype), rule, list(reach), name, at, ours[at], theirs[at]])
+                wrong.append(
+                    [
+                        list(logits.shape),
+                        str(logits.dtype),
+                        rule,
+                        list(reach),
+                        name,
+                        at,
+                        ours[at],
+                        theirs[at],
+                    ]
+                )
     print(
-        f"{count} cases, {rows} rows: at most {worst:g} units in the last place apart, {len(wrong)} wrong", flush=True
+        f"{count} cases, {rows} rows: at most {worst:g} units in the last place apart, {len(wrong)} wrong",
+        flush=True,
     )
     for one in wrong[:8]:
         print("  WRONG", one, flush=True)
@@ -109,7 +131,12 @@ def make(n: int, classes: int, dtype: torch.dtype) -> tuple[torch.Tensor, np.nda
 
 
 def summary(times: list[float]) -> dict[str, float]:
-    return {"median": float(np.median(times)), "min": min(times), "max": max(times), "repeats": len(times)}
+    return {
+        "median": float(np.median(times)),
+        "min": min(times),
+        "max": max(times),
+        "repeats": len(times),
+    }
 
 
 def on_device(work: Callable[[], Any], repeats: int = 15) -> dict[str, float]:
@@ -160,7 +187,10 @@ def time_variants() -> list[dict[str, Any]]:
             print(f"{name}: {error!r}"[:300], flush=True)
             continue
         rows.append({"name": name, **options, "ms": found})
-        print(f"{name}: {found['median']:.3f} ms ({found['min']:.3f} to {found['max']:.3f})", flush=True)
+        print(
+            f"{name}: {found['median']:.3f} ms ({found['min']:.3f} to {found['max']:.3f})",
+            flush=True,
+        )
     return rows
 
 
@@ -172,11 +202,19 @@ def time_size(n: int, classes: int, dtype: torch.dtype) -> dict[str, Any]:
     name = str(dtype).removeprefix("torch.")
     path = gamma_path(logits, labels, counts)
     launch = prepare(logits, labels, path.rule, path.range)
-    reads = {"amax": on_device(lambda: logits.amax(1)), "sum": on_device(lambda: logits.sum(1, dtype=torch.float32))}
+    reads = {
+        "amax": on_device(lambda: logits.amax(1)),
+        "sum": on_device(lambda: logits.sum(1, dtype=torch.float32)),
+    }
     found: dict[str, Any] = {"n": n, "classes": classes, "dtype": name, "bytes": logits.nbytes}
-    found["kernel_ms"], found["read_ms"] = on_device(launch), min(reads.values(), key=lambda one: one["median"])
+    found["kernel_ms"], found["read_ms"] = (
+        on_device(launch),
+        min(reads.values(), key=lambda one: one["median"]),
+    )
     found["path_ms"] = by_host(lambda: gamma_path(logits, labels, counts))
-    found["launch_ms"] = by_host(lambda: find_intervals_triton(logits, labels, path.rule, path.range))
+    found["launch_ms"] = by_host(
+        lambda: find_intervals_triton(logits, labels, path.rule, path.range)
+    )
     ends = launch()
     found["copy_to_host_ms"] = by_host(lambda: ends.cpu().numpy())
     known = intervals_torch.has_triton
@@ -187,7 +225,9 @@ def time_size(n: int, classes: int, dtype: torch.dtype) -> dict[str, Any]:
         intervals_torch.has_triton = known
     if dtype == torch.float32 and left(25):
         host = logits.cpu()
-        found["host_ms"] = by_host(lambda: gamma_path(host, labels, counts, engine="numpy"), 1, first=False)
+        found["host_ms"] = by_host(
+            lambda: gamma_path(host, labels, counts, engine="numpy"), 1, first=False
+        )
         found["times_faster_than_host"] = found["host_ms"]["median"] / found["path_ms"]["median"]
     kernel, whole = found["kernel_ms"]["median"], found["path_ms"]["median"]
     found["kernel_reads"] = kernel / found["read_ms"]["median"]
@@ -206,10 +246,22 @@ def time_tune(n: int, classes: int) -> dict[str, Any]:
     """Time `tune` with all rules of logits on the device, beside the same on the host, and whether it is the same."""
     logits, labels, counts = make(n, classes, torch.float32)
     host, chosen = logits.cpu().numpy(), []
-    ours = by_host(lambda: chosen.append(tune(logits, labels, counts)), 15)  # the first few are slower by a tenth
-    theirs = by_host(lambda: chosen.append(tune(host, labels, counts)), 5 if n * classes < 10**8 else 1, first=False)
+    ours = by_host(
+        lambda: chosen.append(tune(logits, labels, counts)), 15
+    )  # the first few are slower by a tenth
+    theirs = by_host(
+        lambda: chosen.append(tune(host, labels, counts)),
+        5 if n * classes < 10**8 else 1,
+        first=False,
+    )
     same = (chosen[0].rule, chosen[0].gamma) == (chosen[-1].rule, chosen[-1].gamma)
-    found = {"n": n, "classes": classes, "rule": chosen[0].rule, "same_choice": same, "tune_ms": ours}
+    found = {
+        "n": n,
+        "classes": classes,
+        "rule": chosen[0].rule,
+        "same_choice": same,
+        "tune_ms": ours,
+    }
     found |= {"host_tune_ms": theirs, "times_faster_than_host": theirs["median"] / ours["median"]}
     print(
         f"tune, {n} x {classes}: {ours['median']:.0f} ms on the device, {theirs['median']:.0f} on the host, "
@@ -220,7 +272,9 @@ def time_tune(n: int, classes: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path, nargs="?", default=RESULTS / "path-gpu.json")
     given = parser.parse_args()
     if not torch.cuda.is_available() or not intervals_torch._knows_triton():
@@ -228,7 +282,11 @@ def main() -> None:
         return
     import triton  # type: ignore[import-not-found]
 
-    device = {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "triton": triton.__version__}
+    device = {
+        "device": torch.cuda.get_device_name(),
+        "cuda": torch.version.cuda,
+        "triton": triton.__version__,
+    }
     result: dict[str, Any] = {
         "command": "python bench/path_gpu.py",
         "machine": {**machine(), **device, "threads": None},

@@ -38,30 +38,51 @@ from levelhead_lab.lab.recipe import Recipe, find_recipe
 
 RATIO, TRUTH = 100, "float32"
 COLUMNS = "alone", "RS", "shift"
-GUESS = {2: 7.0, 4: 25.0}  # microseconds an image, by the bytes of an activation, of what was never timed
+GUESS = {
+    2: 7.0,
+    4: 25.0,
+}  # microseconds an image, by the bytes of an activation, of what was never timed
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--root", help="folder that holds cifar-10-batches-bin")
-    parser.add_argument("-o", "--out", default="results/precision.json", help="where the numbers go, and are kept")
-    parser.add_argument("--precisions", nargs="+", default=["float16", "bfloat16", TRUTH, "tf32"], metavar="NAME")
+    parser.add_argument(
+        "-o", "--out", default="results/precision.json", help="where the numbers go, and are kept"
+    )
+    parser.add_argument(
+        "--precisions", nargs="+", default=["float16", "bfloat16", TRUTH, "tf32"], metavar="NAME"
+    )
     parser.add_argument("--methods", nargs="+", default=["wvn", "baseline"])
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--speed", action="store_true", help="only time a few epochs of each precision")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no group that would end later")
+    parser.add_argument(
+        "--speed", action="store_true", help="only time a few epochs of each precision"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="begin no group that would end later"
+    )
     args = parser.parse_args()
     began = time.monotonic()
     if args.root is None or not torch.cuda.is_available():
-        print("precision: not measured; it needs a CUDA GPU and --root DIR, the folder of CIFAR-10's files")
+        print(
+            "precision: not measured; it needs a CUDA GPU and --root DIR, the folder of CIFAR-10's files"
+        )
         return
     torch.backends.cudnn.allow_tf32 = False  # in which errors are computed
-    cifar = data.imbalance(load.load("cifar10", args.root, unofficial=True), "long-tail", ratio=RATIO)
+    cifar = data.imbalance(
+        load.load("cifar10", args.root, unofficial=True), "long-tail", ratio=RATIO
+    )
     recipe = find_recipe("kim2020")
     recipe = recipe.stretched_to(6) if args.speed else recipe
     path = Path(args.out)
-    found = json.loads(path.read_text()) if path.is_file() else {"microseconds an image": {}, "runs": []}
+    found = (
+        json.loads(path.read_text())
+        if path.is_file()
+        else {"microseconds an image": {}, "runs": []}
+    )
     found |= {
         "hardware": torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -75,27 +96,53 @@ def main() -> None:
     compile_ahead(bases, args.seeds, {recipe.batch, len(cifar.train) % recipe.batch})
     print(f"compiled {', '.join(bases)} in {time.monotonic() - began:.0f} s", flush=True)
     for method, name in [(method, name) for method in args.methods for name in args.precisions]:
-        known = {run["seed"] for run in found["runs"] if (run["method"], run["precision"]) == (method, name)}
+        known = {
+            run["seed"]
+            for run in found["runs"]
+            if (run["method"], run["precision"]) == (method, name)
+        }
         missing = [seed for seed in seeds if args.speed or seed not in known]
-        guess = found["microseconds an image"].get(name) or GUESS[PRECISIONS[name.split(":")[0]].storage.itemsize]
-        ends = time.monotonic() - began + 10 + 1.2e-6 * guess * len(cifar.train) * recipe.epochs * len(missing)
+        guess = (
+            found["microseconds an image"].get(name)
+            or GUESS[PRECISIONS[name.split(":")[0]].storage.itemsize]
+        )
+        ends = (
+            time.monotonic()
+            - began
+            + 10
+            + 1.2e-6 * guess * len(cifar.train) * recipe.epochs * len(missing)
+        )
         if not missing or ends > 60 * args.minutes:
-            print(f"{method}, {name}: {'left out, it would end too late' if missing else 'known'}", flush=True)
+            print(
+                f"{method}, {name}: {'left out, it would end too late' if missing else 'known'}",
+                flush=True,
+            )
             continue
         jobs, took = train(cifar, recipe, method, name, missing)
         found["microseconds an image"][name] = round(took, 2)
         if not args.speed:
-            found["runs"] += [{"method": method, "precision": name, "seed": job.seed, **measure(job)} for job in jobs]
+            found["runs"] += [
+                {"method": method, "precision": name, "seed": job.seed, **measure(job)}
+                for job in jobs
+            ]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(found, indent=1) + "\n")
-        print(f"{method}, {name}, seeds {missing[0]} to {missing[-1]}: {took:.2f} us an image", flush=True)
+        print(
+            f"{method}, {name}, seeds {missing[0]} to {missing[-1]}: {took:.2f} us an image",
+            flush=True,
+        )
     print(table(found["runs"], found["microseconds an image"]))
 
 
-def train(cifar: data.Data, recipe: Recipe, method: str, name: str, seeds: list[int]) -> tuple[list[Job], float]:
+def train(
+    cifar: data.Data, recipe: Recipe, method: str, name: str, seeds: list[int]
+) -> tuple[list[Job], float]:
     """Train networks; return their jobs, and the microseconds an image of epochs that are not evaluated."""
     base, *places = name.split(":")
-    jobs = [Job(nets.build("resnet32", 10, seed=seed), cifar, recipe, METHODS[method], seed) for seed in seeds]
+    jobs = [
+        Job(nets.build("resnet32", 10, seed=seed), cifar, recipe, METHODS[method], seed)
+        for seed in seeds
+    ]
     ends: dict[int, float] = {}
     last: dict[int, float] = {}
 
@@ -105,7 +152,12 @@ def train(cifar: data.Data, recipe: Recipe, method: str, name: str, seeds: list[
 
     with rounded(places):
         fit_many.fit_many(
-            jobs, slots=len(jobs), dtype=PRECISIONS[base], stacked=True, evaluate_early=False, on_epoch=on_epoch
+            jobs,
+            slots=len(jobs),
+            dtype=PRECISIONS[base],
+            stacked=True,
+            evaluate_early=False,
+            on_epoch=on_epoch,
         )
     print("losses", " ".join(f"{loss:.4f}" for loss in last.values()), flush=True)
     epochs = [ends[epoch + 1] - ends[epoch] for epoch in range(1, recipe.first_decay_epoch)]
@@ -130,7 +182,13 @@ def measure(job: Job) -> dict[str, float]:
 def rounded(places: list[str]) -> Iterator[None]:
     """Let numbers in some places of a packed training be rounded to bfloat16, before they are used."""
     nets_class, function = stacked.StackedNets, conv_norm.FusedConvNorm
-    kept = nets_class.refresh, function.forward, conv_norm.convolve, conv_norm.input_gradient, conv_norm.weight_gradient
+    kept = (
+        nets_class.refresh,
+        function.forward,
+        conv_norm.convolve,
+        conv_norm.input_gradient,
+        conv_norm.weight_gradient,
+    )
     refresh, forward, convolve, input_gradient, weight_gradient = kept
 
     def short(x: torch.Tensor) -> torch.Tensor:
@@ -152,7 +210,9 @@ def rounded(places: list[str]) -> Iterator[None]:
     if "activations" in places:
         function.forward, conv_norm.convolve = staticmethod(forward_rounded), convolve_rounded
     if "gradients" in places:
-        conv_norm.input_gradient = lambda g, *values, **options: short(input_gradient(short(g), *values, **options))
+        conv_norm.input_gradient = lambda g, *values, **options: short(
+            input_gradient(short(g), *values, **options)
+        )
         conv_norm.weight_gradient = lambda x, g, **options: weight_gradient(x, short(g), **options)
     try:
         yield
@@ -163,19 +223,33 @@ def rounded(places: list[str]) -> Iterator[None]:
 
 def table(runs: list[dict], took: dict[str, float]) -> str:
     """Return means with standard errors, and differences to float32, seed by seed."""
-    lines = ["| method | precision | us an image | seeds | " + " | ".join(COLUMNS) + " | minus float32: |"]
+    lines = [
+        "| method | precision | us an image | seeds | "
+        + " | ".join(COLUMNS)
+        + " | minus float32: |"
+    ]
     for method, name in dict.fromkeys((run["method"], run["precision"]) for run in runs):
         by_seed = {
-            which: {run["seed"]: run for run in runs if (run["method"], run["precision"]) == (method, which)}
+            which: {
+                run["seed"]: run
+                for run in runs
+                if (run["method"], run["precision"]) == (method, which)
+            }
             for which in (name, TRUTH)
         }
         paired = sorted(by_seed[name].keys() & by_seed[TRUTH].keys()) if name != TRUTH else []
-        cells = [mean_and_error([run[column] for run in by_seed[name].values()]) for column in COLUMNS]
+        cells = [
+            mean_and_error([run[column] for run in by_seed[name].values()]) for column in COLUMNS
+        ]
         cells += [
-            mean_and_error([by_seed[name][seed][column] - by_seed[TRUTH][seed][column] for seed in paired])
+            mean_and_error(
+                [by_seed[name][seed][column] - by_seed[TRUTH][seed][column] for seed in paired]
+            )
             for column in COLUMNS
         ]
-        lines.append(f"| {method} | {name} | {took.get(name)} | {len(by_seed[name])} | {' | '.join(cells)} |")
+        lines.append(
+            f"| {method} | {name} | {took.get(name)} | {len(by_seed[name])} | {' | '.join(cells)} |"
+        )
     lines += [f"| | {name} | {value} |" for name, value in took.items()]
     return "\n".join(lines)
 
@@ -188,7 +262,9 @@ def mean_and_error(values: list[float]) -> str:
     """
     if len(values) < 2:
         return "-" if not values else f"{values[0]:.2f}"
-    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values) / math.sqrt(len(values)):.2f}"
+    return (
+        f"{statistics.mean(values):.2f} ± {statistics.stdev(values) / math.sqrt(len(values)):.2f}"
+    )
 
 
 if __name__ == "__main__":

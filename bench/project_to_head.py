@@ -31,4 +31,6 @@ def project_to_head(snapshot: Snapshot) -> Snapshot:
 if __name__ == "__main__":
     root = Path(__file__).parents[1]
     for method, whole in whole_snapshots(root / "results" / "networks").items():
-        project_to_head(whole).save(root / "src" / "levelhead_lab" / "paper" / f"cifar10-100-{method}.safetensors")
+        project_to_head(whole).save(
+            root / "src" / "levelhead_lab" / "paper" / f"cifar10-100-{method}.safetensors"
+        )

@@ -24,11 +24,20 @@ if TYPE_CHECKING:
     from levelhead_lab.lab.recipe import Recipe
 
 COLUMNS = ("cifar10:100", "cifar10:10")
-TRAINED = ("baseline", "wvn", "wvn-released")  # as trained plainly, and the two orders of WVN's step
-STRENGTHS: dict[str, np.ndarray] = {Rescale.name: RESCALE_STRENGTHS, Shift.name: np.linspace(0.0, 4.0, 21)}
+TRAINED = (
+    "baseline",
+    "wvn",
+    "wvn-released",
+)  # as trained plainly, and the two orders of WVN's step
+STRENGTHS: dict[str, np.ndarray] = {
+    Rescale.name: RESCALE_STRENGTHS,
+    Shift.name: np.linspace(0.0, 4.0, 21),
+}
 
 
-def measure_epochs(specs: Sequence[Spec], *, device: str = "cuda", slots: int = 16) -> list[dict[str, Any]]:
+def measure_epochs(
+    specs: Sequence[Spec], *, device: str = "cuda", slots: int = 16
+) -> list[dict[str, Any]]:
     """Train specs at once; return for each its errors after every epoch, from the first decay of its rate on.
 
     Each entry has the method, the ratio, the seed, the sha256 of the data, and in `epochs` a row each: its number, the
@@ -44,7 +53,9 @@ def measure_epochs(specs: Sequence[Spec], *, device: str = "cuda", slots: int = 
 
     loaded = {spec.data_key: spec.load() for spec in specs}
     datas = [loaded[spec.data_key] for spec in specs]
-    jobs = [make_job(spec, data, spec.resolve_recipe()) for spec, data in zip(specs, datas, strict=True)]
+    jobs = [
+        make_job(spec, data, spec.resolve_recipe()) for spec, data in zip(specs, datas, strict=True)
+    ]
     found = [
         {
             "data": spec.data,
@@ -63,12 +74,24 @@ def measure_epochs(specs: Sequence[Spec], *, device: str = "cuda", slots: int = 
             return
         copies[i].load_state_dict(state.weights)
         test = datas[i].splits["test"]
-        seen = features(copies[i], test, Preprocess(jobs[i].recipe, datas[i], torch.float32), batch=2500)
+        seen = features(
+            copies[i], test, Preprocess(jobs[i].recipe, datas[i], torch.float32), batch=2500
+        )
         logits = nets.head_of(copies[i]).numpy().logits(seen)
-        found[i]["epochs"].append({"epoch": state.epoch, **errors_by_rule(logits, test.labels, datas[i].counts)})
+        found[i]["epochs"].append(
+            {"epoch": state.epoch, **errors_by_rule(logits, test.labels, datas[i].counts)}
+        )
 
     dtype = PRECISIONS[specs[0].dtype]
-    fit_many(jobs, slots=slots, device=device, dtype=dtype, evaluate_early=False, on_save=measure, save_every=0.0)
+    fit_many(
+        jobs,
+        slots=slots,
+        device=device,
+        dtype=dtype,
+        evaluate_early=False,
+        on_save=measure,
+        save_every=0.0,
+    )
     return found
 
 
@@ -78,7 +101,9 @@ def make_job(spec: Spec, data: "Data", recipe: "Recipe") -> "Job":
     from levelhead_lab.lab import nets
 
     method = spec.resolve_method()
-    net = nets.build(spec.resolve_net(), data.classes, head=method.head, shape=data.shape, seed=spec.seed)
+    net = nets.build(
+        spec.resolve_net(), data.classes, head=method.head, shape=data.shape, seed=spec.seed
+    )
     return Job(net, data, recipe, method, spec.seed)
 
 
@@ -97,7 +122,9 @@ def errors_by_rule(logits: np.ndarray, labels: np.ndarray, counts: np.ndarray) -
     return found
 
 
-def main(root: str, out: str, columns: Sequence[str] = COLUMNS, *, unofficial: bool = False) -> None:
+def main(
+    root: str, out: str, columns: Sequence[str] = COLUMNS, *, unofficial: bool = False
+) -> None:
     """Train the networks of the columns and write what was measured."""
     specs = [
         Spec(

@@ -61,7 +61,10 @@ def measure_paths(rounds: int) -> dict:
         }
         seconds = {name: [clock(step) for _ in range(rounds)] for name, step in steps.items()}
         middle = {name: float(np.median(values)) for name, values in seconds.items()}
-        sizes = {name: path_bytes(chunk_path(logits, labels, counts, rule=name)) for name in ("rescale", "auto")}
+        sizes = {
+            name: path_bytes(chunk_path(logits, labels, counts, rule=name))
+            for name in ("rescale", "auto")
+        }
         found[str(classes)] = {
             "rows": rows,
             "seconds": {name: spread(values) for name, values in seconds.items()},
@@ -79,7 +82,9 @@ def path_bytes(part) -> int:
     arrays = {id(part.winners): part.winners, id(part.true): part.true}
     for path in part.paths.values():
         for one in (path, path.changes):
-            arrays |= {id(value): value for value in vars(one).values() if isinstance(value, np.ndarray)}
+            arrays |= {
+                id(value): value for value in vars(one).values() if isinstance(value, np.ndarray)
+            }
     return sum(array.nbytes for array in arrays.values())
 
 
@@ -114,9 +119,16 @@ def measure_same(rounds: int) -> dict:
     _, rows, classes = STREAM
     chunks, counts = [shard(rows, classes, seed) for seed in range(3)], counts_of(classes)
     logits, labels = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
-    found = [lh.tune_chunks(chunks, counts, rule="rescale"), lh.tune(logits, labels, counts, rule="rescale")]
+    found = [
+        lh.tune_chunks(chunks, counts, rule="rescale"),
+        lh.tune(logits, labels, counts, rule="rescale"),
+    ]
     of_chunks, at_once = ([one.gamma, *(one.interval or ())] for one in found)
-    return {"samples": len(labels), "gamma and interval of chunks": of_chunks, "of all at once": at_once}
+    return {
+        "samples": len(labels),
+        "gamma and interval of chunks": of_chunks,
+        "of all at once": at_once,
+    }
 
 
 def measure_head(rounds: int) -> dict:
@@ -124,7 +136,9 @@ def measure_head(rounds: int) -> dict:
     folder = Path(tempfile.mkdtemp())
     try:
         make_sharded(folder / "model", classes, features, shards)
-        np.save(folder / "counts.npy", np.maximum(1, 1e6 / np.arange(1, classes + 1)).astype(np.int64))
+        np.save(
+            folder / "counts.npy", np.maximum(1, 1e6 / np.arange(1, classes + 1)).astype(np.int64)
+        )
         code = (
             "import resource, sys, time, numpy as np\n"
             "from levelhead.files.model import rescale_file\n"
@@ -133,9 +147,14 @@ def measure_head(rounds: int) -> dict:
             "print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
         )
         command = [sys.executable, "-c", code, str(folder / "model"), str(folder / "out")]
-        lines = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(rounds)]
+        lines = [
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            for _ in range(rounds)
+        ]
         seconds, memory = zip(*(map(float, line.split()) for line in lines), strict=True)
-        copies = [clock(lambda: shutil.copytree(folder / "model", folder / "copy")) for _ in range(1)]
+        copies = [
+            clock(lambda: shutil.copytree(folder / "model", folder / "copy")) for _ in range(1)
+        ]
     finally:
         shutil.rmtree(folder)
     return {
@@ -155,23 +174,42 @@ def make_sharded(folder: Path, classes: int, features: int, shards: int) -> None
     rng, places = np.random.default_rng(0), {}
     for i in range(shards):
         name = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
-        key, rows = ("classifier.weight", classes) if i == shards - 1 else (f"body.{i}.weight", classes // 2)
-        entry = {"dtype": "F32", "shape": [rows, features], "data_offsets": [0, 4 * rows * features]}
+        key, rows = (
+            ("classifier.weight", classes)
+            if i == shards - 1
+            else (f"body.{i}.weight", classes // 2)
+        )
+        entry = {
+            "dtype": "F32",
+            "shape": [rows, features],
+            "data_offsets": [0, 4 * rows * features],
+        }
         header = json.dumps({"__metadata__": {"format": "pt"}, key: entry}).encode()
         header += b" " * (-len(header) % 8)
         with (folder / name).open("wb") as file:
             file.write(len(header).to_bytes(8, "little") + header)
             for first in range(0, rows, 10_000):
-                file.write(rng.standard_normal((min(10_000, rows - first), features), np.float32).tobytes())
+                file.write(
+                    rng.standard_normal((min(10_000, rows - first), features), np.float32).tobytes()
+                )
         places[key] = name
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": places})
+    )
 
 
-PARTS = {"paths": measure_paths, "stream": measure_stream, "same": measure_same, "head": measure_head}
+PARTS = {
+    "paths": measure_paths,
+    "stream": measure_stream,
+    "same": measure_same,
+    "head": measure_head,
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", default="results/scale.json")
     parser.add_argument("--page", default="docs/scale.md")
@@ -180,7 +218,9 @@ def main() -> None:
     if args.part:
         print(json.dumps(PARTS[args.part](args.rounds)))
         return
-    result: dict = {"what": "a choice over shards: rates, state and memory; median, lowest and highest over rounds"}
+    result: dict = {
+        "what": "a choice over shards: rates, state and memory; median, lowest and highest over rounds"
+    }
     for part in PARTS:
         command = [sys.executable, __file__, "--part", part, "--rounds", str(args.rounds)]
         lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -201,7 +241,12 @@ def write_page(page: Path, result: dict) -> None:
     text = page.read_text(encoding="utf-8")
     for name, lines in {"measured": measured(result), "estimate": estimate(result)}.items():
         block = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-        text, n = re.subn(block, lambda m, lines=lines: m[1] + "\n".join(lines) + "\n" + m[2], text, flags=re.DOTALL)
+        text, n = re.subn(
+            block,
+            lambda m, lines=lines: m[1] + "\n".join(lines) + "\n" + m[2],
+            text,
+            flags=re.DOTALL,
+        )
         if n != 1:
             raise ValueError(f"{page}: expected one <!-- {name} --> block, found {n}")
     page.write_text(text, encoding="utf-8")
@@ -216,7 +261,9 @@ def measured(result: dict) -> list[str]:
     stream, head, same = result["stream"], result["head"], result["same"]
     loaded = f"load {result['load_average']}"
     equal = (
-        "the same gamma and interval" if same["gamma and interval of chunks"] == same["of all at once"] else "OTHERS"
+        "the same gamma and interval"
+        if same["gamma and interval of chunks"] == same["of all at once"]
+        else "OTHERS"
     )
     return [
         "| classes | samples per second, one rule | recalls alone | in `gamma_path`s | bytes a sample | `auto` |",
@@ -233,7 +280,9 @@ def measured(result: dict) -> list[str]:
     ]
 
 
-def estimate(result: dict, samples: float = 1e8, classes: int = 1000, cores: int = 256) -> list[str]:
+def estimate(
+    result: dict, samples: float = 1e8, classes: int = 1000, cores: int = 256
+) -> list[str]:
     one = result["paths"][str(classes)]
     hours = samples / one["rows a second"] * (os.cpu_count() or 1) / 3600
     return [
@@ -253,7 +302,10 @@ def clock(step: Callable[[], object]) -> float:
 
 def spread(values: list[float]) -> dict[str, float]:
     found = np.array(values)
-    return {name: round(float(f(found)), 4) for name, f in (("median", np.median), ("low", np.min), ("high", np.max))}
+    return {
+        name: round(float(f(found)), 4)
+        for name, f in (("median", np.median), ("low", np.min), ("high", np.max))
+    }
 
 
 def peak() -> float:

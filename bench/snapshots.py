@@ -31,7 +31,9 @@ COMMAND = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="*", help="snapshots of one kind of network, a seed each")
     parser.add_argument("--hardware", help="what they were trained on, for the record")
     parser.add_argument("--plot", help="draw recall before and after, from the result")
@@ -105,10 +107,14 @@ def draw(runs: list[dict[str, Any]], path: str) -> None:
     axes.bar(place - 0.2, recall[0], 0.38, color="#9aa5b1", label="as trained")
     axes.bar(place + 0.2, recall[1], 0.38, color=ACCENT, label="adjusted")
     axes.set_xticks(
-        place, [f"{name}\n{n:,}" for name, n in zip(names or place, runs[0]["counts"], strict=True)], fontsize=9
+        place,
+        [f"{name}\n{n:,}" for name, n in zip(names or place, runs[0]["counts"], strict=True)],
+        fontsize=9,
     )
     axes.set(xlabel="class, and its training images", ylabel="recall, %", ylim=(0, 100))
-    axes.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2)
+    axes.legend(
+        frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2
+    )
     save(figure, path)
 
 

@@ -22,11 +22,17 @@ import numpy as np
 
 HEAVY = ("torch", "sklearn", "onnx", "rich", "matplotlib")
 LIMITS = {"import levelhead": 0.150, "levelhead --help": 0.300}
-COMPLETION = {"_LEVELHEAD_COMPLETE": "complete_bash", "COMP_WORDS": "levelhead tune --ru", "COMP_CWORD": "2"}
+COMPLETION = {
+    "_LEVELHEAD_COMPLETE": "complete_bash",
+    "COMP_WORDS": "levelhead tune --ru",
+    "COMP_CWORD": "2",
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--out", default="results/startup.json")
     args = parser.parse_args()
@@ -49,11 +55,17 @@ def measure(model: Path, rounds: int) -> dict:
         "levelhead inspect": [*python, "-m", "levelhead", "inspect", str(model)],
         "completion in bash": [str(Path(sys.executable).with_name("levelhead"))],
     }
-    seconds = np.array([[clock(command) for command in commands.values()] for _ in range(rounds + 1)])[1:]
+    seconds = np.array(
+        [[clock(command) for command in commands.values()] for _ in range(rounds + 1)]
+    )[1:]
     least, middle = seconds.min(axis=0), np.median(seconds, axis=0)
     code = f"import sys; from levelhead.cli import app; app(['inspect', {str(model)!r}], standalone_mode=False)"
     code += "; print(','.join(sys.modules), file=sys.stderr)"
-    loaded = subprocess.run([*python, "-c", code], capture_output=True, text=True, check=True).stderr.strip().split(",")
+    loaded = (
+        subprocess.run([*python, "-c", code], capture_output=True, text=True, check=True)
+        .stderr.strip()
+        .split(",")
+    )
     return {
         "seconds": {
             name: {"least": round(float(a), 4), "median": round(float(b), 4)}

@@ -33,7 +33,15 @@ def main() -> None:
         folder = Path(place) / "digits"
         write_folder(folder)
         specs = [
-            Spec(str(folder), method=method, profile="long-tail", ratio=10, size=SIZE, epochs=EPOCHS, seed=seed)
+            Spec(
+                str(folder),
+                method=method,
+                profile="long-tail",
+                ratio=10,
+                size=SIZE,
+                epochs=EPOCHS,
+                seed=seed,
+            )
             for method in ("baseline", "wvn")
             for seed in (0, 1)
         ]

@@ -33,10 +33,19 @@ def candidates(kind: str, inputs: int) -> list[Tile]:
     if kind == "weight":
         sizes, rows = ((32, 4), (64, 4), (128, 4), (128, 8)), (1, 3) if inputs < 64 else (1,)
         options = itertools.product(sizes, spans, rows, (1, 3))
-        return [Tile(size, span, warps, rows=rows, stages=stages) for (size, warps), span, rows, stages in options]
-    sizes, tiles = ((64, 4), (128, 4), (128, 8), *([(256, 8)] if inputs < 64 else [])), ((1, 1), (2, 1), (4, 1), (4, 2))
+        return [
+            Tile(size, span, warps, rows=rows, stages=stages)
+            for (size, warps), span, rows, stages in options
+        ]
+    sizes, tiles = (
+        ((64, 4), (128, 4), (128, 8), *([(256, 8)] if inputs < 64 else [])),
+        ((1, 1), (2, 1), (4, 1), (4, 2)),
+    )
     options = itertools.product(sizes, spans, tiles)
-    return [Tile(size, span, warps, tiles=n, stages=stages) for (size, warps), span, (n, stages) in options]
+    return [
+        Tile(size, span, warps, tiles=n, stages=stages)
+        for (size, warps), span, (n, stages) in options
+    ]
 
 
 def layer(kind: str, inputs: int) -> Callable[[], object]:
@@ -65,7 +74,12 @@ def compile_some(part: int, parts: int) -> None:
 
 
 def all_candidates() -> list[tuple[str, int, Tile]]:
-    return [(kind, c, tile) for kind, table in TABLES.items() for c in table for tile in candidates(kind, c)]
+    return [
+        (kind, c, tile)
+        for kind, table in TABLES.items()
+        for c in table
+        for tile in candidates(kind, c)
+    ]
 
 
 def attempt(work: Callable[[], object], kind: str, inputs: int, tile: Tile) -> bool:
@@ -96,14 +110,21 @@ def main() -> None:
                     if programs:
                         conv_norm.PROGRAMS[inputs] = programs
                     if attempt(work, kind, inputs, tile):
-                        times[tile, programs] = triton.testing.do_bench(work, warmup=2, rep=8, return_mode="median")
+                        times[tile, programs] = triton.testing.do_bench(
+                            work, warmup=2, rep=8, return_mode="median"
+                        )
             best = sorted(times, key=times.__getitem__)[:3]
             table[inputs] = best[0][0]
             if best[0][1]:
                 conv_norm.PROGRAMS[inputs] = best[0][1]
             found[f"{kind} {inputs}"] = {
-                "now": [*now, min((t for (tile, _), t in times.items() if tile == now), default=None)],
-                "fastest": [[*tile, programs, round(times[tile, programs], 4)] for tile, programs in best],
+                "now": [
+                    *now,
+                    min((t for (tile, _), t in times.items() if tile == now), default=None),
+                ],
+                "fastest": [
+                    [*tile, programs, round(times[tile, programs], 4)] for tile, programs in best
+                ],
             }
             print(kind, inputs, found[f"{kind} {inputs}"], flush=True)
     with open(sys.argv[1], "w") as file:

@@ -35,20 +35,37 @@ RATIO = 100
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--root", help="folder that holds cifar-10-batches-bin")
     parser.add_argument("--out", default="results/train.json", help="where the numbers go")
     parser.add_argument("--slots", type=int, nargs="*", default=[8], help="packed sets to time")
     parser.add_argument("--epochs", type=int, default=24, help="of the fast engine, per timing")
-    parser.add_argument("--compiled", action="store_true", help="also time the unstacked, compiled form")
-    parser.add_argument("--profile", action="store_true", help="only say where the time of a step goes")
-    parser.add_argument("--parity", metavar="OUT", help="train 3 seeds in each of --dtypes; snapshots go to OUT")
-    parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"], help="the others are kept from --out")
+    parser.add_argument(
+        "--compiled", action="store_true", help="also time the unstacked, compiled form"
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="only say where the time of a step goes"
+    )
+    parser.add_argument(
+        "--parity", metavar="OUT", help="train 3 seeds in each of --dtypes; snapshots go to OUT"
+    )
+    parser.add_argument(
+        "--dtypes",
+        nargs="+",
+        default=["bfloat16", "float32"],
+        help="the others are kept from --out",
+    )
     args = parser.parse_args()
     if args.root is None or not torch.cuda.is_available():
-        print("training: not measured; it needs a CUDA GPU and --root DIR, the folder of CIFAR-10's files")
+        print(
+            "training: not measured; it needs a CUDA GPU and --root DIR, the folder of CIFAR-10's files"
+        )
         return
-    cifar = data.imbalance(load.load("cifar10", args.root, unofficial=True), "long-tail", ratio=RATIO)
+    cifar = data.imbalance(
+        load.load("cifar10", args.root, unofficial=True), "long-tail", ratio=RATIO
+    )
     path = Path(args.out)
     found = json.loads(path.read_text()) if path.is_file() else {}
     part = "parity" if args.parity else "profile" if args.profile else "speed"
@@ -73,7 +90,9 @@ def speed(cifar: data.Data, args: argparse.Namespace) -> dict:
         print(rows, flush=True)
     if args.compiled:
         rows["compiled, one run"] = engine(cifar, [baseline], args.epochs, stacked=False)
-        rows["compiled, 8 runs on 8 streams"] = engine(cifar, [baseline] * 8, args.epochs, stacked=False)
+        rows["compiled, 8 runs on 8 streams"] = engine(
+            cifar, [baseline] * 8, args.epochs, stacked=False
+        )
     extra = [wvn_extra(cifar) for _ in range(3)]
     bandwidth, limit = copy_bandwidth(), bytes_per_image(cifar)
     best = min(value for name, value in rows.items() if "runs" in name)
@@ -94,7 +113,10 @@ def speed(cifar: data.Data, args: argparse.Namespace) -> dict:
 def engine(cifar: data.Data, methods: list, epochs: int, stacked: bool | None = None) -> float:
     """Return the microseconds per image of the fast engine, without its first epochs, in which it captures graphs."""
     how = recipe.find_recipe("kim2020").stretched_to(epochs)
-    jobs = [Job(nets.build("resnet32", 10, seed=seed), cifar, how, method, seed) for seed, method in enumerate(methods)]
+    jobs = [
+        Job(nets.build("resnet32", 10, seed=seed), cifar, how, method, seed)
+        for seed, method in enumerate(methods)
+    ]
     ends: dict[int, float] = {}
 
     def on_epoch(position: int, record: dict) -> None:
@@ -107,11 +129,15 @@ def engine(cifar: data.Data, methods: list, epochs: int, stacked: bool | None = 
 
 def wvn_extra(cifar: data.Data, times: int = 8) -> float:
     """Return how much longer a captured epoch of one run takes with WVN: medians of alternating replays."""
-    splits = {title: fit_many.copy_to(torch.device("cuda"), part) for title, part in cifar.splits.items()}
+    splits = {
+        title: fit_many.copy_to(torch.device("cuda"), part) for title, part in cifar.splits.items()
+    }
     packs, took = {}, {"baseline": [], "wvn": []}
     for name in took:
         job = Job(nets.build("resnet32", 10), cifar, recipe.find_recipe("kim2020"), METHODS[name])
-        packs[name] = Pack([(0, job)], splits, torch.device("cuda"), torch.bfloat16, compiled=False, stacked=True)
+        packs[name] = Pack(
+            [(0, job)], splits, torch.device("cuda"), torch.bfloat16, compiled=False, stacked=True
+        )
         packs[name].advance()
     for _ in range(times):
         for name, pack in packs.items():
@@ -129,7 +155,10 @@ def profile(cifar: data.Data, runs: int = 16) -> dict:
     Kernels on the two streams overlap, so the sum is more than the clock shows.
     """
     how, device = recipe.find_recipe("frontier"), torch.device("cuda")
-    jobs = [Job(nets.build("resnet32", 10, seed=seed), cifar, how, METHODS["baseline"], seed) for seed in range(runs)]
+    jobs = [
+        Job(nets.build("resnet32", 10, seed=seed), cifar, how, METHODS["baseline"], seed)
+        for seed in range(runs)
+    ]
     splits = {title: fit_many.copy_to(device, part) for title, part in cifar.splits.items()}
     pack = Pack(list(enumerate(jobs)), splits, device, torch.bfloat16, compiled=False, stacked=True)
     pack.advance()
@@ -139,14 +168,18 @@ def profile(cifar: data.Data, runs: int = 16) -> dict:
         _seconds(pack.run_steps, pack)
     images, kinds = runs * len(cifar.train), collections.Counter()
     for event in found.events():
-        kinds[event.name if event.name.endswith("_kernel") else "torch's own"] += event.device_time / images
+        kinds[event.name if event.name.endswith("_kernel") else "torch's own"] += (
+            event.device_time / images
+        )
     return {
         "hardware": torch.cuda.get_device_name(),
         "command": "python bench/train.py --root DIR --profile",
         "what": f"an epoch's steps of {runs} runs of the recipe frontier, packed, without evaluation",
         "microseconds per image, by the clock": round(clock / images * 1e6, 2),
         "microseconds per evaluated image": round(evaluation / runs / len(cifar.test) * 1e6, 2),
-        "microseconds per image, by kernel": {kind: round(value, 3) for kind, value in kinds.most_common()},
+        "microseconds per image, by kernel": {
+            kind: round(value, 3) for kind, value in kinds.most_common()
+        },
     }
 
 
@@ -166,12 +199,18 @@ def plain_loop(cifar: data.Data, epochs: int = 3) -> float:
 
     how = recipe.find_recipe("kim2020")
     tail = [T.ToTensor(), T.Normalize(how.mean, how.std)]
-    moves = T.Compose([T.ToPILImage(), T.RandomCrop(32, padding=4), T.RandomHorizontalFlip(), *tail])
+    moves = T.Compose(
+        [T.ToPILImage(), T.RandomCrop(32, padding=4), T.RandomHorizontalFlip(), *tail]
+    )
     still = T.Compose([T.ToPILImage(), *tail])
 
     class Images(Dataset):
         def __init__(self, part, transform):
-            self.images, self.labels, self.transform = part.images.transpose(0, 2, 3, 1), part.labels, transform
+            self.images, self.labels, self.transform = (
+                part.images.transpose(0, 2, 3, 1),
+                part.labels,
+                transform,
+            )
 
         def __len__(self):
             return len(self.labels)
@@ -183,19 +222,25 @@ def plain_loop(cifar: data.Data, epochs: int = 3) -> float:
     loader = DataLoader(Images(cifar.train, moves), 128, shuffle=True, **options)
     test = DataLoader(Images(cifar.test, still), 512, **options)
     net = nets.build("resnet32", 10).cuda()
-    optimizer = torch.optim.SGD(net.parameters(), lr=how.lr, momentum=how.momentum, weight_decay=how.weight_decay)
+    optimizer = torch.optim.SGD(
+        net.parameters(), lr=how.lr, momentum=how.momentum, weight_decay=how.weight_decay
+    )
     times = []
     for _ in range(epochs + 1):
         began = time.perf_counter()
         net.train()
         for x, y in loader:
-            loss = torch.nn.functional.cross_entropy(net(x.cuda(non_blocking=True)), y.cuda(non_blocking=True))
+            loss = torch.nn.functional.cross_entropy(
+                net(x.cuda(non_blocking=True)), y.cuda(non_blocking=True)
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
         net.eval()
         with torch.no_grad():
-            sum((net(x.cuda(non_blocking=True)).argmax(1) != y.cuda()).sum() for x, y in test).item()  # type: ignore[union-attr]
+            sum(
+                (net(x.cuda(non_blocking=True)).argmax(1) != y.cuda()).sum() for x, y in test
+            ).item()  # type: ignore[union-attr]
         times.append(time.perf_counter() - began)
     return statistics.median(times[1:]) / len(cifar.train) * 1e6
 
@@ -233,11 +278,19 @@ def bytes_per_image(cifar: data.Data) -> float:
 def parity(cifar: data.Data, out: Path, dtypes: list[str], known: dict, seeds: int = 3) -> dict:
     """Return the last errors of whole trainings, in float32 by the plain loop and in bfloat16 by the fast engine."""
     out.mkdir(parents=True, exist_ok=True)
-    errors, seconds = dict(known.get("test error, %", {})), dict(known.get("seconds for all seeds", {}))
+    errors, seconds = (
+        dict(known.get("test error, %", {})),
+        dict(known.get("seconds for all seeds", {})),
+    )
     for name in dtypes:
         began = time.perf_counter()
-        last = plain_seeds(cifar, seeds) if name == "float32" else fast_seeds(cifar, seeds, name, out)
-        errors[name], seconds[name] = [round(error * 100, 2) for error in last], round(time.perf_counter() - began, 1)
+        last = (
+            plain_seeds(cifar, seeds) if name == "float32" else fast_seeds(cifar, seeds, name, out)
+        )
+        errors[name], seconds[name] = (
+            [round(error * 100, 2) for error in last],
+            round(time.perf_counter() - began, 1),
+        )
         print(name, errors[name], seconds[name], flush=True)
     return parity_record(errors, seconds)
 
@@ -257,7 +310,9 @@ def parity_record(errors: dict[str, list[float]], seconds: dict[str, float]) -> 
     }
     if {"bfloat16", "float32"} <= errors.keys():
         gap = statistics.mean(errors["bfloat16"]) - statistics.mean(errors["float32"])
-        standard = math.sqrt(sum(statistics.variance(values) / len(values) for values in errors.values()))
+        standard = math.sqrt(
+            sum(statistics.variance(values) / len(values) for values in errors.values())
+        )
         found |= {"difference": round(gap, 3), "standard error": round(standard, 3)}
         found["within two standard errors"] = abs(gap) <= 2 * standard
     return found
@@ -268,13 +323,21 @@ def plain_seeds(cifar: data.Data, seeds: int) -> list[float]:
     with _plain_loop.exact():
         how = recipe.find_recipe("kim2020")
         new = [nets.build("resnet32", 10, seed=seed).cuda() for seed in range(seeds)]
-        runs = [_plain_loop.PlainRun(net, cifar, how, seed, channels_last=False) for seed, net in enumerate(new)]
-        return _plain_loop.train(runs, lambda epoch, took: print(f"epoch {epoch}, {took:.0f} s", flush=True))
+        runs = [
+            _plain_loop.PlainRun(net, cifar, how, seed, channels_last=False)
+            for seed, net in enumerate(new)
+        ]
+        return _plain_loop.train(
+            runs, lambda epoch, took: print(f"epoch {epoch}, {took:.0f} s", flush=True)
+        )
 
 
 def fast_seeds(cifar: data.Data, seeds: int, dtype: str, out: Path) -> list[float]:
     how, method = recipe.find_recipe("kim2020"), METHODS["baseline"]
-    jobs = [Job(nets.build("resnet32", 10, seed=seed).cuda(), cifar, how, method, seed) for seed in range(seeds)]
+    jobs = [
+        Job(nets.build("resnet32", 10, seed=seed).cuda(), cifar, how, method, seed)
+        for seed in range(seeds)
+    ]
     last = {}
     fit_many.fit_many(jobs, slots=seeds, dtype=getattr(torch, dtype), on_epoch=last.__setitem__)
     for job in jobs:
@@ -296,7 +359,9 @@ def save(job: Job, path: Path, precision: str) -> None:
         "engine": "fast",
         "dtype": precision,
     }
-    kept = preprocess.snapshot(job.net, job.data, preprocess.Preprocess(job.recipe, job.data), meta=meta, half=True)
+    kept = preprocess.snapshot(
+        job.net, job.data, preprocess.Preprocess(job.recipe, job.data), meta=meta, half=True
+    )
     replace(kept, labels={title: y.astype(np.uint8) for title, y in kept.labels.items()}).save(path)
 
 

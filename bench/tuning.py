@@ -41,7 +41,9 @@ def holdouts(counts: np.ndarray, room: np.ndarray | None) -> Iterator[tuple[str,
     for share in (10, 30):
         wanted = np.maximum(1, counts * share // 100)
         yield f"{share} % of the long tail", wanted if room is None else np.minimum(wanted, room)
-    yield from ((f"{n:,} balanced", np.full(size, n // size)) for n in (200, 1000, 5000) if n >= size)
+    yield from (
+        (f"{n:,} balanced", np.full(size, n // size)) for n in (200, 1000, 5000) if n >= size
+    )
 
 
 def match_shares(changes: Envelope, prior: np.ndarray) -> float:
@@ -68,11 +70,17 @@ def study_case(seed: int, make: Callable[[int], Case]) -> dict[str, dict[str, fl
             continue
         path = gamma_path(logits, labels, case.counts)
         own = Objective(path, uniform, path.envelope)
-        changes = compute_envelope(free, find_path_rule("rescale").direction(case.counts), (0.0, 2.0))
+        changes = compute_envelope(
+            free, find_path_rule("rescale").direction(case.counts), (0.0, 2.0)
+        )
         other = Objective(path, uniform, changes, unlabelled=True)
         wrong = own.error()
-        chosen = {f"strength {s:g}": own.grid.choose(own.values(wrong, strength=s))[0] for s in STRENGTHS}
-        chosen["11-point grid"] = min(np.linspace(0, 1, 11), key=lambda g: float(own.grid.curve(wrong).at(g)))
+        chosen = {
+            f"strength {s:g}": own.grid.choose(own.values(wrong, strength=s))[0] for s in STRENGTHS
+        }
+        chosen["11-point grid"] = min(
+            np.linspace(0, 1, 11), key=lambda g: float(own.grid.curve(wrong).at(g))
+        )
         chosen["match_prior, hold-out"] = match_shares(path.envelope, sizes / sizes.sum())
         chosen["match_prior, unlabelled"] = match_shares(changes, uniform)
         chosen["default + unlabelled"] = other.grid.choose(other.values(other.error()))[0]
@@ -86,10 +94,16 @@ def study_case(seed: int, make: Callable[[int], Case]) -> dict[str, dict[str, fl
             assert tuned.gain is not None
             assert tuned.balanced_error is not None
             assert tuned.balanced_error_at_zero is not None
-            found["gamma in interval"] = float(tuned.interval[0] <= best[1] and best[0] <= tuned.interval[1])
-            found["gain in interval"] = float(tuned.gain_interval[0] <= gain <= tuned.gain_interval[1])
+            found["gamma in interval"] = float(
+                tuned.interval[0] <= best[1] and best[0] <= tuned.interval[1]
+            )
+            found["gain in interval"] = float(
+                tuned.gain_interval[0] <= gain <= tuned.gain_interval[1]
+            )
             found["bias of gain"] = 100 * (tuned.gain - gain)
-            found["bias of naive gain"] = 100 * (tuned.balanced_error_at_zero - tuned.balanced_error - gain)
+            found["bias of naive gain"] = 100 * (
+                tuned.balanced_error_at_zero - tuned.balanced_error - gain
+            )
         result[name] = found
     return result
 
@@ -100,7 +114,10 @@ def study(make: Callable[[int], Case], draws: int, jobs: int) -> dict[str, dict[
         every = list(pool.map(partial(study_case, make=make), range(draws)))
     summary: dict[str, dict[str, list[float]]] = {}
     for name in every[0]:
-        table = {key: np.array([found[name][key] for found in every if key in found[name]]) for key in every[0][name]}
+        table = {
+            key: np.array([found[name][key] for found in every if key in found[name]])
+            for key in every[0][name]
+        }
         summary[name] = {
             key: [round(float(x.mean()), 4), round(float(x.std(ddof=1) / np.sqrt(len(x))), 4)]
             for key, x in table.items()
@@ -109,12 +126,18 @@ def study(make: Callable[[int], Case], draws: int, jobs: int) -> dict[str, dict[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--snapshots", nargs="+", default=[], help="snapshot files with a `test` split")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--snapshots", nargs="+", default=[], help="snapshot files with a `test` split"
+    )
     parser.add_argument("--draws", type=int, help="instead of each family's own number")
     parser.add_argument("--only", default="", help="families whose name holds this text")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--docs", action="store_true", help="write the tables of docs/regret.md from the results")
+    parser.add_argument(
+        "--docs", action="store_true", help="write the tables of docs/regret.md from the results"
+    )
     parser.add_argument("--plot", action="store_true", help="draw its pictures")
     options = parser.parse_args()
     if options.docs or options.plot:
@@ -145,7 +168,10 @@ def main() -> None:
         atomic.write(RESULTS, json.dumps(results, indent=1) + "\n")
         print(name, f"{draws} draws, {results[name]['seconds']} s")
         for hold, table in found.items():
-            print(f"  {hold:24}", "  ".join(f"{key} {mean:.2f}±{se:.2f}" for key, (mean, se) in table.items()))
+            print(
+                f"  {hold:24}",
+                "  ".join(f"{key} {mean:.2f}±{se:.2f}" for key, (mean, se) in table.items()),
+            )
         sys.stdout.flush()
 
 

@@ -33,14 +33,21 @@ def train_two_features(
     """
     torch.set_num_threads(1)
     schedule, data = find_recipe("digits").stretched_to(epochs), _long_tail(classes, ratio)
-    found: dict[str, Any] = {"data": "digits", "ratio": ratio, "seeds": seeds, "counts": data.counts.tolist()}
+    found: dict[str, Any] = {
+        "data": "digits",
+        "ratio": ratio,
+        "seeds": seeds,
+        "counts": data.counts.tolist(),
+    }
     for name in ("baseline", "wvn"):
         kept = []
         for seed in range(seeds):
             body = build("digits", data.classes, shape=data.shape, seed=seed).body
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
-                net = Net(nn.Sequential(body, nn.Linear(64, 2)), nn.Linear(2, data.classes, bias=False))
+                net = Net(
+                    nn.Sequential(body, nn.Linear(64, 2)), nn.Linear(2, data.classes, bias=False)
+                )
             fit(net, data, schedule, METHODS[name], seed=seed)
             kept.append(snapshot(net, data, Preprocess(schedule, data)))
         found[name] = {
@@ -58,7 +65,9 @@ def _rounded(values: Any, digits: int) -> list:
 def _long_tail(classes: int, ratio: float) -> Data:
     """Return the first classes of the digits, cut to a long tail."""
     data = digits()
-    train, test = (split[np.flatnonzero(split.labels < classes)] for split in (data.train, data.test))
+    train, test = (
+        split[np.flatnonzero(split.labels < classes)] for split in (data.train, data.test)
+    )
     return imbalance(Data(data.name, data.names[:classes], train, test), "long-tail", ratio=ratio)
 
 

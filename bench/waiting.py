@@ -35,7 +35,11 @@ from levelhead.hosts.sklearn import TunedRescaledClassifierCV
 from levelhead.report import of_logits, write
 from path import RESULTS, TARGETS, against_grid, data, machine, one_core, spread
 
-ASKED = {(10_000, 10): (80, 30), (10_000, 100): (40, 20), (50_000, 1000): (8, 6)}  # of all rules, and of one
+ASKED = {
+    (10_000, 10): (80, 30),
+    (10_000, 100): (40, 20),
+    (50_000, 1000): (8, 6),
+}  # of all rules, and of one
 MEMORY = """
 import json, re, sys, threading, time, warnings
 from pathlib import Path
@@ -97,9 +101,17 @@ def against_path(n: int, classes: int, repeats: int) -> dict[str, Any]:
             for _ in range(5 if "path" in name else 1):
                 times[name].append(seconds(work))
     path, shift = (float(np.median(times[name])) for name in ("path", "path of the shift"))
-    paths = path + shift + (shift if n * classes <= 8_000_000 else 0.0)  # shift, rescale, rescale+shift
+    paths = (
+        path + shift + (shift if n * classes <= 8_000_000 else 0.0)
+    )  # shift, rescale, rescale+shift
     asked = dict(zip(("tune", "tune, rule rescale"), ASKED[n, classes], strict=True))
-    row: dict[str, Any] = {"n": n, "classes": classes, "asked": asked, "seconds": {}, "times_the_path": {}}
+    row: dict[str, Any] = {
+        "n": n,
+        "classes": classes,
+        "asked": asked,
+        "seconds": {},
+        "times_the_path": {},
+    }
     for name, taken in times.items():
         row["seconds"][name] = spread(taken)
         row["times_the_path"][name] = float(np.median(taken)) / path
@@ -110,7 +122,9 @@ def against_path(n: int, classes: int, repeats: int) -> dict[str, Any]:
             works[name]()
         row["stages"][name] = shares(spent)
     folder.cleanup()
-    told = ", ".join(f"{name} {ratio:.1f}" for name, ratio in row["times_the_path"].items() if "path" not in name)
+    told = ", ".join(
+        f"{name} {ratio:.1f}" for name, ratio in row["times_the_path"].items() if "path" not in name
+    )
     print(
         f"{n} x {classes}: path {1e3 * path:.1f} ms; times the path: {told} (asked: {asked}); tune is "
         f"{row['tune_times_the_paths_of_its_rules']:.1f} times the paths of the rules that it tries",
@@ -137,9 +151,15 @@ def against_plain_fit(n: int, repeats: int) -> list[dict[str, Any]]:
             row: dict[str, Any] = {"n": n, "classes": classes, "model": type(model).__name__}
             row["seconds"] = {name: spread(taken) for name, taken in times.items()}
             row["times_the_plain_fit"] = middle["adjusted"] / middle["plain"]
-            row["times_the_tuned_threshold"] = middle["adjusted"] / middle["threshold"] if classes == 2 else None
+            row["times_the_tuned_threshold"] = (
+                middle["adjusted"] / middle["threshold"] if classes == 2 else None
+            )
             rows.append(row)
-            over = f", {row['times_the_tuned_threshold']:.2f} times that of a threshold" if classes == 2 else ""
+            over = (
+                f", {row['times_the_tuned_threshold']:.2f} times that of a threshold"
+                if classes == 2
+                else ""
+            )
             told = f"{middle['adjusted']:.2f} s, {row['times_the_plain_fit']:.1f} times the plain fit{over}"
             print(f"fit of {row['model']}, {n} rows, {classes} classes: {told}", flush=True)
     return rows
@@ -170,7 +190,12 @@ def memory(n: int, classes: int, **asked: float) -> dict[str, Any]:
             text=True,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},  # for the stages
         )
-    found = {"n": n, "classes": classes, **json.loads(done.stdout), **{f"asked_{key}": x for key, x in asked.items()}}
+    found = {
+        "n": n,
+        "classes": classes,
+        **json.loads(done.stdout),
+        **{f"asked_{key}": x for key, x in asked.items()},
+    }
     print(
         f"tune on {n} x {classes} ({4e-9 * n * classes:.1f} GB): {found['seconds']:.1f} s, {found['peak_mb']:.0f} MB "
         f"(asked: {asked})",
@@ -180,14 +205,21 @@ def memory(n: int, classes: int, **asked: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="smaller sets; write nothing")
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     command = "python " + " ".join(["bench/waiting.py", *sys.argv[1:]])
-    result: dict[str, Any] = {"machine": {**machine(), "threads": os.cpu_count()}, "command": command}
-    result["ratios"] = [against_path(*size, given.repeats) for size in list(ASKED)[: 2 if given.quick else 3]]
+    result: dict[str, Any] = {
+        "machine": {**machine(), "threads": os.cpu_count()},
+        "command": command,
+    }
+    result["ratios"] = [
+        against_path(*size, given.repeats) for size in list(ASKED)[: 2 if given.quick else 3]
+    ]
     result["fits"] = against_plain_fit(2000 if given.quick else 10_000, given.repeats)
     shrink = 20 if given.quick else 1
     result["memory"] = [

@@ -61,7 +61,9 @@ def build() -> tuple[nn.Linear, torch.optim.Optimizer]:
     return layer, torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
 
 
-def step(layer: Callable[[torch.Tensor], torch.Tensor], optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+def step(
+    layer: Callable[[torch.Tensor], torch.Tensor], optimizer: torch.optim.Optimizer
+) -> Callable[[], None]:
     features, labels = torch.randn(BATCH, D), torch.randint(K, (BATCH,))
 
     def one() -> None:
@@ -97,11 +99,18 @@ def parts() -> dict[str, Callable[[], object]]:
     }
 
 
-KINDS = {"plain": plain, "hook": hook, "weight_norm": weight_norm, "in the forward pass": in_forward}
+KINDS = {
+    "plain": plain,
+    "hook": hook,
+    "weight_norm": weight_norm,
+    "in the forward pass": in_forward,
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--out", default="results/wvn.json")
     args = parser.parse_args()
@@ -171,7 +180,11 @@ def processor() -> str:
     """Return the name that Linux gives the processor."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else []
-    named = [line.split(":", 1)[1].strip() for line in lines if line.lower().startswith(("model name", "cpu part"))]
+    named = [
+        line.split(":", 1)[1].strip()
+        for line in lines
+        if line.lower().startswith(("model name", "cpu part"))
+    ]
     return named[0] if named else platform.processor()
 
 

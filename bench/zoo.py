@@ -47,7 +47,12 @@ from levelhead_lab.paper.markdown import fill
 
 VERDICTS = ("right", "refused rightly", "refused wrongly", "wrong")
 GAMMA, TABLE = 0.5, Path(__file__).with_name("zoo.toml")
-FORMATS = {".onnx": "ONNX", ".safetensors": "safetensors", ".keras": "Keras 3", ".h5": "Keras before 3"}
+FORMATS = {
+    ".onnx": "ONNX",
+    ".safetensors": "safetensors",
+    ".keras": "Keras 3",
+    ".h5": "Keras before 3",
+}
 FORMATS |= {".hdf5": "Keras before 3"} | dict.fromkeys((".pt", ".pth", ".ckpt", ".tar"), "PyTorch")
 AFTER = {  # what may follow the logits, with the axis of the classes last
     "": lambda x: x,
@@ -67,11 +72,15 @@ def download(package: Mapping[str, Any], cache: Path) -> Path:
     if "archive" in package:
         index = f"https://pypi.org/simple/{name.lower()}/"
         with urlopen(index, timeout=60) as answer:
-            [link] = re.findall(rf'href="([^"]*/{re.escape(path.name)}#sha256=[^"]*)"', answer.read().decode())
+            [link] = re.findall(
+                rf'href="([^"]*/{re.escape(path.name)}#sha256=[^"]*)"', answer.read().decode()
+            )
         address, _, wanted = urljoin(index, html.unescape(link)).partition("#sha256=")
         kind = "sha256"
     else:
-        with urlopen(f"https://registry.npmjs.org/{quote(name, safe='@')}/{version}", timeout=60) as answer:
+        with urlopen(
+            f"https://registry.npmjs.org/{quote(name, safe='@')}/{version}", timeout=60
+        ) as answer:
             facts = json.load(answer)["dist"]
         address, (kind, _, encoded) = facts["tarball"], facts["integrity"].partition("-")
         wanted = base64.b64decode(encoded).hex()
@@ -89,7 +98,10 @@ def extract(archive: Path, member: str) -> bytes:
     if archive.suffix in (".whl", ".zip"):
         with zipfile.ZipFile(archive) as file:
             return file.read(member)
-    with tarfile.open(archive) as file, contextlib.closing(file.extractfile(member) or io.BytesIO()) as found:
+    with (
+        tarfile.open(archive) as file,
+        contextlib.closing(file.extractfile(member) or io.BytesIO()) as found,
+    ):
         return found.read()
 
 
@@ -103,7 +115,14 @@ def judge(path: Path, expected: Mapping[str, Any], folder: Path) -> dict[str, An
     """Inspect, adjust and undo a file, and compare what happened with what is right."""
     classes = expected.get("classes", 2)
     try:
-        row, found = {"inspect": "; ".join(f"{one.key} {list(one.shape)}" for one in inspect_file(path).layers)}, True
+        row, found = (
+            {
+                "inspect": "; ".join(
+                    f"{one.key} {list(one.shape)}" for one in inspect_file(path).layers
+                )
+            },
+            True,
+        )
     except lh.LevelheadError as error:
         row, found = {"inspect": str(error).replace(f"{path}: ", "")[:300]}, False
     counts = counts_of(classes)
@@ -115,7 +134,9 @@ def judge(path: Path, expected: Mapping[str, Any], folder: Path) -> dict[str, An
             reason = str(error).replace(f"{path}: ", "")
             rightly = "refuse" in expected and "\n" not in reason and not out.exists()
             verdict = "refused rightly" if rightly else "refused wrongly"
-            if rightly and found and not expected.get("shown"):  # it was refused for the number of counts alone
+            if (
+                rightly and found and not expected.get("shown")
+            ):  # it was refused for the number of counts alone
                 verdict = "wrong"
             return row | {"verdict": verdict, "reason": reason[:300]}
         try:
@@ -129,20 +150,39 @@ def judge(path: Path, expected: Mapping[str, Any], folder: Path) -> dict[str, An
 
 
 def near(got: np.ndarray, wanted: np.ndarray) -> bool:
-    return got.size == wanted.size and bool(np.abs(got.ravel() - wanted.ravel()).max() <= 1e-3 * np.abs(wanted).max())
+    return got.size == wanted.size and bool(
+        np.abs(got.ravel() - wanted.ravel()).max() <= 1e-3 * np.abs(wanted).max()
+    )
 
 
-def check(before: Path, after: Path, expected: Mapping[str, Any], rule: str, counts: np.ndarray) -> str:
+def check(
+    before: Path, after: Path, expected: Mapping[str, Any], rule: str, counts: np.ndarray
+) -> str:
     """Check the numbers in the file, and what onnxruntime makes of it; return what was seen."""
-    head, classes, logs = expected["head"], expected["classes"], GAMMA * np.log(counts.max() / counts)
-    logs = logs[1:] - logs[:1] if classes == 1 else logs  # one logit is of the second class against the first
+    head, classes, logs = (
+        expected["head"],
+        expected["classes"],
+        GAMMA * np.log(counts.max() / counts),
+    )
+    logs = (
+        logs[1:] - logs[:1] if classes == 1 else logs
+    )  # one logit is of the second class against the first
     by, plus = (np.exp(logs), np.zeros(classes)) if rule == "rescale" else (np.ones(classes), logs)
     old, new = tensors(before), tensors(after)
-    bias = {key for key in {*old, *new} - {head} if not np.array_equal(old.get(key, ()), new.get(key, ()), True)}
-    assert [new[key].size for key in bias] in ([], [classes]), f"other tensors changed: {sorted(bias)}"
+    bias = {
+        key
+        for key in {*old, *new} - {head}
+        if not np.array_equal(old.get(key, ()), new.get(key, ()), True)
+    }
+    assert [new[key].size for key in bias] in ([], [classes]), (
+        f"other tensors changed: {sorted(bias)}"
+    )
     assert bias or rule == "rescale", "no bias changed"
     last = expected.get("rows") == "last" or (old[head].ndim > 1 and old[head].shape[0] != classes)
-    weights = [one[head].reshape(-1, classes).T if last else one[head].reshape(classes, -1) for one in (old, new)]
+    weights = [
+        one[head].reshape(-1, classes).T if last else one[head].reshape(classes, -1)
+        for one in (old, new)
+    ]
     assert near(weights[1], weights[0] * by[:, None]), "the rows are not scaled"
     for key in bias:
         assert near(new[key], old.get(key, np.zeros(classes)).ravel() * by + plus), f"{key} is off"
@@ -151,7 +191,10 @@ def check(before: Path, after: Path, expected: Mapping[str, Any], rule: str, cou
     (x, outputs), (y, changed) = (run_onnx(path, expected) for path in (before, after))
     assert near(y, x * by + plus), "the logits are not as the rule says"
     for title, follows in AFTER.items():
-        for axis in {-1, expected.get("axis", -1)}:  # some outputs have their classes last, though the logits do not
+        for axis in {
+            -1,
+            expected.get("axis", -1),
+        }:  # some outputs have their classes last, though the logits do not
             made = [np.moveaxis(follows(one), -1, axis) for one in (x, y)]
             for one, other in zip(outputs, changed, strict=True):
                 if near(one, made[0]):
@@ -172,8 +215,15 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
         import h5py
 
         held: dict[str, np.ndarray] = {}
-        with zipfile.ZipFile(path) as file, h5py.File(io.BytesIO(file.read("model.weights.h5"))) as weights:
-            weights.visititems(lambda key, one: held.update({key: one[()]}) if isinstance(one, h5py.Dataset) else None)
+        with (
+            zipfile.ZipFile(path) as file,
+            h5py.File(io.BytesIO(file.read("model.weights.h5"))) as weights,
+        ):
+            weights.visititems(
+                lambda key, one: (
+                    held.update({key: one[()]}) if isinstance(one, h5py.Dataset) else None
+                )
+            )
         return held
     import torch
 
@@ -208,25 +258,45 @@ def run_onnx(path: Path, expected: Mapping[str, Any]) -> tuple[np.ndarray, list[
     model, axis = onnx.load(path), expected.get("axis", -1)
     own = [one.name for one in model.graph.output]
     if expected["logits"] not in own:
-        model.graph.output.append(onnx.helper.make_tensor_value_info(expected["logits"], onnx.TensorProto.FLOAT, None))
+        model.graph.output.append(
+            onnx.helper.make_tensor_value_info(expected["logits"], onnx.TensorProto.FLOAT, None)
+        )
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, ["CPUExecutionProvider"]
+    )
     rng, inputs = np.random.default_rng(0), {}
     for one in session.get_inputs():
-        given = expected.get("inputs", {}).get(one.name, [n if isinstance(n, int) and n > 0 else 2 for n in one.shape])
+        given = expected.get("inputs", {}).get(
+            one.name, [n if isinstance(n, int) and n > 0 else 2 for n in one.shape]
+        )
         whole = one.type.removeprefix("tensor(").removesuffix(")") if "int" in one.type else ""
-        drawn = given if not isinstance(given, list) else rng.integers(1, 8, given) if whole else rng.normal(size=given)
+        drawn = (
+            given
+            if not isinstance(given, list)
+            else rng.integers(1, 8, given)
+            if whole
+            else rng.normal(size=given)
+        )
         inputs[one.name] = np.asarray(drawn, whole or np.float32)
     names = [one.name for one in session.get_outputs()]
     found: dict[str, Any] = dict(zip(names, session.run(None, inputs), strict=True))
-    numbers = [found[name] for name in own if isinstance(found[name], np.ndarray) and found[name].dtype.kind == "f"]
+    numbers = [
+        found[name]
+        for name in own
+        if isinstance(found[name], np.ndarray) and found[name].dtype.kind == "f"
+    ]
     return np.moveaxis(found[expected["logits"]], axis, -1).astype(np.float64), numbers
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=[""], help="files whose package or path contains one of these")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", nargs="*", default=[""], help="files whose package or path contains one of these"
+    )
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/levelhead/zoo")
     parser.add_argument("--out", type=Path, default=Path("results/zoo.json"))
     args = parser.parse_args()
@@ -245,11 +315,20 @@ def main() -> None:
             path.write_bytes(data)
             found = judge(path, expected, Path(folder))
         facts = {"package": package["name"], "version": package["version"], "file": member}
-        rows.append(facts | {"sha256": hashlib.sha256(data).hexdigest(), "expected": expected} | found)
+        rows.append(
+            facts | {"sha256": hashlib.sha256(data).hexdigest(), "expected": expected} | found
+        )
         said = found.get("reason", found.get("seen"))
-        print(f"{number}/{len(cases)} {package['name']} {path.name}: {found['verdict']}: {said}", file=sys.stderr)
+        print(
+            f"{number}/{len(cases)} {package['name']} {path.name}: {found['verdict']}: {said}",
+            file=sys.stderr,
+        )
     counted = Counter(row["verdict"] for row in rows)
-    about = {"levelhead": lh.__version__, "python": platform.python_version(), "command": "python bench/zoo.py"}
+    about = {
+        "levelhead": lh.__version__,
+        "python": platform.python_version(),
+        "command": "python bench/zoo.py",
+    }
     result = {"summary": {name: counted[name] for name in VERDICTS}, "about": about, "models": rows}
     write(args.out, json.dumps(result, indent=1) + "\n")
     if args.only == [""]:
@@ -260,7 +339,10 @@ def main() -> None:
 
 def table(result: Mapping[str, Any]) -> str:
     """Return the result in a sentence and a table in Markdown."""
-    counted = Counter((FORMATS.get(Path(row["file"]).suffix, "others"), row["verdict"]) for row in result["models"])
+    counted = Counter(
+        (FORMATS.get(Path(row["file"]).suffix, "others"), row["verdict"])
+        for row in result["models"]
+    )
     packages = len({row["package"] for row in result["models"]})
     lines = [
         f"{len(result['models'])} model files of {packages} packages, adjusted, compared in onnxruntime where it runs "

@@ -98,7 +98,9 @@ FETCHED = re.compile(
 
 def check_offline(app, exception):
     """Fail the build if a page would fetch a script, a style or a picture from another site."""
-    pages = [] if exception else [*Path(app.outdir).rglob("*.html"), *Path(app.outdir).rglob("*.css")]
+    pages = (
+        [] if exception else [*Path(app.outdir).rglob("*.html"), *Path(app.outdir).rglob("*.css")]
+    )
     found = [
         f"{page.relative_to(app.outdir)}: {one}"
         for page in pages
@@ -110,7 +112,10 @@ def check_offline(app, exception):
 
 def name_aliases(app, what, name, obj, options, signature, returned):
     """Write Array and Counts by their names, as the code does."""
-    return tuple(text and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text) for text in (signature, returned))
+    return tuple(
+        text and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text)
+        for text in (signature, returned)
+    )
 
 
 def write_generated(app, config):

@@ -48,16 +48,25 @@ def main() -> None:
 
 
 def train(data: Data, method: str, seed: int) -> lh.Snapshot:
-    net, schedule = build("digits", data.classes, shape=data.shape, seed=seed), find_recipe("digits")
+    net, schedule = (
+        build("digits", data.classes, shape=data.shape, seed=seed),
+        find_recipe("digits"),
+    )
     fit(net, data, schedule, lh.METHODS[method], seed=seed)
     return snapshot(net, data, Preprocess(schedule, data))
 
 
 def train_with_adam(data: Data, seed: int, *, lr: float = 1e-3) -> lh.Snapshot:
     """Train the same network with Adam in a plain loop, with the same batch size and number of epochs."""
-    net, schedule = build("digits", data.classes, shape=data.shape, seed=seed), find_recipe("digits")
+    net, schedule = (
+        build("digits", data.classes, shape=data.shape, seed=seed),
+        find_recipe("digits"),
+    )
     preprocess, generator = Preprocess(schedule, data), torch.Generator().manual_seed(seed)
-    images, labels = preprocess.standardized(torch.from_numpy(data.train.images)), torch.from_numpy(data.train.labels)
+    images, labels = (
+        preprocess.standardized(torch.from_numpy(data.train.images)),
+        torch.from_numpy(data.train.labels),
+    )
     optimizer = torch.optim.Adam(net.parameters(), lr=lr)
     net.train()
     for _ in range(schedule.epochs):
@@ -73,13 +82,26 @@ def draw_boundary() -> None:
     pyplot = headless()
     figure, both = pyplot.subplots(1, 2, figsize=(7.6, 3.2), layout="constrained")
     trained = lh.Head(np.array([[2.0, 0.35], [0.25, 1.0]]))
-    for axes, head, title in ((both[0], trained, "as trained"), (both[1], lh.normalize(trained), "equal lengths")):
+    for axes, head, title in (
+        (both[0], trained, "as trained"),
+        (both[1], lh.normalize(trained), "equal lengths"),
+    ):
         x, y = np.meshgrid([-0.6, 2.6], [-0.6, 1.6])
-        lead = (head.weight[1] - head.weight[0]) @ np.stack([x.ravel(), y.ravel()])  # of the rare class
+        lead = (head.weight[1] - head.weight[0]) @ np.stack(
+            [x.ravel(), y.ravel()]
+        )  # of the rare class
         axes.contourf(x, y, lead.reshape(x.shape), levels=[-9, 0, 9], colors=["#e2e8f0", "#fed7aa"])
         for row, color, name in zip(head.weight, (INK, ACCENT), ("frequent", "rare"), strict=True):
-            axes.annotate("", row, (0, 0), arrowprops={"arrowstyle": "-|>", "color": color, "lw": 2})
-            axes.text(*(row + 0.08 * row / np.linalg.norm(row)), name, color=color, va="bottom", ha="center")
+            axes.annotate(
+                "", row, (0, 0), arrowprops={"arrowstyle": "-|>", "color": color, "lw": 2}
+            )
+            axes.text(
+                *(row + 0.08 * row / np.linalg.norm(row)),
+                name,
+                color=color,
+                va="bottom",
+                ha="center",
+            )
         angles = geometry.boundary_angles(head, 0, 1)
         axes.set(
             title=f"{title}: {angles[0]:.0f}° and {angles[1]:.0f}° to the boundary",
@@ -97,7 +119,9 @@ def draw_norms(trained: dict[str, list[lh.Snapshot]]) -> None:
     """Draw the length of each class's weight vector against its count, relative to the longest."""
     pyplot = headless()
     figure, axes = pyplot.subplots(figsize=(6.4, 3.6), layout="constrained")
-    marks = zip(trained.items(), ((INK, "o", "-"), (ACCENT, "s", "--"), (COOL, "^", ":")), strict=True)
+    marks = zip(
+        trained.items(), ((INK, "o", "-"), (ACCENT, "s", "--"), (COOL, "^", ":")), strict=True
+    )
     for (name, snapshots), (color, marker, line) in marks:
         lengths = np.array([geometry.relative_norms(one.head) for one in snapshots])
         axes.errorbar(
@@ -185,7 +209,10 @@ def shifted(one: lh.Snapshot) -> dict[str, np.ndarray]:
     logits, labels = np.asarray(one.logits("test")), one.labels["test"]
     gamma = lh.tune(logits[::2], labels[::2], one.counts, rule="shift", bootstrap=0).gamma
     moved = one.logits("test", lh.shift_logits(one.head, one.counts, gamma))
-    return {"after the shift": moved[1::2], "after the shift, with temperature": tempered(moved, labels)}
+    return {
+        "after the shift": moved[1::2],
+        "after the shift, with temperature": tempered(moved, labels),
+    }
 
 
 def tempered(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -196,8 +223,13 @@ def tempered(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def features_in_words(one: lh.Snapshot) -> str:
     """Return the errors of the trained head, of a new one and of RS on half of the test set, in words."""
     features, labels = one.features["test"].astype(np.float64), one.labels["test"]
-    found = scaled(one) | {"new": new_head(features[::2], labels[::2], one.head.classes).logits(features[1::2])}
-    error = {name: f"{100 * lh.measure.error(logits, labels[1::2]):.1f} %" for name, logits in found.items()}
+    found = scaled(one) | {
+        "new": new_head(features[::2], labels[::2], one.head.classes).logits(features[1::2])
+    }
+    error = {
+        name: f"{100 * lh.measure.error(logits, labels[1::2]):.1f} %"
+        for name, logits in found.items()
+    }
     return (
         f"The ResNet-32 that comes with this package was trained on {one.counts[0]:,} to {one.counts[-1]} images "
         f"per class of CIFAR-10. On half of the test images its error is {error['as trained']}. With a new head, "
@@ -214,7 +246,9 @@ def new_head(features: np.ndarray, labels: np.ndarray, classes: int) -> lh.Head:
         head = geometry.oracle_head(features[::2], labels[::2], classes, decay=decay).head
         return lh.measure.error(head.logits(features[1::2]), labels[1::2])
 
-    return geometry.oracle_head(features, labels, classes, decay=min((1e-4, 1e-3, 1e-2), key=trial)).head
+    return geometry.oracle_head(
+        features, labels, classes, decay=min((1e-4, 1e-3, 1e-2), key=trial)
+    ).head
 
 
 def norms_in_words(real: lh.Snapshot, plain: list[lh.Snapshot], adam: list[lh.Snapshot]) -> str:
@@ -237,7 +271,10 @@ def calibration_in_words(one: lh.Snapshot) -> str:
     rows = [
         (
             name,
-            [f"{100 * measured(logits, labels):.1f}" for measured in (lh.measure.error, lh.measure.calibration_error)],
+            [
+                f"{100 * measured(logits, labels):.1f}"
+                for measured in (lh.measure.error, lh.measure.calibration_error)
+            ],
         )
         for name, logits in (scaled(one) | shifted(one)).items()
     ]

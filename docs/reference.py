@@ -17,7 +17,13 @@ from levelhead.report import write as write_page
 from levelhead_lab.paper.markdown import markdown_table
 from levelhead_lab.paper.record import shipped_snapshots
 
-ENTRIES = ("Changes", "Formula", "Knobs", "Caveats", "Reference")  # of a card, each at the beginning of a line
+ENTRIES = (
+    "Changes",
+    "Formula",
+    "Knobs",
+    "Caveats",
+    "Reference",
+)  # of a card, each at the beginning of a line
 
 
 def write(folder: Path) -> None:
@@ -33,7 +39,9 @@ def write_example(folder: Path) -> None:
     """Write the page of the ResNet-32 that comes with the package, as `levelhead demo` does, for the site."""
     folder.mkdir(parents=True, exist_ok=True)
     with quiet():  # the page shows the warnings
-        subject = of_snapshot(shipped_snapshots()["baseline"], title="ResNet-32 on long-tailed CIFAR-10")
+        subject = of_snapshot(
+            shipped_snapshots()["baseline"], title="ResNet-32 on long-tailed CIFAR-10"
+        )
         write_page(folder / "example-page.html", [subject], command="levelhead demo")
 
 
@@ -41,13 +49,17 @@ def commands() -> str:
     """Return every command in Markdown, as the app describes it."""
     group: Any = get_command(app)
     root = group.make_context("levelhead", [], resilient_parsing=True)
-    return "\n".join(_command(group.get_command(root, name), name, root) for name in group.list_commands(root))
+    return "\n".join(
+        _command(group.get_command(root, name), name, root) for name in group.list_commands(root)
+    )
 
 
 def _command(command: Any, name: str, root: Any) -> str:
     context = command.make_context(name, [], parent=root, resilient_parsing=True)
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    records = [each.get_help_record(context) for each in command.get_params(context) if each.name != "help"]
+    records = [
+        each.get_help_record(context) for each in command.get_params(context) if each.name != "help"
+    ]
     lines = [
         f"(command-{name})=",
         f"## levelhead {name}",
@@ -61,7 +73,9 @@ def _command(command: Any, name: str, root: Any) -> str:
     ]
     for title, told in filter(None, records):
         lines += [f"`{title}`", f": {_escape(' '.join(told.split()))}", ""]
-    if shown := [line.strip() for line in (command.epilog or "").splitlines() if line.startswith("  ")]:
+    if shown := [
+        line.strip() for line in (command.epilog or "").splitlines() if line.startswith("  ")
+    ]:
         lines += ["```sh", *shown, "```", ""]
     return "\n".join(lines)
 
@@ -69,7 +83,10 @@ def _command(command: Any, name: str, root: Any) -> str:
 def table() -> str:
     """Return the table of methods: the name, what it changes, and the paper that its card names."""
     rows = [
-        (f"[`{method.name}`](#method-{_anchor(method)})", [_changed(method), method.head, _paper(method)])
+        (
+            f"[`{method.name}`](#method-{_anchor(method)})",
+            [_changed(method), method.head, _paper(method)],
+        )
         for method in METHODS.values()
     ]
     return markdown_table(["method", "what it changes", "head", "from"], rows) + "\n"
@@ -136,4 +153,6 @@ def _anchor(method: Method) -> str:
 def _escape(text: str) -> str:
     """Escape text for Markdown, except what is code."""
     code = re.split(r"(``.+?``|`.+?`)", text, flags=re.S)
-    return "".join(part if i % 2 else re.sub(r"([\\*_<>|\[\]])", r"\\\1", part) for i, part in enumerate(code))
+    return "".join(
+        part if i % 2 else re.sub(r"([\\*_<>|\[\]])", r"\\\1", part) for i, part in enumerate(code)
+    )

@@ -24,10 +24,16 @@ from levelhead.hosts.sklearn import TunedRescaledClassifierCV
 
 digits = load_digits()
 rng = np.random.default_rng(0)
-eights, others = (rng.permutation(np.flatnonzero((digits.target == 8) == is_it)) for is_it in (True, False))
+eights, others = (
+    rng.permutation(np.flatnonzero((digits.target == 8) == is_it)) for is_it in (True, False)
+)
 train, held_out, test = (
     np.r_[eights[a], others[b]]
-    for a, b in ((slice(20), slice(580)), (slice(20, 60), slice(580, 900)), (slice(60, 140), slice(900, 1520)))
+    for a, b in (
+        (slice(20), slice(580)),
+        (slice(20, 60), slice(580, 900)),
+        (slice(60, 140), slice(900, 1520)),
+    )
 )
 X, y = digits.data / 16, (digits.target == 8).astype(int)
 counts = np.bincount(y[train])
@@ -53,7 +59,9 @@ print(tuned)
 print(f"add {shift:.2f} to the bias")
 for name, add in (("as trained", 0.0), ("shifted", shift)):
     guess = z[test] + add > 0
-    print(f"{name:11} eights, recall {guess[y[test] == 1].mean():6.1%}  false alarms {guess[y[test] == 0].mean():6.1%}")
+    print(
+        f"{name:11} eights, recall {guess[y[test] == 1].mean():6.1%}  false alarms {guess[y[test] == 0].mean():6.1%}"
+    )
 
 # %%
 # The scikit-learn twin does all of this by itself, by cross-validation on the training images
@@ -83,12 +91,16 @@ rows = []
 for name, question in questions.items():
     truth = question(digits.target).astype(int)
     n = np.bincount(truth[train])
-    scores = np.outer(LogisticRegression().fit(X[train], truth[train]).decision_function(X), [-0.5, 0.5])
+    scores = np.outer(
+        LogisticRegression().fit(X[train], truth[train]).decision_function(X), [-0.5, 0.5]
+    )
     found = lh.tune(scores[held_out], truth[held_out], n, rule="shift")
     path = lh.gamma_path(scores[test], truth[test], n, rule="shift")
     rows.append((name, n[1], found, path.at(0.0), path.at(found.gamma)))
 
-print(f"{'label':9}{'positives':>10}{'gamma':>8}{'recall':>9}{'shifted':>9}{'balanced error':>16}{'shifted':>9}")
+print(
+    f"{'label':9}{'positives':>10}{'gamma':>8}{'recall':>9}{'shifted':>9}{'balanced error':>16}{'shifted':>9}"
+)
 for name, n, found, before, after in rows:
     print(
         f"{name:9}{n:10}{found.gamma:8.2f}{before.class_accuracy[1]:9.1%}{after.class_accuracy[1]:9.1%}"
@@ -102,12 +114,24 @@ for name, n, found, before, after in rows:
 
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 at = np.arange(len(rows))
-axes.bar(at, [100 * row[3].class_accuracy[1] for row in rows], 0.6, color="#94a3b8", label="as trained")
-axes.plot(at, [100 * row[4].class_accuracy[1] for row in rows], "o", color="#c2410c", label="shifted")
+axes.bar(
+    at, [100 * row[3].class_accuracy[1] for row in rows], 0.6, color="#94a3b8", label="as trained"
+)
 axes.plot(
-    at, [100 - 100 * row[4].class_accuracy[0] for row in rows], "x", color="#222222", label="false alarms, shifted"
+    at, [100 * row[4].class_accuracy[1] for row in rows], "o", color="#c2410c", label="shifted"
+)
+axes.plot(
+    at,
+    [100 - 100 * row[4].class_accuracy[0] for row in rows],
+    "x",
+    color="#222222",
+    label="false alarms, shifted",
 )
 axes.set_xticks(at, [f"{row[0]}\n{row[1]}" for row in rows])
-axes.set(xlabel="label, and its positives among 600 training images", ylabel="recall of positives, %", ylim=(0, 100))
+axes.set(
+    xlabel="label, and its positives among 600 training images",
+    ylabel="recall of positives, %",
+    ylim=(0, 100),
+)
 axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize="small")
 plt.show()

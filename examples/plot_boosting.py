@@ -41,13 +41,19 @@ print(adjusted.summary_)
 # As a function, on the held-out images. For a booster it is ``booster.predict`` (LightGBM) or
 # ``lambda X: booster.predict(xgboost.DMatrix(X))``; for two classes, [N] of the second is enough.
 
-predictor = RescaledPredictor(plain.predict_proba, counts=counts).fit(X[held_out], y[held_out], bootstrap=200)
+predictor = RescaledPredictor(plain.predict_proba, counts=counts).fit(
+    X[held_out], y[held_out], bootstrap=200
+)
 print(predictor.tuned_)
 
 # %%
 # What each of the ten digits gains, from the most frequent to the rarest:
 
-models = {"as trained": plain, "adjusted by cross-validation": adjusted, "adjusted as a function": predictor}
+models = {
+    "as trained": plain,
+    "adjusted by cross-validation": adjusted,
+    "adjusted as a function": predictor,
+}
 fig, ax = plt.subplots(figsize=(7, 3.5))
 for name, model in models.items():
     recall = recall_score(y[test], model.predict(X[test]), average=None)

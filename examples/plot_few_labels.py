@@ -23,17 +23,23 @@ import levelhead as lh
 
 digits = load_digits()
 counts = lh.counts.long_tail(70, 10, 35)
-by_class = [np.random.default_rng(0).permutation(np.flatnonzero(digits.target == k)) for k in range(10)]
+by_class = [
+    np.random.default_rng(0).permutation(np.flatnonzero(digits.target == k)) for k in range(10)
+]
 train = np.concatenate([rows[:n] for rows, n in zip(by_class, counts, strict=True)])
 pool, test = (np.array([rows[a:b] for rows in by_class]) for a, b in ((-100, -50), (-50, None)))
-model = MLPClassifier(32, solver="sgd", learning_rate_init=0.05, max_iter=150, n_iter_no_change=150, random_state=0)
+model = MLPClassifier(
+    32, solver="sgd", learning_rate_init=0.05, max_iter=150, n_iter_no_change=150, random_state=0
+)
 warnings.simplefilter("ignore", ConvergenceWarning)  # 150 epochs are what we want
 model.fit(digits.data[train] / 16, digits.target[train])
 hidden = np.maximum(digits.data / 16 @ model.coefs_[0] + model.intercepts_[0], 0)
 logits = hidden @ model.coefs_[1] + model.intercepts_[1]
 truth = lh.gamma_path(logits[test.ravel()], digits.target[test.ravel()], counts)
 best = truth.best("error")
-print(f"test error {truth.at(0.0).error:.1%} as trained; {best.error:.1%} at the best gamma on test, {best.gamma:.2f}")
+print(
+    f"test error {truth.at(0.0).error:.1%} as trained; {best.error:.1%} at the best gamma on test, {best.gamma:.2f}"
+)
 
 # %%
 # Three draws of each size.
@@ -45,9 +51,18 @@ for size in sizes:
         drawn = np.concatenate([rng.choice(own, size, replace=False) for own in pool])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", lh.warnings.LevelheadWarning)
-            rows.append((size, lh.tune(logits[drawn], digits.target[drawn], counts, rule="rescale", bootstrap=500)))
+            rows.append(
+                (
+                    size,
+                    lh.tune(
+                        logits[drawn], digits.target[drawn], counts, rule="rescale", bootstrap=500
+                    ),
+                )
+            )
 
-print(f"{'images per class':>16} {'gamma':>7} {'its interval':>16} {'promised gain':>28} {'error on test':>15}")
+print(
+    f"{'images per class':>16} {'gamma':>7} {'its interval':>16} {'promised gain':>28} {'error on test':>15}"
+)
 for size, tuned in rows:
     a, b = tuned.interval
     low, high = tuned.gain_interval
@@ -73,12 +88,31 @@ for i, (size, tuned) in enumerate(rows):
     x = sizes.index(size) + 0.22 * (i % draws - 1)
     left.plot([x, x], tuned.interval, color="#94a3b8", lw=3, solid_capstyle="butt")
     left.plot(x, tuned.gamma, "o", color="#c2410c", ms=5)
-    right.plot([x, x], [100 * bound for bound in tuned.gain_interval], color="#94a3b8", lw=3, solid_capstyle="butt")
+    right.plot(
+        [x, x],
+        [100 * bound for bound in tuned.gain_interval],
+        color="#94a3b8",
+        lw=3,
+        solid_capstyle="butt",
+    )
     real = 100 * (truth.at(0.0).error - truth.at(tuned.gamma).error)
     right.plot(
-        x, 100 * tuned.gain, "o", color="#c2410c", ms=5, label="promised, with 95 % interval" if i == 0 else None
+        x,
+        100 * tuned.gain,
+        "o",
+        color="#c2410c",
+        ms=5,
+        label="promised, with 95 % interval" if i == 0 else None,
     )
-    right.plot(x, real, "_", color="#222222", ms=12, mew=1.5, label="on the test images" if i == 0 else None)
+    right.plot(
+        x,
+        real,
+        "_",
+        color="#222222",
+        ms=12,
+        mew=1.5,
+        label="on the test images" if i == 0 else None,
+    )
 left.axhspan(*best.plateau, color="#222222", alpha=0.25, lw=0, label="best on test")
 right.axhline(0, color="#222222", lw=0.8)
 left.set(ylabel="gamma, with 95 % interval", ylim=(0, None))

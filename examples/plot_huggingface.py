@@ -14,7 +14,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
-from transformers import PrinterCallback, Trainer, TrainingArguments, ViTConfig, ViTForImageClassification, set_seed
+from transformers import (
+    PrinterCallback,
+    Trainer,
+    TrainingArguments,
+    ViTConfig,
+    ViTForImageClassification,
+    set_seed,
+)
 
 import levelhead as lh
 from levelhead.hosts.transformers import WVNCallback, compute_loss_func
@@ -77,7 +84,9 @@ def fit(callbacks=(), loss=None) -> Trainer:
             disable_tqdm=True,
             use_cpu=True,
         )
-        trainer = Trainer(model, arguments, train_dataset=train, callbacks=list(callbacks), compute_loss_func=loss)
+        trainer = Trainer(
+            model, arguments, train_dataset=train, callbacks=list(callbacks), compute_loss_func=loss
+        )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     return trainer

@@ -38,14 +38,21 @@ def draw(shape: str) -> Image.Image:
     if corners:
         reach = [r * (0.45 if shape == "star" and i % 2 else 1) for i in range(corners)]
         angles = turn + 2 * np.pi * np.arange(corners) / corners
-        pen.polygon([(x + a * np.cos(t), y + a * np.sin(t)) for a, t in zip(reach, angles, strict=True)], fill=255)
+        pen.polygon(
+            [(x + a * np.cos(t), y + a * np.sin(t)) for a, t in zip(reach, angles, strict=True)],
+            fill=255,
+        )
     elif shape == "cross":
         for t in (turn, turn + np.pi / 2):
             arm = r * np.array([np.cos(t), np.sin(t)])
             pen.line([(x - arm[0], y - arm[1]), (x + arm[0], y + arm[1])], fill=255, width=12)
     else:
-        pen.ellipse((x - r, y - r, x + r, y + r), fill=255 if shape == "disc" else 0, outline=255, width=8)
-    pixels = np.asarray(canvas.resize((24, 24)), float) * rng.uniform(0.5, 1) + rng.normal(40, 30, (24, 24))
+        pen.ellipse(
+            (x - r, y - r, x + r, y + r), fill=255 if shape == "disc" else 0, outline=255, width=8
+        )
+    pixels = np.asarray(canvas.resize((24, 24)), float) * rng.uniform(0.5, 1) + rng.normal(
+        40, 30, (24, 24)
+    )
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
 
 
@@ -89,7 +96,11 @@ words = (
 )
 print("$ levelhead", *words)
 done = subprocess.run(
-    [sys.executable, "-m", "levelhead", *words], cwd=folder, capture_output=True, text=True, check=True
+    [sys.executable, "-m", "levelhead", *words],
+    cwd=folder,
+    capture_output=True,
+    text=True,
+    check=True,
 )
 print(done.stdout)
 

@@ -34,7 +34,9 @@ images, labels = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tens
 counts = lh.counts.long_tail(100, 10, 50)
 by_class = [np.flatnonzero(digits.target == k) for k in range(10)]
 train = np.concatenate([rows[:n] for rows, n in zip(by_class, counts, strict=True)])
-held_out, test = (np.concatenate([rows[a:b] for rows in by_class]) for a, b in ((-60, -50), (-50, None)))
+held_out, test = (
+    np.concatenate([rows[a:b] for rows in by_class]) for a, b in ((-60, -50), (-50, None))
+)
 
 # %%
 # An ordinary LightningModule, which knows nothing of levelhead.
@@ -109,7 +111,9 @@ with torch.no_grad():
 
 y = digits.target[test]
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-for i, (name, logits, color) in enumerate((("WVN", as_trained, "#94a3b8"), ("WVN, adjusted", adjusted, "#c2410c"))):
+for i, (name, logits, color) in enumerate(
+    (("WVN", as_trained, "#94a3b8"), ("WVN, adjusted", adjusted, "#c2410c"))
+):
     error = lh.measure.error(logits, y)
     print(f"{name:12} test error {error:.1%}")
     axes.bar(

@@ -33,7 +33,11 @@ def levelhead(*words: str) -> None:
     """Run a command in the example's folder, and show it with what it prints."""
     print("$ levelhead", *words)
     done = subprocess.run(
-        [sys.executable, "-m", "levelhead", *words], cwd=folder, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "levelhead", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     print(done.stdout)
 
@@ -47,7 +51,9 @@ images, labels = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tens
 counts = lh.counts.long_tail(100, 10, 50)
 by_class = [np.flatnonzero(digits.target == k) for k in range(10)]
 train = torch.tensor(np.concatenate([rows[:n] for rows, n in zip(by_class, counts, strict=True)]))
-held_out, test = (np.concatenate([rows[a:b] for rows in by_class]) for a, b in ((-60, -50), (-50, None)))
+held_out, test = (
+    np.concatenate([rows[a:b] for rows in by_class]) for a, b in ((-60, -50), (-50, None))
+)
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
@@ -58,7 +64,9 @@ for _ in range(60):
         nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
         optimizer.step()
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # the older exporter, which needs no further package, announces its end
+    warnings.simplefilter(
+        "ignore"
+    )  # the older exporter, which needs no further package, announces its end
     torch.onnx.export(
         model,
         (images[:1],),
@@ -91,7 +99,17 @@ levelhead("inspect", "model.onnx", "--counts", "counts.json")
 
 np.save(folder / "logits.npy", logits("model.onnx", held_out))
 np.save(folder / "labels.npy", digits.target[held_out])
-levelhead("tune", "--logits", "logits.npy", "--labels", "labels.npy", "--counts", "counts.json", "-o", "tuned.json")
+levelhead(
+    "tune",
+    "--logits",
+    "logits.npy",
+    "--labels",
+    "labels.npy",
+    "--counts",
+    "counts.json",
+    "-o",
+    "tuned.json",
+)
 
 # %%
 # Write the adjusted file
@@ -104,7 +122,9 @@ levelhead("adjust", "model.onnx", "--tuned", "tuned.json", "-o", "adjusted.onnx"
 # rule, so that what was tuned on logits holds for the file.
 
 before, after = logits("model.onnx", test), logits("adjusted.onnx", test)
-by_hand = lh.adjust(lh.Head(np.eye(10)), folder / "tuned.json").logits(before)  # the identity: logits in, logits out
+by_hand = lh.adjust(lh.Head(np.eye(10)), folder / "tuned.json").logits(
+    before
+)  # the identity: logits in, logits out
 print(f"largest difference from adjusted logits: {np.abs(after - by_hand).max():.1e}")
 for name, values in (("model.onnx", before), ("adjusted.onnx", after)):
     print(f"{name:13} error {lh.measure.error(values, digits.target[test]):.1%}")
@@ -113,7 +133,10 @@ for name, values in (("model.onnx", before), ("adjusted.onnx", after)):
 # And back: the very bytes that were exported.
 
 levelhead("undo", "adjusted.onnx", "-o", "back.onnx")
-sums = [hashlib.sha256((folder / file).read_bytes()).hexdigest()[:16] for file in ("model.onnx", "back.onnx")]
+sums = [
+    hashlib.sha256((folder / file).read_bytes()).hexdigest()[:16]
+    for file in ("model.onnx", "back.onnx")
+]
 print(*sums, "the same" if sums[0] == sums[1] else "different")
 
 # %%
@@ -121,7 +144,9 @@ print(*sums, "the same" if sums[0] == sums[1] else "different")
 # little.
 
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-for i, (name, values, color) in enumerate((("model.onnx", before, "#94a3b8"), ("adjusted.onnx", after, "#c2410c"))):
+for i, (name, values, color) in enumerate(
+    (("model.onnx", before, "#94a3b8"), ("adjusted.onnx", after, "#c2410c"))
+):
     recall = 100 * lh.measure.recall(values, digits.target[test])
     axes.bar(np.arange(10) + 0.4 * i, recall, 0.38, color=color, label=name)
 axes.set_xticks(np.arange(10) + 0.2, [f"{k}\n{n}" for k, n in enumerate(counts)])

@@ -77,7 +77,9 @@ for method in ("baseline", "gentle.py:METHOD"):
         "--json",
     ]
     print("$ levelhead", *words)
-    done = subprocess.run([sys.executable, "-m", "levelhead", *words], cwd=folder, capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "levelhead", *words], cwd=folder, capture_output=True, check=True
+    )
     found[method] = json.loads(done.stdout)
 
 # %%
@@ -97,8 +99,12 @@ for method, result in found.items():
 
 figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
 counts = found["baseline"]["counts"]
-for (method, result), color, marker in zip(found.items(), ("#94a3b8", "#c2410c"), "so", strict=True):
-    axes.plot(100 * np.array(result["before"]["recall"]), marker=marker, color=color, lw=1, label=method)
+for (method, result), color, marker in zip(
+    found.items(), ("#94a3b8", "#c2410c"), "so", strict=True
+):
+    axes.plot(
+        100 * np.array(result["before"]["recall"]), marker=marker, color=color, lw=1, label=method
+    )
 axes.set_xticks(range(len(counts)), [f"{k}\n{n}" for k, n in enumerate(counts)])
 axes.set(xlabel="digit, and its training images", ylabel="recall, %")
 axes.legend(frameon=False)

@@ -31,7 +31,12 @@ counts = lh.counts.long_tail(100, 10, 20)
 by_class = [np.flatnonzero(digits.target == k) for k in range(10)]
 train = np.concatenate([rows[:n] for rows, n in zip(by_class, counts, strict=True)])
 test = np.concatenate([rows[-70:] for rows in by_class])
-X, y, X_test, y_test = digits.data[train], digits.target[train], digits.data[test], digits.target[test]
+X, y, X_test, y_test = (
+    digits.data[train],
+    digits.target[train],
+    digits.data[test],
+    digits.target[test],
+)
 
 # %%
 # ``rule="auto"``, the default, scales scores or shifts them, whichever does better on the held-out
@@ -54,13 +59,20 @@ for name, estimator in estimators.items():
     weighted = float("nan")
     if "class_weight" in estimator.get_params():
         weighted = balanced_accuracy_score(
-            y_test, type(estimator)(**{**estimator.get_params(), "class_weight": "balanced"}).fit(X, y).predict(X_test)
+            y_test,
+            type(estimator)(**{**estimator.get_params(), "class_weight": "balanced"})
+            .fit(X, y)
+            .predict(X_test),
         )
     rows.append((name, adjusted.rule_, adjusted.best_gamma_, before, weighted, after))
 
-print(f"{'balanced accuracy':24}{'rule':>14}{'gamma':>8}{'plain':>9}{'weighted':>10}{'adjusted':>9}")
+print(
+    f"{'balanced accuracy':24}{'rule':>14}{'gamma':>8}{'plain':>9}{'weighted':>10}{'adjusted':>9}"
+)
 for name, rule, gamma, *found in rows:
-    plain, weighted, adjusted = (f"{100 * value:.1f} %" if value == value else "-" for value in found)
+    plain, weighted, adjusted = (
+        f"{100 * value:.1f} %" if value == value else "-" for value in found
+    )
     print(f"{name:24}{rule:>14}{gamma:8.2f}{plain:>9}{weighted:>10}{adjusted:>9}")
 
 # %%
@@ -74,7 +86,14 @@ figure, axes = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
 for i, (_, _, _, before, weighted, after) in enumerate(reversed(rows)):
     axes.plot([100 * before, 100 * after], [i, i], color="#94a3b8", lw=1, zorder=1)
     axes.plot(100 * before, i, "o", color="#222222", mfc="white", label="plain" if i == 0 else None)
-    axes.plot(100 * weighted, i, "|", color="#222222", ms=12, label='class_weight="balanced"' if i == 2 else None)
+    axes.plot(
+        100 * weighted,
+        i,
+        "|",
+        color="#222222",
+        ms=12,
+        label='class_weight="balanced"' if i == 2 else None,
+    )
     axes.plot(100 * after, i, "o", color="#c2410c", label="adjusted" if i == 0 else None)
 axes.set_yticks(range(len(rows)), [row[0] for row in reversed(rows)])
 axes.set(xlabel="balanced accuracy on the test images, %")

@@ -28,7 +28,9 @@ images, labels = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tens
 counts = lh.counts.long_tail(100, 10, 50)
 by_class = [np.flatnonzero(digits.target == k) for k in range(10)]
 train = torch.tensor(np.concatenate([rows[:n] for rows, n in zip(by_class, counts, strict=True)]))
-held_out, test = (np.concatenate([rows[a:b] for rows in by_class]) for a, b in ((-60, -50), (-50, None)))
+held_out, test = (
+    np.concatenate([rows[a:b] for rows in by_class]) for a, b in ((-60, -50), (-50, None))
+)
 print("training images of each class:", *counts)
 
 # %%
@@ -63,7 +65,12 @@ for axes, title, norms in zip(panels, ("plain", "WVN"), (plain_norms, wvn_norms)
         axes.plot(line, color=plt.cm.viridis(k / 9), label=f"{k} ({counts[k]})")
     axes.set(title=title, xlabel="epoch")
 panels[0].set_ylabel("length of the weight vector")
-figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", title="digit (images)", frameon=False)
+figure.legend(
+    *panels[0].get_legend_handles_labels(),
+    loc="outside right upper",
+    title="digit (images)",
+    frameon=False,
+)
 plt.show()
 
 # %%
@@ -74,7 +81,9 @@ rows = {"plain": [], "plain + RS": [], "WVN": [], "WVN + RS": []}
 for seed in range(3):
     for name, wvn in (("plain", False), ("WVN", True)):
         logits, _ = fit(wvn, seed)
-        gamma = lh.tune(logits[held_out], digits.target[held_out], counts, rule="rescale", bootstrap=0).gamma
+        gamma = lh.tune(
+            logits[held_out], digits.target[held_out], counts, rule="rescale", bootstrap=0
+        ).gamma
         path = lh.gamma_path(logits[test], digits.target[test], counts)
         rows[name].append(100 * path.at(0.0).error)
         rows[f"{name} + RS"].append(100 * path.at(gamma).error)
@@ -90,7 +99,9 @@ for name, errors in rows.items():
 figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
 for name, logits, color in (("plain", plain, "#94a3b8"), ("WVN", with_wvn, "#c2410c")):
     path = lh.gamma_path(logits[test], digits.target[test], counts, range=(0.0, 1.5))
-    axes.stairs(100 * path.error, np.r_[path.gammas, 1.5], baseline=None, color=color, lw=1.6, label=name)
+    axes.stairs(
+        100 * path.error, np.r_[path.gammas, 1.5], baseline=None, color=color, lw=1.6, label=name
+    )
 axes.set(xlabel="gamma", ylabel="test error, %", title="seed 0, judged on the test images")
 axes.legend(frameon=False)
 # sphinx_gallery_thumbnail_number = -1

@@ -26,7 +26,9 @@ images, labels = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tens
 counts = lh.counts.long_tail(100, 10, 50)
 by_class = [np.flatnonzero(digits.target == k) for k in range(10)]
 train = torch.tensor(np.concatenate([rows[:n] for rows, n in zip(by_class, counts, strict=True)]))
-held_out, test = (np.concatenate([rows[a:b] for rows in by_class]) for a, b in ((-60, -50), (-50, None)))
+held_out, test = (
+    np.concatenate([rows[a:b] for rows in by_class]) for a, b in ((-60, -50), (-50, None))
+)
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))

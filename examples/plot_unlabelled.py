@@ -26,9 +26,13 @@ digits = load_digits()
 counts = lh.counts.long_tail(64, 10, 32)
 by_class = [np.flatnonzero(digits.target == k) for k in range(10)]
 train = np.concatenate([rows[:n] for rows, n in zip(by_class, counts, strict=True)])
-stream, test = (np.concatenate([rows[a:b] for rows in by_class]) for a, b in ((-110, -50), (-50, None)))
+stream, test = (
+    np.concatenate([rows[a:b] for rows in by_class]) for a, b in ((-110, -50), (-50, None))
+)
 
-model = MLPClassifier(32, solver="sgd", learning_rate_init=0.05, max_iter=150, n_iter_no_change=150, random_state=0)
+model = MLPClassifier(
+    32, solver="sgd", learning_rate_init=0.05, max_iter=150, n_iter_no_change=150, random_state=0
+)
 warnings.simplefilter("ignore", ConvergenceWarning)  # 150 epochs are what we want
 model.fit(digits.data[train] / 16, digits.target[train])
 
@@ -75,9 +79,14 @@ for name, gamma in (
 
 tail = counts / counts.sum()
 rng = np.random.default_rng(1)
-streams = {"uniform": stream, "long-tailed": rng.choice(stream, 600, p=tail[digits.target[stream]] / 60)}
+streams = {
+    "uniform": stream,
+    "long-tailed": rng.choice(stream, 600, p=tail[digits.target[stream]] / 60),
+}
 truths = {"uniform": None, "long-tailed": tail}
-print(f"{'deployment is':>15} {'assumed to be':>15} {'gamma':>7} {'error there':>12} {'as trained':>12}")
+print(
+    f"{'deployment is':>15} {'assumed to be':>15} {'gamma':>7} {'error there':>12} {'as trained':>12}"
+)
 for real, rows in streams.items():
     judged = lh.gamma_path(logits(test), digits.target[test], counts, target=truths[real])
     for assumed, target in truths.items():

@@ -70,14 +70,23 @@ def accuracy(one: lh.Head) -> float:
     return float((one.logits(images[test]).argmax(axis=1) == digits.target[test]).mean())
 
 
-print(f"accuracy on {len(test)} other images: {accuracy(head):.1%}, adjusted {accuracy(adjusted):.1%}")
+print(
+    f"accuracy on {len(test)} other images: {accuracy(head):.1%}, adjusted {accuracy(adjusted):.1%}"
+)
 
 # %%
 # One text encoder could be luck. Every other one that comes with matplotlib, as other prompts would
 # be for CLIP, and the mean of all:
 
 TYPEFACES = ["DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSansMono", "DejaVuSerif"]
-TYPEFACES += ["DejaVuSerif-Bold", "DejaVuSerif-Italic", "STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "cmr10"]
+TYPEFACES += [
+    "DejaVuSerif-Bold",
+    "DejaVuSerif-Italic",
+    "STIXGeneral",
+    "STIXGeneralBol",
+    "STIXGeneralItalic",
+    "cmr10",
+]
 features = {face: np.array([encode_text(str(k), face) for k in range(10)]) for face in TYPEFACES}
 features["mean of all"] = np.mean(list(features.values()), axis=0)
 print(f"{'text encoder':20} {'as it is':>9} {'adjusted':>9}")
@@ -85,7 +94,9 @@ results = []
 for face, values in features.items():
     one = lh.Head(20 * unit(values))
     logits = one.logits(images[stream])
-    counts = np.maximum(1, np.bincount(logits.argmax(axis=1), minlength=10))  # a class never said counts as 1
+    counts = np.maximum(
+        1, np.bincount(logits.argmax(axis=1), minlength=10)
+    )  # a class never said counts as 1
     choice = lh.match_prior(logits, counts, rule="shift", bootstrap=0)
     results.append((accuracy(one), accuracy(lh.adjust(one, choice))))
     print(f"{face:20} {results[-1][0]:9.1%} {results[-1][1]:9.1%}")
@@ -98,7 +109,10 @@ print(
 # It rests on the target: here digits are equally frequent, and we said so. Where the shares of the
 # classes are not known, do not level by a guess (see the example on unlabelled data).
 
-shares = [np.bincount(one.logits(images[test]).argmax(axis=1), minlength=10) / len(test) for one in (head, adjusted)]
+shares = [
+    np.bincount(one.logits(images[test]).argmax(axis=1), minlength=10) / len(test)
+    for one in (head, adjusted)
+]
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 for i, (share, name) in enumerate(zip(shares, ("as it is", "adjusted"), strict=True)):
     axes.bar(np.arange(10) + 0.4 * i - 0.2, 100 * share, 0.4, label=name)

@@ -15,7 +15,9 @@ from levelhead.cli import main
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 # Words of Python that no line of the command line may contain: an argument, a dtype, a codec, an option of numpy.
-PYTHON = re.compile(r"\b(?!reduction)\w+='|\b\w+=[ ;,)\n]|<U\d|codec|allow_pickle|\barray\(|np\.\w|\bNoneType\b|Errno")
+PYTHON = re.compile(
+    r"\b(?!reduction)\w+='|\b\w+=[ ;,)\n]|<U\d|codec|allow_pickle|\barray\(|np\.\w|\bNoneType\b|Errno"
+)
 
 
 @pytest.fixture

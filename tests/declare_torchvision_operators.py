@@ -23,16 +23,24 @@ if not _has_ops():
 
 def import_torchvision() -> subprocess.CompletedProcess[str]:
     """Import torchvision in a process of its own."""
-    return subprocess.run([sys.executable, "-c", "import torchvision"], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", "import torchvision"], capture_output=True, text=True, check=False
+    )
 
 
 def main() -> str | None:
     """Return None once torchvision can be imported or is not installed, else what its import ended with."""
     torchvision = find_spec("torchvision")
-    if torchvision is None or torchvision.origin is None or (tried := import_torchvision()).returncode == 0:
+    if (
+        torchvision is None
+        or torchvision.origin is None
+        or (tried := import_torchvision()).returncode == 0
+    ):
         return None
     if "operator torchvision::" in tried.stderr:
-        with (Path(torchvision.origin).parent / "extension.py").open("a", encoding="utf-8") as extension:
+        with (Path(torchvision.origin).parent / "extension.py").open(
+            "a", encoding="utf-8"
+        ) as extension:
             extension.write(DECLARATIONS)
         tried = import_torchvision()
     return tried.stderr or None

@@ -24,9 +24,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 ASKED_FOR = "|".join(
-    re.match(r"[\w-]+", each)[0] for asked in PROJECT["optional-dependencies"].values() for each in asked
+    re.match(r"[\w-]+", each)[0]
+    for asked in PROJECT["optional-dependencies"].values()
+    for each in asked
 )
-NAMED = re.compile(rf"No module named '(\w+)|\bneeds (\w+): pip install|\brequires (?:the )?`?({ASKED_FOR})\b")
+NAMED = re.compile(
+    rf"No module named '(\w+)|\bneeds (\w+): pip install|\brequires (?:the )?`?({ASKED_FOR})\b"
+)
 
 
 def missing_package(text: str) -> str:
@@ -41,14 +45,19 @@ def missing_package(text: str) -> str:
     """
     names = (next(filter(None, found)) for found in NAMED.findall(text))
     ours = ("levelhead", "levelhead_lab", "tests", "bench")
-    others = (name for name in names if name not in ours and not [*ROOT.glob(f"tests/**/{name}.py")])
+    others = (
+        name for name in names if name not in ours and not [*ROOT.glob(f"tests/**/{name}.py")]
+    )
     return next((name for name in others if find_spec(name) is None), "")
 
 
 def skip_if_lacking(report: Any, path: Path) -> None:
     """Make a report of a failure one of a skip, if a package is missing."""
     if report.failed and (name := missing_package(report.longreprtext)):
-        report.outcome, report.longrepr = "skipped", (str(path), 0, f"Skipped: {name} is not installed")
+        report.outcome, report.longrepr = (
+            "skipped",
+            (str(path), 0, f"Skipped: {name} is not installed"),
+        )
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -70,9 +79,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how many tests and files were skipped for want of each package."""
     reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ())]
-    lacking = Counter(found[1] for reason in reasons if (found := re.search(r"(\w+) is not installed$", reason)))
+    lacking = Counter(
+        found[1] for reason in reasons if (found := re.search(r"(\w+) is not installed$", reason))
+    )
     if lacking:
-        terminalreporter.write_line("not installed: " + ", ".join(f"{name} {n}" for name, n in lacking.most_common()))
+        terminalreporter.write_line(
+            "not installed: " + ", ".join(f"{name} {n}" for name, n in lacking.most_common())
+        )
 
 
 def pytest_configure() -> None:
@@ -85,11 +98,16 @@ def pytest_configure() -> None:
         lines = ["Metadata-Version: 2.4", "Name: levelhead", f"Version: {__version__}"]
         lines += [f"Requires-Dist: {each}" for each in PROJECT["dependencies"]]
         for extra, asked in PROJECT["optional-dependencies"].items():
-            lines += [f"Provides-Extra: {extra}", *(f"Requires-Dist: {each}; extra == '{extra}'" for each in asked)]
+            lines += [
+                f"Provides-Extra: {extra}",
+                *(f"Requires-Dist: {each}; extra == '{extra}'" for each in asked),
+            ]
         site = Path(tempfile.mkdtemp(prefix="levelhead-"))
         atexit.register(shutil.rmtree, site)
         about = site / f"levelhead-{__version__}.dist-info"
         about.mkdir()
         (about / "METADATA").write_text("\n".join(lines) + "\n\n", encoding="utf-8")
         sys.path.append(str(site))
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(site)]))
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [os.environ.get("PYTHONPATH"), str(site)])
+        )

@@ -200,7 +200,9 @@ def make_files(folder: Path) -> None:
 
     subprocess.run([sys.executable, "-c", release.MAKE_FILES], cwd=folder, check=True)
     logits, rng = np.load(folder / "logits.npy"), np.random.default_rng(0)
-    parquet.write_table(pyarrow.table({f"class {k}": logits[:, k] for k in range(4)}), folder / "scores.parquet")
+    parquet.write_table(
+        pyarrow.table({f"class {k}": logits[:, k] for k in range(4)}), folder / "scores.parquet"
+    )
     for k, name in enumerate(("cat", "dog")):
         (folder / "pictures" / name).mkdir(parents=True)
         for i in range(12):

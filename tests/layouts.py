@@ -25,7 +25,9 @@ def write_cifar10_binary(root: Path, each: int = 4) -> tuple[np.ndarray, np.ndar
     images, labels = [], []
     for i, name in enumerate([f"data_batch_{k}" for k in range(1, 6)] + ["test_batch"]):
         x, y = random_images(10 * each, seed=i), np.arange(10 * each) % 10
-        np.hstack([y[:, None].astype(np.uint8), x.reshape(len(x), -1)]).tofile(place / f"{name}.bin")
+        np.hstack([y[:, None].astype(np.uint8), x.reshape(len(x), -1)]).tofile(
+            place / f"{name}.bin"
+        )
         images.append(x)
         labels.append(y)
     return np.concatenate(images[:5]), np.concatenate(labels[:5])
@@ -48,12 +50,17 @@ def write_cifar10_python(root: Path) -> np.ndarray:
     place = root / "cifar-10-batches-py"
     place.mkdir(parents=True)
     for i, name in enumerate([f"data_batch_{k}" for k in range(1, 6)] + ["test_batch"]):
-        batch = {b"data": random_images(20, seed=i).reshape(20, -1), b"labels": (np.arange(20) % 10).tolist()}
+        batch = {
+            b"data": random_images(20, seed=i).reshape(20, -1),
+            b"labels": (np.arange(20) % 10).tolist(),
+        }
         (place / name).write_bytes(pickle.dumps(batch, protocol=4))
     return np.concatenate([random_images(20, seed=i) for i in range(5)])
 
 
-def write_image_folder(root: Path, counts: dict[str, int], *, size: int = 20, seed: int = 0) -> Path:
+def write_image_folder(
+    root: Path, counts: dict[str, int], *, size: int = 20, seed: int = 0
+) -> Path:
     """Write root/class/NUMBER.png; each class has its own color, with noise."""
     from PIL import Image
 
@@ -76,12 +83,18 @@ def write_tiny_imagenet(root: Path) -> Path:
         (place / "train" / wnid / "images").mkdir(parents=True)
         for i in range(3):
             gray = wnid == "n01" and i == 0
-            image = Image.fromarray(np.full((64, 64) if gray else (64, 64, 3), 40 * i + 10, np.uint8))
+            image = Image.fromarray(
+                np.full((64, 64) if gray else (64, 64, 3), 40 * i + 10, np.uint8)
+            )
             image.save(place / "train" / wnid / "images" / f"{wnid}_{i}.JPEG")
     (place / "val" / "images").mkdir(parents=True)
     for i in range(2):
-        Image.fromarray(np.full((64, 64, 3), 200, np.uint8)).save(place / "val" / "images" / f"val_{i}.JPEG")
-    (place / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn01\t0\t0\t62\t62\nval_1.JPEG\tn02\t0\t0\t62\t62\n")
+        Image.fromarray(np.full((64, 64, 3), 200, np.uint8)).save(
+            place / "val" / "images" / f"val_{i}.JPEG"
+        )
+    (place / "val" / "val_annotations.txt").write_text(
+        "val_0.JPEG\tn01\t0\t0\t62\t62\nval_1.JPEG\tn02\t0\t0\t62\t62\n"
+    )
     (place / "wnids.txt").write_text("n02\nn01\n")
     (place / "words.txt").write_text("n01\tgoldfish, Carassius auratus\nn02\tbullfrog\n")
     return root

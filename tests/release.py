@@ -45,7 +45,9 @@ WRITTEN = ("demo.html", "page.html", "tuned.json", "adjusted.safetensors", "repo
 def main(folder: str, strict: str = "") -> int:
     """Print what was checked and what is still to be done, and return 1 if anything is wrong."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    version = re.findall(r'"(.*)"', (ROOT / "src/levelhead/_version.py").read_text(encoding="utf-8"))[-1]
+    version = re.findall(
+        r'"(.*)"', (ROOT / "src/levelhead/_version.py").read_text(encoding="utf-8")
+    )[-1]
     open_points = [
         *check_changelog((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version),
         *check_address(project.get("urls", {})),
@@ -57,10 +59,16 @@ def main(folder: str, strict: str = "") -> int:
     with tempfile.TemporaryDirectory() as place:
         [wheel] = Path(folder).glob("*.whl")
         wrong += check_wheel(wheel, version, Path(place), say=print)
-    print(*(f"before the tag: {line}" for line in open_points), *(f"wrong: {line}" for line in wrong), sep="\n")
+    print(
+        *(f"before the tag: {line}" for line in open_points),
+        *(f"wrong: {line}" for line in wrong),
+        sep="\n",
+    )
     if wrong or (strict and open_points):
         return 1
-    print(f"levelhead {version} is built and works; nothing was published. The tag v{version} does that.")
+    print(
+        f"levelhead {version} is built and works; nothing was published. The tag v{version} does that."
+    )
     return 0
 
 
@@ -74,31 +82,50 @@ def check_changelog(text: str, version: str) -> list[str]:
     """
     found = re.search(rf"^## \[?{re.escape(version)}\]? - \d{{4}}-\d\d-\d\d$", text, re.MULTILINE)
     if found is None:
-        return [f'CHANGELOG.md has no "## {version} - YYYY-MM-DD": give what is unreleased that title']
+        return [
+            f'CHANGELOG.md has no "## {version} - YYYY-MM-DD": give what is unreleased that title'
+        ]
     above = text[: found.start()].partition("## Unreleased")[2].strip()
-    return [f"CHANGELOG.md has lines under Unreleased, above {version}: move them below"] if above else []
+    return (
+        [f"CHANGELOG.md has lines under Unreleased, above {version}: move them below"]
+        if above
+        else []
+    )
 
 
 def check_citation(text: str, version: str) -> list[str]:
     """Return whether CITATION.cff is of another version."""
     found = re.findall(r"^version: (\S+)$", text, re.MULTILINE)
-    return [] if found == [version] else [f"CITATION.cff has version {', '.join(found) or 'none'}, expected {version}"]
+    return (
+        []
+        if found == [version]
+        else [f"CITATION.cff has version {', '.join(found) or 'none'}, expected {version}"]
+    )
 
 
 def check_address(urls: dict[str, str]) -> list[str]:
     """Return whether the repository's address is missing."""
     if urls.get("Repository", "").startswith("https://"):
         return []
-    return ["project.urls in pyproject.toml has no Repository: set its https:// address, so that the README has links"]
+    return [
+        "project.urls in pyproject.toml has no Repository: set its https:// address, so that the README has links"
+    ]
 
 
 def check_files(folder: Path, version: str) -> list[str]:
     """Return what is wrong with the names and sizes of the built files."""
     expected = {f"levelhead-{version}.tar.gz", f"levelhead-{version}-py3-none-any.whl"}
     names = {path.name for path in folder.iterdir()}
-    wrong = [] if names == expected else [f"expected {sorted(expected)} in {folder}, got {sorted(names)}"]
+    wrong = (
+        []
+        if names == expected
+        else [f"expected {sorted(expected)} in {folder}, got {sorted(names)}"]
+    )
     large = [path for path in folder.glob("*.whl") if path.stat().st_size > LARGEST_WHEEL]
-    return wrong + [f"{path.name} has {path.stat().st_size:,} bytes, at most {LARGEST_WHEEL:,}" for path in large]
+    return wrong + [
+        f"{path.name} has {path.stat().st_size:,} bytes, at most {LARGEST_WHEEL:,}"
+        for path in large
+    ]
 
 
 def check_wheel(wheel: Path, version: str, place: Path, *, say: Callable[[str], None]) -> list[str]:
@@ -113,13 +140,17 @@ def check_wheel(wheel: Path, version: str, place: Path, *, say: Callable[[str], 
     venv.create(place / "venv", with_pip=True)
     python = str(place / "venv" / "bin" / "python")
     for words in (["install", "-q", str(wheel.resolve())], ["check"]):
-        done = subprocess.run([python, "-m", "pip", *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [python, "-m", "pip", *words], capture_output=True, text=True, check=False
+        )
         if done.returncode:
             return [f"pip {' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}"]
     return run_commands([python], version, place / "work", say=say)
 
 
-def run_commands(python: Sequence[str], version: str, work: Path, *, say: Callable[[str], None]) -> list[str]:
+def run_commands(
+    python: Sequence[str], version: str, work: Path, *, say: Callable[[str], None]
+) -> list[str]:
     """Run what a new user runs first, and return what went wrong.
 
     Args:
@@ -131,7 +162,9 @@ def run_commands(python: Sequence[str], version: str, work: Path, *, say: Callab
     work.mkdir()
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*python, *words], cwd=work, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            [*python, *words], cwd=work, capture_output=True, text=True, check=False
+        )
 
     if (made := run("-c", MAKE_FILES)).returncode:
         return [f"the files could not be made: {made.stderr.strip()}"]
@@ -140,14 +173,23 @@ def run_commands(python: Sequence[str], version: str, work: Path, *, say: Callab
         done = run("-m", "levelhead", *command.split())
         say(f"levelhead {command}: exit status {done.returncode}")
         if done.returncode:
-            wrong.append(f"levelhead {command}: exit status {done.returncode}: {done.stderr.strip()}")
+            wrong.append(
+                f"levelhead {command}: exit status {done.returncode}: {done.stderr.strip()}"
+            )
     wrong += [f"{name} was not written" for name in WRITTEN if not (work / name).is_file()]
-    if not wrong and (work / "back.safetensors").read_bytes() != (work / "model.safetensors").read_bytes():
+    if (
+        not wrong
+        and (work / "back.safetensors").read_bytes() != (work / "model.safetensors").read_bytes()
+    ):
         wrong.append("undo did not give back the bytes of the model")
     if not wrong and not json.loads((work / "tuned.json").read_text(encoding="utf-8"))["gain"] > 0:
         wrong.append("tune found no gain where there is one")
     said = run("-m", "levelhead", "--version").stdout.strip()
-    return wrong if said.endswith(version) else [*wrong, f"levelhead --version says {said!r}, expected {version}"]
+    return (
+        wrong
+        if said.endswith(version)
+        else [*wrong, f"levelhead --version says {said!r}, expected {version}"]
+    )
 
 
 if __name__ == "__main__":

@@ -53,7 +53,11 @@ def test_no_limit_is_broken():
 def test_mixes_are_of_several_splits_and_every_class_of_every_set_has_a_floor():
     for cell in RESULTS["cells"]:
         if "mixes" in cell:
-            splits = {len(own["values"]["plain"]) for mixes in cell["mixes"].values() for own in mixes.values()}
+            splits = {
+                len(own["values"]["plain"])
+                for mixes in cell["mixes"].values()
+                for own in mixes.values()
+            }
             assert splits in ({6}, {42})
             assert 0 < cell["floors"]["asked"] <= RESULTS["sets"][cell["set"]]["classes"]
 
@@ -63,9 +67,14 @@ def test_the_limits_are_those_of_a_road_of_its_own(metric):
     import _decision_page
 
     names = {cell["set"] for cell in RESULTS["cells"] if "SMOTE" in cell[metric]["values"]}
-    cells = {name: [cell[metric]["values"] for cell in RESULTS["cells"] if cell["set"] == name] for name in names}
+    cells = {
+        name: [cell[metric]["values"] for cell in RESULTS["cells"] if cell["set"] == name]
+        for name in names
+    }
     mean = {
-        method: np.mean([np.mean([np.mean(values[method]) for values in own]) for own in cells.values()])
+        method: np.mean(
+            [np.mean([np.mean(values[method]) for values in own]) for own in cells.values()]
+        )
         for method in ("SMOTE", "auto, if worthwhile")
     }
     title = _decision_page.TITLES[metric]
@@ -76,19 +85,37 @@ def test_the_limits_are_those_of_a_road_of_its_own(metric):
 
 def test_the_results_have_the_methods_sets_and_mixes_asked_for():
     assert len(RESULTS["sets"]) >= 24
-    methods = {"plain", "prior division", "RS", "shift", "vector", "auto", "auto, if worthwhile", "auto, if certain"}
+    methods = {
+        "plain",
+        "prior division",
+        "RS",
+        "shift",
+        "vector",
+        "auto",
+        "auto, if worthwhile",
+        "auto, if certain",
+    }
     for cell in RESULTS["cells"]:
-        trained = {"class weights", "over-sampling", "SMOTE"} if cell["set"] != "CIFAR-10-LT, shipped" else set()
+        trained = (
+            {"class weights", "over-sampling", "SMOTE"}
+            if cell["set"] != "CIFAR-10-LT, shipped"
+            else set()
+        )
         threshold = {"TunedThreshold"} if RESULTS["sets"][cell["set"]]["classes"] == 2 else set()
         for metric in ("balanced_error", "macro_f1"):
             assert set(cell[metric]["values"]) == methods | trained | threshold
     fits = [
-        fit for cell in RESULTS["cells"] for metric in ("balanced_error", "macro_f1") for fit in cell[metric]["fits"]
+        fit
+        for cell in RESULTS["cells"]
+        for metric in ("balanced_error", "macro_f1")
+        for fit in cell[metric]["fits"]
     ]
     assert sum(fit["rule"] != "none" for fit in fits) >= 300
     mixed = {cell["set"] for cell in RESULTS["cells"] if "mixes" in cell}
     assert mixed == set(RESULTS["sets"])
-    assert all(len(cell["mixes"]["balanced_error"]) == 4 for cell in RESULTS["cells"] if "mixes" in cell)
+    assert all(
+        len(cell["mixes"]["balanced_error"]) == 4 for cell in RESULTS["cells"] if "mixes" in cell
+    )
 
 
 def test_a_judge_measures_what_scikit_learn_does():
@@ -163,12 +190,22 @@ def test_honest_intervals_are_found_to_hold_and_gains_stated_too_high_are_not():
         for real in rng.normal(4, 2, 2000):
             stated = real + excess + rng.normal(0, 3)
             fits.append(
-                ({"rule": "shift", "gain": stated, "interval": [stated - 5.88, stated + 5.88], "noise": 2.0}, real)
+                (
+                    {
+                        "rule": "shift",
+                        "gain": stated,
+                        "interval": [stated - 5.88, stated + 5.88],
+                        "noise": 2.0,
+                    },
+                    real,
+                )
             )
         values = {"auto": [real + rng.normal(0, 2) for _, real in fits], "plain": [0.0] * len(fits)}
         return {"cells": [{"balanced_error": {"fits": [fit for fit, _ in fits], "values": values}}]}
 
-    honest, high = (_decision_page.intervals(results(excess), "balanced_error") for excess in (0, 3))
+    honest, high = (
+        _decision_page.intervals(results(excess), "balanced_error") for excess in (0, 3)
+    )
     assert honest["covered"] == pytest.approx(95, abs=1.5)
     assert honest["stated"] - honest["real"] == pytest.approx(0, abs=4 * honest["error"])
     assert high["stated"] - high["real"] == pytest.approx(3, abs=4 * high["error"])
@@ -210,7 +247,9 @@ def test_a_split_keeps_every_class_in_every_part_and_no_row_twice():
 def test_a_long_tail_has_a_balanced_test_and_no_row_twice():
     from _decision_sets import split_long_tail
 
-    split = split_long_tail(np.arange(600.0)[:, None], np.repeat([0, 1, 2], 200), 0, largest=100, ratio=10)
+    split = split_long_tail(
+        np.arange(600.0)[:, None], np.repeat([0, 1, 2], 200), 0, largest=100, ratio=10
+    )
     assert split.train is not None
     rows = np.concatenate([part[0][:, 0] for part in (split.train, split.held_out, split.test)])
     assert len(np.unique(rows)) == len(rows)

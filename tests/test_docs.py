@@ -47,7 +47,11 @@ def documented() -> list[str]:
     names, page = [], (DOCS / "api.md").read_text(encoding="utf-8")
     for block in re.findall(r"^```\{eval-rst\}\n(.*?)^```$", page, re.S | re.M):
         module = re.search(r"currentmodule:: (\S+)", block)
-        names += [f"{module[1]}.{name}" for name in re.findall(r"^   ([\w.]+)$", block, re.M)] if module else []
+        names += (
+            [f"{module[1]}.{name}" for name in re.findall(r"^   ([\w.]+)$", block, re.M)]
+            if module
+            else []
+        )
         names += re.findall(r"py:data:: (\S+)", block)
     return names
 
@@ -72,7 +76,10 @@ def bound(module: str) -> set[str]:
 def test_every_public_name_is_in_the_reference():
     names = set(documented())
     modules = {"levelhead.core.counts", "levelhead.core.measure", "levelhead.rules"}
-    front = {f"levelhead.{name}" for name in ("counts", "measure", "rules", "rules.RULES", "methods.METHODS")}
+    front = {
+        f"levelhead.{name}"
+        for name in ("counts", "measure", "rules", "rules.RULES", "methods.METHODS")
+    }
     hosts = {"levelhead.hosts.sklearn", "levelhead.hosts.lightning"}
     assert bound("levelhead") == set(levelhead.__all__)
     missing = (
@@ -91,7 +98,9 @@ def test_the_reference_has_nothing_twice_and_nothing_that_is_gone():
     names = documented()
     assert len(names) > 60
     assert [name for name, times in Counter(names).items() if times > 1] == []
-    assert [name for name in names if name.rpartition(".")[2] not in bound(name.rpartition(".")[0])] == []
+    assert [
+        name for name in names if name.rpartition(".")[2] not in bound(name.rpartition(".")[0])
+    ] == []
 
 
 def test_the_list_of_commands_cuts_no_sentence_short(levelhead):
@@ -106,12 +115,18 @@ def runs_of(commands) -> list[str]:
 
 
 def test_every_command_and_option_is_in_the_command_line_reference(reference):
-    sections = dict(re.findall(r"^## levelhead (\S+)\n(.*?)(?=^## |\Z)", reference.commands(), re.S | re.M))
+    sections = dict(
+        re.findall(r"^## levelhead (\S+)\n(.*?)(?=^## |\Z)", reference.commands(), re.S | re.M)
+    )
     runner, listed = CliRunner(), [name for names in GROUPS.values() for name in names]
     assert list(sections) == listed
-    assert sorted(runs_of(cli.app.registered_commands)) == sorted(listed)  # each command is in a group
+    assert sorted(runs_of(cli.app.registered_commands)) == sorted(
+        listed
+    )  # each command is in a group
     for name in listed:
-        told = runner.invoke(cli.app, [name, "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
+        told = runner.invoke(
+            cli.app, [name, "--help"], env={"COLUMNS": "200", "TERM": "dumb"}
+        ).output
         options = set(re.findall(r"^\s+(?:-\w, )?(--[a-z-]+)", told, re.M)) - {"--help"}
         assert options, told
         assert {option for option in options if option not in sections[name]} == set(), name
@@ -125,7 +140,9 @@ def test_every_method_has_its_row_its_paper_and_its_card(reference):
         assert paper_of(method).rstrip(".") in row.replace("\\", "")
         assert f"\n### {method.name}\n" in f"\n{cards}"
     anchors = set(re.findall(r"^\((method-\S+)\)=$", cards, re.M))
-    assert {target for _, _, target in LINK.findall(reference.table() + cards)} <= {f"#{name}" for name in anchors}
+    assert {target for _, _, target in LINK.findall(reference.table() + cards)} <= {
+        f"#{name}" for name in anchors
+    }
 
 
 def broken(path: Path, picture: str, text: str, target: str) -> str | None:
@@ -157,7 +174,9 @@ def test_every_page_is_in_one_table_of_contents():
     listed = [
         entry
         for path in PAGES
-        for block in re.findall(r"^```\{toctree\}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.S | re.M)
+        for block in re.findall(
+            r"^```\{toctree\}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.S | re.M
+        )
         for entry in re.findall(r"^(?:[^:\n]*<)?([\w/-]+)>?$", block, re.M)
     ]
     assert sorted(entry for entry in listed if "/" not in entry) == sorted(
@@ -184,8 +203,12 @@ def test_every_ask_has_code_and_a_number_from_it_or_from_a_bench():
         page = (DOCS / ask.partition("#")[0]).read_text(encoding="utf-8")
         shown = COMMENT.sub("", page)
         assert f"]({ask})" in front, "the table of the front page leads to it"
-        assert call in "".join(re.findall(r"^```(?:python|pycon)\n(.*?)^```$", shown, re.S | re.M)), ask
-        assert "<!-- printed -->" in page or re.search(r"results/\w+\.json", page), f"{ask} has no measured number"
+        assert call in "".join(
+            re.findall(r"^```(?:python|pycon)\n(.*?)^```$", shown, re.S | re.M)
+        ), ask
+        assert "<!-- printed -->" in page or re.search(r"results/\w+\.json", page), (
+            f"{ask} has no measured number"
+        )
 
 
 def words(text: str) -> int:
@@ -204,13 +227,29 @@ def test_the_pages_are_few_and_short():
 
 
 def test_words_are_counted_as_a_reader_sees_them():
-    assert words("| a | 1.5 ± 0.2, *3* |\n|---|---|\n<!-- not this --> see [the page](page.md): `x = 1`") == 9
+    assert (
+        words(
+            "| a | 1.5 ± 0.2, *3* |\n|---|---|\n<!-- not this --> see [the page](page.md): `x = 1`"
+        )
+        == 9
+    )
 
 
 def test_every_page_says_at_its_top_what_it_answers():
-    tops = {path.name: re.findall(r"^# (.*)$", path.read_text(encoding="utf-8"), re.M)[0] for path in PAGES}
-    written = {"index.md", "faq.md", "decisions.md", "reproduction.md", "trust.md"}  # a front, a list, three reports
-    assert [name for name, top in tops.items() if not top.endswith("?") and name not in written] == []
+    tops = {
+        path.name: re.findall(r"^# (.*)$", path.read_text(encoding="utf-8"), re.M)[0]
+        for path in PAGES
+    }
+    written = {
+        "index.md",
+        "faq.md",
+        "decisions.md",
+        "reproduction.md",
+        "trust.md",
+    }  # a front, a list, three reports
+    assert [
+        name for name, top in tops.items() if not top.endswith("?") and name not in written
+    ] == []
 
 
 def test_the_pages_speak_one_language():
@@ -229,17 +268,28 @@ def test_the_front_page_installs_and_runs_before_it_explains():
 
 
 def test_what_is_to_be_copied_has_no_prompt():
-    blocks = [(path.name, code) for path in PAGES for code in FENCED_SHELL.findall(path.read_text(encoding="utf-8"))]
+    blocks = [
+        (path.name, code)
+        for path in PAGES
+        for code in FENCED_SHELL.findall(path.read_text(encoding="utf-8"))
+    ]
     assert len(blocks) > 10
     assert [name for name, code in blocks if re.search(r"^\$ ", code, re.M)] == []
 
 
 def best_on_test(method: str) -> dict[str, list[tuple[float, float]]]:
     """Return (gamma, error) of every network of a method trained on a whole column of the paper's tables, by column."""
-    records = [json.loads(path.read_text()) for path in (ROOT / "results" / "records").glob(f"*-{method}-?-*.json")]
+    records = [
+        json.loads(path.read_text())
+        for path in (ROOT / "results" / "records").glob(f"*-{method}-?-*.json")
+    ]
     found: dict[str, list[tuple[float, float]]] = {}
     for record in sorted(records, key=lambda record: record["seed"]):
-        if record["method"] == method and not record["hold_out"] and record["column"].split(":")[1] != "1":
+        if (
+            record["method"] == method
+            and not record["hold_out"]
+            and record["column"].split(":")[1] != "1"
+        ):
             best = record["best_on_test"]
             found.setdefault(record["column"], []).append((best["gamma"], 100 * best["error"]))
     return found
@@ -247,7 +297,10 @@ def best_on_test(method: str) -> dict[str, list[tuple[float, float]]]:
 
 def test_what_the_pages_say_of_wvn_and_gamma_is_in_the_records():
     plain, kept = best_on_test("baseline"), best_on_test("wvn")
-    ahead = {column: np.mean(plain[column], axis=0)[1] - np.mean(kept[column], axis=0)[1] for column in kept}
+    ahead = {
+        column: np.mean(plain[column], axis=0)[1] - np.mean(kept[column], axis=0)[1]
+        for column in kept
+    }
     cifar, tiny = (
         [gain for column, gain in ahead.items() if column.startswith(names)]
         for names in (("cifar", "strong/cifar"), "tiny")
@@ -256,7 +309,9 @@ def test_what_the_pages_say_of_wvn_and_gamma_is_in_the_records():
     assert len(tiny) == 4
     assert np.mean(np.less(cifar, 0)) >= 0.75  # "behind plain training almost everywhere on CIFAR"
     assert min(tiny) > 0  # "ahead of it on Tiny ImageNet"
-    assert f"by up to {max(tiny):.1f} points, on Tiny ImageNet" in " ".join((DOCS / "training.md").read_text().split())
+    assert f"by up to {max(tiny):.1f} points, on Tiny ImageNet" in " ".join(
+        (DOCS / "training.md").read_text().split()
+    )
     ten, hundred = (f"{plain[column][0][0]:.2f}" for column in ("cifar10:100", "cifar100:100"))
     assert (
         f"{ten} for one trained on CIFAR-10 with a long tail, {hundred} for one on CIFAR-100"

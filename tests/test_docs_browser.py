@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 if CHROMIUM is None:
     pytest.skip("chromium is not installed (apt-get install chromium)", allow_module_level=True)
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -26,7 +28,9 @@ PAGE = """<!doctype html><script src="{script}"></script>
 @pytest.fixture(scope="module")
 def offline():
     with playwright.sync_playwright() as library:
-        started = library.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        started = library.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
         yield started.new_context(offline=True)
         started.close()
 
@@ -42,11 +46,15 @@ def test_each_block_of_code_but_no_output_has_a_button_that_copies_what_is_typed
     page.get_by_text("Copied").wait_for(timeout=5000)
 
 
-@pytest.mark.skipif(not (SITE / "searchindex.js").is_file(), reason="the site is not built (make docs)")
+@pytest.mark.skipif(
+    not (SITE / "searchindex.js").is_file(), reason="the site is not built (make docs)"
+)
 def test_search_finds_a_page_without_a_network(offline):
     page, fetched = offline.new_page(), []
     page.on("request", lambda request: fetched.append(request.url))
     page.goto(f"{(SITE / 'search.html').as_uri()}?q=temperature")
     page.locator("#search-results li a").first.wait_for(timeout=20_000)
-    assert any("probabilities" in found for found in page.locator("#search-results li a").all_inner_texts())
+    assert any(
+        "probabilities" in found for found in page.locator("#search-results li a").all_inner_texts()
+    )
     assert [url for url in fetched if not url.startswith("file:")] == []

@@ -34,10 +34,16 @@ def test_what_lacks_a_package_is_skipped_and_what_is_wrong_fails(tmp_path):
         tmp_path,
     ]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert "2 failed, 1 passed, 3 skipped" in done.stdout, done.stdout + done.stderr
     assert "not installed: nowhere 3" in done.stdout
-    assert {line.split(" ")[1].split("::")[1] for line in done.stdout.splitlines() if line.startswith("FAILED")} == {
+    assert {
+        line.split(" ")[1].split("::")[1]
+        for line in done.stdout.splitlines()
+        if line.startswith("FAILED")
+    } == {
         "test_that_fails",
         "test_of_what_is_ours",
     }

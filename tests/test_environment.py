@@ -17,7 +17,9 @@ IMPORTS = "import transformers, lightning, timm; from transformers import BertFo
 def run(*words: str | Path, folder: Path) -> str:
     """Run Python in a folder whose packages come first; return what it printed, which is nothing unless it failed."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    done = subprocess.run([sys.executable, *words], env=environment, cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, *words], env=environment, cwd=folder, capture_output=True, text=True
+    )
     return done.stderr if done.returncode else ""
 
 
@@ -42,7 +44,9 @@ def test_a_torchvision_as_it_is_installed_becomes_importable_and_is_changed_once
     extension = tmp_path / "torchvision" / "extension.py"
     extension.unlink()
     own = (installed / "extension.py").read_text(encoding="utf-8")
-    extension.write_text(own.replace(declare_torchvision_operators.DECLARATIONS, ""), encoding="utf-8")
+    extension.write_text(
+        own.replace(declare_torchvision_operators.DECLARATIONS, ""), encoding="utf-8"
+    )
     assert run(SCRIPT, folder=tmp_path) == ""
     once = extension.read_text(encoding="utf-8")
     assert run(SCRIPT, folder=tmp_path) == ""

@@ -15,7 +15,9 @@ import levelhead
 FOLDER = Path(__file__).parents[1] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 QUICKEST = ["plot_few_labels", "plot_unlabelled"]  # neither trains with torch
-PUBLIC = {f"levelhead.hosts.{host}" for host in ("sklearn", "predictor", "lightning", "transformers")}
+PUBLIC = {
+    f"levelhead.hosts.{host}" for host in ("sklearn", "predictor", "lightning", "transformers")
+}
 
 
 PUBLIC_NAMES = {*levelhead.__all__, *levelhead._HOME, *levelhead._MODULES}
@@ -25,7 +27,11 @@ def foreign_names(source: str) -> list[str]:
     """Return the names of levelhead in an example that are not public."""
     found = []
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "lh":
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "lh"
+        ):
             found += [f"lh.{node.attr}"] if node.attr not in PUBLIC_NAMES else []
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "levelhead":
             found += [
@@ -34,8 +40,16 @@ def foreign_names(source: str) -> list[str]:
                 if node.module not in PUBLIC or name.name.startswith("_")
             ]
         elif isinstance(node, ast.Import):
-            found += [name.name for name in node.names if name.name.startswith(("levelhead.", "levelhead_lab"))]
-        elif isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("_"):
+            found += [
+                name.name
+                for name in node.names
+                if name.name.startswith(("levelhead.", "levelhead_lab"))
+            ]
+        elif (
+            isinstance(node, ast.Attribute)
+            and node.attr.startswith("_")
+            and not node.attr.endswith("_")
+        ):
             found.append(node.attr)
     return found
 
@@ -109,7 +123,9 @@ def test_what_the_examples_import_exists():
 
 
 def test_the_list_names_every_example_and_no_other():
-    listed = re.findall(r"^``(plot_\w+)\.py``", (FOLDER / "README.rst").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = re.findall(
+        r"^``(plot_\w+)\.py``", (FOLDER / "README.rst").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert sorted(listed) == [path.stem for path in EXAMPLES]
 
 
@@ -125,7 +141,9 @@ def test_an_example_runs(name, tmp_path, monkeypatch, capsys):
         runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
         figures = [pyplot.figure(number) for number in pyplot.get_fignums()]
         assert figures
-        assert all(axes.has_data() and axes.get_xlabel() for figure in figures for axes in figure.axes)
+        assert all(
+            axes.has_data() and axes.get_xlabel() for figure in figures for axes in figure.axes
+        )
     finally:
         pyplot.close("all")
     assert "error" in capsys.readouterr().out

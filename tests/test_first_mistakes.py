@@ -17,7 +17,10 @@ MISTAKES = {
         lambda: lh.tune(LOGITS.T, LABELS, COUNTS),
         "expected logits [N, K], one row per label, got shape [4, 30] and 30 labels; transpose the logits",
     ),
-    "transposed, for a path": (lambda: lh.gamma_path(LOGITS.T, LABELS, COUNTS), "transpose the logits"),
+    "transposed, for a path": (
+        lambda: lh.gamma_path(LOGITS.T, LABELS, COUNTS),
+        "transpose the logits",
+    ),
     "NaN": (
         lambda: lh.tune(WITH_NAN, LABELS, COUNTS),
         "the logits hold NaN or infinite values, first in row 7; leave such rows out, or compute them in float32",
@@ -30,7 +33,10 @@ MISTAKES = {
         lambda: lh.counts.check_labels(np.eye(4)[LABELS]),
         "expected labels [N], got shape [30, 4]; of one-hot labels give labels.argmax(axis=1)",
     ),
-    "a method by another name": (lambda: lh.METHODS["LDAM"], "unknown method 'LDAM'; the methods are baseline, "),
+    "a method by another name": (
+        lambda: lh.METHODS["LDAM"],
+        "unknown method 'LDAM'; the methods are baseline, ",
+    ),
 }
 
 
@@ -78,15 +84,23 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("tune --logits T.npy --labels Y.npy --counts 400,100,25,4", "T.npy is [4, 30]: transpose it, to [N, K]"),
-        ("tune --logits L.npy --labels from1.npy --counts 400,100,25,4", "they seem to count from 1: subtract 1"),
+        (
+            "tune --logits T.npy --labels Y.npy --counts 400,100,25,4",
+            "T.npy is [4, 30]: transpose it, to [N, K]",
+        ),
+        (
+            "tune --logits L.npy --labels from1.npy --counts 400,100,25,4",
+            "they seem to count from 1: subtract 1",
+        ),
         (
             "inspect regression.safetensors",
             "regressor [1, 8] gives one number, as for a regression; a head has a row per class",
         ),
     ],
 )
-def test_a_mistake_on_the_command_line_is_answered_with_what_to_do(folder, levelhead, words, expected):
+def test_a_mistake_on_the_command_line_is_answered_with_what_to_do(
+    folder, levelhead, words, expected
+):
     status, _, err = levelhead(*words.split())
     assert status == 2
     assert expected in err

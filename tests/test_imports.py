@@ -34,13 +34,29 @@ LAYERS = [
 ]
 ROOMS = set().union(*LAYERS)
 LOOSE = {"__init__.py", "__main__.py", "_moved.py", "_version.py"}
-NEEDS = {"core": {"numpy"}, "show": {"numpy"}, "rules": {"numpy"}, "path": {"numpy"}, "io": {"numpy", "safetensors"}}
+NEEDS = {
+    "core": {"numpy"},
+    "show": {"numpy"},
+    "rules": {"numpy"},
+    "path": {"numpy"},
+    "io": {"numpy", "safetensors"},
+}
 NEEDS |= {"choice": {"numpy", "safetensors"}, "labels": {"numpy"}}
 OPTIONAL = {  # imported only when used
     "path/intervals_torch.py": {"torch"},
     "path/intervals_triton.py": {"torch", "triton"},
 }
-HEAVY = ("torch", "sklearn", "onnx", "onnxruntime", "matplotlib", "typer", "jinja2", "pandas", "transformers")
+HEAVY = (
+    "torch",
+    "sklearn",
+    "onnx",
+    "onnxruntime",
+    "matplotlib",
+    "typer",
+    "jinja2",
+    "pandas",
+    "transformers",
+)
 
 
 def module_of(path: Path) -> str:
@@ -49,7 +65,11 @@ def module_of(path: Path) -> str:
     return ".".join(part for part in inside.parts if part != "__init__")
 
 
-FILES = {module_of(path): path for package in PACKAGES for path in sorted((SOURCE / package).rglob("*.py"))}
+FILES = {
+    module_of(path): path
+    for package in PACKAGES
+    for path in sorted((SOURCE / package).rglob("*.py"))
+}
 
 
 def package_of(path: Path) -> str:
@@ -59,7 +79,13 @@ def package_of(path: Path) -> str:
 def room_of(module: str) -> str:
     """Return the room of a module; '' for the package itself and its loose modules, "study" for those of the study."""
     package, room = [*module.split("."), ""][:2]
-    return room if f"{package}.{room}" in FOLDERS else "study" if package == "levelhead_lab" and room else ""
+    return (
+        room
+        if f"{package}.{room}" in FOLDERS
+        else "study"
+        if package == "levelhead_lab" and room
+        else ""
+    )
 
 
 FOLDERS = {package_of(path) for path in FILES.values()} - set(PACKAGES)
@@ -75,7 +101,9 @@ def imports(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = (
+                package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            )
             origin = ".".join([*base, *([node.module] if node.module else [])])
             yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
 
@@ -102,7 +130,9 @@ def wrong_imports(source: str, module: str, package: str) -> list[str]:
 
 
 def test_every_module_is_in_a_room():
-    loose = {package: {path.name for path in (SOURCE / package).glob("*.py")} for package in PACKAGES}
+    loose = {
+        package: {path.name for path in (SOURCE / package).glob("*.py")} for package in PACKAGES
+    }
     assert loose == {"levelhead": LOOSE, "levelhead_lab": {"__init__.py", "cli.py", "demo.py"}}
     assert {folder.split(".")[1] for folder in FOLDERS} == ROOMS - {"study"}
 
@@ -150,7 +180,11 @@ def test_no_circle_of_files():
         ("from .. import WVN", "levelhead.rules.adjust", 1),
         ("from ..lab import train\nfrom .cells import load", "levelhead_lab.paper.record", 0),
         ("from levelhead_lab.runs.run_folder import Run", "levelhead.report.subject", 1),
-        ("from ..core.head import Head\nfrom .._version import __version__\nimport torch", "levelhead.heads.torch", 0),
+        (
+            "from ..core.head import Head\nfrom .._version import __version__\nimport torch",
+            "levelhead.heads.torch",
+            0,
+        ),
     ],
 )
 def test_a_wrong_direction_would_be_seen(source, module, wrong):
@@ -161,8 +195,14 @@ def at_import(tree: ast.Module) -> ast.Module:
     """Return what runs when the module is imported: no function bodies, nothing under `if TYPE_CHECKING`."""
 
     def kept(node: ast.AST) -> bool:
-        checking = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        return not checking and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        checking = (
+            isinstance(node, ast.If)
+            and isinstance(node.test, ast.Name)
+            and node.test.id == "TYPE_CHECKING"
+        )
+        return not checking and not isinstance(
+            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+        )
 
     class Strip(ast.NodeTransformer):
         def generic_visit(self, node: ast.AST) -> ast.AST | None:
@@ -178,11 +218,22 @@ def test_the_first_rooms_need_numpy_and_safetensors_only():
     for module, path in FILES.items():
         if room_of(module) not in NEEDS:
             continue
-        names = {name for _, name in imports(at_import(ast.parse(path.read_text(encoding="utf-8"))), package_of(path))}
-        outside = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"levelhead"}
-        allowed = NEEDS[room_of(module)] | OPTIONAL.get(path.relative_to(SOURCE / "levelhead").as_posix(), set())
+        names = {
+            name
+            for _, name in imports(
+                at_import(ast.parse(path.read_text(encoding="utf-8"))), package_of(path)
+            )
+        }
+        outside = (
+            {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"levelhead"}
+        )
+        allowed = NEEDS[room_of(module)] | OPTIONAL.get(
+            path.relative_to(SOURCE / "levelhead").as_posix(), set()
+        )
         wrong += [f"{module} imports {name}" for name in outside - allowed]
-        wrong += [f"{module} imports {name}" for name in names if re.search(r"intervals_torch\b", name)]
+        wrong += [
+            f"{module} imports {name}" for name in names if re.search(r"intervals_torch\b", name)
+        ]
     assert wrong == []
 
 
@@ -191,7 +242,9 @@ def private(source: str, package: str) -> list[str]:
     return [
         name
         for _, name in imports(ast.parse(source), package)
-        if name.startswith(("levelhead.", "levelhead_lab.")) and re.search(r"\._(?!_)\w+$", name) and name not in FILES
+        if name.startswith(("levelhead.", "levelhead_lab."))
+        and re.search(r"\._(?!_)\w+$", name)
+        and name not in FILES
     ]
 
 
@@ -221,7 +274,9 @@ def test_each_room_says_what_it_is_for_and_lists_its_modules():
     wrong = []
     for room in sorted(FOLDERS):
         folder = SOURCE / Path(*room.split("."))
-        text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+        text = (
+            ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+        )
         listed = set(re.findall(r"^ *(?:- )?`?(\w+)`?(?:, `?\w+`?)*:", text, flags=re.MULTILINE))
         listed |= {
             name
@@ -236,7 +291,11 @@ def test_each_room_says_what_it_is_for_and_lists_its_modules():
 def loaded(code: str) -> set[str]:
     """Return the heavy packages in sys.modules after running code in a fresh interpreter."""
     show = f"{code}\nimport sys; print(*[name for name in {HEAVY!r} if name in sys.modules])"
-    return set(subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True).stdout.split())
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", show], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
 
 
 def test_importing_levelhead_loads_nothing_heavy():
@@ -256,7 +315,12 @@ def test_core_works_without_loading_anything_heavy():
 
 def test_importing_levelhead_does_not_even_load_numpy():
     code = "import sys, levelhead; print('numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "False\n"
+    )
 
 
 def test_the_package_is_a_plain_module_with_every_public_name():

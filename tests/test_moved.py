@@ -20,12 +20,32 @@ GIVEN = (LOGITS, LABELS, COUNTS)
     ("old", "new", "named"),
     [
         ({"cost": COST}, {"metric": lh.Goal(cost=COST)}, r"lh\.Goal\(cost="),
-        ({"metric": "error", "floors": 0.2}, {"metric": lh.Goal("error", floors=0.2)}, r"lh\.Goal\(floors="),
-        ({"criterion": "balanced_error"}, {"metric": lh.Goal(criterion="balanced_error")}, r"lh\.Goal\(criterion="),
-        ({"rule": "shift", "range": (0, 1)}, {"rule": lh.rules.Shift(range=(0, 1))}, r"lh\.rules\.Shift\(range="),
+        (
+            {"metric": "error", "floors": 0.2},
+            {"metric": lh.Goal("error", floors=0.2)},
+            r"lh\.Goal\(floors=",
+        ),
+        (
+            {"criterion": "balanced_error"},
+            {"metric": lh.Goal(criterion="balanced_error")},
+            r"lh\.Goal\(criterion=",
+        ),
+        (
+            {"rule": "shift", "range": (0, 1)},
+            {"rule": lh.rules.Shift(range=(0, 1))},
+            r"lh\.rules\.Shift\(range=",
+        ),
         ({"norms": NORMS}, {"rule": lh.rules.Auto(norms=NORMS)}, r"lh\.rules\.Auto\(norms="),
-        ({"rule": "tau", "norms": NORMS}, {"rule": lh.rules.Tau(norms=NORMS)}, r"lh\.rules\.Tau\(norms="),
-        ({"rule": "rescale", "bias": [0.1, 0, 0]}, {"rule": lh.rules.Rescale(bias=[0.1, 0, 0])}, r"Rescale\(bias="),
+        (
+            {"rule": "tau", "norms": NORMS},
+            {"rule": lh.rules.Tau(norms=NORMS)},
+            r"lh\.rules\.Tau\(norms=",
+        ),
+        (
+            {"rule": "rescale", "bias": [0.1, 0, 0]},
+            {"rule": lh.rules.Rescale(bias=[0.1, 0, 0])},
+            r"Rescale\(bias=",
+        ),
     ],
     ids=lambda value: None if isinstance(value, str) else "-".join(value),
 )
@@ -63,7 +83,9 @@ def test_several_labels_have_a_function_of_their_own():
 def test_a_model_and_a_loader_give_scores():
     model, x = torch.nn.Linear(3, 3, bias=False), torch.tensor(LOGITS, dtype=torch.float32)
     torch.nn.init.eye_(model.weight)
-    model.predict = model.forward  # as models of some libraries have; scikit-learn's are refused by it
+    model.predict = (
+        model.forward
+    )  # as models of some libraries have; scikit-learn's are refused by it
     loader = [(x[:200], torch.tensor(LABELS[:200])), (x[200:], torch.tensor(LABELS[200:]))]
     with pytest.warns(DeprecationWarning, match=r"lh\.scores"):
         before = lh.tune(model, loader, COUNTS, bootstrap=0)
@@ -85,12 +107,19 @@ def test_there_are_at_most_twenty_names_and_few_parameters():
     import inspect
 
     assert len(lh.__all__) <= 20
-    keywords = [p for p in inspect.signature(lh.tune).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    keywords = [
+        p for p in inspect.signature(lh.tune).parameters.values() if p.kind is p.KEYWORD_ONLY
+    ]
     assert len(keywords) <= 15
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [("macro_f1", "f1_macro"), ("balanced_error", "balanced_accuracy")])
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [("macro_f1", "f1_macro"), ("balanced_error", "balanced_accuracy")]
+)
 def test_metrics_go_by_both_names(ours, theirs):
     for call in (lh.tune, lh.compare):
         more = {"bootstrap": 0} if call is lh.tune else {"repeats": 1}
-        assert call(*GIVEN, metric=ours, **more).to_dict() == call(*GIVEN, metric=theirs, **more).to_dict()
+        assert (
+            call(*GIVEN, metric=ours, **more).to_dict()
+            == call(*GIVEN, metric=theirs, **more).to_dict()
+        )

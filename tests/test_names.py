@@ -9,7 +9,13 @@ import pytest
 import levelhead
 
 SOURCE = Path(levelhead.__file__).parents[1]
-CONTRACTS = {"METHOD", "FORMAT", "read", "write", "load"}  # every method, file format and reader has its own
+CONTRACTS = {
+    "METHOD",
+    "FORMAT",
+    "read",
+    "write",
+    "load",
+}  # every method, file format and reader has its own
 TWINS = {"WVNCallback", "LevelCallback", "RescaleCallback"}  # the same callback for another trainer
 
 
@@ -32,6 +38,9 @@ def test_a_public_name_has_one_meaning(package):
         room = path.relative_to(SOURCE).parts[1]
         for name in public_names(path) - CONTRACTS - TWINS:
             # a command has the name of the function that it calls, and what has moved keeps its name for a version
-            if room not in ("cli", "cli.py", "_moved.py") and path.parts[-2:] != ("files", "rescale.py"):
+            if room not in ("cli", "cli.py", "_moved.py") and path.parts[-2:] != (
+                "files",
+                "rescale.py",
+            ):
                 homes[name].append(str(path.relative_to(SOURCE)))
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}

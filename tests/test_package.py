@@ -44,13 +44,22 @@ def requirement(text: str) -> tuple[str, str]:
 
 def requirements_with_extra() -> list[tuple[str, str]]:
     extras = PROJECT["optional-dependencies"]
-    rows = [(extra, each) for extra in extras if extra not in BUILDS_THE_DOCS_OR_CHECKS for each in extras[extra]]
+    rows = [
+        (extra, each)
+        for extra in extras
+        if extra not in BUILDS_THE_DOCS_OR_CHECKS
+        for each in extras[extra]
+    ]
     return [("", each) for each in PROJECT["dependencies"]] + rows
 
 
 def pins(name: str) -> dict[str, str]:
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
-    return {normal(line.split("==")[0]): line.split("==")[1] for line in lines if line and not line.startswith("#")}
+    return {
+        normal(line.split("==")[0]): line.split("==")[1]
+        for line in lines
+        if line and not line.startswith("#")
+    }
 
 
 def as_version(text: str) -> tuple[int, ...]:
@@ -62,8 +71,12 @@ def test_the_lowest_versions_tested_are_those_declared():
     floors = dict(requirement(each) for _, each in requirements_with_extra())
     floors.pop("levelhead")
     lowest = pins("constraints-lowest.txt")
-    assert lowest.pop("click").startswith("8.1.")  # typer 0.19 asks for any 8, and shows no help of arguments with 8.5
-    assert lowest.pop("sqlalchemy").startswith("2.0.")  # mlflow 2.17 asks for any 2, and does not work with 2.1
+    assert lowest.pop("click").startswith(
+        "8.1."
+    )  # typer 0.19 asks for any 8, and shows no help of arguments with 8.5
+    assert lowest.pop("sqlalchemy").startswith(
+        "2.0."
+    )  # mlflow 2.17 asks for any 2, and does not work with 2.1
     assert sorted(lowest) == sorted(floors)
     assert {n: v for n, v in floors.items() if as_version(v) != as_version(lowest[n])} == {}
     assert "".join(sorted(lowest)) == "".join(lowest)  # in order, for whoever looks one up
@@ -72,7 +85,9 @@ def test_the_lowest_versions_tested_are_those_declared():
 def test_every_requirement_has_a_lowest_version_and_a_pin():
     pinned = pins("constraints.txt")
     missing = [
-        each for _, each in requirements_with_extra() if not each.startswith("levelhead[") and not requirement(each)[1]
+        each
+        for _, each in requirements_with_extra()
+        if not each.startswith("levelhead[") and not requirement(each)[1]
     ]
     assert missing == []
     assert [n for n, _ in map(requirement, PROJECT["dependencies"]) if n not in pinned] == []
@@ -81,7 +96,14 @@ def test_every_requirement_has_a_lowest_version_and_a_pin():
 def test_every_library_named_in_a_hint_has_its_extra_and_every_extra_for_users_a_hint():
     extras = set(PROJECT["optional-dependencies"])
     assert set(EXTRAS.values()) <= extras
-    assert extras - set(EXTRAS.values()) == {"all", "track", "test", "docs", "dev", "fast"}  # fast is empty
+    assert extras - set(EXTRAS.values()) == {
+        "all",
+        "track",
+        "test",
+        "docs",
+        "dev",
+        "fast",
+    }  # fast is empty
 
 
 def test_the_imports_of_the_base_are_declared():
@@ -107,7 +129,9 @@ def hook() -> ModuleType:
 
 def relative_links(text: str) -> list[str]:
     outside = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    return [path for path in re.findall(r"\]\(([^)\s]+)\)", outside) if not path.startswith("https://")]
+    return [
+        path for path in re.findall(r"\]\(([^)\s]+)\)", outside) if not path.startswith("https://")
+    ]
 
 
 def test_without_an_address_the_index_page_has_no_link_into_the_repository(hook):
@@ -116,9 +140,14 @@ def test_without_an_address_the_index_page_has_no_link_into_the_repository(hook)
     assert relative_links(text) == []
     assert "<!--" not in text
     assert "![" not in text
-    assert "[*Adjusting Decision Boundary for Class Imbalanced Learning*](https://arxiv.org/abs/1912.01857)" in text
+    assert (
+        "[*Adjusting Decision Boundary for Class Imbalanced Learning*](https://arxiv.org/abs/1912.01857)"
+        in text
+    )
     assert re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL) == re.findall(
-        r"^```.*?^```", re.sub(r"^<!--.*?-->", "", README, flags=re.MULTILINE | re.DOTALL), re.MULTILINE | re.DOTALL
+        r"^```.*?^```",
+        re.sub(r"^<!--.*?-->", "", README, flags=re.MULTILINE | re.DOTALL),
+        re.MULTILINE | re.DOTALL,
     )
 
 
@@ -127,7 +156,9 @@ def test_with_an_address_every_link_leads_to_a_file_of_that_version(hook):
     assert relative_links(text) == []
     for path in relative_links(README):
         kind = (
-            "raw" if f"![Recall of each class before and after: the rare ones catch up]({path})" in README else "blob"
+            "raw"
+            if f"![Recall of each class before and after: the rare ones catch up]({path})" in README
+            else "blob"
         )
         assert f"]({ADDRESS}/{kind}/v1.2.3/{path})" in text
         assert (ROOT / path.partition("#")[0]).exists()
@@ -156,11 +187,21 @@ def test_the_repositorys_yaml_can_be_read_and_names_what_exists():
         *(ROOT / ".github").rglob("*.yml"),
         *(ROOT / name for name in (".readthedocs.yaml", ".pre-commit-config.yaml", "CITATION.cff")),
     ]
-    read = {path.relative_to(ROOT).as_posix(): yaml.safe_load(path.read_text(encoding="utf-8")) for path in files}
+    read = {
+        path.relative_to(ROOT).as_posix(): yaml.safe_load(path.read_text(encoding="utf-8"))
+        for path in files
+    }
     jobs = read[".github/workflows/ci.yml"]["jobs"]
-    pythons = {jobs["whole"]["steps"][1]["with"]["python-version"], *jobs["python"]["strategy"]["matrix"]["python"]}
-    assert pythons == {c.rsplit(" ", 1)[1] for c in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", c)}
-    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    pythons = {
+        jobs["whole"]["steps"][1]["with"]["python-version"],
+        *jobs["python"]["strategy"]["matrix"]["python"],
+    }
+    assert pythons == {
+        c.rsplit(" ", 1)[1] for c in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", c)
+    }
+    targets = set(
+        re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
     commands = _runs(read)
     assert {words.split()[1] for words in commands if words.startswith("make ")} <= targets
     assert read["CITATION.cff"]["version"] == __version__
@@ -169,13 +210,20 @@ def test_the_repositorys_yaml_can_be_read_and_names_what_exists():
 def _runs(read: dict[str, dict]) -> list[str]:
     """Return every command of the workflows."""
     workflows = [read[name] for name in read if name.startswith(".github/workflows/")]
-    return [step.get("run", "") for workflow in workflows for job in workflow["jobs"].values() for step in job["steps"]]
+    return [
+        step.get("run", "")
+        for workflow in workflows
+        for job in workflow["jobs"].values()
+        for step in job["steps"]
+    ]
 
 
 def test_only_the_job_that_publishes_may_ask_for_an_identity():
     workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))
     assert workflow["permissions"] == {"contents": "read"}
-    assert [name for name, job in workflow["jobs"].items() if "id-token" in job.get("permissions", {})] == ["publish"]
+    assert [
+        name for name, job in workflow["jobs"].items() if "id-token" in job.get("permissions", {})
+    ] == ["publish"]
     text = (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
     assert not re.search(r"secrets\.|password|(?<!id-)token:", text)
 
@@ -197,7 +245,9 @@ def check_recipe(recipe: dict) -> None:
 def test_the_conda_recipe_asks_for_what_the_package_asks_for():
     text = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
     recipe = yaml.safe_load(text)
-    recipe["package"]["version"] = recipe["context"]["version"]  # where the recipe's own language names it
+    recipe["package"]["version"] = recipe["context"][
+        "version"
+    ]  # where the recipe's own language names it
     check_recipe(recipe)
     assert (ROOT / recipe["about"]["license_file"]).exists()
 
@@ -216,13 +266,19 @@ KNOWN_COMMANDS = {"make", "pip", "python", ".ci/run", "grep"}
 
 def test_each_command_of_the_workflows_exists():
     read = {
-        path.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in (ROOT / ".github/workflows").iterdir()
+        path.name: yaml.safe_load(path.read_text(encoding="utf-8"))
+        for path in (ROOT / ".github/workflows").iterdir()
     }
     commands = _runs({f".github/workflows/{name}": workflow for name, workflow in read.items()})
     lines = [line for command in commands for line in command.splitlines()]
     assert {line.split()[0] for line in lines} <= KNOWN_COMMANDS
     assert (ROOT / ".ci/run").stat().st_mode & 0o100
-    extras = {extra for line in lines for group in re.findall(r"'\.\[([\w,]+)\]'", line) for extra in group.split(",")}
+    extras = {
+        extra
+        for line in lines
+        for group in re.findall(r"'\.\[([\w,]+)\]'", line)
+        for extra in group.split(",")
+    }
     assert extras
     assert extras <= set(PROJECT["optional-dependencies"])
     used = {

@@ -31,7 +31,11 @@ def with_what_they_ask_for(names: tuple[str, ...]) -> set[str]:
         if name not in found:
             found.add(name)
             asked = map(Requirement, distribution(name).requires or ())
-            todo += [each.name for each in asked if each.marker is None or each.marker.evaluate({"extra": ""})]
+            todo += [
+                each.name
+                for each in asked
+                if each.marker is None or each.marker.evaluate({"extra": ""})
+            ]
     return found
 
 
@@ -76,7 +80,11 @@ def asked_for(wheel_files: Path, extra: str) -> tuple[str, ...]:
     asked = [Requirement(line) for line in PathDistribution(metadata).requires or ()]
     if not extra:
         return tuple(each.name for each in asked if each.marker is None)
-    return tuple(each.name for each in asked if each.marker is not None and each.marker.evaluate({"extra": extra}))
+    return tuple(
+        each.name
+        for each in asked
+        if each.marker is not None and each.marker.evaluate({"extra": extra})
+    )
 
 
 def test_every_extra_for_users_is_tried():
@@ -98,7 +106,10 @@ def unpacked(wheel, tmp_path_factory) -> Path:
 def test_the_wheel_alone_runs_what_a_new_user_runs_first(unpacked, tmp_path, monkeypatch):
     """The environment has no site-packages; a folder holds the wheel's files and links to what the wheel asks for."""
     monkeypatch.setenv("PYTHONPATH", str(unpacked))
-    assert release.run_commands([sys.executable, "-S"], __version__, tmp_path / "work", say=print) == []
+    assert (
+        release.run_commands([sys.executable, "-S"], __version__, tmp_path / "work", say=print)
+        == []
+    )
 
 
 @pytest.fixture(scope="module")
@@ -118,10 +129,20 @@ def work(made, tmp_path) -> Path:
 
 def run_program(extra: str, site: Path, work: Path) -> subprocess.CompletedProcess[str]:
     """Run what an extra adds in an environment that is one folder."""
-    environment = {"PYTHONPATH": str(site), "PATH": "/usr/bin:/bin", "HOME": str(work), "OMP_NUM_THREADS": "1"}
+    environment = {
+        "PYTHONPATH": str(site),
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(work),
+        "OMP_NUM_THREADS": "1",
+    }
     program = extras.COMMAND + extras.ADDS[extra][1]
     return subprocess.run(
-        [sys.executable, "-S", "-c", program], cwd=work, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-S", "-c", program],
+        cwd=work,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -132,7 +153,10 @@ def test_with_an_extra_the_wheel_does_what_the_extra_adds(extra, unpacked, work,
     site.mkdir()
     for path in unpacked.iterdir():
         (site / path.name).symlink_to(path)
-    link(with_what_they_ask_for(tuple(name for each in needs for name in asked_for(unpacked, each))), site)
+    link(
+        with_what_they_ask_for(tuple(name for each in needs for name in asked_for(unpacked, each))),
+        site,
+    )
     done = run_program(extra, site, work)
     assert done.returncode == 0, done.stderr
 

@@ -26,15 +26,25 @@ def best_gamma(logits, labels) -> float:
 def in_fresh_process(payload: bytes, expression: str) -> str:
     """Unpickle in a new interpreter, and return what the expression of `value` prints there."""
     code = f"import pickle, sys\nvalue = pickle.loads(sys.stdin.buffer.read())\nprint({expression})"
-    done = subprocess.run([sys.executable, "-c", code], input=payload, capture_output=True, env=os.environ, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=payload,
+        capture_output=True,
+        env=os.environ,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode().strip()
 
 
 def test_every_public_name_but_the_modules_survives_pickle():
     values = {name: getattr(lh, name) for name in lh.__all__}
-    plain = {name: value for name, value in values.items() if not isinstance(value, ModuleType | dict)}
-    assert [name for name, value in plain.items() if pickle.loads(pickle.dumps(value)) is not value] == []
+    plain = {
+        name: value for name, value in values.items() if not isinstance(value, ModuleType | dict)
+    }
+    assert [
+        name for name, value in plain.items() if pickle.loads(pickle.dumps(value)) is not value
+    ] == []
     assert pickle.loads(pickle.dumps(lh.METHODS)).keys() == lh.METHODS.keys()
 
 
@@ -62,14 +72,18 @@ def test_the_package_itself_survives_cloudpickle():
 def test_joblib_runs_a_function_that_uses_lh():
     joblib = pytest.importorskip("joblib")
     jobs = [
-        joblib.delayed(lambda logits: lh.gamma_path(logits, LABELS, COUNTS).best().gamma)(scale * LOGITS)
+        joblib.delayed(lambda logits: lh.gamma_path(logits, LABELS, COUNTS).best().gamma)(
+            scale * LOGITS
+        )
         for scale in (1, 2)
     ]
     assert joblib.Parallel(n_jobs=2, backend="loky")(jobs) == [best_gamma(LOGITS, LABELS)] * 2
 
 
 def test_an_error_keeps_its_parameter_and_advice():
-    error = lh.LevelheadError("no bias", parameter="rule", advice=Advice("rule", "rescale", "instead"))
+    error = lh.LevelheadError(
+        "no bias", parameter="rule", advice=Advice("rule", "rescale", "instead")
+    )
     same = pickle.loads(pickle.dumps(error))
     assert (str(same), same.message, same.parameter, same.advice) == (
         str(error),

@@ -19,7 +19,9 @@ from levelhead import cli
 from levelhead.core.choices import Kind
 from levelhead_lab.paper.record import shipped_snapshots
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 PAGE = Path(__file__).parents[1] / "docs" / "playground.html"
 RANGES = {"rescale": (0.0, 2.0), "shift": (0.0, 4.0)}
 slow = pytest.mark.slow
@@ -31,7 +33,9 @@ def browser():
         pytest.skip("chromium is not installed (apt-get install chromium)")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as library:
-        started = library.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        started = library.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
         yield started
         started.close()
 
@@ -49,7 +53,9 @@ def opened(tab):
     listeners = {
         "console": lambda message: complaints.append(message.text),
         "pageerror": lambda error: complaints.append(str(error)),
-        "request": lambda request: None if request.url == PAGE.as_uri() else complaints.append(request.url),
+        "request": lambda request: (
+            None if request.url == PAGE.as_uri() else complaints.append(request.url)
+        ),
     }
 
     def open_(width: int = 1200, theme: str = "light"):
@@ -76,7 +82,9 @@ def drop(page, folder: Path, counts, **arrays):
     for name, values in arrays.items():
         np.save(folder / f"{name}.npy", values)
     (folder / "counts.json").write_text(json.dumps(np.asarray(counts).tolist()))
-    page.set_input_files("#files", [*(folder / f"{name}.npy" for name in arrays), folder / "counts.json"])
+    page.set_input_files(
+        "#files", [*(folder / f"{name}.npy" for name in arrays), folder / "counts.json"]
+    )
     wait(page)
 
 
@@ -87,7 +95,9 @@ def found(page, rule: str) -> dict:
     return page.evaluate(f"rule => {{ {take}; return {{ {kept} }}; }}", rule)
 
 
-def compare(page, logits, labels, counts, kind: Kind = "logits", rules=("rescale", "shift")) -> None:
+def compare(
+    page, logits, labels, counts, kind: Kind = "logits", rules=("rescale", "shift")
+) -> None:
     for rule in rules:
         made = {"rescale": lh.rules.Rescale, "shift": lh.rules.Shift}[rule](range=RANGES[rule])
         path, here = lh.gamma_path(logits, labels, counts, rule=made, kind=kind), found(page, rule)
@@ -96,7 +106,9 @@ def compare(page, logits, labels, counts, kind: Kind = "logits", rules=("rescale
             np.testing.assert_allclose(seen, ends, rtol=1e-13, atol=1e-300, err_msg=rule)
         assert len(here["gammas"]) == len(path.gammas)
         np.testing.assert_allclose(here["gammas"], path.gammas, rtol=1e-13)
-        np.testing.assert_allclose(here["error"], path.error, atol=1e-12)  # one sample would be 1 / N
+        np.testing.assert_allclose(
+            here["error"], path.error, atol=1e-12
+        )  # one sample would be 1 / N
         np.testing.assert_allclose(here["balanced"], path.balanced_error, atol=1e-11)
         assert here["chosen"] == pytest.approx(path.best().gamma, abs=1e-12)
 
@@ -107,9 +119,16 @@ def check_code(page) -> None:
         page.get_by_role("button", name=name, exact=True).click()
         namespace: dict = {}
         exec(page.inner_text("#python"), namespace)
-        assert namespace["path"].best().gamma == pytest.approx(found(page, rule)["chosen"], abs=1e-12)
+        assert namespace["path"].best().gamma == pytest.approx(
+            found(page, rule)["chosen"], abs=1e-12
+        )
         assert namespace["tuned"].worthwhile
-    command = page.inner_text("#shell").replace("\\\n", "").partition("levelhead adjust")[0].splitlines()[-1]
+    command = (
+        page.inner_text("#shell")
+        .replace("\\\n", "")
+        .partition("levelhead adjust")[0]
+        .splitlines()[-1]
+    )
     done = CliRunner().invoke(cli.app, [*shlex.split(command)[1:], "--force"])
     assert done.exit_code == 0, done.output
     assert Path("page.html").is_file()
@@ -131,7 +150,9 @@ def test_paths_and_errors_are_those_of_gamma_path_to_the_last_sample(opened, tmp
     page = opened()
     drop(page, tmp_path, counts, logits=logits, labels=labels)
     compare(page, logits, labels, counts)
-    tuned = lh.tune(logits, labels, counts, rule="rescale", metric=lh.Goal(criterion="balanced_error"))
+    tuned = lh.tune(
+        logits, labels, counts, rule="rescale", metric=lh.Goal(criterion="balanced_error")
+    )
     here = found(page, "rescale")
     assert here["chosen"] == pytest.approx(tuned.gamma, abs=1e-12)
     assert here["balanced"][0] == pytest.approx(tuned.balanced_error_at_zero, abs=1e-12)
@@ -143,7 +164,9 @@ def test_paths_and_errors_are_those_of_gamma_path_to_the_last_sample(opened, tmp
 def test_ties_are_broken_as_gamma_path_breaks_them(opened, tmp_path):
     rng, counts = np.random.default_rng(1), [625, 125, 125, 25, 5, 1]
     labels = rng.integers(6, size=2000)
-    logits = rng.integers(-3, 6, size=(2000, 6)).astype(float)  # zeros, equal and negative ones; ratios of 5
+    logits = rng.integers(-3, 6, size=(2000, 6)).astype(
+        float
+    )  # zeros, equal and negative ones; ratios of 5
     logits[:400] = 5.0 ** rng.integers(-2, 3, size=(400, 6))  # which cross at round strengths
     page = opened()
     drop(page, tmp_path, counts, logits=logits, labels=labels)
@@ -165,14 +188,21 @@ def test_csv_and_npz_are_read_as_npy_is(opened, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     logits, labels, counts = long_tail(300, 4, dtype=np.float64)
     page = opened()
-    rows = "\n".join(",".join([*map(repr, row.tolist()), str(y)]) for row, y in zip(logits, labels, strict=True))
+    rows = "\n".join(
+        ",".join([*map(repr, row.tolist()), str(y)]) for row, y in zip(logits, labels, strict=True)
+    )
     (tmp_path / "held-out.csv").write_text("cat,dog,owl,yak,label\n" + rows + "\n")
     page.fill("#counts", ", ".join(map(str, counts)))
     page.set_input_files("#files", tmp_path / "held-out.csv")
     wait(page)
     compare(page, logits, labels, counts)
     check_code(page)
-    assert page.locator("#classes th").all_inner_texts() == ["yak", "owl", "dog", "cat"]  # rare ones first
+    assert page.locator("#classes th").all_inner_texts() == [
+        "yak",
+        "owl",
+        "dog",
+        "cat",
+    ]  # rare ones first
     for save in (np.savez, np.savez_compressed):
         save(tmp_path / "held-out.npz", logits=logits, labels=labels, counts=counts)
         page = opened()
@@ -191,9 +221,14 @@ def test_csv_and_npz_are_read_as_npy_is(opened, tmp_path, monkeypatch, capsys):
 
 
 @slow
-def test_the_example_is_the_network_of_the_package_and_its_code_runs(opened, tmp_path, monkeypatch, capsys):
+def test_the_example_is_the_network_of_the_package_and_its_code_runs(
+    opened, tmp_path, monkeypatch, capsys
+):
     network = shipped_snapshots()["baseline"]
-    logits, labels = network.logits("test")[:1000].astype(np.float16).astype(np.float32), network.labels["test"][:1000]
+    logits, labels = (
+        network.logits("test")[:1000].astype(np.float16).astype(np.float32),
+        network.labels["test"][:1000],
+    )
     page = opened()
     page.click("#example")
     wait(page)
@@ -233,7 +268,9 @@ def test_what_does_not_fit_is_said(opened, tmp_path):
 
 
 @slow
-@pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (1200, "dark"), (390, "light"), (390, "dark")])
+@pytest.mark.parametrize(
+    ("width", "theme"), [(1200, "light"), (1200, "dark"), (390, "light"), (390, "dark")]
+)
 def test_the_page_fits_its_window(opened, width, theme):
     page = opened(width, theme)
     page.click("#example")
@@ -243,7 +280,9 @@ def test_the_page_fits_its_window(opened, width, theme):
 
 def test_the_example_in_the_page_is_of_the_package():
     text = PAGE.read_text(encoding="utf-8")
-    raw, labels = (re.search(rf'id="example-{name}">([^<]*)<', text) for name in ("logits", "labels"))
+    raw, labels = (
+        re.search(rf'id="example-{name}">([^<]*)<', text) for name in ("logits", "labels")
+    )
     assert raw is not None
     assert labels is not None
     network = shipped_snapshots()["baseline"]
@@ -259,7 +298,9 @@ def test_the_page_asks_for_nothing_from_elsewhere():
 
 
 def test_the_site_has_the_page_and_leads_to_it():
-    settings = re.search(r"^html_extra_path = (\[[^]]*\])", (PAGE.parent / "conf.py").read_text(), re.M)
+    settings = re.search(
+        r"^html_extra_path = (\[[^]]*\])", (PAGE.parent / "conf.py").read_text(), re.M
+    )
     assert settings is not None
     assert PAGE.name in json.loads(settings[1])
     assert f'href="{PAGE.name}"' in (PAGE.parent / "index.md").read_text(encoding="utf-8")

@@ -26,7 +26,9 @@ import pytest
 
 from levelhead import cli
 
-os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed here; Keras asks for TensorFlow otherwise
+os.environ.setdefault(
+    "KERAS_BACKEND", "torch"
+)  # what is installed here; Keras asks for TensorFlow otherwise
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -67,7 +69,9 @@ def blocks(text: str) -> list[Block]:
             raise ValueError(f"the block opened in line {start} is never closed")
         code = "\n".join(line[indent:] for line in lines[start:i]) + "\n"
         why = reason["reason"] if reason else None
-        found.append(Block(opened["language"].lower(), code, start + 1, why, above.strip() == PRINTED))
+        found.append(
+            Block(opened["language"].lower(), code, start + 1, why, above.strip() == PRINTED)
+        )
         i += 1
     return found
 
@@ -87,9 +91,15 @@ def commands(block: Block) -> list[tuple[int, list[str]]]:
             continue
         if pending == "levelhead" or pending.startswith("levelhead "):
             words = shlex.split(pending, comments=True)
-            shell = [word for word in words if word in ("|", "&&", "||", ";", ">", ">>", "<") or word.startswith("$")]
+            shell = [
+                word
+                for word in words
+                if word in ("|", "&&", "||", ";", ">", ">>", "<") or word.startswith("$")
+            ]
             if shell:
-                raise ValueError(f"line {first}: {shell[0]} takes a shell; write one plain command a line")
+                raise ValueError(
+                    f"line {first}: {shell[0]} takes a shell; write one plain command a line"
+                )
             found.append((first, words[1:]))
         pending = ""
     return found
@@ -101,14 +111,20 @@ def run(page: str, block: Block, namespace: dict, monkeypatch: pytest.MonkeyPatc
     if block.language == "python" and ">>> " not in block.code:
         exec(compile("\n" * (block.line - 1) + block.code, page, "exec"), namespace)
     elif block.language in ("python", "pycon"):
-        test = doctest.DocTestParser().get_doctest(block.code, namespace, page, page, block.line - 1)
-        runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS, verbose=False)
+        test = doctest.DocTestParser().get_doctest(
+            block.code, namespace, page, page, block.line - 1
+        )
+        runner = doctest.DocTestRunner(
+            optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS, verbose=False
+        )
         runner.run(test, clear_globs=False)
         namespace.update(test.globs)
         assert runner.summarize(verbose=False).failed == 0
     elif block.language in SHELLS:
         for line, words in commands(block):
-            arguments = [name for word in words for name in sorted(glob.glob(word)) or [word]]  # as a shell does
+            arguments = [
+                name for word in words for name in sorted(glob.glob(word)) or [word]
+            ]  # as a shell does
             monkeypatch.setattr(sys, "argv", ["levelhead", *arguments])
             code = exit_code(cli.main)
             assert not code, f"{page}:{line}: levelhead {shlex.join(arguments)} ended with {code}"
@@ -147,7 +163,9 @@ def check_printed(out: str, page: str) -> None:
     assert NUMBER.sub("#", out).split() == NUMBER.sub("#", page).split(), f"printed:\n{out}"
     for seen, shown in zip(NUMBER.finditer(out), NUMBER.finditer(page), strict=True):
         unit = 10.0 ** -len(shown[0].partition(".")[2])
-        drawn = any(found.start() <= shown.start() < found.end() for found in INTERVAL.finditer(page))
+        drawn = any(
+            found.start() <= shown.start() < found.end() for found in INTERVAL.finditer(page)
+        )
         allowed = max(3.1 * unit, (0.3 if drawn else 0.03) * float(shown[0]))
         assert abs(float(seen[0]) - float(shown[0])) <= allowed, f"printed:\n{out}"
 
@@ -163,7 +181,11 @@ def test_every_example_runs(tmp_path, monkeypatch, capfd):
 def test_each_block_of_the_readme_runs_as_pasted_in_an_empty_folder(tmp_path):
     here = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     found = [block for block in blocks(README.read_text(encoding="utf-8")) if block.skipped is None]
-    assert [block.language for block in found] == ["python", "python", "sh"]  # scikit-learn, torch, a file
+    assert [block.language for block in found] == [
+        "python",
+        "python",
+        "sh",
+    ]  # scikit-learn, torch, a file
     for block in found:
         folder = tmp_path / str(block.line)
         folder.mkdir()
@@ -177,7 +199,9 @@ def test_each_block_of_the_readme_runs_as_pasted_in_an_empty_folder(tmp_path):
             check=False,
         )
         assert done.returncode == 0, f"README.md:{block.line}: {done.stderr}"
-        assert "better" in done.stdout, f"README.md:{block.line} does not say what it gained: {done.stdout}"
+        assert "better" in done.stdout, (
+            f"README.md:{block.line} does not say what it gained: {done.stdout}"
+        )
 
 
 def test_the_readme_is_read_in_a_few_minutes():
@@ -187,7 +211,9 @@ def test_the_readme_is_read_in_a_few_minutes():
 
 
 def test_nothing_is_run_that_a_page_does_not_show():
-    hidden = [path.name for path in [README, *PAGES] if "<!-- run" in path.read_text(encoding="utf-8")]
+    hidden = [
+        path.name for path in [README, *PAGES] if "<!-- run" in path.read_text(encoding="utf-8")
+    ]
     assert hidden == []
 
 
@@ -243,7 +269,9 @@ def test_blocks_are_found_with_their_lines_and_reasons():
 
 def test_commands_are_found_and_nothing_else_is_run():
     plain, prompted = blocks(PAGE)[2:4]
-    assert commands(plain) == [(13, ["rescale", "model.safetensors", "--counts", "counts.json", "--gamma", "0.5"])]
+    assert commands(plain) == [
+        (13, ["rescale", "model.safetensors", "--counts", "counts.json", "--gamma", "0.5"])
+    ]
     assert commands(prompted) == [(17, ["--version"])]
     with pytest.raises(ValueError, match=r"line 1: \| takes a shell"):
         commands(Block("sh", "levelhead inspect x | less\n", 1))
@@ -252,7 +280,12 @@ def test_commands_are_found_and_nothing_else_is_run():
 def test_what_a_page_says_was_printed_is_compared(tmp_path, monkeypatch):
     page = '```python\nprint("error 29.31 %")\n```\n<!-- printed -->\n```text\nerror {} %\n```\n'
     monkeypatch.chdir(tmp_path)
-    for shown, fine in (("29.31", True), ("29.30", True), ("25.10", False), ("29.31 to 30.00", False)):
+    for shown, fine in (
+        ("29.31", True),
+        ("29.30", True),
+        ("25.10", False),
+        ("29.31 to 30.00", False),
+    ):
         (tmp_path / "page.md").write_text(page.format(shown))
         wrong = run_page(tmp_path / "page.md", tmp_path / shown, monkeypatch)
         assert (wrong is None) == fine, shown
@@ -262,7 +295,10 @@ def test_what_a_page_says_was_printed_is_compared(tmp_path, monkeypatch):
 def test_a_wrong_example_is_seen(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wrong.md").write_text("```python\nx = 1\n```\n```python\nassert x == 2\n```\n")
-    assert run_page(tmp_path / "wrong.md", tmp_path / "folder", monkeypatch) == "wrong.md:5: AssertionError: "
+    assert (
+        run_page(tmp_path / "wrong.md", tmp_path / "folder", monkeypatch)
+        == "wrong.md:5: AssertionError: "
+    )
     for language, code in (
         ("python", "assert 1 == 2"),
         ("python", ">>> 1\n2"),
@@ -275,17 +311,26 @@ def test_a_wrong_example_is_seen(tmp_path, monkeypatch):
 
 
 def test_what_people_wait_for_was_measured():
-    said, results = " ".join((ROOT / "docs" / "scale.md").read_text(encoding="utf-8").split()), ROOT / "results"
+    said, results = (
+        " ".join((ROOT / "docs" / "scale.md").read_text(encoding="utf-8").split()),
+        ROOT / "results",
+    )
     rows = json.loads((results / "waiting.json").read_text(encoding="utf-8"))["ratios"]
     times = [row["seconds"]["tune"]["median_s"] for row in rows]
     paths = [row["tune_times_the_paths_of_its_rules"] for row in rows]
     assert (
-        "{:.1f} s for 10,000 x 10 logits, {:.1f} s for 10,000 x 100 and {:.1f} s for 50,000 x 1,000".format(*times)
+        "{:.1f} s for 10,000 x 10 logits, {:.1f} s for 10,000 x 100 and {:.1f} s for 50,000 x 1,000".format(
+            *times
+        )
         in said
     )
     assert "{:.0f}, {:.0f} and {:.0f} times the exact paths".format(*paths) in said
-    two_gb, million, _ = json.loads((results / "waiting.json").read_text(encoding="utf-8"))["memory"]
-    asked = f"take {million['seconds']:.0f} s, and 2 GB of logits {two_gb['peak_mb']:.0f} MB of memory"
+    two_gb, million, _ = json.loads((results / "waiting.json").read_text(encoding="utf-8"))[
+        "memory"
+    ]
+    asked = (
+        f"take {million['seconds']:.0f} s, and 2 GB of logits {two_gb['peak_mb']:.0f} MB of memory"
+    )
     assert f"a million samples of 100 classes {asked}" in said
     files = json.loads((results / "files.json").read_text(encoding="utf-8"))["speed_relative_to_cp"]
     assert f"at {files['synced']['median']:.2f} of the speed of `cp` and a sync" in said
@@ -305,13 +350,19 @@ def test_what_people_wait_for_was_measured():
         "times less",
     )
     (small, faster), (large, much) = seconds
-    assert f"takes {large:.1f} s, {much:.0f} {times} than on its host, and of 50,000 x 1,000 {small:.1f} s" in said
+    assert (
+        f"takes {large:.1f} s, {much:.0f} {times} than on its host, and of 50,000 x 1,000 {small:.1f} s"
+        in said
+    )
     assert f"{faster:.1f} {times} (`results/path-gpu.json`)" in said
 
 
 def test_what_a_training_takes_was_measured():
     said = " ".join((ROOT / "docs" / "scale.md").read_text(encoding="utf-8").split())
-    every = [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "results" / "records").glob("*.json")]
+    every = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in (ROOT / "results" / "records").glob("*.json")
+    ]
     cost = [record["seconds"] for record in every if record["column"] == "frontier/cifar10:50"]
     assert f"takes {sum(cost) / len(cost):.0f} s of it, 16 at a time" in said
     assert len(cost) == 16

@@ -13,7 +13,9 @@ from levelhead import Head
 COUNTS = [1000, 300, 90, 30]
 rng = np.random.default_rng(0)
 LABELS = rng.integers(4, size=160)
-LOGITS = ((2 + rng.normal(size=(160, 4)) + 2 * np.eye(4)[LABELS]) * [1.0, 0.8, 0.6, 0.4]).astype(np.float32)
+LOGITS = ((2 + rng.normal(size=(160, 4)) + 2 * np.eye(4)[LABELS]) * [1.0, 0.8, 0.6, 0.4]).astype(
+    np.float32
+)
 TARGET = np.array([0.4, 0.3, 0.2, 0.1])
 
 
@@ -35,7 +37,9 @@ def test_a_series_of_counts_goes_by_its_index_as_value_counts_has_it():
     assert lh.counts.resolve(by_frequency).tolist() == [5, 2, 4, 9]
     assert lh.counts.groups(by_frequency, many=8, few=3)["many"].tolist() == [3]
     named = pandas.Series({"elk": 1, "ant": 4, "cat": 2})
-    assert lh.rescale(Head(np.eye(3), names=["ant", "cat", "elk"]), named, gamma=1.0).norms.tolist() == [1, 2, 4]
+    assert lh.rescale(
+        Head(np.eye(3), names=["ant", "cat", "elk"]), named, gamma=1.0
+    ).norms.tolist() == [1, 2, 4]
     with pytest.raises(ValueError, match="got the class name 'elk'"):
         lh.counts.resolve(named, 3)
     with pytest.raises(ValueError, match="class 1 is listed twice"):
@@ -51,12 +55,20 @@ def test_a_series_of_labels_is_counted_whatever_its_index():
 
 def test_tables_of_logits_are_as_good_as_arrays():
     pandas = pytest.importorskip("pandas")
-    table, labels = pandas.DataFrame(LOGITS, index=[f"row {i}" for i in range(160)]), pandas.Series(LABELS)
+    table, labels = (
+        pandas.DataFrame(LOGITS, index=[f"row {i}" for i in range(160)]),
+        pandas.Series(LABELS),
+    )
     assert chosen(table, labels) == chosen()
     assert chosen(unlabelled=table) == chosen(unlabelled=LOGITS)
-    assert lh.match_prior(table, COUNTS, bootstrap=0).gamma == lh.match_prior(LOGITS, COUNTS, bootstrap=0).gamma
+    assert (
+        lh.match_prior(table, COUNTS, bootstrap=0).gamma
+        == lh.match_prior(LOGITS, COUNTS, bootstrap=0).gamma
+    )
     assert lh.cross_fit([(table, labels, COUNTS)], bootstrap=0).gamma == chosen()
-    with pytest.raises(ValueError, match=r"expected weight \[K, d\], a numpy array or a tensor, got DataFrame"):
+    with pytest.raises(
+        ValueError, match=r"expected weight \[K, d\], a numpy array or a tensor, got DataFrame"
+    ):
         Head(pandas.DataFrame(np.eye(2)))
 
 
@@ -79,9 +91,13 @@ def test_a_target_by_class_is_that_target_in_order():
     by_class = {3: 0.1, 1: 0.3, 0: 0.4, 2: 0.2}
     assert chosen(target=by_class) == chosen(target=TARGET)
     assert path(target=by_class).best().balanced_error == path(target=TARGET).best().balanced_error
-    by_name = lh.match_prior(LOGITS, COUNTS, {"d": 1, "b": 3, "a": 4, "c": 2}, names=list("abcd"), bootstrap=0)
+    by_name = lh.match_prior(
+        LOGITS, COUNTS, {"d": 1, "b": 3, "a": 4, "c": 2}, names=list("abcd"), bootstrap=0
+    )
     assert by_name.gamma == lh.match_prior(LOGITS, COUNTS, TARGET, bootstrap=0).gamma
-    with pytest.raises(ValueError, match="class 2 has no share; expected 4 shares, one per class, got 3"):
+    with pytest.raises(
+        ValueError, match="class 2 has no share; expected 4 shares, one per class, got 3"
+    ):
         chosen(target={0: 1, 1: 1, 3: 1})
 
 
@@ -96,7 +112,9 @@ def test_a_series_of_shares_goes_by_its_index():
 
 
 def test_shares_are_compared_with_shares_even_if_counts_are_given():
-    np.testing.assert_allclose(path().share_mismatch(100 * TARGET).values, path().share_mismatch(TARGET).values)
+    np.testing.assert_allclose(
+        path().share_mismatch(100 * TARGET).values, path().share_mismatch(TARGET).values
+    )
 
 
 @pytest.mark.parametrize("names", [np.array(list("abcd")), tuple("abcd")], ids=["array", "tuple"])
@@ -107,15 +125,27 @@ def test_names_come_in_any_sequence(names):
 # -- lists, and mistakes in one line each ------------------------------------------------------------------------------
 
 MISTAKES = {
-    "counts before labels": (lambda: lh.tune(LOGITS, COUNTS, LABELS), "labels and counts are swapped"),
-    "a model": (lambda: lh.tune(object(), LOGITS, LABELS, COUNTS), r"a model's scores are lh\.scores\(model, loader\)"),
+    "counts before labels": (
+        lambda: lh.tune(LOGITS, COUNTS, LABELS),
+        "labels and counts are swapped",
+    ),
+    "a model": (
+        lambda: lh.tune(object(), LOGITS, LABELS, COUNTS),
+        r"a model's scores are lh\.scores\(model, loader\)",
+    ),
     "labels in a column": (
         lambda: lh.tune(LOGITS, np.reshape(LABELS, (-1, 1)), COUNTS),
         r"expected labels \[N\], got shape \[160, 1\]; give labels\.ravel\(\)",
     ),
     "names of other classes": (lambda: chosen(names=["a", "b"]), "expected 4 class names, got 2"),
-    "one end of a range": (lambda: chosen(range=2.0), r"range: expected \(from, to\), two finite gammas"),
-    "three ends of a range": (lambda: path(range=(0, 1, 2)), r"range: expected \(from, to\), two finite gammas"),
+    "one end of a range": (
+        lambda: chosen(range=2.0),
+        r"range: expected \(from, to\), two finite gammas",
+    ),
+    "three ends of a range": (
+        lambda: path(range=(0, 1, 2)),
+        r"range: expected \(from, to\), two finite gammas",
+    ),
     "no range": (
         lambda: lh.match_prior(LOGITS, COUNTS, rule=lh.rules.Rescale(range=2.0)),
         r"range: expected \(from, to\)",
@@ -129,7 +159,10 @@ MISTAKES = {
         "target: expected a share for each class, or 'estimate', got 'uniform'",
     ),
     "weights in words": (lambda: path(weights="balanced"), r"weights: expected numbers \[160\]"),
-    "negative weights": (lambda: path(weights=-np.ones(160)), "weights: expected finite numbers, none negative"),
+    "negative weights": (
+        lambda: path(weights=-np.ones(160)),
+        "weights: expected finite numbers, none negative",
+    ),
     "too few norms": (
         lambda: chosen(rule=lh.rules.Auto(norms=[1, 2, 3])),
         r"norms: expected numbers \[4\], .* got shape \[3\]",
@@ -142,30 +175,87 @@ MISTAKES = {
         lambda: chosen(rule=lh.rules.Auto(norms=[1, 2, 3, np.nan])),
         "norms: expected finite numbers, got nan",
     ),
-    "half a replicate": (lambda: chosen(bootstrap=20.5), "bootstrap: expected a number of replicates"),
-    "half a repeat": (lambda: lh.compare(LOGITS, LABELS, COUNTS, repeats=2.5), "repeats: expected a whole number"),
-    "ragged logits": (lambda: chosen([[1.0, 2.0], [3.0]], [0, 1], [2, 1]), "rows of different lengths"),
-    "folds without counts": (lambda: lh.cross_fit([(LOGITS, LABELS)]), r"folds: expected at least one fold"),
-    "a fold for folds": (lambda: lh.cross_fit((LOGITS, LABELS, COUNTS)), r"folds: expected at least one fold"),
-    "an unknown metric": (lambda: path().bootstrap(2, 0, metric="accuracy"), "metric: expected 'error', 'bal"),
+    "half a replicate": (
+        lambda: chosen(bootstrap=20.5),
+        "bootstrap: expected a number of replicates",
+    ),
+    "half a repeat": (
+        lambda: lh.compare(LOGITS, LABELS, COUNTS, repeats=2.5),
+        "repeats: expected a whole number",
+    ),
+    "ragged logits": (
+        lambda: chosen([[1.0, 2.0], [3.0]], [0, 1], [2, 1]),
+        "rows of different lengths",
+    ),
+    "folds without counts": (
+        lambda: lh.cross_fit([(LOGITS, LABELS)]),
+        r"folds: expected at least one fold",
+    ),
+    "a fold for folds": (
+        lambda: lh.cross_fit((LOGITS, LABELS, COUNTS)),
+        r"folds: expected at least one fold",
+    ),
+    "an unknown metric": (
+        lambda: path().bootstrap(2, 0, metric="accuracy"),
+        "metric: expected 'error', 'bal",
+    ),
     "gammas in disorder": (lambda: path().bootstrap(2, 0, gammas=[1.0, 0.2]), "ascending within"),
     "gammas out of range": (lambda: path().bootstrap(2, 0, gammas=[0.2, 9.0]), "ascending within"),
     "a class that is not": (lambda: path().class_curve(4), "expected a class from 0 to 3, got 4"),
-    "predictions at no gamma": (lambda: path().predictions(np.nan), "gamma: expected a finite number"),
-    "a model for a head": (lambda: lh.rescale(nn.Linear(2, 4), COUNTS, gamma=1.0), "expected a Head, got Linear"),
-    "an array for a head": (lambda: lh.shift_logits(np.eye(4), COUNTS), "expected a Head, got ndarray"),
+    "predictions at no gamma": (
+        lambda: path().predictions(np.nan),
+        "gamma: expected a finite number",
+    ),
+    "a model for a head": (
+        lambda: lh.rescale(nn.Linear(2, 4), COUNTS, gamma=1.0),
+        "expected a Head, got Linear",
+    ),
+    "an array for a head": (
+        lambda: lh.shift_logits(np.eye(4), COUNTS),
+        "expected a Head, got ndarray",
+    ),
     "a model to normalize": (lambda: lh.normalize(nn.Linear(2, 4)), "expected a Head, got Linear"),
-    "a bias of whole numbers": (lambda: Head(np.eye(2), np.array([1, 3])), "expected a floating-point bias"),
-    "a bias of another kind": (lambda: Head(np.eye(2), torch.zeros(2)), "bias of the same kind as the weight, numpy"),
-    "features of another kind": (lambda: Head(torch.eye(2)).logits(np.eye(2)), r"head.numpy\(\) converts the head"),
-    "features too wide": (lambda: Head(np.eye(2)).logits(np.ones((3, 5))), r"expected features \[N, 2\], got shape"),
-    "one logit a sample": (lambda: lh.measure.error(LOGITS[:, 0], LABELS), r"expected logits \[N, K\]"),
+    "a bias of whole numbers": (
+        lambda: Head(np.eye(2), np.array([1, 3])),
+        "expected a floating-point bias",
+    ),
+    "a bias of another kind": (
+        lambda: Head(np.eye(2), torch.zeros(2)),
+        "bias of the same kind as the weight, numpy",
+    ),
+    "features of another kind": (
+        lambda: Head(torch.eye(2)).logits(np.eye(2)),
+        r"head.numpy\(\) converts the head",
+    ),
+    "features too wide": (
+        lambda: Head(np.eye(2)).logits(np.ones((3, 5))),
+        r"expected features \[N, 2\], got shape",
+    ),
+    "one logit a sample": (
+        lambda: lh.measure.error(LOGITS[:, 0], LABELS),
+        r"expected logits \[N, K\]",
+    ),
     "no sample": (lambda: lh.measure.balanced_error(LOGITS[:0], LABELS[:0]), "at least 1 sample"),
-    "words for logits": (lambda: lh.measure.recall([["a", "b"]], [0]), "expected logits as floating-point numbers"),
-    "temperature 0": (lambda: lh.measure.calibration_error(LOGITS, LABELS, temperature=0), "a positive number"),
-    "temperature -1": (lambda: lh.measure.negative_log_likelihood(LOGITS, LABELS, temperature=-1), "a positive"),
-    "probabilities to calibrate": (lambda: lh.measure.fit_temperature(np.full((9, 2), 0.5), [0] * 9), "probabilities"),
-    "NaN to calibrate": (lambda: lh.measure.fit_temperature(np.full((9, 2), np.nan), [0] * 9), "NaN or infinite"),
+    "words for logits": (
+        lambda: lh.measure.recall([["a", "b"]], [0]),
+        "expected logits as floating-point numbers",
+    ),
+    "temperature 0": (
+        lambda: lh.measure.calibration_error(LOGITS, LABELS, temperature=0),
+        "a positive number",
+    ),
+    "temperature -1": (
+        lambda: lh.measure.negative_log_likelihood(LOGITS, LABELS, temperature=-1),
+        "a positive",
+    ),
+    "probabilities to calibrate": (
+        lambda: lh.measure.fit_temperature(np.full((9, 2), 0.5), [0] * 9),
+        "probabilities",
+    ),
+    "NaN to calibrate": (
+        lambda: lh.measure.fit_temperature(np.full((9, 2), np.nan), [0] * 9),
+        "NaN or infinite",
+    ),
 }
 
 
@@ -178,7 +268,9 @@ def test_a_mistake_is_reported_in_one_line(name):
 
 
 def test_lists_are_as_good_as_arrays():
-    assert chosen(LOGITS.tolist(), LABELS.tolist(), unlabelled=LOGITS.tolist()) == chosen(unlabelled=LOGITS)
+    assert chosen(LOGITS.tolist(), LABELS.tolist(), unlabelled=LOGITS.tolist()) == chosen(
+        unlabelled=LOGITS
+    )
     assert Head(np.eye(2)).logits([[1, 2]]).tolist() == [[1, 2]]
     snapshot = lh.Snapshot(Head(np.eye(2)), [3, 1], {"test": [[1.0, 2.0]]}, {"test": [1]})
     assert snapshot.logits("test").tolist() == [[1, 2]]
@@ -197,7 +289,9 @@ def test_features_of_a_better_dtype_than_the_head_keep_it():
 
 
 def test_a_seed_is_a_generator():
-    np.testing.assert_array_equal(path().bootstrap(3, 7), path().bootstrap(3, np.random.default_rng(7)))
+    np.testing.assert_array_equal(
+        path().bootstrap(3, 7), path().bootstrap(3, np.random.default_rng(7))
+    )
 
 
 # -- silent wrong answers ---------------------------------------------------------------------------------------------
@@ -231,7 +325,9 @@ def test_a_plateau_of_one_float_is_not_taken():
         assert best.plateau == (0, 2)
 
 
-@pytest.mark.parametrize("name", ["baseline", "class-balanced", "ldam", "focal", "balanced-softmax"])
+@pytest.mark.parametrize(
+    "name", ["baseline", "class-balanced", "ldam", "focal", "balanced-softmax"]
+)
 @pytest.mark.parametrize("shape", [(5,), (8, 1), (8, 4)], ids=["fewer", "a column", "one-hot"])
 def test_losses_want_one_label_per_row(name, shape):
     with pytest.raises(ValueError, match=r"labels: expected shape \[8\], one class index per row"):
@@ -246,7 +342,12 @@ def test_a_curve_without_a_step_is_answered_with_no_gamma():
 
     X, y = np.eye(3)[np.repeat([0, 1, 2], [40, 20, 10])], np.repeat([0, 1, 2], [40, 20, 10])
     assert TunedRescaledClassifierCV(DecisionTreeClassifier(), cv=3).fit(X, y).best_gamma_ == 0
-    assert TunedRescaledClassifierCV(DecisionTreeClassifier(), cv=3, range=(1, 3)).fit(X, y).best_gamma_ == 2
+    assert (
+        TunedRescaledClassifierCV(DecisionTreeClassifier(), cv=3, range=(1, 3))
+        .fit(X, y)
+        .best_gamma_
+        == 2
+    )
 
 
 def test_warnings_point_at_the_line_that_called():
@@ -257,7 +358,10 @@ def test_warnings_point_at_the_line_that_called():
 
     some = LABELS < 3
     part = LOGITS[some], LABELS[some], COUNTS
-    sure = [np.where(np.eye(2)[np.arange(40) % 2] > 0, 1.0, -1.0) * np.arange(1, 41)[:, None], [9, 1]]
+    sure = [
+        np.where(np.eye(2)[np.arange(40) % 2] > 0, 1.0, -1.0) * np.arange(1, 41)[:, None],
+        [9, 1],
+    ]
     calls = [
         lambda: lh.tune(*part, bootstrap=0),
         lambda: lh.cross_fit([part], bootstrap=0),
@@ -269,11 +373,20 @@ def test_warnings_point_at_the_line_that_called():
     for call in calls:
         with pytest.warns(lh.warnings.LevelheadWarning) as caught:
             call()
-        assert {(warning.filename, warning.lineno) for warning in caught} == {(__file__, call.__code__.co_firstlineno)}
+        assert {(warning.filename, warning.lineno) for warning in caught} == {
+            (__file__, call.__code__.co_firstlineno)
+        }
 
 
 def test_nothing_of_the_user_is_changed():
-    given = LOGITS.copy(), LABELS.copy(), np.array(COUNTS), TARGET.copy(), np.ones(4), torch.tensor(LOGITS)
+    given = (
+        LOGITS.copy(),
+        LABELS.copy(),
+        np.array(COUNTS),
+        TARGET.copy(),
+        np.ones(4),
+        torch.tensor(LOGITS),
+    )
     kept = [part.clone() if isinstance(part, torch.Tensor) else part.copy() for part in given]
     logits, labels, counts, target, norms, tensor = given
     lh.tune(

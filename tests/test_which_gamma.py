@@ -21,7 +21,9 @@ def test_tables_are_those_of_the_results(monkeypatch):
         name = make.__name__
         shown = re.search(rf"<!-- {name} -->(.*?)<!-- /{name} -->", PAGE, flags=re.S)
         assert shown is not None
-        assert shown[1].strip() == make(RESULTS), f"the table {name} is not that of results/: bench/tuning.py --docs"
+        assert shown[1].strip() == make(RESULTS), (
+            f"the table {name} is not that of results/: bench/tuning.py --docs"
+        )
 
 
 def test_the_default_is_lowest_or_within_noise_of_it_on_every_synthetic_hold_out():
@@ -36,5 +38,7 @@ def test_the_default_is_lowest_or_within_noise_of_it_on_every_synthetic_hold_out
 
 
 def test_the_pictures_are_there():
-    for name in re.findall(r"\]\((images/[^)]+)\)", PAGE + (ROOT / "docs" / "which-gamma.md").read_text()):
+    for name in re.findall(
+        r"\]\((images/[^)]+)\)", PAGE + (ROOT / "docs" / "which-gamma.md").read_text()
+    ):
         assert (ROOT / "docs" / name).stat().st_size > 10_000

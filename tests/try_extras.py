@@ -35,7 +35,8 @@ def main(*chosen: str) -> int:
         for extra in chosen or extras.ADDS:
             seconds, message = try_extra(extra, wheel)
             print(
-                f"{extra}: installed in {seconds[0]:.0f} s, ran in {seconds[1]:.0f} s: {message or 'works'}", flush=True
+                f"{extra}: installed in {seconds[0]:.0f} s, ran in {seconds[1]:.0f} s: {message or 'works'}",
+                flush=True,
             )
             wrong |= bool(message)
     return int(wrong)
@@ -50,7 +51,11 @@ def run_tests(python: str) -> int:
     for name in FILES:
         words = ["-m", "pytest", "-n", "0", "-rs", "-k", "mlflow or wandb or fastai or conda_tools"]
         done = subprocess.run(
-            [python, *words, ROOT / "tests" / name], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+            [python, *words, ROOT / "tests" / name],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
         )
         print(name, done.stdout, sep="\n", flush=True)
         wrong |= done.returncode != 0 or "SKIPPED" in done.stdout
@@ -79,7 +84,15 @@ def try_extra(extra: str, wheel: Path) -> tuple[tuple[float, float], str]:
         place = Path(name)
         wanted = ",".join([extra, *extras.ADDS[extra][0]])
         later = [] if extra == "ray" else ["--no-compile"]  # Ray waits not long for its services
-        install = ["pip", "install", "-q", *later, "-c", str(ROOT / "constraints.txt"), f"{wheel}[{wanted}]"]
+        install = [
+            "pip",
+            "install",
+            "-q",
+            *later,
+            "-c",
+            str(ROOT / "constraints.txt"),
+            f"{wheel}[{wanted}]",
+        ]
         venv.create(place / "venv", with_pip=True)
         work = place / "work"
         work.mkdir()
@@ -89,12 +102,18 @@ def try_extra(extra: str, wheel: Path) -> tuple[tuple[float, float], str]:
         for words in (["-m", *install], ["-m", "pip", "check"], [str(place / "program.py")]):
             began = time.monotonic()
             done = subprocess.run(
-                [place / "venv" / "bin" / "python", *words], cwd=work, capture_output=True, text=True, check=False
+                [place / "venv" / "bin" / "python", *words],
+                cwd=work,
+                capture_output=True,
+                text=True,
+                check=False,
             )
             seconds.append(time.monotonic() - began)
             if done.returncode:
                 said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-                return (seconds[0], seconds[-1]), f"exit status {done.returncode}: " + " | ".join(said[-15:])
+                return (seconds[0], seconds[-1]), f"exit status {done.returncode}: " + " | ".join(
+                    said[-15:]
+                )
         return (seconds[0], seconds[2]), ""
 
 

@@ -14,7 +14,11 @@ from pathlib import Path
 
 def imports_of(script: Path) -> ast.Module:
     """Return the imports of a script, also those inside functions, in their order."""
-    found = [node for node in ast.walk(ast.parse(script.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
+    found = [
+        node
+        for node in ast.walk(ast.parse(script.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
     return ast.Module(sorted(found, key=lambda node: node.lineno), [])
 
 

@@ -33,14 +33,27 @@ ROOT = Path(__file__).parents[2]
 
 def main() -> int:
     """Run each row in turn; return 1 if anything failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--profile", choices=["quick", "full"], default="full")
-    parser.add_argument("--only", nargs="*", choices=ROWS, default=ROWS, metavar="ROW", help=", ".join(ROWS))
-    parser.add_argument(
-        "--minutes", type=float, default=1e9, help="stop each row after this many, and say what it lacks"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workers", type=int, default=1, help="processes that share a row, where it can be shared")
-    parser.add_argument("--folder", type=Path, help="for what the workers write, and inputs that something failed with")
+    parser.add_argument("--profile", choices=["quick", "full"], default="full")
+    parser.add_argument(
+        "--only", nargs="*", choices=ROWS, default=ROWS, metavar="ROW", help=", ".join(ROWS)
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=1e9,
+        help="stop each row after this many, and say what it lacks",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=1, help="processes that share a row, where it can be shared"
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="for what the workers write, and inputs that something failed with",
+    )
     parser.add_argument("--results", type=Path, default=ROOT / "results" / "trust.json")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "trust.md")
     given = parser.parse_args()
@@ -62,7 +75,9 @@ def main() -> int:
             found = run_row(row, budget)
         failed += found["failures"]
         save(found)
-        state = "; ".join(part for part in (verdict(found), found["shortfall"], *found["failed"][:3]) if part)
+        state = "; ".join(
+            part for part in (verdict(found), found["shortfall"], *found["failed"][:3]) if part
+        )
         print(f"{name}: {state} ({found['seconds']} s)", file=sys.stderr, flush=True)
     write_page(read_results(given.results), given.page)
     return int(failed > 0)

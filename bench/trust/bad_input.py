@@ -21,7 +21,9 @@ from .board import Budget, Found, Row, lacking
 from .commands import COUNTS, TUNE, digests, make_inputs, preload
 
 TARGET = 250
-PYTHON = re.compile(r"<U\d|codec|allow_pickle|\barray\(|np\.\w|\bNoneType\b|Errno|Traceback|object at 0x")
+PYTHON = re.compile(
+    r"<U\d|codec|allow_pickle|\barray\(|np\.\w|\bNoneType\b|Errno|Traceback|object at 0x"
+)
 RESCALE = ["rescale", "m.safetensors", "--counts", "c.json", "--gamma", "1", "-o", "o.safetensors"]
 ADJUST = ["adjust", "m.safetensors", "--tuned", "tuned.json", "-o", "o.safetensors"]
 TRAIN = ["train", "--data", "digits", "--epochs", "1"]
@@ -32,7 +34,15 @@ FILE_OPTIONS = {
     "logits": ["tune", "--labels", "Y.npy", "--counts", "c.json", "--bootstrap", "0", "--logits"],
     "labels": ["tune", "--logits", "L.npy", "--counts", "c.json", "--bootstrap", "0", "--labels"],
     "counts": ["tune", "--logits", "L.npy", "--labels", "Y.npy", "--bootstrap", "0", "--counts"],
-    "counts of rescale": ["rescale", "m.safetensors", "--gamma", "1", "-o", "o.safetensors", "--counts"],
+    "counts of rescale": [
+        "rescale",
+        "m.safetensors",
+        "--gamma",
+        "1",
+        "-o",
+        "o.safetensors",
+        "--counts",
+    ],
     "norms": [*TUNING, "--rule", "tau", "--norms"],
     "unlabelled": [*TUNING, "--unlabelled"],
     "cost": [*TUNING, "--metric", "cost", "--cost"],
@@ -58,13 +68,19 @@ BAD_FILES = {
     "a pipe": "pipe.npy",
 }
 BAD_WORDS = {
-    "gamma": ([*RESCALE[:-4], "-o", "o.safetensors", "--gamma"], ["nan", "inf", "x", "", "1e400", "1000"]),
+    "gamma": (
+        [*RESCALE[:-4], "-o", "o.safetensors", "--gamma"],
+        ["nan", "inf", "x", "", "1e400", "1000"],
+    ),
     "rule": ([*RESCALE, "--rule"], ["magic", "", "Rescale", "vector"]),
     "bias": ([*RESCALE, "--bias"], ["drop", ""]),
     "missing": ([*RESCALE, "--missing"], ["skip"]),
     "head": ([*RESCALE, "--head"], ["x", "fc,fc", "", "body,fc"]),
     "names": ([*RESCALE, "--names"], ["a,b", "a,a,b,c", "", "x.txt"]),
-    "out": ([*RESCALE[:-1]], ["nowhere/o.safetensors", "folder", "m.safetensors", "o.onnx", "", "/dev/null"]),
+    "out": (
+        [*RESCALE[:-1]],
+        ["nowhere/o.safetensors", "folder", "m.safetensors", "o.onnx", "", "/dev/null"],
+    ),
     "out of tune": ([*TUNING, "-o"], ["nowhere/t.json", "L.npy", "folder"]),
     "plot": ([*TUNING, "--plot"], ["p.exe", "nowhere/p.png"]),
     "page": ([*TUNING, "--report"], ["p.txt", "nowhere/p.html"]),
@@ -76,7 +92,10 @@ BAD_WORDS = {
     "max": ([*TUNING, "--max"], ["-1", "0", "nan", "inf", "x"]),
     "bootstrap": ([*TUNING[:-2], "--bootstrap"], ["-1", "x", "1.5"]),
     "seed": ([*TUNING, "--seed"], ["-1", "x"]),
-    "target": ([*TUNING, "--target"], ["1,1", "nan,1,1,1", "-1,1,1,1", "0,0,0,0", "a,b,c,d", "x.json"]),
+    "target": (
+        [*TUNING, "--target"],
+        ["1,1", "nan,1,1,1", "-1,1,1,1", "0,0,0,0", "a,b,c,d", "x.json"],
+    ),
     "floor": ([*TUNING, "--floor"], ["2", "-1", "x", "9=0.5", "cat=0.5"]),
     "repeats": (["compare", *TUNE, "--repeats"], ["0", "-1", "x"]),
     "data": (["train", "--epochs", "1", "--data"], ["x", "folder", "cifar10", "L.npy", ""]),
@@ -95,9 +114,26 @@ BAD_WORDS = {
     "root": (["reproduce", "table1", "--root"], ["nowhere", "c.json"]),
     "slots": (["reproduce", "table1", "--root", ".", "--slots"], ["0"]),
     "methods": (["methods"], ["magic", "", "x.py:M"]),
-    "command": ([], ["nope", "--nope", "tune", "rescale", "inspect", "report", "train", "adjust", "undo", "compare"]),
+    "command": (
+        [],
+        [
+            "nope",
+            "--nope",
+            "tune",
+            "rescale",
+            "inspect",
+            "report",
+            "train",
+            "adjust",
+            "undo",
+            "compare",
+        ],
+    ),
     "evaluate": (["evaluate"], ["folder", "nowhere", "c.json"]),
-    "choice": ([*ADJUST[:2], "-o", "o.safetensors", "--tuned"], ["c.json", "three.json", "magic.json", "nan.json"]),
+    "choice": (
+        [*ADJUST[:2], "-o", "o.safetensors", "--tuned"],
+        ["c.json", "three.json", "magic.json", "nan.json"],
+    ),
 }
 
 
@@ -131,7 +167,13 @@ def call_cases() -> dict[str, Callable[[], object]]:
         "NaN": hole, "one class": good[:, :1], "no samples": good[:0], "3-D": good[None], "text": good.astype(str),
         "ragged": [[1.0], [2.0, 3.0]], "None": None, "complex": good + 1j, "probabilities": _softmax(good), "whole": 5,
     }  # fmt: skip
-    bad_labels = {"short": labels[:5], "large": labels + 4, "negative": labels - 1, "halves": labels + 0.5, "2-D": good}
+    bad_labels = {
+        "short": labels[:5],
+        "large": labels + 4,
+        "negative": labels - 1,
+        "halves": labels + 0.5,
+        "2-D": good,
+    }
     bad_counts = {
         "short": [1, 2], "zero": [0, 1, 2, 3], "negative": [-1, 1, 2, 3], "NaN": [np.nan, 1, 2, 3], "text": "abc",
         "names": {"cat": 1, "dog": 2, "elk": 3, "fox": 4}, "2-D": [[1, 2, 3, 4]], "empty": [],
@@ -159,13 +201,17 @@ def call_cases() -> dict[str, Callable[[], object]]:
         found[f"tau_normalize, tau {value!r}"] = lambda v=value: lh.tau_normalize(head, v)
     for name, value in {"rule": "magic", "metric": "f1", "criterion": "x", "bootstrap": -1, "target": [1, 2],
                         "floors": 3, "cost": [[1]], "kind": "probs", "chosen_on": 5}.items():  # fmt: skip
-        found[f"tune, {name} {value!r}"] = lambda n=name, v=value: lh.tune(good, labels, COUNTS, **{n: v})
+        found[f"tune, {name} {value!r}"] = lambda n=name, v=value: lh.tune(
+            good, labels, COUNTS, **{n: v}
+        )
     for value in (np.ones(4), np.ones((2, 3, 4)), "x", None, [[1, 2], [3, 4]]):
         found[f"Head of {type(value).__name__} {np.shape(value)}"] = lambda v=value: lh.Head(v)
     found["rescale of no head"] = lambda: lh.rescale(np.ones((4, 8)), COUNTS, gamma=0.5)  # type: ignore[arg-type]
     found["rescale_ without a head"] = lambda: lh.rescale_(torch.nn.ReLU(), COUNTS, gamma=0.5)
     found["adjust_ by a missing file"] = lambda: lh.adjust_(layer, "x.json")
-    found["WVN of a layer without weights"] = lambda: lh.WVN(torch.optim.SGD(layer.parameters(), 0.1), torch.nn.ReLU())
+    found["WVN of a layer without weights"] = lambda: lh.WVN(
+        torch.optim.SGD(layer.parameters(), 0.1), torch.nn.ReLU()
+    )
     return found
 
 
@@ -206,7 +252,11 @@ def _command(words: list[str]) -> str:
     out, err, argv, status = io.StringIO(), io.StringIO(), sys.argv, None
     sys.argv = ["levelhead", *words]
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings(action="ignore"):
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            warnings.catch_warnings(action="ignore"),
+        ):
             main()
     except SystemExit as end:
         status = end.code
@@ -233,7 +283,9 @@ def _call(call: Callable[[], object]) -> str:
         text = str(error)
         if not text.strip() or "--" in text:
             return f"not for people: {text!r}"
-        return f"words of Python: {text[:200]}" if PYTHON.search(text.replace("NoneType", "")) else ""
+        return (
+            f"words of Python: {text[:200]}" if PYTHON.search(text.replace("NoneType", "")) else ""
+        )
     except BaseException as error:
         return f"{type(error).__name__}: {str(error)[:150]}"
     return "accepted"

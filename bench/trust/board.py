@@ -60,7 +60,14 @@ class Budget:
     def part(self, share: float) -> "Budget":
         """Return a budget that begins now and has a share of what is left."""
         seconds = max(0.0, self.seconds - self.passed) * share
-        return Budget(self.profile, seconds, part=self.index, parts=self.parts, keep=self.keep, write=self.write)
+        return Budget(
+            self.profile,
+            seconds,
+            part=self.index,
+            parts=self.parts,
+            keep=self.keep,
+            write=self.write,
+        )
 
     def note(self, found: "Found") -> None:
         """Write what was found so far, if that was not done in the last ten seconds."""
@@ -130,7 +137,10 @@ def describe(row: Row, budget: Budget, found: Found) -> dict[str, Any]:
 
 def machine() -> dict[str, str]:
     """Return the versions and the machine that a result belongs to."""
-    found = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
+    found = {
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+    }
     for name in ("levelhead", "numpy", "torch", "safetensors", "onnx", "onnxruntime"):
         try:
             found[name] = version(name)
@@ -138,7 +148,9 @@ def machine() -> dict[str, str]:
             found[name] = "not installed"
     command = ["git", "rev-parse", "--short", "HEAD"]
     try:
-        commit = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout
+        commit = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+        ).stdout
     except OSError:  # no git
         commit = ""
     if found["levelhead"] == "not installed":
@@ -162,7 +174,11 @@ def write_page(results: Mapping[str, Mapping[str, Any]], page: Path) -> None:
     for result in results.values():
         promise = result["promise"]
         rows.append(f"| {promise} | {result['how']} | {result['target']} | {verdict(result)} |")
-        done = [f"{name}: {_text(value)}" for name, value in result["done"].items() if not isinstance(value, dict)]
+        done = [
+            f"{name}: {_text(value)}"
+            for name, value in result["done"].items()
+            if not isinstance(value, dict)
+        ]
         lines = [f"- **{promise[:1].upper()}{promise[1:]}.** {'; '.join(done)}."]
         lines += [f"Shortfall: {result['shortfall']}."] if result["shortfall"] else []
         lines += [f"Failures: {result['failures']}."] if result["failures"] else []
@@ -193,7 +209,11 @@ Counts by command and reader, the first failures, survivors and the versions of 
 def _text(value: Any) -> str:
     if isinstance(value, list):  # listed in the results
         return f"{len(value):,}"
-    return str(value) if isinstance(value, bool) or not isinstance(value, int | float) else f"{value:,}"
+    return (
+        str(value)
+        if isinstance(value, bool) or not isinstance(value, int | float)
+        else f"{value:,}"
+    )
 
 
 def read_results(path: Path) -> dict[str, Any]:

@@ -26,7 +26,11 @@ def _original(path: Path) -> tuple[str, CodeType]:
 
 def _compare(old: CodeType, new: CodeType, found: dict[tuple[str, int], CodeType]) -> bool:
     """Collect the functions that differ below a module or class; return False if more than these differ."""
-    if old.co_code != new.co_code or len(old.co_consts) != len(new.co_consts) or old.co_names != new.co_names:
+    if (
+        old.co_code != new.co_code
+        or len(old.co_consts) != len(new.co_consts)
+        or old.co_names != new.co_names
+    ):
         return False
     for a, b in zip(old.co_consts, new.co_consts, strict=True):
         if not isinstance(a, CodeType) or not isinstance(b, CodeType):
@@ -45,7 +49,10 @@ def _compare(old: CodeType, new: CodeType, found: dict[tuple[str, int], CodeType
 def _collect(old: CodeType, new: CodeType, found: dict[tuple[str, int], CodeType]) -> None:
     """Add a function and what is defined inside it: some of it may be in memory already."""
     found[old.co_qualname, old.co_firstlineno] = new
-    pairs = zip(*([one for one in code.co_consts if isinstance(one, CodeType)] for code in (old, new)), strict=False)
+    pairs = zip(
+        *([one for one in code.co_consts if isinstance(one, CodeType)] for code in (old, new)),
+        strict=False,
+    )
     for a, b in pairs:
         if a != b and a.co_freevars == b.co_freevars:
             _collect(a, b, found)

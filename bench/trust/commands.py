@@ -27,7 +27,11 @@ import numpy as np
 
 COUNTS = [400, 100, 25, 4]
 # Need Triton; other people's trainers, which no command imports; runs the command.
-WITHOUT = ("levelhead_lab.fast.kernels", "levelhead_lab.fast.conv_norm", "levelhead_lab.lab.augment_kernel")
+WITHOUT = (
+    "levelhead_lab.fast.kernels",
+    "levelhead_lab.fast.conv_norm",
+    "levelhead_lab.lab.augment_kernel",
+)
 WITHOUT += ("levelhead.hosts", "levelhead.__main__")
 # When and how long: on a page; in the log, the record and the snapshot of a run; the record's digest of that snapshot.
 TIMES = re.compile(
@@ -69,11 +73,20 @@ def preload() -> None:
     import torch
 
     torch.set_num_threads(1)
-    for name in ("torch._dynamo", "onnx.reference", "onnxruntime", "sklearn.datasets", "pyarrow.parquet", "PIL.Image"):
+    for name in (
+        "torch._dynamo",
+        "onnx.reference",
+        "onnxruntime",
+        "sklearn.datasets",
+        "pyarrow.parquet",
+        "PIL.Image",
+    ):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     for package in ("levelhead", "levelhead_lab"):
-        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+        for module in pkgutil.walk_packages(
+            importlib.import_module(package).__path__, f"{package}."
+        ):
             if not module.name.startswith(WITHOUT):
                 with contextlib.suppress(ImportError):  # an extra that is not installed
                     importlib.import_module(module.name)
@@ -120,7 +133,9 @@ def run(
         return Ended(status, *texts, peak, seconds)
 
 
-def _fork(words: list[str], folder: Path, place: Path, prepare: Callable[[], object] | None) -> tuple[int, int]:
+def _fork(
+    words: list[str], folder: Path, place: Path, prepare: Callable[[], object] | None
+) -> tuple[int, int]:
     """Fork a process that waits for a byte; return where to write it, and the process."""
     read, write = os.pipe()
     sys.stdout.flush()
@@ -164,7 +179,9 @@ def _wait(pid: int, limit: float, kill_after: float | None) -> tuple[int | None,
         passed = time.monotonic() - began
         if done:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)  # workers that it left, which would end by themselves a moment later
+                os.killpg(
+                    pid, signal.SIGKILL
+                )  # workers that it left, which would end by themselves a moment later
             code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
             return (None if killed else code), used.ru_maxrss
         if kill_after is not None and passed >= kill_after:
@@ -183,13 +200,20 @@ def digests(folder: Path) -> dict[str, str]:
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or path.is_file():
             content = os.readlink(path).encode() if path.is_symlink() else path.read_bytes()
-            found[str(path.relative_to(folder))] = hashlib.sha256(_timeless(content, path.suffix)).hexdigest()
+            found[str(path.relative_to(folder))] = hashlib.sha256(
+                _timeless(content, path.suffix)
+            ).hexdigest()
     return found
 
 
 def _timeless(content: bytes, suffix: str) -> bytes:
-    if suffix == ".safetensors" and b"seconds" in content[: (end := 8 + int.from_bytes(content[:8], "little"))]:
-        return TIMES.sub(b"", content[8:end].rstrip()) + content[end:]  # its length goes by the time's digits
+    if (
+        suffix == ".safetensors"
+        and b"seconds" in content[: (end := 8 + int.from_bytes(content[:8], "little"))]
+    ):
+        return (
+            TIMES.sub(b"", content[8:end].rstrip()) + content[end:]
+        )  # its length goes by the time's digits
     return TIMES.sub(b"", content) if suffix in (".html", ".json", ".jsonl") else content
 
 
@@ -218,15 +242,33 @@ COMMANDS = {
     "rescale .pt": _rescale("m.pt", "o.pt"),
     "rescale .onnx": _rescale("m.onnx", "o.onnx"),
     "rescale shards": _rescale("sharded", "shards"),
-    "adjust": Command(["adjust", "m.safetensors", "--tuned", "tuned.json", "-o", "out/o.safetensors"]),
+    "adjust": Command(
+        ["adjust", "m.safetensors", "--tuned", "tuned.json", "-o", "out/o.safetensors"]
+    ),
     "adjust .onnx": Command(["adjust", "m.onnx", "--tuned", "tuned.json", "-o", "out/o.onnx"]),
     "undo": Command(["undo", "adjusted.safetensors", "-o", "out/b.safetensors"]),
     "undo shards": Command(["undo", "adjusted-shards", "-o", "out/shards"]),
-    "tune": Command(["tune", *TUNE, "--bootstrap", "20", "--rule", "shift", "-o", "out/tuned.json"]),
+    "tune": Command(
+        ["tune", *TUNE, "--bootstrap", "20", "--rule", "shift", "-o", "out/tuned.json"]
+    ),
     # A page shows its command, so that with --force it would be another page.
-    "report": Command(["report", "L.npy", *TUNE[2:], "--gamma", "0.5", "-o", "out/page.html", "--force"], again=()),
+    "report": Command(
+        ["report", "L.npy", *TUNE[2:], "--gamma", "0.5", "-o", "out/page.html", "--force"], again=()
+    ),
     "train": Command(
-        ["train", "--data", "digits", "--ratio", "50", "--hold-out", "0.2", "--epochs", "2", "--threads", "1"]
+        [
+            "train",
+            "--data",
+            "digits",
+            "--ratio",
+            "50",
+            "--hold-out",
+            "0.2",
+            "--epochs",
+            "2",
+            "--threads",
+            "1",
+        ]
         + ["--gamma", "0.3", "--runs", "out"],
         again=(),
         keeps_parts=True,
@@ -255,16 +297,23 @@ def make_inputs(folder: Path) -> None:
     save_file(tensors, folder / "m.safetensors")
     momentum = {"state": {0: {"momentum_buffer": torch.ones(4, 8)}}}
     torch.save(
-        {"model": {name: torch.tensor(t) for name, t in tensors.items()}, "optimizer": momentum}, folder / "m.pt"
+        {"model": {name: torch.tensor(t) for name, t in tensors.items()}, "optimizer": momentum},
+        folder / "m.pt",
     )
     shards = folder / "sharded"
     shards.mkdir()
     where = {"a.safetensors": ["body.weight"], "b.safetensors": ["fc.weight", "fc.bias"]}
     for name, keys in where.items():
         save_file({key: tensors[key] for key in keys}, shards / name)
-    index = {"metadata": {}, "weight_map": {key: name for name, keys in where.items() for key in keys}}
+    index = {
+        "metadata": {},
+        "weight_map": {key: name for name, keys in where.items() for key in keys},
+    }
     (shards / "model.safetensors.index.json").write_text(json.dumps(index))
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", size]) for n, size in (("x", 8), ("y", 4))]
+    ends = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", size])
+        for n, size in (("x", 8), ("y", 4))
+    ]
     gemm = helper.make_node("Gemm", ["x", "W", "b"], ["y"], transB=1)
     constants = [numpy_helper.from_array(weight, "W"), numpy_helper.from_array(bias, "b")]
     graph = helper.make_graph([gemm], "g", ends[:1], ends[1:], constants)
@@ -272,9 +321,18 @@ def make_inputs(folder: Path) -> None:
     (folder / "m.onnx").write_bytes(made.SerializeToString())
     (folder / "c.json").write_text(json.dumps(COUNTS))
     labels = rng.integers(4, size=400)
-    np.save(folder / "L.npy", (2 + rng.normal(size=(400, 4)) + 2 * np.eye(4)[labels]) * [1.0, 0.8, 0.6, 0.4])
+    np.save(
+        folder / "L.npy",
+        (2 + rng.normal(size=(400, 4)) + 2 * np.eye(4)[labels]) * [1.0, 0.8, 0.6, 0.4],
+    )
     np.save(folder / "Y.npy", labels)
-    choice = {"gamma": 0.5, "rule": "shift", "chosen_on": "held-out", "classes": 4, "counts": COUNTS}
+    choice = {
+        "gamma": 0.5,
+        "rule": "shift",
+        "chosen_on": "held-out",
+        "classes": 4,
+        "counts": COUNTS,
+    }
     (folder / "tuned.json").write_text(json.dumps(choice))
     (folder / "grid.toml").write_text(
         'data = "digits"\nmethod = ["baseline", "wvn"]\nratio = 50\nepochs = 1\nhold_out = 0.2\n'
@@ -297,7 +355,11 @@ class Workspace:
         self.out.mkdir()
 
     def check_inputs(self) -> list[str]:
-        now = {name: digest for name, digest in digests(self.folder).items() if not name.startswith("out/")}
+        now = {
+            name: digest
+            for name, digest in digests(self.folder).items()
+            if not name.startswith("out/")
+        }
         names = sorted(now.keys() | self.inputs.keys())
         return [f"input {name} changed" for name in names if now.get(name) != self.inputs.get(name)]
 

@@ -140,7 +140,9 @@ def _log(value: float) -> Decimal:
 
 
 @lru_cache(maxsize=1 << 18)
-def compare_exactly(own: float, other: float, a_own: float, a_other: float, gamma: float, multiplies: bool) -> int:
+def compare_exactly(
+    own: float, other: float, a_own: float, a_other: float, gamma: float, multiplies: bool
+) -> int:
     """Return 1, 0 or -1 as y's score is larger, equal or smaller; 2 if undecided.
 
     ``a_own`` and ``a_other`` are ratios if the rule multiplies, else slopes. Logits have one sign, and none is 0.
@@ -149,10 +151,15 @@ def compare_exactly(own: float, other: float, a_own: float, a_other: float, gamm
     if not multiplies:
         gap, rise = Fraction(own) - Fraction(other), Fraction(a_other) - Fraction(a_own)
         difference = gap - Fraction(gamma) * rise
-        if difference == 0 or abs(difference) > (Fraction(1.5e-13) * abs(Fraction(gamma)) + SMALLEST) * abs(rise):
+        if difference == 0 or abs(difference) > (
+            Fraction(1.5e-13) * abs(Fraction(gamma)) + SMALLEST
+        ) * abs(rise):
             return (difference > 0) - (difference < 0)
         return 2
-    gap, sign = Decimal(0) if own == other else _log(abs(own)) - _log(abs(other)), 1 if own > 0 else -1
+    gap, sign = (
+        Decimal(0) if own == other else _log(abs(own)) - _log(abs(other)),
+        1 if own > 0 else -1,
+    )
     slopes = _log(a_own), _log(a_other)
     rise = slopes[1] - slopes[0]
     size = abs(slopes[0]) + abs(slopes[1])
@@ -160,7 +167,10 @@ def compare_exactly(own: float, other: float, a_own: float, a_other: float, gamm
     if tied and near and float(near) == gamma and abs(rise) > size / 100:
         return 0
     difference = (gap - rise * Decimal(gamma)) * sign
-    hair = Decimal("1.5e-13") * abs(Decimal(gamma) * rise) + 4 * Decimal(float(EPS)) * abs(Decimal(gamma)) * size
+    hair = (
+        Decimal("1.5e-13") * abs(Decimal(gamma) * rise)
+        + 4 * Decimal(float(EPS)) * abs(Decimal(gamma)) * size
+    )
     return (1 if difference > 0 else -1) if abs(difference) > hair else 2
 
 
@@ -173,8 +183,13 @@ class Truth:
         self.wide, self.labels, self.rows, self.multiplies = wide, labels, rows, rule.multiplies
         self.terms = rule.ratios if rule.multiplies else slopes
         self.first = labels[:, None] < np.arange(wide.shape[1])
-        self.order = (own > wide).astype(np.int8) - (own < wide)  # right where gamma changes nothing
-        self.rise, self.size = slopes - slopes[labels][:, None], np.abs(slopes) + np.abs(slopes[labels][:, None])
+        self.order = (own > wide).astype(np.int8) - (
+            own < wide
+        )  # right where gamma changes nothing
+        self.rise, self.size = (
+            slopes - slopes[labels][:, None],
+            np.abs(slopes) + np.abs(slopes[labels][:, None]),
+        )
         self.moves, self.sign = self.rise != 0, np.ones_like(own)
         if rule.multiplies:
             self.moves &= (np.sign(own) == np.sign(wide)) & (wide != 0)
@@ -190,10 +205,17 @@ class Truth:
             difference = (self.gap - gamma * self.rise) * self.sign
             doubt = self.rounding + abs(gamma) * (1e-15 * self.size + 1.5e-13 * np.abs(self.rise))
             np.copyto(order, np.where(difference > 0, 1, -1), where=self.moves, casting="unsafe")
-            near = self.moves & (np.abs(difference) <= doubt + (0 if self.multiplies else 5e-323 * np.abs(self.rise)))
+            near = self.moves & (
+                np.abs(difference) <= doubt + (0 if self.multiplies else 5e-323 * np.abs(self.rise))
+            )
             for i, c in np.argwhere(near):
                 y = self.labels[i]
-                pair = float(self.wide[i, y]), float(self.wide[i, c]), float(self.terms[y]), float(self.terms[c])
+                pair = (
+                    float(self.wide[i, y]),
+                    float(self.wide[i, c]),
+                    float(self.terms[y]),
+                    float(self.terms[c]),
+                )
                 order[i, c] = compare_exactly(*pair, float(gamma), self.multiplies)
         ahead = (order == -1) | ((order == 0) & ~self.first)
         ahead[self.rows, self.labels] = False
@@ -234,7 +256,11 @@ def check_family(name: str, rng: np.random.Generator, rows: int, gammas: int) ->
     counts, logits = family.counts(rng, k), family.draw(rng, rows, k)
     labels = _labels(rng, logits)
     title = str(rng.choice(["rescale", "shift", "tau"]))
-    norms = 2.0 ** rng.integers(-2, 3, k) if rng.random() < 0.5 else rng.uniform(0.5, 2, k).astype(np.float32)
+    norms = (
+        2.0 ** rng.integers(-2, 3, k)
+        if rng.random() < 0.5
+        else rng.uniform(0.5, 2, k).astype(np.float32)
+    )
     rule = find_path_rule(title).direction(counts, norms=norms if title == "tau" else None)  # pyright: ignore[reportArgumentType]
     reach = ((0.0, 2.0), (-1.0, 2.0))[rng.integers(2)]
     with warnings.catch_warnings():
@@ -244,8 +270,14 @@ def check_family(name: str, rng: np.random.Generator, rows: int, gammas: int) ->
     _, lo, hi = found["numpy"][0]
     ends = np.concatenate([lo, hi])
     ends = ends[np.isfinite(ends)]
-    some = rng.choice(ends, 4) * rng.choice([1 - 1e-12, 1.0, 1 + 1e-12], 4) if len(ends) else np.zeros(0)
-    at = np.concatenate([[0.0], rng.choice(NICE, 2), rng.choice(TINY, 1), some, rng.uniform(*reach, gammas)])
+    some = (
+        rng.choice(ends, 4) * rng.choice([1 - 1e-12, 1.0, 1 + 1e-12], 4)
+        if len(ends)
+        else np.zeros(0)
+    )
+    at = np.concatenate(
+        [[0.0], rng.choice(NICE, 2), rng.choice(TINY, 1), some, rng.uniform(*reach, gammas)]
+    )
     at = np.concatenate([at, -at[1:4]]).clip(*reach)[:gammas]
     wrong: dict[str, int] = {}
     (sample, low, high), _ = found["top-1 by pieces"]
@@ -274,7 +306,9 @@ def check_family(name: str, rng: np.random.Generator, rows: int, gammas: int) ->
     }
 
 
-def check_numbers(pairs: int, seed: int = 0, *, rows: int = 2000, gammas: int = 60) -> dict[str, object]:
+def check_numbers(
+    pairs: int, seed: int = 0, *, rows: int = 2000, gammas: int = 60
+) -> dict[str, object]:
     """Return how many pairs were checked, over all families in turn, and how many are wrong, by family and engine."""
     rng, total, by_family, start = (
         np.random.default_rng(seed),

@@ -44,7 +44,15 @@ QUICK = ("rescale .safetensors", "rescale shards", "undo")
 
 def check(budget: Budget) -> Found:
     """Fail every call of every command; in the quick profile a few of some commands."""
-    found = Found({"calls failed": 0, "by command": {}, "by call": {}, "refused in one line": 0, "not noticed": 0})
+    found = Found(
+        {
+            "calls failed": 0,
+            "by command": {},
+            "by call": {},
+            "refused in one line": 0,
+            "not noticed": 0,
+        }
+    )
     if shutil.which("strace") is None:
         found.lacks = "nothing was run: this machine has no strace"
         return found
@@ -53,30 +61,47 @@ def check(budget: Budget) -> Found:
     with TemporaryDirectory() as place:
         work = Workspace(Path(place).resolve())
         for i, name in enumerate(names):
-            done, calls = _fail_all(name, COMMANDS[name], work, budget.part(1 / (len(names) - i)), found)
+            done, calls = _fail_all(
+                name, COMMANDS[name], work, budget.part(1 / (len(names) - i)), found
+            )
             found.done["by command"][name] = f"{done} of {calls}"
     found.lacks = lacks(found.done)
     return found
 
 
 def lacks(done: dict[str, Any]) -> str:
-    short = [f"{name} {told}" for name, told in done["by command"].items() if len(set(told.split(" of "))) > 1]
+    short = [
+        f"{name} {told}"
+        for name, told in done["by command"].items()
+        if len(set(told.split(" of "))) > 1
+    ]
     missing = [name for name in COMMANDS if name not in done["by command"]]
     return "; ".join([*short, *([f"not run: {', '.join(missing)}"] if missing else [])])
 
 
-def _fail_all(name: str, command: Command, work: Workspace, budget: Budget, found: Found) -> tuple[int, int]:
+def _fail_all(
+    name: str, command: Command, work: Workspace, budget: Budget, found: Found
+) -> tuple[int, int]:
     """Fail the calls of a command, evenly spread over all if time is short; return how many, of how many."""
     whole, _ = work.complete(command, prepare=fork_workers)
     work.empty()
     calls = trace(command, work)
     every = max(1, len(calls) // budget.size(4, len(calls)))
     done = 0
-    for call, number in [calls[i] for start in range(every) for i in range(start, len(calls), every)]:
+    for call, number in [
+        calls[i] for start in range(every) for i in range(start, len(calls), every)
+    ]:
         if budget.spent or (budget.profile == "quick" and done >= 4):
             break
         work.empty()
-        inject = ["-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:error={ERRORS[call]}:when={number}"]
+        inject = [
+            "-o",
+            "/dev/null",
+            "-e",
+            f"trace={call}",
+            "-e",
+            f"inject={call}:error={ERRORS[call]}:when={number}",
+        ]
         ended = run(command.words, work.folder, prepare=fork_workers, trace=inject, limit=120)
         ended = replace(ended, err=re.sub(command.progress, "", ended.err, flags=re.M))
         title = f"{name}, {call} {number}"
@@ -90,7 +115,9 @@ def _fail_all(name: str, command: Command, work: Workspace, budget: Budget, foun
             wrong += [] if command.keeps_parts else half_written(work.out, whole)
             words = command.words + (list(command.again) if any(work.out.iterdir()) else [])
             again = run(words, work.folder, prepare=fork_workers, limit=120)
-            wrong += [f"again: {again.err[-200:]}"] if again.status else differences(work.out, whole)
+            wrong += (
+                [f"again: {again.err[-200:]}"] if again.status else differences(work.out, whole)
+            )
         found.failures += [f"{title}: {what}" for what in wrong]
         done += 1
         found.done["by call"][call] = found.done["by call"].get(call, 0) + 1
@@ -103,7 +130,9 @@ def fork_workers() -> None:
     """Let worker processes of this one begin as its forks, which have all modules in memory."""
     forks = multiprocessing.get_context("fork")
     multiprocessing.get_context = lambda method=None: forks  # pyright: ignore
-    resource_tracker.ensure_running = lambda: None  # which they need not: calls on its pipe and modules are no disk's
+    resource_tracker.ensure_running = lambda: (
+        None
+    )  # which they need not: calls on its pipe and modules are no disk's
 
 
 def trace(command: Command, work: Workspace) -> list[tuple[str, int]]:
@@ -121,7 +150,9 @@ def trace(command: Command, work: Workspace) -> list[tuple[str, int]]:
             continue
         process, call = match.groups()
         seen[process, call] += 1
-        named = re.sub(r"AT_FDCWD<[^>]*>", "", line)  # that of the folder we are in, whatever the file is
+        named = re.sub(
+            r"AT_FDCWD<[^>]*>", "", line
+        )  # that of the folder we are in, whatever the file is
         ours = str(work.folder) in named or ("AT_FDCWD" in line and '"/' not in named)
         if ours and "= -1" not in line:
             found[call, seen[process, call]] = None

@@ -25,8 +25,21 @@ from .mutators import damage_zip
 
 LOGITS = np.random.default_rng(0).normal(size=(5, 3))
 NAMES = ["cat", "dog", "owl"]
-WORDS = rb"""-1|1e999|nan|NaN|null|true|"|,|;|:|'O'|'<U0'|'<M8[s]'|\ud800|1_0|[[[[[[|{{{{{{|((((((""".split(b"|")
-WORDS += [b"", b"\x00", b"\xff" * 4, b"\n", b"\r", b"\t", b"[" * 2000, b"(" * 200, b"9" * 400, b"\xed\xa0\x80"]
+WORDS = rb"""-1|1e999|nan|NaN|null|true|"|,|;|:|'O'|'<U0'|'<M8[s]'|\ud800|1_0|[[[[[[|{{{{{{|((((((""".split(
+    b"|"
+)
+WORDS += [
+    b"",
+    b"\x00",
+    b"\xff" * 4,
+    b"\n",
+    b"\r",
+    b"\t",
+    b"[" * 2000,
+    b"(" * 200,
+    b"9" * 400,
+    b"\xed\xa0\x80",
+]
 
 
 def seeds() -> dict[str, list[bytes]]:
@@ -34,7 +47,9 @@ def seeds() -> dict[str, list[bytes]]:
     made: dict[str, list[bytes]] = {}
 
     def add(suffix: str, content: Any) -> None:
-        made.setdefault(suffix, []).append(content if isinstance(content, bytes) else content.encode())
+        made.setdefault(suffix, []).append(
+            content if isinstance(content, bytes) else content.encode()
+        )
 
     for values in (
         LOGITS,
@@ -49,16 +64,27 @@ def seeds() -> dict[str, list[bytes]]:
         add(".npy", buffer.getvalue())
     for save in (np.savez, np.savez_compressed):
         buffer = io.BytesIO()
-        save(buffer, logits=LOGITS, labels=np.arange(5) % 3, counts=np.array([9, 5, 2]), names=np.array(NAMES))
+        save(
+            buffer,
+            logits=LOGITS,
+            labels=np.arange(5) % 3,
+            counts=np.array([9, 5, 2]),
+            names=np.array(NAMES),
+        )
         add(".npz", buffer.getvalue())
     from safetensors.numpy import save as save_tensors
 
-    add(".safetensors", save_tensors({"logits": LOGITS, "labels": np.arange(5) % 3, "counts": np.array([9, 5, 2])}))
+    add(
+        ".safetensors",
+        save_tensors({"logits": LOGITS, "labels": np.arange(5) % 3, "counts": np.array([9, 5, 2])}),
+    )
     with tempfile.TemporaryDirectory() as folder:
         from levelhead import Head
 
         path = Path(folder, "s.safetensors")
-        Snapshot(Head(np.eye(3), names=NAMES), [9, 5, 2], {"test": np.eye(3)}, {"test": np.arange(3)}).save(path)
+        Snapshot(
+            Head(np.eye(3), names=NAMES), [9, 5, 2], {"test": np.eye(3)}, {"test": np.arange(3)}
+        ).save(path)
         add(".safetensors", path.read_bytes())
     rows = "\n".join(",".join(map(str, row)) for row in LOGITS.tolist())
     for text in (
@@ -108,7 +134,11 @@ def seeds() -> dict[str, list[bytes]]:
     else:
         for table in (
             dict(zip(NAMES, LOGITS.T, strict=True)),
-            {"id": np.arange(5), "label": np.arange(5) % 3, **dict(zip(NAMES, LOGITS.T, strict=True))},
+            {
+                "id": np.arange(5),
+                "label": np.arange(5) % 3,
+                **dict(zip(NAMES, LOGITS.T, strict=True)),
+            },
             {"logits": LOGITS.tolist()},
             {"label": ["cat", "dog", "owl", "cat", "dog"]},
         ):
@@ -121,7 +151,11 @@ def seeds() -> dict[str, list[bytes]]:
         pass
     else:
         tensor = torch.tensor(LOGITS)
-        for value in (tensor, {"logits": tensor, "labels": torch.arange(5) % 3, "names": NAMES}, (tensor.half(), [1])):
+        for value in (
+            tensor,
+            {"logits": tensor, "labels": torch.arange(5) % 3, "names": NAMES},
+            (tensor.half(), [1]),
+        ):
             buffer = io.BytesIO()
             torch.save(value, buffer)
             add(".pt", buffer.getvalue())

@@ -23,7 +23,10 @@ raw = numpy_helper.from_array
 
 
 def model(nodes: list[Any], constants: list[Any]) -> bytes:
-    values = [helper.make_tensor_value_info(name, T.FLOAT, ["N", size]) for name, size in (("x", 4), ("y", 3))]
+    values = [
+        helper.make_tensor_value_info(name, T.FLOAT, ["N", size])
+        for name, size in (("x", 4), ("y", 3))
+    ]
     graph = helper.make_graph(nodes, "g", values[:1], values[1:], constants)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     made.metadata_props.add(key="author", value="somebody")
@@ -36,7 +39,11 @@ def node(op: str, inputs: str, output: str, **attributes: Any) -> Any:
 
 def external(name: str, dims: list[int], offset: int) -> Any:
     tensor = T(name=name, data_type=T.FLOAT, data_location=T.EXTERNAL, dims=dims)
-    for key, value in (("location", "d"), ("offset", str(offset)), ("length", str(4 * int(np.prod(dims))))):
+    for key, value in (
+        ("location", "d"),
+        ("offset", str(offset)),
+        ("length", str(4 * int(np.prod(dims)))),
+    ):
         tensor.external_data.add(key=key, value=value)
     return tensor
 
@@ -58,9 +65,14 @@ SOUND = [
         ],
         [raw(W, "V")],
     ),
-    model([helper.make_node("Constant", [], ["W"], value=raw(W)), node("Gemm", "x W", "y", transB=1)], []),
+    model(
+        [helper.make_node("Constant", [], ["W"], value=raw(W)), node("Gemm", "x W", "y", transB=1)],
+        [],
+    ),
     model([GEMM], [external("W", [3, 4], 0), external("b", [3], 48)]),
-    model([node("MatMul", "x W", "h"), node("ReduceMean", "h", "y", axes=[0])], [raw(W.T.copy(), "W")]),
+    model(
+        [node("MatMul", "x W", "h"), node("ReduceMean", "h", "y", axes=[0])], [raw(W.T.copy(), "W")]
+    ),
 ]
 
 
@@ -89,7 +101,9 @@ def case(rng: random.Random, folder: Path) -> None:
     if rng.random() < 0.3:
         inspect_file(path)
         return
-    done = rescale_file(path, out, COUNTS, gamma=0.5, rule=rng.choice(("rescale", "rescale", "shift", "tau")))
+    done = rescale_file(
+        path, out, COUNTS, gamma=0.5, rule=rng.choice(("rescale", "rescale", "shift", "tau"))
+    )
     before, after = numbers(path), numbers(out)
     added = len(after) - len(before)
     changed = {name for (name, old), (_, new) in zip(before, after, strict=False) if old != new}

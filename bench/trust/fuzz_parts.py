@@ -28,8 +28,14 @@ from .fuzz_undo import ADJUSTED
 from .harness import Contradiction, drive_readers, main
 from .mutators import damage_bytes, damage_json, damage_message, read_zip
 
-PICKLES = [next(data for name, data in read_zip(one) if name.endswith("data.pkl")) for one in STATE_DICTS[:4]]
-PICKLES += [pickle.dumps({"epoch": 7, "names": ["a"] * 3, "x": (1.5, b"ab")}, protocol) for protocol in range(6)]
+PICKLES = [
+    next(data for name, data in read_zip(one) if name.endswith("data.pkl"))
+    for one in STATE_DICTS[:4]
+]
+PICKLES += [
+    pickle.dumps({"epoch": 7, "names": ["a"] * 3, "x": (1.5, b"ab")}, protocol)
+    for protocol in range(6)
+]
 ORIGINALS = [kept for *_, kept in ADJUSTED]
 KINDS = ["header", "header", "original", "pickle", "archive", "message"]
 
@@ -52,7 +58,9 @@ def damaged(rng: random.Random) -> tuple[str, bytes]:
         tail = max(0, data.rfind(b"PK\x05\x06") - rng.choice((0, 100, 1000)))
         return kind, data[:tail] + damage_bytes(rng, data[tail:])
     sound = rng.choice(ONNX)
-    return kind, damage_message(rng, sound) if rng.random() < 0.3 else damage_bytes(rng, sound, ONNX)
+    return kind, damage_message(rng, sound) if rng.random() < 0.3 else damage_bytes(
+        rng, sound, ONNX
+    )
 
 
 def read_as_library(path: Path) -> None:
@@ -77,7 +85,9 @@ def read_archive(path: Path) -> None:
     """Read the directory of a zip, and the note in it."""
     try:
         _ = Archive(path).note
-    except zipfile.BadZipFile as error:  # documented; the state-dict reader gives it the name of the file
+    except (
+        zipfile.BadZipFile
+    ) as error:  # documented; the state-dict reader gives it the name of the file
         raise LevelheadError(f"{path}: {error}") from None
 
 

@@ -24,10 +24,14 @@ def trained() -> dict[str, bytes]:
     with TemporaryDirectory() as place:
         root = Path(place)
         write_small_npz(root, epochs=1)
-        spec = Spec(str(root / "small.npz"), net="digits", hold_out=0.2, recipe=str(root / "short.toml"))
+        spec = Spec(
+            str(root / "small.npz"), net="digits", hold_out=0.2, recipe=str(root / "short.toml")
+        )
         run = train(spec, runs=root / "runs")
         folder = run.path
-        export(folder, run.snapshot.head, adjusted={"gamma": 0, "rule": "rescale", "counts": [3, 2, 1]})
+        export(
+            folder, run.snapshot.head, adjusted={"gamma": 0, "rule": "rescale", "counts": [3, 2, 1]}
+        )
         (folder / "adjusted.onnx").unlink(missing_ok=True)
         return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
@@ -40,11 +44,15 @@ def damaged(rng: random.Random, name: str) -> bytes:
     if rng.random() < 0.3 or not name.endswith((".json", ".jsonl")):
         length = int.from_bytes(data[:8], "little")
         if name.endswith(".safetensors") and rng.random() < 0.6:
-            header = damage_json(rng, json.loads(data[8 : 8 + length])).encode("utf-8", "surrogatepass")
+            header = damage_json(rng, json.loads(data[8 : 8 + length])).encode(
+                "utf-8", "surrogatepass"
+            )
             return len(header).to_bytes(8, "little") + header + data[8 + length :]
         return damage_bytes(rng, data)
     lines = data.decode().splitlines() if name.endswith(".jsonl") else [data.decode()]
-    return "\n".join([damage_json(rng, json.loads(line)) for line in lines] + [""]).encode("utf-8", "surrogatepass")
+    return "\n".join([damage_json(rng, json.loads(line)) for line in lines] + [""]).encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def case(rng: random.Random, folder: Path) -> None:

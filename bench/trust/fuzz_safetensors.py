@@ -25,7 +25,10 @@ TENSORS = {
     "fc.bias": VALUES[:, 0].copy(),
     "n": np.zeros(2, bool),
 }
-INDEX = {"metadata": {"total_size": 96}, "weight_map": {"fc.weight": "a.safetensors", "a.weight": "b.safetensors"}}
+INDEX = {
+    "metadata": {"total_size": 96},
+    "weight_map": {"fc.weight": "a.safetensors", "a.weight": "b.safetensors"},
+}
 
 
 def parts(data: bytes) -> tuple[dict[str, Any], bytes]:
@@ -37,7 +40,12 @@ def whole(header: bytes, body: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + body
 
 
-SOUND = [save(TENSORS), save(TENSORS, {"author": "somebody"}), save({"fc.weight": VALUES}), save({})]
+SOUND = [
+    save(TENSORS),
+    save(TENSORS, {"author": "somebody"}),
+    save({"fc.weight": VALUES}),
+    save({}),
+]
 
 
 def damaged(rng: random.Random) -> bytes:
@@ -89,7 +97,9 @@ def one_file(rng: random.Random, folder: Path) -> None:
 def shards(rng: random.Random, folder: Path) -> None:
     index = folder / "model.safetensors.index.json"
     for name in "ab":
-        (folder / f"{name}.safetensors").write_bytes(save({"fc.weight" if name == "a" else "a.weight": VALUES}))
+        (folder / f"{name}.safetensors").write_bytes(
+            save({"fc.weight" if name == "a" else "a.weight": VALUES})
+        )
     text = (
         damage_json(rng, INDEX)
         if rng.random() < 0.8

@@ -36,8 +36,18 @@ def sound() -> list[bytes]:
     flat = torch.arange(40.0)
     values = [
         net.state_dict(),
-        {"model": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3, "set": {1, 2}, "bytes": b"abc"},
-        {"x.weight": flat[:20].view(4, 5), "fc.weight": flat[20:35].view(5, 3).t(), "fc.bias": flat[35:38].half()},
+        {
+            "model": net.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "epoch": 3,
+            "set": {1, 2},
+            "bytes": b"abc",
+        },
+        {
+            "x.weight": flat[:20].view(4, 5),
+            "fc.weight": flat[20:35].view(5, 3).t(),
+            "fc.bias": flat[35:38].half(),
+        },
         {"fc.weight": torch.nn.Parameter(torch.randn(3, 2).bfloat16())},
     ]
     files = [saved(value) for value in values]
@@ -52,7 +62,13 @@ def tensors(value: Any, prefix: str = "", depth: int = 0) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     if depth > 6:
         return found
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    pairs = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list | tuple)
+        else ()
+    )
     for key, inner in pairs:
         if isinstance(inner, torch.Tensor):
             plain = inner.detach()
@@ -84,13 +100,17 @@ def case(rng: random.Random, folder: Path) -> None:
     with catch_warnings(action="ignore"):
         try:
             before = tensors(torch.load(path, weights_only=True))
-        except Exception:  # torch does not load the input, by a checksum or a record that is not the head's
+        except (
+            Exception
+        ):  # torch does not load the input, by a checksum or a record that is not the head's
             return
         after = tensors(torch.load(out, weights_only=True))
     changed = {key for key in before if before[key] != after.get(key)}
     # Of a damaged key, the leaf may be another: the layer is what counts.
     layers = {key.rpartition("/")[2].strip("'\"").rpartition(".")[0] for key in changed}
-    if before.keys() != after.keys() or not all(name.endswith(layer) for name in done.head for layer in layers):
+    if before.keys() != after.keys() or not all(
+        name.endswith(layer) for name in done.head for layer in layers
+    ):
         raise Contradiction(f"changed {changed} for {done.head}")
 
 

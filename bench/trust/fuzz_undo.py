@@ -35,7 +35,9 @@ def adjusted() -> list[tuple[str, bytes, bytes, bytes]]:
             path, out = Path(folder, f"m{suffix}"), Path(folder, f"o{suffix}")
             path.write_bytes(data)
             rescale_file(path, out, [16, 4, 1], gamma=0.5)
-            found.append((suffix, data, out.read_bytes(), out.with_name(f"{out.name}.original").read_bytes()))
+            found.append(
+                (suffix, data, out.read_bytes(), out.with_name(f"{out.name}.original").read_bytes())
+            )
     return found
 
 
@@ -49,7 +51,11 @@ def case(rng: random.Random, folder: Path) -> None:
         kept = damage_bytes(rng, kept)
     elif what == 1:
         line, _, rest = kept.partition(b"\n")
-        kept = damage_json(rng, json.loads(line)).replace("\n", "").encode("utf-8", "surrogatepass") + b"\n" + rest
+        kept = (
+            damage_json(rng, json.loads(line)).replace("\n", "").encode("utf-8", "surrogatepass")
+            + b"\n"
+            + rest
+        )
     else:
         after = damage_bytes(rng, after)
     path.write_bytes(after)

@@ -23,7 +23,9 @@ from typing import Any
 
 from levelhead.core.errors import LevelheadError
 
-MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a folder in memory, where files cost microseconds
+MEMORY = (
+    "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+)  # a folder in memory, where files cost microseconds
 MOST_KEPT = 20  # failing inputs of one process
 Readers = Mapping[str, Mapping[str, Callable[[Path], Any]]]
 DOCUMENTED = (LevelheadError, FileNotFoundError, FileExistsError)
@@ -66,7 +68,9 @@ class Account:
             "documented errors": self.outcome["documented errors"],
             "tracebacks": sum(map(len, self.wrong.values())),
             "seconds": round(self.seconds, 1),
-            "wrong": {what: [len(numbers), numbers[0]] for what, numbers in sorted(self.wrong.items())},
+            "wrong": {
+                what: [len(numbers), numbers[0]] for what, numbers in sorted(self.wrong.items())
+            },
         }
 
 
@@ -96,7 +100,9 @@ def drive(
                 case(random.Random(number), folder)
                 account.outcome["read"] += 1
             except DOCUMENTED as error:
-                if "\n" in str(error).strip() or not (str(folder) in str(error) or "counts" in str(error)):
+                if "\n" in str(error).strip() or not (
+                    str(folder) in str(error) or "counts" in str(error)
+                ):
                     account.add_wrong(error, number, folder)
                 else:
                     account.outcome["documented errors"] += 1
@@ -172,7 +178,11 @@ def _empty(folder: Path) -> None:
 
 
 def _describe(error: BaseException) -> str:
-    ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "/levelhead/" in frame.filename]
+    ours = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "/levelhead/" in frame.filename
+    ]
     place = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else "?"
     return f"{type(error).__name__} at {place}: {str(error).replace(chr(10), ' | ')[-160:]}"
 
@@ -185,5 +195,7 @@ def main(name: str, run: Callable[..., dict[str, Any]]) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="a folder for the inputs that went wrong")
     given = parser.parse_args()
-    found = run(executions=given.executions, seed=given.seed, seconds=given.seconds, keep=given.keep)
+    found = run(
+        executions=given.executions, seed=given.seed, seconds=given.seconds, keep=given.keep
+    )
     print(json.dumps({"fuzzer": name, **found}))

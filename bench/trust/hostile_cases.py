@@ -51,7 +51,16 @@ def inspect(path: str) -> list[str]:
 
 
 def rescale(path: str, out: str | None = None) -> list[str]:
-    return ["rescale", path, "--counts", "c.json", "--gamma", "0.5", "-o", out or f"out{Path(path).suffix}"]
+    return [
+        "rescale",
+        path,
+        "--counts",
+        "c.json",
+        "--gamma",
+        "0.5",
+        "-o",
+        out or f"out{Path(path).suffix}",
+    ]
 
 
 def tune(path: str) -> list[str]:
@@ -62,7 +71,9 @@ def counts(path: str) -> list[str]:
     return ["inspect", "m.safetensors", "--counts", path]
 
 
-def add(title: str, name: str, content: bytes | Callable[[], bytes], words: Callable[[str], list[str]]) -> None:
+def add(
+    title: str, name: str, content: bytes | Callable[[], bytes], words: Callable[[str], list[str]]
+) -> None:
     """Add a case of one file."""
 
     def make(folder: Path) -> list[str]:
@@ -72,7 +83,9 @@ def add(title: str, name: str, content: bytes | Callable[[], bytes], words: Call
     CASES[title] = make
 
 
-def _torch_zip(pickled: bytes, records: dict[str, bytes] | None = None, compression: int = zipfile.ZIP_STORED) -> bytes:
+def _torch_zip(
+    pickled: bytes, records: dict[str, bytes] | None = None, compression: int = zipfile.ZIP_STORED
+) -> bytes:
     """Return an archive as torch.save writes it."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", compression) as made:
@@ -100,7 +113,12 @@ def _pickles() -> None:
         for kind, payload in payloads().items():
             data = pickle.dumps({"fc.weight": payload}, protocol=protocol)
             if kind in ("os.system", "exec"):
-                add(f"state dict, {kind}, protocol {protocol}", "x.pt", lambda d=data: _torch_zip(d), rescale)
+                add(
+                    f"state dict, {kind}, protocol {protocol}",
+                    "x.pt",
+                    lambda d=data: _torch_zip(d),
+                    rescale,
+                )
             if protocol in (0, 4):
                 add(f"bare pickle as .pt, {kind}, protocol {protocol}", "x.pt", data, inspect)
             if protocol == 2:
@@ -146,17 +164,42 @@ def _sizes() -> None:
     twice = b'{"fc.weight":%s,"fc.weight":%s}' % ((json.dumps(TENSOR).encode(),) * 2)
     add("safetensors, a name twice", "x.safetensors", _safetensors(twice), inspect)
     add("safetensors, deep JSON", "x.safetensors", _safetensors(b"[" * 200_000), inspect)
-    add("safetensors, two tensors at one place", "x.safetensors", _safetensors({"a": TENSOR, "b": TENSOR}), inspect)
+    add(
+        "safetensors, two tensors at one place",
+        "x.safetensors",
+        _safetensors({"a": TENSOR, "b": TENSOR}),
+        inspect,
+    )
     for title, shape in {"terabytes": f"({1 << 40}, 4)", "overflow": f"({1 << 62}, {1 << 62})", "negative": "(-1, 4)",
                          "a call": "(exit(), 4)", "deep": "(" * 90 + ")" * 90}.items():  # fmt: skip
         add(f".npy, shape: {title}", "x.npy", _npy("'<f8'", shape, bytes(64)), tune)
     add(".npy, a type that is a call", "x.npy", _npy(f"[('a', {TOUCH!r})]", "(1,)", bytes(8)), tune)
-    add(".npy, header length beyond the file", "x.npy", b"\x93NUMPY\x02\x00" + struct.pack("<I", GIB) + b"{}", tune)
+    add(
+        ".npy, header length beyond the file",
+        "x.npy",
+        b"\x93NUMPY\x02\x00" + struct.pack("<I", GIB) + b"{}",
+        tune,
+    )
     sized = _torch_zip(b"\x80\x02X\xff\xff\xff\x7fabc.")
     add("state dict, a string of 2 GiB that is not there", "x.pt", sized, inspect)
-    add("state dict, a long of 2 GiB", "x.pt", _torch_zip(b"\x80\x02\x8b\xff\xff\xff\x7f1."), inspect)
-    add("state dict, a memo of 4 billion", "x.pt", _torch_zip(b"\x80\x02Nr\xff\xff\xff\xff."), inspect)
-    add("state dict, deep tuples", "x.pt", _torch_zip(b"\x80\x02N" + b"\x85" * 100_000 + b"."), inspect)
+    add(
+        "state dict, a long of 2 GiB",
+        "x.pt",
+        _torch_zip(b"\x80\x02\x8b\xff\xff\xff\x7f1."),
+        inspect,
+    )
+    add(
+        "state dict, a memo of 4 billion",
+        "x.pt",
+        _torch_zip(b"\x80\x02Nr\xff\xff\xff\xff."),
+        inspect,
+    )
+    add(
+        "state dict, deep tuples",
+        "x.pt",
+        _torch_zip(b"\x80\x02N" + b"\x85" * 100_000 + b"."),
+        inspect,
+    )
     add("state dict, no end", "x.pt", _torch_zip(b"\x80\x02" + b"N" * 1000), inspect)
     add(
         "state dict, an alignment of 0",
@@ -182,7 +225,9 @@ def _bombs() -> None:
     add(
         "bomb, deflated pickle",
         "x.pt",
-        lambda: _torch_zip(b"\x80\x02" + b"(N" * (64 << 20) + b".", compression=zipfile.ZIP_DEFLATED),
+        lambda: _torch_zip(
+            b"\x80\x02" + b"(N" * (64 << 20) + b".", compression=zipfile.ZIP_DEFLATED
+        ),
         inspect,
     )
     add(
@@ -193,11 +238,21 @@ def _bombs() -> None:
     )
     add("bomb, deep JSON as counts", "x.json", b"[" * 500_000, counts)
     add("bomb, deep objects as counts", "x.json", b'{"a":' * 500_000, counts)
-    add("bomb, a number of a million digits", "x.json", b"[" + b"9" * 1_000_000 + b", 1, 1, 1]", counts)
+    add(
+        "bomb, a number of a million digits",
+        "x.json",
+        b"[" + b"9" * 1_000_000 + b", 1, 1, 1]",
+        counts,
+    )
     add("bomb, a million columns", "x.csv", b"1," * 1_000_000 + b"1\n2\n", tune)
     add("bomb, deep JSON as a choice", "x.json", b"[" * 500_000,
         lambda name: ["adjust", "m.safetensors", "--tuned", name, "-o", "o.safetensors"])  # fmt: skip
-    add("bomb, deep TOML as a grid", "x.toml", b"a = " + b"[" * 100_000, lambda name: ["sweep", name])
+    add(
+        "bomb, deep TOML as a grid",
+        "x.toml",
+        b"a = " + b"[" * 100_000,
+        lambda name: ["sweep", name],
+    )
 
 
 def _files() -> None:
@@ -206,11 +261,21 @@ def _files() -> None:
         for kind in ("pipe", "device", "socket", "loop"):
             reader = "counts" if suffix == ".json" else "tune" if suffix == ".npy" else "inspect"
             CASES[f"{kind} as {suffix}"] = _special(kind, f"x{suffix}", readers[reader])
-    for where in ("../outside.safetensors", "/etc/passwd", "a/../../outside.safetensors", "link.safetensors"):
+    for where in (
+        "../outside.safetensors",
+        "/etc/passwd",
+        "a/../../outside.safetensors",
+        "link.safetensors",
+    ):
         CASES[f"shards that lead to {where}"] = _shards(where)
     for where in ("../outside.bin", "/etc/passwd", "x.onnx", "link.bin", "a/../../outside.bin"):
         CASES[f"external weights in {where}"] = _external(where)
-    add("a zip as .safetensors", "x.safetensors", _torch_zip(pickle.dumps(payloads()["os.system"])), inspect)
+    add(
+        "a zip as .safetensors",
+        "x.safetensors",
+        _torch_zip(pickle.dumps(payloads()["os.system"])),
+        inspect,
+    )
     add("an empty .onnx", "x.onnx", b"", inspect)
     add("text as .onnx", "x.onnx", b"#!/bin/sh\ntouch it-ran\n", inspect)
     add("a length beyond the .onnx", "x.onnx", b"\x3a\xff\xff\xff\xff\x0f", inspect)
@@ -255,9 +320,14 @@ def _external(where: str) -> Case:
     def make(folder: Path) -> list[str]:
         from onnx import TensorProto, helper
 
-        weight = TensorProto(name="W", data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL, dims=[4, 8])
+        weight = TensorProto(
+            name="W", data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL, dims=[4, 8]
+        )
         weight.external_data.add(key="location", value=where)
-        ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", size]) for n, size in (("x", 8), ("y", 4))]
+        ends = [
+            helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", size])
+            for n, size in (("x", 8), ("y", 4))
+        ]
         gemm = helper.make_node("Gemm", ["x", "W"], ["y"], transB=1)
         made = helper.make_model(helper.make_graph([gemm], "g", ends[:1], ends[1:], [weight]))
         (folder / "x").mkdir()

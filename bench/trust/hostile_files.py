@@ -35,7 +35,9 @@ def guard() -> None:
 
     def hook(event: str, arguments: tuple) -> None:
         bad = event in FORBIDDEN
-        if event == "exec":  # a code object: those of installed modules are files, or made by the library
+        if (
+            event == "exec"
+        ):  # a code object: those of installed modules are files, or made by the library
             name = getattr(arguments[0], "co_filename", "")
             bad = name == "<string>" and CANARY in repr(getattr(arguments[0], "co_consts", ""))
         elif (
@@ -88,7 +90,11 @@ def _run_case(title: str, sound: Path, folder: Path, usual: dict[str, int], foun
     wrong = [ended.refusal] if ended.refusal else []
     wrong += ["its code ran"] if (folder / CANARY).exists() or "FORBIDDEN" in ended.err else []
     wrong += ["files changed"] if _tree(folder) != before else []
-    wrong += [f"{peak // 1024} MiB of memory for {size // 1024} MiB"] if peak > 2 * size + CONSTANT else []
+    wrong += (
+        [f"{peak // 1024} MiB of memory for {size // 1024} MiB"]
+        if peak > 2 * size + CONSTANT
+        else []
+    )
     found.failures += [f"{title}: {what}" for what in wrong]
     found.done["cases"] += 1
     if peak > found.done["largest memory beyond a sound file"]:

@@ -13,7 +13,13 @@ from .board import Budget, Found, Row, lacking
 from .commands import COMMANDS, Command, Workspace, preload, run
 
 TARGET = 500
-QUICK = ("rescale .safetensors", "rescale .onnx", "rescale shards", "undo", "tune")  # tests/runs kills trainings
+QUICK = (
+    "rescale .safetensors",
+    "rescale .onnx",
+    "rescale shards",
+    "undo",
+    "tune",
+)  # tests/runs kills trainings
 SHARES = {"train": 0.1, "sweep": 0.02}  # of the kills; the other commands share the rest
 
 
@@ -27,24 +33,49 @@ def check(budget: Budget) -> Found:
     wanted = budget.size(5, TARGET)
     names = list(QUICK if budget.profile == "quick" else COMMANDS)
     plain = [name for name in names if name not in SHARES]
-    kills = {name: budget.own(math.ceil(wanted * SHARES.get(name, 0.88 / len(plain)))) for name in names}
+    kills = {
+        name: budget.own(math.ceil(wanted * SHARES.get(name, 0.88 / len(plain)))) for name in names
+    }
     with TemporaryDirectory() as place:
         work = Workspace(Path(place))
         for i, name in enumerate(names):
-            _kill(name, COMMANDS[name], work, rng, kills[name], budget.part(1 / (len(names) - i)), found)
+            _kill(
+                name,
+                COMMANDS[name],
+                work,
+                rng,
+                kills[name],
+                budget.part(1 / (len(names) - i)),
+                found,
+            )
     found.lacks = lacks(found.done)
     return found
 
 
 def lacks(done: dict[str, Any]) -> str:
     none = [name for name in COMMANDS if not done["by command"].get(name)]
-    return "; ".join(filter(None, [lacking(done["kills"], TARGET, "kills"), f"none in {', '.join(none)}" * bool(none)]))
+    return "; ".join(
+        filter(
+            None,
+            [lacking(done["kills"], TARGET, "kills"), f"none in {', '.join(none)}" * bool(none)],
+        )
+    )
 
 
-def _kill(name: str, command: Command, work: Workspace, rng: random.Random, wanted: int, budget: Budget, found: Found):
+def _kill(
+    name: str,
+    command: Command,
+    work: Workspace,
+    rng: random.Random,
+    wanted: int,
+    budget: Budget,
+    found: Found,
+):
     """Kill a command so often, at most three times before it may end; compare what it has written then."""
     found.done["by command"][name] = hits = 0
-    if not wanted or (name == "sweep" and budget.seconds < 120):  # its processes start anew, which takes a minute
+    if not wanted or (
+        name == "sweep" and budget.seconds < 120
+    ):  # its processes start anew, which takes a minute
         return
     whole, seconds = work.complete(command)
     while hits < wanted and not budget.spent:
@@ -61,11 +92,15 @@ def _kill(name: str, command: Command, work: Workspace, rng: random.Random, want
             budget.note(found)
             found.failures += [f"{name}, killed: {what}" for what in work.check_inputs()]
             if not command.keeps_parts:
-                found.failures += [f"{name}, killed: {what}" for what in half_written(work.out, whole)]
+                found.failures += [
+                    f"{name}, killed: {what}" for what in half_written(work.out, whole)
+                ]
         words = command.words + (list(command.again) if any(work.out.iterdir()) else [])
         ended = run(words, work.folder, limit=600)
         if ended.status != 0:
-            found.failures.append(f"{name}, again: status {ended.status}: {ended.err.strip()[-200:]}")
+            found.failures.append(
+                f"{name}, again: status {ended.status}: {ended.err.strip()[-200:]}"
+            )
         else:
             found.failures += [f"{name}, again: {what}" for what in differences(work.out, whole)]
             found.done["compared"] += 1
@@ -86,7 +121,9 @@ def differences(out: Path, whole: dict[str, str]) -> list[str]:
     now = digests(out)
     found = [f"{name} is missing" for name in whole.keys() - now.keys()]
     found += [f"{name} is left behind" for name in now.keys() - whole.keys()]
-    return found + [f"{name} differs" for name in whole.keys() & now.keys() if now[name] != whole[name]]
+    return found + [
+        f"{name} differs" for name in whole.keys() & now.keys() if now[name] != whole[name]
+    ]
 
 
 ROW = Row(

@@ -32,7 +32,10 @@ def check(budget: Budget) -> Found:
 
 
 def lacks(done: dict[str, Any]) -> str:
-    short = lacking(done["specs"], SPECS, "specs"), lacking(done["processes"], PROCESSES, "processes")
+    short = (
+        lacking(done["specs"], SPECS, "specs"),
+        lacking(done["processes"], PROCESSES, "processes"),
+    )
     return "; ".join(filter(None, short))
 
 
@@ -112,7 +115,17 @@ def _race(place: Path, budget: Budget, found: Found) -> None:
     """Two commands write one file at the same time; what is there afterwards is what one of them writes alone."""
     work, rng = Workspace(place), random.Random(1)
     words = [
-        ["rescale", "m.safetensors", "--counts", "c.json", "--gamma", gamma, "-o", "out/o.safetensors", "--force"]
+        [
+            "rescale",
+            "m.safetensors",
+            "--counts",
+            "c.json",
+            "--gamma",
+            gamma,
+            "-o",
+            "out/o.safetensors",
+            "--force",
+        ]
         for gamma in ("0.25", "0.75")
     ]
     alone = []
@@ -138,8 +151,13 @@ def _race(place: Path, budget: Budget, found: Found) -> None:
         if extra := now.keys() - {"o.safetensors", "o.safetensors.original"}:
             found.failures.append(f"two writers: {extra} left behind")
         back = run(["undo", "out/o.safetensors", "-o", "out/back.safetensors"], work.folder)
-        if back.status != 0 or digests(work.out).get("back.safetensors") != work.inputs["m.safetensors"]:
-            found.failures.append(f"two writers: undo gives status {back.status}: {back.err.strip()[-150:]}")
+        if (
+            back.status != 0
+            or digests(work.out).get("back.safetensors") != work.inputs["m.safetensors"]
+        ):
+            found.failures.append(
+                f"two writers: undo gives status {back.status}: {back.err.strip()[-150:]}"
+            )
         found.done["races of two writers"] += 1
 
 

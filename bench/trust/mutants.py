@@ -68,14 +68,20 @@ def _skipped(tree: ast.AST) -> Iterator[ast.AST]:
             yield node
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             yield node
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript | ast.BinOp) and _is_type(node.value):
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Subscript | ast.BinOp)
+            and _is_type(node.value)
+        ):
             yield node
 
 
 def _is_type(node: ast.AST) -> bool:
     """Return whether an expression looks like a type: Literal[...], A | B, dict[str, int]."""
     names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
-    return bool(names & {"Literal", "Callable", "Annotated", "Sequence", "Mapping", "tuple", "dict", "list"})
+    return bool(
+        names & {"Literal", "Callable", "Annotated", "Sequence", "Mapping", "tuple", "dict", "list"}
+    )
 
 
 def _change(node: ast.AST, *, apply: bool) -> str:
@@ -109,7 +115,9 @@ def _change(node: ast.AST, *, apply: bool) -> str:
         return "return None"
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
         return f"without {_symbol(node.op)}"
-    if isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+    if isinstance(node, ast.Raise) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    ):
         return "left out: " + ast.unparse(node).split("\n")[0][:60]
     return ""
 

@@ -38,12 +38,36 @@ SOURCE = ROOT / "src" / "levelhead"
 ROOMS = ("core", "rules", "path", "choice", "labels", "files")
 TESTS = (*ROOMS, "show", "io", "heads", "cli")  # whose tests are run
 TARGET = 85
-FIRST, SECOND = 4.0, 20.0  # seconds of tests that a mutant meets at first, and after all others if it survives these
+FIRST, SECOND = (
+    4.0,
+    20.0,
+)  # seconds of tests that a mutant meets at first, and after all others if it survives these
 MOST_IMPORTED = 60  # tests that a mutant outside of functions meets
 LIMIT = 10.0  # seconds beyond five times what the tests take without a change
 MEMORY = 16 << 30  # bytes that a mutant may take
-HEAVY = ("numpy", "torch", "onnx", "onnxruntime", "safetensors", "hypothesis", "pytest", "sklearn", "typer", "pandas")
-OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow", "--no-header", "--tb=no"]
+HEAVY = (
+    "numpy",
+    "torch",
+    "onnx",
+    "onnxruntime",
+    "safetensors",
+    "hypothesis",
+    "pytest",
+    "sklearn",
+    "typer",
+    "pandas",
+)
+OPTIONS = [
+    "-q",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:xdist",
+    "-m",
+    "not slow",
+    "--no-header",
+    "--tb=no",
+]
 OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # what is imported already
 
 
@@ -55,9 +79,17 @@ def check(budget: Budget) -> Found:
     for name in HEAVY:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    every = [(path, one) for path in sources() for one in find_mutants(path.read_text(encoding="utf-8"))]
+    every = [
+        (path, one) for path in sources() for one in find_mutants(path.read_text(encoding="utf-8"))
+    ]
     random.Random(0).shuffle(every)
-    done = {"mutants": len(every), "run": 0, "killed": 0, "not reached by a test": 0, "cannot be run": 0}
+    done = {
+        "mutants": len(every),
+        "run": 0,
+        "killed": 0,
+        "not reached by a test": 0,
+        "cannot be run": 0,
+    }
     found = Found({**done, "survivors": []})
     record = _Record(found, budget.keep.parent if budget.keep is not None else None, budget.index)
     mine = record.left(every)[budget.index :: budget.parts][: budget.size(5, len(every))]
@@ -66,12 +98,17 @@ def check(budget: Budget) -> Found:
         path = SOURCE / "core" / "counts.py"
         mine = [(path, one) for one in find_mutants(path.read_text(encoding="utf-8"))][3:8]
         rooms, room = (), [str(ROOT / "tests" / "core" / "test_counts.py"), str(path)]
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as scratch:
+    with tempfile.TemporaryDirectory(
+        dir="/dev/shm" if os.path.isdir("/dev/shm") else None
+    ) as scratch:
         loop = _Loop(mine, budget, record, Path(scratch))
         places = [str(ROOT / "tests" / one) for one in rooms] + [str(SOURCE / one) for one in rooms]
         os.chdir(ROOT)
         with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
-            pytest.main([*OPTIONS, "--continue-on-collection-errors", *places, *room], plugins=[_FirstFailure(), loop])
+            pytest.main(
+                [*OPTIONS, "--continue-on-collection-errors", *places, *room],
+                plugins=[_FirstFailure(), loop],
+            )
     found.done["survivors"].sort()
     found.lacks = lacks(found.done)
     return found
@@ -101,7 +138,9 @@ class _FirstFailure:
         from hypothesis import Phase, settings
 
         phases = (Phase.explicit, Phase.generate)
-        settings.register_profile("mutants", derandomize=True, deadline=None, database=None, phases=phases)
+        settings.register_profile(
+            "mutants", derandomize=True, deadline=None, database=None, phases=phases
+        )
         settings.load_profile("mutants")
 
 
@@ -113,7 +152,9 @@ class _Record:
         self.old = {}
         for log in folder.glob("mutants-*.log") if folder is not None else ():
             self.old |= dict(json.loads(line) for line in log.read_text().splitlines())
-        self.log = (folder / f"mutants-{index}.log").open("a", buffering=1) if folder is not None else None
+        self.log = (
+            (folder / f"mutants-{index}.log").open("a", buffering=1) if folder is not None else None
+        )
         self.first = index == 0
 
     def left(self, mutants: list[tuple[Path, Mutant]]) -> list[tuple[Path, Mutant]]:
@@ -157,7 +198,9 @@ def _digest(path: Path) -> str:
 class _Loop:
     """A plugin of pytest that runs mutants in place of the tests, once these are collected."""
 
-    def __init__(self, mutants: list[tuple[Path, Mutant]], budget: Budget, record: _Record, scratch: Path) -> None:
+    def __init__(
+        self, mutants: list[tuple[Path, Mutant]], budget: Budget, record: _Record, scratch: Path
+    ) -> None:
         self.mutants, self.budget, self.record, self.scratch = mutants, budget, record, scratch
         self.outside: list[tuple[Path, Mutant]] = []
         self.items: dict[str, Any] = {}
@@ -166,7 +209,9 @@ class _Loop:
     def pytest_runtestloop(self, session: Any) -> bool:
         for path in sources():  # what tests import late is imported once, here
             with contextlib.suppress(Exception):
-                importlib.import_module(".".join(path.relative_to(ROOT / "src").with_suffix("").parts))
+                importlib.import_module(
+                    ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+                )
         self.items = {item.nodeid: item for item in session.items}
         reached = self._reach(session.items)
         self._index_functions()
@@ -195,8 +240,12 @@ class _Loop:
         for one in gc.get_objects():
             if type(one) is FunctionType and one.__code__.co_filename.startswith(f"{SOURCE}/"):
                 code = one.__code__
-                self.functions.setdefault((code.co_filename, code.co_qualname, code.co_firstlineno), []).append(one)
-            elif type(one) is functools._lru_cache_wrapper and str(one.__module__).startswith("levelhead"):
+                self.functions.setdefault(
+                    (code.co_filename, code.co_qualname, code.co_firstlineno), []
+                ).append(one)
+            elif type(one) is functools._lru_cache_wrapper and str(one.__module__).startswith(
+                "levelhead"
+            ):
                 self.caches.append(one)
 
     def _first_pass(self, reached: Reached) -> None:
@@ -222,7 +271,9 @@ class _Loop:
         self._import_changed(reached)
         for path, mutant, changed, tests in survivors:
             late = self.budget.spent
-            killed = False if late else self._run(path, changed, reached.within(tests, SECOND), reached)
+            killed = (
+                False if late else self._run(path, changed, reached.within(tests, SECOND), reached)
+            )
             self.record.add(path, mutant, bool(killed))
             self.budget.note(self.record.found)
 
@@ -235,13 +286,22 @@ class _Loop:
             tests = reached.within(reached.tests_of(path), FIRST)[:MOST_IMPORTED]
             if path not in usual:
                 began = time.monotonic()
-                usual[path] = _import_and_run(path, None, tests, 200.0, self.scratch), time.monotonic() - began
+                usual[path] = (
+                    _import_and_run(path, None, tests, 200.0, self.scratch),
+                    time.monotonic() - began,
+                )
             status, seconds = usual[path]
-            killed = None if status else _import_and_run(path, mutant, tests, LIMIT + 5 * seconds, self.scratch) != 0
+            killed = (
+                None
+                if status
+                else _import_and_run(path, mutant, tests, LIMIT + 5 * seconds, self.scratch) != 0
+            )
             self.record.add(path, mutant, killed)
             self.budget.note(self.record.found)
 
-    def _run(self, path: Path, changed: dict[tuple[str, int], Any], tests: list[str], reached: Reached) -> bool | None:
+    def _run(
+        self, path: Path, changed: dict[tuple[str, int], Any], tests: list[str], reached: Reached
+    ) -> bool | None:
         """Return whether a test fails, or None if the functions cannot be changed in place."""
         if not tests:
             return False
@@ -252,7 +312,9 @@ class _Loop:
                 items = [self.items[name] for name in tests]
                 _become_quiet(place, items)
                 live = [
-                    (one, code) for key, code in changed.items() for one in self.functions.get((str(path), *key), ())
+                    (one, code)
+                    for key, code in changed.items()
+                    for one in self.functions.get((str(path), *key), ())
                 ]
                 if not live:
                     os._exit(70)
@@ -312,17 +374,26 @@ def nearest_tests(path: Path) -> list[str]:
     >>> nearest_tests(ROOT / "src/levelhead/core/head.py")[0].split("/")[-1]
     'test_head.py'
     """
-    names = re.findall(r"^(?:def|class) ([A-Za-z]\w*)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    names = re.findall(
+        r"^(?:def|class) ([A-Za-z]\w*)", path.read_text(encoding="utf-8"), re.MULTILINE
+    )
     words = "|".join([rf"{path.parent.name}\.{path.stem}", *names])
     wanted = re.compile(rf"\b({words})\b")
     tests = sorted(
-        (ROOT / "tests" / path.parent.name).glob("test_*.py"), key=lambda one: one.stem != f"test_{path.stem}"
+        (ROOT / "tests" / path.parent.name).glob("test_*.py"),
+        key=lambda one: one.stem != f"test_{path.stem}",
     )
-    own = [one for one in tests if one.stem == f"test_{path.stem}" or wanted.search(one.read_text(encoding="utf-8"))]
+    own = [
+        one
+        for one in tests
+        if one.stem == f"test_{path.stem}" or wanted.search(one.read_text(encoding="utf-8"))
+    ]
     return [str(one) for one in own]
 
 
-def _import_and_run(path: Path, mutant: Mutant | None, tests: list[str], limit: float, scratch: Path) -> int:
+def _import_and_run(
+    path: Path, mutant: Mutant | None, tests: list[str], limit: float, scratch: Path
+) -> int:
     """Return the status of a module's doctests and these tests, 0 if all pass, after a new import of the package."""
     pid = os.fork()
     if pid == 0:
@@ -341,7 +412,9 @@ def _run_pytest(path: Path, mutant: Mutant | None, tests: list[str], scratch: Pa
     # The pytest around this one reads a module that it was given by name itself, and would not see the changed code.
     sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, AssertionRewritingHook)]
     for name in [
-        name for name in sys.modules if name.split(".")[0] in ("levelhead", "levelhead_lab", "tests", "bench")
+        name
+        for name in sys.modules
+        if name.split(".")[0] in ("levelhead", "levelhead_lab", "tests", "bench")
     ]:
         del sys.modules[name]
     if mutant is not None:
@@ -368,17 +441,23 @@ def _run_pytest(path: Path, mutant: Mutant | None, tests: list[str], scratch: Pa
 def main() -> None:
     """Print what happens to the mutants of a file: python -m bench.trust.mutation src/levelhead/core/head.py [LINE]"""
     path, lines = Path(sys.argv[1]).resolve(), {int(word) for word in sys.argv[2:]}
-    chosen = [(path, one) for one in find_mutants(path.read_text()) if not lines or one.line in lines]
+    chosen = [
+        (path, one) for one in find_mutants(path.read_text()) if not lines or one.line in lines
+    ]
     import pytest
 
     os.environ["CI"] = "1"
-    found = Found({"run": 0, "killed": 0, "not reached by a test": 0, "cannot be run": 0, "survivors": []})
+    found = Found(
+        {"run": 0, "killed": 0, "not reached by a test": 0, "cannot be run": 0, "survivors": []}
+    )
     with tempfile.TemporaryDirectory() as scratch:
         record = _Record(found)
         loop = _Loop(chosen, Budget("full"), record, Path(scratch))
         os.chdir(ROOT)
         with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
-            pytest.main([*OPTIONS, *nearest_tests(path), str(path)], plugins=[_FirstFailure(), loop])
+            pytest.main(
+                [*OPTIONS, *nearest_tests(path), str(path)], plugins=[_FirstFailure(), loop]
+            )
     print(json.dumps(found.done, indent=1))
 
 

@@ -11,7 +11,26 @@ import zipfile
 from contextlib import suppress
 from copy import deepcopy
 
-NUMBERS = [0, 1, 2, 3, 4, 7, 8, 64, 127, 128, 255, 256, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 32]
+NUMBERS = [
+    0,
+    1,
+    2,
+    3,
+    4,
+    7,
+    8,
+    64,
+    127,
+    128,
+    255,
+    256,
+    0x7FFF,
+    0xFFFF,
+    0x7FFFFFFF,
+    0x80000000,
+    0xFFFFFFFF,
+    1 << 32,
+]
 NUMBERS += [(1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, -1, -8, 10**30]
 WORDS = [
     b"",
@@ -27,7 +46,18 @@ WORDS = [
     b"\xed\xa0\x80",
     b"PK",
 ]
-WORDS += [b"../x", b"/etc/passwd", b"\xc3\x28", b"9" * 5000, b"null", b"true", b"R", b"\x85" * 200, b"hex", b"\x81"]
+WORDS += [
+    b"../x",
+    b"/etc/passwd",
+    b"\xc3\x28",
+    b"9" * 5000,
+    b"null",
+    b"true",
+    b"R",
+    b"\x85" * 200,
+    b"hex",
+    b"\x81",
+]
 
 
 def damage_bytes(rng: random.Random, data: bytes, others: list[bytes] | None = None) -> bytes:
@@ -49,7 +79,9 @@ def damage_bytes(rng: random.Random, data: bytes, others: list[bytes] | None = N
             changed[at : at + rng.choice((0, 1, 8))] = rng.choice(WORDS)
         elif how == 5:
             size = rng.choice((1, 2, 4, 8))
-            changed[at : at + size] = (rng.choice(NUMBERS) % (1 << 8 * size)).to_bytes(size, "little")
+            changed[at : at + size] = (rng.choice(NUMBERS) % (1 << 8 * size)).to_bytes(
+                size, "little"
+            )
         elif how == 6 and rng.random() < 0.3:
             del changed[at:]
         elif others:
@@ -67,12 +99,27 @@ def damage_json(rng: random.Random, value: object) -> str:
     if rng.random() < 0.3:
         at = rng.randrange(len(text) + 1)
         word = rng.choice(
-            [*(word.decode("utf-8", "ignore") for word in WORDS), " ", ",", ":", "0", "}", "]", "\t", ".0"]
+            [
+                *(word.decode("utf-8", "ignore") for word in WORDS),
+                " ",
+                ",",
+                ":",
+                "0",
+                "}",
+                "]",
+                "\t",
+                ".0",
+            ]
         )
         text = text[:at] + word + text[at + rng.randrange(3) :]
     if rng.random() < 0.1 and ":" in text:  # the same key twice
         key = text.rindex('"', 0, text.index(":")) if '"' in text[: text.index(":")] else 0
-        text = text[:1] + text[1:key] + text[key : text.index(",") + 1 if "," in text else key] + text[1:]
+        text = (
+            text[:1]
+            + text[1:key]
+            + text[key : text.index(",") + 1 if "," in text else key]
+            + text[1:]
+        )
     return text
 
 
@@ -84,7 +131,16 @@ def _damage_tree(rng: random.Random, value: object) -> object:
             del changed[key]
         elif how == 1:
             changed[
-                rng.choice(["", "__metadata__", "a", "dtype", "\ud800" if rng.random() < 0.3 else "x", key * 2])
+                rng.choice(
+                    [
+                        "",
+                        "__metadata__",
+                        "a",
+                        "dtype",
+                        "\ud800" if rng.random() < 0.3 else "x",
+                        key * 2,
+                    ]
+                )
             ] = changed[key]
         elif how == 2:
             changed = {key: changed.pop(key), **changed}
@@ -103,8 +159,24 @@ def _damage_tree(rng: random.Random, value: object) -> object:
         return changed
     if isinstance(value, int) and rng.random() < 0.6:
         return value + rng.choice((-8, -4, -1, 1, 4, 8))
-    words = ["", "F32", "F64", "BOOL", "F4", "F6_E2M3", "F8_E5M2", "U8", "x" * 300, "\x00", "é", "fc", "shift"]
-    return rng.choice([None, True, 1.5, float("nan"), -0.0, [], {}, [[]], {"a": 1}, *NUMBERS, *words])
+    words = [
+        "",
+        "F32",
+        "F64",
+        "BOOL",
+        "F4",
+        "F6_E2M3",
+        "F8_E5M2",
+        "U8",
+        "x" * 300,
+        "\x00",
+        "é",
+        "fc",
+        "shift",
+    ]
+    return rng.choice(
+        [None, True, 1.5, float("nan"), -0.0, [], {}, [[]], {"a": 1}, *NUMBERS, *words]
+    )
 
 
 def read_zip(data: bytes) -> list[tuple[str, bytes]]:
@@ -118,7 +190,11 @@ def write_zip(records: list[tuple[str, bytes]], rng: random.Random | None = None
     with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(file, "w") as made:
         for name, data in records:
             odd = rng is not None and rng.random() < 0.02
-            made.writestr(name, data, rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)) if odd and rng else None)
+            made.writestr(
+                name,
+                data,
+                rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)) if odd and rng else None,
+            )
     return file.getvalue()
 
 
@@ -139,7 +215,9 @@ def damage_zip(rng: random.Random, data: bytes, damage_record=damage_bytes) -> b
     elif how == 3:
         other = rng.choice(records)[0]
         records[at] = (
-            rng.choice((name.upper(), name + "\x00", f"x/{name}", name.partition("/")[2] or "x", other)),
+            rng.choice(
+                (name.upper(), name + "\x00", f"x/{name}", name.partition("/")[2] or "x", other)
+            ),
             content,
         )
     else:
@@ -169,7 +247,11 @@ def parse_message(data: bytes, depth: int = 0) -> list:
             if len(value) != length:
                 raise ValueError("cut short")
             with suppress(ValueError, IndexError):
-                value = parse_message(value, depth + 1) if depth < 8 and value and tag >> 3 != 9 else value
+                value = (
+                    parse_message(value, depth + 1)
+                    if depth < 8 and value and tag >> 3 != 9
+                    else value
+                )
         if value is None or at > len(data) or not tag >> 3:
             raise ValueError("no message")
         found.append([tag >> 3, kind, value])
@@ -181,7 +263,11 @@ def write_message(fields: list) -> bytes:
     for number, kind, value in fields:
         data = write_message(value) if isinstance(value, list) else value
         out += _varint(number << 3 | kind)
-        out += _varint(data) if isinstance(data, int) else (_varint(len(data)) if kind == 2 else b"") + data
+        out += (
+            _varint(data)
+            if isinstance(data, int)
+            else (_varint(len(data)) if kind == 2 else b"") + data
+        )
     return out
 
 
@@ -207,10 +293,16 @@ def damage_message(rng: random.Random, data: bytes) -> bytes:
         elif how == 4 and (same := [one for one in _walk(tree) if one[1] == field[1]]):
             parent[at] = [field[0], field[1], deepcopy(rng.choice(same)[2])]
         elif isinstance(field[2], int):
-            parent[at] = [*field[:2], rng.choice((*NUMBERS, field[2] + 1, field[2] - 1)) % (1 << 64)]
+            parent[at] = [
+                *field[:2],
+                rng.choice((*NUMBERS, field[2] + 1, field[2] - 1)) % (1 << 64),
+            ]
         elif isinstance(field[2], bytes):
             value = damage_bytes(rng, field[2])
-            parent[at] = [*field[:2], value if field[1] == 2 else value[: len(field[2])].ljust(len(field[2]), b"\x00")]
+            parent[at] = [
+                *field[:2],
+                value if field[1] == 2 else value[: len(field[2])].ljust(len(field[2]), b"\x00"),
+            ]
     out = write_message(tree)
     return damage_bytes(rng, out) if rng.random() < 0.1 else out
 

@@ -31,7 +31,12 @@ def forbid() -> None:
         if event in ("socket.connect", "socket.bind", "socket.sendto", "socket.sendmsg"):
             if isinstance(arguments[1], str | bytes):  # a file: processes of one machine
                 return
-        elif event not in ("socket.getaddrinfo", "socket.gethostbyname", "urllib.Request", "http.client.connect"):
+        elif event not in (
+            "socket.getaddrinfo",
+            "socket.gethostbyname",
+            "urllib.Request",
+            "http.client.connect",
+        ):
             return
         sys.__stderr__.write(f"NETWORK {event}\n")  # type: ignore[union-attr]
         raise SystemError(f"{event} is forbidden here")
@@ -42,13 +47,30 @@ def forbid() -> None:
 def check(budget: Budget) -> Found:
     """Run every command once; a connection, or an end other than 0, is a failure."""
     preload()
-    found = Found({"commands": 0, "connections": 0, "watched in the kernel": shutil.which("strace") is not None})
-    writers = {name: one.words for name, one in COMMANDS.items() if budget.profile == "full" or name != "sweep"}
+    found = Found(
+        {
+            "commands": 0,
+            "connections": 0,
+            "watched in the kernel": shutil.which("strace") is not None,
+        }
+    )
+    writers = {
+        name: one.words
+        for name, one in COMMANDS.items()
+        if budget.profile == "full" or name != "sweep"
+    }
     with TemporaryDirectory() as place:
         work = Workspace(Path(place))
-        for name, words in {**writers, **READERS, **(LONG if budget.profile == "full" else {})}.items():
+        for name, words in {
+            **writers,
+            **READERS,
+            **(LONG if budget.profile == "full" else {}),
+        }.items():
             runs = [path.parent.name for path in work.out.glob("*/done.json")]
-            words = [word.format(run=runs[0] if runs else "") if "{run}" in word else word for word in words]
+            words = [
+                word.format(run=runs[0] if runs else "") if "{run}" in word else word
+                for word in words
+            ]
             log, trace = Path(place, "out", "network.trace"), None
             if found.done["watched in the kernel"]:
                 trace = ["-o", str(log), "-e", "trace=connect,bind,sendto,sendmsg"]

@@ -19,7 +19,9 @@ class Reached:
 
     def tests(self, path: Path, line: int) -> list[str]:
         """Return the tests that reach a line, the shortest first."""
-        return sorted(self.lines.get(str(path), {}).get(line, []), key=lambda name: self.seconds[name])
+        return sorted(
+            self.lines.get(str(path), {}).get(line, []), key=lambda name: self.seconds[name]
+        )
 
     def tests_of(self, path: Path) -> list[str]:
         """Return the tests that reach any line of a file, the shortest first."""

@@ -24,7 +24,9 @@ def check(budget: Budget) -> Found:
             one = check_family(name, rng, rows, gammas)
             for key in ("pairs", "undecided", "wrong"):
                 found.done[key] += one[key]
-            found.failures += [f"{name}: {key}: {n}" for key, n in one.items() if key.startswith("wrong: ")]
+            found.failures += [
+                f"{name}: {key}: {n}" for key, n in one.items() if key.startswith("wrong: ")
+            ]
             budget.note(found)
     found.lacks = lacks(found.done)
     return found

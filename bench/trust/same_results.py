@@ -32,7 +32,10 @@ def check(budget: Budget) -> Found:
 def _compare(rule: str, rng: np.random.Generator, samples: int, place: Path, found: Found) -> None:
     k, d = int(rng.choice([2, 3, 10, 40])), int(rng.choice([4, 64]))
     weight, bias = rng.normal(size=(k, d)).astype(np.float32), rng.normal(size=k).astype(np.float32)
-    counts, gamma = np.maximum(1, 1000 * 0.8 ** np.arange(k)).astype(int), float(rng.uniform(0.1, 1))
+    counts, gamma = (
+        np.maximum(1, 1000 * 0.8 ** np.arange(k)).astype(int),
+        float(rng.uniform(0.1, 1)),
+    )
     x = rng.normal(size=(samples, d)).astype(np.float32)
     scores = _scores(rule, weight, bias, counts, gamma, x, place)
     truth = scores.pop("float64")
@@ -42,7 +45,9 @@ def _compare(rule: str, rng: np.random.Generator, samples: int, place: Path, fou
         bad = int(((values.argmax(axis=1) != truth.argmax(axis=1)) & clear).sum())
         close = np.allclose(values, truth, rtol=1e-3, atol=1e-3 * (1 + np.abs(truth).max()))
         if bad or not close:
-            found.failures.append(f"{engine}, {rule}, gamma {gamma:.3f}, K {k}: {bad} of {samples} differ")
+            found.failures.append(
+                f"{engine}, {rule}, gamma {gamma:.3f}, K {k}: {bad} of {samples} differ"
+            )
     found.done["samples"] += samples
     found.done["heads"] += 1
     found.done["near a tie"] += int((~clear).sum())
@@ -73,7 +78,10 @@ def _scores(rule, weight, bias, counts, gamma, x, place) -> dict[str, np.ndarray
         "shift": lambda: shift_logits(head, counts, gamma),
     }[rule]()
     found["numpy"] = x @ np.asarray(adjusted.weight).T + np.asarray(adjusted.bias)
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", size]) for n, size in (("x", d), ("y", k))]
+    ends = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", size])
+        for n, size in (("x", d), ("y", k))
+    ]
     gemm = helper.make_node("Gemm", ["x", "W", "b"], ["y"], transB=1)
     constants = [numpy_helper.from_array(weight, "W"), numpy_helper.from_array(bias, "b")]
     graph = helper.make_graph([gemm], "g", ends[:1], ends[1:], constants)
@@ -83,18 +91,28 @@ def _scores(rule, weight, bias, counts, gamma, x, place) -> dict[str, np.ndarray
     for threads in (1, 2):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
-        session = onnxruntime.InferenceSession(str(place / "o.onnx"), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            str(place / "o.onnx"), options, providers=["CPUExecutionProvider"]
+        )
         found[f"onnxruntime, {threads} threads"] = np.asarray(session.run(None, {"x": x})[0])
         layer = torch.nn.Linear(d, k)
         with torch.no_grad():
             layer.weight.copy_(torch.tensor(weight))
             layer.bias.copy_(torch.tensor(bias))
-            tuned = {"gamma": gamma, "rule": rule, "chosen_on": "held-out", "counts": counts.tolist(), "classes": k}
+            tuned = {
+                "gamma": gamma,
+                "rule": rule,
+                "chosen_on": "held-out",
+                "counts": counts.tolist(),
+                "classes": k,
+            }
             lh.adjust_(torch.nn.Sequential(layer), _choice(tuned, place))
             torch.set_num_threads(threads)
             found[f"torch, {threads} threads"] = layer(torch.tensor(x)).numpy()
     torch.set_num_threads(1)
-    found["onnx reference"] = np.asarray(ReferenceEvaluator(load(place / "o.onnx")).run(None, {"x": x})[0])
+    found["onnx reference"] = np.asarray(
+        ReferenceEvaluator(load(place / "o.onnx")).run(None, {"x": x})[0]
+    )
     return found
 
 

@@ -18,8 +18,19 @@ from pathlib import Path
 from .board import Budget, Found, Row
 
 ROOT = Path(__file__).parents[2]
-BUILD = ("hatchling", "packaging", "pathspec", "pluggy", "trove-classifiers")  # what builds the wheel
-NOT_PINNED = {"levelhead", "pip", "setuptools", "wheel"}  # this package, and what comes with Python's venv
+BUILD = (
+    "hatchling",
+    "packaging",
+    "pathspec",
+    "pluggy",
+    "trove-classifiers",
+)  # what builds the wheel
+NOT_PINNED = {
+    "levelhead",
+    "pip",
+    "setuptools",
+    "wheel",
+}  # this package, and what comes with Python's venv
 HASHES = (
     "no hashes: as soon as one requirement has a hash, pip demands one of all, which the editable install cannot have. "
     "They need an install in two steps and a list of the files of every platform, which is not written"
@@ -63,7 +74,12 @@ def reasons(path: Path = ROOT / "CONTRIBUTING.md") -> set[str]:
     """Return the packages that the table of dependencies gives a reason for."""
     part = path.read_text(encoding="utf-8").partition("## Dependencies")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|", part, re.MULTILINE)
-    return {canonical(name) for names, why in rows if why.strip() for name in re.findall(r"`([\w.-]+)`", names)}
+    return {
+        canonical(name)
+        for names, why in rows
+        if why.strip()
+        for name in re.findall(r"`([\w.-]+)`", names)
+    }
 
 
 def installed(names: set[str]) -> dict[str, str]:
@@ -112,7 +128,11 @@ def problems() -> list[str]:
     """Return what is wrong, one line each."""
     pinned, loose = pins()
     found = [f"constraints.txt: {line!r} does not pin one version" for line in loose]
-    found += [f"constraints.txt: {name}, which builds the wheel, is not pinned" for name in BUILD if name not in pinned]
+    found += [
+        f"constraints.txt: {name}, which builds the wheel, is not pinned"
+        for name in BUILD
+        if name not in pinned
+    ]
     for name, version in sorted(installed(dependencies()).items()):
         here = version.partition("+")[0]
         if name in NOT_PINNED:
@@ -120,7 +140,9 @@ def problems() -> list[str]:
         if name not in pinned:
             found.append(f"constraints.txt: {name} {here} is installed and not pinned")
         elif pinned[name].partition("+")[0] != here:
-            found.append(f"constraints.txt: {name} is pinned to {pinned[name]}, and {here} is installed")
+            found.append(
+                f"constraints.txt: {name} is pinned to {pinned[name]}, and {here} is installed"
+            )
     missing = sorted(dependencies() - reasons())
     found += [f"CONTRIBUTING.md: no reason is given for {name}" for name in missing]
     if "PIP_CONSTRAINT" not in (ROOT / "Makefile").read_text(encoding="utf-8"):
@@ -131,7 +153,10 @@ def problems() -> list[str]:
 def check(budget: Budget) -> Found:
     """Check all of it: it takes a second."""
     pinned, _ = pins()
-    done = {"versions pinned": len(pinned), "dependencies with a reason": len(dependencies() & reasons())}
+    done = {
+        "versions pinned": len(pinned),
+        "dependencies with a reason": len(dependencies() & reasons()),
+    }
     done["components in the bill of materials"] = len(bill_of_materials()["components"])  # type: ignore[arg-type]
     return Found(done, problems(), HASHES)
 
@@ -146,7 +171,9 @@ ROW = Row(
 
 def main() -> int:
     """Print what is wrong; write the bill of materials if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sbom", type=Path)
     given = parser.parse_args()
     if given.sbom is not None:

@@ -27,7 +27,12 @@ GRACE = 60.0  # seconds after the last one, beyond which a process is stopped
 
 
 def run_split(
-    name: str, row: Row, budget: Budget, parts: int, folder: Path, tell: Callable[[dict[str, Any]], object]
+    name: str,
+    row: Row,
+    budget: Budget,
+    parts: int,
+    folder: Path,
+    tell: Callable[[dict[str, Any]], object],
 ) -> dict[str, Any]:
     """Run a row in so many processes and add up what they find.
 
@@ -50,7 +55,12 @@ def run_split(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=(folder / f"{name}-{i}.err").open("wb"),
-            env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "MKL_NUM_THREADS": "1",
+                "OPENBLAS_NUM_THREADS": "1",
+            },
             start_new_session=True,
         )
         for i in range(parts)
@@ -77,7 +87,10 @@ def run_split(
 
 
 def _parts(folder: Path, name: str) -> list[Found]:
-    return [Found(**json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob(f"{name}-*.json"))]
+    return [
+        Found(**json.loads(path.read_text(encoding="utf-8")))
+        for path in sorted(folder.glob(f"{name}-*.json"))
+    ]
 
 
 def merge(row: Row, parts: list[Found]) -> Found:
@@ -86,7 +99,11 @@ def merge(row: Row, parts: list[Found]) -> Found:
     for part in parts:
         total.done = _add(total.done, part.done, row.same)
         total.failures += part.failures
-    total.lacks = row.lacks(total.done) if row.lacks is not None and parts else "; ".join({p.lacks for p in parts})
+    total.lacks = (
+        row.lacks(total.done)
+        if row.lacks is not None and parts
+        else "; ".join({p.lacks for p in parts})
+    )
     return total
 
 
@@ -120,7 +137,9 @@ def main() -> None:
         new.write_text(json.dumps(asdict(found)), encoding="utf-8")
         new.replace(folder / f"{name}-{part}.json")
 
-    budget = Budget(profile, float(seconds), part=int(part), parts=int(parts), keep=keep, write=write)  # type: ignore[arg-type]
+    budget = Budget(
+        profile, float(seconds), part=int(part), parts=int(parts), keep=keep, write=write
+    )  # type: ignore[arg-type]
     write(row.check(budget))
 
 

@@ -16,9 +16,15 @@ images, labels = torch.tensor(digits.images / 16, dtype=torch.float32), torch.te
 counts = lh.counts.long_tail(100, 10, 20)
 by_class = [np.flatnonzero(digits.target == k) for k in range(10)]
 train = torch.tensor(np.concatenate([rows[:n] for rows, n in zip(by_class, counts, strict=True)]))
-held_out, test = (np.concatenate([rows[a:b] for rows in by_class]) for a, b in ((-70, -50), (-50, None)))
+held_out, test = (
+    np.concatenate([rows[a:b] for rows in by_class]) for a, b in ((-70, -50), (-50, None))
+)
 layers = OrderedDict(
-    flat=nn.Flatten(), first=nn.Linear(64, 128), relu=nn.ReLU(), second=nn.Linear(128, 128), again=nn.ReLU()
+    flat=nn.Flatten(),
+    first=nn.Linear(64, 128),
+    relu=nn.ReLU(),
+    second=nn.Linear(128, 128),
+    again=nn.ReLU(),
 )
 model = nn.Sequential(OrderedDict(**layers, classifier=nn.Linear(128, 10)))
 
@@ -32,9 +38,13 @@ def fit(model, x, y, rate, epochs):
             optimizer.step()
 
 
-fit(model, images.rot90(1, (1, 2)), labels, 1e-3, 10)  # trained before, on digits that lie on their side
+fit(
+    model, images.rot90(1, (1, 2)), labels, 1e-3, 10
+)  # trained before, on digits that lie on their side
 model.classifier = nn.Linear(128, 10)
-model = get_peft_model(model, LoraConfig(r=4, target_modules=["first", "second"], modules_to_save=["classifier"]))
+model = get_peft_model(
+    model, LoraConfig(r=4, target_modules=["first", "second"], modules_to_save=["classifier"])
+)
 fit(model, images[train], labels[train], 2e-3, 20)
 _ = model.eval()
 with torch.no_grad():

@@ -25,13 +25,25 @@ def tagged(path):
             named[node.lineno, node.arg] = 3
     lines = {}
     for t in tokenize.generate_tokens(io.StringIO(text).readline):
-        if t.type in (tokenize.NAME, tokenize.OP, tokenize.NUMBER) and t.string not in ("def", "class", "async"):
-            lines.setdefault(t.start[0], []).append((t.string, named.get((t.start[0], t.string), 0)))
+        if t.type in (tokenize.NAME, tokenize.OP, tokenize.NUMBER) and t.string not in (
+            "def",
+            "class",
+            "async",
+        ):
+            lines.setdefault(t.start[0], []).append(
+                (t.string, named.get((t.start[0], t.string), 0))
+            )
     return list(lines.values())
 
 
 def shape(word):
-    return [word[:1].isupper(), "_" in word, word.isidentifier(), len(word) / 10, *(word == sign for sign in "(),:.=")]
+    return [
+        word[:1].isupper(),
+        "_" in word,
+        word.isidentifier(),
+        len(word) / 10,
+        *(word == sign for sign in "(),:.="),
+    ]
 
 
 def features(line):
@@ -40,15 +52,22 @@ def features(line):
         own = np.zeros(64)
         for pair in zip("^" + word, word + "$", strict=True):
             own[zlib.crc32("".join(pair).encode()) % 64] = 1
-        near = [shape(words[j]) if 0 <= j < len(words) else [0] * 10 for j in (i - 2, i - 1, i + 1, i + 2)]
+        near = [
+            shape(words[j]) if 0 <= j < len(words) else [0] * 10
+            for j in (i - 2, i - 1, i + 1, i + 2)
+        ]
         rows.append(np.concatenate([own, shape(word), *near, [i == 0, i == 1]]))
     return np.array(rows, float)
 
 
-files = sorted(p for m in (json, email, http, unittest) for p in pathlib.Path(m.__file__).parent.glob("*.py"))
+files = sorted(
+    p for m in (json, email, http, unittest) for p in pathlib.Path(m.__file__).parent.glob("*.py")
+)
 parts = [[line for path in files[i::3] for line in tagged(path)] for i in range(3)]
 train = np.array([kind for line in parts[0] for _, kind in line])
-tagger = LogisticRegression(max_iter=300).fit(np.concatenate([features(line) for line in parts[0]]), train)
+tagger = LogisticRegression(max_iter=300).fit(
+    np.concatenate([features(line) for line in parts[0]]), train
+)
 counts = np.bincount(train)
 
 
@@ -56,7 +75,10 @@ def padded(lines, longest=24):
     logits, labels = np.zeros((len(lines), longest, 4)), np.full((len(lines), longest), -100)
     for i, line in enumerate(lines):
         scores = tagger.decision_function(features(line))[:longest]
-        logits[i, : len(scores)], labels[i, : len(scores)] = scores, [kind for _, kind in line][:longest]
+        logits[i, : len(scores)], labels[i, : len(scores)] = (
+            scores,
+            [kind for _, kind in line][:longest],
+        )
     return logits, labels
 
 

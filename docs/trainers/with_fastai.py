@@ -11,7 +11,9 @@ class WVN(Callback):
     def before_fit(self):
         lh.normalize_(self.model.fc)
 
-    def after_step(self):  # fastai's optimizers are not torch's, so it is a callback that follows the step
+    def after_step(
+        self,
+    ):  # fastai's optimizers are not torch's, so it is a callback that follows the step
         lh.normalize_(self.model.fc)
 
 

@@ -3,10 +3,20 @@ from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClass
 
 from levelhead.hosts.transformers import LevelCallback, WVNCallback
 
-sizes = {"image_size": 8, "patch_size": 2, "num_channels": 1, "hidden_size": 32, "intermediate_size": 64}
-model = ViTForImageClassification(ViTConfig(num_labels=10, num_hidden_layers=1, num_attention_heads=4, **sizes))
+sizes = {
+    "image_size": 8,
+    "patch_size": 2,
+    "num_channels": 1,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+}
+model = ViTForImageClassification(
+    ViTConfig(num_labels=10, num_hidden_layers=1, num_attention_heads=4, **sizes)
+)
 
-adjusting = LevelCallback(tune="eval", page="page.html")  # counts come from the labels of the training data
+adjusting = LevelCallback(
+    tune="eval", page="page.html"
+)  # counts come from the labels of the training data
 trainer = Trainer(
     model=model,
     args=TrainingArguments(
@@ -25,5 +35,7 @@ trainer = Trainer(
     callbacks=[WVNCallback(), adjusting],
 )
 trainer.train()
-trainer.save_model("adjusted")  # from_pretrained("adjusted") loads the adjusted model; its config says what was done
+trainer.save_model(
+    "adjusted"
+)  # from_pretrained("adjusted") loads the adjusted model; its config says what was done
 tuned = adjusting.tuned

@@ -15,7 +15,9 @@ hook = lh.WVN(optimizer, model.fc)  # WVN: one line next to the optimizer
 @trainer.on(Events.COMPLETED)
 def adjust(engine):
     hook.remove()
-    engine.state.tuned = tuned = lh.tune(*lh.scores(model, DataLoader(held_out, batch_size=256)), counts)
+    engine.state.tuned = tuned = lh.tune(
+        *lh.scores(model, DataLoader(held_out, batch_size=256)), counts
+    )
     engine.state.metrics["expected_gain"] = tuned.gain
     if tuned.worthwhile:  # the expected gain is above 0; tuned.verdict says it in words
         lh.adjust_(model, tuned)

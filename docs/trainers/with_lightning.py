@@ -24,7 +24,9 @@ class Classifier(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
 
 
-adjusting = LevelCallback(tune="eval", page="page.html")  # counts come from the labels of the training data
+adjusting = LevelCallback(
+    tune="eval", page="page.html"
+)  # counts come from the labels of the training data
 trainer = pl.Trainer(
     callbacks=[WVNCallback("model.fc"), adjusting],
     max_epochs=8,
@@ -36,5 +38,7 @@ trainer = pl.Trainer(
     logger=False,
 )
 model = Classifier()
-trainer.fit(model, DataLoader(train, batch_size=32, shuffle=True), DataLoader(held_out, batch_size=256))
+trainer.fit(
+    model, DataLoader(train, batch_size=32, shuffle=True), DataLoader(held_out, batch_size=256)
+)
 tuned = adjusting.tuned

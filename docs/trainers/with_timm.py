@@ -25,7 +25,9 @@ for _epoch in range(4):
         optimizer.step()
         average.update(model)
 
-lh.normalize_(average)  # before validate(model_ema, ...): an average of unit vectors is shorter than one
+lh.normalize_(
+    average
+)  # before validate(model_ema, ...): an average of unit vectors is shorter than one
 
 # After train.py: timm.create_model(..., checkpoint_path="model_best.pth.tar") and timm's own validation loader.
 model = average.module

@@ -80,8 +80,17 @@ _HOMES = {  # module: the public names that it defines
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 # Public modules, by the room that each is in.
-_MODULES = {"counts": "core", "measure": "core", "priors": "choice", "rules": "", "warnings": "core"}
-_MOVED = {"PriorEstimate": "priors", "estimate_prior": "priors"}  # what has a new place, which it warns of
+_MODULES = {
+    "counts": "core",
+    "measure": "core",
+    "priors": "choice",
+    "rules": "",
+    "warnings": "core",
+}
+_MOVED = {
+    "PriorEstimate": "priors",
+    "estimate_prior": "priors",
+}  # what has a new place, which it warns of
 
 
 def __getattr__(name: str) -> Any:
@@ -95,7 +104,9 @@ def __getattr__(name: str) -> Any:
     elif name in _MOVED or name.endswith("Warning") or name == "geometry":
         return _moved_name(name)
     elif name == "Partial":
-        raise AttributeError("levelhead.Partial and the files it wrote are gone: tune again with lh.tune_chunks")
+        raise AttributeError(
+            "levelhead.Partial and the files it wrote are gone: tune again with lh.tune_chunks"
+        )
     else:
         raise AttributeError(f"module 'levelhead' has no attribute {name!r}")
     globals()[name] = value

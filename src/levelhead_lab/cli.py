@@ -6,7 +6,18 @@ from typing import Annotated, Literal
 
 import typer
 
-from levelhead.cli.common import Force, Json, Page, app, check_outputs, echo, example, options_of, show, typed_command
+from levelhead.cli.common import (
+    Force,
+    Json,
+    Page,
+    app,
+    check_outputs,
+    echo,
+    example,
+    options_of,
+    show,
+    typed_command,
+)
 from levelhead.core.choices import PathRule, RuleRequest
 from levelhead.core.errors import LevelheadError
 
@@ -26,13 +37,18 @@ def complete_recipe(incomplete: str) -> list[str]:
 
 
 Runs = Annotated[Path, typer.Option(help="Folder that holds all runs.")]
-Unofficial = Annotated[bool, typer.Option("--unofficial", help="Accept CIFAR files with another md5.")]
+Unofficial = Annotated[
+    bool, typer.Option("--unofficial", help="Accept CIFAR files with another md5.")
+]
 
 
 @app.command(epilog=example("methods", "methods wvn+rs"))
 def methods(
     name: Annotated[
-        str | None, typer.Argument(help="Describe one: ldam, wvn+rs, my.py:METHOD.", autocompletion=complete_method)
+        str | None,
+        typer.Argument(
+            help="Describe one: ldam, wvn+rs, my.py:METHOD.", autocompletion=complete_method
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -45,7 +61,11 @@ def methods(
     from .lab.method_cards import format_card, format_table, method_facts
 
     if name is None:
-        show({"methods": list(map(method_facts, METHODS.values()))}, format_table(METHODS.values()), as_json)
+        show(
+            {"methods": list(map(method_facts, METHODS.values()))},
+            format_table(METHODS.values()),
+            as_json,
+        )
     else:
         show(method_facts(method_named(name)), format_card(method_named(name)), as_json)
 
@@ -53,14 +73,31 @@ def methods(
 @app.command(epilog=example("train --data digits --ratio 20 --method baseline --epochs 20"))
 def train(
     context: typer.Context,
-    data: Annotated[str, typer.Option(help="cifar10, cifar100, tiny-imagenet, digits, a folder of images or an .npz.")],
-    root: Annotated[Path | None, typer.Option(help="Folder with the official files of CIFAR or Tiny ImageNet.")] = None,
+    data: Annotated[
+        str,
+        typer.Option(
+            help="cifar10, cifar100, tiny-imagenet, digits, a folder of images or an .npz."
+        ),
+    ],
+    root: Annotated[
+        Path | None, typer.Option(help="Folder with the official files of CIFAR or Tiny ImageNet.")
+    ] = None,
     method: Annotated[
-        str, typer.Option(help="One that `levelhead methods` lists, or FILE.py:NAME.", autocompletion=complete_method)
+        str,
+        typer.Option(
+            help="One that `levelhead methods` lists, or FILE.py:NAME.",
+            autocompletion=complete_method,
+        ),
     ] = "wvn",
-    ratio: Annotated[float | None, typer.Option(help="Make the data imbalanced: largest / smallest count.")] = None,
-    profile: Annotated[Literal["long-tail", "step"], typer.Option(help="Shape of the counts.")] = "long-tail",
-    counts: Annotated[Path | None, typer.Option(help="Samples to keep per class: .json, .csv, .npy or .txt.")] = None,
+    ratio: Annotated[
+        float | None, typer.Option(help="Make the data imbalanced: largest / smallest count.")
+    ] = None,
+    profile: Annotated[
+        Literal["long-tail", "step"], typer.Option(help="Shape of the counts.")
+    ] = "long-tail",
+    counts: Annotated[
+        Path | None, typer.Option(help="Samples to keep per class: .json, .csv, .npy or .txt.")
+    ] = None,
     largest: Annotated[int | None, typer.Option(help="Largest count that --ratio leaves.")] = None,
     subset: Annotated[
         str | None,
@@ -68,11 +105,17 @@ def train(
             help="Samples to keep: first, cao2019 (as their code draws), or a seed; 0 unless the set is official."
         ),
     ] = None,
-    hold_out: Annotated[float, typer.Option(help="Share of each class to hold out, to choose gamma on.")] = 0.1,
-    size: Annotated[int, typer.Option(help="Size to which the images of a folder are resized.")] = 32,
+    hold_out: Annotated[
+        float, typer.Option(help="Share of each class to hold out, to choose gamma on.")
+    ] = 0.1,
+    size: Annotated[
+        int, typer.Option(help="Size to which the images of a folder are resized.")
+    ] = 32,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip unreadable images.")] = False,
     unofficial: Unofficial = False,
-    net: Annotated[str | None, typer.Option(help="resnet32, resnet18-64, digits or timm:NAME.")] = None,
+    net: Annotated[
+        str | None, typer.Option(help="resnet32, resnet18-64, digits or timm:NAME.")
+    ] = None,
     recipe: Annotated[
         str | None,
         typer.Option(
@@ -80,21 +123,42 @@ def train(
             autocompletion=complete_recipe,
         ),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Stretch or shorten the recipe to this many.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the initial weights, batches and crops.")] = 0,
-    engine: Annotated[TrainingEngine, typer.Option(help="fast compiles for CUDA; auto: where that pays.")] = "auto",
-    dtype: Annotated[TrainingDtype, typer.Option(help="All but float32 and float64 need the fast engine.")] = "float32",
-    threads: Annotated[int | None, typer.Option(help="CPU threads. A resumed run keeps its first number.")] = None,
-    gamma: Annotated[float | None, typer.Option(help="Strength of RS, instead of choosing it.")] = None,
-    rule: Annotated[
-        RuleRequest | None, typer.Option(help="How to level it. Default: as the method does, else auto, which chooses.")
+    epochs: Annotated[
+        int | None, typer.Option(help="Stretch or shorten the recipe to this many.")
     ] = None,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Level it also where no gain is to be expected.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the initial weights, batches and crops.")] = 0,
+    engine: Annotated[
+        TrainingEngine, typer.Option(help="fast compiles for CUDA; auto: where that pays.")
+    ] = "auto",
+    dtype: Annotated[
+        TrainingDtype, typer.Option(help="All but float32 and float64 need the fast engine.")
+    ] = "float32",
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads. A resumed run keeps its first number.")
+    ] = None,
+    gamma: Annotated[
+        float | None, typer.Option(help="Strength of RS, instead of choosing it.")
+    ] = None,
+    rule: Annotated[
+        RuleRequest | None,
+        typer.Option(
+            help="How to level it. Default: as the method does, else auto, which chooses."
+        ),
+    ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Level it also where no gain is to be expected.")
+    ] = False,
     certain: Annotated[
-        bool, typer.Option("--only-if-certain", help="Level it only where the whole interval of the gain is above 0.")
+        bool,
+        typer.Option(
+            "--only-if-certain",
+            help="Level it only where the whole interval of the gain is above 0.",
+        ),
     ] = False,
     runs: Runs = Path("runs"),
-    name: Annotated[str | None, typer.Option(help="First part of the name of the run's folder.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="First part of the name of the run's folder.")
+    ] = None,
     track: Annotated[Tracker | None, typer.Option(help="Log every epoch there too.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -107,7 +171,9 @@ def train(
     from .runs.spec import Spec
     from .runs.train_command import TrainOptions, imbalance_fields, train_and_evaluate
 
-    part = imbalance_fields(ratio=ratio, profile=profile, counts=counts, largest=largest, subset=subset)
+    part = imbalance_fields(
+        ratio=ratio, profile=profile, counts=counts, largest=largest, subset=subset
+    )
     spec = Spec(
         data,
         root=None if root is None else str(root),
@@ -124,9 +190,15 @@ def train(
         dtype=dtype,
         **part,
     )
-    options = TrainOptions(name, gamma, rule, anyway, certain, track=track, threads=threads, show=not as_json)
+    options = TrainOptions(
+        name, gamma, rule, anyway, certain, track=track, threads=threads, show=not as_json
+    )
     result, text = train_and_evaluate(
-        spec, runs, options, say=partial(echo, err=True), option=options_of(context.command).__getitem__
+        spec,
+        runs,
+        options,
+        say=partial(echo, err=True),
+        option=options_of(context.command).__getitem__,
     )
     if result:
         show(result, text, as_json)
@@ -134,9 +206,16 @@ def train(
 
 @app.command(epilog=example("sweep grid.toml --workers 2"))
 def sweep(
-    grid: Annotated[Path, typer.Argument(help="A .toml file with data, method, ratio, seed...; lists are combined.")],
-    runs: Annotated[Path, typer.Option(help="Folder that holds all runs; a cluster must share it.")] = Path("runs"),
-    executor: Annotated[Executor, typer.Option(help="local processes, packed on one GPU, or a ray cluster.")] = "local",
+    grid: Annotated[
+        Path,
+        typer.Argument(help="A .toml file with data, method, ratio, seed...; lists are combined."),
+    ],
+    runs: Annotated[
+        Path, typer.Option(help="Folder that holds all runs; a cluster must share it.")
+    ] = Path("runs"),
+    executor: Annotated[
+        Executor, typer.Option(help="local processes, packed on one GPU, or a ray cluster.")
+    ] = "local",
     workers: Annotated[int, typer.Option(help="Number of runs at a time.")] = 2,
     allow_code: Annotated[
         bool, typer.Option("--allow-code", help="Run methods that GRID names as FILE.py:NAME.")
@@ -154,14 +233,20 @@ def sweep(
     result, text = sweep_grid(grid, runs, say=partial(echo, err=True), **how)
     show(result, text, as_json)
     if result["failed"]:
-        raise LevelheadError(f"{len(result['failed'])} runs could not be trained: {', '.join(result['failed'])}")
+        raise LevelheadError(
+            f"{len(result['failed'])} runs could not be trained: {', '.join(result['failed'])}"
+        )
 
 
 @app.command(epilog=example("evaluate runs/NAME --rule shift"))
 def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    gamma: Annotated[float | None, typer.Option(help="Strength, instead of choosing it on held-out data.")] = None,
-    rule: Annotated[PathRule, typer.Option(help="RS, tau-normalization or a shift of the logits.")] = "rescale",
+    gamma: Annotated[
+        float | None, typer.Option(help="Strength, instead of choosing it on held-out data.")
+    ] = None,
+    rule: Annotated[
+        PathRule, typer.Option(help="RS, tau-normalization or a shift of the logits.")
+    ] = "rescale",
     report: Page = None,
     force: Force = False,
     as_json: Json = False,
@@ -179,29 +264,49 @@ def evaluate(
     if report is not None:
         from levelhead.report import of_run, write
 
-        write(report, [of_run(run, gamma=gamma, rule=rule, tuned=found.tuned)], command=typed_command())
+        write(
+            report,
+            [of_run(run, gamma=gamma, rule=rule, tuned=found.tuned)],
+            command=typed_command(),
+        )
     show({"run": str(run), **found.to_dict()}, found.text(), as_json)
 
 
 @app.command(epilog=example("reproduce table1 --root DIR --dry-run"))
 def reproduce(
     table: Annotated[
-        Literal[PaperTable, "figures"], typer.Argument(help="Which; sources, strong and frontier go beyond the paper.")
+        Literal[PaperTable, "figures"],
+        typer.Argument(help="Which; sources, strong and frontier go beyond the paper."),
     ],
-    root: Annotated[Path | None, typer.Option(help="Folder of the data sets, in their official layouts.")] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="<str>", help="A cell, cifar10:100:wvn, or a pattern, 'cifar10:*'.")
+    root: Annotated[
+        Path | None, typer.Option(help="Folder of the data sets, in their official layouts.")
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Seeds of Baseline and WVN, and of all rows of frontier.")] = 3,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="<str>", help="A cell, cifar10:100:wvn, or a pattern, 'cifar10:*'."),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(help="Seeds of Baseline and WVN, and of all rows of frontier.")
+    ] = 3,
     results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results/records"),
     runs: Runs = Path("runs"),
     slots: Annotated[int, typer.Option(help="Number of runs that share the GPU.")] = 16,
-    minutes: Annotated[float | None, typer.Option(help="Start no new run after this many minutes.")] = None,
-    executor: Annotated[Literal["local", "ray"], typer.Option(help="One GPU here, or all of a Ray cluster.")] = "local",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what is missing and what it costs.")] = False,
+    minutes: Annotated[
+        float | None, typer.Option(help="Start no new run after this many minutes.")
+    ] = None,
+    executor: Annotated[
+        Literal["local", "ray"], typer.Option(help="One GPU here, or all of a Ray cluster.")
+    ] = "local",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list what is missing and what it costs.")
+    ] = False,
     unofficial: Unofficial = False,
-    page: Annotated[Path, typer.Option(help="For figures: the page to fill in.")] = Path("docs/reproduction.md"),
-    pictures: Annotated[Path, typer.Option(help="For figures: the folder to draw in.")] = Path("docs/images/paper"),
+    page: Annotated[Path, typer.Option(help="For figures: the page to fill in.")] = Path(
+        "docs/reproduction.md"
+    ),
+    pictures: Annotated[Path, typer.Option(help="For figures: the folder to draw in.")] = Path(
+        "docs/images/paper"
+    ),
     as_json: Json = False,
 ) -> None:
     """Train the networks of the paper's tables; draw its figures.
@@ -226,7 +331,9 @@ def reproduce(
 
 @app.command(epilog=example("demo --report page.html"))
 def demo(
-    report: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("levelhead-demo.html"),
+    report: Annotated[Path, typer.Option(help="Where to write the page.")] = Path(
+        "levelhead-demo.html"
+    ),
     seed: Annotated[int, typer.Option(help="Seed of the initial weights and batches.")] = 0,
     as_json: Json = False,
 ) -> None:

@@ -23,11 +23,16 @@ from .runs.evaluate import Evaluation, evaluate
 from .runs.spec import check_seed
 
 RATIO, HOLD_OUT = 50, 0.2  # of the digits
-ENDINGS = {Rescale.name: "+RS", Shift.name: "+shift"}  # the rules that are shown, in the names of rows
+ENDINGS = {
+    Rescale.name: "+RS",
+    Shift.name: "+shift",
+}  # the rules that are shown, in the names of rows
 Row = dict[str, Any]
 
 
-def run_demo(page: str | Path, *, seed: int = 0, progress: EpochProgress | None = None) -> dict[str, Any]:
+def run_demo(
+    page: str | Path, *, seed: int = 0, progress: EpochProgress | None = None
+) -> dict[str, Any]:
     """Level the networks that come with the package, write a page about the first; train two on digits, if possible."""
     real = level_shipped(page)
     trained = None if missing_to_train() else train_on_digits(seed, progress)
@@ -49,12 +54,16 @@ def level_shipped(page: str | Path) -> dict[str, Any]:
                 evaluate(
                     network,
                     rule=rule,
-                    gamma=match_prior(network.logits("test"), network.counts, rule=rule, bootstrap=0).gamma,
+                    gamma=match_prior(
+                        network.logits("test"), network.counts, rule=rule, bootstrap=0
+                    ).gamma,
                 )
                 for rule in ENDINGS
             ]
             rows += _rows(method, *found)
-        subject = of_snapshot(first, title="ResNet-32 on long-tailed CIFAR-10", facts={"made by": "levelhead demo"})
+        subject = of_snapshot(
+            first, title="ResNet-32 on long-tailed CIFAR-10", facts={"made by": "levelhead demo"}
+        )
         write(page, [subject], command=f"levelhead demo --report {page}")
     return {
         "data": "cifar10",
@@ -110,7 +119,14 @@ def demo_text(result: Mapping[str, Any]) -> str:
         "shares alone choose badly: use the shift on such a head.",
         "",
     ]
-    return "\n".join([*lines, *(_training(small) if small else _no_training()), "", f"Look at it: {result['page']}"])
+    return "\n".join(
+        [
+            *lines,
+            *(_training(small) if small else _no_training()),
+            "",
+            f"Look at it: {result['page']}",
+        ]
+    )
 
 
 def _training(small: Mapping[str, Any]) -> list[str]:
@@ -130,7 +146,10 @@ def _no_training() -> list[str]:
 
 
 def _rows(key: str, *found: Evaluation) -> list[Row]:
-    measured = [("", 0.0, found[0].before), *((ENDINGS[one.rule], one.gamma, one.after) for one in found)]
+    measured = [
+        ("", 0.0, found[0].before),
+        *((ENDINGS[one.rule], one.gamma, one.after) for one in found),
+    ]
     return [
         {
             "key": key + end.lower(),

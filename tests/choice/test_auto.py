@@ -37,7 +37,9 @@ def predicted(logits, tuned):
     if tuned.scale:
         return (logits * tuned.scale + tuned.offset).argmax(axis=1)
     shifted = tuned.rule == "shift"
-    return (logits + tuned.gamma * RARITY if shifted else logits * np.exp(tuned.gamma * RARITY)).argmax(axis=1)
+    return (
+        logits + tuned.gamma * RARITY if shifted else logits * np.exp(tuned.gamma * RARITY)
+    ).argmax(axis=1)
 
 
 def test_what_was_scaled_is_rescaled_and_what_was_shifted_is_shifted():
@@ -45,18 +47,30 @@ def test_what_was_scaled_is_rescaled_and_what_was_shifted_is_shifted():
     scaled = lh.tune(logits * np.exp(-0.4 * RARITY), labels, COUNTS, bootstrap=0)
     shifted = lh.tune(logits - 0.9 * RARITY, labels, COUNTS, bootstrap=0)
     assert scaled.rule != "shift"
-    assert next(one.gamma for one in scaled.candidates if one.rule == "rescale") == pytest.approx(0.4, abs=0.05)
+    assert next(one.gamma for one in scaled.candidates if one.rule == "rescale") == pytest.approx(
+        0.4, abs=0.05
+    )
     values = {one.rule: one.value for one in scaled.candidates}
     assert values[scaled.rule] < values["shift"] - 0.05
     assert shifted.rule in ("shift", "vector")
-    assert next(one.gamma for one in shifted.candidates if one.rule == "shift") == pytest.approx(0.9, abs=0.25)
+    assert next(one.gamma for one in shifted.candidates if one.rule == "shift") == pytest.approx(
+        0.9, abs=0.25
+    )
     assert "better than" in scaled.why
     assert shifted.why
-    assert [one.rule for one in shifted.candidates] == ["none", "shift", "rescale", "rescale+shift", "vector"]
+    assert [one.rule for one in shifted.candidates] == [
+        "none",
+        "shift",
+        "rescale",
+        "rescale+shift",
+        "vector",
+    ]
     assert all(one.interval[0] <= one.gain <= one.interval[1] for one in shifted.candidates)
 
 
-@pytest.mark.parametrize("metric", ["macro_f1", lh.Goal(), lh.Goal(cost=3 - 3 * np.eye(4)), lh.Goal(floors=0.3)])
+@pytest.mark.parametrize(
+    "metric", ["macro_f1", lh.Goal(), lh.Goal(cost=3 - 3 * np.eye(4)), lh.Goal(floors=0.3)]
+)
 @pytest.mark.parametrize("rule", ["auto", "rescale+shift"])
 def test_the_numbers_are_those_of_the_decision_that_was_chosen(rule, metric):
     logits, labels = level(1, 40)
@@ -66,7 +80,9 @@ def test_the_numbers_are_those_of_the_decision_that_was_chosen(rule, metric):
     found = predicted(logits, tuned)
     assert tuned.error == pytest.approx((found != labels).mean())
     assert tuned.recall == pytest.approx([(found[labels == c] == c).mean() for c in range(4)])
-    assert tuned.recall_at_zero == pytest.approx([(logits.argmax(1)[labels == c] == c).mean() for c in range(4)])
+    assert tuned.recall_at_zero == pytest.approx(
+        [(logits.argmax(1)[labels == c] == c).mean() for c in range(4)]
+    )
     again = tuned_of(tuned)
     assert (again.rule, again.scale, again.second) == (tuned.rule, tuned.scale, tuned.second)
     assert len(json.loads(json.dumps(tuned.to_dict()))["candidates"]) == len(tuned.candidates)
@@ -75,13 +91,22 @@ def test_the_numbers_are_those_of_the_decision_that_was_chosen(rule, metric):
 
 def test_a_cross_fitted_prediction_does_not_know_its_own_label():
     rng = np.random.default_rng(0)
-    logits, labels = rng.normal(size=(60, 4)), np.repeat(np.arange(4), 15)  # noise: nothing can be gained
+    logits, labels = (
+        rng.normal(size=(60, 4)),
+        np.repeat(np.arange(4), 15),
+    )  # noise: nothing can be gained
     held_out = Samples.of([(logits, labels, COUNTS)], TuneOptions(bootstrap=0))
     paths = Paths(held_out)
-    fitters = {name: made for name, rule in RULES.items() if (made := make_fitter(rule, paths)) is not None}
-    crossed = cross_fit_rules(held_out, fitters, paths.of("shift").objective(held_out.options), held_out.deal())
+    fitters = {
+        name: made for name, rule in RULES.items() if (made := make_fitter(rule, paths)) is not None
+    }
+    crossed = cross_fit_rules(
+        held_out, fitters, paths.of("shift").objective(held_out.options), held_out.deal()
+    )
     for rule in crossed.predicted:
-        truth = np.mean([[(row[labels == c] == c).mean() for c in range(4)] for row in crossed.predicted[rule]])
+        truth = np.mean(
+            [[(row[labels == c] == c).mean() for c in range(4)] for row in crossed.predicted[rule]]
+        )
         assert crossed.loss(rule) == pytest.approx(1 - truth)
     assert crossed.gain("vector")[0] < 0.1
 
@@ -94,12 +119,18 @@ def held_out_with(labels, **options) -> Samples:
 
 def test_each_sample_is_judged_once_in_each_repeat_by_others_that_count():
     (folds,) = held_out_with(np.arange(10_000) % 4).deal()  # many samples: once
-    assert np.array_equal(np.sort(np.concatenate([judged for judged, _ in folds])), np.arange(10_000))
+    assert np.array_equal(
+        np.sort(np.concatenate([judged for judged, _ in folds])), np.arange(10_000)
+    )
     assert all(len(np.intersect1d(judged, rows)) == 0 for judged, rows in folds)
     assert len(held_out_with(np.arange(9_996) % 4).deal()) == 2
     assert len(held_out_with(np.arange(40) % 4).deal(3, 1)) == 3
-    assert [sorted(len(judged) for judged, _ in folds) for folds in held_out_with([0, 0, 0]).deal()] == [[1, 1, 1]] * 2
-    only = held_out_with([0, *[1] * 9], target=[1, 0, 0, 0])  # without its only sample, nothing is left to fit
+    assert [
+        sorted(len(judged) for judged, _ in folds) for folds in held_out_with([0, 0, 0]).deal()
+    ] == [[1, 1, 1]] * 2
+    only = held_out_with(
+        [0, *[1] * 9], target=[1, 0, 0, 0]
+    )  # without its only sample, nothing is left to fit
     assert all(len(folds) == 4 and all(0 in rows for _, rows in folds) for folds in only.deal())
 
 
@@ -122,7 +153,10 @@ def test_temperature_is_that_of_least_log_loss_whatever_the_scale():
     for scale in (0.01, 1.0, 300.0):
         found = fit_scale(scale * logits, labels, weights, RARITY)
         best = minimize_scalar(
-            lambda b, s=scale: -log_softmax(b / s * s * logits + RARITY, axis=1)[rows, labels].mean(), (0.1, 1.0)
+            lambda b, s=scale: (
+                -log_softmax(b / s * s * logits + RARITY, axis=1)[rows, labels].mean()
+            ),
+            (0.1, 1.0),
         ).x
         assert found == pytest.approx(scale / best, rel=1e-3)
 
@@ -150,17 +184,24 @@ def test_the_range_and_the_pull_of_the_shift_follow_the_scale_of_the_scores():
     assert large.gamma == pytest.approx(50 * one.gamma, rel=1e-6)
     assert large.temperature == pytest.approx(50 * one.temperature, rel=1e-3)
     with pytest.warns(lh.warnings.RangeWarning):
-        lh.tune(50 * (logits - RARITY), labels, COUNTS, rule=lh.rules.Shift(range=(0, 4)), bootstrap=0)
+        lh.tune(
+            50 * (logits - RARITY), labels, COUNTS, rule=lh.rules.Shift(range=(0, 4)), bootstrap=0
+        )
 
 
 def test_a_pull_is_in_standard_errors_and_fades_as_labels_become_many():
-    few, many = (Paths(Samples.of([(*level(6, n), COUNTS)], TuneOptions(bootstrap=0))).of("shift") for n in (10, 1000))
+    few, many = (
+        Paths(Samples.of([(*level(6, n), COUNTS)], TuneOptions(bootstrap=0))).of("shift")
+        for n in (10, 1000)
+    )
     pulls = []
     for rule in (few, many):
         objective = rule.objective(TuneOptions())
         values = replace(objective, pull=None).values(objective.error(), strength=0)
         pulls.append((objective.values(objective.error(), strength=0) - values)[-1])
-        assert rule.pull.center == pytest.approx(rule.pull.unit)  # a shift of 1 on calibrated scores
+        assert rule.pull.center == pytest.approx(
+            rule.pull.unit
+        )  # a shift of 1 on calibrated scores
     assert pulls[0] > 5 * pulls[1] > 0
 
 
@@ -181,7 +222,9 @@ def test_unlabelled_data_probabilities_norms_and_two_classes_are_taken():
     tuned = lh.tune(shares, labels, COUNTS, kind="probabilities", bootstrap=0)
     assert {one.rule for one in tuned.candidates} <= {"none", "shift", "vector"}
     rule = lh.rules.Auto(norms=[4, 3, 2, 1])
-    tuned = lh.tune(logits - RARITY, labels, COUNTS, unlabelled=logits[::2] - RARITY, rule=rule, bootstrap=0)
+    tuned = lh.tune(
+        logits - RARITY, labels, COUNTS, unlabelled=logits[::2] - RARITY, rule=rule, bootstrap=0
+    )
     assert "tau" in {one.rule for one in tuned.candidates}
     z = np.random.default_rng(0).normal(size=60) + np.repeat([-1, 1], 30) - 1
     tuned = lh.tune(np.stack([-z, z], axis=1), np.repeat([0, 1], 30), [900, 100], bootstrap=0)

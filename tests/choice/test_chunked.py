@@ -32,7 +32,9 @@ def only_rules_of_one_strength(monkeypatch):
     monkeypatch.setattr(fitters, "MOST_VECTOR_NUMBERS", 0)
 
 
-def samples(n: int = 600, seed: int = 0, decimals: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def samples(
+    n: int = 600, seed: int = 0, decimals: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return logits and labels of an imbalanced held-out set; rounded logits have ties."""
     rng = np.random.default_rng(seed)
     labels = rng.choice(4, size=n, p=[0.4, 0.3, 0.2, 0.1])
@@ -42,7 +44,9 @@ def samples(n: int = 600, seed: int = 0, decimals: int | None = None) -> tuple[n
 
 def cut(logits, labels, sizes=SLICES):
     ends = np.cumsum([0, *sizes])
-    return [(logits[a:b], labels[a:b]) for a, b in pairwise(ends)] + [(logits[ends[-1] :], labels[ends[-1] :])]
+    return [(logits[a:b], labels[a:b]) for a, b in pairwise(ends)] + [
+        (logits[ends[-1] :], labels[ends[-1] :])
+    ]
 
 
 def assert_same(got: lh.Tuned, want: lh.Tuned, *, ties: bool = False) -> None:
@@ -54,7 +58,9 @@ def assert_same(got: lh.Tuned, want: lh.Tuned, *, ties: bool = False) -> None:
     assert mine.pop("why").startswith(theirs.pop("why").partition(";")[0])
     if ties:
         assert mine.pop("mismatch") == pytest.approx(theirs.pop("mismatch"), abs=1e-14)
-        assert mine.pop("mismatch_at_zero") == pytest.approx(theirs.pop("mismatch_at_zero"), abs=1e-14)
+        assert mine.pop("mismatch_at_zero") == pytest.approx(
+            theirs.pop("mismatch_at_zero"), abs=1e-14
+        )
     assert mine == theirs
     for name in ("curve", "criterion_curve"):
         one, other = getattr(got, name), getattr(want, name)
@@ -62,14 +68,18 @@ def assert_same(got: lh.Tuned, want: lh.Tuned, *, ties: bool = False) -> None:
         np.testing.assert_allclose(one.values, other.values, rtol=0, atol=1e-14 if ties else 0)
 
 
-def both(logits, labels, chunks=None, *, goal=None, settings=None, counts=COUNTS, rule="auto", **options):
+def both(
+    logits, labels, chunks=None, *, goal=None, settings=None, counts=COUNTS, rule="auto", **options
+):
     """Return the choice of chunks and that of all samples."""
     options = {"bootstrap": 60, "rule": rule_with(rule, **(settings or {})), **options}
     if goal is not None:
         options["metric"] = lh.Goal(**goal)
     with quiet():
         want = lh.tune(logits, labels, counts, **options)
-        return lh.tune_chunks(cut(logits, labels) if chunks is None else chunks, counts, **options), want
+        return lh.tune_chunks(
+            cut(logits, labels) if chunks is None else chunks, counts, **options
+        ), want
 
 
 @pytest.mark.parametrize("rule", ["auto", "shift", "rescale", "tau"])
@@ -79,7 +89,9 @@ def test_every_metric_and_rule_chooses_what_all_samples_choose(metric, decimals,
     options = {"goal": {"metric": metric, "cost": COST if metric == "cost" else None}, "rule": rule}
     options["settings"] = {"norms": NORMS} if rule in ("auto", "tau") else None
     for seed in range(1 if rule == "auto" else 3):  # which is all rules
-        assert_same(*both(*samples(seed=seed, decimals=decimals), **options), ties=decimals is not None)
+        assert_same(
+            *both(*samples(seed=seed, decimals=decimals), **options), ties=decimals is not None
+        )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +125,11 @@ def test_probabilities_and_their_logarithms():
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(12, 60), st.lists(st.integers(0, 60), min_size=1, max_size=4), st.sampled_from(["rescale", "auto"]))
+@given(
+    st.integers(12, 60),
+    st.lists(st.integers(0, 60), min_size=1, max_size=4),
+    st.sampled_from(["rescale", "auto"]),
+)
 def test_chunks_of_any_size(n, cuts, rule):
     logits, labels = samples(n, decimals=1)
     edges = sorted({0, n, *(place % (n + 1) for place in cuts)})
@@ -167,8 +183,13 @@ def test_chunks_of_any_kind_and_dtype_may_come_mixed():
     torch = pytest.importorskip("torch")
     logits, labels = samples(300)
     logits = logits.astype(np.float32).astype(np.float64)  # the same numbers in both dtypes
-    pieces = [(logits[i : i + 1], labels[i : i + 1]) for i in range(20)] + [(logits[:0], labels[:0])]
-    pieces += [(logits[20:50].astype(np.float32), labels[20:50].tolist()), (torch.tensor(logits[50:90]), labels[50:90])]
+    pieces = [(logits[i : i + 1], labels[i : i + 1]) for i in range(20)] + [
+        (logits[:0], labels[:0])
+    ]
+    pieces += [
+        (logits[20:50].astype(np.float32), labels[20:50].tolist()),
+        (torch.tensor(logits[50:90]), labels[50:90]),
+    ]
     pieces += [(logits[90:95].tolist(), labels[90:95]), (logits[95:], torch.tensor(labels[95:]))]
     assert_same(*both(logits, labels, pieces))
 
@@ -213,7 +234,12 @@ def test_ties_at_zero_and_a_class_without_samples():
     with quiet():
         for rule in ("rescale", "shift"):
             want = lh.tune(logits, labels, counts, rule=rule, bootstrap=20)
-            got = lh.tune_chunks([(logits[:1], labels[:1]), (logits[1:], labels[1:])], counts, rule=rule, bootstrap=20)
+            got = lh.tune_chunks(
+                [(logits[:1], labels[:1]), (logits[1:], labels[1:])],
+                counts,
+                rule=rule,
+                bootstrap=20,
+            )
             assert_same(got, want)
     assert got.missing == (2,)
 
@@ -221,7 +247,10 @@ def test_ties_at_zero_and_a_class_without_samples():
 @pytest.mark.parametrize("rule", ["auto", "rescale"])
 def test_paths_that_were_made_elsewhere_and_pickled_are_joined(rule):
     logits, labels = samples(decimals=1)
-    parts = [pickle.loads(pickle.dumps(chunk_path(*chunk, COUNTS, rule=rule))) for chunk in cut(logits, labels)]
+    parts = [
+        pickle.loads(pickle.dumps(chunk_path(*chunk, COUNTS, rule=rule)))
+        for chunk in cut(logits, labels)
+    ]
     for metric in ("balanced_error", "macro_f1"):
         got, want = both(logits, labels, parts, rule=rule, metric=metric)
         assert_same(got, want, ties=True)
@@ -232,7 +261,10 @@ def test_paths_that_were_made_elsewhere_and_pickled_are_joined(rule):
 
 def test_a_path_without_changes_is_enough_for_recalls():
     logits, labels = samples()
-    parts = [chunk_path(*chunk, COUNTS, rule="rescale", with_changes=False) for chunk in cut(logits, labels)]
+    parts = [
+        chunk_path(*chunk, COUNTS, rule="rescale", with_changes=False)
+        for chunk in cut(logits, labels)
+    ]
     assert_same(*both(logits, labels, parts, rule="rescale", metric="g_mean"))
     with pytest.raises(LevelheadError, match="with_changes"):
         lh.tune_chunks(parts, COUNTS, rule="rescale", metric="macro_f1")
@@ -241,14 +273,20 @@ def test_a_path_without_changes_is_enough_for_recalls():
 def test_what_is_left_out_is_said():
     logits, labels = samples()
     got = lh.tune_chunks(cut(logits, labels), COUNTS, bootstrap=0)
-    assert got.why.endswith("rescale+shift, vector and offsets need all logits at once and were not tried")
+    assert got.why.endswith(
+        "rescale+shift, vector and offsets need all logits at once and were not tried"
+    )
     assert [one.rule for one in got.candidates] == ["none", "shift", "rescale"]
 
 
 def test_tune_still_takes_chunks_and_a_path_with_a_warning_for_chunks():
     logits, labels = samples()
     want = lh.tune_chunks(cut(logits, labels), COUNTS, rule="rescale", bootstrap=20)
-    for chunks in (cut(logits, labels), lambda: iter(cut(logits, labels)), iter(cut(logits, labels))):
+    for chunks in (
+        cut(logits, labels),
+        lambda: iter(cut(logits, labels)),
+        iter(cut(logits, labels)),
+    ):
         with pytest.warns(DeprecationWarning, match=r"levelhead\.tune_chunks"):
             assert_same(lh.tune(chunks, counts=COUNTS, rule="rescale", bootstrap=20), want)
     path = lh.gamma_path(logits, labels, COUNTS)
@@ -263,13 +301,25 @@ def test_what_cannot_be_done_is_refused_by_name():
     chunk = samples(50)
     part = chunk_path(*chunk, COUNTS)
     refused = [
-        (lambda: lh.tune_chunks([chunk], COUNTS, rule="vector"), "rule: expected 'auto', 'shift', 'rescale', 'tau'"),
+        (
+            lambda: lh.tune_chunks([chunk], COUNTS, rule="vector"),
+            "rule: expected 'auto', 'shift', 'rescale', 'tau'",
+        ),
         (lambda: lh.tune_chunks([], COUNTS), "chunks: expected chunks.* got none"),
         (lambda: lh.tune_chunks([(chunk[0][:0], chunk[1][:0])], COUNTS), "got none"),
         (lambda: lh.tune_chunks([chunk[0]], COUNTS), "chunks: expected chunks.* got ndarray"),
-        (lambda: lh.tune_chunks([chunk], COUNTS, target="estimate", unlabelled=chunk[0]), "target: an estimate needs"),
-        (lambda: lh.tune_chunks([b"levelhead partial"], COUNTS), r"tune again with lh\.tune_chunks"),
-        (lambda: lh.tune_chunks([part], [4, 3, 2, 1]), "counts: they, or the target, are not those"),
+        (
+            lambda: lh.tune_chunks([chunk], COUNTS, target="estimate", unlabelled=chunk[0]),
+            "target: an estimate needs",
+        ),
+        (
+            lambda: lh.tune_chunks([b"levelhead partial"], COUNTS),
+            r"tune again with lh\.tune_chunks",
+        ),
+        (
+            lambda: lh.tune_chunks([part], [4, 3, 2, 1]),
+            "counts: they, or the target, are not those",
+        ),
         (
             lambda: lh.tune_chunks([part], COUNTS, rule=lh.rules.Auto(range=(-1, 1))),
             "range: the paths of the chunks are of gamma 0 to",
@@ -279,13 +329,19 @@ def test_what_cannot_be_done_is_refused_by_name():
             "not every chunk has a path of the rule",
         ),
         (lambda: lh.tune_chunks([(chunk[0][:, :3], chunk[1])], COUNTS), "expected 3 counts"),
-        (lambda: lh.tune_chunks([chunk], COUNTS, rule=lh.rules.Rescale(bias=NORMS)), "bias: a kept bias needs all"),
+        (
+            lambda: lh.tune_chunks([chunk], COUNTS, rule=lh.rules.Rescale(bias=NORMS)),
+            "bias: a kept bias needs all",
+        ),
         (lambda: lh.tune(samples(50)[0]), "labels: expected labels"),
     ]
     for call, message in refused:
         with pytest.raises(LevelheadError, match=message), quiet():
             call()
-    with pytest.raises(LevelheadError, match="counts: expected the training samples"), pytest.warns(match="chunks"):
+    with (
+        pytest.raises(LevelheadError, match="counts: expected the training samples"),
+        pytest.warns(match="chunks"),
+    ):
         lh.tune(iter([chunk]))
 
 

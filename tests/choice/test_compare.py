@@ -17,7 +17,9 @@ COUNTS = np.array([1000, 300, 90, 27])
 def unbent(seed: int, size: int = 150) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(4), size)
-    level = rng.uniform(3, 12, size=(4 * size, 1))  # of each sample: scaling and shifting are then two things
+    level = rng.uniform(
+        3, 12, size=(4 * size, 1)
+    )  # of each sample: scaling and shifting are then two things
     return level + 1.3 * rng.normal(size=(4 * size, 4)) + 2.0 * np.eye(4)[labels], labels
 
 
@@ -49,12 +51,23 @@ def test_scaled_logits_are_best_scaled_back_and_shifted_ones_shifted_back():
 def test_rows_come_best_first_and_the_best_is_behind_by_nothing():
     logits, labels = unbent(1, 40)
     table = lh.compare(
-        logits * (COUNTS / 1000) ** 0.4, labels, COUNTS, rule=lh.rules.Auto(norms=[4, 3, 2, 1]), repeats=2
+        logits * (COUNTS / 1000) ** 0.4,
+        labels,
+        COUNTS,
+        rule=lh.rules.Auto(norms=[4, 3, 2, 1]),
+        repeats=2,
     )
     errors = [row.balanced_error for row in table.rows]
     assert errors == sorted(errors)
     assert table.rows[0].behind_best == 0
-    assert {row.rule for row in table.rows} == {"none", "rescale", "tau", "shift", "rescale+shift", "vector"}
+    assert {row.rule for row in table.rows} == {
+        "none",
+        "rescale",
+        "tau",
+        "shift",
+        "rescale+shift",
+        "vector",
+    }
     assert next(row.gain for row in table.rows if row.rule == "none") == 0
     assert json.loads(json.dumps(table.to_dict()))["best"] == table.best
 
@@ -75,7 +88,9 @@ def test_a_score_is_measured_on_samples_that_were_not_fitted_on():
     gains = [
         row.gain
         for seed in range(4)
-        for row in lh.compare(5 + rng.normal(size=(120, 4)), labels, COUNTS, repeats=1, rng=seed).rows
+        for row in lh.compare(
+            5 + rng.normal(size=(120, 4)), labels, COUNTS, repeats=1, rng=seed
+        ).rows
         if row.rule != "none"
     ]
     assert np.mean(gains) < 0.02
@@ -95,13 +110,17 @@ def test_a_gain_has_the_stratified_error_of_paired_differences_with_one_sample_m
     row = next(row for row in table.rows if row.rule == "shift")
     low, high = row.gain_interval
     assert (low + high) / 2 == pytest.approx(row.gain)
-    assert 1.96 * np.sqrt(4 * (2 / 12 / 12)) / 4 <= (high - low) / 2 * 1.001  # were nothing else to change
+    assert (
+        1.96 * np.sqrt(4 * (2 / 12 / 12)) / 4 <= (high - low) / 2 * 1.001
+    )  # were nothing else to change
 
 
 @pytest.mark.parametrize("metric", ["macro_f1", "error", "worst_recall"])
 def test_other_metrics_are_compared_in_their_own_values(metric):
     logits, labels = unbent(0, 40)
-    table = lh.compare(logits + 0.9 * np.log(COUNTS / 1000), labels, COUNTS, metric=metric, repeats=1)
+    table = lh.compare(
+        logits + 0.9 * np.log(COUNTS / 1000), labels, COUNTS, metric=metric, repeats=1
+    )
     assert table.metric == metric
     values = [row.value for row in table.rows]
     assert values == sorted(values, reverse=metric != "error")
@@ -127,7 +146,9 @@ def test_table_says_which_is_best_and_by_how_much():
 def test_a_class_of_one_sample_is_named_and_a_set_of_such_refused():
     logits, labels = unbent(0, 20)
     rows = np.r_[0:61]
-    with pytest.warns(lh.warnings.MissingClassWarning, match="fewer than 2 samples here of class 3"):
+    with pytest.warns(
+        lh.warnings.MissingClassWarning, match="fewer than 2 samples here of class 3"
+    ):
         lh.compare(logits[rows], labels[rows], COUNTS, repeats=1)
     with pytest.raises(ValueError, match="labels: expected a class with at least two samples"):
         lh.compare(logits[::20], labels[::20], COUNTS)

@@ -41,7 +41,9 @@ def test_reversed_counts_of_a_plain_model_warn_and_right_ones_never(digits, weig
     logits = LogisticRegression(max_iter=500, class_weight=how).fit(x, y).decision_function(held)
     assert diagnose_reversed_counts(logits, labels, counts) is None
     if weights is None:
-        assert "in reverse or of another order" in str(diagnose_reversed_counts(logits, labels, reverse(counts)))
+        assert "in reverse or of another order" in str(
+            diagnose_reversed_counts(logits, labels, reverse(counts))
+        )
 
 
 def test_the_shipped_networks_doubt_only_reversed_counts():
@@ -50,7 +52,10 @@ def test_the_shipped_networks_doubt_only_reversed_counts():
             given = network.logits(split), network.labels[split]
             assert diagnose_reversed_counts(*given, network.counts) is None
         assert (
-            diagnose_reversed_counts(network.logits("test"), network.labels["test"], network.counts[::-1]) is not None
+            diagnose_reversed_counts(
+                network.logits("test"), network.labels["test"], network.counts[::-1]
+            )
+            is not None
         )
 
 
@@ -69,16 +74,18 @@ def test_tune_warns_of_equal_and_of_reversed_counts_and_keeps_the_words():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         lh.tune(logits, labels, [20, 100, 500], rule="rescale", bootstrap=0)
-    assert next(str(one.message) for one in caught if one.category is lh.warnings.CountsWarning).startswith(
-        "the classes with the fewest"
-    )
+    assert next(
+        str(one.message) for one in caught if one.category is lh.warnings.CountsWarning
+    ).startswith("the classes with the fewest")
     with warnings.catch_warnings():
         warnings.simplefilter("error", lh.warnings.CountsWarning)
         lh.tune(logits, labels, [500, 100, 20], rule="rescale", bootstrap=0)
 
 
 def test_counts_that_differ_by_a_few_are_almost_equal():
-    assert "almost equal (98 to 103 per class)" in str(diagnose_equal_counts(np.array([98, 103, 100])))
+    assert "almost equal (98 to 103 per class)" in str(
+        diagnose_equal_counts(np.array([98, 103, 100]))
+    )
     assert diagnose_equal_counts(np.array([98, 120, 100])) is None
 
 

@@ -8,7 +8,11 @@ import levelhead as lh
 
 LABELS = np.repeat([0, 1, 2], [30, 20, 10])
 NAMES = np.array(["cat", "dog", "owl"])
-LOGITS = (2 + np.random.default_rng(0).normal(size=(60, 3)) + 2 * np.eye(3)[LABELS]) * [1.0, 0.7, 0.4]
+LOGITS = (2 + np.random.default_rng(0).normal(size=(60, 3)) + 2 * np.eye(3)[LABELS]) * [
+    1.0,
+    0.7,
+    0.4,
+]
 COUNTS = {"cat": 400, "dog": 100, "owl": 20}
 
 
@@ -24,7 +28,9 @@ def test_names_as_labels_give_what_indices_give(form):
 
 def test_names_give_the_order_whatever_that_of_the_counts():
     other = {"owl": 20, "cat": 400, "dog": 100}
-    assert tune(NAMES[LABELS], other, names=NAMES.tolist()).gamma == tune(LABELS, [400, 100, 20]).gamma
+    assert (
+        tune(NAMES[LABELS], other, names=NAMES.tolist()).gamma == tune(LABELS, [400, 100, 20]).gamma
+    )
 
 
 def test_compare_takes_names_too():
@@ -37,7 +43,8 @@ def test_compare_takes_names_too():
 
 def test_an_order_of_counts_that_alphabetical_order_beats_is_doubted():
     with pytest.raises(
-        lh.LevelheadError, match=r"counts: in the order of the counts \(owl, .* alphabetical order .* pass names"
+        lh.LevelheadError,
+        match=r"counts: in the order of the counts \(owl, .* alphabetical order .* pass names",
     ):
         tune(NAMES[LABELS], {"owl": 20, "cat": 400, "dog": 100})
 
@@ -50,9 +57,21 @@ def test_an_order_that_is_not_alphabetical_is_taken_where_it_is_right():
 @pytest.mark.parametrize(
     ("labels", "options", "line"),
     [
-        (["cow", *NAMES[LABELS][1:]], {}, "unknown labels 'cow'; the classes in counts are cat, dog, owl"),
-        (NAMES[LABELS], {"names": ["a", "b", "c"]}, "unknown labels 'cat', 'dog', 'owl'; the classes are a, b, c"),
-        (NAMES[LABELS], {"counts": [400, 100, 20]}, "labels: labels are names ('cat', ...), but the order"),
+        (
+            ["cow", *NAMES[LABELS][1:]],
+            {},
+            "unknown labels 'cow'; the classes in counts are cat, dog, owl",
+        ),
+        (
+            NAMES[LABELS],
+            {"names": ["a", "b", "c"]},
+            "unknown labels 'cat', 'dog', 'owl'; the classes are a, b, c",
+        ),
+        (
+            NAMES[LABELS],
+            {"counts": [400, 100, 20]},
+            "labels: labels are names ('cat', ...), but the order",
+        ),
     ],
 )
 def test_unknown_names_are_listed(labels, options, line):
@@ -75,11 +94,21 @@ def test_titles_of_a_data_frame_give_the_order(title):
     wanted = lh.tune(logits, labels, [900, 500, 30, 20], rule="shift", bootstrap=0)
     for given in (names, labels):
         found = lh.tune(frame, given, counts, rule="shift", bootstrap=0)
-        assert (found.gamma, found.names, found.counts) == (wanted.gamma, tuple(columns), wanted.counts)
-    assert repr(lh.compare(frame, names, counts, rng=0)) == repr(lh.compare(logits, labels, [900, 500, 30, 20], rng=0))
+        assert (found.gamma, found.names, found.counts) == (
+            wanted.gamma,
+            tuple(columns),
+            wanted.counts,
+        )
+    assert repr(lh.compare(frame, names, counts, rng=0)) == repr(
+        lh.compare(logits, labels, [900, 500, 30, 20], rng=0)
+    )
 
 
 def test_titles_that_are_not_the_classes_say_nothing():
     frame = pd.DataFrame(LOGITS, columns=["a", "b", "c"])
-    assert lh.tune(frame, NAMES[LABELS], COUNTS, rule="rescale", bootstrap=0).names == ("cat", "dog", "owl")
+    assert lh.tune(frame, NAMES[LABELS], COUNTS, rule="rescale", bootstrap=0).names == (
+        "cat",
+        "dog",
+        "owl",
+    )
     assert lh.tune(frame, LABELS, [400, 100, 20], rule="rescale", bootstrap=0).names is None

@@ -20,7 +20,9 @@ UNIFORM = np.full(4, 0.25)
 
 def sample(seed: int, n: int = 120, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    labels = np.concatenate([np.arange(classes), rng.choice(classes, n - classes, p=[0.6, 0.2, 0.15, 0.05])])
+    labels = np.concatenate(
+        [np.arange(classes), rng.choice(classes, n - classes, p=[0.6, 0.2, 0.15, 0.05])]
+    )
     return rng.normal(1.0, 1.5, size=(n, classes)) + 1.5 * np.eye(classes)[labels], labels
 
 
@@ -60,7 +62,9 @@ def test_shares_of_unlabelled_samples_weigh_each_sample_the_same():
     objective = Objective(path, prior, changes, unlabelled=True)
     mismatch = objective.grid.curve(objective.mismatch.values())
     for gamma in (0.011, 0.35, 0.9, 1.7):
-        shares = np.bincount(scores(others, gamma, "rescale", COUNTS).argmax(axis=1), minlength=4) / 50
+        shares = (
+            np.bincount(scores(others, gamma, "rescale", COUNTS).argmax(axis=1), minlength=4) / 50
+        )
         assert mismatch.at(gamma) == pytest.approx(np.abs(shares - prior).sum() / 2, abs=1e-12)
 
 
@@ -80,10 +84,14 @@ def test_criterion_is_error_plus_the_capped_weight_times_mismatch():
     error, mismatch = objective.error(), objective.mismatch.values()
     best = error.argmin()
     s = objective.standard_error(objective.grid.curve(error).plateau()[0] + 1e-9)
-    assert error[best] == pytest.approx(1 - objective.weights @ path.right(objective.grid.choose(error)[0]), abs=1e-12)
+    assert error[best] == pytest.approx(
+        1 - objective.weights @ path.right(objective.grid.choose(error)[0]), abs=1e-12
+    )
     assert 20 * s > 1 > 3 * s  # so both sides of the cap are met
     np.testing.assert_allclose(objective.values(error), error + mismatch, atol=1e-12)
-    np.testing.assert_allclose(objective.values(error, strength=3), error + 3 * s * mismatch, atol=1e-12)
+    np.testing.assert_allclose(
+        objective.values(error, strength=3), error + 3 * s * mismatch, atol=1e-12
+    )
     np.testing.assert_array_equal(objective.values(error, strength=0), error)
 
 
@@ -111,7 +119,9 @@ def test_a_class_without_samples_is_neutral():
     assert objective.prior.tolist() == pytest.approx([1 / 3, 1 / 3, 0, 1 / 3])
     curve = objective.grid.curve(objective.error())
     for gamma in (0.1, 0.7, 1.9):
-        assert curve.at(gamma) == pytest.approx(float(path.balanced_error_curve.at(gamma)), abs=1e-12)
+        assert curve.at(gamma) == pytest.approx(
+            float(path.balanced_error_curve.at(gamma)), abs=1e-12
+        )
 
 
 def test_few_intervals_hold_the_values_at_their_middles():
@@ -121,7 +131,9 @@ def test_few_intervals_hold_the_values_at_their_middles():
     coarse = replace(exact, most=16)
     middles = (coarse.grid.edges[1:] + coarse.grid.edges[:-1]) / 2
     assert len(middles) == 16 < len(exact.grid.edges)
-    np.testing.assert_allclose(coarse.error(), exact.grid.curve(exact.error()).at(middles), atol=1e-12)
+    np.testing.assert_allclose(
+        coarse.error(), exact.grid.curve(exact.error()).at(middles), atol=1e-12
+    )
     mismatch = exact.grid.curve(exact.mismatch.values())
     np.testing.assert_allclose(coarse.mismatch.values(), mismatch.at(middles), atol=1e-12)
 
@@ -166,11 +178,18 @@ def test_the_objective_of_some_samples_is_that_of_a_path_of_them_alone(metric, u
         logits = np.round(logits) if rng.random() < 0.5 else logits  # ties
         rows = np.flatnonzero(rng.random(len(labels)) < 0.6)
         rows = rows[labels[rows] != rng.integers(8)]  # a class may be missing
-        path, alone = gamma_path(logits, labels, COUNTS), gamma_path(logits[rows], labels[rows], COUNTS)
+        path, alone = (
+            gamma_path(logits, labels, COUNTS),
+            gamma_path(logits[rows], labels[rows], COUNTS),
+        )
         changes = [compute_envelope(rng.normal(size=(40, 4)), path.rule, path.range)] * 2
         changes = changes if unlabelled else [path.envelope, alone.envelope]
         pull = Pull(0.4, 0.5) if rng.random() < 0.5 else None
-        target = UNIFORM if metric == "balanced_error" else np.bincount(labels[rows], minlength=4) / len(rows)
+        target = (
+            UNIFORM
+            if metric == "balanced_error"
+            else np.bincount(labels[rows], minlength=4) / len(rows)
+        )
         options = {"unlabelled": unlabelled, "metric": metric, "pull": pull}
         whole = Objective(path, UNIFORM, changes[0], **options)
         some, truth = (
@@ -179,9 +198,15 @@ def test_the_objective_of_some_samples_is_that_of_a_path_of_them_alone(metric, u
         )
         error, expected, middles = some.error(), truth.error(), truth.grid.middles
         np.testing.assert_allclose(some.grid.curve(error).at(middles), expected, atol=1e-12)
-        plain, alike = (replace(one, pull=None) for one in (some, truth))  # it is that of the middle of an interval
-        np.testing.assert_allclose(some.grid.curve(plain.values(error)).at(middles), alike.values(expected), atol=1e-12)
-        assert some.grid.choose(plain.values(error))[1] == truth.grid.choose(alike.values(expected))[1]
+        plain, alike = (
+            replace(one, pull=None) for one in (some, truth)
+        )  # it is that of the middle of an interval
+        np.testing.assert_allclose(
+            some.grid.curve(plain.values(error)).at(middles), alike.values(expected), atol=1e-12
+        )
+        assert (
+            some.grid.choose(plain.values(error))[1] == truth.grid.choose(alike.values(expected))[1]
+        )
         if pull is not None:
             s = [
                 one.standard_error(one.grid.curve(e).middle(one.grid.curve(e).plateau(SAME_VALUE)))

@@ -7,7 +7,13 @@ import re
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from sklearn.metrics import balanced_accuracy_score, cohen_kappa_score, f1_score, matthews_corrcoef, recall_score
+from sklearn.metrics import (
+    balanced_accuracy_score,
+    cohen_kappa_score,
+    f1_score,
+    matthews_corrcoef,
+    recall_score,
+)
 
 import levelhead as lh
 from levelhead.choice.floors import least_conflict, meet_floors, most_right, needed_right
@@ -21,10 +27,15 @@ COST = np.array([[0.0, 1.0, 2.0], [5.0, 0.0, 1.0], [9.0, 3.0, 0.0]])
 LOSSES = {
     "balanced_error": lambda y, p: 1 - balanced_accuracy_score(y, p),
     "error": lambda y, p: np.mean(y != p),
-    "macro_f1": lambda y, p: 1 - f1_score(y, p, average="macro", labels=np.unique(y), zero_division=0),
-    "worst_recall": lambda y, p: 1 - recall_score(y, p, average=None, labels=np.unique(y), zero_division=0).min(),
+    "macro_f1": lambda y, p: (
+        1 - f1_score(y, p, average="macro", labels=np.unique(y), zero_division=0)
+    ),
+    "worst_recall": lambda y, p: (
+        1 - recall_score(y, p, average=None, labels=np.unique(y), zero_division=0).min()
+    ),
     "g_mean": lambda y, p: (
-        1 - np.prod(recall_score(y, p, average=None, labels=np.unique(y))) ** (1 / len(np.unique(y)))
+        1
+        - np.prod(recall_score(y, p, average=None, labels=np.unique(y))) ** (1 / len(np.unique(y)))
     ),
     "mcc": lambda y, p: 1 - matthews_corrcoef(y, p),
     "kappa": lambda y, p: 1 - cohen_kappa_score(y, p),
@@ -36,7 +47,14 @@ def goal_of(labels, metric, classes, floors=None):
     sizes = np.bincount(labels, minlength=classes)
     weights = 1 / sizes[labels] if metric == "balanced_error" else np.ones(len(labels))
     cost = COST[:classes, :classes] if metric == "cost" else None
-    return OffsetGoal(labels, weights, classes, metric, cost, None if floors is None else np.asarray(floors, float))
+    return OffsetGoal(
+        labels,
+        weights,
+        classes,
+        metric,
+        cost,
+        None if floors is None else np.asarray(floors, float),
+    )
 
 
 def few_samples(seed, n=9):
@@ -57,7 +75,9 @@ def every_prediction(scores):
     first = np.unique(np.concatenate([diff[0, 1], (diff[0, 2][:, None] + diff[2, 1]).ravel()]))
     for one in np.concatenate([[first[0] - 1], (first[1:] + first[:-1]) / 2, [first[-1] + 1]]):
         second = np.unique(np.maximum(scores[:, 0], scores[:, 1] + one) - scores[:, 2])
-        for two in np.concatenate([[second[0] - 1], (second[1:] + second[:-1]) / 2, [second[-1] + 1]]):
+        for two in np.concatenate(
+            [[second[0] - 1], (second[1:] + second[:-1]) / 2, [second[-1] + 1]]
+        ):
             predicted = tuple((scores + [0.0, one, two]).argmax(axis=1).tolist())
             if predicted not in found:
                 found.add(predicted)
@@ -70,12 +90,18 @@ def every_prediction(scores):
 def test_no_pair_of_offsets_is_better(metric, seed):
     scores, labels = few_samples(seed)
     found = fit_offsets(scores, goal_of(labels, metric, 3), thorough=True)
-    assert found.loss == pytest.approx(LOSSES[metric](labels, (scores + found.offset).argmax(axis=1)))
-    assert found.loss == pytest.approx(min(LOSSES[metric](labels, row) for row in every_prediction_of(seed)))
+    assert found.loss == pytest.approx(
+        LOSSES[metric](labels, (scores + found.offset).argmax(axis=1))
+    )
+    assert found.loss == pytest.approx(
+        min(LOSSES[metric](labels, row) for row in every_prediction_of(seed))
+    )
 
 
 @pytest.mark.parametrize("metric", ["balanced_error", "macro_f1", "cost"])
-@pytest.mark.parametrize("floors", [(np.nan, 1.0, np.nan), (0.5, np.nan, 1.0), (0.6, 0.6, 0.5), (0.9, 0.9, 0.9)])
+@pytest.mark.parametrize(
+    "floors", [(np.nan, 1.0, np.nan), (0.5, np.nan, 1.0), (0.6, 0.6, 0.5), (0.9, 0.9, 0.9)]
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_floors_are_met_at_the_least_loss_or_no_pair_of_offsets_meets_them(metric, floors, seed):
     scores, labels = few_samples(seed)
@@ -97,7 +123,9 @@ def test_floors_are_met_at_the_least_loss_or_no_pair_of_offsets_meets_them(metri
 def many_samples(n=2000, seed=0, counts=(1000, 300, 100, 30, 10)):
     rng, counts = np.random.default_rng(seed), np.array(counts)
     size = len(counts)
-    labels = np.append(np.repeat(np.arange(size), 10), rng.choice(size, n - 10 * size, p=counts / counts.sum()))
+    labels = np.append(
+        np.repeat(np.arange(size), 10), rng.choice(size, n - 10 * size, p=counts / counts.sum())
+    )
     return 1.5 * rng.normal(size=(n, size)) + 3 * np.eye(size)[labels] + np.log(counts), labels
 
 
@@ -112,7 +140,9 @@ def test_the_loss_is_never_above_that_of_the_start_and_an_infinite_pull_is_the_s
     assert (found.offset.any()) == np.isfinite(pull)
 
 
-@pytest.mark.parametrize("metric", ["balanced_error", "macro_f1", "worst_recall", "g_mean", "mcc", "kappa", "error"])
+@pytest.mark.parametrize(
+    "metric", ["balanced_error", "macro_f1", "worst_recall", "g_mean", "mcc", "kappa", "error"]
+)
 def test_the_line_of_a_class_is_the_loss_at_every_value_of_its_offset(metric):
     scores, labels = many_samples(200)
     goal = goal_of(labels, metric, 5)
@@ -151,7 +181,9 @@ def test_floors_are_met_by_the_least_offsets():
 
 def test_a_conflict_is_proven_for_the_classes_that_have_it():
     scores, labels = many_samples()
-    scores[:, 2] = scores[:, 1] + np.random.default_rng(1).normal(size=len(scores))  # not to be told apart
+    scores[:, 2] = scores[:, 1] + np.random.default_rng(1).normal(
+        size=len(scores)
+    )  # not to be told apart
     need = needed_right(np.array([0.1, 0.9, 0.9, np.nan, 0.1]), labels)
     found = meet_floors(scores.T, labels, need, np.zeros(5))
     assert not found.met
@@ -201,8 +233,14 @@ def test_auto_meets_a_floor_that_no_strength_meets():
 def test_a_rule_that_cannot_meet_the_floors_points_to_offsets_that_can(rule):
     scores, labels = low_class()
     scores -= scores.min()
-    easy = lh.Goal(floors={1: 0.8, 4: 0.6}) if rule != "vector" else lh.Goal(floors=dict.fromkeys(range(5), 0.78))
-    with pytest.raises(lh.LevelheadError, match=r"floor of \d\d.0%; pass rule='offsets' to meet them"):
+    easy = (
+        lh.Goal(floors={1: 0.8, 4: 0.6})
+        if rule != "vector"
+        else lh.Goal(floors=dict.fromkeys(range(5), 0.78))
+    )
+    with pytest.raises(
+        lh.LevelheadError, match=r"floor of \d\d.0%; pass rule='offsets' to meet them"
+    ):
         lh.tune(scores, labels, COUNTS, metric=easy, rule=rule, bootstrap=0)
     with pytest.raises(lh.LevelheadError, match=r"floor of 99.0%; lower the floors"):
         lh.tune(scores, labels, COUNTS, metric=lh.Goal(floors=0.99), rule=rule, bootstrap=0)
@@ -227,7 +265,12 @@ def test_floors_that_conflict_are_named_with_what_each_can_reach():
 
 def test_auto_tries_offsets_only_where_the_goal_names_classes():
     scores, labels = low_class()
-    for metric, tried in (("balanced_error", False), ("mcc", False), ("macro_f1", True), (lh.Goal(floors=0.01), True)):
+    for metric, tried in (
+        ("balanced_error", False),
+        ("mcc", False),
+        ("macro_f1", True),
+        (lh.Goal(floors=0.01), True),
+    ):
         tuned = lh.tune(scores, labels, COUNTS, metric=metric, bootstrap=0)
         assert ("offsets" in {one.rule for one in tuned.candidates}) == tried
 
@@ -235,7 +278,9 @@ def test_auto_tries_offsets_only_where_the_goal_names_classes():
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
 def test_macro_f1_is_not_worse_on_the_samples_than_with_the_shift(kind):
     scores, labels = low_class()
-    given = scores if kind == "logits" else np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    given = (
+        scores if kind == "logits" else np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    )
     tuned, shift = (
         lh.tune(given, labels, COUNTS, metric="macro_f1", rule=rule, kind=kind, bootstrap=0)
         for rule in ("offsets", "shift")
@@ -244,7 +289,9 @@ def test_macro_f1_is_not_worse_on_the_samples_than_with_the_shift(kind):
     assert tuned.value == pytest.approx(f1_score(labels, predicted, average="macro"))
     assert tuned.value > shift.value
     assert tuned.gain > 0
-    again = lh.tune(given, labels, COUNTS, metric="macro_f1", rule="offsets", kind=kind, bootstrap=0)
+    again = lh.tune(
+        given, labels, COUNTS, metric="macro_f1", rule="offsets", kind=kind, bootstrap=0
+    )
     assert again.offset == tuned.offset
 
 
@@ -263,6 +310,8 @@ def test_offsets_are_written_to_a_file_and_undone(tmp_path):
 
 
 def test_a_head_with_one_logit_is_moved_by_the_difference():
-    adjustment = RULES["offsets"].amounts(lh.Head(np.ones((1, 2))), np.array([90, 10]), Strengths(1.0, offset=(0.5, 2)))
+    adjustment = RULES["offsets"].amounts(
+        lh.Head(np.ones((1, 2))), np.array([90, 10]), Strengths(1.0, offset=(0.5, 2))
+    )
     assert adjustment.scale is None
     assert adjustment.offset.tolist() == [1.5]

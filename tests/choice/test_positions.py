@@ -39,7 +39,9 @@ def test_positions_are_tuned_and_compared_as_flattened_by_hand(form, kind):
     flat, kept = by_hand(logits, labels)
     given = kind(np.ascontiguousarray(turned(logits))), kind(labels)
     tuned = lh.tune(*given, COUNTS, rule="shift", bootstrap=20)
-    assert tuned.to_dict() == lh.tune(kind(flat), kept, COUNTS, rule="shift", bootstrap=20).to_dict()
+    assert (
+        tuned.to_dict() == lh.tune(kind(flat), kept, COUNTS, rule="shift", bootstrap=20).to_dict()
+    )
     assert tuned.n == len(kept)
     path, same = lh.gamma_path(*given, COUNTS), lh.gamma_path(kind(flat), kept, COUNTS)
     assert np.array_equal(path.gammas, same.gammas)
@@ -66,7 +68,10 @@ def test_ignored_label_may_be_another():
     labels[labels == -100] = 255
     with pytest.warns(DeprecationWarning, match="ignore_index moved to labels of -100"):
         tuned = lh.tune(logits, labels, COUNTS, rule="shift", ignore_index=255, bootstrap=0)
-    assert tuned.gamma == lh.tune(*by_hand(logits, labels, 255), COUNTS, rule="shift", bootstrap=0).gamma
+    assert (
+        tuned.gamma
+        == lh.tune(*by_hand(logits, labels, 255), COUNTS, rule="shift", bootstrap=0).gamma
+    )
     with pytest.raises(ValueError, match="got 255"):
         lh.tune(logits, labels, COUNTS, bootstrap=0)
 
@@ -80,7 +85,11 @@ def test_rows_of_one_label_each_are_left_as_they_are():
 @pytest.mark.parametrize(
     ("shape", "labels", "message"),
     [
-        ((4, 3, 3), (4, 3), r"logits \[4, 3, 3\] and labels \[4, 3\] .*either axis could be that of the classes"),
+        (
+            (4, 3, 3),
+            (4, 3),
+            r"logits \[4, 3, 3\] and labels \[4, 3\] .*either axis could be that of the classes",
+        ),
         ((4, 3, 3, 3), (4, 3, 3), "either axis could be"),
         ((4, 5, 3), (4, 6), r"expected \[4, 5\], or \[4, 3\] if classes are the second axis"),
         ((4, 5, 3), (20,), r"labels \[20\]"),

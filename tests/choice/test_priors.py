@@ -60,7 +60,12 @@ def test_em_maximizes_the_likelihood(more):
         shares /= shares.sum()
         return -(weights @ np.log(ratios @ shares) + more * np.log(shares).sum()) / weights.sum()
 
-    best = minimize(loss, np.zeros(4), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-13, "maxiter": 20000})
+    best = minimize(
+        loss,
+        np.zeros(4),
+        method="Nelder-Mead",
+        options={"xatol": 1e-9, "fatol": 1e-13, "maxiter": 20000},
+    )
     found = maximize_shares(ratios, weights, more=more)
     assert loss(np.log(found)) <= best.fun + 1e-9
 
@@ -84,7 +89,9 @@ def test_the_tuning_decides_by_the_target_of_the_estimate():
     rng = np.random.default_rng(1)
     labels = np.repeat(np.arange(3), [160, 60, 40])
     logits, unlabelled = scored(rng, labels), deployed(rng, 60)
-    tuned = tune(logits, labels, COUNTS, rule="shift", target="estimate", unlabelled=unlabelled, bootstrap=0)
+    tuned = tune(
+        logits, labels, COUNTS, rule="shift", target="estimate", unlabelled=unlabelled, bootstrap=0
+    )
     prior = estimate_prior(unlabelled, COUNTS, held_out=(logits, labels), bootstrap=0)
     assert np.abs(prior.target - prior.shares).max() > 0.01
     same = tune(logits, labels, COUNTS, rule="shift", target=prior.target, bootstrap=0)
@@ -108,7 +115,9 @@ def test_bbse_is_the_solution_by_hand():
     """Of class 0, 3 of 4 are predicted as 0, of class 1, 1 of 2: shares 0.6 of predictions 0 mean 0.4 of class 0."""
     zero, one = [3.0, 0.0], [0.0, 3.0]
     held_out = [zero, zero, zero, one, zero, one], [0, 0, 0, 0, 1, 1]
-    estimate = estimate_prior([zero, zero, zero, one, one], [10, 10], method="bbse", held_out=held_out, bootstrap=0)
+    estimate = estimate_prior(
+        [zero, zero, zero, one, one], [10, 10], method="bbse", held_out=held_out, bootstrap=0
+    )
     np.testing.assert_allclose(estimate.shares, [0.4, 0.6])
 
 
@@ -118,7 +127,9 @@ def test_a_known_shift_is_within_the_interval(method):
     labels = np.repeat(np.arange(3), [320, 80, 40])
     held_out = scored(rng, labels, bent=np.array([3.0, 2.0, 1.5])), labels
     logits = deployed(rng, 1500, bent=np.array([3.0, 2.0, 1.5]))
-    estimate = estimate_prior(logits, COUNTS, method=method, held_out=held_out, bootstrap=60, level=0.99)
+    estimate = estimate_prior(
+        logits, COUNTS, method=method, held_out=held_out, bootstrap=60, level=0.99
+    )
     low, high = estimate.interval.T
     assert ((low <= SHIFTED) & (high >= SHIFTED)).all()
     assert (high - low < 0.35).all()
@@ -137,7 +148,9 @@ def test_em_needs_calibrated_scores_and_held_out_samples_give_them():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "labelled", "times"), [("em", False, 40), ("em", True, 20), ("bbse", True, 40)])
+@pytest.mark.parametrize(
+    ("method", "labelled", "times"), [("em", False, 40), ("em", True, 20), ("bbse", True, 40)]
+)
 def test_the_interval_covers_the_truth_as_often_as_it_says(method, labelled, times):
     covered = []
     for seed in range(times):
@@ -155,7 +168,9 @@ def test_a_near_singular_confusion_matrix_warns():
     labels = np.repeat(np.arange(3), 40)
     held_out = rng.normal(size=(120, 3)), labels
     with pytest.warns(PriorWarning, match="near singular"):
-        estimate = estimate_prior(rng.normal(size=(50, 3)), [10, 10, 10], method="bbse", held_out=held_out, bootstrap=0)
+        estimate = estimate_prior(
+            rng.normal(size=(50, 3)), [10, 10, 10], method="bbse", held_out=held_out, bootstrap=0
+        )
     assert len(estimate.warnings) == 1
 
 
@@ -167,13 +182,17 @@ def test_votes_with_zeros_are_smoothed():
     estimate = estimate_prior(votes, [1, 1, 1], kind="probabilities", bootstrap=0)
     smooth = np.exp(smooth_votes(np.log(np.maximum(votes, np.finfo(float).tiny)))[0])
     assert (smooth > 0.001).all()
-    by_hand = estimate_prior(smooth / smooth.sum(axis=1, keepdims=True), [1, 1, 1], kind="probabilities", bootstrap=0)
+    by_hand = estimate_prior(
+        smooth / smooth.sum(axis=1, keepdims=True), [1, 1, 1], kind="probabilities", bootstrap=0
+    )
     np.testing.assert_allclose(estimate.shares, by_hand.shares, atol=1e-6)
 
 
 def test_the_estimate_prints_its_shares_and_goes_into_json():
     logits = deployed(np.random.default_rng(0), 200)
-    estimate = estimate_prior(logits, dict(zip("abc", COUNTS, strict=True)), names=["a", "b", "c"], bootstrap=20)
+    estimate = estimate_prior(
+        logits, dict(zip("abc", COUNTS, strict=True)), names=["a", "b", "c"], bootstrap=20
+    )
     text = str(estimate)
     assert text.startswith("shares of the classes, by em from 200 unlabelled samples: ")
     assert f"(b) {estimate.shares[1]:.1%} (" in text or f"b {estimate.shares[1]:.1%} (" in text
@@ -184,10 +203,19 @@ def test_the_estimate_prints_its_shares_and_goes_into_json():
     ("options", "message"),
     [
         ({"method": "map"}, "method: expected 'em' or 'bbse', got 'map'"),
-        ({"method": "bbse"}, "method: 'bbse' needs the confusion matrix of held-out samples; pass held_out"),
+        (
+            {"method": "bbse"},
+            "method: 'bbse' needs the confusion matrix of held-out samples; pass held_out",
+        ),
         ({"held_out": np.ones((3, 3))}, r"held_out: expected \(logits \[N, K\], labels \[N\]\)"),
-        ({"held_out": ([[1.0, 2.0]], [0])}, r"held_out: expected logits \[N, 3\], got shape \[1, 2\]"),
-        ({"held_out": ([[1.0, 2.0, 5.0]], [0, 1])}, "held_out: expected one label per row of logits"),
+        (
+            {"held_out": ([[1.0, 2.0]], [0])},
+            r"held_out: expected logits \[N, 3\], got shape \[1, 2\]",
+        ),
+        (
+            {"held_out": ([[1.0, 2.0, 5.0]], [0, 1])},
+            "held_out: expected one label per row of logits",
+        ),
         (
             {"held_out": ([[1.0, 2.0, 5.0]] * 4, [0, 1, 0, 1]), "method": "bbse"},
             "held_out: class 2 has no held-out sample",

@@ -25,7 +25,9 @@ from levelhead.path.envelope import compute_envelope
 from levelhead.path.resample import SAME_VALUE, Grid
 
 
-@pytest.mark.parametrize("tables", [HOST, DeviceTables(torch.device("cpu"))], ids=["host", "device"])
+@pytest.mark.parametrize(
+    "tables", [HOST, DeviceTables(torch.device("cpu"))], ids=["host", "device"]
+)
 @pytest.mark.parametrize("seed", range(24))
 def test_a_block_of_resamples_chooses_as_each_of_them_does(seed, tables):
     rng = np.random.default_rng(seed)
@@ -92,7 +94,9 @@ def test_no_resample_of_many_samples_chooses_elsewhere_than_where_it_can(seed):
     logits = 2 * rng.normal(size=(n, classes)) + 0.5 * np.log(counts) + 4 * np.eye(classes)[labels]
     path = gamma_path(logits, labels, counts, rule=("rescale", "shift")[seed % 2])
     target = np.full(classes, 1 / classes)
-    objective = Objective(path, target, path.envelope, most=300, pull=Pull(0.5, 0.3) if seed % 2 else None)
+    objective = Objective(
+        path, target, path.envelope, most=300, pull=Pull(0.5, 0.3) if seed % 2 else None
+    )
     choice = ResampledChoice(objective, objective.choose(20.0)[0], 20.0)
     first, last = choice.span
     assert last - first < 250  # part of the range is left out
@@ -109,7 +113,9 @@ def test_no_resample_of_many_samples_chooses_elsewhere_than_where_it_can(seed):
 def test_resamples_keep_the_size_of_each_class_and_draw_every_sample_alike(least, monkeypatch):
     tables = DeviceTables(torch.device("cpu")) if least == "device" else HOST
     if tables is HOST:
-        monkeypatch.setattr(replicate_groups, "LARGE_GROUP", least)  # groups drawn as one number: nearly all, one, none
+        monkeypatch.setattr(
+            replicate_groups, "LARGE_GROUP", least
+        )  # groups drawn as one number: nearly all, one, none
     monkeypatch.setattr(replicate_groups, "MOST_SAMPLES", 0.0)
     labels = np.array([3] * 5 + [0] * 2 + [1] * 40)
     key = np.concatenate([[0, 0, 0, 1, 1], [0, 0], np.repeat([0, 1, 2], [20, 15, 5])])
@@ -137,10 +143,17 @@ def test_resamples_keep_the_size_of_each_class_and_draw_every_sample_alike(least
 def test_the_seed_alone_decides_the_replicates():
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=200)
-    objective = Objective(gamma_path(rng.normal(size=(200, 3)), labels, [9, 3, 1]), np.full(3, 1 / 3), most=100)
+    objective = Objective(
+        gamma_path(rng.normal(size=(200, 3)), labels, [9, 3, 1]), np.full(3, 1 / 3), most=100
+    )
     one, again, other = (
         np.concatenate(
-            [block.gammas for block in ResampledChoice(objective, 0.5, 0.0).blocks(600, np.random.default_rng(s))]
+            [
+                block.gammas
+                for block in ResampledChoice(objective, 0.5, 0.0).blocks(
+                    600, np.random.default_rng(s)
+                )
+            ]
         )
         for s in (4, 4, 5)
     )
@@ -189,18 +202,24 @@ def test_no_resample_without_labels_chooses_elsewhere_than_where_it_can(seed):
     classes, n = (2, 30)[seed % 2], 3000
     counts = long_tail(1000, classes, 100)
     logits = (
-        2 * rng.normal(size=(n, classes)) + 0.5 * np.log(counts) + 4 * np.eye(classes)[rng.integers(classes, size=n)]
+        2 * rng.normal(size=(n, classes))
+        + 0.5 * np.log(counts)
+        + 4 * np.eye(classes)[rng.integers(classes, size=n)]
     )
     path = gamma_path(logits, np.zeros(n, int), counts, rule=("rescale", "shift")[seed // 2])
     mismatch = ShareMismatch(
-        path.envelope, np.full(classes, 1 / classes), Grid.between(path.envelope.gamma, path.range, 300)
+        path.envelope,
+        np.full(classes, 1 / classes),
+        Grid.between(path.envelope.gamma, path.range, 300),
     )
     first, last = possible_by_shares(mismatch)
     assert last - first < 270  # part of the range is left out
     groups, few = group_predictions(mismatch.changes, mismatch.grid, first, last)
     times = rng.multinomial(n, np.full(n, 1 / n), size=30).astype(np.float64)
     part = replace(mismatch, changes=few, grid=Grid(mismatch.grid.edges[first : last + 2]))
-    found = BlockShares(part, (0, last - first)).between(0, last - first, in_groups(groups, times) / n)
+    found = BlockShares(part, (0, last - first)).between(
+        0, last - first, in_groups(groups, times) / n
+    )
     for row, values in zip(times, found, strict=True):
         truth = mismatch.values(row)
         np.testing.assert_allclose(values, truth[first : last + 1], atol=1e-12)

@@ -16,7 +16,11 @@ rng = np.random.default_rng(0)
 
 def snapshot(**changes) -> Snapshot:
     parts = {
-        "head": Head(rng.standard_normal((3, 4)).astype(np.float32), np.ones(3, np.float32), ["ant", "cat", "elk"]),
+        "head": Head(
+            rng.standard_normal((3, 4)).astype(np.float32),
+            np.ones(3, np.float32),
+            ["ant", "cat", "elk"],
+        ),
         "counts": {"ant": 50, "cat": 5, "elk": 1},
         "features": {"test": rng.standard_normal((6, 4)), "held-out": rng.standard_normal((2, 4))},
         "labels": {"test": np.array([0, 1, 2, 0, 1, 2]), "held-out": np.array([1, 1])},
@@ -31,7 +35,11 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path):
     after = Snapshot.load(tmp_path / "run.safetensors")
     assert after.head.weight.tobytes() == before.head.weight.tobytes()
     assert after.head.bias.tobytes() == before.head.bias.tobytes()
-    assert (after.head.names, after.meta, after.counts.tolist()) == (["ant", "cat", "elk"], before.meta, [50, 5, 1])
+    assert (after.head.names, after.meta, after.counts.tolist()) == (
+        ["ant", "cat", "elk"],
+        before.meta,
+        [50, 5, 1],
+    )
     for split in ("test", "held-out"):
         assert after.features[split].tobytes() == before.features[split].tobytes()
         assert after.labels[split].tobytes() == before.labels[split].tobytes()
@@ -53,16 +61,26 @@ def test_a_torch_head_crosses_the_border_with_its_values(tmp_path):
 
 def test_slices_that_lie_scattered_in_memory_are_saved_as_their_values(tmp_path):
     wide = rng.standard_normal((4, 12))
-    snapshot(features={"test": wide.T[::2]}, labels={"test": np.arange(12)[::2] % 3}).save(tmp_path / "s.safetensors")
-    np.testing.assert_array_equal(Snapshot.load(tmp_path / "s.safetensors").features["test"], wide.T[::2])
+    snapshot(features={"test": wide.T[::2]}, labels={"test": np.arange(12)[::2] % 3}).save(
+        tmp_path / "s.safetensors"
+    )
+    np.testing.assert_array_equal(
+        Snapshot.load(tmp_path / "s.safetensors").features["test"], wide.T[::2]
+    )
 
 
 def test_logits_are_those_of_the_head_asked_for():
     shot = snapshot()
-    np.testing.assert_allclose(shot.logits("test"), shot.features["test"] @ shot.head.weight.T + shot.head.bias)
+    np.testing.assert_allclose(
+        shot.logits("test"), shot.features["test"] @ shot.head.weight.T + shot.head.bias
+    )
     other = lh.rescale(shot.head, shot.counts, gamma=1.0)
-    np.testing.assert_allclose(shot.logits("test", other), shot.logits("test") * [1, 10, 50], rtol=1e-5)
-    with pytest.raises(ValueError, match="the snapshot has no split 'train'; it has test, held-out"):
+    np.testing.assert_allclose(
+        shot.logits("test", other), shot.logits("test") * [1, 10, 50], rtol=1e-5
+    )
+    with pytest.raises(
+        ValueError, match="the snapshot has no split 'train'; it has test, held-out"
+    ):
         shot.logits("train")
 
 
@@ -129,7 +147,9 @@ def test_a_rescaled_snapshot_is_a_snapshot(tmp_path):
     before.save(tmp_path / "s.safetensors")
     rescale_file(tmp_path / "s.safetensors", tmp_path / "o.safetensors", before.counts, gamma=0.5)
     after = Snapshot.load(tmp_path / "o.safetensors")
-    np.testing.assert_array_equal(after.head.weight, lh.rescale(before.head, before.counts, gamma=0.5).weight)
+    np.testing.assert_array_equal(
+        after.head.weight, lh.rescale(before.head, before.counts, gamma=0.5).weight
+    )
     assert (after.head.names, after.meta) == (["ant", "cat", "elk"], before.meta)
     undo_file(tmp_path / "o.safetensors", tmp_path / "b.safetensors")
     assert (tmp_path / "b.safetensors").read_bytes() == (tmp_path / "s.safetensors").read_bytes()

@@ -17,11 +17,15 @@ from levelhead.rules.rule import rule_with
 COUNTS = np.array([1000, 300, 90, 27])
 
 
-def bent(seed: int, sizes: list[int], gamma: float = 0.3, noise: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+def bent(
+    seed: int, sizes: list[int], gamma: float = 0.3, noise: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Logits of an unbiased classifier whose classes were then scaled down by their counts: gamma undoes it."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    logits = 5 + noise * rng.normal(size=(len(labels), len(sizes))) + 2.0 * np.eye(len(sizes))[labels]
+    logits = (
+        5 + noise * rng.normal(size=(len(labels), len(sizes))) + 2.0 * np.eye(len(sizes))[labels]
+    )
     return logits * (COUNTS / COUNTS.max()) ** gamma, labels
 
 
@@ -32,7 +36,10 @@ def tune(*data, rule="rescale", metric="balanced_error", **options) -> lh.Tuned:
         for names in (("cost", "floors", "criterion"), ("range", "norms", "bias"))
     )
     return lh.tune(
-        *data, metric=lh.Goal(metric, **goal), rule=rule_with(rule, **of_rule) if of_rule else rule, **options
+        *data,
+        metric=lh.Goal(metric, **goal),
+        rule=rule_with(rule, **of_rule) if of_rule else rule,
+        **options,
     )
 
 
@@ -67,7 +74,9 @@ def test_numbers_are_those_of_the_predictions_at_gamma_and_at_zero():
     assert tuned.balanced_error_at_zero == pytest.approx(balanced(logits, labels, 0.0))
     assert tuned.error == pytest.approx((predictions(logits, tuned.gamma) != labels).mean())
     assert tuned.error_at_zero == pytest.approx((predictions(logits, 0.0) != labels).mean())
-    assert tuned.gain == pytest.approx(balanced(logits, labels, 0.0) - balanced(logits, labels, tuned.gamma))
+    assert tuned.gain == pytest.approx(
+        balanced(logits, labels, 0.0) - balanced(logits, labels, tuned.gamma)
+    )
     assert tuned.interval is None
     assert tuned.gain_interval is None
 
@@ -121,9 +130,13 @@ def test_unlabelled_data_supply_the_shares_when_given():
 
 def test_target_weighs_the_classes():
     logits, labels = bent(6, [200] * 4, noise=2.0)
-    only_frequent = tune(logits, labels, COUNTS, target=[1, 0, 0, 0], criterion="balanced_error", bootstrap=0)
+    only_frequent = tune(
+        logits, labels, COUNTS, target=[1, 0, 0, 0], criterion="balanced_error", bootstrap=0
+    )
     with pytest.warns(lh.warnings.RangeWarning):
-        only_rare = tune(logits, labels, COUNTS, target=[0, 0, 0, 1], criterion="balanced_error", bootstrap=0)
+        only_rare = tune(
+            logits, labels, COUNTS, target=[0, 0, 0, 1], criterion="balanced_error", bootstrap=0
+        )
     assert only_frequent.gamma < 0.1
     assert only_rare.gamma > 0.6
     wrong = predictions(logits, only_rare.gamma) != labels
@@ -138,7 +151,10 @@ def test_metric_error_weighs_classes_as_they_occur():
     assert tuned.error <= grid + 1e-12
     assert tuned.metric == tuned.to_dict()["metric"] == "error"
     assert tuned.gain == pytest.approx(tuned.error_at_zero - tuned.error)
-    before, after = (measure.balanced_error(logits * lh.factors(COUNTS, gamma), labels) for gamma in (0, tuned.gamma))
+    before, after = (
+        measure.balanced_error(logits * lh.factors(COUNTS, gamma), labels)
+        for gamma in (0, tuned.gamma)
+    )
     assert (tuned.balanced_error_at_zero, tuned.balanced_error) == pytest.approx((before, after))
     assert f"; error {tuned.error_at_zero:.2%} -> {tuned.error:.2%}; " in str(tuned)
     assert "\nerror over gamma" in tuned.report()
@@ -154,11 +170,19 @@ def test_without_a_bootstrap_the_gain_is_that_of_these_samples():
 def test_an_uncertain_gain_is_worth_having_and_is_said_to_be_uncertain():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), 15)
-    tuned = tune(3 + rng.normal(size=(60, 4)) + np.eye(4)[labels], labels, [12, 11, 11, 10], bootstrap=200)
+    tuned = tune(
+        3 + rng.normal(size=(60, 4)) + np.eye(4)[labels], labels, [12, 11, 11, 10], bootstrap=200
+    )
     assert tuned.verdict == "probably better"
     assert 0.5 < tuned.verdict.probability < 0.975
     assert (tuned.worthwhile, tuned.certain) == (True, False)
-    assert tuned.gain_interval[0] < 0 < tuned.expected_gain == tuned.verdict.expected_gain == tuned.gain
+    assert (
+        tuned.gain_interval[0]
+        < 0
+        < tuned.expected_gain
+        == tuned.verdict.expected_gain
+        == tuned.gain
+    )
     assert f"verdict probably better (gain above 0: {tuned.verdict.probability:.0%})" in str(tuned)
     better = tune(*bent(0, [250] * 4), COUNTS, bootstrap=100)
     assert (better.verdict, better.worthwhile, better.certain) == ("better", True, True)
@@ -171,7 +195,12 @@ def test_without_labels_or_replicates_the_verdict_is_not_known():
         tune(logits, labels, COUNTS, rule="shift", bootstrap=0),
         lh.match_prior(logits, COUNTS, bootstrap=20),
     ):
-        assert (tuned.verdict, tuned.expected_gain, tuned.worthwhile, tuned.certain) == (None, None, None, None)
+        assert (tuned.verdict, tuned.expected_gain, tuned.worthwhile, tuned.certain) == (
+            None,
+            None,
+            None,
+            None,
+        )
 
 
 def test_a_certain_loss_is_worse_and_not_worth_having():
@@ -194,7 +223,9 @@ def test_a_gain_found_on_noise_is_corrected_for_having_been_looked_for():
     for seed in range(20):
         rng = np.random.default_rng(seed)
         labels = np.repeat(np.arange(4), 20)
-        tuned = tune(3 + rng.normal(size=(80, 4)), labels, COUNTS, criterion="balanced_error", bootstrap=60)
+        tuned = tune(
+            3 + rng.normal(size=(80, 4)), labels, COUNTS, criterion="balanced_error", bootstrap=60
+        )
         assert tuned.balanced_error is not None
         assert tuned.balanced_error_at_zero is not None
         gains.append(tuned.gain)
@@ -204,7 +235,9 @@ def test_a_gain_found_on_noise_is_corrected_for_having_been_looked_for():
 
 def test_same_seed_same_answer_and_a_generator_serves_too():
     data = bent(8, [40, 20, 10, 5])
-    one, two, three = (tune(*data, COUNTS, bootstrap=50, rng=rng) for rng in (3, 3, np.random.default_rng(3)))
+    one, two, three = (
+        tune(*data, COUNTS, bootstrap=50, rng=rng) for rng in (3, 3, np.random.default_rng(3))
+    )
     assert one.to_dict() == two.to_dict() == three.to_dict()
 
 
@@ -224,7 +257,10 @@ def test_balanced_counts_leave_gamma_at_zero():
 
 def test_a_kept_bias_is_followed_to_the_grid_of_its_shares():
     data = bent(9, [60, 30, 15, 8])
-    scaled, kept = tune(*data, COUNTS, bootstrap=0), tune(*data, COUNTS, bias=np.zeros(4), bootstrap=0)
+    scaled, kept = (
+        tune(*data, COUNTS, bootstrap=0),
+        tune(*data, COUNTS, bias=np.zeros(4), bootstrap=0),
+    )
     assert kept.gamma == pytest.approx(scaled.gamma, abs=0.02)
 
 
@@ -256,7 +292,9 @@ def test_match_prior_brings_the_shares_nearest_to_the_target():
     tuned = lh.match_prior(logits, COUNTS, target, bootstrap=50)
 
     def mismatch(gamma: float) -> float:
-        return np.abs(np.bincount(predictions(logits, gamma), minlength=4) / 1000 - target).sum() / 2
+        return (
+            np.abs(np.bincount(predictions(logits, gamma), minlength=4) / 1000 - target).sum() / 2
+        )
 
     assert tuned.mismatch == pytest.approx(mismatch(tuned.gamma))
     assert tuned.mismatch <= min(mismatch(gamma) for gamma in np.linspace(0, 2, 501)) + 1e-12
@@ -267,13 +305,23 @@ def test_match_prior_brings_the_shares_nearest_to_the_target():
 
 def test_shares_of_classes_that_are_never_predicted_are_matched_with_a_warning():
     rng = np.random.default_rng(0)
-    logits = rng.normal(size=(400, 6)) + [9, 9, 9, 3, 2, 1]  # half of the samples, by a uniform target, never
+    logits = rng.normal(size=(400, 6)) + [
+        9,
+        9,
+        9,
+        3,
+        2,
+        1,
+    ]  # half of the samples, by a uniform target, never
     with pytest.warns(
-        lh.warnings.NeverPredictedWarning, match="3 of 6 classes, 50% of the samples by the target, are hardly"
+        lh.warnings.NeverPredictedWarning,
+        match="3 of 6 classes, 50% of the samples by the target, are hardly",
     ):
         tuned = lh.match_prior(logits, [99, 99, 99, 9, 9, 9], bootstrap=0)
     assert tuned.warnings[0].startswith("NeverPredictedWarning: 3 of 6")
-    lh.match_prior(logits, [99, 99, 99, 9, 9, 9], [0.3, 0.3, 0.3, 0.05, 0.03, 0.02], bootstrap=0)  # a tenth, as known
+    lh.match_prior(
+        logits, [99, 99, 99, 9, 9, 9], [0.3, 0.3, 0.3, 0.05, 0.03, 0.02], bootstrap=0
+    )  # a tenth, as known
     lh.match_prior(logits[:24], [99, 99, 99, 9, 9, 9], bootstrap=0)  # four of each: too few to tell
 
 
@@ -314,15 +362,22 @@ def test_data_that_are_too_good_to_be_unseen_are_named():
         tune(logits[::2], labels[::2], COUNTS, bootstrap=0)  # none wrong of 200 may be luck
 
 
-@pytest.mark.parametrize(("n", "wrong", "named"), [(299, 0, False), (300, 0, True), (501, 1, True), (500, 1, False)])
+@pytest.mark.parametrize(
+    ("n", "wrong", "named"), [(299, 0, False), (300, 0, True), (501, 1, True), (500, 1, False)]
+)
 def test_too_good_is_fewer_than_one_in_500_of_at_least_300(n, wrong, named):
-    assert isinstance(diagnose_accuracy(np.arange(n) >= wrong), lh.warnings.LeakageWarning if named else type(None))
+    assert isinstance(
+        diagnose_accuracy(np.arange(n) >= wrong),
+        lh.warnings.LeakageWarning if named else type(None),
+    )
 
 
 def test_held_out_rows_among_the_training_rows_are_named():
     logits, labels = bent(0, [30] * 4)
     training = np.concatenate([bent(1, [50] * 4)[0], logits[:60]])
-    with pytest.warns(lh.warnings.LeakageWarning, match="60 of 120 held-out rows are also in the training data"):
+    with pytest.warns(
+        lh.warnings.LeakageWarning, match="60 of 120 held-out rows are also in the training data"
+    ):
         tune(logits, labels, COUNTS, training=training, bootstrap=0)
     tune(logits, labels, COUNTS, training=training[:200], bootstrap=0)
 
@@ -375,9 +430,15 @@ def test_test_data_are_named_wherever_the_result_is_printed():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"criterion": "accuracy"}, "criterion: expected 'guided' or 'balanced_error', got 'accuracy'"),
+        (
+            {"criterion": "accuracy"},
+            "criterion: expected 'guided' or 'balanced_error', got 'accuracy'",
+        ),
         ({"metric": "f1"}, "metric: expected error, balanced_error, .* got 'f1'"),
-        ({"metric": "error", "target": [1, 1, 1, 1]}, "target: the metric error weighs classes as they occur"),
+        (
+            {"metric": "error", "target": [1, 1, 1, 1]},
+            "target: the metric error weighs classes as they occur",
+        ),
         ({"target": [1, 1]}, r"target: expected numbers \[4\], one per class, got shape \[2\]"),
         ({"target": [1, -1, 1, 1]}, "target: expected shares, none negative"),
         ({"range": (0.5, 2)}, "range: expected a range that holds 0"),
@@ -396,7 +457,8 @@ def test_invalid_options_are_refused(change, message):
 
 
 @pytest.mark.parametrize(
-    ("shape", "labels", "counts"), [((0, 4), [], COUNTS), ((3, 1), [0, 0, 0], [5]), ((4,), [0], [5])]
+    ("shape", "labels", "counts"),
+    [((0, 4), [], COUNTS), ((3, 1), [0, 0, 0], [5]), ((4,), [0], [5])],
 )
 def test_no_samples_and_a_single_class_leave_nothing_to_choose(shape, labels, counts):
     with pytest.raises(ValueError, match="of at least 1 sample and 2 classes, got shape"):
@@ -406,7 +468,9 @@ def test_no_samples_and_a_single_class_leave_nothing_to_choose(shape, labels, co
 
 
 def test_no_number_of_replicates_is_negative_without_labels_either():
-    with pytest.raises(ValueError, match="bootstrap: expected a number of replicates, 0 or more, got -1"):
+    with pytest.raises(
+        ValueError, match="bootstrap: expected a number of replicates, 0 or more, got -1"
+    ):
         lh.match_prior(bent(0, [5] * 4)[0], COUNTS, bootstrap=-1)
 
 
@@ -417,7 +481,9 @@ def test_probabilities_are_refused_with_the_way_out():
     with pytest.raises(ValueError, match="looks like probabilities"):
         tune(shares, labels, COUNTS, bootstrap=0)
     by_shift = tune(shares, labels, COUNTS, rule="shift", kind="probabilities", bootstrap=0)
-    assert by_shift.gamma == pytest.approx(tune(logits, labels, COUNTS, rule="shift", bootstrap=0).gamma, abs=1e-6)
+    assert by_shift.gamma == pytest.approx(
+        tune(logits, labels, COUNTS, rule="shift", bootstrap=0).gamma, abs=1e-6
+    )
 
 
 @pytest.mark.filterwarnings("ignore:the counts are equal")
@@ -436,7 +502,9 @@ def test_folds_are_looked_at_whatever_their_order():
             cross_fit(order, bootstrap=0)
 
 
-@pytest.mark.parametrize("form", [COUNTS, {"ant": 1000, "fox": 27, "cat": 300, "elk": 90}], ids=["array", "by name"])
+@pytest.mark.parametrize(
+    "form", [COUNTS, {"ant": 1000, "fox": 27, "cat": 300, "elk": 90}], ids=["array", "by name"]
+)
 def test_a_choice_says_which_counts_and_names_it_is_for(form):
     logits, labels = bent(0, [4] * 4)
     names = ["ant", "cat", "elk", "fox"]
@@ -452,7 +520,9 @@ def test_a_choice_says_which_counts_and_names_it_is_for(form):
 
 def test_folds_that_leave_a_part_out_each_give_the_proportions_of_the_whole():
     logits, labels = bent(0, [20] * 4)
-    parts = np.array([[500, 150, 45, 14], [250, 75, 20, 10], [250, 75, 25, 3]])  # of COUNTS, which they sum up to
+    parts = np.array(
+        [[500, 150, 45, 14], [250, 75, 20, 10], [250, 75, 25, 3]]
+    )  # of COUNTS, which they sum up to
     folds = [(logits[i::3], labels[i::3], COUNTS - part) for i, part in enumerate(parts)]
     tuned = cross_fit(folds, bootstrap=0)
     assert np.array_equal(tuned.counts, 2 * COUNTS)
@@ -484,8 +554,16 @@ def test_minus_infinity_is_chosen_with_as_a_very_low_score_is(rule, metric):
     logits = (rng.normal(size=(800, 4)) + 2 * np.eye(4)[labels]) * np.linspace(1, 0.5, 4)
     masked = rng.random((800, 4)) < [0.0, 0.1, 0.1, 0.1]
     low, least = (np.where(masked, mask, logits) for mask in (-1e9, -np.inf))
-    want, got = (lh.tune(some, labels, COUNTS, rule=rule, metric=metric, bootstrap=20) for some in (low, least))
-    assert (got.rule, got.gamma, got.interval, got.recall) == (want.rule, want.gamma, want.interval, want.recall)
+    want, got = (
+        lh.tune(some, labels, COUNTS, rule=rule, metric=metric, bootstrap=20)
+        for some in (low, least)
+    )
+    assert (got.rule, got.gamma, got.interval, got.recall) == (
+        want.rule,
+        want.gamma,
+        want.interval,
+        want.recall,
+    )
     assert got.offset == pytest.approx(want.offset)
     assert got.gain == pytest.approx(want.gain)
     if rule in ("shift", "rescale"):

@@ -74,7 +74,9 @@ def test_derivatives_are_those_of_finite_differences(loss):
 
 
 def test_the_minimum_is_that_of_scipy(loss):
-    expected = minimize(naive_value, np.zeros(8), args=(loss,), method="BFGS", options={"gtol": 1e-8})
+    expected = minimize(
+        naive_value, np.zeros(8), args=(loss,), method="BFGS", options={"gtol": 1e-8}
+    )
     found = loss.minimum(RIDGE)
     assert value(loss, found) <= expected.fun + 1e-10
     np.testing.assert_allclose(found.ravel(), expected.x, atol=1e-4)
@@ -128,8 +130,13 @@ def test_bent_scales_are_found_where_the_counts_shift_errs():
 def test_the_fit_does_not_depend_on_the_units_of_the_scores(factor):
     counts = np.array([500, 100, 40])
     logits, labels = held_out(np.random.default_rng(0), [50, 20, 12], counts)
-    one, other = fitted_vector(logits, labels, counts), fitted_vector(factor * logits, labels, counts)
-    ridges = [choose_ridge(vector_loss(scores, labels, counts))[0] for scores in (logits, factor * logits)]
+    one, other = (
+        fitted_vector(logits, labels, counts),
+        fitted_vector(factor * logits, labels, counts),
+    )
+    ridges = [
+        choose_ridge(vector_loss(scores, labels, counts))[0] for scores in (logits, factor * logits)
+    ]
     assert ridges[0] == ridges[1]
     np.testing.assert_allclose(other.scale * factor, one.scale, rtol=1e-3)
     np.testing.assert_allclose(other.offset, one.offset, atol=1e-3)
@@ -139,7 +146,9 @@ def test_another_prior_is_the_offset_that_bayes_gives():
     """For calibrated scores, weights by another prior add its logarithm."""
     counts, prior = np.array([300, 300, 300]), np.array([0.7, 0.2, 0.1])
     logits, labels = held_out(np.random.default_rng(0), [1500, 1500, 1500], counts)
-    uniform, other = (fitted_vector(logits, labels, counts, prior=p, ridge=1e-6) for p in (None, prior))
+    uniform, other = (
+        fitted_vector(logits, labels, counts, prior=p, ridge=1e-6) for p in (None, prior)
+    )
     moved = other.offset - uniform.offset
     np.testing.assert_allclose(moved - moved[0], np.log(prior / prior[0]), atol=0.25)
 
@@ -155,7 +164,9 @@ def test_a_class_without_a_sample_stays_at_the_counts_shift():
 def test_scales_stay_positive_on_noise():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(3), 8)
-    fitted = fitted_vector(rng.normal(size=(24, 3)) - np.eye(3)[labels], labels, np.array([50, 20, 5]))
+    fitted = fitted_vector(
+        rng.normal(size=(24, 3)) - np.eye(3)[labels], labels, np.array([50, 20, 5])
+    )
     assert (fitted.scale > 0).all()
     assert np.isfinite(fitted.offset).all()
 
@@ -188,13 +199,17 @@ def test_votes_are_smoothed_by_the_least_vote():
     assert smooth_votes(logs[1:])[1] == 0.0
     np.testing.assert_allclose(smooth_votes(logs, 0.5)[0], np.log(votes + 0.5))
     assert smooth_votes(np.log([[1.0, 1e-9, 1e-300]]))[1] == 1e-4
-    assert smooth_votes(check_logits(votes.astype(np.float32), kind="probabilities"))[1] == pytest.approx(0.01)
+    assert smooth_votes(check_logits(votes.astype(np.float32), kind="probabilities"))[
+        1
+    ] == pytest.approx(0.01)
 
 
 def test_the_ridge_is_the_one_of_least_cross_fitted_loss():
     """A naive loop over folds chooses the same ridge."""
     counts = np.array([500, 100, 40])
-    logits, labels = held_out(np.random.default_rng(4), [60, 25, 12], counts, scale=np.array([2.0, 1.0, 0.5]))
+    logits, labels = held_out(
+        np.random.default_rng(4), [60, 25, 12], counts, scale=np.array([2.0, 1.0, 0.5])
+    )
     fold = draw_folds(labels, 5, np.random.default_rng(0))
     total = []
     for ridge in RIDGES:
@@ -212,7 +227,9 @@ def test_the_ridge_is_the_one_of_least_cross_fitted_loss():
 def test_one_step_from_the_whole_is_the_fit_without_a_fold(seed):
     """Its loss is the lowest to within what the step leaves, in float32, also where a class has few samples."""
     counts = np.array([500, 100, 40])
-    logits, labels = held_out(np.random.default_rng(seed), [200, 50, 10], counts, scale=np.array([2.0, 1.0, 0.5]))
+    logits, labels = held_out(
+        np.random.default_rng(seed), [200, 50, 10], counts, scale=np.array([2.0, 1.0, 0.5])
+    )
     whole = vector_loss(logits, labels, counts)
     narrow, start = whole.narrow(), whole.minimum(0.1)
     for fold in range(5):
@@ -220,7 +237,11 @@ def test_one_step_from_the_whole_is_the_fit_without_a_fold(seed):
         exact = whole.on(kept)
         losses = [
             exact.value(found, exact.look(found)[0], 0.1)
-            for found in (narrow.on(kept).minimum(0.1, start, narrow.look(start), ONE_STEP), exact.minimum(0.1), start)
+            for found in (
+                narrow.on(kept).minimum(0.1, start, narrow.look(start), ONE_STEP),
+                exact.minimum(0.1),
+                start,
+            )
         ]
         assert losses[0] - losses[1] < 1e-4
         assert losses[0] < losses[2]

@@ -44,7 +44,9 @@ def test_tune_fits_what_log_loss_fits(held_out):
     assert tuned.balanced_error == pytest.approx(balanced_error(scores, labels))
     assert tuned.recall == pytest.approx(tuple(recall(scores, labels)))
     assert tuned.balanced_error_at_zero == pytest.approx(balanced_error(logits, labels))
-    assert tuned.curve.at([0.0, 1.0]) == pytest.approx([tuned.balanced_error_at_zero, tuned.balanced_error])
+    assert tuned.curve.at([0.0, 1.0]) == pytest.approx(
+        [tuned.balanced_error_at_zero, tuned.balanced_error]
+    )
 
 
 def test_the_gain_is_cross_fitted(held_out):
@@ -53,7 +55,9 @@ def test_the_gain_is_cross_fitted(held_out):
     tuned = lh.tune(logits, labels, COUNTS, rule="vector")
     new = np.repeat(np.arange(3), 3000)
     test = scored(np.random.default_rng(1), new)
-    truth = balanced_error(test, new) - balanced_error(np.array(tuned.scale) * test + tuned.offset, new)
+    truth = balanced_error(test, new) - balanced_error(
+        np.array(tuned.scale) * test + tuned.offset, new
+    )
     low, high = tuned.gain_interval
     assert low <= truth <= high
     assert tuned.worthwhile
@@ -156,7 +160,15 @@ class TestEstimatedTarget:
         logits, labels = held_out
         prior = lh.priors.estimate_prior(unlabelled, COUNTS, held_out=held_out, bootstrap=0)
         assert np.abs(prior.shares - self.shares).max() < 0.15
-        tuned = lh.tune(logits, labels, COUNTS, rule="shift", unlabelled=unlabelled, target="estimate", bootstrap=0)
+        tuned = lh.tune(
+            logits,
+            labels,
+            COUNTS,
+            rule="shift",
+            unlabelled=unlabelled,
+            target="estimate",
+            bootstrap=0,
+        )
         given = lh.tune(logits, labels, COUNTS, rule="shift", target=prior.target, bootstrap=0)
         assert (tuned.gamma, tuned.balanced_error) == (given.gamma, given.balanced_error)
         np.testing.assert_array_equal(tuned.prior.shares, prior.shares)
@@ -164,9 +176,20 @@ class TestEstimatedTarget:
 
     def test_the_shares_are_shown_and_written(self, held_out, unlabelled):
         logits, labels = held_out
-        tuned = lh.tune(logits, labels, COUNTS, rule="shift", unlabelled=unlabelled, target="estimate", bootstrap=20)
+        tuned = lh.tune(
+            logits,
+            labels,
+            COUNTS,
+            rule="shift",
+            unlabelled=unlabelled,
+            target="estimate",
+            bootstrap=20,
+        )
         assert f"target class 0 {tuned.prior.shares[0]:.1%} (" in str(tuned)
-        assert "estimated by em from 1500 unlabelled samples, calibrated on 340 held-out ones" in tuned.report()
+        assert (
+            "estimated by em from 1500 unlabelled samples, calibrated on 340 held-out ones"
+            in tuned.report()
+        )
         written = json.loads(json.dumps(tuned.to_dict()))["prior"]
         assert written["shares"] == tuned.prior.shares.tolist()
         assert len(written["interval"]) == 3
@@ -175,7 +198,10 @@ class TestEstimatedTarget:
         logits, labels = held_out
         options = {"rule": "shift", "metric": "macro_f1", "bootstrap": 0}
         tuned = lh.tune(logits, labels, COUNTS, unlabelled=unlabelled, target="estimate", **options)
-        assert tuned.gamma == lh.tune(logits, labels, COUNTS, target=tuned.prior.target, **options).gamma
+        assert (
+            tuned.gamma
+            == lh.tune(logits, labels, COUNTS, target=tuned.prior.target, **options).gamma
+        )
 
     def test_match_prior_trusts_the_probabilities(self):
         rng = np.random.default_rng(6)
@@ -188,8 +214,14 @@ class TestEstimatedTarget:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"target": "guess"}, "target: expected a share for each class, or 'estimate', got 'guess'"),
-            ({"target": "estimate"}, "target: 'estimate' needs unlabelled samples from deployment; pass unlabelled"),
+            (
+                {"target": "guess"},
+                "target: expected a share for each class, or 'estimate', got 'guess'",
+            ),
+            (
+                {"target": "estimate"},
+                "target: 'estimate' needs unlabelled samples from deployment; pass unlabelled",
+            ),
             (
                 {"target": "estimate", "unlabelled": np.ones((4, 2))},
                 r"unlabelled: expected logits \[M, 3\], got shape \[4, 2\]",
@@ -222,5 +254,10 @@ def test_it_is_said_where_classes_are_too_many_for_a_part():
     logits = rng.normal(size=(600, 300)) + 5 * np.eye(300)[labels]
     tuned = lh.tune(logits, labels, counts, bootstrap=0)
     assert "vector" not in {one.rule for one in tuned.candidates}
-    assert tuned.why.endswith("vector would take too long on 600 samples of 300 classes, and was not tried")
-    assert any("vector would take" in line for line in lh.compare(logits, labels, counts, repeats=1).warnings)
+    assert tuned.why.endswith(
+        "vector would take too long on 600 samples of 300 classes, and was not tried"
+    )
+    assert any(
+        "vector would take" in line
+        for line in lh.compare(logits, labels, counts, repeats=1).warnings
+    )

@@ -13,8 +13,20 @@ COUNTS, NAMES = (
     ["nothing", "car", "bicycle", "tram"],
 )  # of boxes: those without an object are not counted
 LABELS = np.repeat(np.arange(4), [120, 40, 20, 20])
-LOGITS = 2 + np.random.default_rng(0).normal(size=(200, 4)) + 2 * np.eye(4)[LABELS] + [0, 1.5, 0, -1.5]
-TUNE = ("tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts", "0,400,40,4", "--bootstrap", "50")
+LOGITS = (
+    2 + np.random.default_rng(0).normal(size=(200, 4)) + 2 * np.eye(4)[LABELS] + [0, 1.5, 0, -1.5]
+)
+TUNE = (
+    "tune",
+    "--logits",
+    "L.npy",
+    "--labels",
+    "Y.npy",
+    "--counts",
+    "0,400,40,4",
+    "--bootstrap",
+    "50",
+)
 
 
 @pytest.fixture
@@ -24,7 +36,9 @@ def weights(tmp_path, monkeypatch):
     np.save("Y.npy", LABELS)
     (tmp_path / "names.txt").write_text("\n".join(NAMES))
     tensors = {"fc.weight": np.random.default_rng(1).normal(size=(4, 8)), "fc.bias": np.ones(4)}
-    save_file({name: values.astype(np.float32) for name, values in tensors.items()}, "m.safetensors")
+    save_file(
+        {name: values.astype(np.float32) for name, values in tensors.items()}, "m.safetensors"
+    )
     return load_file("m.safetensors")["fc.weight"]
 
 
@@ -50,7 +64,18 @@ def test_shares_are_matched_with_the_class_left_alone(weights, levelhead):
 def test_pages_are_of_the_counts_that_were_tuned_with(weights, levelhead, inside):
     np.savez("all.npz", logits=LOGITS, labels=LABELS, counts=COUNTS)
     source = ("--logits", "all.npz") if inside else TUNE[1:7]
-    words = ("tune", *source, "--background", "0", "--bootstrap", "50", "-o", "tuned.json", "--report", "page.html")
+    words = (
+        "tune",
+        *source,
+        "--background",
+        "0",
+        "--bootstrap",
+        "50",
+        "-o",
+        "tuned.json",
+        "--report",
+        "page.html",
+    )
     assert levelhead(*words)[0] == 0
     assert levelhead("report", "tuned.json", "-o", "again.html")[0] == 0
     counts = () if inside else ("--counts", "0,400,40,4", "--labels", "Y.npy")
@@ -77,13 +102,26 @@ def test_adjusted_file_has_the_class_as_it_was(weights, levelhead, rule):
     before, after = load_file("m.safetensors"), load_file("out.safetensors")
     assert np.array_equal(after["fc.weight"][0], weights[0])
     assert after["fc.bias"][0] == before["fc.bias"][0]
-    assert not np.array_equal(np.c_[after["fc.weight"], after["fc.bias"]][3], np.c_[weights, before["fc.bias"]][3])
+    assert not np.array_equal(
+        np.c_[after["fc.weight"], after["fc.bias"]][3], np.c_[weights, before["fc.bias"]][3]
+    )
 
 
 def test_rescaled_file_has_factors_of_the_other_classes(weights, levelhead):
-    words = ("rescale", "m.safetensors", "--counts", "0,400,100,4", "--gamma", "0.5", "--background", "0")
+    words = (
+        "rescale",
+        "m.safetensors",
+        "--counts",
+        "0,400,100,4",
+        "--gamma",
+        "0.5",
+        "--background",
+        "0",
+    )
     assert levelhead(*words, "-o", "out.safetensors")[0] == 0
-    assert np.allclose(load_file("out.safetensors")["fc.weight"], weights * np.array([[1], [1], [2], [10]]))
+    assert np.allclose(
+        load_file("out.safetensors")["fc.weight"], weights * np.array([[1], [1], [2], [10]])
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,9 +150,19 @@ def test_what_cannot_be_left_alone_is_said_in_one_line(weights, levelhead, words
 
 def test_choice_made_without_the_background_is_refused(weights, levelhead, tmp_path):
     counts = ("--counts", "4000,400,40,4")
-    assert levelhead(*TUNE[:5], *counts, "--rule", "shift", "--bootstrap", "0", "-o", "tuned.json")[0] == 0
+    assert (
+        levelhead(*TUNE[:5], *counts, "--rule", "shift", "--bootstrap", "0", "-o", "tuned.json")[0]
+        == 0
+    )
     status, _, err = levelhead(
-        "adjust", "m.safetensors", "--tuned", "tuned.json", "--background", "1", "-o", "out.safetensors"
+        "adjust",
+        "m.safetensors",
+        "--tuned",
+        "tuned.json",
+        "--background",
+        "1",
+        "-o",
+        "out.safetensors",
     )
     assert status == 2
     assert err == (

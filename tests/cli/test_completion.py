@@ -17,7 +17,9 @@ from levelhead.methods import METHODS
 
 LEVELHEAD = Path(sys.executable).with_name("levelhead")
 
-pytestmark = pytest.mark.skipif(not LEVELHEAD.exists(), reason="the command is not installed in this environment")
+pytestmark = pytest.mark.skipif(
+    not LEVELHEAD.exists(), reason="the command is not installed in this environment"
+)
 
 
 def ask_bash(*words: str) -> list[str]:
@@ -27,14 +29,18 @@ def ask_bash(*words: str) -> list[str]:
         "COMP_WORDS": " ".join(["levelhead", *words]),
         "COMP_CWORD": str(len(words)),
     }
-    done = subprocess.run([LEVELHEAD], env=os.environ | env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [LEVELHEAD], env=os.environ | env, capture_output=True, text=True, check=True
+    )
     return done.stdout.split()
 
 
 def ask_zsh(line: str) -> str:
     """Return what zsh is told to evaluate after this line."""
     env = {"_LEVELHEAD_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": line}
-    return subprocess.run([LEVELHEAD], env=os.environ | env, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [LEVELHEAD], env=os.environ | env, capture_output=True, text=True, check=True
+    ).stdout
 
 
 @pytest.mark.parametrize(
@@ -42,7 +48,10 @@ def ask_zsh(line: str) -> str:
     [
         (["t"], ["tune", "train"]),
         (["tune", "--cri"], ["--criterion"]),
-        (["tune", "--rule", ""], ["auto", "rescale", "tau", "shift", "rescale+shift", "vector", "offsets"]),
+        (
+            ["tune", "--rule", ""],
+            ["auto", "rescale", "tau", "shift", "rescale+shift", "vector", "offsets"],
+        ),
         (["tune", "--criterion", "b"], ["balanced_error"]),
         (["tune", "--kind", "p"], ["probabilities"]),
         (["rescale", "--bias", ""], ["scale", "keep"]),
@@ -70,10 +79,20 @@ def test_zsh_is_answered_with_explanations():
 
 def press_tab(command: list[str], line: str, expected: str, home: Path) -> str:
     """Type a line and Tab in an interactive shell; return what the terminal shows once that contains `expected`."""
-    env = os.environ | {"HOME": str(home), "PATH": f"{LEVELHEAD.parent}:{os.environ['PATH']}", "TERM": "dumb"}
+    env = os.environ | {
+        "HOME": str(home),
+        "PATH": f"{LEVELHEAD.parent}:{os.environ['PATH']}",
+        "TERM": "dumb",
+    }
     main, terminal = pty.openpty()
     shell = subprocess.Popen(
-        command, stdin=terminal, stdout=terminal, stderr=terminal, env=env, cwd=home, start_new_session=True
+        command,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=env,
+        cwd=home,
+        start_new_session=True,
     )
     os.close(terminal)
     try:
@@ -106,7 +125,11 @@ def test_a_real_shell_completes_once_it_is_installed(shell, rc, tmp_path):
     env = os.environ | {"HOME": str(tmp_path)}
     show, install = (
         subprocess.run(
-            [shell, "-c", f"{LEVELHEAD} --{what}-completion; true"], env=env, text=True, capture_output=True, check=True
+            [shell, "-c", f"{LEVELHEAD} --{what}-completion; true"],
+            env=env,
+            text=True,
+            capture_output=True,
+            check=True,
         ).stdout
         for what in ("show", "install")
     )

@@ -24,7 +24,9 @@ ROWS = {
 
 
 @pytest.mark.slow
-def test_the_demo_levels_real_networks_trains_its_own_and_names_its_page(levelhead, monkeypatch, tmp_path):
+def test_the_demo_levels_real_networks_trains_its_own_and_names_its_page(
+    levelhead, monkeypatch, tmp_path
+):
     monkeypatch.setattr(demo, "find_recipe", lambda name: find_recipe(name).stretched_to(12))
     status, out, err = levelhead("demo", "--json", "--report", tmp_path / "page.html")
     assert (status, err) == (0, "")
@@ -36,12 +38,16 @@ def test_the_demo_levels_real_networks_trains_its_own_and_names_its_page(levelhe
         assert rows[1]["error"] < rows[0]["error"]
     assert "<html" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert demo.demo_text(result).splitlines()[-1] == f"Look at it: {tmp_path / 'page.html'}"
-    assert [line.split()[0] for line in demo.demo_text(result).splitlines()[-6:-2]] == ROWS["digits"]
+    assert [line.split()[0] for line in demo.demo_text(result).splitlines()[-6:-2]] == ROWS[
+        "digits"
+    ]
     wvn = {row["method"]: row["error"] for row in result["cifar10"]["rows"]}
     assert wvn["WVN+shift"] < wvn["WVN+RS"] - 0.02  # what the demo advises for such a head
 
 
-def test_a_page_that_cannot_be_written_is_refused_before_anything_is_trained(levelhead, monkeypatch, tmp_path):
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_trained(
+    levelhead, monkeypatch, tmp_path
+):
     monkeypatch.setattr(demo, "find_recipe", lambda name: pytest.fail("training began"))
     status, out, err = levelhead("demo", "--report", tmp_path / "nowhere" / "page.html")
     assert (status, out) == (2, "")
@@ -60,7 +66,10 @@ def test_the_shipped_networks_are_those_of_their_records():
 
 def test_the_shipped_networks_fit_in_one_megabyte():
     folder = files("levelhead_lab.paper")
-    sizes = [len(folder.joinpath(f"cifar10-100-{method}.safetensors").read_bytes()) for method in shipped_snapshots()]
+    sizes = [
+        len(folder.joinpath(f"cifar10-100-{method}.safetensors").read_bytes())
+        for method in shipped_snapshots()
+    ]
     assert sum(sizes) <= 1_000_000
 
 
@@ -76,9 +85,13 @@ def test_the_shipped_networks_predict_as_the_whole_ones_at_every_strength(method
     log_share = np.log(whole.counts / whole.counts.max())
     for gamma in np.linspace(0, 2, 9):
         scale = np.exp(-gamma * log_share).astype(np.float32)
-        np.testing.assert_array_equal((after * scale).argmax(axis=1), (before * scale).argmax(axis=1))
+        np.testing.assert_array_equal(
+            (after * scale).argmax(axis=1), (before * scale).argmax(axis=1)
+        )
         shift = 2 * gamma * log_share.astype(np.float32)
-        np.testing.assert_array_equal((after - shift).argmax(axis=1), (before - shift).argmax(axis=1))
+        np.testing.assert_array_equal(
+            (after - shift).argmax(axis=1), (before - shift).argmax(axis=1)
+        )
 
 
 @pytest.mark.slow
@@ -88,7 +101,9 @@ def test_without_torch_the_demo_levels_the_shipped_networks_and_says_what_to_ins
         "util.find_spec = lambda name, *more: None if name == 'torch' else found(name, *more)\n"
         "sys.modules['torch'] = None\nsys.argv = ['levelhead', 'demo']\nfrom levelhead.cli import main\nmain()"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert all(method in done.stdout for method in ROWS["cifar10"])
     assert f"as well:\n  {install_command('torch')}\n" in done.stdout

@@ -112,7 +112,10 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         ),
         ([*RESCALE, "--logits", "P.npy"], f"{LOOKS} softmax"),
         (["report", "P.npy", "-o", "p.html", "--counts", "C.json"], f"{LOOKS} softmax"),
-        ([*RESCALE, "--counts", "zero.json"], "class 1 has no samples; pass --missing neutral to leave it as it is"),
+        (
+            [*RESCALE, "--counts", "zero.json"],
+            "class 1 has no samples; pass --missing neutral to leave it as it is",
+        ),
         (
             [*TUNE, "--counts", "zero.json"],
             "zero.json: class 1 has no samples; leave it out, or give it the largest count, which leaves it as it is",
@@ -122,7 +125,10 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
             "named.json: got the class name 'cat', but class names are not known here, so "
             "counts must be in class order; pass --names to say which class is which",
         ),
-        ([*TUNE, "--rule", "tau"], "--rule: 'tau' needs the weight norms of the head; pass --norms with them"),
+        (
+            [*TUNE, "--rule", "tau"],
+            "--rule: 'tau' needs the weight norms of the head; pass --norms with them",
+        ),
         (
             [*REPORT, "--rule", "tau"],
             "L.npy: the rule 'tau' needs the weight norms of a head, and logits have none; give a run's folder "
@@ -134,18 +140,30 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         ),
         # an option that would not be used is refused
         ([*BLIND, "--criterion", "balanced_error"], "--criterion: 'balanced_error' needs --labels"),
-        ([*BLIND, "--unlabelled", "L.npy"], "--unlabelled: --logits are the unlabelled ones if --labels is left out"),
+        (
+            [*BLIND, "--unlabelled", "L.npy"],
+            "--unlabelled: --logits are the unlabelled ones if --labels is left out",
+        ),
         ([*TUNE, "--max", "-1"], "--max: expected a finite gamma above 0, got -1"),
         # the file is named, and its content described without words of numpy or json
-        ([*TUNE, "--labels", "short.npy"], "short.npy: expected 30 labels, one per row of L.npy, got 5"),
-        ([*TUNE, "--labels", "half.npy"], "half.npy: expected integer labels, got float64 (0.5 at position 0)"),
+        (
+            [*TUNE, "--labels", "short.npy"],
+            "short.npy: expected 30 labels, one per row of L.npy, got 5",
+        ),
+        (
+            [*TUNE, "--labels", "half.npy"],
+            "half.npy: expected integer labels, got float64 (0.5 at position 0)",
+        ),
         (
             [*TUNE, "--logits", "thin.npy"],
             "thin.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [30, 1]; for one "
             "score z per "
             "sample, stack (0, z) and use the rule shift",
         ),
-        ([*TUNE, "--logits", "words.npy"], "words.npy: expected logits as floating-point numbers, got text"),
+        (
+            [*TUNE, "--logits", "words.npy"],
+            "words.npy: expected logits as floating-point numbers, got text",
+        ),
         ([*TUNE, "--logits", "hole.npy"], NOT_FINITE),
         ([*TUNE, "--unlabelled", "hole.npy"], f"--unlabelled: {NOT_FINITE}"),
         (
@@ -153,14 +171,26 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
             "ragged.npy: the file holds Python objects, perhaps lists of different lengths; save plain numbers",
         ),
         ([*TUNE, "--logits", "pickle.npy"], "pickle.npy: not an .npy file"),
-        ([*TUNE, "--logits", "d.npy"], "--labels: expected none with a folder of logits, got Y.npy"),
+        (
+            [*TUNE, "--logits", "d.npy"],
+            "--labels: expected none with a folder of logits, got Y.npy",
+        ),
         ([*TUNE, "--counts", "word.txt"], "word.txt: expected a number, got 'two'"),
-        ([*TUNE, "--counts", "word.json"], "word.json: expected counts as numbers, got 'two' for class 1"),
+        (
+            [*TUNE, "--counts", "word.json"],
+            "word.json: expected counts as numbers, got 'two' for class 1",
+        ),
         ([*TUNE, "--counts", "latin.csv"], "latin.csv: not valid UTF-8; save the file as UTF-8"),
         ([*TUNE, "--counts", "none.json"], "none.json: the file is empty"),
         ([*TUNE, "--target", "none.json"], "none.json: the file is empty"),
-        ([*TUNE, "--target", "nan,1,1,1"], "--target: expected finite numbers, got nan for class 0"),
-        ([*ADJUST, "--tuned", "C.json"], "C.json: not a file that `levelhead tune` wrote (not a JSON object)"),
+        (
+            [*TUNE, "--target", "nan,1,1,1"],
+            "--target: expected finite numbers, got nan for class 0",
+        ),
+        (
+            [*ADJUST, "--tuned", "C.json"],
+            "C.json: not a file that `levelhead tune` wrote (not a JSON object)",
+        ),
         (
             [*ADJUST, "--tuned", "zero.safetensors"],
             "zero.safetensors: not a file that `levelhead tune` wrote (not valid UTF-8; save the file as UTF-8)",
@@ -169,7 +199,10 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
             [*ADJUST, "--tuned", "word.txt"],
             "word.txt: not a file that `levelhead tune` wrote (not JSON (Extra data: line 1 column 3 (char 2)))",
         ),
-        (["report", "named.json", "-o", "p.html"], "named.json: not a file that `levelhead tune` wrote (no 'gamma')"),
+        (
+            ["report", "named.json", "-o", "p.html"],
+            "named.json: not a file that `levelhead tune` wrote (no 'gamma')",
+        ),
         (["sweep", "L.npy"], "L.npy: not TOML: not valid UTF-8; save the file as UTF-8"),
         (
             ["train", "--data", "digits", "--recipe", "latin.toml"],
@@ -181,10 +214,19 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
             "nearer to 0",
         ),
         # a pipe is not replaced
-        ([*TUNE, "-o", "pipe.json", "--force"], "pipe.json: a device or a pipe; expected the name of a file to write"),
+        (
+            [*TUNE, "-o", "pipe.json", "--force"],
+            "pipe.json: a device or a pipe; expected the name of a file to write",
+        ),
         # what would fail for every network fails at once
-        (["reproduce", "table1", "--root", "nowhere"], "nowhere: no such folder; expected the folder of the data sets"),
-        (["reproduce", "table1", "--root", ".", "--slots", "0"], "--slots: expected at least 1, got 0"),
+        (
+            ["reproduce", "table1", "--root", "nowhere"],
+            "nowhere: no such folder; expected the folder of the data sets",
+        ),
+        (
+            ["reproduce", "table1", "--root", ".", "--slots", "0"],
+            "--slots: expected at least 1, got 0",
+        ),
         # typing errors
         (["tune"], "missing option '--logits' (levelhead tune -h explains)"),
         (["rescale"], "missing argument 'model' (levelhead rescale -h explains)"),
@@ -207,10 +249,24 @@ def options(command: str) -> dict[str, str]:
 
 
 def test_a_parameter_is_named_as_the_option_of_the_command():
-    assert in_cli_words(LevelheadError("expected 2", parameter="norms"), options("tune")) == "--norms: expected 2"
-    assert in_cli_words(LevelheadError("expected 2", parameter="norms"), options("undo")) == "norms: expected 2"
-    for parameter, option in {"range": "--max", "rng": "--seed", "chosen_on": "--chosen-on", "out": "--out"}.items():
-        assert in_cli_words(LevelheadError("no", parameter=parameter), options("tune")) == f"{option}: no"
+    assert (
+        in_cli_words(LevelheadError("expected 2", parameter="norms"), options("tune"))
+        == "--norms: expected 2"
+    )
+    assert (
+        in_cli_words(LevelheadError("expected 2", parameter="norms"), options("undo"))
+        == "norms: expected 2"
+    )
+    for parameter, option in {
+        "range": "--max",
+        "rng": "--seed",
+        "chosen_on": "--chosen-on",
+        "out": "--out",
+    }.items():
+        assert (
+            in_cli_words(LevelheadError("no", parameter=parameter), options("tune"))
+            == f"{option}: no"
+        )
 
 
 def test_advice_is_given_only_where_the_command_has_the_option():
@@ -223,7 +279,10 @@ def test_advice_is_given_only_where_the_command_has_the_option():
 
 
 def test_a_message_of_several_lines_becomes_one():
-    assert in_cli_words(LevelheadError("expected one\n    line", parameter="text"), {}) == "text: expected one line"
+    assert (
+        in_cli_words(LevelheadError("expected one\n    line", parameter="text"), {})
+        == "text: expected one line"
+    )
 
 
 def test_no_command_prints_the_help(levelhead):
@@ -277,7 +336,9 @@ def test_too_little_memory_is_said_in_one_line(tmp_path):
         else:
             print("no limit")
     """
-    np.savez_compressed(tmp_path / "L.npz", logits=np.zeros((400_000, 50)))  # 160 MB, which compress well
+    np.savez_compressed(
+        tmp_path / "L.npz", logits=np.zeros((400_000, 50))
+    )  # 160 MB, which compress well
     words = ["tune", "--logits", "L.npz", "--labels", "L.npz", "--counts", "1,2"]
     command = [sys.executable, "-c", textwrap.dedent(code), *words]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -27,17 +27,23 @@ TUNE = ("tune", "--bootstrap", "20", "--rule", "shift", "--target", "estimate")
 
 def test_the_target_is_estimated_shown_and_written(files, levelhead):
     given = ("--logits", files / "held-out.npz", "--unlabelled", files / "unlabelled.npy")
-    status, out, _ = levelhead(*TUNE, *given, "-o", files / "tuned.json", "--report", files / "page.html")
+    status, out, _ = levelhead(
+        *TUNE, *given, "-o", files / "tuned.json", "--report", files / "page.html"
+    )
     assert status == 0
     assert "estimated by em from 900 unlabelled samples, calibrated on 270 held-out ones" in out
     written = json.loads((files / "tuned.json").read_text())
     assert np.abs(np.array(written["prior"]["shares"]) - SHARES).max() < 0.12
-    assert [float(share) for share in written["sources"]["target"].split(",")] == written["prior"]["target"]
+    assert [float(share) for share in written["sources"]["target"].split(",")] == written["prior"][
+        "target"
+    ]
 
 
 def test_without_labels_the_logits_themselves_are_the_unlabelled_ones(files, levelhead):
     np.save(files / "counts.npy", COUNTS)
-    status, out, _ = levelhead(*TUNE, "--logits", files / "unlabelled.npy", "--counts", files / "counts.npy", "--json")
+    status, out, _ = levelhead(
+        *TUNE, "--logits", files / "unlabelled.npy", "--counts", files / "counts.npy", "--json"
+    )
     assert status == 0
     assert np.abs(np.array(json.loads(out)["prior"]["shares"]) - SHARES).max() < 0.08
 

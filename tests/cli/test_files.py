@@ -34,7 +34,9 @@ def folder(tmp_path, monkeypatch):
     save_file({"a.weight": fc, "b.weight": fc + 1}, "two.safetensors")
     save_file({"conv.weight": torch.randn(8, 3, 3, 3)}, "none.safetensors")
     for bad in ("nan", "inf"):
-        save_file({"fc.weight": fc.where(fc != fc[2, 3], torch.tensor(float(bad)))}, f"{bad}.safetensors")
+        save_file(
+            {"fc.weight": fc.where(fc != fc[2, 3], torch.tensor(float(bad)))}, f"{bad}.safetensors"
+        )
     save_file({"fc.weight": torch.ones(K, 8, dtype=torch.int8)}, "int8.safetensors")
     whole = (tmp_path / "m.safetensors").read_bytes()
     (tmp_path / "short.safetensors").write_bytes(whole[:-10])
@@ -87,14 +89,20 @@ def folder(tmp_path, monkeypatch):
         "noted-4": note | {"factors": "[1, 0, 1, 1]"},
     }
     for name, one in notes.items():
-        save_file({"fc.weight": fc}, f"{name}.safetensors", {f"levelhead.{key}": value for key, value in one.items()})
+        save_file(
+            {"fc.weight": fc},
+            f"{name}.safetensors",
+            {f"levelhead.{key}": value for key, value in one.items()},
+        )
     torch.save({"fc.weight": fc}, "noted.pt")
     with zipfile.ZipFile("noted.pt", "a") as archive:
         archive.writestr("noted/levelhead.json", "[1]")
     torch.save({"fc.weight": fc.to_sparse()}, "sparse.pt")
     torch.save({"fc.weight": fc[:, ::2]}, "strided.pt")
     with warnings.catch_warnings(action="ignore"):
-        torch.save({"fc.weight": torch.quantize_per_tensor(fc, 0.1, 0, torch.qint8)}, "quantized.pt")
+        torch.save(
+            {"fc.weight": torch.quantize_per_tensor(fc, 0.1, 0, torch.qint8)}, "quantized.pt"
+        )
     plain = {"dtype": "F32", "shape": [4, 8], "data_offsets": [0, 128]}
     for name, header in {
         "list": {"__metadata__": [1], "fc.weight": plain},
@@ -103,7 +111,9 @@ def folder(tmp_path, monkeypatch):
         "deep": None,
     }.items():
         text = b"[" * 100_000 if header is None else json.dumps(header).encode()
-        (tmp_path / f"{name}.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + fc.numpy().tobytes())
+        (tmp_path / f"{name}.safetensors").write_bytes(
+            len(text).to_bytes(8, "little") + text + fc.numpy().tobytes()
+        )
     (tmp_path / "nothing.npy").touch()
     (tmp_path / "taken.safetensors").write_bytes(b"mine")
     return tmp_path
@@ -111,7 +121,9 @@ def folder(tmp_path, monkeypatch):
 
 def state(folder):
     return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else sorted(path.iterdir())
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.is_file()
+        else sorted(path.iterdir())
         for path in folder.iterdir()
     }
 
@@ -139,22 +151,46 @@ BAD = {
         "levelhead adjust m.safetensors --tuned tuned.json -o o.safetensors",
     ),
     "what was tuned": (
-        ["rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors", "--tuned", "my tuned.json"],
+        [
+            "rescale",
+            "m.safetensors",
+            "--counts",
+            "c.json",
+            "-o",
+            "o.safetensors",
+            "--tuned",
+            "my tuned.json",
+        ],
         "for what `levelhead tune` chose: levelhead adjust m.safetensors --tuned 'my tuned.json' -o o.safetensors",
     ),
     "gamma twice": (
         rescale("m.safetensors", "c.json", "o.safetensors", "1", "--tuned", "tuned.json"),
         "levelhead adjust m.safetensors --tuned tuned.json -o o.safetensors",
     ),
-    "not tuned": (["adjust", "m.safetensors", "-o", "o.safetensors", "--tuned", "untuned.json"], "untuned.json: not"),
-    "an unknown rule": (rescale("m.safetensors", "c.json", "o.safetensors", "1", "--rule", "magic"), "'magic' is not"),
-    "an unknown bias policy": (rescale("m.safetensors", "c.json", "o.safetensors", "1", "--bias", "x"), "'x' is not"),
+    "not tuned": (
+        ["adjust", "m.safetensors", "-o", "o.safetensors", "--tuned", "untuned.json"],
+        "untuned.json: not",
+    ),
+    "an unknown rule": (
+        rescale("m.safetensors", "c.json", "o.safetensors", "1", "--rule", "magic"),
+        "'magic' is not",
+    ),
+    "an unknown bias policy": (
+        rescale("m.safetensors", "c.json", "o.safetensors", "1", "--bias", "x"),
+        "'x' is not",
+    ),
     "an unknown missing policy": (
         rescale("m.safetensors", "c.json", "o.safetensors", "1", "--missing", "x"),
         "'x' is not one of 'error'",
     ),
-    "an unknown layer": (rescale("m.safetensors", "c.json", "o.safetensors", "1", "--head", "clf"), "no layer 'clf'"),
-    "NaN weights": (rescale("nan.safetensors"), "nan.safetensors: fc has NaN or infinite weight values in class 2"),
+    "an unknown layer": (
+        rescale("m.safetensors", "c.json", "o.safetensors", "1", "--head", "clf"),
+        "no layer 'clf'",
+    ),
+    "NaN weights": (
+        rescale("nan.safetensors"),
+        "nan.safetensors: fc has NaN or infinite weight values in class 2",
+    ),
     "infinite weights": (
         rescale("inf.safetensors"),
         "inf.safetensors: fc has NaN or infinite weight values in class 2",
@@ -178,8 +214,14 @@ BAD = {
         rescale("m.safetensors", "c.json", "./m.safetensors", "1", "--force"),
         "is the input itself",
     ),
-    "output exists": (rescale(out="taken.safetensors"), "taken.safetensors exists; pass --force to replace it"),
-    "output of another kind": (rescale(out="o.onnx"), "o.onnx: expected an output that ends in .safetensors"),
+    "output exists": (
+        rescale(out="taken.safetensors"),
+        "taken.safetensors exists; pass --force to replace it",
+    ),
+    "output of another kind": (
+        rescale(out="o.onnx"),
+        "o.onnx: expected an output that ends in .safetensors",
+    ),
     "no folder for the output": (rescale(out="nowhere/o.safetensors"), "nowhere: no such folder"),
     "no head": (rescale("none.safetensors"), "none.safetensors: no head found"),
     "several heads": (
@@ -193,8 +235,14 @@ BAD = {
     "a joblib": (rescale("p.joblib"), "p.joblib: a joblib pickle"),
     "a pt2": (rescale("p.pt2"), "p.pt2: a torch.export archive"),
     "a module": (rescale("module.pt", out="o.pt"), "module.pt: needs torch.nn"),
-    "another kind of file": (rescale("m.h5"), "m.h5: a model in Keras's old format; save it as .keras or .weights.h5"),
-    "counts of no class": (rescale(counts="scalar.npy"), "expected one count per class, got shape []"),
+    "another kind of file": (
+        rescale("m.h5"),
+        "m.h5: a model in Keras's old format; save it as .keras or .weights.h5",
+    ),
+    "counts of no class": (
+        rescale(counts="scalar.npy"),
+        "expected one count per class, got shape []",
+    ),
     "a layer named twice": (
         rescale("m.safetensors", "c.json", "o.safetensors", "1", "--head", "fc,fc"),
         "--head: expected different layers, got fc,fc",
@@ -211,7 +259,10 @@ BAD = {
         rescale("half.safetensors", gamma="-8"),
         "half.safetensors: fc, in F16, would become 0 in class 1: use a gamma nearer to 0",
     ),
-    "weights too long": (rescale("huge.safetensors"), "the weight vector of class 0 in fc is too long to measure"),
+    "weights too long": (
+        rescale("huge.safetensors"),
+        "the weight vector of class 0 in fc is too long to measure",
+    ),
     "a file of one logit": (
         rescale("one.safetensors", "two.json"),
         "one.safetensors: fc gives a single logit, and scaling never moves its sign; use the rule shift",
@@ -224,24 +275,75 @@ BAD = {
         rescale("sharded", "c.json", "taken.safetensors", "1", "--force"),
         "levelhead: taken.safetensors: a file; expected the name of a folder to write",
     ),
-    "a broken record of an adjustment": (["inspect", "noted.safetensors"], "noted.safetensors: its record of an"),
-    "a record that is no JSON": (["undo", "noted-2.safetensors", "-o", "b.safetensors"], "its record of an earlier"),
-    "a record without a bias": (["undo", "noted-3.safetensors", "-o", "b.safetensors"], "is of a shift, but its head"),
-    "a record that divides by 0": (["undo", "noted-4.safetensors", "-o", "b.safetensors"], "its record of an earlier"),
-    "a broken record in a pt": (["inspect", "noted.pt"], "noted.pt: its record of an earlier adjustment is damaged"),
-    "undo of a folder without a name": (["undo", "empty/..", "-o", "b"], "expected one safetensors model in it"),
-    "sparse weights": (["inspect", "sparse.pt"], "sparse.pt: fc.weight holds float32, sparse; expected F64, F32"),
-    "quantized weights": (["inspect", "quantized.pt"], "quantized.pt: holds quantized tensors; adjust the model"),
-    "strided weights": (["inspect", "strided.pt"], "fc.weight holds float32, not contiguous; expected F64, F32"),
-    "an index of nothing": (["inspect", "empty"], "safetensors.index.json: not an index of shards (it lists none)"),
-    "metadata that are a list": (["inspect", "list.safetensors"], "list.safetensors: not a safetensors file, its"),
-    "metadata that are numbers": (["inspect", "five.safetensors"], "five.safetensors: not a safetensors file, its"),
-    "a shape below zero": (["inspect", "minus.safetensors"], "minus.safetensors: not a safetensors file, its"),
-    "a header without an end": (["inspect", "deep.safetensors"], "deep.safetensors: not a safetensors file, its"),
-    "nothing to undo": (["undo", "m.safetensors", "-o", "b.safetensors"], "m.safetensors: nothing to undo"),
-    "undo of nothing": (["undo", "x.safetensors", "-o", "b.safetensors"], "x.safetensors: no such file"),
+    "a broken record of an adjustment": (
+        ["inspect", "noted.safetensors"],
+        "noted.safetensors: its record of an",
+    ),
+    "a record that is no JSON": (
+        ["undo", "noted-2.safetensors", "-o", "b.safetensors"],
+        "its record of an earlier",
+    ),
+    "a record without a bias": (
+        ["undo", "noted-3.safetensors", "-o", "b.safetensors"],
+        "is of a shift, but its head",
+    ),
+    "a record that divides by 0": (
+        ["undo", "noted-4.safetensors", "-o", "b.safetensors"],
+        "its record of an earlier",
+    ),
+    "a broken record in a pt": (
+        ["inspect", "noted.pt"],
+        "noted.pt: its record of an earlier adjustment is damaged",
+    ),
+    "undo of a folder without a name": (
+        ["undo", "empty/..", "-o", "b"],
+        "expected one safetensors model in it",
+    ),
+    "sparse weights": (
+        ["inspect", "sparse.pt"],
+        "sparse.pt: fc.weight holds float32, sparse; expected F64, F32",
+    ),
+    "quantized weights": (
+        ["inspect", "quantized.pt"],
+        "quantized.pt: holds quantized tensors; adjust the model",
+    ),
+    "strided weights": (
+        ["inspect", "strided.pt"],
+        "fc.weight holds float32, not contiguous; expected F64, F32",
+    ),
+    "an index of nothing": (
+        ["inspect", "empty"],
+        "safetensors.index.json: not an index of shards (it lists none)",
+    ),
+    "metadata that are a list": (
+        ["inspect", "list.safetensors"],
+        "list.safetensors: not a safetensors file, its",
+    ),
+    "metadata that are numbers": (
+        ["inspect", "five.safetensors"],
+        "five.safetensors: not a safetensors file, its",
+    ),
+    "a shape below zero": (
+        ["inspect", "minus.safetensors"],
+        "minus.safetensors: not a safetensors file, its",
+    ),
+    "a header without an end": (
+        ["inspect", "deep.safetensors"],
+        "deep.safetensors: not a safetensors file, its",
+    ),
+    "nothing to undo": (
+        ["undo", "m.safetensors", "-o", "b.safetensors"],
+        "m.safetensors: nothing to undo",
+    ),
+    "undo of nothing": (
+        ["undo", "x.safetensors", "-o", "b.safetensors"],
+        "x.safetensors: no such file",
+    ),
     "inspect of nothing": (["inspect", "x.safetensors"], "x.safetensors: no such file"),
-    "inspect with wrong counts": (["inspect", "m.safetensors", "--counts", "few.json"], "expected 4 counts"),
+    "inspect with wrong counts": (
+        ["inspect", "m.safetensors", "--counts", "few.json"],
+        "expected 4 counts",
+    ),
 }
 
 
@@ -280,11 +382,16 @@ def test_json_is_one_object_and_nothing_else(levelhead, folder):
     done = json.loads(out)
     assert status == 0
     assert done["factors"] == [1, 2, 4, 10]
-    assert done["sha256"] == {"o.safetensors": hashlib.sha256((folder / "m.safetensors").read_bytes()).hexdigest()}
+    assert done["sha256"] == {
+        "o.safetensors": hashlib.sha256((folder / "m.safetensors").read_bytes()).hexdigest()
+    }
     seen = json.loads(levelhead("inspect", "o.safetensors", "--counts", "c.json", "--json")[1])
     assert seen["layers"][0]["shape"] == [K, 8]
     assert seen["adjusted"]["gamma"] == 0.5
-    assert json.loads(levelhead("undo", "o.safetensors", "-o", "b.safetensors", "--json")[1])["exact"] is True
+    assert (
+        json.loads(levelhead("undo", "o.safetensors", "-o", "b.safetensors", "--json")[1])["exact"]
+        is True
+    )
 
 
 def test_json_is_json_also_of_a_head_whose_norms_are_all_equal(levelhead, folder):
@@ -296,29 +403,52 @@ def test_json_is_json_also_of_a_head_whose_norms_are_all_equal(levelhead, folder
 
 
 def test_one_logit_is_told_which_rule_suits_it(levelhead, folder):
-    assert "a single logit; use the rule shift" in levelhead("inspect", "one.safetensors", "--counts", "two.json")[1]
+    assert (
+        "a single logit; use the rule shift"
+        in levelhead("inspect", "one.safetensors", "--counts", "two.json")[1]
+    )
 
 
 def test_the_command_that_undoes_can_be_pasted(levelhead, folder):
-    assert "`levelhead undo 'o ü.safetensors' -o BACK`" in levelhead(*rescale(out="o ü.safetensors"))[1]
+    assert (
+        "`levelhead undo 'o ü.safetensors' -o BACK`"
+        in levelhead(*rescale(out="o ü.safetensors"))[1]
+    )
 
 
-def test_a_folder_without_a_name_is_written_and_undone_under_its_own(levelhead, folder, monkeypatch):
+def test_a_folder_without_a_name_is_written_and_undone_under_its_own(
+    levelhead, folder, monkeypatch
+):
     (folder / "here").mkdir()
     monkeypatch.chdir(folder / "here")
     assert levelhead(*rescale("../sharded", "../c.json", ".", "0.5", "--force"))[::2] == (0, "")
     assert sorted(os.listdir()) == ["model.safetensors.index.json", "s.safetensors"]
     assert (folder / "here.original").is_file()
     assert levelhead("undo", ".", "-o", "../back")[::2] == (0, "")
-    assert (folder / "back" / "s.safetensors").read_bytes() == (folder / "sharded" / "s.safetensors").read_bytes()
+    assert (folder / "back" / "s.safetensors").read_bytes() == (
+        folder / "sharded" / "s.safetensors"
+    ).read_bytes()
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "pt"])
 def test_inspect_knows_the_head_that_was_rescaled(levelhead, folder, suffix):
     tensors = {"a.weight": torch.randn(K, 8), "b.weight": torch.randn(K, 8)}
-    save_file(tensors, "pair.safetensors") if suffix == "safetensors" else torch.save(tensors, "pair.pt")
+    save_file(tensors, "pair.safetensors") if suffix == "safetensors" else torch.save(
+        tensors, "pair.pt"
+    )
     assert "more than one layer could be the head" in levelhead("inspect", f"pair.{suffix}")[2]
-    words = ("rescale", f"pair.{suffix}", "--counts", "c.json", "--gamma", "0.3", "--head", "b", "-o", f"out.{suffix}")
+    words = (
+        "rescale",
+        f"pair.{suffix}",
+        "--counts",
+        "c.json",
+        "--gamma",
+        "0.3",
+        "--head",
+        "b",
+        "-o",
+        f"out.{suffix}",
+    )
     assert levelhead(*words)[0] == 0
     status, out, _ = levelhead("inspect", f"out.{suffix}", "--json")
     assert status == 0
@@ -357,9 +487,15 @@ def test_inspect_and_rescale_import_no_torch(folder, suffix):
         from onnx import TensorProto, helper, numpy_helper, save
 
         weight = numpy_helper.from_array(np.ones((K, 8), np.float32), "fc.weight")
-        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", n]) for name, n in (("x", 8), ("y", K))]
+        ends = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", n])
+            for name, n in (("x", 8), ("y", K))
+        ]
         gemm = helper.make_node("Gemm", ["x", "fc.weight"], ["y"], transB=1)
-        save(helper.make_model(helper.make_graph([gemm], "g", ends[:1], ends[1:], [weight])), "m.onnx")
+        save(
+            helper.make_model(helper.make_graph([gemm], "g", ends[:1], ends[1:], [weight])),
+            "m.onnx",
+        )
     code = (
         "import sys; from levelhead.cli import app\n"
         f"for words in (['inspect', 'm.{suffix}'], ['rescale', 'm.{suffix}', '-o', 'o.{suffix}', '--counts', 'c.json', "
@@ -367,13 +503,18 @@ def test_inspect_and_rescale_import_no_torch(folder, suffix):
         "heavy = {'torch', 'sklearn', 'rich', 'jinja2'} & set(sys.modules)\n"
         "assert not heavy, heavy\nassert ('onnx' in sys.modules) == ('" + suffix + "' == 'onnx')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "module", "extra"),
-    [(["train", "--data", "digits"], "torch", "torch"), (["inspect", "model.onnx"], "onnx", "onnx")],
+    [
+        (["train", "--data", "digits"], "torch", "torch"),
+        (["inspect", "model.onnx"], "onnx", "onnx"),
+    ],
 )
 def test_what_is_not_installed_is_named_with_its_extra(words, module, extra, tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"")
@@ -381,7 +522,9 @@ def test_what_is_not_installed_is_named_with_its_extra(words, module, extra, tmp
         f"import sys\nsys.modules[{module!r}] = None\nsys.argv = ['levelhead', *{words}]\n"
         "from levelhead.cli import main\nmain()"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert done.stderr.endswith(f"needs {module}: {install_command(extra)}\n")
     assert done.stderr.count("\n") == 1
@@ -392,7 +535,13 @@ def test_what_is_not_installed_is_named_with_its_extra(words, module, extra, tmp
 
 def choice(folder, name="shift.json", **entries):
     """A file as `levelhead tune` writes it."""
-    content = {"gamma": 0.5, "rule": "shift", "chosen_on": "held-out", "classes": K, "counts": COUNTS} | entries
+    content = {
+        "gamma": 0.5,
+        "rule": "shift",
+        "chosen_on": "held-out",
+        "classes": K,
+        "counts": COUNTS,
+    } | entries
     (folder / name).write_text(json.dumps(content), encoding="utf-8")
     return name
 
@@ -405,8 +554,15 @@ def adjust(tuned, model="m.safetensors", out="o.safetensors", *more):
 def test_adjust_does_what_rescale_does_by_the_same_rule_and_is_undone(levelhead, folder, rule):
     status, out, err = levelhead(*adjust(choice(folder, rule=rule)), "--json")
     assert (status, err) == (0, "")
-    assert (json.loads(out)["rule"], json.loads(out)["gamma"], json.loads(out)["counts"]) == (rule, 0.5, COUNTS)
-    assert levelhead(*rescale("m.safetensors", "c.json", "r.safetensors", "0.5", "--rule", rule))[0] == 0
+    assert (json.loads(out)["rule"], json.loads(out)["gamma"], json.loads(out)["counts"]) == (
+        rule,
+        0.5,
+        COUNTS,
+    )
+    assert (
+        levelhead(*rescale("m.safetensors", "c.json", "r.safetensors", "0.5", "--rule", rule))[0]
+        == 0
+    )
     assert (folder / "o.safetensors").read_bytes() == (folder / "r.safetensors").read_bytes()
     assert f"adjusted before: {rule}, gamma 0.5" in levelhead("inspect", "o.safetensors")[1]
     assert levelhead("undo", "o.safetensors", "-o", "b.safetensors")[0] == 0
@@ -417,7 +573,9 @@ def test_adjust_does_what_rescale_does_by_the_same_rule_and_is_undone(levelhead,
     assert not (folder / "p.safetensors.original").exists()
 
 
-@pytest.mark.parametrize(("gain", "interval"), [(-0.01, [-0.03, 0.01]), (0, [-0.02, 0.02]), (-0.2, [-0.3, -0.1])])
+@pytest.mark.parametrize(
+    ("gain", "interval"), [(-0.01, [-0.03, 0.01]), (0, [-0.02, 0.02]), (-0.2, [-0.3, -0.1])]
+)
 def test_where_no_gain_is_expected_the_model_is_left_as_it_is(levelhead, folder, gain, interval):
     before = state(folder) | {"shift.json": None}
     status, out, err = levelhead(*adjust(choice(folder, gain=gain, gain_interval=interval)))
@@ -458,7 +616,9 @@ def test_where_the_gain_is_certain_or_not_known_the_model_is_adjusted(levelhead,
 
 def test_a_head_of_one_logit_is_one_row_of_the_table(levelhead, folder):
     save_file({"fc.weight": torch.ones(1, 8), "fc.bias": torch.zeros(1)}, "logit.safetensors")
-    status, out, _ = levelhead(*adjust(choice(folder, counts=[900, 100], classes=2), "logit.safetensors"))
+    status, out, _ = levelhead(
+        *adjust(choice(folder, counts=[900, 100], classes=2), "logit.safetensors")
+    )
     assert status == 0
     assert "the logit  900/100        2.828  2.828  1.099" in out
     assert load_file("o.safetensors")["fc.bias"].item() == pytest.approx(0.5 * np.log(9))
@@ -470,17 +630,35 @@ BAD_CHOICES = {
         "m.safetensors",
         "m.safetensors: fc has 4 classes, but gamma was tuned on 3 classes; tune on this model's own logits",
     ),
-    "no counts": ({"counts": None}, "m.safetensors", "shift.json: does not say which counts gamma was chosen with; "),
-    "no bias": ({}, "m.pt", "m.pt: fc has no bias to shift, and a state dict file cannot hold one that the model does"),
-    "one logit": ({"rule": "tau", "counts": [9, 1], "classes": 2}, "one.safetensors", "fc gives a single logit, and"),
+    "no counts": (
+        {"counts": None},
+        "m.safetensors",
+        "shift.json: does not say which counts gamma was chosen with; ",
+    ),
+    "no bias": (
+        {},
+        "m.pt",
+        "m.pt: fc has no bias to shift, and a state dict file cannot hold one that the model does",
+    ),
+    "one logit": (
+        {"rule": "tau", "counts": [9, 1], "classes": 2},
+        "one.safetensors",
+        "fc gives a single logit, and",
+    ),
     "several heads": ({}, "two.safetensors", "a [4, 8], b [4, 8]; pass --head to name it"),
     "no model": ({}, "x.safetensors", "x.safetensors: no such file"),
-    "a choice of nothing": ({"rule": "magic"}, "m.safetensors", "shift.json: not a file that `levelhead tune` wrote"),
+    "a choice of nothing": (
+        {"rule": "magic"},
+        "m.safetensors",
+        "shift.json: not a file that `levelhead tune` wrote",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", BAD_CHOICES)
-def test_what_cannot_be_adjusted_ends_in_one_line_and_leaves_everything_as_it_was(levelhead, folder, name):
+def test_what_cannot_be_adjusted_ends_in_one_line_and_leaves_everything_as_it_was(
+    levelhead, folder, name
+):
     entries, model, message = BAD_CHOICES[name]
     tuned = choice(folder, **entries)
     before = state(folder)
@@ -497,8 +675,16 @@ def test_what_tune_writes_is_what_adjust_reads(levelhead, folder):
     labels = rng.integers(K, size=400)
     np.save("L.npy", (2 + rng.normal(size=(400, K)) + 2 * np.eye(K)[labels]) * [1.0, 0.8, 0.6, 0.4])
     np.save("Y.npy", labels)
-    assert levelhead("tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts", "c.json", "-o", "t.json")[0] == 0
+    assert (
+        levelhead(
+            "tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts", "c.json", "-o", "t.json"
+        )[0]
+        == 0
+    )
     assert levelhead(*adjust("t.json"))[0] == 0
     gamma = json.loads((folder / "t.json").read_text())["gamma"]
-    expected = load_file("m.safetensors")["fc.weight"] * torch.tensor((400 / np.array(COUNTS)) ** gamma)[:, None]
+    expected = (
+        load_file("m.safetensors")["fc.weight"]
+        * torch.tensor((400 / np.array(COUNTS)) ** gamma)[:, None]
+    )
     torch.testing.assert_close(load_file("o.safetensors")["fc.weight"], expected.float())

@@ -24,7 +24,17 @@ def test_class_names(tmp_path, levelhead):
     save_file({"fc.weight": RNG.normal(size=(2, 4)).astype(np.float32)}, tmp_path / "m.safetensors")
     options = "--counts", "9,1", "--names", tmp_path / "names.json"
     check(levelhead("inspect", tmp_path / "m.safetensors", *options)[1])
-    check(levelhead("rescale", tmp_path / "m.safetensors", *options, "--gamma", 1, "-o", tmp_path / "o.safetensors")[1])
+    check(
+        levelhead(
+            "rescale",
+            tmp_path / "m.safetensors",
+            *options,
+            "--gamma",
+            1,
+            "-o",
+            tmp_path / "o.safetensors",
+        )[1]
+    )
     np.savez(tmp_path / "l.npz", logits=RNG.normal(size=(60, 2)), labels=np.arange(60) % 2)
     check(levelhead("tune", "--logits", tmp_path / "l.npz", *options)[1])
     status, said, _ = levelhead("inspect", tmp_path / "m.safetensors", *options, "--json")
@@ -34,7 +44,10 @@ def test_class_names(tmp_path, levelhead):
 
 @pytest.mark.parametrize("names", [[f"{EVIL}.weight"], [f"{EVIL}.weight", "b.weight"]])
 def test_tensors_in_a_result_and_in_an_error(names, tmp_path, levelhead):
-    save_file({name: RNG.normal(size=(2, 4)).astype(np.float32) for name in names}, tmp_path / "m.safetensors")
+    save_file(
+        {name: RNG.normal(size=(2, 4)).astype(np.float32) for name in names},
+        tmp_path / "m.safetensors",
+    )
     status, out, err = levelhead("inspect", tmp_path / "m.safetensors")
     assert status == 2 * (len(names) - 1)
     check(out + err)
@@ -42,7 +55,9 @@ def test_tensors_in_a_result_and_in_an_error(names, tmp_path, levelhead):
 
 
 def test_columns_and_files(tmp_path, levelhead):
-    (tmp_path / "l.csv").write_text(f'"{EVIL.replace(";", "")}",logit_0,logit_1\na,1.5,2\nb,2.5,3\n')
+    (tmp_path / "l.csv").write_text(
+        f'"{EVIL.replace(";", "")}",logit_0,logit_1\na,1.5,2\nb,2.5,3\n'
+    )
     check(levelhead("tune", "--logits", tmp_path / "l.csv", "--counts", "9,1")[2])
 
 

@@ -24,13 +24,18 @@ COMMANDS = [name for names in GROUPS.values() for name in names]
 def examples(name: str) -> list[list[str]]:
     """Return the words of each example that the help of a command shows."""
     text = get_command(cli.app).commands[name].epilog or ""  # type: ignore[attr-defined]
-    return [shlex.split(line)[1:] for line in text.splitlines() if line.strip().startswith("levelhead ")]
+    return [
+        shlex.split(line)[1:] for line in text.splitlines() if line.strip().startswith("levelhead ")
+    ]
 
 
 def test_the_commands_come_in_groups_in_the_order_of_their_use(levelhead):
     shown = levelhead("--help")[1]
     parts = re.split(rf"^({'|'.join(GROUPS)}):$", shown, flags=re.MULTILINE)[1:]
-    titles, listed = parts[::2], [re.findall(r"^  (\w+)  +[A-Z]", part, re.MULTILINE) for part in parts[1::2]]
+    titles, listed = (
+        parts[::2],
+        [re.findall(r"^  (\w+)  +[A-Z]", part, re.MULTILINE) for part in parts[1::2]],
+    )
     assert dict(zip(titles, listed, strict=True)) == GROUPS
     assert "Commands:" not in shown
 
@@ -69,9 +74,17 @@ def files(tmp_path, monkeypatch) -> None:
 @pytest.mark.filterwarnings("ignore::levelhead.core.warnings.LevelheadWarning")
 def test_the_examples_run_one_after_the_other(levelhead, files):
     ready = ["inspect", "tune", "compare", "adjust", "undo", "rescale", "report"]
-    for name in [*ready, "methods", "train", "evaluate", "reproduce"]:  # demo and sweep have tests of their own
+    for name in [
+        *ready,
+        "methods",
+        "train",
+        "evaluate",
+        "reproduce",
+    ]:  # demo and sweep have tests of their own
         for words in examples(name):
             run = [str(path) for path in Path("runs").glob("*") if path.is_dir()][:1]
             few = ["--epochs", "1"] if name == "train" else []
-            status, _, err = levelhead(*(run[0] if each == "runs/NAME" else each for each in words), *few)
+            status, _, err = levelhead(
+                *(run[0] if each == "runs/NAME" else each for each in words), *few
+            )
             assert status == 0, (words, err)

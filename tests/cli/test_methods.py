@@ -28,7 +28,9 @@ def test_a_card_says_what_the_file_says():
 def test_json_holds_the_same():
     listed = json.loads(run("--json"))["methods"]
     assert [row["name"] for row in listed] == list(METHODS)
-    assert json.loads(run("wvn+rs", "--json")) == next(row for row in listed if row["name"] == "wvn+rs")
+    assert json.loads(run("wvn+rs", "--json")) == next(
+        row for row in listed if row["name"] == "wvn+rs"
+    )
 
 
 def test_an_unknown_method_is_one_line_and_exit_2(levelhead):

@@ -20,7 +20,9 @@ K = 6
 @pytest.fixture(scope="module")
 def trained():
     """A small network with a sigmoid for each label, trained by binary cross-entropy, and held-out samples."""
-    x, y = make_multilabel_classification(1500, 20, n_classes=K, n_labels=1, allow_unlabeled=True, random_state=0)
+    x, y = make_multilabel_classification(
+        1500, 20, n_classes=K, n_labels=1, allow_unlabeled=True, random_state=0
+    )
     x, y = torch.tensor(x / x.std(), dtype=torch.float32), torch.tensor(y, dtype=torch.float32)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, K))
@@ -36,7 +38,9 @@ def trained():
 def tuned(trained):
     model, x, y = trained
     with torch.no_grad():
-        found = lh.tune_labels(model(x[:400]), y[:400], None, metric="balanced_error", bootstrap=200)
+        found = lh.tune_labels(
+            model(x[:400]), y[:400], None, metric="balanced_error", bootstrap=200
+        )
     assert found.worthwhile
     return found
 
@@ -72,11 +76,15 @@ def test_a_model_in_memory_decides_as_the_offsets_do(trained, tuned):
     with lh.adjust_(other, tuned) as adjusted, torch.no_grad():
         np.testing.assert_array_equal(other(x).numpy() > 0.5, expected)
         assert "bias" in repr(adjusted)
-    assert all(torch.equal(a, b) for a, b in zip(other.parameters(), model.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(other.parameters(), model.parameters(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
-def test_a_file_of_tensors_decides_as_the_offsets_do_and_is_undone(trained, tuned, tmp_path, suffix):
+def test_a_file_of_tensors_decides_as_the_offsets_do_and_is_undone(
+    trained, tuned, tmp_path, suffix
+):
     model, x, _ = trained
     path, out, back = (tmp_path / f"{name}{suffix}" for name in ("model", "leveled", "back"))
     save = save_file if suffix == ".safetensors" else torch.save
@@ -94,7 +102,10 @@ def test_a_file_of_tensors_decides_as_the_offsets_do_and_is_undone(trained, tune
 def onnx_file(model, path, last="Sigmoid", bias=True):
     """Write the network as ONNX by hand: Gemm, Relu, Gemm and one more node."""
     onnx = pytest.importorskip("onnx")
-    helper, arrays = onnx.helper, {name: value.numpy() for name, value in model.state_dict().items()}
+    helper, arrays = (
+        onnx.helper,
+        {name: value.numpy() for name, value in model.state_dict().items()},
+    )
     if not bias:
         del arrays["2.bias"]
     head = ["h", "2.weight", "2.bias"] if bias else ["h", "2.weight"]
@@ -103,14 +114,20 @@ def onnx_file(model, path, last="Sigmoid", bias=True):
         helper.make_node("Relu", ["g"], ["h"]),
         helper.make_node("Gemm", head, ["z"], transB=1),
         *(
-            [helper.make_node(last, ["z"], ["y"], **({"axis": 1} if last in ("Softmax", "ArgMax") else {}))]
+            [
+                helper.make_node(
+                    last, ["z"], ["y"], **({"axis": 1} if last in ("Softmax", "ArgMax") else {})
+                )
+            ]
             if last
             else []
         ),
     ]
     kind, whole = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
     shape = ["n", 1 if last == "ArgMax" else K]
-    output = helper.make_tensor_value_info("y" if last else "z", whole if last == "ArgMax" else kind, shape)
+    output = helper.make_tensor_value_info(
+        "y" if last else "z", whole if last == "ArgMax" else kind, shape
+    )
     graph = helper.make_graph(
         nodes,
         "network",
@@ -148,14 +165,18 @@ REFUSED = r"several labels per sample \({}\), .* changes no decision; tune with 
 def test_a_sigmoid_in_an_onnx_file_refuses_rules_of_classes(trained, tmp_path, rule):
     onnx_file(trained[0], tmp_path / "model.onnx")
     with pytest.raises(lh.LevelheadError, match=REFUSED.format("a Sigmoid follows it")):
-        rescale_file(tmp_path / "model.onnx", tmp_path / "out.onnx", range(6, 0, -1), gamma=0.3, rule=rule)
+        rescale_file(
+            tmp_path / "model.onnx", tmp_path / "out.onnx", range(6, 0, -1), gamma=0.3, rule=rule
+        )
     assert not (tmp_path / "out.onnx").exists()
 
 
 @pytest.mark.parametrize("last", ["Softmax", "ArgMax"])
 def test_a_softmax_or_argmax_in_an_onnx_file_refuses_labels(trained, tuned, tmp_path, last):
     onnx_file(trained[0], tmp_path / "model.onnx", last)
-    with pytest.raises(lh.LevelheadError, match=r"one class per sample .* but several labels were tuned"):
+    with pytest.raises(
+        lh.LevelheadError, match=r"one class per sample .* but several labels were tuned"
+    ):
         adjust_file(tmp_path / "model.onnx", tmp_path / "out.onnx", tuned)
     rescale_file(tmp_path / "model.onnx", tmp_path / "out.onnx", range(6, 0, -1), gamma=0.3)
 
@@ -170,12 +191,20 @@ def test_nothing_is_guessed_of_a_graph_that_ends_in_logits(trained, tuned, tmp_p
 def test_a_config_next_to_the_file_says_the_task(trained, tuned, tmp_path):
     save_file(trained[0].state_dict(), tmp_path / "model.safetensors")
     path, out = tmp_path / "model.safetensors", tmp_path / "out.safetensors"
-    (tmp_path / "config.json").write_text(json.dumps({"problem_type": "multi_label_classification"}))
-    with pytest.raises(lh.LevelheadError, match=REFUSED.format("its config says multi_label_classification")):
+    (tmp_path / "config.json").write_text(
+        json.dumps({"problem_type": "multi_label_classification"})
+    )
+    with pytest.raises(
+        lh.LevelheadError, match=REFUSED.format("its config says multi_label_classification")
+    ):
         rescale_file(path, out, range(6, 0, -1), gamma=0.3)
     adjust_file(path, out, tuned)
-    (tmp_path / "config.json").write_text(json.dumps({"problem_type": "single_label_classification"}))
-    with pytest.raises(lh.LevelheadError, match=r"one class per sample .* but several labels were tuned"):
+    (tmp_path / "config.json").write_text(
+        json.dumps({"problem_type": "single_label_classification"})
+    )
+    with pytest.raises(
+        lh.LevelheadError, match=r"one class per sample .* but several labels were tuned"
+    ):
         adjust_file(path, out, tuned, force=True)
 
 
@@ -191,14 +220,20 @@ class Configured(nn.Linear):
     [
         (Configured(20, K), "its config says multi_label_classification"),
         (nn.Sequential(nn.Linear(20, K), nn.Sigmoid()), "a Sigmoid follows it"),
-        (nn.Sequential(nn.Sequential(nn.Linear(20, K)), nn.Dropout(), nn.Sigmoid()), "a Sigmoid follows it"),
+        (
+            nn.Sequential(nn.Sequential(nn.Linear(20, K)), nn.Dropout(), nn.Sigmoid()),
+            "a Sigmoid follows it",
+        ),
     ],
     ids=["config", "Sigmoid", "block"],
 )
 def test_a_model_known_to_be_multi_label_refuses_rules_of_classes(model, reason, tuned):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     classes = lh.match_prior(np.eye(K) + 1, range(6, 0, -1), rule="shift", bootstrap=0)
-    for call in (lambda: lh.rescale_(model, range(6, 0, -1), gamma=0.3), lambda: lh.adjust_(model, classes)):
+    for call in (
+        lambda: lh.rescale_(model, range(6, 0, -1), gamma=0.3),
+        lambda: lh.adjust_(model, classes),
+    ):
         with pytest.raises(lh.LevelheadError, match=REFUSED.format(reason)) as error:
             call()
         assert "\n" not in str(error.value)
@@ -207,7 +242,9 @@ def test_a_model_known_to_be_multi_label_refuses_rules_of_classes(model, reason,
 
 
 def test_a_model_known_to_be_of_classes_refuses_labels(tuned):
-    with pytest.raises(lh.LevelheadError, match=r"0 gives one class per sample \(a softmax follows it\)"):
+    with pytest.raises(
+        lh.LevelheadError, match=r"0 gives one class per sample \(a softmax follows it\)"
+    ):
         lh.adjust_(nn.Sequential(nn.Linear(20, K), nn.Softmax(1)), tuned)
 
 
@@ -219,7 +256,9 @@ def test_a_head_of_other_labels_is_refused(tuned):
 
 
 def test_one_label_is_one_logit():
-    tuned = lh.tune_labels([[-1.0], [-2.0], [-3.0], [-2.5]], [[1], [1], [0], [0]], None, bootstrap=0)
+    tuned = lh.tune_labels(
+        [[-1.0], [-2.0], [-3.0], [-2.5]], [[1], [1], [0], [0]], None, bootstrap=0
+    )
     head = lh.Head(np.ones((1, 2)), np.zeros(1))
     assert lh.adjust(head, tuned).bias == pytest.approx(2.25)
     model = nn.Sequential(nn.Linear(3, 1), nn.Sigmoid())
@@ -236,16 +275,33 @@ def test_from_held_out_files_to_a_leveled_file(levelhead, trained, tmp_path):
     logits, truth, names = model(x[:400]).detach().numpy(), y[:400], list("abcdef")
 
     def write(path, titles, rows):
-        path.write_text("\n".join(",".join(map(str, row)) for row in [titles, *rows.tolist()]) + "\n")
+        path.write_text(
+            "\n".join(",".join(map(str, row)) for row in [titles, *rows.tolist()]) + "\n"
+        )
 
     write(tmp_path / "logits.csv", names, logits)
-    write(tmp_path / "labels.csv", ["id", *names[::-1]], np.column_stack([np.arange(400) + 7, truth[:, ::-1]]))
+    write(
+        tmp_path / "labels.csv",
+        ["id", *names[::-1]],
+        np.column_stack([np.arange(400) + 7, truth[:, ::-1]]),
+    )
     save_file(model.state_dict(), tmp_path / "model.safetensors")
-    given = ("--logits", tmp_path / "logits.csv", "--labels", tmp_path / "labels.csv", "--task", "multilabel")
-    status, output, told = levelhead("tune", *given, "--floor", "b=0.7", "-o", tmp_path / "tuned.json")
+    given = (
+        "--logits",
+        tmp_path / "logits.csv",
+        "--labels",
+        tmp_path / "labels.csv",
+        "--task",
+        "multilabel",
+    )
+    status, output, told = levelhead(
+        "tune", *given, "--floor", "b=0.7", "-o", tmp_path / "tuned.json"
+    )
     assert status == 0, told
     assert "class 1 (b)" in output
-    expected = lh.tune_labels(logits, truth, None, metric="macro_f1", floors={"b": 0.7}, names=names)
+    expected = lh.tune_labels(
+        logits, truth, None, metric="macro_f1", floors={"b": 0.7}, names=names
+    )
     found = json.loads((tmp_path / "tuned.json").read_text())
     np.testing.assert_allclose(found["offset"], expected.offset, rtol=1e-5)
     assert found["counts"] == truth.sum(axis=0).tolist()
@@ -260,9 +316,18 @@ def test_from_held_out_files_to_a_leveled_file(levelhead, trained, tmp_path):
     ("words", "message"),
     [
         ((), "z.npy: no array 'labels' next to the logits in this file; pass --labels to give"),
-        (("--labels", "classes.npy"), "--labels: expected 0 or 1 for each label of each sample, [N, K]"),
-        (("--labels", "y.npy", "--rule", "tau"), "--rule: the rule 'tau' cannot level several labels"),
-        (("--labels", "y.npy", "--target", "0.5,0.5"), "--target: not for several labels per sample"),
+        (
+            ("--labels", "classes.npy"),
+            "--labels: expected 0 or 1 for each label of each sample, [N, K]",
+        ),
+        (
+            ("--labels", "y.npy", "--rule", "tau"),
+            "--rule: the rule 'tau' cannot level several labels",
+        ),
+        (
+            ("--labels", "y.npy", "--target", "0.5,0.5"),
+            "--target: not for several labels per sample",
+        ),
     ],
 )
 def test_bad_words_end_in_one_line(levelhead, tmp_path, monkeypatch, words, message):

@@ -11,7 +11,11 @@ from safetensors.numpy import save_file
 NAMES = ["cat", "dog", "owl"]
 COUNTS = [400, 100, 20]
 LABELS = np.repeat(np.arange(3), 20)
-LOGITS = (2 + np.random.default_rng(0).normal(size=(60, 3)) + 2 * np.eye(3)[LABELS]) * [1.0, 0.7, 0.4]
+LOGITS = (2 + np.random.default_rng(0).normal(size=(60, 3)) + 2 * np.eye(3)[LABELS]) * [
+    1.0,
+    0.7,
+    0.4,
+]
 TUNE = ("tune", "--rule", "rescale", "--bootstrap", "0", "--json")
 
 
@@ -23,7 +27,10 @@ def folder(tmp_path, monkeypatch):
     np.save("Y.npy", LABELS)
     Path("names.txt").write_text("\n".join(NAMES))
     Path("words.txt").write_text("\n".join(NAMES[y] for y in LABELS))
-    save_file({"fc.weight": np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)}, "m.safetensors")
+    save_file(
+        {"fc.weight": np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)},
+        "m.safetensors",
+    )
     return tmp_path
 
 
@@ -35,9 +42,13 @@ def tuned(levelhead, *words):
 
 @pytest.mark.parametrize("names", ["cat,dog,owl", "names.txt", "config.json"])
 def test_names_are_a_list_or_a_file(folder, levelhead, names):
-    Path("config.json").write_text(json.dumps({"id2label": {str(i): name for i, name in enumerate(NAMES)}}))
+    Path("config.json").write_text(
+        json.dumps({"id2label": {str(i): name for i, name in enumerate(NAMES)}})
+    )
     given = ("--logits", "L.npy", "--names", names)
-    found, _ = tuned(levelhead, *given, "--labels", "words.txt", "--counts", "owl=20,cat=400,dog=100")
+    found, _ = tuned(
+        levelhead, *given, "--labels", "words.txt", "--counts", "owl=20,cat=400,dog=100"
+    )
     plain, _ = tuned(levelhead, "--logits", "L.npy", "--labels", "Y.npy", "--counts", "400,100,20")
     assert found["names"] == NAMES
     assert (found["gamma"], found["counts"]) == (plain["gamma"], [400.0, 100.0, 20.0])
@@ -69,14 +80,27 @@ def test_a_tensor_saved_by_torch_is_read(folder, levelhead, alone):
     found, _ = tuned(levelhead, "--logits", "L.pt", "--labels", "Y.pt", "--counts", "400,100,20")
     assert (
         found["gamma"]
-        == tuned(levelhead, "--logits", "L.npy", "--labels", "Y.npy", "--counts", "400,100,20")[0]["gamma"]
+        == tuned(levelhead, "--logits", "L.npy", "--labels", "Y.npy", "--counts", "400,100,20")[0][
+            "gamma"
+        ]
     )
 
 
 def test_a_table_with_labels_and_ids_is_enough_and_its_page_can_be_written_again(folder, levelhead):
-    frame = pd.DataFrame(LOGITS, columns=NAMES).assign(diagnosis=LABELS, image=[f"{i}.png" for i in range(60)])
+    frame = pd.DataFrame(LOGITS, columns=NAMES).assign(
+        diagnosis=LABELS, image=[f"{i}.png" for i in range(60)]
+    )
     frame.to_csv("x.csv", index=False)
-    words = ("--logits", "x.csv", "--label-column", "diagnosis", "--counts", "400,100,20", "-o", "t.json")
+    words = (
+        "--logits",
+        "x.csv",
+        "--label-column",
+        "diagnosis",
+        "--counts",
+        "400,100,20",
+        "-o",
+        "t.json",
+    )
     found, err = tuned(levelhead, *words, "--report", "page.html")
     assert (found["names"], found["n"]) == (NAMES, 60)
     assert "x.csv: image is not a class and is ignored; its classes are cat, dog, owl" in err
@@ -97,27 +121,50 @@ def test_a_table_with_labels_and_ids_is_enough_and_its_page_can_be_written_again
         lambda: pd.DataFrame({"file": "a.png", "label": np.repeat(NAMES, COUNTS)}).to_csv(
             "c.tsv", index=False, sep="\t"
         ),
-        lambda: pd.DataFrame({"id": np.arange(520), "y": np.repeat(NAMES, COUNTS)}).to_parquet("c.parquet"),
+        lambda: pd.DataFrame({"id": np.arange(520), "y": np.repeat(NAMES, COUNTS)}).to_parquet(
+            "c.parquet"
+        ),
         lambda: Path("c.txt").write_text("\n".join(np.repeat(NAMES, COUNTS))),
         lambda: Path("c.json").write_text(json.dumps(np.repeat(NAMES, COUNTS).tolist())),
         lambda: Path("c.json").write_text(json.dumps({"counts": COUNTS})),
-        lambda: Path("c.json").write_text(json.dumps({"counts": dict(zip(NAMES, COUNTS, strict=True))})),
+        lambda: Path("c.json").write_text(
+            json.dumps({"counts": dict(zip(NAMES, COUNTS, strict=True))})
+        ),
         lambda: __import__("torch").save(
-            __import__("torch").arange(3).repeat_interleave(__import__("torch").tensor(COUNTS)), "c.pt"
+            __import__("torch").arange(3).repeat_interleave(__import__("torch").tensor(COUNTS)),
+            "c.pt",
         ),
     ],
 )
 def test_counts_are_numbers_or_labels_in_any_file(folder, levelhead, write):
     write()
     (file,) = folder.glob("c.*")
-    given = ("--logits", "L.npy", "--labels", "Y.npy", "--names", "names.txt", "--counts", file.name)
+    given = (
+        "--logits",
+        "L.npy",
+        "--labels",
+        "Y.npy",
+        "--names",
+        "names.txt",
+        "--counts",
+        file.name,
+    )
     assert tuned(levelhead, *given)[0]["counts"] == COUNTS
 
 
 def test_names_title_the_classes_of_a_model(folder, levelhead):
     for words in (
         ("inspect", "m.safetensors", "--counts", "dog=100,cat=400,owl=20", "--names", "names.txt"),
-        ("rescale", "m.safetensors", "-o", "o.safetensors", "--counts", "dog=100,cat=400,owl=20", "--gamma", "0.5")
+        (
+            "rescale",
+            "m.safetensors",
+            "-o",
+            "o.safetensors",
+            "--counts",
+            "dog=100,cat=400,owl=20",
+            "--gamma",
+            "0.5",
+        )
         + ("--names", "cat,dog,owl"),
     ):
         status, out, err = levelhead(*words)
@@ -136,7 +183,9 @@ def test_names_title_the_classes_of_a_model(folder, levelhead):
         "-o",
         "t.json",
     )
-    status, out, err = levelhead("adjust", "m.safetensors", "-o", "a.safetensors", "--tuned", "t.json", "--anyway")
+    status, out, err = levelhead(
+        "adjust", "m.safetensors", "-o", "a.safetensors", "--tuned", "t.json", "--anyway"
+    )
     assert status == 0, err
     assert "2 owl" in out
 
@@ -145,16 +194,25 @@ def test_names_title_the_classes_of_a_model(folder, levelhead):
     ("words", "line"),
     [
         (("--names", "cat,dog"), "--names: expected 3 class names, one per class, got 2"),
-        (("--names", "cat,dog,cat"), "--names: two classes are called 'cat'; expected distinct names"),
+        (
+            ("--names", "cat,dog,cat"),
+            "--names: two classes are called 'cat'; expected distinct names",
+        ),
         (("--names", "none.txt"), "none.txt: no such file; expected class names"),
         (("--names", "cat"), "expected names with commas between them, or a file"),
-        (("--labels", "words.txt"), "words.txt: labels are names ('cat'), but class names are not known here"),
+        (
+            ("--labels", "words.txt"),
+            "words.txt: labels are names ('cat'), but class names are not known here",
+        ),
         (
             ("--labels", "words.txt", "--names", "cat,dog,elk"),
             "words.txt: unknown labels 'owl'; the classes are cat, dog, elk",
         ),
         (("--counts", "400,100"), "counts: expected 3 counts, one per class, got 2"),
-        (("--label-column", "y"), "--label-column: expected logits in a table (.csv, .tsv, .parquet), got L.npy"),
+        (
+            ("--label-column", "y"),
+            "--label-column: expected logits in a table (.csv, .tsv, .parquet), got L.npy",
+        ),
     ],
 )
 def test_mistakes_are_told_in_one_line(folder, levelhead, words, line):
@@ -173,7 +231,10 @@ def test_many_counts_on_the_command_line_are_no_file_name_that_is_too_long(folde
     logits = np.random.default_rng(0).normal(size=(300, 150)) + 3 * np.eye(150)[labels] + 3
     np.savez("all.npz", logits=logits, labels=labels)
     counts = ",".join(str(2000 - 10 * i) for i in range(150))
-    assert tuned(levelhead, "--logits", "all.npz", "--counts", counts, "-o", "t.json")[0]["classes"] == 150
+    assert (
+        tuned(levelhead, "--logits", "all.npz", "--counts", counts, "-o", "t.json")[0]["classes"]
+        == 150
+    )
 
 
 @pytest.mark.parametrize("text", ["label\n{}\n", "{}\n"])

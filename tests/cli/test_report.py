@@ -17,7 +17,9 @@ COUNTS = [1000, 300, 90, 27]
 def files(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), [60, 30, 15, 8])
-    logits = (5 + rng.normal(size=(113, 4)) + 2 * np.eye(4)[labels]) * (np.array(COUNTS) / 1000) ** 0.3
+    logits = (5 + rng.normal(size=(113, 4)) + 2 * np.eye(4)[labels]) * (
+        np.array(COUNTS) / 1000
+    ) ** 0.3
     np.save(tmp_path / "L.npy", logits)
     np.save(tmp_path / "Y.npy", labels)
     (tmp_path / "C.json").write_text(json.dumps(COUNTS))
@@ -77,8 +79,12 @@ def test_a_choice_is_not_shown_on_other_samples_than_its_own(files, levelhead):
     assert "gamma was chosen on other labels than Y.npy now holds" in err
 
 
-@pytest.mark.parametrize(("rows", "words"), [(slice(None), "measured on the same"), (slice(1, None), "no part in")])
-def test_samples_that_had_a_part_in_the_choice_are_known_by_their_bytes(files, levelhead, rows, words):
+@pytest.mark.parametrize(
+    ("rows", "words"), [(slice(None), "measured on the same"), (slice(1, None), "no part in")]
+)
+def test_samples_that_had_a_part_in_the_choice_are_known_by_their_bytes(
+    files, levelhead, rows, words
+):
     levelhead(*TUNE, "-o", "tuned.json")
     np.save("M.npy", np.load("L.npy")[rows])
     np.save("Z.npy", np.load("Y.npy")[rows])
@@ -100,7 +106,9 @@ def test_a_choice_without_its_files_is_shown_alone(files, levelhead):
 def test_a_choice_that_rescale_takes_is_enough_for_a_page(files, levelhead):
     (files / "bare.json").write_text(json.dumps(BARE))
     assert levelhead(*LOGITS, "--labels", "Y.npy", "--tuned", "bare.json")[0] == 0
-    assert "gamma = 0.500 was chosen on held-out samples" in (files / "p.html").read_text(encoding="utf-8")
+    assert "gamma = 0.500 was chosen on held-out samples" in (files / "p.html").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_tune_writes_the_page_of_its_choice(files, levelhead):
@@ -112,14 +120,19 @@ def test_tune_writes_the_page_of_its_choice(files, levelhead):
 
 def test_the_page_of_tune_takes_a_title_and_the_models_file(files, levelhead):
     named = ("--title", "trees", "--model", "my net.onnx")
-    status, _, err = levelhead(*TUNE, "--rule", "rescale", "-o", "t.json", "--report", "p.html", *named)
+    status, _, err = levelhead(
+        *TUNE, "--rule", "rescale", "-o", "t.json", "--report", "p.html", *named
+    )
     assert status == 0, err
     page = (files / "p.html").read_text("utf-8")
     assert facts(files / "p.html")["subjects"][0]["title"] == "trees"
     assert "levelhead adjust &#39;my net.onnx&#39; --tuned t.json" in page
     for option, value in zip(named[::2], named[1::2], strict=True):
         status, _, err = levelhead(*TUNE, option, value)
-        assert (status, err) == (2, f"levelhead: {option}: this is for a page; add --report page.html\n")
+        assert (status, err) == (
+            2,
+            f"levelhead: {option}: this is for a page; add --report page.html\n",
+        )
 
 
 def test_a_gamma_chosen_on_test_is_called_so(files, levelhead):
@@ -131,10 +144,15 @@ def test_a_run_and_logits_stand_side_by_side(files, levelhead):
     folder = files / "runs" / "one"
     folder.mkdir(parents=True)
     features, labels = np.load("L.npy"), np.load("Y.npy")
-    splits = {"held-out": features, "test": features[::2]}, {"held-out": labels, "test": labels[::2]}
+    splits = (
+        {"held-out": features, "test": features[::2]},
+        {"held-out": labels, "test": labels[::2]},
+    )
     Snapshot(Head(np.eye(4)), np.array(COUNTS), *splits).save(folder / "snapshot.safetensors")
     (folder / "spec.json").write_text(json.dumps({"spec": {"data": "digits", "method": "wvn"}}))
-    (folder / "log.jsonl").write_text("".join(json.dumps({"epoch": e, "norms": [1, 1, 1, e]}) + "\n" for e in (1, 2)))
+    (folder / "log.jsonl").write_text(
+        "".join(json.dumps({"epoch": e, "norms": [1, 1, 1, e]}) + "\n" for e in (1, 2))
+    )
     assert "not finished" in levelhead("report", str(folder), "-o", "p.html")[2]
     (folder / "done.json").write_text("{}")
     with (folder / "log.jsonl").open("a") as log:
@@ -145,17 +163,33 @@ def test_a_run_and_logits_stand_side_by_side(files, levelhead):
     assert second["log"]["epochs"] == [1, 2]
     assert second["path"]["samples"] == np.bincount(labels[::2]).tolist()
     assert levelhead("evaluate", str(folder), "--report", "e.html")[0] == 0
-    paper = tune(features, labels, COUNTS, rule="rescale", bootstrap=0)  # a report chooses the rule too
+    paper = tune(
+        features, labels, COUNTS, rule="rescale", bootstrap=0
+    )  # a report chooses the rule too
     assert facts(files / "e.html")["subjects"][0]["gamma"] == pytest.approx(paper.gamma)
 
 
 def test_titles_and_the_models_file_are_shown(files, levelhead):
     np.save("M.npy", np.load("L.npy") * 2)
-    more = ("M.npy", "--labels", "Y.npy", "--title", "first", "--title", "<second>", "--model", "my net.onnx")
+    more = (
+        "M.npy",
+        "--labels",
+        "Y.npy",
+        "--title",
+        "first",
+        "--title",
+        "<second>",
+        "--model",
+        "my net.onnx",
+    )
     assert levelhead(*LOGITS, *more)[0] == 0
     assert [one["title"] for one in facts(files / "p.html")["subjects"]] == ["first", "<second>"]
-    assert "levelhead adjust &#39;my net.onnx&#39;" in (files / "p.html").read_text(encoding="utf-8")
-    status, _, err = levelhead(*LOGITS, "M.npy", "--labels", "Y.npy", "--title", "only one", "--force")
+    assert "levelhead adjust &#39;my net.onnx&#39;" in (files / "p.html").read_text(
+        encoding="utf-8"
+    )
+    status, _, err = levelhead(
+        *LOGITS, "M.npy", "--labels", "Y.npy", "--title", "only one", "--force"
+    )
     assert (status, "--title: expected 2, one for each model, got 1" in err) == (2, True)
 
 
@@ -183,7 +217,10 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["L.npy"], "L.npy: no array 'counts' next to the logits in this file; pass --counts to give"),
+        (
+            ["L.npy"],
+            "L.npy: no array 'counts' next to the logits in this file; pass --counts to give",
+        ),
         (["C.json"], "not a file that `levelhead tune` wrote"),
         (["page.doc"], "expected a run's folder, a snapshot, a tuned.json, or logits as .npy"),
         (["missing.npy", "--counts", "C.json"], "missing.npy: no such file"),
@@ -196,21 +233,54 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
         ),
         (["L.npy", "--counts", "short.npy"], "expected 4 counts, one per class, got 3"),
         (["L.npy", "--counts", "C.json", "--gamma", "-1"], "expected a gamma from 0 to 50, got -1"),
-        (["L.npy", "--counts", "C.json", "--gamma", "1e6"], "expected a gamma from 0 to 50, got 1e+06"),
+        (
+            ["L.npy", "--counts", "C.json", "--gamma", "1e6"],
+            "expected a gamma from 0 to 50, got 1e+06",
+        ),
         (["unlike-records"], "not a run"),
         (["damaged"], "damaged/spec.json: damaged, expected a JSON object"),
-        (["L.npy", "--counts", "C.json", "--rule", "magic"], "'magic' is not one of 'rescale', 'tau', 'shift'"),
+        (
+            ["L.npy", "--counts", "C.json", "--rule", "magic"],
+            "'magic' is not one of 'rescale', 'tau', 'shift'",
+        ),
         (["L.npy", "--counts", "C.json", "--rule", "tau"], "needs the weight norms"),
-        (["L.npy", "--counts", "C.json", "--tuned", "seven.json"], "chosen on logits of 7 classes, but these have 4"),
-        (["L.npy", "--counts", "C.json", "--tuned", "large.json"], "expected a gamma from 0 to 50, got 1e+06"),
-        (["L.npy", "--counts", "C.json", "--tuned", "below.json"], "expected a gamma from 0 to 50, got -1"),
-        (["L.npy", "--counts", "C.json", "--tuned", "text.json"], "text.json: not a file that `levelhead tune` wrote"),
-        (["sourceless.json"], "not a file that `levelhead tune` wrote (sources: not a JSON object)"),
-        (["L.npy", "--counts", "C.json", "--tuned", "sourceless.json"], "(sources: not a JSON object)"),
+        (
+            ["L.npy", "--counts", "C.json", "--tuned", "seven.json"],
+            "chosen on logits of 7 classes, but these have 4",
+        ),
+        (
+            ["L.npy", "--counts", "C.json", "--tuned", "large.json"],
+            "expected a gamma from 0 to 50, got 1e+06",
+        ),
+        (
+            ["L.npy", "--counts", "C.json", "--tuned", "below.json"],
+            "expected a gamma from 0 to 50, got -1",
+        ),
+        (
+            ["L.npy", "--counts", "C.json", "--tuned", "text.json"],
+            "text.json: not a file that `levelhead tune` wrote",
+        ),
+        (
+            ["sourceless.json"],
+            "not a file that `levelhead tune` wrote (sources: not a JSON object)",
+        ),
+        (
+            ["L.npy", "--counts", "C.json", "--tuned", "sourceless.json"],
+            "(sources: not a JSON object)",
+        ),
         (["unfinished.json"], "not a file that `levelhead tune` wrote (sources: no 'sha256')"),
-        (["many.json"], "not a file that `levelhead tune` wrote (classes: expected a whole number, got 'many')"),
-        (["endless.json"], "not a file that `levelhead tune` wrote (gamma: expected a number, got 1000"),
-        (["sure.json"], "not a file that `levelhead tune` wrote (level: expected a number between 0 and 1, got 1)"),
+        (
+            ["many.json"],
+            "not a file that `levelhead tune` wrote (classes: expected a whole number, got 'many')",
+        ),
+        (
+            ["endless.json"],
+            "not a file that `levelhead tune` wrote (gamma: expected a number, got 1000",
+        ),
+        (
+            ["sure.json"],
+            "not a file that `levelhead tune` wrote (level: expected a number between 0 and 1, got 1)",
+        ),
         (
             ["none.npy", "--counts", "C.json"],
             "none.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [0, 4]",
@@ -261,7 +331,11 @@ def test_an_existing_page_is_kept_unless_forced(files, levelhead):
 
 
 @pytest.mark.parametrize(
-    ("out", "says"), [("p.pdf", "expected a page that ends in .html"), ("nowhere/p.html", "nowhere: no such folder")]
+    ("out", "says"),
+    [
+        ("p.pdf", "expected a page that ends in .html"),
+        ("nowhere/p.html", "nowhere: no such folder"),
+    ],
 )
 def test_a_page_that_cannot_be_written_is_refused_before_any_work(files, levelhead, out, says):
     status, _, err = levelhead("report", "L.npy", "--counts", "C.json", "-o", out)

@@ -24,7 +24,9 @@ from .. import layouts
 
 @pytest.fixture
 def pets(tmp_path) -> Path:
-    return layouts.write_image_folder(tmp_path / "pets", {"cat": 40, "dog": 20, "newt": 10}, size=16)
+    return layouts.write_image_folder(
+        tmp_path / "pets", {"cat": 40, "dog": 20, "newt": 10}, size=16
+    )
 
 
 def small(*words):
@@ -41,15 +43,24 @@ def test_the_users_own_folder_in_one_command(levelhead, pets, tmp_path, method):
     assert "recall of newt (6 in training)" in out
     [there] = (tmp_path / "runs").iterdir()
     left, images = Run.open(there).snapshot, load(str(pets), size=8).test.images
-    for rule in ("auto", "rescale", "shift", "vector"):  # of which two need a bias, and this head has none
+    for rule in (
+        "auto",
+        "rescale",
+        "shift",
+        "vector",
+    ):  # of which two need a bias, and this head has none
         assert rule == "auto" or levelhead(*words, "--rule", rule)[0] == 0
         expected = left.logits("test", evaluate(left, rule=rule).head)
         with torch.no_grad():
             from_file = load_model(there / "adjusted.safetensors")(torch.from_numpy(images)).numpy()
         np.testing.assert_allclose(from_file, expected, atol=1e-4)
-        session = onnxruntime.InferenceSession(there / "adjusted.onnx", providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            there / "adjusted.onnx", providers=["CPUExecutionProvider"]
+        )
         np.testing.assert_allclose(session.run(None, {"images": images})[0], expected, atol=1e-4)
-        np.testing.assert_allclose(session.run(None, {"images": images[:1]})[0], expected[:1], atol=1e-4)
+        np.testing.assert_allclose(
+            session.run(None, {"images": images[:1]})[0], expected[:1], atol=1e-4
+        )
 
 
 def test_the_model_is_adjusted_where_a_gain_is_expected_or_if_asked_for_only_where_it_is_certain(
@@ -65,15 +76,22 @@ def test_the_model_is_adjusted_where_a_gain_is_expected_or_if_asked_for_only_whe
     np.testing.assert_allclose(head, evaluate(left).head.weight, rtol=1e-5)
     status, out, _ = levelhead(*words, "--only-if-certain")
     assert status == 0
-    assert "the gain is not certain, so the model is written as trained; pass --anyway to adjust it all the same" in out
+    assert (
+        "the gain is not certain, so the model is written as trained; pass --anyway to adjust it all the same"
+        in out
+    )
     assert not (there / "adjusted.safetensors").exists()
-    np.testing.assert_array_equal(load_model(there / "model.safetensors").head.weight.detach(), left.head.weight)
+    np.testing.assert_array_equal(
+        load_model(there / "model.safetensors").head.weight.detach(), left.head.weight
+    )
     status, _, err = levelhead(*words, "--only-if-certain", "--anyway")
     assert status == 2
     assert "got both" in err
 
 
-def test_a_model_without_an_expected_gain_is_written_as_trained(levelhead, pets, tmp_path, monkeypatch):
+def test_a_model_without_an_expected_gain_is_written_as_trained(
+    levelhead, pets, tmp_path, monkeypatch
+):
     words = small("--data", pets, "--runs", tmp_path / "runs", "--rule", "rescale")
     assert levelhead(*words)[0] == 0
     [there] = (tmp_path / "runs").iterdir()
@@ -85,9 +103,14 @@ def test_a_model_without_an_expected_gain_is_written_as_trained(levelhead, pets,
             break
     monkeypatch.setattr(Run, "snapshot", worse)
     out = levelhead(*words)[1]
-    assert "no gain is to be expected, so the model is written as trained; pass --anyway to adjust it all the" in out
+    assert (
+        "no gain is to be expected, so the model is written as trained; pass --anyway to adjust it all the"
+        in out
+    )
     assert not (there / "adjusted.safetensors").exists()
-    np.testing.assert_array_equal(load_model(there / "model.safetensors").head.weight.detach(), left.head.weight)
+    np.testing.assert_array_equal(
+        load_model(there / "model.safetensors").head.weight.detach(), left.head.weight
+    )
     assert json.loads(levelhead(*words, "--json", "--anyway")[1])["adjusted"] is True
 
 
@@ -100,7 +123,10 @@ def test_json_and_no_training_the_second_time(levelhead, pets, tmp_path, monkeyp
     monkeypatch.setattr(runs, "fit", lambda *_, **__: pytest.fail("trained again"))
     assert json.loads(levelhead(*words)[1]) == first
     left = Run.open(first["run"]).snapshot
-    wrong = left.logits("test", rescale(left.head, left.counts, gamma=0.5)).argmax(axis=1) != left.labels["test"]
+    wrong = (
+        left.logits("test", rescale(left.head, left.counts, gamma=0.5)).argmax(axis=1)
+        != left.labels["test"]
+    )
     assert first["after"]["error"] == pytest.approx(wrong.mean())
 
 
@@ -117,7 +143,9 @@ def test_the_command_on_the_page_of_a_run_can_be_run(levelhead, pets, tmp_path, 
 
 
 def test_evaluate_chooses_gamma_on_held_out_data(levelhead, pets, tmp_path):
-    trained = json.loads(levelhead(*small("--data", pets, "--runs", tmp_path / "runs", "--json"))[1])
+    trained = json.loads(
+        levelhead(*small("--data", pets, "--runs", tmp_path / "runs", "--json"))[1]
+    )
     judged = json.loads(levelhead("evaluate", trained["run"], "--json")[1])
     assert judged["tuned"]["chosen_on"] == "held-out"
     assert judged["tuned"]["n"] == 11
@@ -137,17 +165,35 @@ def test_a_run_without_held_out_samples_says_so(levelhead, pets, tmp_path):
     words[words.index("0.2")] = "0"
     status, out, _ = levelhead(*words)
     assert status == 0
-    assert "no samples were held out to choose gamma on, so the head is as trained; pass --gamma to set its" in out
+    assert (
+        "no samples were held out to choose gamma on, so the head is as trained; pass --gamma to set its"
+        in out
+    )
     assert "or train another network with --hold-out 0.1" in out
     [there] = (tmp_path / "runs").iterdir()
-    assert "trained without held-out samples to choose gamma on; pass --gamma" in levelhead("evaluate", there)[2]
+    assert (
+        "trained without held-out samples to choose gamma on; pass --gamma"
+        in levelhead("evaluate", there)[2]
+    )
 
 
 def test_a_class_without_test_images_has_no_recall(levelhead, tmp_path):
-    images, labels = np.random.default_rng(0).integers(0, 256, (60, 8, 8)).astype(np.uint8), np.repeat([0, 1, 2], 20)
+    images, labels = (
+        np.random.default_rng(0).integers(0, 256, (60, 8, 8)).astype(np.uint8),
+        np.repeat([0, 1, 2], 20),
+    )
     parts = {"x_train": images, "y_train": labels, "x_test": images[:40], "y_test": labels[:40]}
     np.savez(tmp_path / "own.npz", **parts)
-    words = ("--data", tmp_path / "own.npz", "--net", "digits", "--epochs", "1", "--runs", tmp_path / "runs")
+    words = (
+        "--data",
+        tmp_path / "own.npz",
+        "--net",
+        "digits",
+        "--epochs",
+        "1",
+        "--runs",
+        tmp_path / "runs",
+    )
     status, out, _ = levelhead("train", *words)
     assert status == 0
     assert "nan" not in out
@@ -156,7 +202,9 @@ def test_a_class_without_test_images_has_no_recall(levelhead, tmp_path):
 
 def test_the_users_own_counts_by_name(levelhead, pets, tmp_path):
     (tmp_path / "counts.json").write_text('{"newt": 4, "cat": 20, "dog": 10}')
-    words = small("--data", pets, "--counts", tmp_path / "counts.json", "--runs", tmp_path / "runs", "--json")
+    words = small(
+        "--data", pets, "--counts", tmp_path / "counts.json", "--runs", tmp_path / "runs", "--json"
+    )
     assert json.loads(levelhead(*words)[1])["counts"] == [16, 8, 3]
 
 
@@ -173,9 +221,13 @@ def test_tensorboard_gets_every_epoch(levelhead, pets, tmp_path):
 
 
 @pytest.mark.parametrize(("module", "title"), [("mlflow", "MLflow"), ("wandb", "Weights & Biases")])
-def test_a_missing_tracker_is_reported_with_what_to_install(levelhead, pets, tmp_path, monkeypatch, module, title):
+def test_a_missing_tracker_is_reported_with_what_to_install(
+    levelhead, pets, tmp_path, monkeypatch, module, title
+):
     monkeypatch.setitem(sys.modules, module, None)
-    status, _, err = levelhead(*small("--data", pets, "--runs", tmp_path / "runs", "--track", module))
+    status, _, err = levelhead(
+        *small("--data", pets, "--runs", tmp_path / "runs", "--track", module)
+    )
     said = f"levelhead: the tracker {module} needs {title}: {install_command(module)}\n"
     assert (status, err) == (2, said)
 
@@ -187,7 +239,9 @@ def test_wandb_gets_every_epoch(pets, tmp_path):
     from wandb.proto import wandb_internal_pb2 as messages
     from wandb.sdk.internal.datastore import DataStore
 
-    words = [*map(str, small("--data", pets, "--runs", tmp_path / "runs", "--track", "wandb", "--json"))]
+    words = [
+        *map(str, small("--data", pets, "--runs", tmp_path / "runs", "--track", "wandb", "--json"))
+    ]
     code = f"import sys; sys.argv = ['levelhead', *{words}]; from levelhead.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -204,9 +258,14 @@ def test_wandb_gets_every_epoch(pets, tmp_path):
         record = messages.Record()
         record.ParseFromString(data)
         if record.HasField("history"):
-            items = {"".join(item.nested_key) or item.key: item.value_json for item in record.history.item}
+            items = {
+                "".join(item.nested_key) or item.key: item.value_json
+                for item in record.history.item
+            }
             seen.append((int(items["_step"]), json.loads(items["loss"])))
-    assert seen == [(record["epoch"], pytest.approx(record["loss"])) for record in Run.open(there).log]
+    assert seen == [
+        (record["epoch"], pytest.approx(record["loss"])) for record in Run.open(there).log
+    ]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -226,10 +285,14 @@ def test_mlflow_gets_every_epoch(levelhead, pets, tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_store_that_mlflow_cannot_use_is_reported_before_training(levelhead, pets, tmp_path, monkeypatch):
+def test_a_store_that_mlflow_cannot_use_is_reported_before_training(
+    levelhead, pets, tmp_path, monkeypatch
+):
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "nowhere:///mlflow.db")
-    status, _, err = levelhead(*small("--data", pets, "--runs", tmp_path / "runs", "--track", "mlflow"))
+    status, _, err = levelhead(
+        *small("--data", pets, "--runs", tmp_path / "runs", "--track", "mlflow")
+    )
     assert status == 2
     assert err.startswith("levelhead: --track: nowhere:///mlflow.db does not accept runs (")
     assert err.count("\n") == 1
@@ -250,11 +313,20 @@ def test_a_store_that_mlflow_cannot_use_is_reported_before_training(levelhead, p
             "--profile': 'bell' is not one of 'long-tail', 'step'",
         ),
         (["--data", "digits", "--profile", "step"], "--profile: needs a ratio"),
-        (["--data", "digits", "--track", "paper"], "'--track': 'paper' is not one of 'tensorboard', 'mlflow'"),
+        (
+            ["--data", "digits", "--track", "paper"],
+            "'--track': 'paper' is not one of 'tensorboard', 'mlflow'",
+        ),
         (["--data", "digits", "--ratio", "100", "--hold-out", "0.1"], "only one training image"),
-        (["--data", "digits", "--recipe", "kim2020"], "mean and std for 3 channels, but the images have 1"),
+        (
+            ["--data", "digits", "--recipe", "kim2020"],
+            "mean and std for 3 channels, but the images have 1",
+        ),
         (["--data", "digits", "--threads", "0"], "--threads: expected 1 to 1024 threads, got 0"),
-        (["--data", "digits", "--engine", "slow"], "'--engine': 'slow' is not one of 'auto', 'plain', 'fast'"),
+        (
+            ["--data", "digits", "--engine", "slow"],
+            "'--engine': 'slow' is not one of 'auto', 'plain', 'fast'",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(levelhead, tmp_path, monkeypatch, words, message):

@@ -21,10 +21,14 @@ NAMES = ["cat", "dog", "owl", "ant"]
 def files(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), [60, 30, 15, 8])
-    logits = (5 + rng.normal(size=(113, 4)) + 2 * np.eye(4)[labels]) * (np.array(COUNTS) / 1000) ** 0.3
+    logits = (5 + rng.normal(size=(113, 4)) + 2 * np.eye(4)[labels]) * (
+        np.array(COUNTS) / 1000
+    ) ** 0.3
     np.save(tmp_path / "L.npy", logits)
     np.save(tmp_path / "Y.npy", labels)
-    np.savetxt(tmp_path / "L.csv", logits, delimiter=",", header=",".join(NAMES), comments="", fmt="%.17g")
+    np.savetxt(
+        tmp_path / "L.csv", logits, delimiter=",", header=",".join(NAMES), comments="", fmt="%.17g"
+    )
     (tmp_path / "Y.csv").write_text("\n".join(NAMES[y] for y in labels))
     (tmp_path / "C.json").write_text(json.dumps(COUNTS))
     (tmp_path / "named.json").write_text(json.dumps(dict(zip(NAMES, COUNTS, strict=True))))
@@ -32,7 +36,17 @@ def files(tmp_path, monkeypatch):
     return logits, labels
 
 
-HELD_OUT = ("tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts", "C.json", "--bootstrap", "50")
+HELD_OUT = (
+    "tune",
+    "--logits",
+    "L.npy",
+    "--labels",
+    "Y.npy",
+    "--counts",
+    "C.json",
+    "--bootstrap",
+    "50",
+)
 
 
 def test_json_is_what_tune_answers(files, levelhead):
@@ -43,7 +57,9 @@ def test_json_is_what_tune_answers(files, levelhead):
 
 def test_one_file_may_hold_logits_labels_and_counts(files, levelhead, tmp_path):
     np.savez("all.npz", logits=files[0], labels=files[1], counts=COUNTS)
-    status, out, err = levelhead("tune", "--logits", "all.npz", "--bootstrap", "50", "--json", "-o", "tuned.json")
+    status, out, err = levelhead(
+        "tune", "--logits", "all.npz", "--bootstrap", "50", "--json", "-o", "tuned.json"
+    )
     assert status == 0
     assert json.loads(out) == json.loads(levelhead(*HELD_OUT, "--json")[1])
     assert err == (
@@ -59,10 +75,23 @@ def test_a_folder_of_files_is_tuned_as_one_file(files, levelhead, tmp_path):
     (tmp_path / "parts").mkdir()
     for i, rows in enumerate(np.array_split(np.arange(113), 3)):
         np.savez(tmp_path / "parts" / f"{i}.npz", logits=logits[rows], labels=labels[rows])
-    given = ("tune", "--logits", "parts", "--counts", "C.json", "--bootstrap", "50", "--rule", "rescale", "--json")
+    given = (
+        "tune",
+        "--logits",
+        "parts",
+        "--counts",
+        "C.json",
+        "--bootstrap",
+        "50",
+        "--rule",
+        "rescale",
+        "--json",
+    )
     status, out, err = levelhead(*given, "--metric", "macro_f1", "-o", "tuned.json")
     assert (status, err) == (0, "")
-    want = json.loads(levelhead(*HELD_OUT, "--rule", "rescale", "--metric", "macro_f1", "--json")[1])
+    want = json.loads(
+        levelhead(*HELD_OUT, "--rule", "rescale", "--metric", "macro_f1", "--json")[1]
+    )
     assert json.loads(out) == want
     assert json.loads((tmp_path / "tuned.json").read_text())["gamma"] == want["gamma"]
     for more in (["--labels", "Y.npy"], ["--report", "page.html"], ["--target", "estimate"]):
@@ -95,14 +124,28 @@ def test_rules_are_compared_side_by_side(files, levelhead):
     words = ("compare", *HELD_OUT[1:7], "--repeats", "1")
     status, out, err = levelhead(*words, "--json")
     assert (status, err) == (0, "")
-    assert json.loads(out) == json.loads(json.dumps(lh.compare(*files, COUNTS, repeats=1).to_dict()))
+    assert json.loads(out) == json.loads(
+        json.dumps(lh.compare(*files, COUNTS, repeats=1).to_dict())
+    )
     assert "best: " in levelhead(*words, "--metric", "macro_f1")[1]
-    assert levelhead(*words, "--max", "-1")[::2] == (2, "levelhead: --max: expected a finite gamma above 0, got -1\n")
+    assert levelhead(*words, "--max", "-1")[::2] == (
+        2,
+        "levelhead: --max: expected a finite gamma above 0, got -1\n",
+    )
 
 
 def test_names_in_tables_are_looked_up(files, levelhead):
     by_name = levelhead(
-        "tune", "--logits", "L.csv", "--labels", "Y.csv", "--counts", "named.json", "--bootstrap", "50", "--json"
+        "tune",
+        "--logits",
+        "L.csv",
+        "--labels",
+        "Y.csv",
+        "--counts",
+        "named.json",
+        "--bootstrap",
+        "50",
+        "--json",
     )
     plain = json.loads(levelhead(*HELD_OUT, "--json")[1])
     assert json.loads(by_name[1]) == plain | {"names": ["cat", "dog", "owl", "ant"]}
@@ -131,8 +174,12 @@ def test_without_labels_shares_are_matched_to_the_target(files, levelhead):
 
 def test_a_target_may_be_a_file_of_shares_by_name(files, levelhead, tmp_path):
     (tmp_path / "T.json").write_text(json.dumps({"owl": 0.2, "ant": 0.1, "cat": 0.4, "dog": 0.3}))
-    named = levelhead("tune", "--logits", "L.csv", "--counts", "C.json", "--target", "T.json", "--json")
-    listed = levelhead("tune", "--logits", "L.npy", "--counts", "C.json", "--target", "0.4,0.3,0.2,0.1", "--json")
+    named = levelhead(
+        "tune", "--logits", "L.csv", "--counts", "C.json", "--target", "T.json", "--json"
+    )
+    listed = levelhead(
+        "tune", "--logits", "L.npy", "--counts", "C.json", "--target", "0.4,0.3,0.2,0.1", "--json"
+    )
     assert named[0] == 0
     assert json.loads(named[1]) == json.loads(listed[1]) | {"names": ["cat", "dog", "owl", "ant"]}
 
@@ -146,14 +193,20 @@ def test_out_is_written_once_and_replaced_only_by_force(files, levelhead, tmp_pa
     status, out, err = levelhead(*HELD_OUT, "--rule", "rescale", "-o", "tuned.json", "--seed", "1")
     assert (status, out) == (2, "")
     assert err == "levelhead: tuned.json exists; pass --force to replace it\n"
-    assert levelhead(*HELD_OUT, "--rule", "rescale", "-o", "tuned.json", "--seed", "1", "--force")[0] == 0
+    assert (
+        levelhead(*HELD_OUT, "--rule", "rescale", "-o", "tuned.json", "--seed", "1", "--force")[0]
+        == 0
+    )
     assert json.loads((tmp_path / "tuned.json").read_text())["interval"] != first["interval"]
     assert not list(tmp_path.glob("*.tmp"))
 
 
 def test_of_two_that_write_one_file_at_once_one_is_told(files, tmp_path):
     command = [sys.executable, "-m", "levelhead", *HELD_OUT, "-o", "tuned.json"]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     said = [one.communicate()[1] for one in both]
     assert sorted(one.returncode for one in both) == [0, 2]
     assert sum("tuned.json exists; pass --force to replace it" in one for one in said) == 1
@@ -161,7 +214,9 @@ def test_of_two_that_write_one_file_at_once_one_is_told(files, tmp_path):
 
 def test_a_failed_write_leaves_what_was_there(files, tmp_path, monkeypatch):
     (tmp_path / "tuned.json").write_text("old")
-    monkeypatch.setattr("levelhead.core.atomic.os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(
+        "levelhead.core.atomic.os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full"))
+    )
     with pytest.raises(OSError, match="disk full"):
         write_tuned(lh.tune(*files, COUNTS, bootstrap=0), tmp_path / "tuned.json")
     assert (tmp_path / "tuned.json").read_text() == "old"
@@ -193,24 +248,54 @@ def test_picture_is_drawn(files, levelhead, tmp_path):
     ("words", "message"),
     [
         (("--logits", "none.npy"), "none.npy: no such file; expected logits"),
-        (("--logits", "all.npz"), "all.npz: holds labels too, and Y.npy differs from them; leave out Y.npy, or name"),
+        (
+            ("--logits", "all.npz"),
+            "all.npz: holds labels too, and Y.npy differs from them; leave out Y.npy, or name",
+        ),
         (("--labels", "L.npy"), "L.npy: expected labels [N], got shape [113, 4]"),
-        (("--rule", "cosine"), "invalid value for '--rule': 'cosine' is not one of 'auto', 'rescale', 'tau', 'shift'"),
-        (("--rule", "tau"), "--rule: 'tau' needs the weight norms of the head; pass --norms with them"),
-        (("--target", "much"), "--target: expected 4 numbers with commas between them, or a file of them, got 'much'"),
-        (("--labels", "Y.csv"), "Y.csv: labels are names ('cat'), but class names are not known here"),
+        (
+            ("--rule", "cosine"),
+            "invalid value for '--rule': 'cosine' is not one of 'auto', 'rescale', 'tau', 'shift'",
+        ),
+        (
+            ("--rule", "tau"),
+            "--rule: 'tau' needs the weight norms of the head; pass --norms with them",
+        ),
+        (
+            ("--target", "much"),
+            "--target: expected 4 numbers with commas between them, or a file of them, got 'much'",
+        ),
+        (
+            ("--labels", "Y.csv"),
+            "Y.csv: labels are names ('cat'), but class names are not known here",
+        ),
         (("--plot", "curve.jpg"), "curve.jpg: expected a picture as .png, .svg, .pdf, got .jpg"),
-        (("--criterion", "f1"), "invalid value for '--criterion': 'f1' is not one of 'guided', 'balanced_error'"),
+        (
+            ("--criterion", "f1"),
+            "invalid value for '--criterion': 'f1' is not one of 'guided', 'balanced_error'",
+        ),
         (("--bootstrap", "-1"), "--bootstrap: expected a number of replicates, 0 or more, got -1"),
-        (("--kind", "probabilities", "--rule", "shift"), "expected probabilities, from 0 to 1, got "),
+        (
+            ("--kind", "probabilities", "--rule", "shift"),
+            "expected probabilities, from 0 to 1, got ",
+        ),
         (("--counts", "none.json"), "none.json: no such file; expected counts"),
         (("--counts", "nothing.npy"), "nothing.npy: the file is empty"),
         (("--out", "nowhere/tuned.json"), "nowhere: no such folder to write tuned.json into"),
         (("--plot", "nowhere/curve.png"), "nowhere: no such folder to write curve.png into"),
-        (("--report", "page.html", "--force"), "page.html: a folder; expected the name of a file to write"),
-        (("--out", "L.npy", "--force"), "L.npy: an input, which is never overwritten; choose another name"),
+        (
+            ("--report", "page.html", "--force"),
+            "page.html: a folder; expected the name of a file to write",
+        ),
+        (
+            ("--out", "L.npy", "--force"),
+            "L.npy: an input, which is never overwritten; choose another name",
+        ),
         (("--out", "C.json"), "C.json: an input, which is never overwritten; choose another name"),
-        (("--out", "x.html", "--report", "x.html"), "x.html: expected a different file for each of --out, --plot"),
+        (
+            ("--out", "x.html", "--report", "x.html"),
+            "x.html: expected a different file for each of --out, --plot",
+        ),
         (("--out", "dangling.json"), "dangling.json exists; pass --force to replace it"),
         (("--out", "n" * 250), f"{'n' * 250}: file name too long"),
         (("--seed", "-1"), "--seed: expected 0 or more, got -1"),
@@ -218,7 +303,10 @@ def test_picture_is_drawn(files, levelhead, tmp_path):
         (("--unlabelled", "no.npy"), "--unlabelled: expected logits [M, 4], got shape [0, 4]"),
         (("--training", "words.npy"), "--training: expected floating-point numbers, got text"),
         (("--rule", "tau", "--norms", "words.npy"), "--norms: expected numbers, got text"),
-        (("--logits", "no.npy"), "no.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [0, 4]"),
+        (
+            ("--logits", "no.npy"),
+            "no.npy: expected logits [N, K] of at least 1 sample and 2 classes, got shape [0, 4]",
+        ),
         (("--out", ".", "--force"), ".: a folder; expected the name of a file to write"),
     ],
 )
@@ -260,7 +348,10 @@ def test_a_metric_a_cost_and_floors_are_those_of_tune(files, levelhead):
     assert json.loads(f1[1]) == lh.tune(*files, COUNTS, metric="macro_f1", bootstrap=50).to_dict()
     for name in ("cost.npy", "cost.csv"):
         by_cost = levelhead(*HELD_OUT, "--cost", name, "--json")
-        assert json.loads(by_cost[1]) == lh.tune(*files, COUNTS, metric=lh.Goal(cost=cost), bootstrap=50).to_dict()
+        assert (
+            json.loads(by_cost[1])
+            == lh.tune(*files, COUNTS, metric=lh.Goal(cost=cost), bootstrap=50).to_dict()
+        )
     floors = levelhead(
         "tune",
         "--logits",
@@ -316,7 +407,10 @@ def test_text_and_page_of_another_metric(files, levelhead, tmp_path):
         (("--floor", "cat=0.5"), "--floor: got the class name 'cat'"),
         (("--floor", "1"), "--floor: no offsets meet a recall of 100.0% in "),
         (("--metric", "cost"), "--metric: 'cost' needs a cost matrix [K, K]; pass --cost with it"),
-        (("--cost", "Y.npy"), "--cost: expected numbers [4, 4], row true, column predicted, got shape [113]"),
+        (
+            ("--cost", "Y.npy"),
+            "--cost: expected numbers [4, 4], row true, column predicted, got shape [113]",
+        ),
         (("--cost", "none.npy"), "none.npy: no such file; expected cost"),
     ],
     ids=lambda value: value if isinstance(value, str) else "_".join(value),

@@ -49,7 +49,9 @@ def test_of_two_writers_at_once_the_last_to_finish_stays(tmp_path):
     with atomic.atomic_open(path) as slow:
         slow.write(b"slow")
         with atomic.atomic_open(path) as quick:
-            assert len(list(tmp_path.glob("a.*.tmp"))) == 2  # by which leftovers of what was killed are known
+            assert (
+                len(list(tmp_path.glob("a.*.tmp"))) == 2
+            )  # by which leftovers of what was killed are known
             quick.write(b"quick")
         assert (path.read_bytes(), mode(path)) == (b"quick", 0o644)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"a": b"slow"}

@@ -16,7 +16,9 @@ def test_counting_labels_agrees_with_counting_by_hand(labels):
     by_hand = [labels.count(k) for k in range(7)]
     for kind in (list, np.array, torch.tensor):
         assert counts.of(kind(labels), classes=7).tolist() == by_hand
-    assert counts.of([f"c{y}" for y in labels], names=[f"c{k}" for k in range(7)]).tolist() == by_hand
+    assert (
+        counts.of([f"c{y}" for y in labels], names=[f"c{k}" for k in range(7)]).tolist() == by_hand
+    )
 
 
 def test_labels_out_of_range_are_named_with_their_position():
@@ -107,17 +109,26 @@ def test_every_form_of_counts_becomes_the_same_counts(given_counts):
             r"class 1 \(cat\) has no samples; leave it out, or give it the largest count, which leaves it as it ",
         ),
         ([5, -2, 3], r"the count of class 1 \(cat\) is negative \(-2\)"),
-        ([5, 0.5, 3], r"the count of class 1 \(cat\) is fractional \(0.5\); give samples, not shares"),
+        (
+            [5, 0.5, 3],
+            r"the count of class 1 \(cat\) is fractional \(0.5\); give samples, not shares",
+        ),
         ([5, float("nan"), 3], r"the count of class 1 \(cat\) is nan"),
         ([5, float("inf"), 3], r"the count of class 1 \(cat\) is inf"),
-        ([5, 1e300, 3], r"the count of class 1 \(cat\) is 1e\+300; expected a whole number of samples"),
+        (
+            [5, 1e300, 3],
+            r"the count of class 1 \(cat\) is 1e\+300; expected a whole number of samples",
+        ),
         ([[5, 4, 3]], r"expected one count per class, got shape \[1, 3\]"),
         ([[5, 4], [3]], r"expected one count per class, got rows of different lengths"),
         ({"ant": 5, "cat": 4}, r"class 2 \(elk\) has no count"),
         ({"ant": 5, "cat": 4, "dog": 3}, "unknown class name 'dog'; the classes are ant, cat, elk"),
         ({"ant": 5, 0: 4, "cat": 3}, "class 0 has two counts"),
         ({"ant": 5, "cat": 4, 7: 3}, "unknown class 7; expected classes 0 to 2"),
-        ({"ant": "many", "cat": 4, "elk": 3}, "the count of class 'ant' is 'many'; expected a number"),
+        (
+            {"ant": "many", "cat": 4, "elk": 3},
+            "the count of class 'ant' is 'many'; expected a number",
+        ),
         (["ant", "cat", "dog"], "unknown class name 'dog'"),
         ([object()] * 3, "expected counts as numbers"),
         ("counts.json", r"expected counts, got the text 'counts.json'; read the file first"),
@@ -151,7 +162,9 @@ def test_few_small_counts_are_not_taken_for_labels():
 
 
 def test_counts_by_name_need_distinct_names():
-    with pytest.raises(ValueError, match="two classes are called 'cat'; give counts in class order"):
+    with pytest.raises(
+        ValueError, match="two classes are called 'cat'; give counts in class order"
+    ):
         counts.resolve({"cat": 3, "dog": 2}, 3, names=["cat", "dog", "cat"])
 
 
@@ -168,7 +181,10 @@ def test_a_count_of_0_too_many_may_be_a_title():
 
 
 def test_the_mark_of_a_sample_without_a_label_is_named():
-    with pytest.raises(ValueError, match=r"got -100 at position 1; leave those samples out \(torch's ignore_index\)$"):
+    with pytest.raises(
+        ValueError,
+        match=r"got -100 at position 1; leave those samples out \(torch's ignore_index\)$",
+    ):
         counts.check_labels([0, -100, 1], 2)
     with pytest.raises(ValueError, match=r"got -1 at position 1$"):
         counts.check_labels([0, -1, 1], 2)
@@ -227,10 +243,16 @@ def test_more_integers_than_classes_are_labels(labels, expected):
 @pytest.mark.parametrize(
     ("given_counts", "message"),
     [
-        ([0, 0, 1, 1, 1], "expected 3 counts, one per class, got 5"),  # too few to be labels without class 2
+        (
+            [0, 0, 1, 1, 1],
+            "expected 3 counts, one per class, got 5",
+        ),  # too few to be labels without class 2
         ([0, 0, 0, 1, 1, 1], "expected 3 counts, one per class, got 6"),
         ([0, 0, 0, 1, 1, 1, 1], "class 2 has no samples"),  # enough
-        ([1, 2, 3, 3, 1, 2, 3], "expected 3 counts, one per class, got 7"),  # labels that begin at 1 are not labels
+        (
+            [1, 2, 3, 3, 1, 2, 3],
+            "expected 3 counts, one per class, got 7",
+        ),  # labels that begin at 1 are not labels
         ([-1, 0, 1, 2, 0, 1, 2], "expected 3 counts, one per class, got 7"),
         ([], "expected 3 counts, one per class, got 0"),
     ],
@@ -242,7 +264,9 @@ def test_what_is_neither_labels_nor_a_count_per_class_is_refused(given_counts, m
 
 def test_counts_are_whole_as_far_as_float64_holds_every_whole_number():
     assert counts.resolve([2.0**53, 1]).tolist() == [2**53, 1]
-    with pytest.raises(lh.LevelheadError, match=r"class 1 is 9007199254740994\.0; expected a whole number"):
+    with pytest.raises(
+        lh.LevelheadError, match=r"class 1 is 9007199254740994\.0; expected a whole number"
+    ):
         counts.resolve([1, 2.0**53 + 2])
     with pytest.raises(lh.LevelheadError, match=r"class 0 is fractional \(200\.5\)"):
         counts.resolve([200.5, 1])

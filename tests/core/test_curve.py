@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from levelhead import gamma_path
-from levelhead.core.curve import METRICS, SLIVER, Curve, accumulate, ascending, metric_name, stable_order
+from levelhead.core.curve import (
+    METRICS,
+    SLIVER,
+    Curve,
+    accumulate,
+    ascending,
+    metric_name,
+    stable_order,
+)
 from levelhead.core.errors import LevelheadError
 
 
@@ -36,7 +44,9 @@ def naive_stretches(one: Curve) -> list[tuple[float, float]]:
 def test_a_value_is_that_of_the_last_step_at_or_before_a_gamma(seed):
     one = random_curve(seed)
     for gamma in (*one.gammas, *np.linspace(-1, 2, 31)):
-        value = next(v for g, v in zip(one.gammas[::-1], one.values[::-1], strict=True) if g <= gamma)
+        value = next(
+            v for g, v in zip(one.gammas[::-1], one.values[::-1], strict=True) if g <= gamma
+        )
         assert one.at(gamma) == value
     np.testing.assert_array_equal(one.at([-1.0, 2.0]), one.values[[0, -1]])
 
@@ -145,15 +155,21 @@ def test_other_names_are_those_of_scikit_learn_and_mean_the_same(other, name, fu
     score = getattr(pytest.importorskip("sklearn.metrics"), function)
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=90)
-    path = gamma_path(2 + rng.normal(size=(90, 3)) + np.eye(3)[labels], labels, [400, 100, 25], range=(0, 1))
+    path = gamma_path(
+        2 + rng.normal(size=(90, 3)) + np.eye(3)[labels], labels, [400, 100, 25], range=(0, 1)
+    )
     gammas = np.linspace(0, 1, 11)
     theirs = np.array([score(labels, path.predictions(gamma), **options) for gamma in gammas])
     assert metric_name(other) == name
-    assert path.curve_of(name).at(gammas) == pytest.approx(1 - theirs if name.endswith("error") else theirs)
+    assert path.curve_of(name).at(gammas) == pytest.approx(
+        1 - theirs if name.endswith("error") else theirs
+    )
 
 
 @pytest.mark.parametrize("name", ["f1", "roc_auc", "", None, ["error"]])
 def test_an_unknown_metric_is_answered_with_the_known_ones(name):
-    with pytest.raises(LevelheadError, match=r"metric: expected error, .*f1_macro for macro_f1.*, got ") as caught:
+    with pytest.raises(
+        LevelheadError, match=r"metric: expected error, .*f1_macro for macro_f1.*, got "
+    ) as caught:
         metric_name(name)
     assert caught.value.parameter == "metric"

@@ -12,7 +12,9 @@ from levelhead.core.errors import Advice, LevelheadError, check_choice, in_file,
     [
         LevelheadError("plain"),
         LevelheadError("wrong", parameter="bias"),
-        LevelheadError("wrong", parameter="bias", advice=Advice("missing", "neutral", "to leave it")),
+        LevelheadError(
+            "wrong", parameter="bias", advice=Advice("missing", "neutral", "to leave it")
+        ),
     ],
 )
 def test_an_error_survives_pickling(error):
@@ -26,7 +28,9 @@ def test_an_error_survives_pickling(error):
 
 
 def test_a_choice_outside_the_list_is_refused_by_its_parameter():
-    with pytest.raises(LevelheadError, match=r"^rule: expected 'rescale', 'tau' or 'shift', got 'magic'$"):
+    with pytest.raises(
+        LevelheadError, match=r"^rule: expected 'rescale', 'tau' or 'shift', got 'magic'$"
+    ):
         check_choice("rule", "magic", ("rescale", "tau", "shift"))
 
 

@@ -106,12 +106,18 @@ def test_a_weight_counts_a_sample_so_often():
     times = np.arange(len(LABELS)) % 3 + 1
     repeated = m.fit_temperature(np.repeat(LOGITS, times, axis=0), np.repeat(LABELS, times))
     assert m.fit_temperature(LOGITS, LABELS, weights=times) == pytest.approx(repeated, rel=1e-3)
-    expected = m.negative_log_likelihood(np.repeat(LOGITS, times, axis=0), np.repeat(LABELS, times), temperature=2.0)
-    assert m.negative_log_likelihood(LOGITS, LABELS, temperature=2.0, weights=times) == pytest.approx(expected)
+    expected = m.negative_log_likelihood(
+        np.repeat(LOGITS, times, axis=0), np.repeat(LABELS, times), temperature=2.0
+    )
+    assert m.negative_log_likelihood(
+        LOGITS, LABELS, temperature=2.0, weights=times
+    ) == pytest.approx(expected)
 
 
 def test_the_negative_share_is_that_of_true_classes():
-    assert m.negative_share(np.array([[-1.0, 2.0], [3.0, -1.0], [-5.0, -1.0]]), [0, 0, 1]) == pytest.approx(2 / 3)
+    assert m.negative_share(
+        np.array([[-1.0, 2.0], [3.0, -1.0], [-5.0, -1.0]]), [0, 0, 1]
+    ) == pytest.approx(2 / 3)
 
 
 def test_all_measures_at_once_agree_with_each_alone():
@@ -124,7 +130,10 @@ def test_all_measures_at_once_agree_with_each_alone():
     assert found.groups == pytest.approx(
         {"many": recalls[:2].mean(), "medium": recalls[2:4].mean(), "few": recalls[4:].mean()}
     )
-    assert (found.worst_class, found.worst_recall) == (recalls.argmin(), pytest.approx(recalls.min()))
+    assert (found.worst_class, found.worst_recall) == (
+        recalls.argmin(),
+        pytest.approx(recalls.min()),
+    )
     assert found.calibration_error == m.calibration_error(LOGITS, LABELS)
     assert found.negative_log_likelihood == m.negative_log_likelihood(LOGITS, LABELS)
     assert m.measure(LOGITS, LEFT_OUT).worst_class != 3
@@ -135,9 +144,17 @@ def test_all_measures_at_once_agree_with_each_alone():
 def test_tensors_are_measured_as_their_values_are(dtype):
     logits = torch.from_numpy(LOGITS).to(dtype)
     same = logits.double().numpy()
-    for name in ("error", "balanced_error", "negative_log_likelihood", "calibration_error", "negative_share"):
+    for name in (
+        "error",
+        "balanced_error",
+        "negative_log_likelihood",
+        "calibration_error",
+        "negative_share",
+    ):
         measure = getattr(m, name)
-        assert measure(logits, torch.from_numpy(LABELS)) == pytest.approx(measure(same, LABELS), rel=1e-5)
+        assert measure(logits, torch.from_numpy(LABELS)) == pytest.approx(
+            measure(same, LABELS), rel=1e-5
+        )
 
 
 @pytest.mark.parametrize(
@@ -179,9 +196,18 @@ def test_a_nan_is_never_right():
 @pytest.mark.parametrize(
     ("logits", "message"),
     [
-        (np.ones(3), r"expected logits \[N, K\] of at least 1 sample and 2 classes, got shape \[3\]"),
-        (np.ones((3, 1)), r"expected logits \[N, K\] of at least 1 sample and 2 classes, got shape \[3, 1\]"),
-        (np.ones((0, 3)), r"expected logits \[N, K\] of at least 1 sample and 2 classes, got shape \[0, 3\]"),
+        (
+            np.ones(3),
+            r"expected logits \[N, K\] of at least 1 sample and 2 classes, got shape \[3\]",
+        ),
+        (
+            np.ones((3, 1)),
+            r"expected logits \[N, K\] of at least 1 sample and 2 classes, got shape \[3, 1\]",
+        ),
+        (
+            np.ones((0, 3)),
+            r"expected logits \[N, K\] of at least 1 sample and 2 classes, got shape \[0, 3\]",
+        ),
         (np.array([["a", "b"]]), "expected logits as floating-point numbers"),
         (np.array([[1.0, 2.0], [np.inf, 0.0]]), "NaN or infinite values, first in row 1"),
         (softmax(LOGITS, axis=1), "expected logits, got what looks like probabilities"),
@@ -194,7 +220,9 @@ def test_values_that_are_not_logits_are_refused(logits, message):
 
 def test_probabilities_become_their_logarithms_on_request():
     probability = softmax(LOGITS, axis=1)
-    np.testing.assert_allclose(m.check_logits(probability, kind="probabilities"), np.log(probability))
+    np.testing.assert_allclose(
+        m.check_logits(probability, kind="probabilities"), np.log(probability)
+    )
     assert np.isfinite(m.check_logits(np.array([[0.0, 1.0]]), kind="probabilities")).all()
     with pytest.raises(ValueError, match=r"expected probabilities, from 0 to 1, got -0.5 in row 1"):
         m.check_logits(np.array([[0.2, 0.8], [-0.5, 0.9]]), kind="probabilities")
@@ -207,7 +235,10 @@ def test_probabilities_become_their_logarithms_on_request():
 
 def test_masked_values_are_not_used_as_if_they_were_not():
     logits = np.array([[2.0, 1.0], [0.0, 3.0], [5.0, 1.0]])
-    for given in (np.ma.masked_less(logits, 0.5), np.ma.masked_array(logits, [[0, 0], [0, 0], [1, 1]])):
+    for given in (
+        np.ma.masked_less(logits, 0.5),
+        np.ma.masked_array(logits, [[0, 0], [0, 0], [1, 1]]),
+    ):
         with pytest.raises(ValueError, match=r"masked.*fill"):
             m.measure(given, [0, 1, 1])
     assert m.error(np.ma.masked_array(logits), [0, 1, 1]) == pytest.approx(1 / 3)

@@ -24,7 +24,10 @@ def test_classes_are_found_in_the_titles_of_columns():
 
 def test_counts_by_name_or_index_are_put_in_order():
     assert in_order({"dog": 30, "0": 70}, 2, ["cat", "dog"]).tolist() == [70, 30]
-    for wrong, reason in (({"cat": "x", "dog": 1}, "is 'x'"), ({"cat": 10**400, "dog": 1}, "beyond any float")):
+    for wrong, reason in (
+        ({"cat": "x", "dog": 1}, "is 'x'"),
+        ({"cat": 10**400, "dog": 1}, "beyond any float"),
+    ):
         with pytest.raises(LevelheadError, match=reason):
             in_order(wrong, 2, ["cat", "dog"])
 

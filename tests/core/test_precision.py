@@ -16,13 +16,23 @@ def test_every_prediction_that_rounding_flips_was_counted(dtype, gamma):
     flipped, counted = 0, 0
     for seed in range(40):
         generator = torch.Generator().manual_seed(seed)
-        head = Head(torch.randn(6, 12, generator=generator).to(dtype), torch.randn(6, generator=generator).to(dtype))
-        features, counts = torch.randn(200, 12, generator=generator).double(), [900, 500, 70, 30, 11, 3]
+        head = Head(
+            torch.randn(6, 12, generator=generator).to(dtype),
+            torch.randn(6, generator=generator).to(dtype),
+        )
+        features, counts = (
+            torch.randn(200, 12, generator=generator).double(),
+            [900, 500, 70, 30, 11, 3],
+        )
         exact = Head(head.weight.double(), head.bias.double())
         by = lh.factors(counts, gamma)
         rounded = lh.rescale(head, counts, gamma=gamma)
         wide = Head(rounded.weight.double(), rounded.bias.double()).logits(features)
-        flipped += int((wide.argmax(1) != lh.rescale(exact, counts, gamma=gamma).logits(features).argmax(1)).sum())
+        flipped += int(
+            (
+                wide.argmax(1) != lh.rescale(exact, counts, gamma=gamma).logits(features).argmax(1)
+            ).sum()
+        )
         counted += rounding_flips(exact.logits(features), by, dtype, head=head, features=features)
     assert 0 < flipped <= counted < 40 * 200 / 4
 

@@ -19,7 +19,9 @@ def test_a_regular_file_and_a_link_to_it_pass_with_the_same_stamp(tmp_path):
 def test_pipes_sockets_and_devices_are_refused_without_being_opened(tmp_path, monkeypatch):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(LevelheadError, match="pipe: a pipe; expected a regular file that holds counts"):
+    with pytest.raises(
+        LevelheadError, match="pipe: a pipe; expected a regular file that holds counts"
+    ):
         check_regular_file(pipe, "counts")
     with pytest.raises(LevelheadError, match="/dev/zero: a device"):
         check_regular_file("/dev/zero")
@@ -58,7 +60,10 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, how):
         else:
             file.unlink()
 
-    with pytest.raises(LevelheadError, match="changed while it was read"), unchanged_while_read(file):
+    with (
+        pytest.raises(LevelheadError, match="changed while it was read"),
+        unchanged_while_read(file),
+    ):
         change()
 
 

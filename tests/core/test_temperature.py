@@ -25,12 +25,21 @@ def slope(inverse: float, logits, labels, weights, offset) -> float:
 
 def by_scipy(logits, labels, weights, offset) -> float:
     spread = np.sqrt(np.mean((logits - logits.mean(axis=1, keepdims=True)) ** 2))
-    found = brentq(slope, 0.02 / spread, 50 / spread, (logits, labels, weights, offset), xtol=1e-300, rtol=1e-13)
+    found = brentq(
+        slope,
+        0.02 / spread,
+        50 / spread,
+        (logits, labels, weights, offset),
+        xtol=1e-300,
+        rtol=1e-13,
+    )
     return 1 / found
 
 
 SCALES = (1e-6, 1.0, 30.0, 1e20)  # the last is beyond what float32 can square
-CASES = [(n, scale) for n in (7, 300, 1400) for scale in SCALES]  # of 1400, a few rows are looked at first
+CASES = [
+    (n, scale) for n in (7, 300, 1400) for scale in SCALES
+]  # of 1400, a few rows are looked at first
 CASES += [(20_000, 1.0)]  # in threads
 
 
@@ -39,7 +48,11 @@ CASES += [(20_000, 1.0)]  # in threads
 def test_the_temperature_is_where_the_derivative_is_zero(n, scale, added):
     logits, labels = problem(n, 10, scale)
     rng = np.random.default_rng(1)
-    offset = {"nothing": 0.0, "per class": rng.normal(size=10), "per sample": rng.normal(size=(n, 10))}[added]
+    offset = {
+        "nothing": 0.0,
+        "per class": rng.normal(size=10),
+        "per sample": rng.normal(size=(n, 10)),
+    }[added]
     weights = rng.integers(0, 4, n) / 3
     expected = by_scipy(logits, labels, weights, offset)
     assert fit_scale(logits, labels, weights, offset) == pytest.approx(expected, rel=1e-8)
@@ -89,7 +102,9 @@ def test_only_scores_far_below_what_is_usual_are_raised(dtype):
     masked[7, 3] = np.finfo(dtype).min
     below = logits[7].max() - raise_masked(masked)[7, 3]
     assert 10 < below < 100  # ten times what is usual, which is about 3
-    np.testing.assert_allclose(np.delete(raise_masked(masked), 7, axis=0), np.delete(logits, 7, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(
+        np.delete(raise_masked(masked), 7, axis=0), np.delete(logits, 7, axis=0), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -28,7 +28,9 @@ def forgotten(monkeypatch):
 
 
 def hold(path, kind):
-    process = subprocess.Popen([sys.executable, "-c", HELD, path, kind], stdin=-1, stdout=-1, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HELD, path, kind], stdin=-1, stdout=-1, text=True
+    )
     place = process.stdout.readline().strip()
     assert os.path.exists(place)
     return process, place
@@ -50,7 +52,10 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_is_not(tmp_pat
 
 def test_only_what_is_ours_is_removed(tmp_path):
     ours = tmp_path / f"a.{scratch._machine()}{'0' * 8}.tmp"
-    others = [tmp_path / name for name in ("a.tmp", f"a.{'f' * 16}.tmp", "a.0123456789abcdef", ".a.x7_1kj2_.tmp")]
+    others = [
+        tmp_path / name
+        for name in ("a.tmp", f"a.{'f' * 16}.tmp", "a.0123456789abcdef", ".a.x7_1kj2_.tmp")
+    ]
     for path in (ours, *others):
         path.write_bytes(b"x")
     target = tmp_path / "precious"
@@ -70,7 +75,9 @@ def test_a_pipe_of_our_name_is_removed_without_being_waited_for(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
-def test_one_that_is_taken_for_a_leftover_before_it_is_locked_is_made_again(tmp_path, monkeypatch, kind):
+def test_one_that_is_taken_for_a_leftover_before_it_is_locked_is_made_again(
+    tmp_path, monkeypatch, kind
+):
     taken, real = [], scratch.fcntl.flock
 
     def late(descriptor, how):

@@ -8,7 +8,12 @@ import torch
 from levelhead_lab.lab.augment_kernel import augment
 from levelhead_lab.lab.epoch_plan import EpochPlan
 from levelhead_lab.lab.preprocess import crop_flip, cut_out, standardize
-from levelhead_lab.lab.trivial_augment import MAGNITUDE_BINS, OPERATIONS, make_tables, trivial_augment
+from levelhead_lab.lab.trivial_augment import (
+    MAGNITUDE_BINS,
+    OPERATIONS,
+    make_tables,
+    trivial_augment,
+)
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LARGE = DEVICE.type == "cuda"  # the interpreter is slow
@@ -24,7 +29,9 @@ def check(channels, height, width, dtype, *, trivial, cutout):
     images[3, :, :, : width // 2] = 200
     images = images.contiguous(memory_format=torch.channels_last)
     bins = range(MAGNITUDE_BINS) if LARGE else (0, 4, 17, 30)
-    changes = torch.tensor(list(itertools.product(range(len(OPERATIONS)), bins, (0, 1)))).repeat(len(images), 1)
+    changes = torch.tensor(list(itertools.product(range(len(OPERATIONS)), bins, (0, 1)))).repeat(
+        len(images), 1
+    )
     n = len(changes) if trivial else 20
     changes = changes[:n] if trivial else torch.zeros(n, 3, dtype=torch.int64)
     indices = torch.arange(n) * len(images) // n
@@ -53,7 +60,10 @@ def main():
         for dtype, cutout in formats:
             wrong = check(channels, height, width, dtype, trivial=trivial, cutout=cutout)
             failed += bool(wrong)
-            print(f"{channels}x{height}x{width} {dtype} {trivial=} {cutout=}: {wrong or 'equal'}", flush=True)
+            print(
+                f"{channels}x{height}x{width} {dtype} {trivial=} {cutout=}: {wrong or 'equal'}",
+                flush=True,
+            )
     sys.exit(failed > 0)
 
 

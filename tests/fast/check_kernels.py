@@ -20,14 +20,23 @@ from levelhead_lab.lab import nets
 torch.backends.cudnn.allow_tf32 = False  # what torch finds is the truth here
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LARGE = DEVICE == "cuda"  # the interpreter is slow
-FARTHEST = {"float32": 2e-6, "tf32": 2e-3, "float16": 2e-3} | ({"bfloat16": 1.5e-2} if LARGE else {})  # or has none
+FARTHEST = {"float32": 2e-6, "tf32": 2e-3, "float16": 2e-3} | (
+    {"bfloat16": 1.5e-2} if LARGE else {}
+)  # or has none
 
 
 def reference(x, residual, w, gamma, beta, mean, var, stride, relu):
     outs = []
     for run in range(len(x)):
-        y = F.conv2d(x[run].permute(0, 3, 1, 2), w[run].permute(3, 2, 0, 1), stride=stride, padding=w.shape[1] // 2)
-        y = F.batch_norm(y, mean[run], var[run], gamma[run], beta[run], True, 0.1, 1e-5).permute(0, 2, 3, 1)
+        y = F.conv2d(
+            x[run].permute(0, 3, 1, 2),
+            w[run].permute(3, 2, 0, 1),
+            stride=stride,
+            padding=w.shape[1] // 2,
+        )
+        y = F.batch_norm(y, mean[run], var[run], gamma[run], beta[run], True, 0.1, 1e-5).permute(
+            0, 2, 3, 1
+        )
         y = y if residual is None else y + residual[run]
         outs.append(y.relu() if relu else y)
     return torch.stack(outs)
@@ -48,24 +57,39 @@ def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, prec
     gamma, beta = make(runs, outputs).abs() + 0.5, make(runs, outputs)
     learned = inputs > 3  # the first layer's input is an image
     seen = F.pad(x, (0, 1)) if inputs == 3 else x  # as `StackedNets` gives it to the kernels
-    ours = [None if t is None else t.clone().requires_grad_() for t in (seen, extra, w.float(), gamma, beta)]
-    theirs = [None if t is None else t.double().requires_grad_() for t in (x, extra, w, gamma, beta)]
+    ours = [
+        None if t is None else t.clone().requires_grad_()
+        for t in (seen, extra, w.float(), gamma, beta)
+    ]
+    theirs = [
+        None if t is None else t.double().requires_grad_() for t in (x, extra, w, gamma, beta)
+    ]
     for leaves in (ours, theirs):
         leaves[0].requires_grad_(learned)
     mean, var = torch.zeros(2, runs, outputs, device=DEVICE)
     var += 1
     mean64, var64 = mean.double(), var.double()
     side_stream = stacked.SideStream(x.device)
-    out, again = conv_norm.FusedConvNorm.apply(*ours, mean, var, w, stride, relu, 1e-5, 0.1, products, side_stream)
+    out, again = conv_norm.FusedConvNorm.apply(
+        *ours, mean, var, w, stride, relu, 1e-5, 0.1, products, side_stream
+    )
     expected = reference(*theirs, mean64, var64, stride, relu)
     towards, also = make(*out.shape).to(dtype), make(*x.shape).to(dtype)
     # where the two signs differ, so do the gradients of relu: compare on the same mask
-    sure = torch.ones_like(out) if precision.name == "float32" else ((expected > 0) == (out > 0)).to(dtype)
+    sure = (
+        torch.ones_like(out)
+        if precision.name == "float32"
+        else ((expected > 0) == (out > 0)).to(dtype)
+    )
     pick = lambda leaves: [t for t in leaves if t is not None and t.requires_grad]  # noqa: E731
     towards = towards * sure
-    got = torch.autograd.grad([out, again][: 1 + learned], pick(ours), [towards, also][: 1 + learned])
+    got = torch.autograd.grad(
+        [out, again][: 1 + learned], pick(ours), [towards, also][: 1 + learned]
+    )
     side_stream.join()
-    want = torch.autograd.grad((expected * towards.double()).sum() + (theirs[0] * also.double()).sum(), pick(theirs))
+    want = torch.autograd.grad(
+        (expected * towards.double()).sum() + (theirs[0] * also.double()).sum(), pick(theirs)
+    )
     how = {"stride": stride, "products": products}
     plain, _ = conv_norm.convolve(seen, w, affine=(gamma, beta), residual=extra, relu=relu, **how)
     y = torch.stack(

@@ -21,7 +21,9 @@ from levelhead_lab.lab.cui2019 import CUI_METHODS
 
 pytestmark = pytest.mark.slow  # each trains networks
 
-RECIPE = replace(recipe.find_recipe("digits"), epochs=4, milestones=(2, 3), batch=32, flip=True, cutout=4)
+RECIPE = replace(
+    recipe.find_recipe("digits"), epochs=4, milestones=(2, 3), batch=32, flip=True, cutout=4
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,9 @@ def digits():
 
 
 def job(digits, method, seed, *, net="digits", how=RECIPE):
-    built = nets.build(net, digits.classes, head=METHODS[method].head, shape=digits.shape, seed=seed).double()
+    built = nets.build(
+        net, digits.classes, head=METHODS[method].head, shape=digits.shape, seed=seed
+    ).double()
     return Job(built, digits, how, METHODS[method], seed)
 
 
@@ -41,14 +45,20 @@ def by_plain_loop(job):
     how = preprocess.Preprocess(job.recipe, job.data, torch.float64)
 
     def on_epoch(state, record):
-        records.append(record | {f"{title}_error": e for title, e in preprocess.errors(net, job.data, how).items()})
+        records.append(
+            record
+            | {f"{title}_error": e for title, e in preprocess.errors(net, job.data, how).items()}
+        )
 
     train.fit(net, job.data, job.recipe, job.method, seed=job.seed, on_epoch=on_epoch)
     return net, records
 
 
 def largest_difference(a, b):
-    return max((x.double() - y.double()).abs().max().item() for x, y in zip(a.values(), b.values(), strict=True))
+    return max(
+        (x.double() - y.double()).abs().max().item()
+        for x, y in zip(a.values(), b.values(), strict=True)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +74,9 @@ def trained(digits):
     return jobs, [by_plain_loop(each) for each in jobs]
 
 
-@pytest.mark.parametrize(("slots", "steps"), [(1, 32), (3, 2), (1, 3)])  # 7 steps: in 0, 3 or 2 parts, and the rest
+@pytest.mark.parametrize(
+    ("slots", "steps"), [(1, 32), (3, 2), (1, 3)]
+)  # 7 steps: in 0, 3 or 2 parts, and the rest
 def test_the_fast_engine_equals_the_plain_loop(trained, slots, steps, monkeypatch):
     monkeypatch.setattr(pack, "STEPS_PER_GRAPH", steps)
     jobs = [replace(each, net=copy.deepcopy(each.net)) for each in trained[0]]
@@ -94,16 +106,22 @@ def test_the_reference_for_gpu_runs_equals_the_plain_loop(digits, monkeypatch):
 
     each = job(digits, "baseline", 3)
     expected, records = by_plain_loop(each)
-    assert _plain_loop.train([_plain_loop.PlainRun(each.net, digits, RECIPE, 3)]) == [records[-1]["test_error"]]
+    assert _plain_loop.train([_plain_loop.PlainRun(each.net, digits, RECIPE, 3)]) == [
+        records[-1]["test_error"]
+    ]
     assert largest_difference(each.net.state_dict(), expected.state_dict()) == 0
 
 
 @pytest.mark.parametrize("name", ["ldam-drw", "crt"])
-def test_methods_that_change_during_training_change_when_the_plain_loop_does(digits, name, monkeypatch):
+def test_methods_that_change_during_training_change_when_the_plain_loop_does(
+    digits, name, monkeypatch
+):
     # ldam-drw: a different loss from progress 0.8 on, and a cosine head; crt: a new head on frozen features, and a
     # learning rate that falls from step to step
     monkeypatch.setattr(pack, "STEPS_PER_GRAPH", 2)
-    how = replace(RECIPE, epochs=6, cutout=0)  # 42 steps and a scale of 30: rounding adds up to 3e-13
+    how = replace(
+        RECIPE, epochs=6, cutout=0
+    )  # 42 steps and a scale of 30: rounding adds up to 3e-13
     jobs = [job(digits, name, seed, how=how) for seed in (0, 1)]
     expected = [by_plain_loop(each) for each in jobs]
     states = fit_many(jobs, slots=2, device="cpu", dtype=torch.float64, stacked=True)
@@ -113,14 +131,22 @@ def test_methods_that_change_during_training_change_when_the_plain_loop_does(dig
 
 
 @pytest.mark.parametrize("stacked", [True, False])
-def test_a_bias_weights_of_a_batch_and_deferred_stages_are_those_of_the_plain_loop(digits, stacked, monkeypatch):
+def test_a_bias_weights_of_a_batch_and_deferred_stages_are_those_of_the_plain_loop(
+    digits, stacked, monkeypatch
+):
     monkeypatch.setattr(pack, "STEPS_PER_GRAPH", 2)
     how = replace(RECIPE, cutout=0, weights="batch", deferred=True, bias="rare")
-    names = ["cui-sigmoid-0.99", "re-weighting", "crt", "ldam-drw"] if stacked else ["re-weighting", "crt"]
+    names = (
+        ["cui-sigmoid-0.99", "re-weighting", "crt", "ldam-drw"]
+        if stacked
+        else ["re-weighting", "crt"]
+    )
     methods = [CUI_METHODS.get(name) or METHODS[name] for name in names]
     jobs = [
         Job(
-            nets.build("digits", 10, head=method.head, shape=digits.shape, bias="rare", seed=seed).double(),
+            nets.build(
+                "digits", 10, head=method.head, shape=digits.shape, bias="rare", seed=seed
+            ).double(),
             digits,
             how,
             method,
@@ -130,7 +156,9 @@ def test_a_bias_weights_of_a_batch_and_deferred_stages_are_those_of_the_plain_lo
         for seed in range(2 if stacked else 1)
     ]
     expected = [by_plain_loop(each) for each in jobs]
-    states = fit_many(jobs, slots=8 if stacked else 1, device="cpu", dtype=torch.float64, stacked=stacked)
+    states = fit_many(
+        jobs, slots=8 if stacked else 1, device="cpu", dtype=torch.float64, stacked=stacked
+    )
     for state, (net, _) in zip(states, expected, strict=True):
         learned = {k: v for k, v in net.state_dict().items() if "num_batches" not in k}
         assert largest_difference({k: state.weights[k] for k in learned}, learned) < 1e-12
@@ -139,7 +167,10 @@ def test_a_bias_weights_of_a_batch_and_deferred_stages_are_those_of_the_plain_lo
 @pytest.mark.parametrize("shortcut", ["A", "B", "pool"])
 @pytest.mark.parametrize("training", [True, False])
 def test_stacked_residual_networks_equal_the_networks_one_by_one(shortcut, training):
-    each = [nets.build("resnet32", 4, shortcut=shortcut, seed=seed).double().train(training) for seed in range(2)]
+    each = [
+        nets.build("resnet32", 4, shortcut=shortcut, seed=seed).double().train(training)
+        for seed in range(2)
+    ]
     stack = stacked.StackedNets(each[0], 2, torch.device("cpu"), torch.float64, kernels=False)
     x = torch.randn(2, 3, 3, 16, 16, dtype=torch.float64)
     for run, net in enumerate(each):
@@ -154,7 +185,9 @@ def test_stacked_residual_networks_equal_the_networks_one_by_one(shortcut, train
         torch.testing.assert_close(logits[run], own, rtol=0, atol=1e-11)
         expected = torch.autograd.grad(own.square().sum(), list(net.parameters()))
         packed = [g.permute(stack.filter_axes) if g.ndim == 4 else g for g in expected]
-        torch.testing.assert_close(gradient[run], torch.cat([g.reshape(-1) for g in packed]), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(
+            gradient[run], torch.cat([g.reshape(-1) for g in packed]), rtol=1e-9, atol=1e-9
+        )
         before = {k: v.clone() for k, v in net.state_dict().items()}
         stack.store(run, net)
         assert (
@@ -195,9 +228,14 @@ def test_more_jobs_than_slots_are_all_trained(digits):
         on_epoch=lambda i, record: seen.append((i, len(ended))),
     )
     assert sorted(i for i, _ in seen) == list(range(5))
-    assert max(n for _, n in seen) == 4  # those that ended were handed over before the last was trained
+    assert (
+        max(n for _, n in seen) == 4
+    )  # those that ended were handed over before the last was trained
     assert [ended[i] for i in range(5)] == states
-    assert all(largest_difference(state.weights, start) > 1e-3 for state, start in zip(states, starts, strict=True))
+    assert all(
+        largest_difference(state.weights, start) > 1e-3
+        for state, start in zip(states, starts, strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", ["wvn", "ldam-drw", "crt"])
@@ -206,7 +244,10 @@ def test_a_training_resumes_from_a_kept_state(digits, name, stacked):
     how = replace(RECIPE, epochs=6)
 
     def jobs(starts=(None, None)):
-        return [replace(job(digits, name, seed, how=how), start=start) for seed, start in enumerate(starts)]
+        return [
+            replace(job(digits, name, seed, how=how), start=start)
+            for seed, start in enumerate(starts)
+        ]
 
     kept, slots = {}, 2 if stacked else 1
     ends = fit_many(
@@ -278,12 +319,23 @@ def test_the_plain_loop_resumes_from_a_kept_state_too(digits):
 def test_early_epochs_need_not_be_evaluated_and_nothing_else_changes(trained, monkeypatch):
     jobs = [replace(trained[0][0], net=copy.deepcopy(trained[0][0].net))]
     found, evaluated, evaluate = [], [], pack.Pack._evaluate
-    monkeypatch.setattr(pack.Pack, "_evaluate", lambda self: (evaluated.append(self.epoch), evaluate(self)))
-    fit_many(
-        jobs, device="cpu", dtype=torch.float64, evaluate_early=False, on_epoch=lambda _, record: found.append(record)
+    monkeypatch.setattr(
+        pack.Pack, "_evaluate", lambda self: (evaluated.append(self.epoch), evaluate(self))
     )
-    expected = [record | ({"test_error": None} if record["epoch"] <= 2 else {}) for record in trained[1][0][1]]
-    assert [record["test_error"] for record in found] == [record["test_error"] for record in expected]
+    fit_many(
+        jobs,
+        device="cpu",
+        dtype=torch.float64,
+        evaluate_early=False,
+        on_epoch=lambda _, record: found.append(record),
+    )
+    expected = [
+        record | ({"test_error": None} if record["epoch"] <= 2 else {})
+        for record in trained[1][0][1]
+    ]
+    assert [record["test_error"] for record in found] == [
+        record["test_error"] for record in expected
+    ]
     assert evaluated == [2, 3]
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours["norms"], theirs["norms"], rtol=0, atol=1e-12)
@@ -297,8 +349,13 @@ def test_a_diverging_run_is_named_and_harms_no_other(digits):
     with torch.no_grad():
         jobs[0].net.head.weight.fill_(1e300)
     ended = {}
-    with pytest.raises(ValueError, match=r"the loss of run 1 of 2 is nan in epoch 1: .* lower .* 1 of the 2 runs are"):
-        fit_many(jobs, slots=2, device="cpu", dtype=torch.float64, stacked=True, on_end=ended.__setitem__)
+    with pytest.raises(
+        ValueError,
+        match=r"the loss of run 1 of 2 is nan in epoch 1: .* lower .* 1 of the 2 runs are",
+    ):
+        fit_many(
+            jobs, slots=2, device="cpu", dtype=torch.float64, stacked=True, on_end=ended.__setitem__
+        )
     assert list(ended) == [1]
     learned = {k: v for k, v in expected.state_dict().items() if "num_batches" not in k}
     assert largest_difference({k: jobs[1].net.state_dict()[k] for k in learned}, learned) < 1e-12
@@ -307,10 +364,14 @@ def test_a_diverging_run_is_named_and_harms_no_other(digits):
 def test_networks_without_a_stacked_form_are_recognized(digits):
     assert stacked.is_stackable(nets.build("resnet32", 10), kernels=True)
     assert stacked.is_stackable(nets.build("digits", 10, shape=(1, 8, 8)), kernels=True)
-    assert not stacked.is_stackable(nets.build("resnet18-64", 10), kernels=True)  # wider than the kernels
+    assert not stacked.is_stackable(
+        nets.build("resnet18-64", 10), kernels=True
+    )  # wider than the kernels
     assert not stacked.is_stackable(nets.build("resnet18-64", 10, stem="imagenet"), kernels=False)
     imagenet = nets.build("resnet18-64", 10, stem="imagenet")
-    with pytest.raises(stacked.UnstackableError, match=r"body\.0 is not a plain 1x1 or 3x3 convolution"):
+    with pytest.raises(
+        stacked.UnstackableError, match=r"body\.0 is not a plain 1x1 or 3x3 convolution"
+    ):
         stacked.StackedNets(imagenet, 2, torch.device("cpu"), torch.float32, kernels=False)
 
 
@@ -358,5 +419,7 @@ def test_the_kernels_equal_torch(check):
     pytest.importorskip("triton")
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     script = Path(__file__).with_name(check)
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -32,7 +32,10 @@ from .head_in_file import read_head
 K, D = 5, 16
 COUNTS = np.array([1000, 300, 90, 9, 2])
 RULES = ("rescale", "tau", "shift", "rescale+shift", "vector", "offsets")
-SCALE, OFFSET = (1.0, 1.4, 2.0, 3.1, 4.0), (-0.3, 0.0, 0.5, 1.0, 2.0)  # of the rules with numbers for each class
+SCALE, OFFSET = (
+    (1.0, 1.4, 2.0, 3.1, 4.0),
+    (-0.3, 0.0, 0.5, 1.0, 2.0),
+)  # of the rules with numbers for each class
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2000, D)).astype(np.float32)
 raw = numpy_helper.from_array
@@ -47,10 +50,18 @@ def made(bias=True, rows=K, dtype=np.float32) -> lh.Head:
 def tuned_for(rule, gamma=0.4, counts=COUNTS, **changes) -> lh.Tuned:
     with quiet():
         path_rule = (
-            lh.rules.Tau(norms=np.ones(len(counts))) if rule == "tau" else rule if rule in RULES[:3] else "shift"
+            lh.rules.Tau(norms=np.ones(len(counts)))
+            if rule == "tau"
+            else rule
+            if rule in RULES[:3]
+            else "shift"
         )
         found = lh.match_prior(np.eye(len(counts)) + 1, counts, rule=path_rule, bootstrap=0)
-    parts = {} if rule in RULES[:3] else {"scale": (1.0,) * K if rule == "offsets" else SCALE, "offset": OFFSET}
+    parts = (
+        {}
+        if rule in RULES[:3]
+        else {"scale": (1.0,) * K if rule == "offsets" else SCALE, "offset": OFFSET}
+    )
     return replace(found, **({"gamma": gamma, "rule": rule} | parts | changes))
 
 
@@ -59,7 +70,9 @@ def tensors(head):
     return parts if head.bias is None else {**parts, "fc.bias": torch.from_numpy(head.bias)}
 
 
-def save_graph(path, nodes, weights, *, ir_version=9, kind=TensorProto.FLOAT, shape=("N", D), **how):
+def save_graph(
+    path, nodes, weights, *, ir_version=9, kind=TensorProto.FLOAT, shape=("N", D), **how
+):
     graph = helper.make_graph(
         nodes,
         "g",
@@ -68,13 +81,28 @@ def save_graph(path, nodes, weights, *, ir_version=9, kind=TensorProto.FLOAT, sh
         weights,
     )
     if ir_version < 4:
-        graph.input.extend(helper.make_tensor_value_info(w.name, w.data_type, list(w.dims)) for w in weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=ir_version), path, **how)
+        graph.input.extend(
+            helper.make_tensor_value_info(w.name, w.data_type, list(w.dims)) for w in weights
+        )
+    onnx.save(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=ir_version
+        ),
+        path,
+        **how,
+    )
 
 
 def save_onnx(head, path):
-    weights = [raw(head.weight, "fc.weight"), *([] if head.bias is None else [raw(head.bias, "fc.bias")])]
-    save_graph(path, [helper.make_node("Gemm", ["x", *(w.name for w in weights)], ["y"], transB=1)], weights)
+    weights = [
+        raw(head.weight, "fc.weight"),
+        *([] if head.bias is None else [raw(head.bias, "fc.bias")]),
+    ]
+    save_graph(
+        path,
+        [helper.make_node("Gemm", ["x", *(w.name for w in weights)], ["y"], transB=1)],
+        weights,
+    )
 
 
 SAVE = {
@@ -98,16 +126,20 @@ def on_logits(logits, rule, gamma, head, counts=COUNTS):
     norms, rarity = np.linalg.norm(head.weight.astype(float), axis=1), counts.max() / counts
     if rule not in RULES[:3]:
         return logits * (1 if rule == "offsets" else SCALE) + OFFSET
-    return {"rescale": logits * rarity**gamma, "tau": logits / norms**gamma, "shift": logits + gamma * np.log(rarity)}[
-        rule
-    ]
+    return {
+        "rescale": logits * rarity**gamma,
+        "tau": logits / norms**gamma,
+        "shift": logits + gamma * np.log(rarity),
+    }[rule]
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("rule", RULES)
 def test_one_decision_predicts_the_same_classes_wherever_it_is_applied(tmp_path, rule, bias):
     head, tuned = made(bias), tuned_for(rule)
-    plain = X.astype(float) @ head.weight.astype(float).T + (0 if head.bias is None else head.bias.astype(float))
+    plain = X.astype(float) @ head.weight.astype(float).T + (
+        0 if head.bias is None else head.bias.astype(float)
+    )
     truth = on_logits(plain, rule, 0.4, head)
     answers = {"Head": lh.adjust(head, tuned).logits(X)}
     for suffix, save in SAVE.items():
@@ -118,12 +150,15 @@ def test_one_decision_predicts_the_same_classes_wherever_it_is_applied(tmp_path,
         answers[suffix] = read_head(tmp_path / f"o{suffix}").logits(X)
     answers["onnxruntime"] = run(tmp_path / "o.onnx")
     layer = nn.Linear(D, K, bias=bias)
-    layer.load_state_dict({key[3:]: value for key, value in tensors(head).items() if key.startswith("fc.")})
+    layer.load_state_dict(
+        {key[3:]: value for key, value in tensors(head).items() if key.startswith("fc.")}
+    )
     lh.adjust_(layer, tuned)
     answers["torch"] = layer(torch.from_numpy(X)).detach().numpy()
     linear = RidgeClassifier().fit(X, np.arange(len(X)) % K)
     sklearn_head.write(
-        linear, replace(head, names=None, bias=np.zeros(K, np.float32) if head.bias is None else head.bias)
+        linear,
+        replace(head, names=None, bias=np.zeros(K, np.float32) if head.bias is None else head.bias),
     )
     sklearn_head.write(linear, lh.adjust(sklearn_head.read(linear), tuned))
     answers["scikit-learn"] = linear.decision_function(X)
@@ -147,7 +182,8 @@ def test_the_adjustment_is_recorded_and_undone_byte_for_byte(tmp_path, suffix, r
     assert (note["rule"], note["gamma"], note["counts"]) == (rule, 0.4, COUNTS.tolist())
     assert any(f"adjusted before: {rule}, gamma 0.4" in text for text in inspect_file(out).warnings)
     with pytest.raises(
-        lh.LevelheadError, match=rf"was adjusted before \({re.escape(rule)}, gamma 0.4\); undo that first"
+        lh.LevelheadError,
+        match=rf"was adjusted before \({re.escape(rule)}, gamma 0.4\); undo that first",
     ):
         adjust_file(out, back, tuned_for("rescale"))
     adjust_file(out, tmp_path / f"twice{suffix}", tuned_for("rescale"), again=True)
@@ -156,7 +192,9 @@ def test_the_adjustment_is_recorded_and_undone_byte_for_byte(tmp_path, suffix, r
     undo_file(tmp_path / f"twice{suffix}", tmp_path / f"once{suffix}")
     assert digest(tmp_path / f"once{suffix}") == digest(out)
     os.remove(f"{out}.original")
-    assert not undo_file(out, back, force=True).exact  # without the kept bytes, by the recorded numbers
+    assert not undo_file(
+        out, back, force=True
+    ).exact  # without the kept bytes, by the recorded numbers
     for name in ("weight", "bias"):
         was, now = (getattr(read_head(file), name) for file in (path, back))
         np.testing.assert_allclose(now, was, atol=1e-5)
@@ -167,7 +205,12 @@ def test_a_damaged_record_of_two_parts_is_refused(tmp_path):
     adjust_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", tuned_for("vector"))
     note = locate_head(tmp_path / "o.safetensors").note
     assert (note["factors"], note["offset"]) == (list(SCALE), list(OFFSET))
-    for change in ({"offset": OFFSET[:2]}, {"offset": "x"}, {"rule": "shift"}, {"offset": [float("nan")] * K}):
+    for change in (
+        {"offset": OFFSET[:2]},
+        {"offset": "x"},
+        {"rule": "shift"},
+        {"offset": [float("nan")] * K},
+    ):
         with pytest.raises(lh.LevelheadError, match="record of an earlier adjustment is damaged"):
             check_note(note | change, tmp_path)
 
@@ -179,13 +222,18 @@ def test_a_damaged_record_of_two_parts_is_refused(tmp_path):
         ({"scale": ()}, "the rule vector needs a scale and an offset for each class"),
         ({"scale": (1.0, 1.0, 1.0, 1.0, -1.0)}, "scale: expected positive numbers"),
         ({"offset": (0.0, 0.0, 0.0, 0.0, float("inf"))}, "offset: expected finite numbers"),
-        ({"counts": (5.0, 4.0, 3.0), "classes": 3, "scale": SCALE[:3], "offset": OFFSET[:3]}, "tuned on 3 classes"),
+        (
+            {"counts": (5.0, 4.0, 3.0), "classes": 3, "scale": SCALE[:3], "offset": OFFSET[:3]},
+            "tuned on 3 classes",
+        ),
     ],
 )
 def test_a_choice_that_does_not_fit_changes_nothing(tmp_path, changes, message):
     save_file(tensors(made()), tmp_path / "m.safetensors")
     with pytest.raises(lh.LevelheadError, match=message):
-        adjust_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", tuned_for("vector", **changes))
+        adjust_file(
+            tmp_path / "m.safetensors", tmp_path / "o.safetensors", tuned_for("vector", **changes)
+        )
     assert not (tmp_path / "o.safetensors").exists()
 
 
@@ -195,10 +243,17 @@ def test_a_choice_that_does_not_fit_changes_nothing(tmp_path, changes, message):
 W = made().weight
 LAYERS = {
     "Gemm": ([helper.make_node("Gemm", ["x", "W"], ["y"], transB=1)], [raw(W, "W")], {}),
-    "Gemm, an empty third input": ([helper.make_node("Gemm", ["x", "W", ""], ["y"], transB=1)], [raw(W, "W")], {}),
+    "Gemm, an empty third input": (
+        [helper.make_node("Gemm", ["x", "W", ""], ["y"], transB=1)],
+        [raw(W, "W")],
+        {},
+    ),
     "MatMul": ([helper.make_node("MatMul", ["x", "W"], ["y"])], [raw(W.T.copy(), "W")], {}),
     "MatMul, then Softmax": (
-        [helper.make_node("MatMul", ["x", "W"], ["h"]), helper.make_node("LogSoftmax", ["h"], ["y"])],
+        [
+            helper.make_node("MatMul", ["x", "W"], ["h"]),
+            helper.make_node("LogSoftmax", ["h"], ["y"]),
+        ],
         [raw(W.T.copy(), "W")],
         {},
     ),
@@ -213,13 +268,23 @@ LAYERS = {
         {"shape": ("N", D, 1, 1)},
     ),
     "a name that is taken": (
-        [helper.make_node("MatMul", ["x", "W"], ["W.bias"]), helper.make_node("Identity", ["W.bias"], ["y"])],
+        [
+            helper.make_node("MatMul", ["x", "W"], ["W.bias"]),
+            helper.make_node("Identity", ["W.bias"], ["y"]),
+        ],
         [raw(W.T.copy(), "W")],
         {},
     ),
-    "an old version": ([helper.make_node("MatMul", ["x", "W"], ["y"])], [raw(W.T.copy(), "W")], {"ir_version": 3}),
+    "an old version": (
+        [helper.make_node("MatMul", ["x", "W"], ["y"])],
+        [raw(W.T.copy(), "W")],
+        {"ir_version": 3},
+    ),
     "a weight that is cast": (
-        [helper.make_node("Cast", ["V"], ["W"], to=TensorProto.FLOAT), helper.make_node("MatMul", ["x", "W"], ["y"])],
+        [
+            helper.make_node("Cast", ["V"], ["W"], to=TensorProto.FLOAT),
+            helper.make_node("MatMul", ["x", "W"], ["y"]),
+        ],
         [raw(W.T.astype(np.float16), "V")],
         {},
     ),
@@ -235,7 +300,11 @@ LAYERS = {
 def test_an_onnx_head_without_a_bias_gets_one(tmp_path, name):
     nodes, weights, how = LAYERS[name]
     path, out, back = tmp_path / "m.onnx", tmp_path / "o.onnx", tmp_path / "back" / "m.onnx"
-    for folder in ("back", "once", "divided"):  # where external weights have room under their old names
+    for folder in (
+        "back",
+        "once",
+        "divided",
+    ):  # where external weights have room under their old names
         (tmp_path / folder).mkdir()
     save_graph(path, nodes, weights, **how)
     x = X.reshape([2000 if n == "N" else n for n in how.get("shape", ("N", D))])
@@ -251,7 +320,11 @@ def test_an_onnx_head_without_a_bias_gets_one(tmp_path, name):
     onnx.checker.check_model(str(out), full_check=True)
     assert undo_file(out, back).exact
     assert digest(back) == digest(path)
-    again, once, divided = tmp_path / "twice.onnx", tmp_path / "once" / "o.onnx", tmp_path / "divided" / "d.onnx"
+    again, once, divided = (
+        tmp_path / "twice.onnx",
+        tmp_path / "once" / "o.onnx",
+        tmp_path / "divided" / "d.onnx",
+    )
     adjust_file(out, again, tuned_for("shift"), again=True)
     np.testing.assert_allclose(read_head(again).bias, 2 * shift, rtol=1e-6)
     assert undo_file(again, once).exact
@@ -265,15 +338,24 @@ def test_only_the_new_bias_and_the_note_are_kept_for_the_way_back(tmp_path):
     big = np.random.default_rng(0).standard_normal((D, 20_000)).astype(np.float32)
     save_graph(
         tmp_path / "m.onnx",
-        [helper.make_node("MatMul", ["x", "V"], ["h"]), helper.make_node("Gemm", ["h", "W"], ["y"])],
+        [
+            helper.make_node("MatMul", ["x", "V"], ["h"]),
+            helper.make_node("Gemm", ["h", "W"], ["y"]),
+        ],
         [raw(big, "V"), raw(np.ones((20_000, K), np.float32), "W")],
     )
     done = adjust_file(tmp_path / "m.onnx", tmp_path / "o.onnx", tuned_for("shift"))
-    assert os.path.getsize(done.original) < 20_000 * K * 4 + 2000 < os.path.getsize(tmp_path / "m.onnx")
+    assert (
+        os.path.getsize(done.original)
+        < 20_000 * K * 4 + 2000
+        < os.path.getsize(tmp_path / "m.onnx")
+    )
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
-@given(st.integers(1, 300), st.sampled_from(["Gemm", "MatMul"]), st.floats(0.1, 2), st.integers(0, 3))
+@given(
+    st.integers(1, 300), st.sampled_from(["Gemm", "MatMul"]), st.floats(0.1, 2), st.integers(0, 3)
+)
 def test_lengths_of_any_size_are_corrected(tmp_path, length, op, gamma, before):
     """A name of any length moves the lengths around it over the border of one, two and three bytes."""
     weight, name = raw(W if op == "Gemm" else W.T.copy(), "w" * length), "h" * length
@@ -285,7 +367,9 @@ def test_lengths_of_any_size_are_corrected(tmp_path, length, op, gamma, before):
     save_graph(tmp_path / "m.onnx", nodes, [weight])
     adjust_file(tmp_path / "m.onnx", tmp_path / "o.onnx", tuned_for("shift", gamma), force=True)
     np.testing.assert_allclose(
-        run(tmp_path / "o.onnx"), run(tmp_path / "m.onnx") + gamma * np.log(1000 / COUNTS), atol=1e-4
+        run(tmp_path / "o.onnx"),
+        run(tmp_path / "m.onnx") + gamma * np.log(1000 / COUNTS),
+        atol=1e-4,
     )
     undo_file(tmp_path / "o.onnx", tmp_path / "b.onnx", force=True)
     assert digest(tmp_path / "b.onnx") == digest(tmp_path / "m.onnx")
@@ -314,9 +398,14 @@ def test_one_logit_is_shifted_in_files_too(tmp_path, suffix):
     os.unlink(done.original)
     undo_file(out, tmp_path / f"d{suffix}")
     np.testing.assert_allclose(read_head(tmp_path / f"d{suffix}").bias, head.bias, rtol=1e-5)
-    assert rescale_file(path, tmp_path / f"r{suffix}", [900, 100], gamma=0.7, rule="shift").factors == done.factors
+    assert (
+        rescale_file(path, tmp_path / f"r{suffix}", [900, 100], gamma=0.7, rule="shift").factors
+        == done.factors
+    )
     for rule in ("rescale", "tau"):
-        with pytest.raises(lh.LevelheadError, match="gives a single logit, and scaling never moves its sign; use"):
+        with pytest.raises(
+            lh.LevelheadError, match="gives a single logit, and scaling never moves its sign; use"
+        ):
             adjust_file(path, back, tuned_for(rule, counts=np.array([900, 100])), force=True)
 
 
@@ -341,11 +430,36 @@ def test_a_known_head_of_one_logit_comes_before_an_unknown_matrix_of_two_rows(tm
             "fc has no bias to shift, and a safetensors file cannot "
             r"hold one that the model does not expect; use the rule rescale, an ONNX file, or lh\.adjust_ in memory",
         ),
-        (".pt", made(bias=False), tuned_for("shift"), "fc has no bias to shift, and a state dict file cannot hold one"),
-        (".safetensors", made(rows=4), tuned_for("shift"), "fc has 4 classes, but gamma was tuned on 5 classes"),
-        (".onnx", made(rows=4), tuned_for("rescale"), "fc has 4 classes, but gamma was tuned on 5 classes"),
-        (".pt", made(rows=1), tuned_for("shift"), "fc gives a single logit, but gamma was tuned on 5 classes"),
-        (".onnx", made(), replace(tuned_for("shift"), counts=()), "does not say which counts gamma was chosen with"),
+        (
+            ".pt",
+            made(bias=False),
+            tuned_for("shift"),
+            "fc has no bias to shift, and a state dict file cannot hold one",
+        ),
+        (
+            ".safetensors",
+            made(rows=4),
+            tuned_for("shift"),
+            "fc has 4 classes, but gamma was tuned on 5 classes",
+        ),
+        (
+            ".onnx",
+            made(rows=4),
+            tuned_for("rescale"),
+            "fc has 4 classes, but gamma was tuned on 5 classes",
+        ),
+        (
+            ".pt",
+            made(rows=1),
+            tuned_for("shift"),
+            "fc gives a single logit, but gamma was tuned on 5 classes",
+        ),
+        (
+            ".onnx",
+            made(),
+            replace(tuned_for("shift"), counts=()),
+            "does not say which counts gamma was chosen with",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_and_nothing_is_written(tmp_path, suffix, head, tuned, says):
@@ -361,7 +475,9 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(tmp_path, suffix, h
 def test_rescale_file_takes_a_choice_only_for_its_own_rule_and_counts(tmp_path):
     path, out = tmp_path / "m.safetensors", tmp_path / "o.safetensors"
     save_file(tensors(made()), path)
-    with pytest.raises(lh.LevelheadError, match=r"chosen for rule 'shift'; use adjust_file\(path, out, tuned\)"):
+    with pytest.raises(
+        lh.LevelheadError, match=r"chosen for rule 'shift'; use adjust_file\(path, out, tuned\)"
+    ):
         rescale_file(path, out, COUNTS, gamma=tuned_for("shift"))
     with pytest.raises(lh.LevelheadError, match="chosen with counts of other proportions"):
         rescale_file(path, out, COUNTS[::-1], gamma=tuned_for("rescale"))
@@ -373,7 +489,9 @@ def test_names_in_another_order_are_refused(tmp_path):
     save_file(tensors(made()), tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"id2label": dict(enumerate("edcba"))}))
     path, out = tmp_path / "model.safetensors", tmp_path / "o.safetensors"
-    with pytest.raises(lh.LevelheadError, match=r"in another order \(e, d, c, b, a\) than the logits"):
+    with pytest.raises(
+        lh.LevelheadError, match=r"in another order \(e, d, c, b, a\) than the logits"
+    ):
         adjust_file(path, out, tuned_for("rescale", names=tuple("abcde")))
     adjust_file(path, out, tuned_for("rescale", names=tuple("edcba")))
 
@@ -389,7 +507,10 @@ def test_an_uncertain_gain_is_told_in_the_metric_it_was_tuned_by():
     low, high = tuned.gain_interval
     with pytest.raises(lh.LevelheadError) as caught:
         check_worthwhile(tuned, certain=True)
-    assert f"no certain gain is to be expected ({tuned.gain:.3f} ({low:.3f} to {high:.3f})), so" in str(caught.value)
+    assert (
+        f"no certain gain is to be expected ({tuned.gain:.3f} ({low:.3f} to {high:.3f})), so"
+        in str(caught.value)
+    )
     worse = replace(tuned, gain=-0.01, gain_interval=(-0.05, 0.03))
     with pytest.raises(lh.LevelheadError, match="no gain is to be expected"):
         check_worthwhile(worse)

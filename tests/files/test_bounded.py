@@ -24,7 +24,9 @@ def seconds():
     """What a process may compute, imports among them: each of these files took half a minute, hours or all memory."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     subprocess.run([sys.executable, "-c", "import numpy, torch, onnx"], check=True)
-    return max(12, int(6 * (resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before)))  # on a slow machine
+    return max(
+        12, int(6 * (resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before))
+    )  # on a slow machine
 
 
 def inspect(path):
@@ -127,14 +129,24 @@ def test_outputs_of_one_model_share_what_was_walked():
 
 def test_sum_of_more_layers_than_any_model_has_is_refused():
     with pytest.raises(LevelheadError, match="more than 64 layers"):
-        layers_behind("y", lambda value: Passes(range(100)) if value == "y" else Linear(value, None), {})
+        layers_behind(
+            "y", lambda value: Passes(range(100)) if value == "y" else Linear(value, None), {}
+        )
 
 
 def keras_layer(kind, name, *sources, **settings):
-    tensors = [{"class_name": "__keras_tensor__", "config": {"keras_history": [one, 0, 0]}} for one in sources]
+    tensors = [
+        {"class_name": "__keras_tensor__", "config": {"keras_history": [one, 0, 0]}}
+        for one in sources
+    ]
     nodes = [{"args": [tensors], "kwargs": {}}]
     settings = {"name": name, **settings}
-    return {"module": "keras.layers", "class_name": kind, "config": settings, "inbound_nodes": nodes}
+    return {
+        "module": "keras.layers",
+        "class_name": kind,
+        "config": settings,
+        "inbound_nodes": nodes,
+    }
 
 
 def keras_model(layers, outputs):
@@ -142,7 +154,10 @@ def keras_model(layers, outputs):
     return {"module": "keras", "class_name": "Functional", "config": config}
 
 
-DENSE = [keras_layer("InputLayer", "x"), keras_layer("Dense", "s0", "x", units=3, activation="linear")]
+DENSE = [
+    keras_layer("InputLayer", "x"),
+    keras_layer("Dense", "s0", "x", units=3, activation="linear"),
+]
 
 
 def test_diamond_of_keras_layers():
@@ -155,7 +170,9 @@ def test_diamond_of_keras_layers():
     assert list(head.layers) == [("s0",)]
 
 
-@pytest.mark.parametrize("outputs", ["word", [["s0", json.loads("Infinity"), 0]], [3], {"a": "word"}])
+@pytest.mark.parametrize(
+    "outputs", ["word", [["s0", json.loads("Infinity"), 0]], [3], {"a": "word"}]
+)
 def test_outputs_of_another_kind_are_refused(outputs):
     with pytest.raises(LevelheadError, match=r"config\.json is not as Keras writes it"):
         head_in_config(keras_model(DENSE, outputs), None)

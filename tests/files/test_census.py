@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # other people's imports, and they take long
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+]  # other people's imports, and they take long
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +60,10 @@ def test_second_head_that_nobody_declares_is_seen_and_an_example_settles_it(cens
     """VOLO adds the maximum of an auxiliary head's logits; `get_classifier()` names one of the two only."""
     found = census.judge(*zoo.timm_case("volo_d1_224"))
     assert verdicts(found, census) == {"counts": "refused", "example": "right", "model": "refused"}
-    assert "head looks like the head, but aux_head [7, 384] may feed the output too" in found["counts"]["reason"]
+    assert (
+        "head looks like the head, but aux_head [7, 384] may feed the output too"
+        in found["counts"]["reason"]
+    )
     assert sorted(found["example"]["layers"]) == ["aux_head", "head"]
 
 

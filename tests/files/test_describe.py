@@ -89,7 +89,13 @@ def test_a_rescaled_head_and_the_way_back():
 
 
 def test_a_shifted_head_of_one_logit():
-    done = result(rule="shift", bias="scale", factors=np.array([2.0]), before=np.array([0.5]), after=np.array([0.5]))
+    done = result(
+        rule="shift",
+        bias="scale",
+        factors=np.array([2.0]),
+        before=np.array([0.5]),
+        after=np.array([0.5]),
+    )
     lines = rescale_text(done).splitlines()
     assert lines[1].endswith(", gamma 0.5")  # a shift has no policy of the bias
     titles, values = lines[3:5]

@@ -10,7 +10,14 @@ from safetensors.numpy import save_file
 from levelhead import cli
 from levelhead.cli import begin_early_digest
 from levelhead.files import edits as module
-from levelhead.files.edits import LARGE_INPUT, Digest, Edit, begin_early, digest_meanwhile, file_sha256
+from levelhead.files.edits import (
+    LARGE_INPUT,
+    Digest,
+    Edit,
+    begin_early,
+    digest_meanwhile,
+    file_sha256,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +36,11 @@ def large(tmp_path):
 def test_a_digest_is_that_of_the_bytes(tmp_path, size):
     content = np.random.default_rng(size).bytes(size)
     (tmp_path / "a").write_bytes(content)
-    assert Digest(tmp_path / "a")() == file_sha256(tmp_path / "a") == hashlib.sha256(content).hexdigest()
+    assert (
+        Digest(tmp_path / "a")()
+        == file_sha256(tmp_path / "a")
+        == hashlib.sha256(content).hexdigest()
+    )
 
 
 def test_a_digest_with_edits_is_that_of_the_edited_bytes(large):
@@ -74,7 +85,9 @@ def test_the_command_line_begins_the_digest_of_its_input(large, tmp_path):
     small, out = tmp_path / "counts.json", tmp_path / "out"
     small.write_text("[1, 2]")
     out.write_bytes(large.read_bytes())
-    begin_early_digest("rescale", "--counts", str(small), "-o", str(out), str(large), "--gamma", "1")
+    begin_early_digest(
+        "rescale", "--counts", str(small), "-o", str(out), str(large), "--gamma", "1"
+    )
     assert list(module._early) == [str(large.resolve())]
     begin_early_digest("rescale", "missing", "\0")
     begin_early_digest("undo", str(large))  # nothing was kept of it
@@ -84,11 +97,16 @@ def test_the_command_line_begins_the_digest_of_its_input(large, tmp_path):
 def test_a_large_file_goes_there_and_back_by_the_command_line(tmp_path, monkeypatch, capsys):
     source, out, back = (tmp_path / f"{name}.safetensors" for name in ("model", "leveled", "back"))
     rng = np.random.default_rng(0)
-    parts = {"body": rng.standard_normal((1 << 11, 1 << 11), np.float32), "fc.weight": rng.random((4, 8), np.float32)}
+    parts = {
+        "body": rng.standard_normal((1 << 11, 1 << 11), np.float32),
+        "fc.weight": rng.random((4, 8), np.float32),
+    }
     save_file(parts, source)
     (tmp_path / "c.json").write_text("[40, 30, 20, 10]")
     waited = []
-    monkeypatch.setattr(Digest, "wait", lambda self, wait=Digest.wait: (waited.append(self), wait(self)))
+    monkeypatch.setattr(
+        Digest, "wait", lambda self, wait=Digest.wait: (waited.append(self), wait(self))
+    )
     for words in (
         ["rescale", source, "--counts", tmp_path / "c.json", "--gamma", "0.5", "-o", out],
         ["undo", out, "-o", back],

@@ -58,9 +58,15 @@ def test_edits_may_hold_the_digest_of_the_source(tmp_path):
 
 def test_a_large_file_is_hashed_by_another_thread_while_it_is_copied(tmp_path):
     source, out, back = (tmp_path / name for name in "abc")
-    data = np.random.default_rng(0).bytes((5 << 22) + 12345)  # more blocks than wait at a time, and a part of one
+    data = np.random.default_rng(0).bytes(
+        (5 << 22) + 12345
+    )  # more blocks than wait at a time, and a part of one
     source.write_bytes(data)
-    edits = [Edit(7, 100, b"header"), Edit(6 << 20, 1 << 20, bytes(1 << 20)), Edit(len(data) - 5, 5, b"the end")]
+    edits = [
+        Edit(7, 100, b"header"),
+        Edit(6 << 20, 1 << 20, bytes(1 << 20)),
+        Edit(len(data) - 5, 5, b"the end"),
+    ]
     seen = []
     digest, back_edits = rewrite(source, out, lambda _: edits, seen.append)
     assert digest == hashlib.sha256(data).hexdigest()
@@ -107,7 +113,10 @@ def test_a_file_that_exists_is_replaced_only_by_force_and_all_at_once(tmp_path):
         write(force=False)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"out.original": b"old"}
     write(force=True)
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"out": b"new", "out.original": b"new"}
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {
+        "out": b"new",
+        "out.original": b"new",
+    }
 
 
 def test_the_folder_that_others_may_not_enter(tmp_path):
@@ -157,7 +166,9 @@ def test_the_file_that_stands_for_the_model_appears_last(tmp_path, monkeypatch):
 
 
 def test_of_two_writers_without_force_one_is_told_that_the_file_exists(tmp_path, monkeypatch):
-    monkeypatch.setattr(edits, "_check_free", lambda target, force: None)  # the other appears after the last look
+    monkeypatch.setattr(
+        edits, "_check_free", lambda target, force: None
+    )  # the other appears after the last look
 
     def write_as_another_does():
         with staged(tmp_path / "out", force=False) as stage:

@@ -49,7 +49,13 @@ FOUND = [
     ("one logit", (*BACKBONE, "fc.weight 1 8", "fc.bias 1"), None, ["fc"]),
     (
         "a stem whose norm is as wide as there are classes",
-        ("conv1.weight 10 3 3 3", "bn1.weight 10", "bn1.bias 10", "bn1.running_mean 10", "fc.weight 10 8"),
+        (
+            "conv1.weight 10 3 3 3",
+            "bn1.weight 10",
+            "bn1.bias 10",
+            "bn1.running_mean 10",
+            "fc.weight 10 8",
+        ),
         10,
         ["fc"],
     ),
@@ -61,9 +67,24 @@ FOUND = [
     ),
     ("a norm before a square head", ("fc.weight 8 8", "norm.weight 8", "norm.bias 8"), 8, ["fc"]),
     ("a numbered norm before it", ("0.weight 10", "0.bias 10", "3.weight 10 8"), 10, ["3"]),
-    ("class weights of a loss", (*BACKBONE, "criterion.weight 10", "fc.weight 10 8", "fc.bias 10"), 10, ["fc"]),
-    ("one logit after a hidden layer", ("classifier.0.weight 8 4", "classifier.2.weight 1 8"), None, ["classifier.2"]),
-    ("one logit beside a head", (*BACKBONE, "classifier.weight 10 8", "score.weight 1 8"), None, ["classifier"]),
+    (
+        "class weights of a loss",
+        (*BACKBONE, "criterion.weight 10", "fc.weight 10 8", "fc.bias 10"),
+        10,
+        ["fc"],
+    ),
+    (
+        "one logit after a hidden layer",
+        ("classifier.0.weight 8 4", "classifier.2.weight 1 8"),
+        None,
+        ["classifier.2"],
+    ),
+    (
+        "one logit beside a head",
+        (*BACKBONE, "classifier.weight 10 8", "score.weight 1 8"),
+        None,
+        ["classifier"],
+    ),
     (
         "squeezenet: 1x1 convolution",
         (*BACKBONE, "classifier.1.weight 10 8 1 1", "classifier.1.bias 10"),
@@ -88,7 +109,12 @@ FOUND = [
         None,
         ["module._orig_mod.fc"],
     ),
-    ("deit: two heads feed one output", ("head.weight 10 8", "head_dist.weight 10 8"), 10, ["head", "head_dist"]),
+    (
+        "deit: two heads feed one output",
+        ("head.weight 10 8", "head_dist.weight 10 8"),
+        10,
+        ["head", "head_dist"],
+    ),
     (
         "hf deit",
         ("cls_classifier.weight 10 8", "distillation_classifier.weight 10 8", "deit.x.weight 8 8"),
@@ -96,7 +122,12 @@ FOUND = [
         ["cls_classifier", "distillation_classifier"],
     ),
     ("timm mlp head", ("head.fc1.weight 8 8", "head.fc2.weight 10 8"), 10, ["head.fc2"]),
-    ("an unknown name, but the only shape", ("backbone.a.weight 8 8", "my_own.weight 5 8"), 5, ["my_own"]),
+    (
+        "an unknown name, but the only shape",
+        ("backbone.a.weight 8 8", "my_own.weight 5 8"),
+        5,
+        ["my_own"],
+    ),
     (
         "a hidden layer as wide as there are classes",
         ("block.up.weight 8 4", "block.down.weight 4 8", "fc.weight 8 4"),
@@ -104,14 +135,26 @@ FOUND = [
         ["fc"],
     ),
     ("a bare layer", ("weight 3 8", "bias 3"), None, [""]),
-    ("a 1-d convolution of one logit", ("body.weight 8 8 3", "decoder.weight 1 8 1"), 2, ["decoder"]),
+    (
+        "a 1-d convolution of one logit",
+        ("body.weight 8 8 3", "decoder.weight 1 8 1"),
+        2,
+        ["decoder"],
+    ),
     ("one logit of two classes", ("a.weight 8 8", "b.weight 4 8", "c.weight 1 4"), 2, ["c"]),
-    ("a gate beside a head that is told by its counts", ("gate.weight 1 8", "top.weight 5 8"), 5, ["top"]),
+    (
+        "a gate beside a head that is told by its counts",
+        ("gate.weight 1 8", "top.weight 5 8"),
+        5,
+        ["top"],
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("entries", "classes", "expected"), [case[1:] for case in FOUND], ids=[case[0] for case in FOUND]
+    ("entries", "classes", "expected"),
+    [case[1:] for case in FOUND],
+    ids=[case[0] for case in FOUND],
 )
 def test_found(head, entries, classes, expected):
     assert head(*entries, classes=classes) == expected
@@ -124,19 +167,49 @@ REFUSED = [
         10,
         r"more than one.*head\.0 \[10, 4\], head\.1 \[10, 8\]",
     ),
-    ("a LayerNorm after it", ("fc.weight 10 8", "norm.weight 10", "norm.bias 10"), 10, "fc is not the head: norm of"),
-    ("an RMSNorm after it", ("m.fc.weight 10 8", "m.norm.weight 10"), 10, r"m\.fc is not the head: m\.norm of"),
-    ("a bare BatchNorm after it", ("bn.running_mean 10", "fc.weight 10 8", "fc.bias 10"), 10, "not the head: bn of"),
-    ("a later number", (*BACKBONE, "4.weight 10 8", "4.bias 10", "5.weight 10", "5.bias 10"), 10, "not the head: 5 of"),
+    (
+        "a LayerNorm after it",
+        ("fc.weight 10 8", "norm.weight 10", "norm.bias 10"),
+        10,
+        "fc is not the head: norm of",
+    ),
+    (
+        "an RMSNorm after it",
+        ("m.fc.weight 10 8", "m.norm.weight 10"),
+        10,
+        r"m\.fc is not the head: m\.norm of",
+    ),
+    (
+        "a bare BatchNorm after it",
+        ("bn.running_mean 10", "fc.weight 10 8", "fc.bias 10"),
+        10,
+        "not the head: bn of",
+    ),
+    (
+        "a later number",
+        (*BACKBONE, "4.weight 10 8", "4.bias 10", "5.weight 10", "5.bias 10"),
+        10,
+        "not the head: 5 of",
+    ),
     (
         "two of a kind",
         ("a.weight 10 8", "b.weight 10 8"),
         10,
         r"more than one.*head: a \[10, 8\], b \[10, 8\]; pass head to name it",
     ),
-    ("an auxiliary head beside it", ("fc.weight 10 8", "aux.weight 10 8"), 10, "more than one.*fc.*aux"),
+    (
+        "an auxiliary head beside it",
+        ("fc.weight 10 8", "aux.weight 10 8"),
+        10,
+        "more than one.*fc.*aux",
+    ),
     ("nothing fits and K is not known", BACKBONE[:3], None, "no head found"),
-    ("weight norm, old", ("fc.weight_g 10 1", "fc.weight_v 10 8", "x.weight 8 8"), 10, "fc is parametrized"),
+    (
+        "weight norm, old",
+        ("fc.weight_g 10 1", "fc.weight_v 10 8", "x.weight 8 8"),
+        10,
+        "fc is parametrized",
+    ),
     (
         "weight norm, new",
         ("fc.parametrizations.weight.original0 10 1", "fc.parametrizations.weight.original1 10 8"),
@@ -145,14 +218,27 @@ REFUSED = [
     ),
     (
         "lora",
-        ("base_model.model.classifier.base_layer.weight 10 8", "base_model.model.classifier.lora_A.default.weight 2 8"),
+        (
+            "base_model.model.classifier.base_layer.weight 10 8",
+            "base_model.model.classifier.lora_A.default.weight 2 8",
+        ),
         10,
         "classifier is wrapped by LoRA.*merge",
     ),
-    ("gptq", ("classifier.qweight 10 8", "classifier.scales 10 1", "x.weight 8 8"), 10, "classifier is quantized"),
+    (
+        "gptq",
+        ("classifier.qweight 10 8", "classifier.scales 10 1", "x.weight 8 8"),
+        10,
+        "classifier is quantized",
+    ),
     ("bitsandbytes", ("fc.weight 10 8", "fc.SCB 10"), 10, "fc is quantized"),
     ("cosine", ("fc.weight 10 8", "fc.scale 1"), 10, "fc has a scale of its own"),
-    ("bias of another size", ("fc.weight 10 8", "fc.bias 9"), 10, r"expected fc\.bias \[10\], .*, got \[9\]"),
+    (
+        "bias of another size",
+        ("fc.weight 10 8", "fc.bias 9"),
+        10,
+        r"expected fc\.bias \[10\], .*, got \[9\]",
+    ),
     (
         "two state dicts in one file",
         ("state_dict.fc.weight 10 8", "state_dict_ema.fc.weight 10 8"),
@@ -184,7 +270,12 @@ REFUSED = [
         2,
         r"no weight matrix .* with 2 rows.*top \[5, 8\], zgate \[1, 8\]",
     ),
-    ("a hidden fc", ("fc.weight 8 4", "fc2.weight 5 8"), None, r"more than one.*fc \[8, 4\], fc2 \[5, 8\]"),
+    (
+        "a hidden fc",
+        ("fc.weight 8 4", "fc2.weight 5 8"),
+        None,
+        r"more than one.*fc \[8, 4\], fc2 \[5, 8\]",
+    ),
     (
         "ten small heads in one matrix",
         ("heads.w2 10 4", "heads.b2 10", "heads.layer1.weight 40 8", "heads.layer1.bias 40"),
@@ -211,7 +302,12 @@ REFUSED = [
     ),
     (
         "a CRF after it",
-        ("lstm.weight_ih_l0 40 8", "hidden2tag.weight 7 8", "hidden2tag.bias 7", "crf.transitions 7 7"),
+        (
+            "lstm.weight_ih_l0 40 8",
+            "hidden2tag.weight 7 8",
+            "hidden2tag.bias 7",
+            "crf.transitions 7 7",
+        ),
         7,
         r"hidden2tag looks like the head.*crf\.transitions: a CRF",
     ),
@@ -221,12 +317,19 @@ REFUSED = [
         None,
         "there is a transitions: a CRF",
     ),
-    ("only a language model's head", ("lm_head.weight 100 8", "embed_tokens.weight 100 8"), 100, "no head found"),
+    (
+        "only a language model's head",
+        ("lm_head.weight 100 8", "embed_tokens.weight 100 8"),
+        100,
+        "no head found",
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("entries", "classes", "reason"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
+    ("entries", "classes", "reason"),
+    [case[1:] for case in REFUSED],
+    ids=[case[0] for case in REFUSED],
 )
 def test_refused_with_the_reason(head, entries, classes, reason):
     with pytest.raises(ValueError, match=reason):
@@ -244,7 +347,9 @@ def test_an_unknown_name_lists_the_layers_there_are(head):
 
 
 def test_a_named_convolution_must_be_1x1(head):
-    with pytest.raises(ValueError, match=r"expected a weight \[K, d\] or .*, conv1 has \[8, 3, 3, 3\]"):
+    with pytest.raises(
+        ValueError, match=r"expected a weight \[K, d\] or .*, conv1 has \[8, 3, 3, 3\]"
+    ):
         head(*BACKBONE, named="conv1")
 
 
@@ -267,7 +372,10 @@ def test_a_copy_of_the_whole_matrix_is_tied_but_not_within_a_pair(spans, tmp_pat
 
 
 def spans_of(file, first, second):
-    return {first: Span(first, file, 0, "F32", (4, 4)), second: Span(second, file, 64, "F32", (4, 4))}
+    return {
+        first: Span(first, file, 0, "F32", (4, 4)),
+        second: Span(second, file, 64, "F32", (4, 4)),
+    }
 
 
 def test_no_head_of_that_size_is_told_apart_from_other_refusals(head):

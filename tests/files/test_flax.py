@@ -19,7 +19,9 @@ def tensors(kernel="params.classifier.kernel", shape=(8, 3), bias=True, **others
     drawn = {kernel: RNG.normal(size=shape).astype(np.float32)}
     if bias:
         drawn[kernel.replace("kernel", "bias")] = RNG.normal(size=shape[-1]).astype(np.float32)
-    return drawn | {name.replace("__", "."): np.ones(size, np.float32) for name, size in others.items()}
+    return drawn | {
+        name.replace("__", "."): np.ones(size, np.float32) for name, size in others.items()
+    }
 
 
 def logits(found, kernel):
@@ -42,7 +44,9 @@ def test_kernel_is_scaled_by_columns_and_undone(made, named, tmp_path):
     path, out, back = (tmp_path / f"{name}.safetensors" for name in ("m", "out", "back"))
     save_file(made, path, {"format": "flax"})
     kernel = next(iter(made))
-    result = rescale_file(path, out, COUNTS, gamma=0.5, head=kernel[: -len("/kernel")] if named else None)
+    result = rescale_file(
+        path, out, COUNTS, gamma=0.5, head=kernel[: -len("/kernel")] if named else None
+    )
     found = load_file(out)
     assert np.allclose(logits(found, kernel), logits(made, kernel) * FACTORS, atol=1e-5)
     changed = [name for name in made if not np.array_equal(made[name], found[name])]
@@ -54,7 +58,9 @@ def test_kernel_is_scaled_by_columns_and_undone(made, named, tmp_path):
 
 def test_shape_is_that_of_the_file_and_columns_are_classes(tmp_path):
     path = tmp_path / "m.safetensors"
-    save_file(tensors("classifier.kernel", (3, 8)), path)  # eight classes of three features, not the other way round
+    save_file(
+        tensors("classifier.kernel", (3, 8)), path
+    )  # eight classes of three features, not the other way round
     assert len(inspect_file(path).norms) == 8
     with pytest.raises(ValueError, match="expected 8 counts"):
         rescale_file(path, tmp_path / "out.safetensors", COUNTS, gamma=0.5)
@@ -67,7 +73,9 @@ def test_kernel_among_weights_of_torch_is_no_head(tmp_path):
 
 
 def test_norm_of_flax_after_the_head_is_seen(tmp_path):
-    save_file(tensors("classifier.kernel", norm__scale=(3,), norm__bias=(3,)), tmp_path / "m.safetensors")
+    save_file(
+        tensors("classifier.kernel", norm__scale=(3,), norm__bias=(3,)), tmp_path / "m.safetensors"
+    )
     with pytest.raises(ValueError, match="norm of its 3 outputs seems to follow"):
         inspect_file(tmp_path / "m.safetensors")
 
@@ -84,7 +92,10 @@ def test_module_of_flax_gives_the_scaled_logits(tmp_path):
 
     model, path, out = Net(nnx.Rngs(0)), tmp_path / "m.safetensors", tmp_path / "out.safetensors"
     before = np.asarray(model(X))
-    flat = {".".join(map(str, key)): np.array(value[...]) for key, value in nnx.to_flat_state(nnx.state(model))}
+    flat = {
+        ".".join(map(str, key)): np.array(value[...])
+        for key, value in nnx.to_flat_state(nnx.state(model))
+    }
     save_file(flat, path)
     rescale_file(path, out, COUNTS, gamma=0.5)
     model.classifier.kernel[...] = load_file(out)["classifier.kernel"]

@@ -24,7 +24,11 @@ def folder(tmp_path):
     made.mkdir()
     weight = torch.eye(3, 4).numpy()
     save_file(
-        {"body.weight": weight.T.copy(), "classifier.weight": weight, "classifier.bias": weight[:, 0].copy()},
+        {
+            "body.weight": weight.T.copy(),
+            "classifier.weight": weight,
+            "classifier.bias": weight[:, 0].copy(),
+        },
         made / "model.safetensors",
     )
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "README.md"):
@@ -44,7 +48,10 @@ def test_everything_but_other_weights_and_state_is_copied(folder, tmp_path):
     left = {"optimizer.pt", "training_args.bin", "pytorch_model.bin", ".gitattributes"}
     assert set(after) == set(before) - left
     assert {name for name in after if after[name] != before[name]} == {"model.safetensors"}
-    assert any("left out: optimizer.pt, pytorch_model.bin, runs, training_args.bin" in note for note in done.notes)
+    assert any(
+        "left out: optimizer.pt, pytorch_model.bin, runs, training_args.bin" in note
+        for note in done.notes
+    )
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -86,7 +93,11 @@ def test_folder_of_links_as_hugging_face_keeps_them_is_copied_whole(folder, tmp_
 
 def test_file_by_itself_is_written_without_company(folder, tmp_path):
     rescale_file(folder / "model.safetensors", tmp_path / "one.safetensors", COUNTS, gamma=0.5)
-    assert {path.name for path in tmp_path.iterdir()} == {"model", "one.safetensors", "one.safetensors.original"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "model",
+        "one.safetensors",
+        "one.safetensors.original",
+    }
 
 
 def test_existing_folder_is_not_mixed_with_the_new_one(folder, tmp_path):
@@ -110,17 +121,28 @@ def test_adjusted_folder_loads_by_from_pretrained(tmp_path):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "fine"]
     (tmp_path / "vocab.txt").write_text("\n".join(words))
     tokenizer = BertTokenizerFast(str(tmp_path / "vocab.txt"))
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    sizes = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+    }
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(vocab_size=8, num_labels=3, **sizes)).eval()
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
 
-    scores = 3 + torch.randn(60, 3, generator=torch.Generator().manual_seed(1)) + torch.tensor([2.0, 1.0, 0.0])
+    scores = (
+        3
+        + torch.randn(60, 3, generator=torch.Generator().manual_seed(1))
+        + torch.tensor([2.0, 1.0, 0.0])
+    )
     tuned = lh.match_prior(scores, COUNTS, rule="shift", bootstrap=0)
     adjust_file(tmp_path / "model", tmp_path / "out", tuned)
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
-    inputs = AutoTokenizer.from_pretrained(tmp_path / "out")(["good bad", "fine"], padding=True, return_tensors="pt")
+    inputs = AutoTokenizer.from_pretrained(tmp_path / "out")(
+        ["good bad", "fine"], padding=True, return_tensors="pt"
+    )
     with torch.no_grad():
         moved = loaded(**inputs).logits - model(**inputs).logits
     by = tuned.gamma * torch.tensor([1.0, 4.0, 25.0]).log()

@@ -49,7 +49,9 @@ def test_arrays_and_names_are_where_the_library_has_them(layers, tmp_path):
     inside.write_bytes(b"x" * 100 + path.read_bytes() + b"y" * 50)
     moved, same = hdf5_arrays(inside, 100, path.stat().st_size)
     assert same == names
-    assert {key: span.offset - 100 for key, span in moved.items()} == {key: s.offset for key, s in spans.items()}
+    assert {key: span.offset - 100 for key, span in moved.items()} == {
+        key: s.offset for key, s in spans.items()
+    }
     assert {key: moved[key].bytes() for key in moved} == {key: spans[key].bytes() for key in spans}
 
 
@@ -97,7 +99,9 @@ def in_hdf5(content):
 
 def continued_by_itself():
     first = header(2000, message(0x10, pack("<2Q", 136, 24 + 65540)))
-    return in_hdf5(first + message(0x10, pack("<2Q", 136, 24 + 65540)) + message(0xC, bytes(65528)) + bytes(4))
+    return in_hdf5(
+        first + message(0x10, pack("<2Q", 136, 24 + 65540)) + message(0xC, bytes(65528)) + bytes(4)
+    )
 
 
 def with_names_inside_one_another(length, count):
@@ -118,7 +122,9 @@ def with_names_inside_one_another(length, count):
         (with_names_inside_one_another(200_000, 500), "no name at 0"),
     ],
 )
-def test_file_that_leads_to_itself_takes_no_more_memory_than_a_file_of_its_size(data, why, tmp_path):
+def test_file_that_leads_to_itself_takes_no_more_memory_than_a_file_of_its_size(
+    data, why, tmp_path
+):
     (tmp_path / "m.h5").write_bytes(data)
     tracemalloc.start()
     try:

@@ -25,8 +25,15 @@ GEMM = helper.make_node("Gemm", ["x", "W", "b"], ["y"], transB=1)
 
 
 def model(nodes=(GEMM,), tensors=None):
-    tensors = [numpy_helper.from_array(W, "W"), numpy_helper.from_array(B, "b")] if tensors is None else tensors
-    values = [helper.make_tensor_value_info(name, T.FLOAT, ["N", size]) for name, size in (("x", 4), ("y", 3))]
+    tensors = (
+        [numpy_helper.from_array(W, "W"), numpy_helper.from_array(B, "b")]
+        if tensors is None
+        else tensors
+    )
+    values = [
+        helper.make_tensor_value_info(name, T.FLOAT, ["N", size])
+        for name, size in (("x", 4), ("y", 3))
+    ]
     graph = helper.make_graph(list(nodes), "g", values[:1], values[1:], tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
@@ -37,7 +44,9 @@ def save(path, made):
 
 
 def run(path):
-    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"x": X})[0]
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(
+        None, {"x": X}
+    )[0]
 
 
 def rewired(tensor_bytes=None, graph_bytes=b""):
@@ -50,8 +59,12 @@ def rewired(tensor_bytes=None, graph_bytes=b""):
 NUMBERS = field(9, W.tobytes())
 TENSOR = helper.make_tensor("W", T.FLOAT, [3, 4], W.tobytes(), raw=True).SerializeToString()
 TWICE = {
-    "numbers": model().SerializeToString().replace(field(5, TENSOR), field(5, TENSOR + field(9, bytes(48)))),
-    "the same numbers": model().SerializeToString().replace(field(5, TENSOR), field(5, TENSOR + NUMBERS)),
+    "numbers": model()
+    .SerializeToString()
+    .replace(field(5, TENSOR), field(5, TENSOR + field(9, bytes(48)))),
+    "the same numbers": model()
+    .SerializeToString()
+    .replace(field(5, TENSOR), field(5, TENSOR + NUMBERS)),
     "the graph": rewired(TENSOR),
 }
 
@@ -66,9 +79,13 @@ def test_numbers_that_stand_twice_are_refused(tmp_path, name):
         made.ClearField("graph")
         data = made.SerializeToString() + field(7, graph)
         expected = bytes(48) if name == "numbers" else W.tobytes()
-        assert onnx.ModelProto.FromString(data).graph.initializer[0].raw_data == expected  # protobuf takes the last
+        assert (
+            onnx.ModelProto.FromString(data).graph.initializer[0].raw_data == expected
+        )  # protobuf takes the last
     path.write_bytes(data)
-    with pytest.raises(LevelheadError, match=r"m\.onnx: .*expected one field .*; export the model again"):
+    with pytest.raises(
+        LevelheadError, match=r"m\.onnx: .*expected one field .*; export the model again"
+    ):
         rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
     assert os.listdir(tmp_path) == ["m.onnx"]
 
@@ -80,7 +97,18 @@ def tensor_of(dims, data=b""):
 
 
 @pytest.mark.parametrize(
-    "dims", [[1 << 32, 1 << 32], [-3, -4], [3, -4], [0, 4], [3, 0], [1 << 62, 4], [(1 << 63) - 1, 2], [3], []]
+    "dims",
+    [
+        [1 << 32, 1 << 32],
+        [-3, -4],
+        [3, -4],
+        [0, 4],
+        [3, 0],
+        [1 << 62, 4],
+        [(1 << 63) - 1, 2],
+        [3],
+        [],
+    ],
 )
 def test_dims_that_are_not_of_a_matrix_are_refused(tmp_path, dims):
     for data in (b"", W.tobytes()):
@@ -108,7 +136,14 @@ def test_external_numbers_in_the_model_itself_are_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "entries",
-    [{"offset": "9" * 5000}, {"offset": "9" * 20}, {"offset": "²"}, {"length": "7"}, {"length": "x"}, {"offset": "8"}],
+    [
+        {"offset": "9" * 5000},
+        {"offset": "9" * 20},
+        {"offset": "²"},
+        {"length": "7"},
+        {"length": "x"},
+        {"offset": "8"},
+    ],
     ids=str,
 )
 def test_external_places_that_cannot_be_are_refused(tmp_path, entries):
@@ -132,13 +167,19 @@ def test_external_numbers_of_a_function_or_a_sparse_tensor_are_copied_too(tmp_pa
     for name in ("f", "s"):
         (tmp_path / name).write_bytes(bytes(16))
     made = model()
-    inside, sparse = (T(name=f"{name}1", data_type=T.FLOAT, data_location=T.EXTERNAL, dims=[4]) for name in "fs")
+    inside, sparse = (
+        T(name=f"{name}1", data_type=T.FLOAT, data_location=T.EXTERNAL, dims=[4]) for name in "fs"
+    )
     inside.external_data.add(key="location", value="f")
     sparse.external_data.add(key="location", value="s")
     constant = helper.make_node("Constant", [], ["c"], value=inside)
-    made.functions.append(helper.make_function("d", "F", [], ["c"], [constant], [helper.make_opsetid("", 17)]))
+    made.functions.append(
+        helper.make_function("d", "F", [], ["c"], [constant], [helper.make_opsetid("", 17)])
+    )
     indices = numpy_helper.from_array(np.arange(4), "s1_indices")
-    made.graph.sparse_initializer.append(onnx.SparseTensorProto(values=sparse, indices=indices, dims=[9]))
+    made.graph.sparse_initializer.append(
+        onnx.SparseTensorProto(values=sparse, indices=indices, dims=[9])
+    )
     found = FORMAT.find(save(tmp_path / "m.onnx", made))
     assert {file.name for file in found.files} == {"m.onnx", "f", "s"}
 
@@ -146,8 +187,15 @@ def test_external_numbers_of_a_function_or_a_sparse_tensor_are_copied_too(tmp_pa
 def diamonds(depth):
     nodes, last = [helper.make_node("Gemm", ["x", "W", "b"], ["v0"], transB=1)], "v0"
     for i in range(depth):
-        nodes += [helper.make_node("Identity", [last], [f"a{i}"]), helper.make_node("Relu", [last], [f"b{i}"])]
-        nodes += [helper.make_node("Add", [f"a{i}", f"b{i}"], [last := f"v{i + 1}" if i < depth - 1 else "y"])]
+        nodes += [
+            helper.make_node("Identity", [last], [f"a{i}"]),
+            helper.make_node("Relu", [last], [f"b{i}"]),
+        ]
+        nodes += [
+            helper.make_node(
+                "Add", [f"a{i}", f"b{i}"], [last := f"v{i + 1}" if i < depth - 1 else "y"]
+            )
+        ]
     return nodes
 
 
@@ -158,7 +206,9 @@ def test_forty_sums_of_two_paths_are_walked_once_each(tmp_path):
     assert done.head == ("W",)
     save(tmp_path / "s.onnx", model(diamonds(3)))
     rescale_file(tmp_path / "s.onnx", tmp_path / "t.onnx", COUNTS, gamma=0.5)
-    np.testing.assert_allclose(run(tmp_path / "t.onnx"), run(tmp_path / "s.onnx") * FACTORS, rtol=1e-5)
+    np.testing.assert_allclose(
+        run(tmp_path / "t.onnx"), run(tmp_path / "s.onnx") * FACTORS, rtol=1e-5
+    )
 
 
 def node(op, inputs, outputs, **attributes):
@@ -169,15 +219,25 @@ CIRCLE = [node("Identity", "p", "q"), node("Identity", "q", "p")]
 ODD = {
     "a circle among constants": [*CIRCLE, node("MatMul", "x W", "h"), node("Add", "h p", "y")],
     "a circle in another layer": [*CIRCLE, node("MatMul", "x p", "z"), node("MatMul", "x W", "y")],
-    "a circle of casts": [node("Cast", "q", "p", to=1), node("Cast", "p", "q", to=1), node("MatMul", "x q", "y")],
+    "a circle of casts": [
+        node("Cast", "q", "p", to=1),
+        node("Cast", "p", "q", to=1),
+        node("MatMul", "x q", "y"),
+    ],
     "a layer without inputs": [node("Gemm", "", "y")],
     "a layer without a weight": [node("MatMul", "x", "y")],
     "a sum of nothing": [node("Sum", "", "y")],
     "a step without inputs": [node("Relu", "", "y")],
-    "a constant without an output": [node("Constant", "", "", value=numpy_helper.from_array(B)), GEMM],
+    "a constant without an output": [
+        node("Constant", "", "", value=numpy_helper.from_array(B)),
+        GEMM,
+    ],
     "another layer without inputs": [node("Conv", "", "z"), node("MatMul", "x W", "y")],
     "a mean without inputs": [node("ReduceMean", "", "y", axes=[0])],
-    "a mean over an axis of a scalar": [node("MatMul", "x W", "h"), node("ReduceMean", "h", "y", axes=[1 << 62])],
+    "a mean over an axis of a scalar": [
+        node("MatMul", "x W", "h"),
+        node("ReduceMean", "h", "y", axes=[1 << 62]),
+    ],
     "a weight turned from nothing": [node("Transpose", "", "T"), node("MatMul", "x T", "y")],
     "two nodes of one name": [node("MatMul", "x W", "y"), node("MatMul", "x W", "y")],
     "a chain of two thousand": [
@@ -190,7 +250,9 @@ ODD = {
 
 @pytest.mark.parametrize("name", ODD)
 @pytest.mark.parametrize("rule", ["rescale", "shift"])
-def test_a_graph_that_cannot_be_run_is_refused_or_scaled_but_never_a_traceback(tmp_path, name, rule):
+def test_a_graph_that_cannot_be_run_is_refused_or_scaled_but_never_a_traceback(
+    tmp_path, name, rule
+):
     weight = W if "chain" in name else W.T.copy()
     made = model(ODD[name], [numpy_helper.from_array(weight, "W"), numpy_helper.from_array(B, "b")])
     path = save(tmp_path / "m.onnx", made)
@@ -202,7 +264,11 @@ def test_a_graph_that_cannot_be_run_is_refused_or_scaled_but_never_a_traceback(t
 
 
 def test_two_initializers_of_one_name_are_refused(tmp_path):
-    made = model(tensors=[numpy_helper.from_array(one, name) for one, name in ((W, "W"), (W + 1, "W"), (B, "b"))])
+    made = model(
+        tensors=[
+            numpy_helper.from_array(one, name) for one, name in ((W, "W"), (W + 1, "W"), (B, "b"))
+        ]
+    )
     with pytest.raises(LevelheadError, match=r"m\.onnx: .*two constants are called 'W'"):
         FORMAT.find(save(tmp_path / "m.onnx", made))
 
@@ -219,7 +285,13 @@ def test_a_group_of_unknown_fields_is_refused_with_the_name_of_the_file(tmp_path
 def adjusted(tmp_path):
     """A model with external numbers, adjusted in its own folder and in another."""
     (tmp_path / "other").mkdir()
-    onnx.save(model(), tmp_path / "m.onnx", save_as_external_data=True, location="m.onnx.data", size_threshold=0)
+    onnx.save(
+        model(),
+        tmp_path / "m.onnx",
+        save_as_external_data=True,
+        location="m.onnx.data",
+        size_threshold=0,
+    )
     for out in ("o.onnx", "other/o.onnx"):
         rescale_file(tmp_path / "m.onnx", tmp_path / out, COUNTS, gamma=0.5)
     return tmp_path
@@ -253,7 +325,10 @@ def test_undo_where_both_models_would_need_one_file_says_to_use_another_folder(a
 
 def test_a_number_in_the_place_of_a_tensor_is_not_counted_as_one(tmp_path):
     """protobuf passes over a field of the right number and another wire type; a count of it would be one too far."""
-    ends = [helper.make_tensor_value_info(name, T.FLOAT, ["N", size]) for name, size in (("x", 4), ("y", 3))]
+    ends = [
+        helper.make_tensor_value_info(name, T.FLOAT, ["N", size])
+        for name, size in (("x", 4), ("y", 3))
+    ]
     weight, other = np.ones((3, 4), np.float32), np.full((3, 4), 7, np.float32)
     constants = [numpy_helper.from_array(weight, "W"), numpy_helper.from_array(other, "V")]
     graph = helper.make_graph(

@@ -17,7 +17,10 @@ keras = pytest.importorskip("keras", reason="Keras is not installed: pip install
 h5py = pytest.importorskip("h5py")
 
 L = keras.layers
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:__array__ implementation")]  # Keras's own, of torch
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:__array__ implementation"),
+]  # Keras's own, of torch
 
 COUNTS = [100, 25, 4]
 FACTORS = np.array([1.0, 2.0, 5.0])  # (100 / n)^0.5
@@ -32,23 +35,31 @@ def sequential(*more, **options):
 
 def nested():
     i = keras.Input((8,))
-    body = keras.Sequential([keras.Input((8,)), L.Dense(3, name="top")], name="body")  # the same name as the head's
+    body = keras.Sequential(
+        [keras.Input((8,)), L.Dense(3, name="top")], name="body"
+    )  # the same name as the head's
     return keras.Model(i, L.Dropout(0.5)(L.Dense(3, name="top")(L.ReLU()(body(i)))))
 
 
 def model_inside():
     i = keras.Input((8,))
-    return keras.Model(i, keras.Sequential([keras.Input((8,)), L.Dense(3), L.Dense(3, name="top")])(L.Dense(8)(i)))
+    return keras.Model(
+        i, keras.Sequential([keras.Input((8,)), L.Dense(3), L.Dense(3, name="top")])(L.Dense(8)(i))
+    )
 
 
 def averaged():
     i = keras.Input((8,))
-    return keras.Model(i, L.Average()([L.Dense(3, name="a")(i), L.Dense(3, name="b")(L.Dense(3)(i))]))
+    return keras.Model(
+        i, L.Average()([L.Dense(3, name="a")(i), L.Dense(3, name="b")(L.Dense(3)(i))])
+    )
 
 
 def pixels():
     i = keras.Input((4, 2, 1))
-    return keras.Model(i, L.GlobalAveragePooling2D()(L.Conv2D(3, 1, name="top")(L.Conv2D(5, 3, padding="same")(i))))
+    return keras.Model(
+        i, L.GlobalAveragePooling2D()(L.Conv2D(3, 1, name="top")(L.Conv2D(5, 3, padding="same")(i)))
+    )
 
 
 def steps():
@@ -75,12 +86,16 @@ def trained(make):
         weight.assign(rng.normal(size=tuple(weight.shape)))
     made.compile("adam", "mse")
     inputs = X.reshape(-1, *made.input_shape[1:])
-    made.fit(inputs, np.ones((6, 3)), verbose=0)  # the optimizer's variables have the kernels' shapes
+    made.fit(
+        inputs, np.ones((6, 3)), verbose=0
+    )  # the optimizer's variables have the kernels' shapes
     return made
 
 
 def logits(model):
-    out = keras.ops.convert_to_numpy(model(X.reshape(-1, *model.input_shape[1:]))).astype(np.float64)
+    out = keras.ops.convert_to_numpy(model(X.reshape(-1, *model.input_shape[1:]))).astype(
+        np.float64
+    )
     return np.log(out) if isinstance(model.layers[-1], L.Softmax) else out
 
 
@@ -150,7 +165,9 @@ def test_half_precision_stays_half(dtype, tmp_path):
     changed = keras.models.load_model(tmp_path / "out.keras").get_layer("top").kernel
     old = keras.ops.convert_to_numpy(keras.ops.cast(model.get_layer("top").kernel, "float32"))
     assert changed.dtype == dtype
-    assert np.allclose(keras.ops.convert_to_numpy(keras.ops.cast(changed, "float32")), old * FACTORS, rtol=2**-8)
+    assert np.allclose(
+        keras.ops.convert_to_numpy(keras.ops.cast(changed, "float32")), old * FACTORS, rtol=2**-8
+    )
 
 
 def test_tuned_shift_is_added_to_the_bias(tmp_path):
@@ -159,7 +176,9 @@ def test_tuned_shift_is_added_to_the_bias(tmp_path):
     model.save(tmp_path / "m.keras")
     tuned = lh.match_prior(before, COUNTS, rule="shift", bootstrap=0)
     done = adjust_file(tmp_path / "m.keras", tmp_path / "out.keras", tuned)
-    assert np.allclose(logits(keras.models.load_model(tmp_path / "out.keras")), before + done.factors, atol=1e-4)
+    assert np.allclose(
+        logits(keras.models.load_model(tmp_path / "out.keras")), before + done.factors, atol=1e-4
+    )
 
 
 class Subclassed(keras.Model):
@@ -186,7 +205,10 @@ def test_subclassed_model_is_read_by_names_and_shapes(tmp_path):
 def test_lambda_is_never_run(tmp_path):
     ran = tmp_path / "ran"
     i = keras.Input((8,))
-    model = keras.Model(i, L.Dense(3, name="top")(L.Lambda(lambda x, ran=str(ran): [open(ran, "w").close(), x][1])(i)))
+    model = keras.Model(
+        i,
+        L.Dense(3, name="top")(L.Lambda(lambda x, ran=str(ran): [open(ran, "w").close(), x][1])(i)),
+    )
     model.save(tmp_path / "m.keras")
     ran.unlink(missing_ok=True)
     assert inspect_file(tmp_path / "m.keras").layers[0].shape == (8, 3)
@@ -209,13 +231,22 @@ def quantized():
 REFUSED = {
     "two outputs": (two_outputs, r"more than one layer could be the head: a \[3\], b \[3\]"),
     "quantized": (quantized, "it is quantized.*before quantizing"),
-    "norm after": (lambda: sequential(L.BatchNormalization()), "comes from batch_normalization.*name the layer"),
+    "norm after": (
+        lambda: sequential(L.BatchNormalization()),
+        "comes from batch_normalization.*name the layer",
+    ),
     "lambda after": (lambda: sequential(L.Lambda(lambda x: x)), r"comes from lambda.*Lambda"),
     "relu head": (lambda: sequential(activation="relu"), "activation is relu"),
-    "relu after": (lambda: sequential(L.Activation("relu")), "activation relu of activation.* follows the head"),
+    "relu after": (
+        lambda: sequential(L.Activation("relu")),
+        "activation relu of activation.* follows the head",
+    ),
     "sigmoid": (lambda: sequential(activation="sigmoid"), "several labels per sample"),
     "one logit": (lambda: keras.Sequential([keras.Input((8,)), L.Dense(1)]), "single logit"),
-    "wrong number": (lambda: keras.Sequential([keras.Input((8,)), L.Dense(7)]), "expected 7 counts"),
+    "wrong number": (
+        lambda: keras.Sequential([keras.Input((8,)), L.Dense(7)]),
+        "expected 7 counts",
+    ),
 }
 
 
@@ -226,7 +257,12 @@ def test_what_cannot_be_adjusted_is_refused_and_nothing_is_written(kind, tmp_pat
     keras.utils.clear_session()
     make().save(tmp_path / "m.keras")
     with pytest.raises(ValueError, match=reason):
-        rescale_file(tmp_path / "m.keras", tmp_path / "out.keras", COUNTS if kind != "one logit" else [9, 1], gamma=0.5)
+        rescale_file(
+            tmp_path / "m.keras",
+            tmp_path / "out.keras",
+            COUNTS if kind != "one logit" else [9, 1],
+            gamma=0.5,
+        )
     assert [file.name for file in tmp_path.iterdir()] == ["m.keras"]
 
 
@@ -239,7 +275,9 @@ def test_norm_after_the_head_is_seen_among_weights_alone(tmp_path):
 
 def test_several_matrices_of_weights_alone_are_listed(tmp_path):
     sequential().save_weights(tmp_path / "m.weights.h5")
-    with pytest.raises(ValueError, match=r"more than one.*layers.dense \[3, 8\], layers.dense_1 \[3, 3\]"):
+    with pytest.raises(
+        ValueError, match=r"more than one.*layers.dense \[3, 8\], layers.dense_1 \[3, 3\]"
+    ):
         inspect_file(tmp_path / "m.weights.h5")
     assert inspect_file(tmp_path / "m.weights.h5", head="top").layers[0].key == "layers.dense_1"
 
@@ -302,7 +340,9 @@ def test_arrays_that_are_compressed_linked_or_cut_are_refused(tmp_path):
     with pytest.raises(ValueError, match="not in one piece"):
         inspect_file(tmp_path / "packed.weights.h5")
     with h5py.File(tmp_path / "linked.weights.h5", "w") as file:
-        file["top/vars/0"] = h5py.ExternalLink(str(tmp_path / "m.weights.h5"), "layers/dense_1/vars/0")
+        file["top/vars/0"] = h5py.ExternalLink(
+            str(tmp_path / "m.weights.h5"), "layers/dense_1/vars/0"
+        )
     with pytest.raises(ValueError, match="neither an array nor a group"):
         inspect_file(tmp_path / "linked.weights.h5")
     whole = (tmp_path / "m.weights.h5").read_bytes()
@@ -312,7 +352,9 @@ def test_arrays_that_are_compressed_linked_or_cut_are_refused(tmp_path):
             inspect_file(tmp_path / "cut.weights.h5", head="top")
 
 
-@pytest.mark.parametrize("kind", ["nested", "model inside", "averaged", "1x1 convolution", "time distributed"])
+@pytest.mark.parametrize(
+    "kind", ["nested", "model inside", "averaged", "1x1 convolution", "time distributed"]
+)
 def test_weights_of_keras_before_3_4_state_no_names_and_are_found_by_their_classes(kind, tmp_path):
     model = trained(MODELS[kind][0])
     expected = scaled(model)
@@ -342,7 +384,10 @@ def test_operations_of_keras_before_3_4_have_their_names_beside_their_configs(tm
     files = [keras.models.load_model(tmp_path / name) for name in ("new.keras", "n.keras")]
     before, after = (keras.ops.convert_to_numpy(model.get_layer("top").kernel) for model in files)
     assert np.allclose(after, before * FACTORS)
-    with zipfile.ZipFile(tmp_path / "o.keras") as ours, zipfile.ZipFile(tmp_path / "n.keras") as same:
+    with (
+        zipfile.ZipFile(tmp_path / "o.keras") as ours,
+        zipfile.ZipFile(tmp_path / "n.keras") as same,
+    ):
         assert ours.read("model.weights.h5") == same.read("model.weights.h5")
 
 

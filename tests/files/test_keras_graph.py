@@ -12,7 +12,10 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 keras = pytest.importorskip("keras", reason="Keras is not installed: pip install keras h5py")
 
 L = keras.layers
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:__array__ implementation")]  # Keras's own, of torch
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:__array__ implementation"),
+]  # Keras's own, of torch
 
 COUNTS = [100, 25, 4]
 LOGITS = np.array([[4.0, 2, 0], [4, 1, 2], [4, 3, 1], [4, 1.5, 3]])
@@ -68,9 +71,15 @@ class Halved(L.Softmax):
 
 CHANNELS_FIRST = {"data_format": "channels_first"}
 REFUSED = {
-    "one layer applied twice": (lambda: twice(lambda a, b: L.Add()([a, b])), "top is applied 2 times"),
+    "one layer applied twice": (
+        lambda: twice(lambda a, b: L.Add()([a, b])),
+        "top is applied 2 times",
+    ),
     "applied twice, one of them unseen": (lambda: twice(lambda a, b: [a, L.ReLU()(b)][0]), None),
-    "applied in a model inside before": (inside_before, "top is applied 2 times|its weights have no layer top"),
+    "applied in a model inside before": (
+        inside_before,
+        "top is applied 2 times|its weights have no layer top",
+    ),
     "applied in a model inside": (inside, "top is applied 2 times"),
     "model inside applied twice": (model_applied_twice, "top is applied 2 times"),
     "softmax over steps": (lambda: after(L.Softmax(axis=1)), "another axis"),
@@ -78,15 +87,27 @@ REFUSED = {
     "softmax over steps from the end": (lambda: in_sequence(L.Softmax(axis=-2)), "another axis"),
     "softmax over all axes": (lambda: after(L.Softmax(axis=[1, 2])), "another axis"),
     "permuted before softmax": (lambda: after(L.Permute((2, 1)), L.Softmax()), "another axis"),
-    "permuted before an activation": (lambda: in_sequence(L.Permute((2, 1)), L.Activation("softmax")), "another axis"),
+    "permuted before an activation": (
+        lambda: in_sequence(L.Permute((2, 1)), L.Activation("softmax")),
+        "another axis",
+    ),
     "flattened before softmax": (lambda: after(L.Flatten(), L.Softmax()), "another axis"),
     "channels first, softmax of pixels": (
         lambda: after(shape=(8, 4, 4), head=L.Conv2D(3, 1, activation="softmax", **CHANNELS_FIRST)),
         "another axis",
     ),
-    "pooled over classes": (lambda: after(L.GlobalAveragePooling1D(**CHANNELS_FIRST)), "may mix the classes"),
-    "added to itself, turned": (lambda: turned(L.Dense(3, name="top")), "classes along different axes"),
-    "permuted before pooling": (lambda: after(L.Permute((2, 1)), L.GlobalAveragePooling1D()), "may mix the classes"),
+    "pooled over classes": (
+        lambda: after(L.GlobalAveragePooling1D(**CHANNELS_FIRST)),
+        "may mix the classes",
+    ),
+    "added to itself, turned": (
+        lambda: turned(L.Dense(3, name="top")),
+        "classes along different axes",
+    ),
+    "permuted before pooling": (
+        lambda: after(L.Permute((2, 1)), L.GlobalAveragePooling1D()),
+        "may mix the classes",
+    ),
     "two places": (
         lambda: after(L.Reshape((2, 3)), L.Softmax(), shape=(8,), head=L.Dense(6)),
         "6 outputs of the head into 2 places with 3 classes each",
@@ -114,7 +135,10 @@ RIGHT = {  # what follows the head, and the axis of the classes in the end
     "softmax by a positive axis": (lambda: after(L.Softmax(axis=2)), -1),
     "softmax by a positive axis in a sequence": (lambda: in_sequence(L.Softmax(axis=2)), -1),
     "softmax over what was permuted": (lambda: after(L.Permute((2, 1)), L.Softmax(axis=1)), 1),
-    "permuted there and back": (lambda: after(L.Permute((2, 1)), L.Permute((2, 1)), L.Softmax()), -1),
+    "permuted there and back": (
+        lambda: after(L.Permute((2, 1)), L.Permute((2, 1)), L.Softmax()),
+        -1,
+    ),
     "single steps, flattened": (lambda: after(L.Flatten(), L.Softmax(), shape=(1, 8)), -1),
     "reshaped steps": (lambda: after(L.Reshape((2, 2, 3)), L.Softmax()), -1),
     "channels first": (
@@ -148,13 +172,17 @@ def test_probabilities_are_those_of_scaled_logits(kind, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "join", [lambda x: L.Add()([x, x]), lambda x: L.Average()([x, L.Add()([x, x])])], ids=["alone", "beside the head"]
+    "join",
+    [lambda x: L.Add()([x, x]), lambda x: L.Average()([x, L.Add()([x, x])])],
+    ids=["alone", "beside the head"],
 )
 def test_a_sum_of_a_head_with_itself_is_not_shifted_twice(join, tmp_path):
     i = keras.Input((8,))
     model = keras.Model(i, join(L.Dense(3, name="top")(i)))
     model.save(tmp_path / "m.keras")
-    shift, rescale = (lh.match_prior(LOGITS, COUNTS, rule=rule, bootstrap=0) for rule in ("shift", "rescale"))
+    shift, rescale = (
+        lh.match_prior(LOGITS, COUNTS, rule=rule, bootstrap=0) for rule in ("shift", "rescale")
+    )
     for adjust in (
         lambda tuned: lh.adjust_(model, tuned),
         lambda tuned: adjust_file(tmp_path / "m.keras", tmp_path / "o.keras", tuned),

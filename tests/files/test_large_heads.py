@@ -21,7 +21,9 @@ def model(path, dtype=torch.float32, *, bias=True, change=None):
     if change is not None:
         change(weight)
     tensors = {"body.weight": torch.randn(9, 9, generator=rng), "fc.weight": weight}
-    save_file(tensors | ({"fc.bias": torch.randn(K, generator=rng).to(dtype)} if bias else {}), path)
+    save_file(
+        tensors | ({"fc.bias": torch.randn(K, generator=rng).to(dtype)} if bias else {}), path
+    )
     return path
 
 
@@ -54,10 +56,16 @@ def test_what_is_written_is_the_same_to_the_bit(tmp_path, large, dtype, bias, ru
     bias = bias or rule == "shift"  # which a safetensors file cannot get where it has none
     path = model(tmp_path / "m.safetensors", dtype, bias=bias)
     how = {"gamma": gamma, "rule": rule, "bias": policy}
-    want = rescale_place(InFile(path, Output(tmp_path / "whole.safetensors"), locate_head(path)), COUNTS, **how)
+    want = rescale_place(
+        InFile(path, Output(tmp_path / "whole.safetensors"), locate_head(path)), COUNTS, **how
+    )
     large()
-    got = rescale_place(InFile(path, Output(tmp_path / "large.safetensors"), locate_head(path)), COUNTS, **how)
-    assert (tmp_path / "large.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+    got = rescale_place(
+        InFile(path, Output(tmp_path / "large.safetensors"), locate_head(path)), COUNTS, **how
+    )
+    assert (tmp_path / "large.safetensors").read_bytes() == (
+        tmp_path / "whole.safetensors"
+    ).read_bytes()
     kept = [(tmp_path / f"{name}.safetensors.original").read_bytes() for name in ("large", "whole")]
     assert kept[0].replace(b"large", b"whole") == kept[1]
     assert np.array_equal(got.before, want.before)
@@ -74,7 +82,11 @@ def test_inspect_says_the_same(tmp_path, large, dtype):
     large()
     got = inspect_file(path, counts=COUNTS)
     assert np.allclose(got.norms, want.norms, rtol=1e-15)
-    assert (got.layers, got.correlation, got.warnings) == (want.layers, want.correlation, want.warnings)
+    assert (got.layers, got.correlation, got.warnings) == (
+        want.layers,
+        want.correlation,
+        want.warnings,
+    )
     assert (got.bias_share, got.bias_gap) == pytest.approx((want.bias_share, want.bias_gap))
 
 
@@ -92,10 +104,17 @@ def set_big(weight):
 
 @pytest.mark.parametrize(
     ("change", "dtype", "gamma"),
-    [(set_nan, torch.float32, 0.4), (set_big, torch.float16, 3.0), (set_small, torch.float16, -30.0)],
+    [
+        (set_nan, torch.float32, 0.4),
+        (set_big, torch.float16, 3.0),
+        (set_small, torch.float16, -30.0),
+    ],
 )
 def test_what_cannot_be_written_is_refused_in_the_same_words(tmp_path, large, change, dtype, gamma):
-    path, out = model(tmp_path / "m.safetensors", dtype, change=change), tmp_path / "out.safetensors"
+    path, out = (
+        model(tmp_path / "m.safetensors", dtype, change=change),
+        tmp_path / "out.safetensors",
+    )
     counts = COUNTS if gamma > 0 else COUNTS[::-1]
     with pytest.raises(ValueError, match="fc") as whole:
         rescale_file(path, out, counts, gamma=gamma)

@@ -10,11 +10,16 @@ from levelhead.files.model import rescale_file
 from levelhead.files.undo import undo_file
 
 
-@pytest.mark.parametrize("suffix", [".pt", ".bin", ".onnx", ".safetensors", ".safetensors.index.json"])
+@pytest.mark.parametrize(
+    "suffix", [".pt", ".bin", ".onnx", ".safetensors", ".safetensors.index.json"]
+)
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path, suffix):
     path = tmp_path / f"m{suffix}"
     os.mkfifo(path)
-    for look in (inspect_file, lambda path: rescale_file(path, tmp_path / f"o{suffix}", [2, 1], gamma=1)):
+    for look in (
+        inspect_file,
+        lambda path: rescale_file(path, tmp_path / f"o{suffix}", [2, 1], gamma=1),
+    ):
         with pytest.raises(LevelheadError, match="a pipe; expected a regular file"):
             look(path)
     with pytest.raises(LevelheadError, match="a pipe; expected a regular file"):

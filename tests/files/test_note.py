@@ -48,20 +48,32 @@ def test_an_invalid_note_is_refused_in_a_line(change):
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, "half"])
 def test_metadata_that_are_not_a_note_are_refused_in_a_line(text):
-    with pytest.raises(ValueError, match=r"m\.onnx: its record of an earlier adjustment is damaged"):
+    with pytest.raises(
+        ValueError, match=r"m\.onnx: its record of an earlier adjustment is damaged"
+    ):
         note_from({"levelhead.rule": "rescale", "levelhead.gamma": text}, Path("m.onnx"))
 
 
 def test_note_nested_ever_deeper_is_refused(tmp_path):
-    note = {"version": "0", "rule": "rescale", "bias": "keep", "gamma": 1.0, "head": ["fc"], "factors": [1.0, 2.0]}
+    note = {
+        "version": "0",
+        "rule": "rescale",
+        "bias": "keep",
+        "gamma": 1.0,
+        "head": ["fc"],
+        "factors": [1.0, 2.0],
+    }
     before = "null"
     for _ in range(990):
         before = json.dumps(note)[:-1] + f', "before": {before}}}'
     entries = {
-        f"levelhead.{key}": value if isinstance(value, str) else json.dumps(value) for key, value in note.items()
+        f"levelhead.{key}": value if isinstance(value, str) else json.dumps(value)
+        for key, value in note.items()
     }
     save_file(
-        {"fc.weight": np.eye(2, dtype=np.float32)}, tmp_path / "m.safetensors", entries | {"levelhead.before": before}
+        {"fc.weight": np.eye(2, dtype=np.float32)},
+        tmp_path / "m.safetensors",
+        entries | {"levelhead.before": before},
     )
     with pytest.raises(LevelheadError, match="its record of an earlier adjustment is damaged"):
         inspect_file(tmp_path / "m.safetensors")

@@ -57,14 +57,29 @@ GEMM = node("Gemm", "x W b", "y", transB=1)
 MODELS = {
     "Gemm, transB=1": ([GEMM], [raw(W, "W"), raw(B, "b")]),
     "Gemm, transB=0": ([node("Gemm", "x W b", "y")], [raw(W.T.copy(), "W"), raw(B, "b")]),
-    "Gemm, alpha and beta": ([node("Gemm", "x W b", "y", transB=1, alpha=0.5, beta=3.0)], [raw(W, "W"), raw(B, "b")]),
+    "Gemm, alpha and beta": (
+        [node("Gemm", "x W b", "y", transB=1, alpha=0.5, beta=3.0)],
+        [raw(W, "W"), raw(B, "b")],
+    ),
     "Gemm, no bias": ([node("Gemm", "x W", "y", transB=1)], [raw(W, "W")]),
     "MatMul": ([node("MatMul", "x W", "y")], [raw(W.T.copy(), "W")]),
-    "MatMul, Add": ([node("MatMul", "x W", "h"), node("Add", "h b", "y")], [raw(W.T.copy(), "W"), raw(B, "b")]),
-    "Add first": ([node("MatMul", "x W", "h"), node("Add", "b h", "y")], [raw(W.T.copy(), "W"), raw(B[None], "b")]),
+    "MatMul, Add": (
+        [node("MatMul", "x W", "h"), node("Add", "h b", "y")],
+        [raw(W.T.copy(), "W"), raw(B, "b")],
+    ),
+    "Add first": (
+        [node("MatMul", "x W", "h"), node("Add", "b h", "y")],
+        [raw(W.T.copy(), "W"), raw(B[None], "b")],
+    ),
     "typed numbers": ([GEMM], [typed(W, "W"), typed(B, "b")]),
-    "Constant nodes": ([constant(W.T.copy(), "W"), constant(B, "b"), node("Gemm", "x W b", "y")], []),
-    "a transposed weight": ([node("Transpose", "V", "W", perm=[1, 0]), node("MatMul", "x W", "y")], [raw(W, "V")]),
+    "Constant nodes": (
+        [constant(W.T.copy(), "W"), constant(B, "b"), node("Gemm", "x W b", "y")],
+        [],
+    ),
+    "a transposed weight": (
+        [node("Transpose", "V", "W", perm=[1, 0]), node("MatMul", "x W", "y")],
+        [raw(W, "V")],
+    ),
     "a weight that Transpose leaves as it is": (
         [node("Transpose", "V", "W", perm=[0, 1]), node("MatMul", "x W", "y")],
         [raw(W.T.copy(), "V")],
@@ -74,7 +89,11 @@ MODELS = {
         [raw(W, "V")],
     ),
     "a square weight that Transpose leaves as it is": (
-        [node("Gemm", "x V", "h"), node("Transpose", "S", "W", perm=[0, 1]), node("MatMul", "h W", "y")],
+        [
+            node("Gemm", "x V", "h"),
+            node("Transpose", "S", "W", perm=[0, 1]),
+            node("MatMul", "h W", "y"),
+        ],
         [raw(W.T.copy(), "V"), raw(RNG.standard_normal((K, K)).astype(np.float32), "S")],
     ),
     "a half-precision weight, cast": (
@@ -82,7 +101,11 @@ MODELS = {
         [raw(W.astype(np.float16), "V"), raw(B, "b")],
     ),
     "Flatten, Identity after it": (
-        [node("Gemm", "x W b", "h", transB=1), node("Identity", "h", "i"), node("Flatten", "i", "y")],
+        [
+            node("Gemm", "x W b", "h", transB=1),
+            node("Identity", "h", "i"),
+            node("Flatten", "i", "y"),
+        ],
         [raw(W, "W"), raw(B, "b")],
     ),
     "a temperature after it": (
@@ -94,7 +117,11 @@ MODELS = {
         [raw(W, "W"), raw(B, "b"), raw(np.float32(-3), "t")],
     ),
     "three times what it gives": (
-        [node("Gemm", "x W b", "h", transB=1), node("Identity", "h", "i"), node("Sum", "h h i", "y")],
+        [
+            node("Gemm", "x W b", "h", transB=1),
+            node("Identity", "h", "i"),
+            node("Sum", "h h i", "y"),
+        ],
         [raw(W, "W"), raw(B, "b")],
     ),
     "1x1 Conv, pooled": (
@@ -136,7 +163,12 @@ def test_everything_but_the_head_and_our_metadata_stays_byte_for_byte(tmp_path):
     assert differs
     assert set(differs) <= inside
     made = onnx.load(tmp_path / "o.onnx")
-    assert {p.key for p in made.metadata_props} >= {"author", "levelhead.gamma", "levelhead.counts", "levelhead.sha256"}
+    assert {p.key for p in made.metadata_props} >= {
+        "author",
+        "levelhead.gamma",
+        "levelhead.counts",
+        "levelhead.sha256",
+    }
 
 
 def test_metadata_under_our_name_that_is_not_a_note_stays(tmp_path):
@@ -168,7 +200,9 @@ def test_read_then_write_changes_no_bit(tmp_path_factory, name):
     assert (folder / "o.onnx").read_bytes() == path.read_bytes()
 
 
-@pytest.mark.parametrize("name", ["Gemm, transB=1", "Gemm, transB=0", "typed numbers", "1x1 Conv, pooled"])
+@pytest.mark.parametrize(
+    "name", ["Gemm, transB=1", "Gemm, transB=0", "typed numbers", "1x1 Conv, pooled"]
+)
 def test_read_gives_rows_by_class(tmp_path, name):
     head = read_head(save(tmp_path / "m.onnx", *MODELS[name]))
     np.testing.assert_array_equal(head.weight, W)
@@ -192,15 +226,26 @@ def test_a_softmax_after_the_head_is_walked_through(tmp_path):
 def test_heads_whose_outputs_are_averaged_are_scaled_together(tmp_path):
     path = save(
         tmp_path / "m.onnx",
-        [node("Gemm", "x W b", "h", transB=1), node("MatMul", "x V", "d"), node("Mean", "h d", "y")],
+        [
+            node("Gemm", "x W b", "h", transB=1),
+            node("MatMul", "x V", "d"),
+            node("Mean", "h d", "y"),
+        ],
         [raw(W, "W"), raw(B, "b"), raw(W[::-1].T.copy(), "V")],
     )
     assert rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5).head == ("W", "V")
-    np.testing.assert_allclose(run(tmp_path / "o.onnx")[0], run(path)[0] * FACTORS, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(
+        run(tmp_path / "o.onnx")[0], run(path)[0] * FACTORS, rtol=1e-5, atol=1e-4
+    )
 
 
 def test_logits_and_probabilities_as_two_outputs_have_one_head(tmp_path):
-    path = save(tmp_path / "m.onnx", [GEMM, node("Softmax", "y", "p")], [raw(W, "W"), raw(B, "b")], outputs=("p", "y"))
+    path = save(
+        tmp_path / "m.onnx",
+        [GEMM, node("Softmax", "y", "p")],
+        [raw(W, "W"), raw(B, "b")],
+        outputs=("p", "y"),
+    )
     assert FORMAT.find(path).keys == ("W",)
 
 
@@ -228,9 +273,17 @@ REFUSED = {
         [raw(W, "W"), raw(B, "b")],
         "'W' is shared with another node",
     ),
-    "a quantized weight": ([node("DequantizeLinear", "Q s o", "W"), node("MatMul", "x W", "y")], Q, "quantized"),
+    "a quantized weight": (
+        [node("DequantizeLinear", "Q s o", "W"), node("MatMul", "x W", "y")],
+        Q,
+        "quantized",
+    ),
     "integer arithmetic": (
-        [node("DynamicQuantizeLinear", "x", "q"), node("MatMulInteger", "q Q", "h"), node("Cast", "h", "y", to=1)],
+        [
+            node("DynamicQuantizeLinear", "x", "q"),
+            node("MatMulInteger", "q Q", "h"),
+            node("Cast", "h", "y", to=1),
+        ],
         Q,
         "quantized",
     ),
@@ -240,7 +293,11 @@ REFUSED = {
         "computed, not constant",
     ),
     "no linear layer": ([node("Tanh", "x", "y")], [], "comes from Tanh"),
-    "straight from the input": ([node("Identity", "x", "y")], [], "comes from an input of the model"),
+    "straight from the input": (
+        [node("Identity", "x", "y")],
+        [],
+        "comes from an input of the model",
+    ),
     "a shift behind the bias": (
         [node("Gemm", "x W b", "h", transB=1), node("Add", "h b2", "y")],
         [raw(W, "W"), raw(B, "b"), raw(B, "b2")],
@@ -257,7 +314,11 @@ REFUSED = {
         r"kernel of \[3, 3\]",
     ),
     "a kernel turned into another": (
-        [node("Transpose", "V", "C", perm=[1, 0, 2, 3]), node("Conv", "x4 C", "c"), node("Flatten", "c", "y")],
+        [
+            node("Transpose", "V", "C", perm=[1, 0, 2, 3]),
+            node("Conv", "x4 C", "c"),
+            node("Flatten", "c", "y"),
+        ],
         [raw(np.ones((2, K, 1, 1), np.float32), "V")],
         r"Transpose 'n_C' orders its axes as \[1, 0, 2, 3\]",
     ),
@@ -283,7 +344,11 @@ REFUSED = {
 def test_refused_with_the_reason(tmp_path, name):
     nodes, tensors, reason = REFUSED[name]
     outputs = ("y", "z") if "shared" in name else ("y",)
-    inputs = (("x4", ["N", 2, 4, 4]),) if any(op.op_type == "Conv" for op in nodes) else (("x", ["N", D]),)
+    inputs = (
+        (("x4", ["N", 2, 4, 4]),)
+        if any(op.op_type == "Conv" for op in nodes)
+        else (("x", ["N", D]),)
+    )
     path = save(tmp_path / "m.onnx", nodes, tensors, outputs=outputs, inputs=inputs)
     with pytest.raises(ValueError, match=reason):
         FORMAT.find(path)
@@ -302,12 +367,18 @@ def external(tmp_path):
     nodes, tensors = MODELS["a hidden layer before it"]
     copies = [T.FromString(tensor.SerializeToString()) for tensor in tensors]
     return save(
-        tmp_path / "in" / "m.onnx", nodes, copies, save_as_external_data=True, location="m.onnx.data", size_threshold=0
+        tmp_path / "in" / "m.onnx",
+        nodes,
+        copies,
+        save_as_external_data=True,
+        location="m.onnx.data",
+        size_threshold=0,
     )
 
 
 @pytest.mark.parametrize(
-    ("out", "data"), [("in/o.onnx", "in/o.onnx.data"), ("elsewhere/o.onnx", "elsewhere/m.onnx.data")]
+    ("out", "data"),
+    [("in/o.onnx", "in/o.onnx.data"), ("elsewhere/o.onnx", "elsewhere/m.onnx.data")],
 )
 def test_external_weights_are_copied_changed_and_put_back(tmp_path, external, out, data):
     (tmp_path / "elsewhere").mkdir()
@@ -315,7 +386,9 @@ def test_external_weights_are_copied_changed_and_put_back(tmp_path, external, ou
     before = {file.name: file.read_bytes() for file in external.parent.iterdir()}
     rescale_file(external, tmp_path / out, COUNTS, gamma=0.5)
     assert (tmp_path / data).is_file()
-    np.testing.assert_allclose(run(tmp_path / out)[0], run(external)[0] * FACTORS, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(
+        run(tmp_path / out)[0], run(external)[0] * FACTORS, rtol=1e-5, atol=1e-4
+    )
     onnx.checker.check_model(str(tmp_path / out))
     assert {name: (external.parent / name).read_bytes() for name in before} == before
     undo_file(tmp_path / out, tmp_path / "back" / "m.onnx")
@@ -324,12 +397,21 @@ def test_external_weights_are_copied_changed_and_put_back(tmp_path, external, ou
 
 def test_external_weights_that_are_not_there_are_named(external):
     (external.parent / "m.onnx.data").unlink()
-    with pytest.raises(FileNotFoundError, match=r"m\.onnx\.data: no such file; expected external weights of m\.onnx"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"m\.onnx\.data: no such file; expected external weights of m\.onnx",
+    ):
         FORMAT.find(external)
 
 
 @pytest.mark.parametrize(
-    "name", ["Gemm, alpha and beta", "a temperature after it", "a factor after it", "three times what it gives"]
+    "name",
+    [
+        "Gemm, alpha and beta",
+        "a temperature after it",
+        "a factor after it",
+        "three times what it gives",
+    ],
 )
 def test_a_constant_scale_fits_only_the_rule_that_multiplies(tmp_path, name):
     path = save(tmp_path / "m.onnx", *MODELS[name])
@@ -351,7 +433,9 @@ def test_a_softmax_over_samples_is_not_one_over_classes(tmp_path, op):
 
 def test_a_relu_after_the_head_fits_only_the_rule_that_multiplies(tmp_path):
     tensors = [raw(W, "W"), raw(B, "b")]
-    path = save(tmp_path / "m.onnx", [node("Gemm", "x W b", "h", transB=1), node("Relu", "h", "y")], tensors)
+    path = save(
+        tmp_path / "m.onnx", [node("Gemm", "x W b", "h", transB=1), node("Relu", "h", "y")], tensors
+    )
     with pytest.raises(ValueError, match=r"bent by a Relu.*rule rescale"):
         rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift")
     rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
@@ -359,14 +443,21 @@ def test_a_relu_after_the_head_fits_only_the_rule_that_multiplies(tmp_path):
 
 
 @pytest.mark.parametrize("outputs", [("y", "z"), ("z", "y")])
-def test_a_constant_scale_before_one_of_two_outputs_counts_unless_the_other_is_named(tmp_path, outputs):
-    nodes, tensors = [GEMM, node("Div", "y t", "z")], [raw(W, "W"), raw(B, "b"), raw(np.float32(2), "t")]
+def test_a_constant_scale_before_one_of_two_outputs_counts_unless_the_other_is_named(
+    tmp_path, outputs
+):
+    nodes, tensors = (
+        [GEMM, node("Div", "y t", "z")],
+        [raw(W, "W"), raw(B, "b"), raw(np.float32(2), "t")],
+    )
     path = save(tmp_path / "m.onnx", nodes, tensors, outputs=outputs)
     with pytest.raises(ValueError, match="by a constant"):
         rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift")
     done = rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift", head="y")
     at = outputs.index("y")
-    np.testing.assert_allclose(run(tmp_path / "o.onnx")[at] - run(path)[at], np.tile(done.factors, (6, 1)), rtol=1e-4)
+    np.testing.assert_allclose(
+        run(tmp_path / "o.onnx")[at] - run(path)[at], np.tile(done.factors, (6, 1)), rtol=1e-4
+    )
 
 
 def test_a_graph_in_a_circle_is_refused(tmp_path):
@@ -378,7 +469,11 @@ def test_a_graph_in_a_circle_is_refused(tmp_path):
 @pytest.mark.parametrize(("key", "value"), [("offset", "-8"), ("offset", "x"), ("location", None)])
 def test_external_numbers_without_a_place_are_refused(tmp_path, key, value):
     path = save(
-        tmp_path / "m.onnx", *MODELS["Gemm, transB=1"], save_as_external_data=True, location="d", size_threshold=0
+        tmp_path / "m.onnx",
+        *MODELS["Gemm, transB=1"],
+        save_as_external_data=True,
+        location="d",
+        size_threshold=0,
     )
     model = onnx.load(path, load_external_data=False)
     for tensor in model.graph.initializer:
@@ -395,10 +490,15 @@ def test_external_numbers_without_a_place_are_refused(tmp_path, key, value):
 @pytest.mark.parametrize(("of", "to", "offset"), [("V", "W", 0), ("V", "W", -4), ("b", "W", 4)])
 def test_external_bytes_that_two_tensors_have_are_tied(external, of, to, offset):
     model = onnx.load(external, load_external_data=False)
-    entries = {tensor.name: {entry.key: entry for entry in tensor.external_data} for tensor in model.graph.initializer}
+    entries = {
+        tensor.name: {entry.key: entry for entry in tensor.external_data}
+        for tensor in model.graph.initializer
+    }
     entries[of]["offset"].value = str(int(entries[to]["offset"].value) + offset)
     external.write_bytes(model.SerializeToString())
-    with pytest.raises(ValueError, match=rf"m\.onnx: '{to}' has the same bytes of m\.onnx\.data as '{of}'"):
+    with pytest.raises(
+        ValueError, match=rf"m\.onnx: '{to}' has the same bytes of m\.onnx\.data as '{of}'"
+    ):
         FORMAT.find(external)
 
 
@@ -406,10 +506,19 @@ def reduced(path, head, shape, *, opset=17, **how):
     """A head, then a ReduceMean with these attributes or, since opset 18, axes as an input."""
     axes = [raw(np.array(how.pop("axes")), "axes")] if opset >= 18 and "axes" in how else []
     weight = W.T.copy() if head == "MatMul" else W[:, :, None, None]
-    nodes = [node(head, "x W", "h"), node("Relu", "h", "r"), node("ReduceMean", "r axes" if axes else "r", "y", **how)]
-    values = [helper.make_tensor_value_info(name, T.FLOAT, dims) for name, dims in (("x", shape), ("y", ["N", "C"]))]
+    nodes = [
+        node(head, "x W", "h"),
+        node("Relu", "h", "r"),
+        node("ReduceMean", "r axes" if axes else "r", "y", **how),
+    ]
+    values = [
+        helper.make_tensor_value_info(name, T.FLOAT, dims)
+        for name, dims in (("x", shape), ("y", ["N", "C"]))
+    ]
     graph = helper.make_graph(nodes, "g", values[:1], values[1:], [raw(weight, "W"), *axes])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), path)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), path
+    )
     return path
 
 
@@ -419,7 +528,12 @@ IMAGE, TIME = ["N", D, 3, 3], ["N", K, D]  # as many steps as classes
 @pytest.mark.parametrize("opset", [17, 18])
 @pytest.mark.parametrize(
     ("head", "shape", "axes"),
-    [("MatMul", TIME, [1]), ("MatMul", TIME, [-2]), ("Conv", IMAGE, [2, 3]), ("Conv", IMAGE, [-1, -2])],
+    [
+        ("MatMul", TIME, [1]),
+        ("MatMul", TIME, [-2]),
+        ("Conv", IMAGE, [2, 3]),
+        ("Conv", IMAGE, [-1, -2]),
+    ],
 )
 def test_a_mean_over_time_or_place_is_walked_through(tmp_path, head, shape, axes, opset):
     path = reduced(tmp_path / "m.onnx", head, shape, axes=axes, keepdims=0, opset=opset)
@@ -442,5 +556,7 @@ def test_a_mean_over_time_or_place_is_walked_through(tmp_path, head, shape, axes
 )
 def test_a_mean_over_the_classes_is_refused(tmp_path, head, shape, how, opset):
     path = reduced(tmp_path / "m.onnx", head, shape, keepdims=0, opset=opset, **how)
-    with pytest.raises(ValueError, match="ReduceMean 'n_y' follows the head, and its mean may be over the classes"):
+    with pytest.raises(
+        ValueError, match="ReduceMean 'n_y' follows the head, and its mean may be over the classes"
+    ):
         FORMAT.find(path)

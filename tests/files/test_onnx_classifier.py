@@ -42,7 +42,9 @@ def written(path, model, classes, names=None, zipmap=True, **options):
     model.fit(x, y if names is None else np.array(names)[y])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = to_onnx(model, x[:1], options={"zipmap": zipmap, **options} if not zipmap or options else None)
+        made = to_onnx(
+            model, x[:1], options={"zipmap": zipmap, **options} if not zipmap or options else None
+        )
     path.write_bytes(made.SerializeToString())
     return model
 
@@ -71,7 +73,10 @@ def test_labels_are_those_of_the_scores_adjusted_in_numpy(kind, rule, tmp_path):
     make, classes = MODELS[kind]
     path, out, back = (tmp_path / name for name in ("m.onnx", "out.onnx", "back.onnx"))
     model = written(path, make(), classes, names=list("abc") if kind == "pipeline" else None)
-    x, n = np.random.default_rng(1).normal(size=(1000, 4)).astype(np.float32), np.array(COUNTS[classes])
+    x, n = (
+        np.random.default_rng(1).normal(size=(1000, 4)).astype(np.float32),
+        np.array(COUNTS[classes]),
+    )
     z = scores(model, x)
     tuned = lh.match_prior(z, n, rule="shift", bootstrap=0)
     gamma, scale, offset = 0.8, np.array([1.0, 1.5, 2.0]), np.array([0.0, 0.3, 0.9])
@@ -83,7 +88,9 @@ def test_labels_are_those_of_the_scores_adjusted_in_numpy(kind, rule, tmp_path):
     }.get(rule, z * scale + offset)
     many = rule in ("rescale+shift", "vector")
     choice = {"scale": tuple(scale), "offset": tuple(offset)} if many else {}
-    adjust_file(path, out, replace(tuned, rule=rule, gamma=1.0 if rule == "vector" else gamma, **choice))
+    adjust_file(
+        path, out, replace(tuned, rule=rule, gamma=1.0 if rule == "vector" else gamma, **choice)
+    )
     want = model.classes_[expected.argmax(axis=1)]
     assert (want != model.predict(x)).sum() > 5
     assert (label(out, x) == want).all()
@@ -115,7 +122,9 @@ def test_probabilities_after_a_binary_shift_are_those_of_the_shifted_score(tmp_p
     rescale_file(path, out, COUNTS[2], gamma=0.7, rule="shift")
     shifted = model.decision_function(x) + 0.7 * np.log(160 / 40)
     got = onnxruntime.InferenceSession(out).run(None, {"X": x})[1]
-    assert np.allclose(got, np.stack([1 / (1 + np.exp(shifted)), 1 / (1 + np.exp(-shifted))], axis=1), atol=1e-5)
+    assert np.allclose(
+        got, np.stack([1 / (1 + np.exp(shifted)), 1 / (1 + np.exp(-shifted))], axis=1), atol=1e-5
+    )
 
 
 def made(path, coefficients, intercepts=None, post="NONE", multi=1, labels=3):
@@ -142,7 +151,9 @@ def made(path, coefficients, intercepts=None, post="NONE", multi=1, labels=3):
         ],
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
-    path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString())
+    path.write_bytes(
+        helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    )
 
 
 def test_one_row_of_coefficients_is_one_logit(tmp_path):
@@ -179,7 +190,11 @@ def test_head_is_read_written_and_described(tmp_path):
     assert np.allclose(head.weight, model.coef_)
     assert np.allclose(head.bias, model.intercept_)
     assert inspect_file(path).names == ("often", "rare", "seldom")  # in the order of the file
-    assert inspect_file(path, counts={"rare": 20, "often": 120, "seldom": 60}).counts.tolist() == [120, 20, 60]
+    assert inspect_file(path, counts={"rare": 20, "often": 120, "seldom": 60}).counts.tolist() == [
+        120,
+        20,
+        60,
+    ]
     write_head(path, out, replace(head, weight=head.weight * 2))
     assert np.allclose(read_head(out).weight, model.coef_ * 2)
     binary = tmp_path / "b.onnx"
@@ -195,7 +210,9 @@ def test_head_is_read_written_and_described(tmp_path):
     ("coefficients", "intercepts", "labels"),
     [(np.ones((3, 4)), [1.0, 2], 3), (np.ones(7), [1.0, 2, 3], 3), (np.ones((3, 4)), None, 3)],
 )
-def test_numbers_that_do_not_fit_the_classes_are_refused(coefficients, intercepts, labels, tmp_path):
+def test_numbers_that_do_not_fit_the_classes_are_refused(
+    coefficients, intercepts, labels, tmp_path
+):
     made(tmp_path / "m.onnx", coefficients, intercepts, labels=labels)
     with pytest.raises(ValueError, match=r"LinearClassifier 'head' has .* export the model again"):
         inspect_file(tmp_path / "m.onnx")
@@ -215,14 +232,24 @@ def test_other_linear_ends_that_skl2onnx_writes_are_found(make, tmp_path):
         model = written(path, make(), 3)
     rescale_file(path, out, COUNTS[3], gamma=0.5, rule="shift")
     x, _ = data(3, seed=1)
-    z = np.log(model.predict_proba(x)) if hasattr(model, "predict_proba") else model.decision_function(x)
+    z = (
+        np.log(model.predict_proba(x))
+        if hasattr(model, "predict_proba")
+        else model.decision_function(x)
+    )
     assert (label(out, x) == (z + 0.5 * np.log(120 / np.array(COUNTS[3]))).argmax(axis=1)).all()
 
 
 def quantized(path, how):
-    w, x = RNG.normal(size=(4, 3)).astype(np.float32), helper.make_tensor_value_info("x", T.FLOAT, ["N", 4])
+    w, x = (
+        RNG.normal(size=(4, 3)).astype(np.float32),
+        helper.make_tensor_value_info("x", T.FLOAT, ["N", 4]),
+    )
     bias = numpy_helper.from_array(np.zeros(3, np.float32), "b")
-    nodes = [helper.make_node("MatMul", ["x", "W"], ["m"], name="mm"), helper.make_node("Add", ["m", "b"], ["y"])]
+    nodes = [
+        helper.make_node("MatMul", ["x", "W"], ["m"], name="mm"),
+        helper.make_node("Add", ["m", "b"], ["y"]),
+    ]
     y = helper.make_tensor_value_info("y", T.FLOAT, ["N", 3])
     graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(w, "W"), bias])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
@@ -244,9 +271,18 @@ def test_quantized_graph_is_refused_as_such(kind, tmp_path, caplog):
     def by_blocks(source, out):
         model = onnx.load(source)
         packed = [numpy_helper.from_array(np.zeros((3, 1, 8), np.uint8), "W4")]
-        model.graph.initializer.extend([*packed, numpy_helper.from_array(np.ones(3, np.float32), "s")])
+        model.graph.initializer.extend(
+            [*packed, numpy_helper.from_array(np.ones(3, np.float32), "s")]
+        )
         node = helper.make_node(
-            "MatMulNBits", ["x", "W4", "s"], ["m"], domain="com.microsoft", K=4, N=3, bits=4, block_size=16
+            "MatMulNBits",
+            ["x", "W4", "s"],
+            ["m"],
+            domain="com.microsoft",
+            K=4,
+            N=3,
+            bits=4,
+            block_size=16,
         )
         model.graph.node[0].CopyFrom(node)
         onnx.save(model, out)

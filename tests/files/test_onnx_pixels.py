@@ -25,7 +25,10 @@ def save(path, scales=None, sizes=None, **attributes):
         given = ["z", "", "scales"]
     else:
         numbers = {"zero": [0], "two": [2], "more": sizes}
-        tensors += [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in numbers.items()]
+        tensors += [
+            numpy_helper.from_array(np.array(value, np.int64), name)
+            for name, value in numbers.items()
+        ]
         nodes += [
             helper.make_node("Shape", ["z"], ["shape"]),
             helper.make_node("Slice", ["shape", "zero", "two", "zero"], ["first"]),
@@ -33,7 +36,10 @@ def save(path, scales=None, sizes=None, **attributes):
         ]
         given = ["z", "", "", "sizes"]
     nodes += [helper.make_node("Resize", given, ["y"], mode="linear", **attributes)]
-    values = [helper.make_tensor_value_info(name, T.FLOAT, shape) for name, shape in (("x", ["N", 5, "H", "W"]),)]
+    values = [
+        helper.make_tensor_value_info(name, T.FLOAT, shape)
+        for name, shape in (("x", ["N", 5, "H", "W"]),)
+    ]
     outputs = [helper.make_tensor_value_info("y", T.FLOAT, list("ABCD"))]
     model = helper.make_model(
         helper.make_graph(nodes, "g", values, outputs, tensors),
@@ -44,7 +50,9 @@ def save(path, scales=None, sizes=None, **attributes):
 
 
 def run(path):
-    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"x": X})[0]
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(
+        None, {"x": X}
+    )[0]
 
 
 @pytest.mark.parametrize("how", [{"scales": [1, 1, 2, 2]}, {"sizes": [9, 7]}])
@@ -56,14 +64,19 @@ def test_head_before_a_resize_is_adjusted_pixel_by_pixel(how, rule, tmp_path):
     rescale_file(path, out, COUNTS, gamma=0.5, rule=rule)
     by = (100 / np.array(COUNTS)) ** 0.5
     each = by.reshape(1, 3, 1, 1)
-    assert np.allclose(run(out), before * each if rule == "rescale" else before + np.log(each), atol=1e-5)
+    assert np.allclose(
+        run(out), before * each if rule == "rescale" else before + np.log(each), atol=1e-5
+    )
     undo_file(out, back)
     assert back.read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize(
     "how",
-    [{"scales": [1, 2, 1, 1]}, {"scales": [1, 1, 2, 2], "coordinate_transformation_mode": "tf_crop_and_resize"}],
+    [
+        {"scales": [1, 2, 1, 1]},
+        {"scales": [1, 1, 2, 2], "coordinate_transformation_mode": "tf_crop_and_resize"},
+    ],
     ids=["of the classes", "with values from outside"],
 )
 def test_resize_that_may_mix_classes_is_refused(how, tmp_path):

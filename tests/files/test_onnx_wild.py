@@ -28,7 +28,9 @@ def ints(name, *values):
 
 
 def save(path, nodes, tensors=(), *, shape=("N", D), rank=None):
-    used = {name for one in nodes for name in one.input} - {name for one in nodes for name in one.output}
+    used = {name for one in nodes for name in one.input} - {
+        name for one in nodes for name in one.output
+    }
     held = [one for one in (raw(W, "W"), raw(B, "b"), *tensors) if one.name in used]
     sizes = {"x": shape, "y": [f"n{i}" for i in range(rank or len(shape))]}
     values = [helper.make_tensor_value_info(name, T.FLOAT, size) for name, size in sizes.items()]
@@ -41,18 +43,29 @@ def save(path, nodes, tensors=(), *, shape=("N", D), rank=None):
 def run(path):
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     shape = [3 if isinstance(n, str) else n for n in session.get_inputs()[0].shape]
-    return session.run(None, {"x": np.random.default_rng(1).standard_normal(shape).astype(np.float32)})[0]
+    return session.run(
+        None, {"x": np.random.default_rng(1).standard_normal(shape).astype(np.float32)}
+    )[0]
 
 
 GEMM = node("Gemm", "x W b", "h")
-SEQUENCE = [node("Reshape", "x flat", "f"), node("MatMul", "f W", "m"), node("Reshape", "m steps", "h")]
+SEQUENCE = [
+    node("Reshape", "x flat", "f"),
+    node("MatMul", "f W", "m"),
+    node("Reshape", "m steps", "h"),
+]
 SIZES = [ints("flat", -1, D), ints("steps", -1, STEPS, K)]
 JOINED = [  # the shape of the steps as TensorFlow computes it, of an input of which shape inference knows nothing
     node("Shape", "x", "l"), node("Compress", "l all", "same"), node("Reshape", "x same", "u"), node("Shape", "u", "v"),
     node("Cast", "v", "i", to=T.INT32), node("Gather", "i at", "j"), node("Concat", "j size", "c", axis=0),
     node("Cast", "c", "steps", to=T.INT64), node("Reshape", "u flat", "f"), *SEQUENCE[1:],
 ]  # fmt: skip
-PARTS = [raw(np.ones(3, bool), "all"), ints("at", 0, 1), raw(np.array([K], np.int32), "size"), SIZES[0]]
+PARTS = [
+    raw(np.ones(3, bool), "all"),
+    ints("at", 0, 1),
+    raw(np.array([K], np.int32), "size"),
+    SIZES[0],
+]
 LINEAR = {  # nodes, tensors, shape of the input
     "Dense on sequences": ([*SEQUENCE, node("Add", "h b", "y")], SIZES, ("N", STEPS, D)),
     "Dense on sequences of any length": ([*JOINED, node("Add", "h b", "y")], PARTS, ("N", "T", D)),
@@ -62,12 +75,26 @@ LINEAR = {  # nodes, tensors, shape of the input
         ("N", D),
     ),
     "weights through a constant Reshape": (
-        [node("Reshape", "V s", "W"), node("Reshape", "c t", "b"), node("MatMul", "x W", "h"), node("Add", "h b", "y")],
-        [raw(W.reshape(2, 4, K), "V"), ints("s", -1, K), raw(B.reshape(K, 1, 1), "c"), ints("t", 1, K)],
+        [
+            node("Reshape", "V s", "W"),
+            node("Reshape", "c t", "b"),
+            node("MatMul", "x W", "h"),
+            node("Add", "h b", "y"),
+        ],
+        [
+            raw(W.reshape(2, 4, K), "V"),
+            ints("s", -1, K),
+            raw(B.reshape(K, 1, 1), "c"),
+            ints("t", 1, K),
+        ],
         ("N", D),
     ),
     "reshaped, then transposed": (
-        [node("Reshape", "V s", "U"), node("Transpose", "U", "W", perm=[1, 0]), node("MatMul", "x W", "y")],
+        [
+            node("Reshape", "V s", "U"),
+            node("Transpose", "U", "W", perm=[1, 0]),
+            node("MatMul", "x W", "y"),
+        ],
         [raw(W.T.reshape(K, 2, 4).copy(), "V"), ints("s", K, D)],
         ("N", D),
     ),
@@ -88,19 +115,30 @@ def test_onnxruntime_gives_the_adjusted_logits(kind, rule, tmp_path):
     by = FACTORS if rule == "rescale" else 0.5 * np.log(400 / np.array(COUNTS))
     by = by[:, None] if "Conv" in kind else by
     rescale_file(path, out, COUNTS, gamma=0.5, rule=rule)
-    np.testing.assert_allclose(run(out), before * by if rule == "rescale" else before + by, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        run(out), before * by if rule == "rescale" else before + by, rtol=1e-4, atol=1e-5
+    )
     undo_file(out, back)
     assert back.read_bytes() == path.read_bytes()
 
 
 def softmax(axis=-1, over="h", *, least=True, keepdims=1):
     """A softmax of h as magika has it."""
-    less = [node("ReduceMax", over, "top", axes=[axis], keepdims=1), node("Sub", "h top", "l")] if least else []
-    rest = [node("Exp", "l" if least else "h", "e"), node("ReduceSum", "e axes", "s", keepdims=keepdims)]
+    less = (
+        [node("ReduceMax", over, "top", axes=[axis], keepdims=1), node("Sub", "h top", "l")]
+        if least
+        else []
+    )
+    rest = [
+        node("Exp", "l" if least else "h", "e"),
+        node("ReduceSum", "e axes", "s", keepdims=keepdims),
+    ]
     return [*less, *rest, node("Div", "e s", "y")], [ints("axes", axis)]
 
 
-@pytest.mark.parametrize("how", [{}, {"least": False}, {"over": "x"}], ids=["less its largest", "plain", "less any"])
+@pytest.mark.parametrize(
+    "how", [{}, {"least": False}, {"over": "x"}], ids=["less its largest", "plain", "less any"]
+)
 @pytest.mark.parametrize("axis", [1, -1])
 def test_a_softmax_written_out_is_one(axis, how, tmp_path):
     nodes, tensors = softmax(axis, **how)
@@ -108,16 +146,32 @@ def test_a_softmax_written_out_is_one(axis, how, tmp_path):
     before = run(path).astype(np.float64)
     rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule="shift")
     expected = before * FACTORS
-    np.testing.assert_allclose(run(tmp_path / "o.onnx"), expected / expected.sum(1, keepdims=True), atol=1e-5)
+    np.testing.assert_allclose(
+        run(tmp_path / "o.onnx"), expected / expected.sum(1, keepdims=True), atol=1e-5
+    )
 
 
 def jax_softmax(rows):
     """A softmax of h as jax2tf has it: the reduced axis is put back by a Reshape, and Expand does nothing."""
     reduced = [node("ReduceMax", "h", "t", axes=[1], keepdims=0), node("Max", "low t", "top")]
-    less = [node("Reshape", "top column", "c"), node("Expand", "c column", "d"), node("Sub", "h d", "l")]
-    rest = [node("Exp", "l", "e"), node("ReduceSum", "e axes", "s", keepdims=0), node("Reshape", "s column", "r")]
+    less = [
+        node("Reshape", "top column", "c"),
+        node("Expand", "c column", "d"),
+        node("Sub", "h d", "l"),
+    ]
+    rest = [
+        node("Exp", "l", "e"),
+        node("ReduceSum", "e axes", "s", keepdims=0),
+        node("Reshape", "s column", "r"),
+    ]
     tensors = [ints("axes", 1), ints("column", *rows), raw(np.array(-np.inf, np.float32), "low")]
-    return [*reduced, *less, *rest, node("Expand", "r column", "q"), node("Div", "e q", "y")], tensors
+    return [
+        *reduced,
+        *less,
+        *rest,
+        node("Expand", "r column", "q"),
+        node("Div", "e q", "y"),
+    ], tensors
 
 
 def test_a_softmax_as_jax_writes_it_is_one(tmp_path):
@@ -127,7 +181,9 @@ def test_a_softmax_as_jax_writes_it_is_one(tmp_path):
     np.testing.assert_allclose(before.sum(1), 1, rtol=1e-5)
     rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule="shift")
     expected = before * FACTORS
-    np.testing.assert_allclose(run(tmp_path / "o.onnx"), expected / expected.sum(1, keepdims=True), atol=1e-5)
+    np.testing.assert_allclose(
+        run(tmp_path / "o.onnx"), expected / expected.sum(1, keepdims=True), atol=1e-5
+    )
 
 
 def test_sums_that_are_put_along_the_classes_make_no_softmax(tmp_path):
@@ -144,12 +200,18 @@ CONV = [node("Conv", "x C", "h")], [raw(W.T[:, :, None, None].copy(), "C")], ("N
 @pytest.mark.parametrize("axis", [3, -1])
 def test_pixels_that_are_turned_to_have_their_classes_last_are_a_head(axis, tmp_path):
     nodes, tensors, shape = CONV
-    nodes = [*nodes, node("Transpose", "h", "t", perm=[0, 2, 3, 1]), node("Softmax", "t", "y", axis=axis)]
+    nodes = [
+        *nodes,
+        node("Transpose", "h", "t", perm=[0, 2, 3, 1]),
+        node("Softmax", "t", "y", axis=axis),
+    ]
     path = save(tmp_path / "m.onnx", nodes, tensors, shape=shape)
     before = run(path).astype(np.float64)
     rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule="shift")
     expected = before * FACTORS
-    np.testing.assert_allclose(run(tmp_path / "o.onnx"), expected / expected.sum(-1, keepdims=True), atol=1e-5)
+    np.testing.assert_allclose(
+        run(tmp_path / "o.onnx"), expected / expected.sum(-1, keepdims=True), atol=1e-5
+    )
 
 
 TURNED = {
@@ -174,7 +236,9 @@ def test_classes_that_a_transpose_puts_elsewhere_are_refused(kind, tmp_path):
         rank=4 if "softmax" in kind or "samples" in kind else 3,
     )
     run(path)
-    with pytest.raises(ValueError, match=r"over another axis|2 places with 3 classes each|Transpose 'n_y' follows"):
+    with pytest.raises(
+        ValueError, match=r"over another axis|2 places with 3 classes each|Transpose 'n_y' follows"
+    ):
         inspect_file(path)
 
 
@@ -192,7 +256,9 @@ def test_a_mean_of_squeezed_steps_is_of_one_logit_only(rows, tmp_path):
         assert inspect_file(path).layers[0].shape == (1, D, 1)
 
 
-@pytest.mark.parametrize("made", [softmax(0), ([node("Exp", "h", "e"), node("Div", "e h", "y")], [])], ids=str)
+@pytest.mark.parametrize(
+    "made", [softmax(0), ([node("Exp", "h", "e"), node("Div", "e h", "y")], [])], ids=str
+)
 def test_what_is_no_softmax_over_the_classes_is_refused(made, tmp_path):
     path = save(tmp_path / "m.onnx", [GEMM, *made[0]], made[1])
     with pytest.raises(ValueError, match=r"Div 'n_y' follows the head|comes from"):
@@ -201,7 +267,11 @@ def test_what_is_no_softmax_over_the_classes_is_refused(made, tmp_path):
 
 PLACES = {
     "two places": [GEMM, node("Reshape", "h places", "y")],
-    "two places, then a softmax": [GEMM, node("Reshape", "h places", "p"), node("Softmax", "p", "y", axis=-1)],
+    "two places, then a softmax": [
+        GEMM,
+        node("Reshape", "h places", "p"),
+        node("Softmax", "p", "y", axis=-1),
+    ],
 }
 
 
@@ -209,7 +279,8 @@ PLACES = {
 def test_several_places_in_one_layer_are_not_that_many_classes(kind, tmp_path):
     path = save(tmp_path / "m.onnx", PLACES[kind], [ints("places", -1, 2, 3)], rank=3)
     with pytest.raises(
-        ValueError, match=r"Reshape .* turns the 6 outputs of the head into 2 places with 3 classes each"
+        ValueError,
+        match=r"Reshape .* turns the 6 outputs of the head into 2 places with 3 classes each",
     ):
         inspect_file(path)
 
@@ -217,7 +288,9 @@ def test_several_places_in_one_layer_are_not_that_many_classes(kind, tmp_path):
 @pytest.mark.parametrize("kind", PLACES)
 def test_rows_of_several_places_are_adjusted_where_the_layer_is_named(kind, tmp_path):
     path = save(tmp_path / "m.onnx", PLACES[kind], [ints("places", -1, 2, 3)], rank=3)
-    with pytest.raises(ValueError, match="head to name the layer, with a count for each of its rows"):
+    with pytest.raises(
+        ValueError, match="head to name the layer, with a count for each of its rows"
+    ):
         rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
     rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule="shift", head="W")
     before, after = run(path), run(tmp_path / "o.onnx")
@@ -232,7 +305,11 @@ def test_rows_of_several_places_are_adjusted_where_the_layer_is_named(kind, tmp_
 
 
 def test_a_softmax_over_steps_and_classes_is_refused(tmp_path):
-    nodes = [node("MatMul", "x W", "h"), node("Flatten", "h", "f"), node("Softmax", "f", "y", axis=-1)]
+    nodes = [
+        node("MatMul", "x W", "h"),
+        node("Flatten", "h", "f"),
+        node("Softmax", "f", "y", axis=-1),
+    ]
     path = save(tmp_path / "m.onnx", nodes, shape=("N", STEPS, D), rank=2)
     with pytest.raises(ValueError, match="over another axis than that of the classes"):
         inspect_file(path)
@@ -241,7 +318,11 @@ def test_a_softmax_over_steps_and_classes_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("nodes", "tensors", "shape"),
     [
-        ([node("Conv", "x C", "h"), node("Add", "h b", "y")], [raw(W.T[:, :, None].copy(), "C")], ("N", D, K)),
+        (
+            [node("Conv", "x C", "h"), node("Add", "h b", "y")],
+            [raw(W.T[:, :, None].copy(), "C")],
+            ("N", D, K),
+        ),
         ([node("Gemm", "x W c", "y")], [raw(B[:, None], "c")], (K, D)),
     ],
     ids=["along the width", "along the samples"],
@@ -256,15 +337,26 @@ def test_what_is_added_along_another_axis_is_no_bias(nodes, tensors, shape, tmp_
 @pytest.mark.parametrize("op", ["GlobalAveragePool", "AveragePool"])
 def test_a_mean_over_classes_that_come_last_is_refused(op, tmp_path):
     how = {"kernel_shape": [K]} if op == "AveragePool" else {}
-    path = save(tmp_path / "m.onnx", [node("MatMul", "x W", "h"), node(op, "h", "y", **how)], shape=("N", STEPS, D))
+    path = save(
+        tmp_path / "m.onnx",
+        [node("MatMul", "x W", "h"), node(op, "h", "y", **how)],
+        shape=("N", STEPS, D),
+    )
     assert run(path).shape == (3, STEPS, 1)
-    with pytest.raises(ValueError, match=f"{op} 'n_y' follows the head, and its mean is over the classes"):
+    with pytest.raises(
+        ValueError, match=f"{op} 'n_y' follows the head, and its mean is over the classes"
+    ):
         inspect_file(path)
 
 
 def test_a_bias_behind_a_reshape_that_moves_the_classes_is_refused(tmp_path):
     nodes = [node("MatMul", "x W", "m"), node("Reshape", "m s", "h"), node("Add", "h c", "y")]
-    path = save(tmp_path / "m.onnx", nodes, [ints("s", -1, K, STEPS), raw(B[:, None], "c")], shape=(2, STEPS, D))
+    path = save(
+        tmp_path / "m.onnx",
+        nodes,
+        [ints("s", -1, K, STEPS), raw(B[:, None], "c")],
+        shape=(2, STEPS, D),
+    )
     run(path)
     with pytest.raises(ValueError, match="Add 'n_y' follows the head"):
         inspect_file(path)

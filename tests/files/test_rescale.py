@@ -55,12 +55,16 @@ def save_onnx(head, path):
         [helper.make_tensor_value_info("y", kind, ["N", K])],
         weights,
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path
+    )
 
 
 def save_keras(head, path):
     keras = pytest.importorskip("keras")
-    dense = keras.layers.Dense(K, name="fc", use_bias=head.bias is not None, dtype=head.weight.dtype.name)
+    dense = keras.layers.Dense(
+        K, name="fc", use_bias=head.bias is not None, dtype=head.weight.dtype.name
+    )
     model = keras.Sequential([keras.Input((D,), dtype=head.weight.dtype.name), dense])
     dense.set_weights([head.weight.T, *([] if head.bias is None else [head.bias])])
     with catch_warnings(action="ignore", category=DeprecationWarning):  # Keras's own, of torch
@@ -68,7 +72,10 @@ def save_keras(head, path):
 
 
 SAVE = {
-    "safetensors": (".safetensors", lambda head, path: save_file(tensors(head), path, {"format": "pt"})),
+    "safetensors": (
+        ".safetensors",
+        lambda head, path: save_file(tensors(head), path, {"format": "pt"}),
+    ),
     "ONNX": (".onnx", save_onnx),
     "state dict": (".pt", lambda head, path: torch.save(tensors(head), path)),
     "Keras": (".keras", save_keras),
@@ -100,7 +107,13 @@ def digest(path):
 @pytest.mark.parametrize("bias", ["scale", "keep"])
 def test_the_file_has_what_rescale_gives_bit_for_bit(saved, bias):
     _, path, out = saved
-    rescale_file(path, out, COUNTS, gamma=0.7, rule=lh.rules.Rescale(bias=None if bias == "scale" else head().bias))
+    rescale_file(
+        path,
+        out,
+        COUNTS,
+        gamma=0.7,
+        rule=lh.rules.Rescale(bias=None if bias == "scale" else head().bias),
+    )
     expected, got = lh.rescale(head(), COUNTS, gamma=0.7, bias=bias), read_head(out, None)
     assert got.weight.tobytes() == expected.weight.tobytes()
     assert got.bias.tobytes() == expected.bias.tobytes()
@@ -110,7 +123,9 @@ def test_the_file_has_what_rescale_gives_bit_for_bit(saved, bias):
 def test_the_other_rules_are_written_and_undone_too(saved, rule):
     _, path, out = saved
     done = rescale_file(path, out, COUNTS, gamma=0.5, rule=rule)
-    expected = lh.tau_normalize(head(), 0.5) if rule == "tau" else lh.shift_logits(head(), COUNTS, 0.5)
+    expected = (
+        lh.tau_normalize(head(), 0.5) if rule == "tau" else lh.shift_logits(head(), COUNTS, 0.5)
+    )
     assert read_head(out).weight.tobytes() == expected.weight.tobytes()
     assert read_head(out).bias.tobytes() == expected.bias.tobytes()
     os.unlink(done.original)
@@ -129,12 +144,18 @@ def test_undo_gives_back_the_same_file(saved):
     assert digest(back) == digest(path) == done.sha256[out.name] == undone.sha256[back.name]
 
 
-@pytest.mark.parametrize("facts", [{}, {"m": {"name": "m", "sha256": "0", "edits": [[0, 10**9, 0]]}}])
+@pytest.mark.parametrize(
+    "facts", [{}, {"m": {"name": "m", "sha256": "0", "edits": [[0, 10**9, 0]]}}]
+)
 def test_undo_does_not_trust_what_was_kept_for_another_file(saved, facts):
     _, path, out = saved
     done = rescale_file(path, out, COUNTS, gamma=0.5)
-    Path(done.original).write_text(json.dumps({"levelhead": "original", "files": facts}) + "\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"(belongs to no file, not to|is not the file that .* was kept for)"):
+    Path(done.original).write_text(
+        json.dumps({"levelhead": "original", "files": facts}) + "\n", encoding="utf-8"
+    )
+    with pytest.raises(
+        ValueError, match=r"(belongs to no file, not to|is not the file that .* was kept for)"
+    ):
         undo_file(out, out.with_name(f"b{whole_suffix(out)}"))
 
 
@@ -148,7 +169,9 @@ def test_what_is_written_is_as_private_as_the_input(saved, bits):
     os.unlink(done.original)
     undo_file(out, plain)
     rescale_file(path, out, COUNTS, gamma=0.6, force=True)
-    assert [file.stat().st_mode & 0o777 for file in (out, Path(done.original), back, plain)] == [bits] * 4
+    assert [file.stat().st_mode & 0o777 for file in (out, Path(done.original), back, plain)] == [
+        bits
+    ] * 4
 
 
 def test_a_replaced_file_does_not_become_less_private(saved):
@@ -204,7 +227,9 @@ def test_the_note_says_all_that_was_done(saved):
 
 def test_a_second_adjustment_must_be_asked_for_and_is_undone_step_by_step(saved):
     _, path, out = saved
-    twice, once, none = (out.with_name(f"{name}{whole_suffix(out)}") for name in ("twice", "once", "none"))
+    twice, once, none = (
+        out.with_name(f"{name}{whole_suffix(out)}") for name in ("twice", "once", "none")
+    )
     rescale_file(path, out, COUNTS, gamma=0.5)
     with pytest.raises(ValueError, match=r"was adjusted before \(rescale, gamma 0.5\)"):
         rescale_file(out, twice, COUNTS, gamma=0.25)
@@ -221,7 +246,10 @@ def test_a_second_adjustment_must_be_asked_for_and_is_undone_step_by_step(saved)
 
 def test_the_output_may_not_be_the_input_by_any_name(saved):
     _, path, out = saved
-    link, hard = out.with_name(f"link{whole_suffix(out)}"), out.with_name(f"hard{whole_suffix(out)}")
+    link, hard = (
+        out.with_name(f"link{whole_suffix(out)}"),
+        out.with_name(f"hard{whole_suffix(out)}"),
+    )
     link.symlink_to(path)
     os.link(path, hard)
     before = digest(path)
@@ -243,7 +271,9 @@ def test_what_exists_is_replaced_only_by_force(saved):
 
 def test_a_missing_file_or_folder_is_named(saved):
     _, path, out = saved
-    with pytest.raises(FileNotFoundError, match=r"nothing\.pt: no such file; expected a model as \.safetensors"):
+    with pytest.raises(
+        FileNotFoundError, match=r"nothing\.pt: no such file; expected a model as \.safetensors"
+    ):
         inspect_file(path.with_name("nothing.pt"))
     with pytest.raises(FileNotFoundError, match=r"nowhere: no such folder; expected one to write"):
         rescale_file(path, path.parent / "nowhere" / out.name, COUNTS, gamma=0.5)
@@ -277,13 +307,17 @@ def test_an_interrupted_write_leaves_nothing(saved):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
-def test_half_precision_is_scaled_in_float32_and_rounded_once_as_torch_does(tmp_path, dtype, suffix):
+def test_half_precision_is_scaled_in_float32_and_rounded_once_as_torch_does(
+    tmp_path, dtype, suffix
+):
     weight = torch.from_numpy(head().weight).to(dtype)
     save = save_file if suffix == ".safetensors" else torch.save
     save({"fc.weight": weight}, tmp_path / f"m{suffix}")
     rescale_file(tmp_path / f"m{suffix}", tmp_path / f"o{suffix}", COUNTS, gamma=0.5)
     expected = lh.rescale(lh.Head(weight), COUNTS, gamma=0.5).weight
-    np.testing.assert_array_equal(read_head(tmp_path / f"o{suffix}").weight, expected.float().numpy())
+    np.testing.assert_array_equal(
+        read_head(tmp_path / f"o{suffix}").weight, expected.float().numpy()
+    )
 
 
 def tuned_by_rescale(gamma):
@@ -294,7 +328,9 @@ def tuned_by_rescale(gamma):
 def test_logits_tell_how_many_predictions_rounding_could_flip(tmp_path):
     save_file({"fc.weight": torch.from_numpy(head().weight).bfloat16()}, tmp_path / "m.safetensors")
     by = lh.factors(COUNTS, 0.5)
-    logits = np.stack([1 / by, np.r_[10, np.zeros(K - 1)]])  # all tied once scaled; and a clear case
+    logits = np.stack(
+        [1 / by, np.r_[10, np.zeros(K - 1)]]
+    )  # all tied once scaled; and a clear case
     tuned = tuned_by_rescale(0.5)
     done = adjust_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", tuned, logits=logits)
     assert done.flips == 1
@@ -306,27 +342,55 @@ def test_logits_tell_how_many_predictions_rounding_could_flip(tmp_path):
 def test_a_bias_that_is_not_the_heads_is_not_kept(tmp_path):
     save_file(tensors(head()), tmp_path / "m.safetensors")
     with pytest.raises(lh.LevelheadError, match="the bias that it keeps is not that of the head"):
-        rescale_file(tmp_path / "m.safetensors", tmp_path / "o", COUNTS, gamma=1, rule=lh.rules.Rescale(bias=[1.0] * K))
+        rescale_file(
+            tmp_path / "m.safetensors",
+            tmp_path / "o",
+            COUNTS,
+            gamma=1,
+            rule=lh.rules.Rescale(bias=[1.0] * K),
+        )
 
 
 def test_the_parameters_of_before_work_for_a_version_and_say_the_new_ones(tmp_path):
     from levelhead.files import adjust as adjust_before
     from levelhead.files import rescale as before
 
-    path, names, counts = tmp_path / "m.safetensors", [f"c{i}" for i in range(K)], [0, *COUNTS[1:].tolist()]
+    path, names, counts = (
+        tmp_path / "m.safetensors",
+        [f"c{i}" for i in range(K)],
+        [0, *COUNTS[1:].tolist()],
+    )
     save_file(tensors(head()), path)
     moved = {
         "bias": ("keep", {"rule": lh.rules.Rescale(bias=head().bias)}),
         "background": (1, {"counts": lh.counts.with_background(COUNTS, 1)}),
         "missing": ("neutral", {"counts": lh.counts.resolve(counts, missing="neutral")}),
-        "names": (names, {"counts": lh.counts.resolve(dict(zip(names, COUNTS.tolist(), strict=True)), names=names)}),
+        "names": (
+            names,
+            {
+                "counts": lh.counts.resolve(
+                    dict(zip(names, COUNTS.tolist(), strict=True)), names=names
+                )
+            },
+        ),
     }
     for name, (value, now) in moved.items():
-        n = {"missing": counts, "names": dict(zip(names, COUNTS.tolist(), strict=True))}.get(name, COUNTS)
+        n = {"missing": counts, "names": dict(zip(names, COUNTS.tolist(), strict=True))}.get(
+            name, COUNTS
+        )
         with pytest.warns(DeprecationWarning, match=f"the parameter {name} moved to "):
-            before.rescale_file(path, tmp_path / f"{name}.safetensors", n, gamma=0.5, **{name: value})
-        rescale_file(path, tmp_path / "now.safetensors", **{"counts": COUNTS, "gamma": 0.5, **now}, force=True)
-        assert (tmp_path / f"{name}.safetensors").read_bytes() == (tmp_path / "now.safetensors").read_bytes()
+            before.rescale_file(
+                path, tmp_path / f"{name}.safetensors", n, gamma=0.5, **{name: value}
+            )
+        rescale_file(
+            path,
+            tmp_path / "now.safetensors",
+            **{"counts": COUNTS, "gamma": 0.5, **now},
+            force=True,
+        )
+        assert (tmp_path / f"{name}.safetensors").read_bytes() == (
+            tmp_path / "now.safetensors"
+        ).read_bytes()
     with pytest.warns(DeprecationWarning, match="files.rescale moved to levelhead.files.model"):
         before.rescale_file(path, tmp_path / "plain.safetensors", COUNTS, gamma=0.5)
     with pytest.warns(DeprecationWarning, match="files.adjust moved to levelhead.files.model"):
@@ -336,19 +400,34 @@ def test_the_parameters_of_before_work_for_a_version_and_say_the_new_ones(tmp_pa
 def test_a_head_without_a_bias_cannot_be_shifted(tmp_path):
     save_file(tensors(head(bias=False)), tmp_path / "m.safetensors")
     with pytest.raises(ValueError, match="fc has no bias to shift"):
-        rescale_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", COUNTS, gamma=1, rule="shift")
+        rescale_file(
+            tmp_path / "m.safetensors", tmp_path / "o.safetensors", COUNTS, gamma=1, rule="shift"
+        )
 
 
 @pytest.mark.parametrize("named", ["b", "b,a"])
 def test_what_was_named_is_what_is_undone(tmp_path, named):
-    made = {key: torch.from_numpy(head().weight) + i for i, key in enumerate(("a.weight", "b.weight"))}
+    made = {
+        key: torch.from_numpy(head().weight) + i for i, key in enumerate(("a.weight", "b.weight"))
+    }
     save_file(made, tmp_path / "m.safetensors")
-    rescale_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", COUNTS, gamma=0.5, head=named, original=False)
+    rescale_file(
+        tmp_path / "m.safetensors",
+        tmp_path / "o.safetensors",
+        COUNTS,
+        gamma=0.5,
+        head=named,
+        original=False,
+    )
     undo_file(tmp_path / "o.safetensors", tmp_path / "b.safetensors")
     for key in ("a", "b"):
-        changed = read_head(tmp_path / "o.safetensors", key).weight[-1, 0] != made[f"{key}.weight"][-1, 0]
+        changed = (
+            read_head(tmp_path / "o.safetensors", key).weight[-1, 0] != made[f"{key}.weight"][-1, 0]
+        )
         assert changed == (key in named)
-        np.testing.assert_allclose(read_head(tmp_path / "b.safetensors", key).weight, made[f"{key}.weight"], rtol=1e-6)
+        np.testing.assert_allclose(
+            read_head(tmp_path / "b.safetensors", key).weight, made[f"{key}.weight"], rtol=1e-6
+        )
 
 
 def test_labels_are_counted(saved):
@@ -362,10 +441,15 @@ def test_sharded_models_are_undone_too(tmp_path):
     save_file({"fc.weight": torch.from_numpy(head().weight)}, tmp_path / "m" / "1.safetensors")
     save_file({"x.weight": torch.ones(D, D)}, tmp_path / "m" / "2.safetensors")
     index = {"weight_map": {"fc.weight": "1.safetensors", "x.weight": "2.safetensors"}}
-    (tmp_path / "m" / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    (tmp_path / "m" / "model.safetensors.index.json").write_text(
+        json.dumps(index), encoding="utf-8"
+    )
     rescale_file(tmp_path / "m", tmp_path / "o", COUNTS, gamma=0.5)
     assert (tmp_path / "o.original").is_file()
-    for name, path in (("b", tmp_path / "o"), ("c", tmp_path / "o" / "model.safetensors.index.json")):
+    for name, path in (
+        ("b", tmp_path / "o"),
+        ("c", tmp_path / "o" / "model.safetensors.index.json"),
+    ):
         undo_file(path, tmp_path / name)
         for file in (tmp_path / "m").iterdir():
             assert (tmp_path / name / file.name).read_bytes() == file.read_bytes()
@@ -403,12 +487,14 @@ def test_the_same_head_predicts_the_same_through_torch_every_file_and_numpy(tmp_
     session = onnxruntime.InferenceSession(tmp_path / "o.onnx", providers=["CPUExecutionProvider"])
     answers["onnxruntime"] = session.run(None, {"x": features})[0]
     layer = nn.Linear(D, K)
-    layer.load_state_dict({key[3:]: value for key, value in tensors(one).items() if key.startswith("fc.")})
+    layer.load_state_dict(
+        {key[3:]: value for key, value in tensors(one).items() if key.startswith("fc.")}
+    )
     lh.rescale_(layer, COUNTS.tolist(), gamma=gamma)
     answers["torch"] = layer(torch.from_numpy(features)).detach().numpy()
-    truth = lh.rescale(lh.Head(one.weight.astype(float), one.bias.astype(float)), COUNTS, gamma=gamma).logits(
-        features.astype(float)
-    )
+    truth = lh.rescale(
+        lh.Head(one.weight.astype(float), one.bias.astype(float)), COUNTS, gamma=gamma
+    ).logits(features.astype(float))
     size = np.abs(truth).max(axis=1, keepdims=True)
     top = np.sort(truth, axis=1)
     clear = (top[:, -1] - top[:, -2]) > 1e-5 * size[:, 0]
@@ -424,21 +510,32 @@ def test_inspect_reports_layers_norms_correlation_and_warnings(saved):
     follow = np.sqrt(COUNTS)[:, None].astype(np.float32)
     save(lh.Head(rows * follow, np.full(K, 2, np.float32)))
     seen = inspect_file(path, counts=COUNTS)
-    shape = (D, K) if name_of_head(path) == KERAS_HEAD else (K, D)  # a kernel has a column per class
-    assert [(layer.key, layer.shape, layer.dtype) for layer in seen.layers] == [(name_of_head(path), shape, "F32")]
+    shape = (
+        (D, K) if name_of_head(path) == KERAS_HEAD else (K, D)
+    )  # a kernel has a column per class
+    assert [(layer.key, layer.shape, layer.dtype) for layer in seen.layers] == [
+        (name_of_head(path), shape, "F32")
+    ]
     np.testing.assert_allclose(seen.norms, follow[:, 0], rtol=1e-5)
     assert seen.correlation == pytest.approx(1)
     assert seen.warnings == ()
     assert seen.bias_gap == pytest.approx(2 * (np.sqrt(500) - 1))
     save(lh.Head(rows / follow, np.zeros(K, np.float32)))
-    assert [text.split(":")[0] for text in inspect_file(path, counts=COUNTS).warnings] == ["NormWarning"]
+    assert [text.split(":")[0] for text in inspect_file(path, counts=COUNTS).warnings] == [
+        "NormWarning"
+    ]
     assert inspect_file(path).correlation is None
 
 
 @pytest.mark.parametrize("counts", [COUNTS, [9] * K])
 def test_what_inspect_warns_of_rescale_says_too(saved, counts):
     save, path, out = saved
-    save(lh.Head(lh.normalize(head()).weight / np.sqrt(COUNTS)[:, None].astype(np.float32), np.zeros(K, np.float32)))
+    save(
+        lh.Head(
+            lh.normalize(head()).weight / np.sqrt(COUNTS)[:, None].astype(np.float32),
+            np.zeros(K, np.float32),
+        )
+    )
     (warning,) = inspect_file(path, counts=counts).warnings
     assert warning in rescale_file(path, out, counts, gamma=0.5).notes
     assert warning not in rescale_file(path, out, counts, gamma=0.5, rule="shift", force=True).notes
@@ -447,7 +544,10 @@ def test_what_inspect_warns_of_rescale_says_too(saved, counts):
 def test_inspect_warns_of_a_head_that_scaling_cannot_move(tmp_path):
     row = torch.ones(1, D)
     save_file({"fc.weight": torch.cat([row, -row])}, tmp_path / "m.safetensors")
-    assert any(text.startswith("BinaryHeadWarning") for text in inspect_file(tmp_path / "m.safetensors").warnings)
+    assert any(
+        text.startswith("BinaryHeadWarning")
+        for text in inspect_file(tmp_path / "m.safetensors").warnings
+    )
 
 
 def test_every_format_of_the_table_is_covered_here():
@@ -458,7 +558,11 @@ def test_undo_of_a_file_that_another_program_saved_anew_says_what_is_left_to_do(
     model, out = tmp_path / "model.safetensors", tmp_path / "out.safetensors"
     save_file({"fc.weight": torch.eye(3)}, model, metadata={"format": "pt"})
     rescale_file(model, out, [9, 4, 1], gamma=0.5)
-    save_file(load_file(out), out, metadata={"format": "pt"})  # as save_pretrained does: the record is lost
-    with pytest.raises(ValueError, match=r"changed since; it has no record of an adjustment left.*use the model"):
+    save_file(
+        load_file(out), out, metadata={"format": "pt"}
+    )  # as save_pretrained does: the record is lost
+    with pytest.raises(
+        ValueError, match=r"changed since; it has no record of an adjustment left.*use the model"
+    ):
         undo_file(out, tmp_path / "back.safetensors")
     assert not (tmp_path / "back.safetensors").exists()

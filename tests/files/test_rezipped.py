@@ -45,14 +45,20 @@ def replaced(name, data):
 
 def flat(value, prefix=""):
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-        yield from flat(inner, f"{prefix}{key}/") if isinstance(inner, dict | list) else [(f"{prefix}{key}", inner)]
+        yield from (
+            flat(inner, f"{prefix}{key}/")
+            if isinstance(inner, dict | list)
+            else [(f"{prefix}{key}", inner)]
+        )
 
 
 ORDERS = {
     "as they were": lambda records: records,
     "reversed but the first": lambda records: [records[0], *records[:0:-1]],
     "by name": sorted,
-    "without alignment": lambda records: [one for one in records if not one[0].endswith("_alignment")],
+    "without alignment": lambda records: [
+        one for one in records if not one[0].endswith("_alignment")
+    ],
     "with another alignment": replaced(".storage_alignment", b"4096"),
     "with the alignment that divides by 0": replaced(".storage_alignment", b"0"),
     "with no number as alignment": replaced(".storage_alignment", b"x" * 9),
@@ -66,14 +72,19 @@ def test_a_checkpoint_stored_anew_has_its_head_scaled_and_nothing_else(tmp_path,
     path = stored(tmp_path / "m.pt", before, ORDERS[order])
     rescale_file(path, tmp_path / "o.pt", COUNTS, gamma=0.5, head="model.1")
     with zipfile.ZipFile(tmp_path / "o.pt") as new:
-        assert new.testzip() is None  # torch itself dies of an alignment of 0: it is given all other records
+        assert (
+            new.testzip() is None
+        )  # torch itself dies of an alignment of 0: it is given all other records
         with zipfile.ZipFile(tmp_path / "plain.pt", "w") as plain:
             for name in new.namelist():
                 if not name.endswith(("alignment", "levelhead.json")):
                     plain.writestr(name, new.read(name))
     after = dict(flat(torch.load(tmp_path / "plain.pt", weights_only=True)))
     for key, old in flat(before):
-        by = {"model/1.weight": torch.tensor([[1.0], [2], [4]]), "model/1.bias": torch.tensor([1.0, 2, 4])}.get(key, 1)
+        by = {
+            "model/1.weight": torch.tensor([[1.0], [2], [4]]),
+            "model/1.bias": torch.tensor([1.0, 2, 4]),
+        }.get(key, 1)
         torch.testing.assert_close(after[key], old if isinstance(by, int) else old * by, msg=key)
     undo_file(tmp_path / "o.pt", tmp_path / "b.pt")
     assert (tmp_path / "b.pt").read_bytes() == path.read_bytes()
@@ -82,7 +93,9 @@ def test_a_checkpoint_stored_anew_has_its_head_scaled_and_nothing_else(tmp_path,
 def test_what_torch_saved_is_where_it_always_was(tmp_path):
     torch.save(checkpoint(), tmp_path / "m.pt")
     for span in FORMAT.find(tmp_path / "m.pt", named="model.1").layers[0].spans:
-        tensor = torch.load(tmp_path / "m.pt", weights_only=True)["model"][span.key.removeprefix("model.")]
+        tensor = torch.load(tmp_path / "m.pt", weights_only=True)["model"][
+            span.key.removeprefix("model.")
+        ]
         assert span.bytes() == tensor.numpy().tobytes()
 
 
@@ -96,10 +109,19 @@ def drop(end):
 
 REFUSED = {
     "a storage is missing": (drop("data/3"), r"locating file data/3"),
-    "a storage is longer": (replaced("data/3", bytes(16)), r"expected 12 bytes in its record data/3, got 16"),
-    "a storage is shorter": (replaced("data/3", bytes(8)), r"expected 12 bytes in its record data/3, got 8"),
+    "a storage is longer": (
+        replaced("data/3", bytes(16)),
+        r"expected 12 bytes in its record data/3, got 16",
+    ),
+    "a storage is shorter": (
+        replaced("data/3", bytes(8)),
+        r"expected 12 bytes in its record data/3, got 8",
+    ),
     "the pickle is missing": (drop("data.pkl"), r"no record data\.pkl"),
-    "no folder": (lambda records: [(name.partition("/")[2], data) for name, data in records], "not in a folder"),
+    "no folder": (
+        lambda records: [(name.partition("/")[2], data) for name, data in records],
+        "not in a folder",
+    ),
     "big-endian": (replaced("byteorder", b"big"), "big-endian"),
     "a record that torch takes for another": (
         lambda records: [*records, (records[0][0].split("/")[0] + "/DATA/3", b"x" * 12)],
@@ -161,7 +183,11 @@ class Call:
 
 @pytest.mark.parametrize(
     "call",
-    [Call(bytearray, 1 << 40), Call(torch.UntypedStorage, 1 << 40), Call(torch.FloatStorage, 1 << 38)],
+    [
+        Call(bytearray, 1 << 40),
+        Call(torch.UntypedStorage, 1 << 40),
+        Call(torch.FloatStorage, 1 << 38),
+    ],
     ids=["bytearray", "UntypedStorage", "FloatStorage"],
 )
 def test_a_pickle_that_asks_for_a_terabyte_is_refused(tmp_path, call):
@@ -215,7 +241,10 @@ def test_a_head_whose_numbers_are_elsewhere_in_the_checkpoint_too_is_refused(tmp
         torch.save({"model": weights, **other}, tmp_path / "m.pt")
         with pytest.raises(ValueError, match=r"model\.1\.\w+ is tied to .*(best|optimizer)"):
             FORMAT.find(tmp_path / "m.pt", named="model.1")
-    torch.save({"model": weights, "best": [weights["0.bias"], weights["1.bias"].clone()]}, tmp_path / "m.pt")
+    torch.save(
+        {"model": weights, "best": [weights["0.bias"], weights["1.bias"].clone()]},
+        tmp_path / "m.pt",
+    )
     assert FORMAT.find(tmp_path / "m.pt", named="model.1").classes == 3
 
 

@@ -22,9 +22,15 @@ DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
 def model(dtype=torch.float32, classes=5, bias=True, **more):
     generator = torch.Generator().manual_seed(0)
-    made = {"conv.weight": torch.randn(8, 3, 3, 3, generator=generator), "steps": torch.arange(3), **more}
+    made = {
+        "conv.weight": torch.randn(8, 3, 3, 3, generator=generator),
+        "steps": torch.arange(3),
+        **more,
+    }
     made["fc.weight"] = torch.randn(classes, 8, generator=generator).to(dtype)
-    return {**made, "fc.bias": torch.randn(classes, generator=generator).to(dtype)} if bias else made
+    return (
+        {**made, "fc.bias": torch.randn(classes, generator=generator).to(dtype)} if bias else made
+    )
 
 
 @settings(max_examples=25, deadline=None)
@@ -40,7 +46,9 @@ def test_read_then_write_changes_no_bit(tmp_path_factory, dtype, classes, bias, 
     tensors = model(dtype, classes, bias)
     tensors["fc.weight"] *= data.draw(st.sampled_from([1e-30, 1e-3, 1, 300]))
     save_file(tensors, folder / "m.safetensors", metadata)
-    write_head(folder / "m.safetensors", folder / "o.safetensors", read_head(folder / "m.safetensors"))
+    write_head(
+        folder / "m.safetensors", folder / "o.safetensors", read_head(folder / "m.safetensors")
+    )
     assert (folder / "o.safetensors").read_bytes() == (folder / "m.safetensors").read_bytes()
 
 
@@ -53,30 +61,42 @@ def test_read_gives_the_values_torch_gives(tmp_path, dtype):
     np.testing.assert_array_equal(head.bias, model(dtype)["fc.bias"].to(torch.float64))
 
 
-@pytest.mark.parametrize("metadata", [None, {"format": "pt"}, {"format": "pt", "ünder": '"__metadata__":{}'}])
+@pytest.mark.parametrize(
+    "metadata", [None, {"format": "pt"}, {"format": "pt", "ünder": '"__metadata__":{}'}]
+)
 def test_only_the_head_and_our_metadata_change(tmp_path, metadata):
     save_file(model(), tmp_path / "m.safetensors", metadata)
-    rescale_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", [100, 50, 20, 10, 1], gamma=0.5)
+    rescale_file(
+        tmp_path / "m.safetensors", tmp_path / "o.safetensors", [100, 50, 20, 10, 1], gamma=0.5
+    )
     before, after = load_file(tmp_path / "m.safetensors"), load_file(tmp_path / "o.safetensors")
     changed = {key for key in before if not torch.equal(before[key], after[key])}
     assert changed == {"fc.weight", "fc.bias"}
     with safe_open(tmp_path / "o.safetensors", "np") as file:
-        kept = {key: value for key, value in file.metadata().items() if not key.startswith("levelhead.")}
+        kept = {
+            key: value for key, value in file.metadata().items() if not key.startswith("levelhead.")
+        }
     assert kept == (metadata or {})
     old, new = (read_header(tmp_path / name).text for name in ("m.safetensors", "o.safetensors"))
     tail = old[
-        old.index('"conv.weight"') if '"steps"' not in old[: old.index('"conv.weight"')] else old.index('"steps"') :
+        old.index('"conv.weight"')
+        if '"steps"' not in old[: old.index('"conv.weight"')]
+        else old.index('"steps"') :
     ]
     assert new.rstrip(" ").endswith(tail.rstrip(" "))
     assert read_header(tmp_path / "o.safetensors").length % 8 == 0
 
 
 def test_metadata_under_our_name_that_is_not_a_note_stays(tmp_path):
-    paths = {name: tmp_path / f"{name}.safetensors" for name in ("m", "once", "twice", "divided", "back")}
+    paths = {
+        name: tmp_path / f"{name}.safetensors" for name in ("m", "once", "twice", "divided", "back")
+    }
     metadata = {"levelhead.model": '{"net": "digits"}', "levelhead.snapshot": "not even JSON"}
     save_file(model(), paths["m"], metadata)
     rescale_file(paths["m"], paths["once"], [100, 50, 20, 10, 1], gamma=0.5)
-    rescale_file(paths["once"], paths["twice"], [100, 50, 20, 10, 1], gamma=0.5, again=True, original=False)
+    rescale_file(
+        paths["once"], paths["twice"], [100, 50, 20, 10, 1], gamma=0.5, again=True, original=False
+    )
     undo_file(paths["twice"], paths["divided"])
     for name in ("once", "twice", "divided"):
         assert read_header(paths[name]).metadata.items() >= metadata.items()
@@ -98,7 +118,9 @@ def test_metadata_under_our_name_that_is_not_a_note_stays(tmp_path):
 )
 def test_metadata_is_found_wherever_it_stands(tmp_path, text):
     header = text.replace("ENTRY", '{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}').encode()
-    (tmp_path / "m.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + np.eye(2, dtype="<f4").tobytes())
+    (tmp_path / "m.safetensors").write_bytes(
+        struct.pack("<Q", len(header)) + header + np.eye(2, dtype="<f4").tobytes()
+    )
     rescale_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", [4, 1], gamma=0.5)
     with safe_open(tmp_path / "o.safetensors", "np") as file:
         assert file.get_tensor("fc.weight").tolist() == [[1, 0], [0, 2]]
@@ -113,7 +135,9 @@ def test_heads_that_feed_one_output_are_scaled_together(tmp_path):
         "x.weight": torch.ones(2, 2),
     }
     save_file(tensors, tmp_path / "m.safetensors")
-    done = rescale_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", [16, 4, 1], gamma=0.5)
+    done = rescale_file(
+        tmp_path / "m.safetensors", tmp_path / "o.safetensors", [16, 4, 1], gamma=0.5
+    )
     after = load_file(tmp_path / "o.safetensors")
     assert done.head == ("head", "head_dist")
     assert after["head.weight"][:, 0].tolist() == [1, 2, 4]
@@ -122,10 +146,15 @@ def test_heads_that_feed_one_output_are_scaled_together(tmp_path):
 
 def test_class_names_come_from_the_config_next_to_the_file(tmp_path):
     save_file(model(classes=3), tmp_path / "m.safetensors")
-    (tmp_path / "config.json").write_text('{"id2label": {"0": "cat", "1": "dog", "2": "cow"}}', encoding="utf-8")
+    (tmp_path / "config.json").write_text(
+        '{"id2label": {"0": "cat", "1": "dog", "2": "cow"}}', encoding="utf-8"
+    )
     assert read_head(tmp_path / "m.safetensors").names == ("cat", "dog", "cow")
     done = rescale_file(
-        tmp_path / "m.safetensors", tmp_path / "o.safetensors", {"dog": 4, "cow": 1, "cat": 16}, gamma=0.5
+        tmp_path / "m.safetensors",
+        tmp_path / "o.safetensors",
+        {"dog": 4, "cow": 1, "cat": 16},
+        gamma=0.5,
     )
     assert done.factors.tolist() == [1, 2, 4]
 
@@ -135,10 +164,17 @@ def sharded(tmp_path):
     """A model in three shards, its head's weight and bias in two of them."""
     folder = tmp_path / "model"
     folder.mkdir()
-    shards = {"a.safetensors": ["conv.weight", "steps"], "b.safetensors": ["fc.weight"], "c.safetensors": ["fc.bias"]}
+    shards = {
+        "a.safetensors": ["conv.weight", "steps"],
+        "b.safetensors": ["fc.weight"],
+        "c.safetensors": ["fc.bias"],
+    }
     for name, members in shards.items():
         save_file({key: model()[key] for key in members}, folder / name, {"format": "pt"})
-    index = {"metadata": {"total_size": 1}, "weight_map": {key: name for name, keys in shards.items() for key in keys}}
+    index = {
+        "metadata": {"total_size": 1},
+        "weight_map": {key: name for name, keys in shards.items() for key in keys},
+    }
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
     return folder
@@ -149,9 +185,18 @@ def test_only_the_shards_with_the_head_change(sharded, tmp_path, by_index):
     path = sharded / "model.safetensors.index.json" if by_index else sharded
     done = rescale_file(path, tmp_path / "out", [16, 4, 4, 4, 1], gamma=0.5)
     names = sorted(file.name for file in (tmp_path / "out").iterdir())
-    model_files = ["a.safetensors", "b.safetensors", "c.safetensors", "model.safetensors.index.json"]
+    model_files = [
+        "a.safetensors",
+        "b.safetensors",
+        "c.safetensors",
+        "model.safetensors.index.json",
+    ]
     assert names == [*model_files, "tokenizer.json"]
-    same = {name for name in names if (tmp_path / "out" / name).read_bytes() == (sharded / name).read_bytes()}
+    same = {
+        name
+        for name in names
+        if (tmp_path / "out" / name).read_bytes() == (sharded / name).read_bytes()
+    }
     assert same == {"a.safetensors", "model.safetensors.index.json", "tokenizer.json"}
     assert set(done.sha256) == {"b.safetensors", "c.safetensors"}
     ratio = load_file(tmp_path / "out" / "b.safetensors")["fc.weight"] / model()["fc.weight"]
@@ -168,7 +213,14 @@ def test_a_private_folder_stays_private_and_so_does_what_is_kept_next_to_it(shar
     undo_file(tmp_path / "out", tmp_path / "back")
     bits = {
         name: (tmp_path / name).stat().st_mode & 0o777
-        for name in ("out", "back", "out.original", "out/a.safetensors", "out/b.safetensors", "back/b.safetensors")
+        for name in (
+            "out",
+            "back",
+            "out.original",
+            "out/a.safetensors",
+            "out/b.safetensors",
+            "back/b.safetensors",
+        )
     }
     usual = (sharded / "a.safetensors").stat().st_mode & 0o777
     assert bits == {
@@ -183,7 +235,10 @@ def test_a_private_folder_stays_private_and_so_does_what_is_kept_next_to_it(shar
 
 def test_a_missing_shard_is_named(sharded):
     (sharded / "a.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match=r"a\.safetensors: no such file; expected a shard of model\.safetens"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"a\.safetensors: no such file; expected a shard of model\.safetens",
+    ):
         FORMAT.find(sharded)
 
 
@@ -209,12 +264,15 @@ BROKEN = {
     "no JSON": struct.pack("<Q", 8) + b"nonsense",
     "no object": struct.pack("<Q", 2) + b"[]",
     "no UTF-8": struct.pack("<Q", 4) + b'{"\xff"',
-    "an entry without offsets": header(**{"fc.weight": {"dtype": "F32", "shape": [2, 2]}}) + bytes(16),
-    "too few bytes for the shape": header(**{"fc.weight": {**ENTRY, "data_offsets": [0, 12]}}) + bytes(12),
+    "an entry without offsets": header(**{"fc.weight": {"dtype": "F32", "shape": [2, 2]}})
+    + bytes(16),
+    "too few bytes for the shape": header(**{"fc.weight": {**ENTRY, "data_offsets": [0, 12]}})
+    + bytes(12),
     "data cut short": header(**{"fc.weight": ENTRY}) + bytes(15),
     "data too long": header(**{"fc.weight": ENTRY}) + bytes(17),
     "a hole": header(**{"fc.weight": {**ENTRY, "data_offsets": [4, 20]}}) + bytes(20),
-    "an overlap": header(**{"fc.weight": ENTRY, "x": {**ENTRY, "data_offsets": [8, 24]}}) + bytes(24),
+    "an overlap": header(**{"fc.weight": ENTRY, "x": {**ENTRY, "data_offsets": [8, 24]}})
+    + bytes(24),
     "a key that is there twice": struct.pack("<Q", 13) + b'{"a":1,"a":1}',
 }
 
@@ -222,7 +280,9 @@ BROKEN = {
 @pytest.mark.parametrize("data", BROKEN.values(), ids=list(BROKEN))
 def test_a_broken_file_is_refused_and_named(tmp_path, data):
     (tmp_path / "m.safetensors").write_bytes(data)
-    with pytest.raises(ValueError, match=r"m\.safetensors: (cut short|not a safetensors file|too long)"):
+    with pytest.raises(
+        ValueError, match=r"m\.safetensors: (cut short|not a safetensors file|too long)"
+    ):
         FORMAT.find(tmp_path / "m.safetensors")
 
 

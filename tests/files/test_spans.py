@@ -37,7 +37,10 @@ def test_storing_what_was_loaded_changes_nothing(tmp_path, transposed):
     layer = LayerSpans("fc", weight, Span("b", tmp_path / "f", 49, "F32", (3,)))
     head = load(layer)
     assert head.weight.shape == (3, 4)
-    assert [(e.offset, e.data) for _, e in store(layer, head)] == [(1, data[:48]), (49, data[48:60])]
+    assert [(e.offset, e.data) for _, e in store(layer, head)] == [
+        (1, data[:48]),
+        (49, data[48:60]),
+    ]
 
 
 def test_a_number_too_large_for_its_dtype_names_the_class(tmp_path):

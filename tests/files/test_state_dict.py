@@ -23,8 +23,15 @@ DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
 def weights(dtype=torch.float32, classes=3, bias=True):
     torch.manual_seed(0)
-    net = nn.Sequential(OrderedDict(conv=nn.Conv2d(3, 8, 3), bn=nn.BatchNorm2d(8), fc=nn.Linear(8, classes, bias=bias)))
-    return {key: value.to(dtype) if key.startswith("fc") else value for key, value in net.state_dict().items()}
+    net = nn.Sequential(
+        OrderedDict(
+            conv=nn.Conv2d(3, 8, 3), bn=nn.BatchNorm2d(8), fc=nn.Linear(8, classes, bias=bias)
+        )
+    )
+    return {
+        key: value.to(dtype) if key.startswith("fc") else value
+        for key, value in net.state_dict().items()
+    }
 
 
 @settings(max_examples=15, deadline=None)
@@ -43,7 +50,10 @@ def test_torch_loads_what_was_written_and_only_the_head_differs(tmp_path, suffix
     torch.save(weights(), path)
     rescale_file(path, out, COUNTS, gamma=0.5)
     before, after = weights(), torch.load(out, weights_only=True, mmap=mmap)
-    assert {key for key in before if not torch.equal(before[key], after[key])} == {"fc.weight", "fc.bias"}
+    assert {key for key in before if not torch.equal(before[key], after[key])} == {
+        "fc.weight",
+        "fc.bias",
+    }
     for key in ("fc.weight", "fc.bias"):
         ratio = (after[key] / before[key]).reshape(3, -1)[:, 0]
         torch.testing.assert_close(ratio, torch.tensor([1.0, 2, 4]))
@@ -61,7 +71,10 @@ def test_the_zip_stays_sound_and_the_note_is_a_record_of_it(tmp_path):
 
 @pytest.mark.parametrize("key", ["state_dict", "model", "model_state_dict"])
 def test_a_state_dict_inside_a_checkpoint_is_found_and_the_rest_kept(tmp_path, key):
-    momentum = {"state": {0: {"exp_avg": torch.ones(3, 8)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+    momentum = {
+        "state": {0: {"exp_avg": torch.ones(3, 8)}},
+        "param_groups": [{"lr": 0.1, "params": [0]}],
+    }
     torch.save({key: weights(), "optimizer": momentum, "epoch": 7}, tmp_path / "m.pt")
     done = rescale_file(tmp_path / "m.pt", tmp_path / "o.pt", COUNTS, gamma=0.5)
     after = torch.load(tmp_path / "o.pt", weights_only=True)
@@ -72,7 +85,10 @@ def test_a_state_dict_inside_a_checkpoint_is_found_and_the_rest_kept(tmp_path, k
 
 
 def test_of_a_model_and_its_moving_average_one_must_be_named(tmp_path):
-    torch.save({"state_dict": weights(), "state_dict_ema": {k: v + 1 for k, v in weights().items()}}, tmp_path / "m.pt")
+    torch.save(
+        {"state_dict": weights(), "state_dict_ema": {k: v + 1 for k, v in weights().items()}},
+        tmp_path / "m.pt",
+    )
     with pytest.raises(ValueError, match=r"more than one.*state_dict\.fc.*state_dict_ema\.fc"):
         FORMAT.find(tmp_path / "m.pt")
     assert FORMAT.find(tmp_path / "m.pt", named="state_dict_ema.fc").keys == ("state_dict_ema.fc",)
@@ -81,14 +97,20 @@ def test_of_a_model_and_its_moving_average_one_must_be_named(tmp_path):
 def test_a_head_that_is_a_view_of_a_larger_storage_or_transposed(tmp_path):
     flat = torch.arange(60, dtype=torch.float32)
     torch.save(
-        {"x.weight": flat[:32].view(4, 8), "fc.weight": flat[32:56].view(8, 3).t(), "fc.bias": flat[56:59]},
+        {
+            "x.weight": flat[:32].view(4, 8),
+            "fc.weight": flat[32:56].view(8, 3).t(),
+            "fc.bias": flat[56:59],
+        },
         tmp_path / "m.pt",
     )
     head = read_head(tmp_path / "m.pt")
     np.testing.assert_array_equal(head.weight, flat[32:56].view(8, 3).t())
     rescale_file(tmp_path / "m.pt", tmp_path / "o.pt", COUNTS, gamma=0.5)
     after = torch.load(tmp_path / "o.pt", weights_only=True)
-    torch.testing.assert_close(after["fc.weight"], flat[32:56].view(8, 3).t() * torch.tensor([[1.0], [2], [4]]))
+    torch.testing.assert_close(
+        after["fc.weight"], flat[32:56].view(8, 3).t() * torch.tensor([[1.0], [2], [4]])
+    )
     torch.testing.assert_close(after["fc.bias"], flat[56:59] * torch.tensor([1.0, 2, 4]))
     assert torch.equal(after["x.weight"], flat[:32].view(4, 8))
     with zipfile.ZipFile(tmp_path / "o.pt") as new:
@@ -124,7 +146,10 @@ REFUSED = {
         lambda path: torch.save(nn.Linear(8, 3), path),
         r"needs torch\.nn\.modules\.linear\.Linear to open",
     ),
-    "an object with code": (lambda path: torch.save({"fc.weight": Bomb()}, path), "would run its code"),
+    "an object with code": (
+        lambda path: torch.save({"fc.weight": Bomb()}, path),
+        "would run its code",
+    ),
     "a plain pickle": (write_pickle, "a pickle or torch's format before 1.6"),
     "the old format": (
         lambda path: torch.save(weights(), path, _use_new_zipfile_serialization=False),
@@ -133,13 +158,18 @@ REFUSED = {
     "TorchScript": (write_torchscript, "a TorchScript or export archive"),
     "no tensors": (lambda path: torch.save({"a": 1}, path), "holds no state dict of tensors"),
     "a list": (lambda path: torch.save([torch.ones(3, 8)], path), "holds no state dict of tensors"),
-    "cut short": (lambda path: path.write_bytes(b"PK\x03\x04" + bytes(100)), "cut short, or not a state dict"),
+    "cut short": (
+        lambda path: path.write_bytes(b"PK\x03\x04" + bytes(100)),
+        "cut short, or not a state dict",
+    ),
     "empty": (lambda path: path.write_bytes(b""), "cut short, or not a state dict"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_file_that_is_not_a_state_dict_is_refused_and_none_of_its_code_run(tmp_path, capsys, name):
+def test_a_file_that_is_not_a_state_dict_is_refused_and_none_of_its_code_run(
+    tmp_path, capsys, name
+):
     make, reason = REFUSED[name]
     make(tmp_path / "m.pt")
     with pytest.raises(ValueError, match=rf"m\.pt: .*{reason}.*save model\.state_dict\(\)"):
@@ -155,13 +185,17 @@ def test_a_file_cut_in_its_middle_is_refused(tmp_path):
         FORMAT.find(tmp_path / "m.pt")
 
 
-@pytest.mark.parametrize(("data", "how"), [(b"{}", zipfile.ZIP_DEFLATED), (b" " * 1001, zipfile.ZIP_STORED)])
+@pytest.mark.parametrize(
+    ("data", "how"), [(b"{}", zipfile.ZIP_DEFLATED), (b" " * 1001, zipfile.ZIP_STORED)]
+)
 def test_a_record_that_we_would_not_write_is_not_read(tmp_path, monkeypatch, data, how):
     monkeypatch.setattr(zip, "LONGEST_RECORD", 1000)
     torch.save(weights(), tmp_path / "m.pt")
     with zipfile.ZipFile(tmp_path / "m.pt", "a", how) as file:
         file.writestr("m/levelhead.json", data)
-    with pytest.raises(ValueError, match=r"m\.pt: its record levelhead\.json is compressed or too long"):
+    with pytest.raises(
+        ValueError, match=r"m\.pt: its record levelhead\.json is compressed or too long"
+    ):
         FORMAT.find(tmp_path / "m.pt")
 
 
@@ -212,7 +246,10 @@ def test_the_way_for_an_older_torch_runs_no_code_and_refuses_what_is_missing(tmp
         torch.save({"w": torch.ones(2)}, tmp_path / "m.pt")
         with pytest.raises(pickle.UnpicklingError):
             state_dict._load_pickle(zip.Archive(tmp_path / "m.pt"), unsafe)
-    with zipfile.ZipFile(tmp_path / "m.pt") as whole, zipfile.ZipFile(tmp_path / "cut.pt", "w") as cut:
+    with (
+        zipfile.ZipFile(tmp_path / "m.pt") as whole,
+        zipfile.ZipFile(tmp_path / "cut.pt", "w") as cut,
+    ):
         for name in whole.namelist():
             if "/data/" not in name:
                 cut.writestr(name, whole.read(name))
@@ -224,7 +261,10 @@ def test_the_way_for_an_older_torch_runs_no_code_and_refuses_what_is_missing(tmp
 def test_record_that_is_marked_as_a_folder_is_refused(tmp_path):
     """torch reads nothing from it, so that an edit would change nothing."""
     torch.save({"fc.weight": torch.eye(2, 4)}, tmp_path / "m.pt")
-    with zipfile.ZipFile(tmp_path / "m.pt") as old, zipfile.ZipFile(tmp_path / "marked.pt", "w") as new:
+    with (
+        zipfile.ZipFile(tmp_path / "m.pt") as old,
+        zipfile.ZipFile(tmp_path / "marked.pt", "w") as new,
+    ):
         for record in old.infolist():
             data = old.read(record)
             record.external_attr |= 0x10 * record.filename.endswith("data/0")

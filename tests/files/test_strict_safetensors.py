@@ -25,7 +25,10 @@ def extra(text):
 
 
 def tensor(dtype="F32", shape="[2,1]", offsets="[0,8]", size=8):
-    return whole(f'{{"fc.weight":{{"dtype":{json.dumps(dtype)},"shape":{shape},"data_offsets":{offsets}}}}}', size)
+    return whole(
+        f'{{"fc.weight":{{"dtype":{json.dumps(dtype)},"shape":{shape},"data_offsets":{offsets}}}}}',
+        size,
+    )
 
 
 REFUSED = {
@@ -35,7 +38,9 @@ REFUSED = {
     "a whole number too large": extra("9" * 400),
     "half a surrogate pair": extra('"\\ud800"'),
     "half a surrogate pair as a key": whole('{"\\udc00":' + ENTRY[12:] % "" + "}"),
-    "half a surrogate pair in bytes": whole(b'{"\xed\xa0\x80":' + (ENTRY[12:] % "").encode() + b"}"),
+    "half a surrogate pair in bytes": whole(
+        b'{"\xed\xa0\x80":' + (ENTRY[12:] % "").encode() + b"}"
+    ),
     "deep JSON": extra("[" * 150 + "]" * 150),
     "deeper JSON": extra("[" * 100_000 + "]" * 100_000),
     "deep objects": extra('{"a":' * 150 + "1" + "}" * 150),
@@ -46,7 +51,9 @@ REFUSED = {
     "a shape with a point": tensor(shape="[2.0,1]"),
     "a shape that is an object": tensor(shape='{"2":1}'),
     "a shape that is text": tensor(shape='""', offsets="[0,4]", size=4),
-    "more numbers than can be counted": tensor(shape="[9223372036854775808,2,0]", offsets="[0,0]", size=0),
+    "more numbers than can be counted": tensor(
+        shape="[9223372036854775808,2,0]", offsets="[0,0]", size=0
+    ),
     "three offsets": tensor(offsets="[0,8,8]"),
     "offsets that are an object": tensor(offsets='{"0":1,"8":2}'),
     "a hole": tensor(offsets="[4,12]", size=12),
@@ -98,7 +105,16 @@ def test_a_pipe_is_not_waited_for(tmp_path):
 
 @pytest.mark.parametrize(
     "names",
-    [["m.safetensors.index.json"], ["../a.safetensors"], ["x" * 300], ["a\0b"], [""], [3], [None], ["a.safetensors/."]],
+    [
+        ["m.safetensors.index.json"],
+        ["../a.safetensors"],
+        ["x" * 300],
+        ["a\0b"],
+        [""],
+        [3],
+        [None],
+        ["a.safetensors/."],
+    ],
     ids=str,
 )
 def test_an_index_of_shards_that_cannot_be_is_refused(tmp_path, names):
@@ -116,7 +132,9 @@ def test_an_index_of_deep_json_is_refused(tmp_path):
 
 def test_a_tensor_that_two_shards_have_is_refused(tmp_path):
     for name in "ab":
-        (tmp_path / f"{name}.safetensors").write_bytes(save({"fc.weight": np.eye(2, dtype=np.float32)}))
+        (tmp_path / f"{name}.safetensors").write_bytes(
+            save({"fc.weight": np.eye(2, dtype=np.float32)})
+        )
     weight_map = {"fc.weight": "a.safetensors", "x": "b.safetensors"}
     (tmp_path / "m.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
     with pytest.raises(LevelheadError, match=r"fc\.weight is in two of its shards"):

@@ -29,11 +29,23 @@ def zoo():
 def made(folder, last):
     """Write a model of a hidden layer and a head of 4 classes, with a last node."""
     tensors = {"V": (D, D), "W": (D, K), "b": (K,), "c": (K,)}
-    nodes = [helper.make_node("MatMul", ["x", "V"], ["v"]), helper.make_node("Gemm", ["v", "W", "b"], ["h"])]
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", n]) for name, n in (("x", D), ("y", K))]
-    held = [from_array(RNG.normal(size=shape).astype(np.float32), name) for name, shape in tensors.items()]
+    nodes = [
+        helper.make_node("MatMul", ["x", "V"], ["v"]),
+        helper.make_node("Gemm", ["v", "W", "b"], ["h"]),
+    ]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", n])
+        for name, n in (("x", D), ("y", K))
+    ]
+    held = [
+        from_array(RNG.normal(size=shape).astype(np.float32), name)
+        for name, shape in tensors.items()
+    ]
     graph = helper.make_graph([*nodes, last], "g", values[:1], values[1:], held)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), folder / "m.onnx")
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9),
+        folder / "m.onnx",
+    )
     return folder / "m.onnx"
 
 
@@ -51,15 +63,29 @@ def test_an_edit_is_right_only_if_it_is_of_the_head_that_was_read(zoo, tmp_path)
 def test_a_refusal_is_right_only_if_that_was_read(zoo, tmp_path):
     path = made(tmp_path, helper.make_node("Mul", ["h", "c"], ["y"]))
     assert zoo.judge(path, HEAD, tmp_path)["verdict"] == "refused wrongly"
-    assert zoo.judge(path, HEAD | {"refuse": "scaled after"}, tmp_path)["verdict"] == "refused rightly"
+    assert (
+        zoo.judge(path, HEAD | {"refuse": "scaled after"}, tmp_path)["verdict"] == "refused rightly"
+    )
 
 
 def test_tensors_alone_are_judged_where_nothing_runs(zoo, tmp_path):
-    tensors = {"fc.weight": RNG.normal(size=(K, D)), "fc.bias": np.ones(K), "body.scale": np.ones(3)}
+    tensors = {
+        "fc.weight": RNG.normal(size=(K, D)),
+        "fc.bias": np.ones(K),
+        "body.scale": np.ones(3),
+    }
     save_file(tensors, tmp_path / "m.safetensors")
     found = zoo.judge(tmp_path / "m.safetensors", {"head": "fc.weight", "classes": K}, tmp_path)
     assert (found["verdict"], found["seen"]) == ("right", "tensors")
-    assert zoo.judge(tmp_path / "m.safetensors", {"refuse": "none", "classes": K}, tmp_path)["verdict"] == "wrong"
-    result = {"models": [{"package": "p", "file": "m.safetensors", **found}, {"package": "q", "file": "x.pt", **found}]}
+    assert (
+        zoo.judge(tmp_path / "m.safetensors", {"refuse": "none", "classes": K}, tmp_path)["verdict"]
+        == "wrong"
+    )
+    result = {
+        "models": [
+            {"package": "p", "file": "m.safetensors", **found},
+            {"package": "q", "file": "x.pt", **found},
+        ]
+    }
     assert "2 model files of 2 packages" in zoo.table(result)
     assert "| safetensors | 1 | 0 | 0 | 0 |" in zoo.table(result)

@@ -20,7 +20,10 @@ from levelhead.heads.torch import read
 
 COUNTS = np.array([400, 100, 25, 4])
 RULES = ("rescale", "tau", "shift", "rescale+shift", "vector", "offsets")
-PARTS = {"scale": (1.0, 1.4, 2.0, 3.1), "offset": (-0.3, 0.0, 0.5, 2.0)}  # of the rules with numbers for each class
+PARTS = {
+    "scale": (1.0, 1.4, 2.0, 3.1),
+    "offset": (-0.3, 0.0, 0.5, 2.0),
+}  # of the rules with numbers for each class
 X = np.random.default_rng(0).standard_normal((500, 8))
 
 
@@ -38,7 +41,10 @@ def tuned_for(rule, gamma=0.4, counts=COUNTS, **changes) -> lh.Tuned:
     parts = (
         {}
         if rule in RULES[:3]
-        else {name: values if gamma else (float(name == "scale"),) * 4 for name, values in PARTS.items()}
+        else {
+            name: values if gamma else (float(name == "scale"),) * 4
+            for name, values in PARTS.items()
+        }
     )
     parts |= {"scale": (1.0,) * 4} if rule == "offsets" else {}
     return replace(found, **({"gamma": gamma, "rule": rule} | parts | changes))
@@ -102,7 +108,9 @@ def test_a_new_bias_is_trained_if_the_weight_is_and_works_in_a_compiled_or_copie
     with lh.adjust_(model, tuned_for("shift")):
         assert model[0].bias.requires_grad is False
         expected = logits + 0.4 * torch.tensor(np.log(400 / COUNTS), dtype=torch.float32)
-        assert torch.allclose(copy.deepcopy(model)(torch.tensor(X, dtype=torch.float32)), expected, atol=1e-5)
+        assert torch.allclose(
+            copy.deepcopy(model)(torch.tensor(X, dtype=torch.float32)), expected, atol=1e-5
+        )
         assert "bias" in dict(model[0].named_parameters())
     layer = nn.Linear(8, 4, bias=False)
     lh.adjust_(layer, tuned_for("shift"))
@@ -151,7 +159,9 @@ def test_one_logit_moves_as_the_second_of_two_does():
         model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1, bias=bias))
         before = model(torch.ones(1, 8)).item()
         with lh.adjust_(model, tuned) as done:
-            assert model(torch.ones(1, 8)).item() == pytest.approx(before + gamma * np.log(9), rel=1e-5)
+            assert model(torch.ones(1, 8)).item() == pytest.approx(
+                before + gamma * np.log(9), rel=1e-5
+            )
             assert repr(done) == "Adjusted(shift, gamma=0.7, 2 classes; 2: bias +1.54)"
             assert "2, of 900 to 100 training samples" in done._repr_html_()
         assert model(torch.ones(1, 8)).item() == before
@@ -160,8 +170,13 @@ def test_one_logit_moves_as_the_second_of_two_does():
 @pytest.mark.parametrize("rule", ["rescale", "tau"])
 def test_one_logit_cannot_be_scaled(rule):
     tuned = tuned_for(rule, counts=np.array([90, 10]))
-    for call in (lambda: lh.adjust(made(rows=1), tuned), lambda: lh.adjust_(nn.Linear(8, 1), tuned)):
-        with pytest.raises(lh.LevelheadError, match=r"a single logit.* scaling never moves its sign; use the rule"):
+    for call in (
+        lambda: lh.adjust(made(rows=1), tuned),
+        lambda: lh.adjust_(nn.Linear(8, 1), tuned),
+    ):
+        with pytest.raises(
+            lh.LevelheadError, match=r"a single logit.* scaling never moves its sign; use the rule"
+        ):
             call()
 
 
@@ -176,7 +191,9 @@ def test_a_second_adjustment_must_be_asked_for_whichever_came_first():
         lambda **o: lh.adjust_(copy.deepcopy(layer), tuned_for("tau"), **o),
         lambda **o: lh.rescale_(layer, COUNTS, gamma=0.1, **o),
     ):
-        with pytest.raises(ValueError, match=r"was adjusted already \(logit shift, gamma 0.4\); restore it first"):
+        with pytest.raises(
+            ValueError, match=r"was adjusted already \(logit shift, gamma 0.4\); restore it first"
+        ):
             call()
     scaled = lh.rescale_(layer, COUNTS, gamma=0.1, again=True)
     with pytest.raises(ValueError, match=r"was adjusted already \(RS, gamma 0.1\)"):
@@ -214,8 +231,16 @@ class Named(nn.Linear):
 
 
 MISTAKES = {
-    "other classes": (nn.Linear(8, 5), tuned_for("shift"), "has 5 classes, but gamma was tuned on 4 classes"),
-    "one logit of four classes": (nn.Linear(8, 1), tuned_for("shift"), "gives a single logit, but gamma was tuned"),
+    "other classes": (
+        nn.Linear(8, 5),
+        tuned_for("shift"),
+        "has 5 classes, but gamma was tuned on 4 classes",
+    ),
+    "one logit of four classes": (
+        nn.Linear(8, 1),
+        tuned_for("shift"),
+        "gives a single logit, but gamma was tuned",
+    ),
     "classes in another order": (
         Named(8, 4),
         tuned_for("shift", names=tuple("abcd")),
@@ -226,13 +251,41 @@ MISTAKES = {
         tuned_for("shift", names=("d", "b", "c", "x")),
         r"in another order \(d, c, b, a\) than the logits that gamma was tuned on \(d, b, c, x",
     ),
-    "a forward without a bias": (Blind(8, 4, bias=False), tuned_for("shift"), "its forward does not add one; tune"),
-    "two heads, shifted": (Pair(), tuned_for("shift"), "head, head_dist feed one output, and the rule shift is of one"),
-    "two heads, tau": (Pair(), tuned_for("tau"), "head, head_dist feed one output, and the rule tau is of one"),
-    "a number": (nn.Linear(8, 4), 0.5, "tuned: expected what `tune` returned, or the path .* got float"),
-    "a gamma that overflows": (nn.Linear(8, 4).half(), tuned_for("rescale", 9.0), r"\(in torch.float16\) has NaN"),
-    "a shift that overflows": (nn.Linear(8, 4).half(), tuned_for("shift", 1e6), "the shifted head has NaN or infinite"),
-    "no counts": (nn.Linear(8, 4), replace(tuned_for("shift"), counts=()), "does not say which counts gamma was"),
+    "a forward without a bias": (
+        Blind(8, 4, bias=False),
+        tuned_for("shift"),
+        "its forward does not add one; tune",
+    ),
+    "two heads, shifted": (
+        Pair(),
+        tuned_for("shift"),
+        "head, head_dist feed one output, and the rule shift is of one",
+    ),
+    "two heads, tau": (
+        Pair(),
+        tuned_for("tau"),
+        "head, head_dist feed one output, and the rule tau is of one",
+    ),
+    "a number": (
+        nn.Linear(8, 4),
+        0.5,
+        "tuned: expected what `tune` returned, or the path .* got float",
+    ),
+    "a gamma that overflows": (
+        nn.Linear(8, 4).half(),
+        tuned_for("rescale", 9.0),
+        r"\(in torch.float16\) has NaN",
+    ),
+    "a shift that overflows": (
+        nn.Linear(8, 4).half(),
+        tuned_for("shift", 1e6),
+        "the shifted head has NaN or infinite",
+    ),
+    "no counts": (
+        nn.Linear(8, 4),
+        replace(tuned_for("shift"), counts=()),
+        "does not say which counts gamma was",
+    ),
 }
 
 
@@ -248,9 +301,14 @@ def test_what_does_not_fit_is_refused_in_one_line_with_nothing_changed(name):
 
 
 def test_a_head_of_other_classes_is_refused():
-    with pytest.raises(lh.LevelheadError, match="the head has 3 classes, but gamma was tuned on 4 classes"):
+    with pytest.raises(
+        lh.LevelheadError, match="the head has 3 classes, but gamma was tuned on 4 classes"
+    ):
         lh.adjust(made(rows=3), tuned_for("rescale"))
-    with pytest.raises(FileNotFoundError, match=r"gone\.json: no such file; expected one that `levelhead tune` wrote"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"gone\.json: no such file; expected one that `levelhead tune` wrote",
+    ):
         lh.adjust(made(), "gone.json")
     with pytest.raises(lh.LevelheadError, match="expected a Head, got Linear"):
         lh.adjust(nn.Linear(8, 4), tuned_for("rescale"))
@@ -264,19 +322,29 @@ def test_rescale_takes_a_choice_only_for_its_own_rule_and_counts():
     expected = lh.rescale(head, COUNTS, gamma=0.4)
     assert np.array_equal(lh.rescale(head, 3 * COUNTS, gamma=own).weight, expected.weight)
     np.testing.assert_array_equal(lh.factors(COUNTS, own), lh.factors(COUNTS, 0.4))
-    np.testing.assert_array_equal(lh.tau_normalize(head, tuned_for("tau")).weight, lh.tau_normalize(head, 0.4).weight)
     np.testing.assert_array_equal(
-        lh.shift_logits(head, COUNTS, tuned_for("shift")).bias, lh.shift_logits(head, COUNTS, 0.4).bias
+        lh.tau_normalize(head, tuned_for("tau")).weight, lh.tau_normalize(head, 0.4).weight
+    )
+    np.testing.assert_array_equal(
+        lh.shift_logits(head, COUNTS, tuned_for("shift")).bias,
+        lh.shift_logits(head, COUNTS, 0.4).bias,
     )
     layer = nn.Linear(8, 4)
     with lh.rescale_(layer, COUNTS, gamma=own) as adjusted:
         assert adjusted.gamma == 0.4
     before = copy.deepcopy(layer.state_dict())
-    with pytest.raises(lh.LevelheadError, match=r"^gamma: chosen for rule 'shift'; use lh\.adjust_\(model, tuned\)$"):
+    with pytest.raises(
+        lh.LevelheadError,
+        match=r"^gamma: chosen for rule 'shift'; use lh\.adjust_\(model, tuned\)$",
+    ):
         lh.rescale_(layer, COUNTS, gamma=tuned_for("shift"))
-    with pytest.raises(lh.LevelheadError, match=r"^gamma: chosen for rule 'shift'; use lh\.adjust\(head, tuned\)$"):
+    with pytest.raises(
+        lh.LevelheadError, match=r"^gamma: chosen for rule 'shift'; use lh\.adjust\(head, tuned\)$"
+    ):
         lh.rescale(head, COUNTS, gamma=tuned_for("shift"))
-    with pytest.raises(lh.LevelheadError, match=r"gamma: chosen with counts of other proportions; use lh\.adjust_"):
+    with pytest.raises(
+        lh.LevelheadError, match=r"gamma: chosen with counts of other proportions; use lh\.adjust_"
+    ):
         lh.rescale_(layer, COUNTS[::-1], gamma=own)
     with pytest.raises(lh.LevelheadError, match="tau: chosen for rule 'rescale'"):
         lh.shift_logits(head, COUNTS, own)

@@ -19,7 +19,9 @@ FAST = {"rule": "shift", "bootstrap": 0}
 def model():
     """A network with a dropout and batch norm, half of it in training mode, biased to the frequent classes."""
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 3)).train()
+    net = nn.Sequential(
+        nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 3)
+    ).train()
     net[1].eval()
     with torch.no_grad():
         net[3].bias.copy_(torch.tensor([3.0, 1.0, 0.0]))
@@ -47,7 +49,11 @@ def same(found, truth):
     """Return whether two choices are equal, but for the last bits of a product: those depend on the size of a batch."""
     gammas = np.linspace(0.003, 1.997, 101)
     curves = [one.curve.at(gammas) for one in (found, truth)]
-    return found.n == truth.n and np.allclose(found.gamma, truth.gamma, atol=1e-6) and np.allclose(*curves, atol=1e-9)
+    return (
+        found.n == truth.n
+        and np.allclose(found.gamma, truth.gamma, atol=1e-6)
+        and np.allclose(*curves, atol=1e-9)
+    )
 
 
 def test_choice_is_that_of_logits_collected_by_hand(model):
@@ -106,9 +112,18 @@ def test_tokens_of_batches_of_different_lengths():
     labels = torch.randint(3, (4, 5)), torch.randint(3, (6, 7))
     labels[0][:, 3:] = labels[1][:, 0] = -100
     third = torch.randn(2, 3, 8), torch.full((2, 3), -100)  # nothing but padding
-    flat = torch.cat([model(first)[:, :3].reshape(-1, 3), model(second)[:, 1:].reshape(-1, 3)]).detach()
-    truth = lh.tune(flat, torch.cat([labels[0][:, :3].reshape(-1), labels[1][:, 1:].reshape(-1)]), COUNTS, **FAST)
-    assert same(tune(model, [(first, labels[0]), third, (second, labels[1])], COUNTS, **FAST), truth)
+    flat = torch.cat(
+        [model(first)[:, :3].reshape(-1, 3), model(second)[:, 1:].reshape(-1, 3)]
+    ).detach()
+    truth = lh.tune(
+        flat,
+        torch.cat([labels[0][:, :3].reshape(-1), labels[1][:, 1:].reshape(-1)]),
+        COUNTS,
+        **FAST,
+    )
+    assert same(
+        tune(model, [(first, labels[0]), third, (second, labels[1])], COUNTS, **FAST), truth
+    )
 
 
 def test_one_logit_is_tuned_as_two_and_fits_its_head():
@@ -123,7 +138,9 @@ def test_one_logit_is_tuned_as_two_and_fits_its_head():
     lh.adjust_(model, tuned)
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.CountsWarning")  # of a model that was not trained
+@pytest.mark.filterwarnings(
+    "ignore::levelhead.core.warnings.CountsWarning"
+)  # of a model that was not trained
 def test_model_that_gives_log_probabilities_is_tuned_so_that_it_can_be_adjusted():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 3), nn.LogSoftmax(1))
@@ -193,5 +210,7 @@ def test_model_whose_output_is_not_logits_is_refused():
 
 def test_counts_are_asked_for(model):
     for given in (lh.scores(model, loader()), ([[2.0, 1.0], [1.0, 2.0]], [0, 1])):
-        with pytest.raises(ValueError, match="counts: expected the training samples of each class, got none"):
+        with pytest.raises(
+            ValueError, match="counts: expected the training samples of each class, got none"
+        ):
             lh.tune(*given)

@@ -38,7 +38,11 @@ def reload(model, folder):
 
 
 def shift():
-    logits = 3 + torch.randn(60, 3, generator=torch.Generator().manual_seed(1)) + torch.tensor([2.0, 1.0, 0.0])
+    logits = (
+        3
+        + torch.randn(60, 3, generator=torch.Generator().manual_seed(1))
+        + torch.tensor([2.0, 1.0, 0.0])
+    )
     return lh.match_prior(logits, COUNTS, rule="shift", bootstrap=0)
 
 
@@ -46,8 +50,13 @@ def test_second_adjustment_after_a_reload_is_noticed(tmp_path):
     model = network()
     lh.rescale_(model, COUNTS, gamma=0.5)
     loaded = reload(model, tmp_path / "a")
-    for again in (lambda: lh.rescale_(loaded, COUNTS, gamma=0.5), lambda: lh.adjust_(loaded, shift())):
-        with pytest.raises(ValueError, match=r"classifier was adjusted already \(RS, gamma 0\.5\).*again"):
+    for again in (
+        lambda: lh.rescale_(loaded, COUNTS, gamma=0.5),
+        lambda: lh.adjust_(loaded, shift()),
+    ):
+        with pytest.raises(
+            ValueError, match=r"classifier was adjusted already \(RS, gamma 0\.5\).*again"
+        ):
             again()
     assert torch.equal(loaded.classifier.weight, model.classifier.weight)
     lh.rescale_(loaded, COUNTS, gamma=0.5, again=True)
@@ -77,7 +86,9 @@ def test_head_trained_since_may_be_adjusted(tmp_path):
     assert loaded.config.levelhead["gamma"] == 0.25
 
 
-@pytest.mark.parametrize("note", [3, {}, {"rule": "shift"}, {"rule": ["x"], "gamma": 1, "sha256": 2}])
+@pytest.mark.parametrize(
+    "note", [3, {}, {"rule": "shift"}, {"rule": ["x"], "gamma": 1, "sha256": 2}]
+)
 def test_note_of_another_kind_is_not_read(note):
     model = network()
     model.config.levelhead = note
@@ -94,7 +105,10 @@ def test_file_of_a_model_that_was_adjusted_in_memory_is_noticed(tmp_path, rule):
         lh.rescale_(model, COUNTS, gamma=0.5)
     model.save_pretrained(folder)
     for path, to in ((folder, out), (folder / "model.safetensors", tmp_path / "out.safetensors")):
-        for again in (lambda p, o: rescale_file(p, o, COUNTS, gamma=0.5), lambda p, o: adjust_file(p, o, shift())):
+        for again in (
+            lambda p, o: rescale_file(p, o, COUNTS, gamma=0.5),
+            lambda p, o: adjust_file(p, o, shift()),
+        ):
             with pytest.raises(ValueError, match=rf"was adjusted before \({rule}, gamma .*again"):
                 again(path, to)
         assert not to.exists()
@@ -116,14 +130,19 @@ def test_model_loaded_from_an_adjusted_file_is_noticed(tmp_path, size, rule):
     else:
         rescale_file(tmp_path / "plain", tmp_path / "leveled", COUNTS, gamma=0.5)
     loaded = BertForSequenceClassification.from_pretrained(tmp_path / "leveled")
-    for again in (lambda: lh.rescale_(loaded, COUNTS, gamma=0.5), lambda: lh.adjust_(loaded, shift())):
+    for again in (
+        lambda: lh.rescale_(loaded, COUNTS, gamma=0.5),
+        lambda: lh.adjust_(loaded, shift()),
+    ):
         with pytest.raises(ValueError, match=r"classifier was adjusted already.*again"):
             again()
     with torch.no_grad():
         loaded.classifier.weight.mul_(1.01)
         loaded.classifier.bias.add_(0.01)
     lh.rescale_(loaded, COUNTS, gamma=0.5)
-    lh.rescale_(BertForSequenceClassification.from_pretrained(tmp_path / "plain"), COUNTS, gamma=0.5)
+    lh.rescale_(
+        BertForSequenceClassification.from_pretrained(tmp_path / "plain"), COUNTS, gamma=0.5
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"x" * 40, None])

@@ -16,7 +16,9 @@ FACTORS = np.array([1.0, 1.0, 2.0, 5.0])  # (100 / n)^0.5
 def test_background_has_the_factor_1_and_is_not_the_largest_count():
     assert lh.factors(COUNTS, 0.5, background=0).tolist() == FACTORS.tolist()
     assert lh.factors([0, 100, 25, 4], 0.5, background=0).tolist() == FACTORS.tolist()
-    named = lh.counts.resolve({"none": 0, "cat": 9, "dog": 3}, names=["none", "cat", "dog"], background="none")
+    named = lh.counts.resolve(
+        {"none": 0, "cat": 9, "dog": 3}, names=["none", "cat", "dog"], background="none"
+    )
     assert named.tolist() == [9, 9, 3]
     head = lh.Head(np.eye(4), np.ones(4), ["none", "a", "b", "c"])
     assert lh.rescale(head, COUNTS, gamma=0.5, background="none").norms.tolist() == FACTORS.tolist()
@@ -26,7 +28,9 @@ def test_background_has_the_factor_1_and_is_not_the_largest_count():
 
 @pytest.mark.parametrize("background", [4, -1, "cat", True, 1.5])
 def test_background_that_is_no_class_is_refused(background):
-    with pytest.raises(lh.LevelheadError, match="background: expected the index or the name of one class"):
+    with pytest.raises(
+        lh.LevelheadError, match="background: expected the index or the name of one class"
+    ):
         lh.factors(COUNTS, 0.5, background=background)
 
 
@@ -64,7 +68,9 @@ def test_what_cannot_leave_a_class_alone_is_refused():
     model = torch.nn.Linear(8, 4)
     before = model.weight.detach().clone()
     with pytest.raises(ValueError, match="class 0 would change"):
-        lh.adjust_(model, lh.tune(logits, labels, [9, 100, 25, 4], rule="shift", bootstrap=0), background=0)
+        lh.adjust_(
+            model, lh.tune(logits, labels, [9, 100, 25, 4], rule="shift", bootstrap=0), background=0
+        )
     assert torch.equal(model.weight, before)
     lh.adjust_(model, lh.tune(logits, labels, alone, rule="shift", bootstrap=0), background=0)
 
@@ -72,7 +78,11 @@ def test_what_cannot_leave_a_class_alone_is_refused():
 def detr():
     hf: Any = importlib.import_module("transformers")
     backbone = hf.ResNetConfig(
-        embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], layer_type="basic", out_features=["stage2"]
+        embedding_size=8,
+        hidden_sizes=[8, 8],
+        depths=[1, 1],
+        layer_type="basic",
+        out_features=["stage2"],
     )
     config = hf.DetrConfig(
         use_timm_backbone=False, use_pretrained_backbone=False, backbone=None, backbone_config=backbone, d_model=16,
@@ -112,7 +122,10 @@ def test_detr_is_adjusted_by_example_and_no_object_stays():
     model = detr()
     before = logits_of(model, PIXELS)
     assert before.shape[-1] == 4  # three classes, then "no object"
-    with pytest.raises(ValueError, match=r"class_labels_classifier looks like the head, but bbox_predictor.*example"):
+    with pytest.raises(
+        ValueError,
+        match=r"class_labels_classifier looks like the head, but bbox_predictor.*example",
+    ):
         lh.rescale_(model, [100, 25, 4, 900_000], gamma=0.5, background=3)
     done = lh.rescale_(model, [100, 25, 4, 900_000], gamma=0.5, background=3, example=PIXELS)
     assert done.layers == ("class_labels_classifier",)
@@ -163,7 +176,9 @@ def slow_nms(boxes, scores, iou_threshold):
 def box_logits(model, images):
     """Return what the box predictor gives, before softmax and non-maximum suppression."""
     seen = []
-    handle = model.roi_heads.box_predictor.register_forward_hook(lambda *call: seen.append(call[-1][0]))
+    handle = model.roi_heads.box_predictor.register_forward_hook(
+        lambda *call: seen.append(call[-1][0])
+    )
     model.eval()
     with torch.no_grad():
         model(images)
@@ -196,8 +211,12 @@ def test_faster_rcnn_is_adjusted_and_its_background_stays(with_example, monkeypa
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_detector_whose_head_is_a_3x3_convolution_is_refused_with_candidates():
-    detection = pytest.importorskip("torchvision.models.detection", reason="torchvision is not installed")
-    model = detection.ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=4)
+    detection = pytest.importorskip(
+        "torchvision.models.detection", reason="torchvision is not installed"
+    )
+    model = detection.ssdlite320_mobilenet_v3_large(
+        weights=None, weights_backbone=None, num_classes=4
+    )
     before = {name: p.clone() for name, p in model.state_dict().items()}
     with pytest.raises(ValueError, match="outputs"):
         lh.rescale_(model, COUNTS, gamma=0.5, background=0)

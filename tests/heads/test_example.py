@@ -53,7 +53,9 @@ def test_named_layer_is_proved_by_the_output_it_feeds(layer, x):
 def test_output_with_as_many_columns_as_classes_is_the_one_meant(x):
     model = Outputs(lambda a, b: (a, b), second=4)
     assert list(find_head(model, example=x, classes=4)) == ["two"]
-    assert list(find_head(model, example=x, classes=3)) == list(find_head(model, example=x)) == ["one"]
+    assert (
+        list(find_head(model, example=x, classes=3)) == list(find_head(model, example=x)) == ["one"]
+    )
     assert rescale_(model, [90, 50, 9, 4], gamma=0.5, example=x).layers == ("two",)
 
 
@@ -71,7 +73,9 @@ def test_second_output_of_the_same_head_or_of_another_shape_is_no_doubt(form, x)
 
 
 def test_second_output_whose_head_cannot_be_proved_is_a_doubt(x):
-    with pytest.raises(ValueError, match=r"2 outputs of 3 columns: 0 \(from one\), 1 \(from no layer alone\)"):
+    with pytest.raises(
+        ValueError, match=r"2 outputs of 3 columns: 0 \(from one\), 1 \(from no layer alone\)"
+    ):
         find_head(Outputs(lambda a, b: (a, b.softmax(1))), example=x)
 
 

@@ -12,7 +12,10 @@ keras = pytest.importorskip("keras", reason="Keras is not installed: pip install
 from levelhead.heads.keras import read, write  # noqa: E402
 
 L = keras.layers
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:__array__ implementation")]  # Keras's own, of torch
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:__array__ implementation"),
+]  # Keras's own, of torch
 
 COUNTS = [100, 25, 4]
 FACTORS = np.array([1.0, 2.0, 5.0])  # (100 / n)^0.5
@@ -42,12 +45,16 @@ def functional():
 
 def pixels():
     i = keras.Input((4, 2, 1))
-    return keras.Model(i, L.GlobalAveragePooling2D()(L.Conv2D(3, 1, name="top")(L.Conv2D(5, 3, padding="same")(i))))
+    return keras.Model(
+        i, L.GlobalAveragePooling2D()(L.Conv2D(3, 1, name="top")(L.Conv2D(5, 3, padding="same")(i)))
+    )
 
 
 def averaged():
     i = keras.Input((8,))
-    return keras.Model(i, L.Average()([L.Dense(3, name="a")(i), L.Dense(3, name="b")(L.Dense(4)(i))]))
+    return keras.Model(
+        i, L.Average()([L.Dense(3, name="a")(i), L.Dense(3, name="b")(L.Dense(4)(i))])
+    )
 
 
 def subclassed(**options):
@@ -63,7 +70,9 @@ def sequential(*more, **options):
 
 
 def logits(model, x=X):
-    out = keras.ops.convert_to_numpy(model(x.reshape(-1, *model.input_shape[1:])) if model.inputs else model(x))
+    out = keras.ops.convert_to_numpy(
+        model(x.reshape(-1, *model.input_shape[1:])) if model.inputs else model(x)
+    )
     return out.astype(np.float64)
 
 
@@ -178,14 +187,23 @@ REFUSED = {
     "two outputs": (two_outputs, r"more than one head: a \[3\], b \[3\]"),
     "quantized": (quantized, "quantized"),
     "own call": (lambda: keras.Sequential([keras.Input((8,)), Cosine(3)]), "call of its own"),
-    "norm after": (lambda: sequential(L.BatchNormalization()), r"comes from batch_norm.*BatchNormalization"),
+    "norm after": (
+        lambda: sequential(L.BatchNormalization()),
+        r"comes from batch_norm.*BatchNormalization",
+    ),
     "relu head": (lambda: sequential(activation="relu"), "its activation is relu"),
     "lambda after": (lambda: sequential(L.Lambda(lambda x: x)), "Lambda"),
     "sigmoid": (lambda: sequential(activation="sigmoid"), "several labels per sample"),
     "one logit": (lambda: keras.Sequential([keras.Input((8,)), L.Dense(1)]), "single logit"),
-    "no linear layer": (lambda: keras.Sequential([keras.Input((8,)), L.Dropout(0.1)]), "InputLayer"),
+    "no linear layer": (
+        lambda: keras.Sequential([keras.Input((8,)), L.Dropout(0.1)]),
+        "InputLayer",
+    ),
     "not built": (lambda: keras.Sequential([L.Dense(3)]), "not built"),
-    "wrong number": (lambda: keras.Sequential([keras.Input((8,)), L.Dense(7)]), "expected 7 counts"),
+    "wrong number": (
+        lambda: keras.Sequential([keras.Input((8,)), L.Dense(7)]),
+        "expected 7 counts",
+    ),
 }
 
 

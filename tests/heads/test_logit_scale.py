@@ -37,7 +37,9 @@ class Scaled(nn.Module):
 @pytest.mark.parametrize("buffer", [False, True])
 def test_head_next_to_a_scale_needs_an_example_or_its_name(name, buffer):
     model = Scaled(name, buffer=buffer)
-    with pytest.raises(lh.LevelheadError, match=rf"fc looks like the head.* a {name}: .*example.*layer"):
+    with pytest.raises(
+        lh.LevelheadError, match=rf"fc looks like the head.* a {name}: .*example.*layer"
+    ):
         lh.rescale_(model, COUNTS, gamma=0.5)
     before = model(X).detach()
     for how in ({"example": X[:2]}, {"layer": "fc"}):
@@ -59,7 +61,10 @@ def test_a_plain_number_is_a_scale_too(name):
 
 
 def test_what_is_added_next_to_a_scale_needs_an_example_even_if_the_head_is_named():
-    logits, labels = torch.randn(60, 3, generator=torch.Generator().manual_seed(1)), torch.arange(60) % 3
+    logits, labels = (
+        torch.randn(60, 3, generator=torch.Generator().manual_seed(1)),
+        torch.arange(60) % 3,
+    )
     tuned = lh.tune(logits + 2 * torch.eye(3)[labels], labels, COUNTS, rule="shift")
     model = Scaled("temperature")
     with pytest.raises(lh.LevelheadError, match=r"a temperature.*example.*rule rescale"):
@@ -75,7 +80,10 @@ def test_a_scale_for_each_class_is_one_too(tmp_path):
     model = Scaled("unrelated")
     model.register_parameter("logit_scale", nn.Parameter(torch.ones(3)))
     save_file(model.state_dict(), tmp_path / "model.safetensors")
-    for find in (lambda: lh.rescale_(model, COUNTS, gamma=0.5), lambda: inspect_file(tmp_path / "model.safetensors")):
+    for find in (
+        lambda: lh.rescale_(model, COUNTS, gamma=0.5),
+        lambda: inspect_file(tmp_path / "model.safetensors"),
+    ):
         with pytest.raises(lh.LevelheadError, match="a logit_scale"):
             find()
 
@@ -91,7 +99,9 @@ def test_file_with_a_scale_next_to_the_head_needs_the_head_s_name(tmp_path):
     path, out, back = (tmp_path / f"{name}.safetensors" for name in ("model", "out", "back"))
     save_file(Scaled().state_dict(), path)
     for look in (lambda: inspect_file(path), lambda: rescale_file(path, out, COUNTS, gamma=0.5)):
-        with pytest.raises(lh.LevelheadError, match=r"fc looks like the head.* a logit_scale: .*head"):
+        with pytest.raises(
+            lh.LevelheadError, match=r"fc looks like the head.* a logit_scale: .*head"
+        ):
             look()
     assert not out.exists()
     rescale_file(path, out, COUNTS, gamma=0.5, head="fc")

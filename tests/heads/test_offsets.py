@@ -45,7 +45,9 @@ def scores(tuned, logits):
     """What was tuned, on the logits."""
     rarity = np.max(COUNTS) / np.array(COUNTS)
     scale = tuned.scale or (rarity**tuned.gamma if tuned.rule == "rescale" else 1.0)
-    return logits * scale + (tuned.offset or (tuned.gamma * np.log(rarity) if tuned.rule == "shift" else 0.0))
+    return logits * scale + (
+        tuned.offset or (tuned.gamma * np.log(rarity) if tuned.rule == "shift" else 0.0)
+    )
 
 
 with torch.random.fork_rng():

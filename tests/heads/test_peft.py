@@ -4,7 +4,13 @@ import json
 
 import pytest
 import torch
-from peft import AutoPeftModelForSequenceClassification, IA3Config, LoraConfig, PeftModel, get_peft_model
+from peft import (
+    AutoPeftModelForSequenceClassification,
+    IA3Config,
+    LoraConfig,
+    PeftModel,
+    get_peft_model,
+)
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -37,7 +43,13 @@ SMALL = {
 }
 MODELS = {
     "bert": (BertForSequenceClassification, BertConfig, "query", "classifier", ""),
-    "roberta": (RobertaForSequenceClassification, RobertaConfig, "query", "classifier", ".out_proj"),
+    "roberta": (
+        RobertaForSequenceClassification,
+        RobertaConfig,
+        "query",
+        "classifier",
+        ".out_proj",
+    ),
     "llama": (LlamaForSequenceClassification, LlamaConfig, "q_proj", "score", ""),
 }
 
@@ -50,7 +62,9 @@ def base(kind):
 
 
 def adapted(kind):
-    lora = LoraConfig(task_type="SEQ_CLS", r=2, target_modules=[MODELS[kind][2]], init_lora_weights=False)
+    lora = LoraConfig(
+        task_type="SEQ_CLS", r=2, target_modules=[MODELS[kind][2]], init_lora_weights=False
+    )
     return get_peft_model(base(kind), lora).eval()
 
 
@@ -109,7 +123,11 @@ def test_original_module_is_neither_offered_nor_taken(kind):
             with pytest.raises(ValueError, match=r"is not used.*modules_to_save\.default") as error:
                 rescale_(model, COUNTS, gamma=0.5, layer=given)
             assert layer in str(error.value)
-    assert list(find_head(model, layer=wrapper)) == list(find_head(model, layer=path_of(kind))) == [path_of(kind)]
+    assert (
+        list(find_head(model, layer=wrapper))
+        == list(find_head(model, layer=path_of(kind)))
+        == [path_of(kind)]
+    )
     assert list(find_head(model, example={"input_ids": IDS})) == [path_of(kind)]
 
 
@@ -129,7 +147,9 @@ def test_bias_that_peft_would_lose_is_refused():
     bert = adapted("bert")
     before = logits(bert)
     done = lh.adjust_(bert, tuned)
-    assert torch.allclose(logits(bert), before + torch.tensor(done.factors, dtype=torch.float32), atol=1e-5)
+    assert torch.allclose(
+        logits(bert), before + torch.tensor(done.factors, dtype=torch.float32), atol=1e-5
+    )
 
 
 def reload(model, folder, kind="bert"):
@@ -196,7 +216,9 @@ def test_note_of_other_adapters_and_other_ways_to_load_them(tmp_path):
     config.base_model_name_or_path = str(tmp_path / "base")
     rescale_(model, COUNTS, gamma=0.5)
     model.save_pretrained(tmp_path / "ia3")
-    loaded = AutoPeftModelForSequenceClassification.from_pretrained(tmp_path / "ia3", num_labels=3).eval()
+    loaded = AutoPeftModelForSequenceClassification.from_pretrained(
+        tmp_path / "ia3", num_labels=3
+    ).eval()
     with pytest.raises(ValueError, match="was adjusted already"):
         rescale_(loaded, COUNTS, gamma=0.5)
 
@@ -216,7 +238,9 @@ def test_file_of_an_adapter_that_was_adjusted_in_memory_is_noticed(tmp_path):
     rescale_(model, COUNTS, gamma=0.5)
     model.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"was adjusted before \(rescale, gamma 0\.5\).*again"):
-        rescale_file(tmp_path / "adapter_model.safetensors", tmp_path / "out.safetensors", COUNTS, gamma=0.5)
+        rescale_file(
+            tmp_path / "adapter_model.safetensors", tmp_path / "out.safetensors", COUNTS, gamma=0.5
+        )
 
 
 def test_training_drops_the_note_of_the_active_adapter_only():
@@ -236,4 +260,6 @@ def test_note_outlasts_merging(tmp_path):
     rescale_(model, COUNTS, gamma=0.5)
     model.merge_and_unload().save_pretrained(tmp_path / "merged")
     with pytest.raises(ValueError, match="was adjusted already"):
-        rescale_(BertForSequenceClassification.from_pretrained(tmp_path / "merged"), COUNTS, gamma=0.5)
+        rescale_(
+            BertForSequenceClassification.from_pretrained(tmp_path / "merged"), COUNTS, gamma=0.5
+        )

@@ -34,7 +34,9 @@ def head():
 def test_numbers_for_probabilities_reach_no_head(given, tmp_path):
     tuned = tune(given, "vector")
     scores = tuned.scale * np.log(PROBABILITIES) + tuned.offset
-    assert ((tuned.scale * LOGITS + tuned.offset).argmax(1) != scores.argmax(1)).any()  # what would be wrong
+    assert (
+        (tuned.scale * LOGITS + tuned.offset).argmax(1) != scores.argmax(1)
+    ).any()  # what would be wrong
     write_tuned(tuned, tmp_path / "tuned.json")
     save_file({"fc.weight": np.eye(4), "fc.bias": np.zeros(4)}, tmp_path / "model.safetensors")
     model = nn.Linear(4, 4)
@@ -42,7 +44,11 @@ def test_numbers_for_probabilities_reach_no_head(given, tmp_path):
         for apply in (
             lambda: lh.adjust(head(), choice),  # noqa: B023
             lambda: lh.adjust_(model, choice),  # noqa: B023
-            lambda: adjust_file(tmp_path / "model.safetensors", tmp_path / "out.safetensors", choice),  # noqa: B023
+            lambda: adjust_file(
+                tmp_path / "model.safetensors",
+                tmp_path / "out.safetensors",
+                choice,  # noqa: B023
+            ),
         ):
             with pytest.raises(lh.LevelheadError, match=r"chosen on probabilities.*tune.*shift"):
                 apply()
@@ -72,13 +78,18 @@ def test_factors_for_log_probabilities_reach_no_head(tmp_path):
     write_tuned(tuned, tmp_path / "tuned.json")
     save_file({"fc.weight": np.eye(4)}, tmp_path / "model.safetensors")
     with pytest.raises(lh.LevelheadError, match=r"chosen on probabilities"):
-        adjust_file(tmp_path / "model.safetensors", tmp_path / "out.safetensors", tmp_path / "tuned.json")
+        adjust_file(
+            tmp_path / "model.safetensors", tmp_path / "out.safetensors", tmp_path / "tuned.json"
+        )
 
 
 def test_auto_does_not_multiply_log_probabilities():
     tried = {one.rule for one in tune("log-probabilities", "auto").candidates}
     assert not tried & {"rescale", "rescale+shift"}
-    assert {one.rule for one in lh.tune(LOGITS, LABELS, COUNTS, bootstrap=0).candidates} >= {"rescale", "rescale+shift"}
+    assert {one.rule for one in lh.tune(LOGITS, LABELS, COUNTS, bootstrap=0).candidates} >= {
+        "rescale",
+        "rescale+shift",
+    }
 
 
 def test_half_precision_log_probabilities_are_known_as_such():
@@ -91,8 +102,15 @@ def test_half_precision_log_probabilities_are_known_as_such():
 def test_choice_of_an_older_file_has_the_kind_of_its_sources(tmp_path):
     content = tune("probabilities", "vector").to_dict()
     del content["kind"]
-    sources = {"files": {"logits": "p.npy"}, "sha256": {"logits": "0"}, "kind": "probabilities", "target": None}
-    (tmp_path / "tuned.json").write_text(json.dumps(content | {"sources": sources | {"counts": COUNTS}}))
+    sources = {
+        "files": {"logits": "p.npy"},
+        "sha256": {"logits": "0"},
+        "kind": "probabilities",
+        "target": None,
+    }
+    (tmp_path / "tuned.json").write_text(
+        json.dumps(content | {"sources": sources | {"counts": COUNTS}})
+    )
     with pytest.raises(lh.LevelheadError, match="chosen on probabilities"):
         lh.adjust(head(), tmp_path / "tuned.json")
 
@@ -106,7 +124,10 @@ def test_predictor_of_probabilities_refuses_what_multiplies_logits():
     assert (model.predict(range(600)) == wanted).all()
     vector = tune("probabilities", "vector")
     wanted = (vector.scale * np.log(PROBABILITIES) + vector.offset).argmax(1)
-    assert (RescaledPredictor(lambda rows: PROBABILITIES[rows], tuned=vector).predict(range(600)) == wanted).all()
+    assert (
+        RescaledPredictor(lambda rows: PROBABILITIES[rows], tuned=vector).predict(range(600))
+        == wanted
+    ).all()
 
 
 @pytest.mark.parametrize("given", GIVEN)
@@ -119,7 +140,9 @@ def test_chunks_of_probabilities_are_shifted_only(given):
     assert not {one.rule for one in tuned.candidates} & {"rescale", "tau"}
 
 
-@pytest.mark.parametrize(("last", "kind"), [(nn.Softmax(1), "probabilities"), (nn.LogSoftmax(1), "logits")])
+@pytest.mark.parametrize(
+    ("last", "kind"), [(nn.Softmax(1), "probabilities"), (nn.LogSoftmax(1), "logits")]
+)
 def test_model_that_ends_in_a_softmax_is_tuned_by_what_its_head_can_take(last, kind):
     features = torch.tensor(LOGITS * [2.0, 1.0, 0.6, 0.4])
     model = nn.Sequential(nn.Linear(4, 4, dtype=torch.float64), last)
@@ -128,7 +151,9 @@ def test_model_that_ends_in_a_softmax_is_tuned_by_what_its_head_can_take(last, k
         model[0].bias.zero_()
         scores = model(features)
     labels = torch.tensor(LABELS)
-    assert lh.tune(scores, labels, COUNTS, kind=kind, bootstrap=0).rule == "vector"  # which a head cannot take
+    assert (
+        lh.tune(scores, labels, COUNTS, kind=kind, bootstrap=0).rule == "vector"
+    )  # which a head cannot take
     batches = [(features[i::3], labels[i::3]) for i in range(3)]
     with pytest.warns(DeprecationWarning, match="moved to lh.tune"):
         tuned = lh.tune(model, batches, COUNTS, kind=kind, bootstrap=0)

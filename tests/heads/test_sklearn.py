@@ -35,7 +35,13 @@ LINEAR = [
 @pytest.fixture(scope="module")
 def data():
     X, y = make_classification(
-        400, 12, n_informative=8, n_classes=4, weights=[0.6, 0.25, 0.1, 0.05], class_sep=1.5, random_state=0
+        400,
+        12,
+        n_informative=8,
+        n_classes=4,
+        weights=[0.6, 0.25, 0.1, 0.05],
+        class_sep=1.5,
+        random_state=0,
     )
     return X, y
 
@@ -99,7 +105,9 @@ def test_a_shift_gives_a_model_without_intercept_one(data):
         lambda: make_pipeline(StandardScaler(), LogisticRegression()),
         lambda: GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2),
         lambda: GridSearchCV(
-            make_pipeline(StandardScaler(), RidgeClassifier()), {"ridgeclassifier__alpha": [1.0]}, cv=2
+            make_pipeline(StandardScaler(), RidgeClassifier()),
+            {"ridgeclassifier__alpha": [1.0]},
+            cv=2,
         ),
     ],
 )
@@ -156,7 +164,9 @@ def test_a_model_with_no_head_of_its_own_is_refused_with_the_way_out(estimator, 
 
 def test_a_linear_svc_of_three_classes_is_not_mistaken_for_a_head(data):
     X, y = data
-    with pytest.raises(ValueError, match="SVC has no linear head"):  # its 3 rows are pairs of classes
+    with pytest.raises(
+        ValueError, match="SVC has no linear head"
+    ):  # its 3 rows are pairs of classes
         read(SVC(kernel="linear").fit(X[y < 3], y[y < 3]))
 
 
@@ -171,7 +181,9 @@ def test_a_model_that_scores_otherwise_is_refused(data):
 
 def test_a_model_of_several_labels_a_sample_is_refused(data):
     X, y = data
-    with pytest.raises(ValueError, match="RidgeClassifier does not predict the class of the largest score"):
+    with pytest.raises(
+        ValueError, match="RidgeClassifier does not predict the class of the largest score"
+    ):
         read(RidgeClassifier().fit(X, np.column_stack([y > 0, y > 1, X[:, 0] > 0])))
 
 
@@ -185,7 +197,9 @@ def test_a_sparse_coef_is_refused_until_densified(data):
 def test_a_head_of_another_shape_is_not_written(data):
     model = LogisticRegression().fit(*data)
     kept = model.coef_.copy()
-    with pytest.raises(ValueError, match=r"expected weight \[4, 12\] for LogisticRegression, got \[4, 3\]"):
+    with pytest.raises(
+        ValueError, match=r"expected weight \[4, 12\] for LogisticRegression, got \[4, 3\]"
+    ):
         write(model, lh.Head(np.ones((4, 3)), np.ones(4)))
     with pytest.raises(ValueError, match=r"expected a bias \[4\]"):
         write(model, lh.Head(np.ones((4, 12))))

@@ -66,7 +66,9 @@ def scaled(model, x, before, atol=1e-5):
 # Finding
 
 
-@pytest.mark.parametrize("name", ["fc", "classifier", "head", "score", "last_linear", "logits_proj", "nobody_knows_it"])
+@pytest.mark.parametrize(
+    "name", ["fc", "classifier", "head", "score", "last_linear", "logits_proj", "nobody_knows_it"]
+)
 def test_head_is_found_by_name_or_as_the_only_layer_of_its_shape(name, x):
     model = Net(name)
     logits = model(x).detach()
@@ -81,12 +83,16 @@ def test_layer_the_caller_names_wins_whatever_its_name(pick):
 
 
 def test_last_layer_of_a_plain_sequence_is_the_head():
-    model = nn.Sequential(nn.Linear(6, 5), nn.Sequential(nn.ReLU(), nn.Linear(5, 3)), nn.Dropout(0.1))
+    model = nn.Sequential(
+        nn.Linear(6, 5), nn.Sequential(nn.ReLU(), nn.Linear(5, 3)), nn.Dropout(0.1)
+    )
     assert list(find_head(model)) == ["1.1"]
 
 
 def test_block_that_ends_in_the_head_may_be_named():
-    model = Net("classifier", nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 3), nn.Softmax(dim=1)))
+    model = Net(
+        "classifier", nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 3), nn.Softmax(dim=1))
+    )
     assert list(find_head(model)) == list(find_head(model, layer="classifier")) == ["classifier.2"]
 
 
@@ -123,7 +129,10 @@ def test_convolution_head_is_scaled_like_a_linear_one():
 def test_example_finds_a_head_that_names_and_shapes_cannot(x):
     model = Net("deep", nn.Linear(8, 3))
     model.body2 = nn.Linear(3, 3)  # the same shape, later, and not used
-    with pytest.raises(ValueError, match=r"more than one layer has 3 outputs: deep \[3, 8\], body2 \[3, 3\]; .*layer"):
+    with pytest.raises(
+        ValueError,
+        match=r"more than one layer has 3 outputs: deep \[3, 8\], body2 \[3, 3\]; .*layer",
+    ):
         rescale_(model, COUNTS, gamma=0.5)
     assert list(find_head(model, example=x)) == list(find_head(model, example={"x": x})) == ["deep"]
 
@@ -148,7 +157,13 @@ def test_example_works_on_a_head_that_starts_at_zero_and_in_bfloat16(x):
 
 @pytest.mark.parametrize(
     "after",
-    [lambda z: z.softmax(1), lambda z: z + 1, lambda z: z @ torch.ones(3, 3), lambda z: F.normalize(z), lambda z: z**2],
+    [
+        lambda z: z.softmax(1),
+        lambda z: z + 1,
+        lambda z: z @ torch.ones(3, 3),
+        lambda z: F.normalize(z),
+        lambda z: z**2,
+    ],
 )
 def test_example_refuses_what_does_not_scale_the_output_row_by_row(after, x):
     model = Net(after=after)
@@ -161,7 +176,9 @@ def test_example_refuses_what_does_not_scale_the_output_row_by_row(after, x):
 def test_second_layer_of_the_same_size_is_never_ignored(x):
     model = Net("head", after=lambda z: z)
     model.aux_head = nn.Linear(8, 3)
-    with pytest.raises(ValueError, match=r"head looks like the head, but aux_head \[3, 8\] may feed the output"):
+    with pytest.raises(
+        ValueError, match=r"head looks like the head, but aux_head \[3, 8\] may feed the output"
+    ):
         rescale_(model, COUNTS, gamma=0.5)
     assert rescale_(model, COUNTS, gamma=0.5, example=x).layers == ("head",)
 
@@ -201,16 +218,23 @@ class Normed(nn.Module):
 @pytest.mark.parametrize("layer", [None, "fc"])
 def test_norm_registered_after_the_head_is_seen_in_any_model(norm, layer):
     for model in (Normed(norm), Normed(norm, head=nn.Sequential(nn.Dropout(0.1), nn.Linear(8, 3)))):
-        with pytest.raises(ValueError, match=rf"fc.* is not the head: a {type(norm).__name__} of its 3 outputs"):
+        with pytest.raises(
+            ValueError, match=rf"fc.* is not the head: a {type(norm).__name__} of its 3 outputs"
+        ):
             rescale_(model, COUNTS, gamma=0.5, layer=layer)
 
 
 def test_norm_of_another_width_or_elsewhere_refuses_nothing(x):
-    for model in (Normed(nn.LayerNorm(8), after=False), Normed(nn.LayerNorm(8), after=False, first=True)):
+    for model in (
+        Normed(nn.LayerNorm(8), after=False),
+        Normed(nn.LayerNorm(8), after=False, first=True),
+    ):
         logits = model(x).detach()
         rescale_(model, COUNTS, gamma=0.5)
         assert scaled(model, x, logits)
-    model = Normed(nn.LayerNorm(3), head=nn.Linear(3, 3), after=False)  # K is the features' width: it may stand before
+    model = Normed(
+        nn.LayerNorm(3), head=nn.Linear(3, 3), after=False
+    )  # K is the features' width: it may stand before
     model.body = nn.Linear(6, 3)
     logits = model(x).detach()
     rescale_(model, COUNTS, gamma=0.5, layer="fc")
@@ -222,7 +246,9 @@ def test_example_shows_that_a_norm_registered_after_the_head_does_not_follow(x):
     model.norm = nn.LayerNorm(3)  # never called
     with pytest.raises(ValueError, match=r"after it; .*pass an example input if it does not"):
         find_head(model)
-    assert list(find_head(model, example=x)) == list(find_head(model, layer="fc", example=x)) == ["fc"]
+    assert (
+        list(find_head(model, example=x)) == list(find_head(model, layer="fc", example=x)) == ["fc"]
+    )
 
 
 def test_head_under_two_names_is_one_head():
@@ -243,7 +269,9 @@ def test_known_name_on_a_hidden_layer_is_not_a_head():
     model = nn.Module()
     model.fc, model.final = nn.Linear(6, 5), nn.Linear(5, 3)
     assert list(find_head(model, classes=3)) == ["final"]
-    with pytest.raises(ValueError, match=r"could not tell which layer is the head: fc \[5, 6\], final \[3, 5\];"):
+    with pytest.raises(
+        ValueError, match=r"could not tell which layer is the head: fc \[5, 6\], final \[3, 5\];"
+    ):
         find_head(model)
 
 
@@ -251,8 +279,14 @@ def test_known_name_on_a_hidden_layer_is_not_a_head():
     ("model", "message"),
     [
         (nn.ReLU(), "no linear layer or 1x1 convolution in ReLU"),
-        (nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "0 is not the head: a BatchNorm1d follows"),
-        (nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 4)), "0 has 3 outputs but is not the last layer"),
+        (
+            nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)),
+            "0 is not the head: a BatchNorm1d follows",
+        ),
+        (
+            nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 4)),
+            "0 has 3 outputs but is not the last layer",
+        ),
         (Net("fc", nn.Linear(8, 7)), "expected 7 counts, one per class, got 3"),
     ],
 )
@@ -277,7 +311,9 @@ def test_layer_that_is_not_there_is_refused(layer, message):
 
 def test_wrappers_are_looked_through(x):
     model = Net()
-    assert rescale_(nn.DataParallel(torch.compile(model, backend="eager")), COUNTS, gamma=0.5).layers == ("fc",)
+    assert rescale_(
+        nn.DataParallel(torch.compile(model, backend="eager")), COUNTS, gamma=0.5
+    ).layers == ("fc",)
 
 
 # Refusing
@@ -290,7 +326,11 @@ class Cosine(nn.Linear):
 
 class Cast(nn.Linear):
     def forward(self, input):
-        return F.linear(input, self.weight.to(input.dtype), None if self.bias is None else self.bias.to(input.dtype))
+        return F.linear(
+            input,
+            self.weight.to(input.dtype),
+            None if self.bias is None else self.bias.to(input.dtype),
+        )
 
 
 class LoraLinear(nn.Module):
@@ -379,7 +419,10 @@ REFUSED = {
     "meta": (lambda: nn.Linear(8, 3, device="meta"), "on the meta device"),
     "inference": (inference, "made in inference mode"),
     "cosine": (lambda: Cosine(8, 3), "a Cosine does more than W x"),
-    "scripted": (lambda: scripted(nn.Linear(8, 3)), "it is compiled to TorchScript; adjust the model before that"),
+    "scripted": (
+        lambda: scripted(nn.Linear(8, 3)),
+        "it is compiled to TorchScript; adjust the model before that",
+    ),
 }
 
 
@@ -395,7 +438,9 @@ def test_head_that_cannot_be_changed_is_refused_with_the_reason(kind):
 @pytest.mark.parametrize("layer", [None, "2"])
 def test_a_model_in_torchscript_is_refused_with_the_way_out(compiled, layer):
     model = compiled(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)))
-    with pytest.raises(ValueError, match=r"the model is compiled to TorchScript.*adjust it before torch\.jit"):
+    with pytest.raises(
+        ValueError, match=r"the model is compiled to TorchScript.*adjust it before torch\.jit"
+    ):
         rescale_(model, COUNTS, gamma=0.5, layer=layer)
 
 
@@ -407,18 +452,26 @@ def test_linear_layer_with_a_forward_of_its_own_works_if_it_is_still_linear(x):
 
 
 def test_tied_head_is_refused_whether_by_parameter_or_by_memory():
-    for share in (lambda w: w, lambda w: nn.Parameter(w.detach()), lambda w: nn.Parameter(w.detach()[1:])):
+    for share in (
+        lambda w: w,
+        lambda w: nn.Parameter(w.detach()),
+        lambda w: nn.Parameter(w.detach()[1:]),
+    ):
         model = Net("fc", nn.Linear(8, 3))
         model.embedding = nn.Embedding(3, 8)
         model.embedding.weight = share(model.fc.weight)
-        with pytest.raises(ValueError, match=r"cannot change fc: its weights are tied to embedding.weight"):
+        with pytest.raises(
+            ValueError, match=r"cannot change fc: its weights are tied to embedding.weight"
+        ):
             rescale_(model, COUNTS, gamma=0.5)
 
 
 def test_head_that_shares_memory_with_a_buffer_or_with_itself_is_refused():
     model = Net()
     model.register_buffer("prototypes", model.fc.weight.data)
-    with pytest.raises(ValueError, match=r"cannot change fc: its weights are tied to prototypes, which"):
+    with pytest.raises(
+        ValueError, match=r"cannot change fc: its weights are tied to prototypes, which"
+    ):
         rescale_(model, COUNTS, gamma=0.5)
     model, flat = Net(), torch.randn(30)
     model.fc.weight, model.fc.bias = nn.Parameter(flat[:24].view(3, 8)), nn.Parameter(flat[22:25])
@@ -448,7 +501,10 @@ def test_buffers_of_their_own_tie_nothing(x):
 def test_hook_that_makes_the_head_another_function_is_refused(hook):
     model = Net()
     model.fc.register_forward_hook(hook)
-    with pytest.raises(ValueError, match=r"cannot change fc: with its hooks it does more than W x \+ b.*remove them"):
+    with pytest.raises(
+        ValueError,
+        match=r"cannot change fc: with its hooks it does more than W x \+ b.*remove them",
+    ):
         rescale_(model, COUNTS, gamma=0.5)
 
 
@@ -507,14 +563,18 @@ def test_bad_counts_and_gamma_change_nothing(counts, gamma, message):
 
 @pytest.mark.parametrize("not_a_module", [None, {"fc.weight": torch.eye(3)}, "model.pt"])
 def test_what_is_not_a_module_is_named(not_a_module):
-    with pytest.raises(TypeError, match=f"expected a torch module, got {type(not_a_module).__name__}; "):
+    with pytest.raises(
+        TypeError, match=f"expected a torch module, got {type(not_a_module).__name__}; "
+    ):
         rescale_(not_a_module, COUNTS, gamma=0.5)
 
 
 def test_overflow_of_half_precision_changes_nothing():
     model = Net().half()
     before = bits(model)
-    with pytest.raises(ValueError, match=r"the scaled head \(in torch.float16\) has NaN or infinite"):
+    with pytest.raises(
+        ValueError, match=r"the scaled head \(in torch.float16\) has NaN or infinite"
+    ):
         rescale_(model, [10**9, 1, 1], gamma=1.0)
     assert unchanged(model, before)
 
@@ -524,7 +584,9 @@ def test_single_logit_is_refused_and_two_opposite_rows_are_warned_of(x):
         with pytest.raises(ValueError, match=rf"{name} gives a single logit.*the additive shift"):
             rescale_(Net(name, nn.Linear(8, 1)), [90, 10], gamma=0.5, example=example)
     model = Net("fc", nn.Linear(8, 2))
-    rescale_(model, [90, 10], gamma=0.5)  # two rows that are not opposite: RS acts, and nothing is said
+    rescale_(
+        model, [90, 10], gamma=0.5
+    )  # two rows that are not opposite: RS acts, and nothing is said
     with torch.no_grad():
         model.fc.weight[1], model.fc.bias[1] = -model.fc.weight[0], -model.fc.bias[0]
     with pytest.warns(lh.warnings.BinaryHeadWarning, match="never changes a prediction"):
@@ -562,7 +624,9 @@ def test_restore_and_leaving_the_block_give_every_bit_back(dtype):
 
 
 def assigned(model):
-    model.load_state_dict({key: value.clone() for key, value in model.state_dict().items()}, assign=True)
+    model.load_state_dict(
+        {key: value.clone() for key, value in model.state_dict().items()}, assign=True
+    )
 
 
 def converted(model):
@@ -583,7 +647,9 @@ def test_restore_says_that_the_parameters_were_replaced_and_changes_nothing(repl
     adjusted = rescale_(model, COUNTS, gamma=0.5)
     replace(model)
     now = bits(model)
-    with pytest.raises(ValueError, match=r"cannot restore fc: its weight was replaced since .*load the weights"):
+    with pytest.raises(
+        ValueError, match=r"cannot restore fc: its weight was replaced since .*load the weights"
+    ):
         adjusted.restore()
     assert unchanged(model, now)
 
@@ -609,7 +675,10 @@ def test_rescale_agrees_with_the_pure_function():
 def test_second_scaling_must_be_asked_for():
     model = Net()
     adjusted = rescale_(model, COUNTS, gamma=0.5)
-    with pytest.raises(ValueError, match=r"fc was adjusted already \(RS, gamma 0.5\); restore it first; pass again to"):
+    with pytest.raises(
+        ValueError,
+        match=r"fc was adjusted already \(RS, gamma 0.5\); restore it first; pass again to",
+    ):
         rescale_(model, COUNTS, gamma=0.2)
     rescale_(model, COUNTS, gamma=0.2, again=True).restore()
     adjusted.restore()
@@ -621,7 +690,9 @@ def test_second_scaling_must_be_asked_for():
 def test_scaling_that_changes_nothing_does_not_count():
     model = Net()
     rescale_(model, COUNTS, gamma=0.0)
-    with pytest.warns(lh.warnings.CountsWarning, match="all equal: rescaling by them changes nothing"):
+    with pytest.warns(
+        lh.warnings.CountsWarning, match="all equal: rescaling by them changes nothing"
+    ):
         rescale_(model, [7, 7, 7], gamma=0.5)
     rescale_(model, COUNTS, gamma=0.5)
     rescale_(model, COUNTS, gamma=0.0, again=True)
@@ -636,7 +707,9 @@ def test_norms_against_the_counts_are_warned_of_where_the_strength_was_not_tuned
             model.fc.weight.copy_(torch.eye(3, model.fc.in_features) * torch.tensor(norms)[:, None])
         return model
 
-    with pytest.warns(lh.warnings.NormWarning, match=r"rank correlation -1.00.*compare with the rule shift"):
+    with pytest.warns(
+        lh.warnings.NormWarning, match=r"rank correlation -1.00.*compare with the rule shift"
+    ):
         rescale_(made(1.0, 2.0, 3.0), COUNTS, gamma=0.5)
     tuned = lh.match_prior(torch.randn(200, 3).abs(), COUNTS, rule="rescale", bootstrap=0)
     with warnings.catch_warnings(action="error"):
@@ -685,19 +758,26 @@ def test_read_gives_a_copy_and_write_checks_what_it_gets():
     head.weight.zero_()
     assert model.fc.weight.any()
     for bad, message in (
-        (lh.Head(torch.zeros(3, 5), torch.zeros(3)), r"expected weight \[3, 8\] for fc, got \[3, 5\]"),
+        (
+            lh.Head(torch.zeros(3, 5), torch.zeros(3)),
+            r"expected weight \[3, 8\] for fc, got \[3, 5\]",
+        ),
         (lh.Head(torch.zeros(3, 8)), "fc has a bias, but the head has none"),
         (lh.Head(torch.full((3, 8), torch.nan), torch.zeros(3)), "NaN"),
     ):
         with pytest.raises(ValueError, match=message):
             write(model, bad)
-    with pytest.raises(ValueError, match="2 heads feed the one output: head, head_dist; pass layer to name"):
+    with pytest.raises(
+        ValueError, match="2 heads feed the one output: head, head_dist; pass layer to name"
+    ):
         read(Teacher("head", "head_dist"))
 
 
 def test_counts_by_name_follow_the_config(x):
     model = Net()
-    model.config = type("Config", (), {"id2label": {2: "owl", 0: "cat", 1: "dog"}, "num_labels": 3})()
+    model.config = type(
+        "Config", (), {"id2label": {2: "owl", 0: "cat", 1: "dog"}, "num_labels": 3}
+    )()
     logits = model(x).detach()
     rescale_(model, {"owl": 4, "cat": 100, "dog": 25}, gamma=0.5)
     assert scaled(model, x, logits)
@@ -707,10 +787,15 @@ def test_counts_by_name_follow_the_config(x):
 
 def test_half_precision_counts_the_predictions_that_rounding_could_flip():
     model = Net().bfloat16()
-    sure, unsure = [[9.0, 0.0, 0.0]], [[1.0, 0.5001, 0.0], [0.0, 1.0, 0.399]]  # scaled by 1, 2 and 5
+    sure, unsure = (
+        [[9.0, 0.0, 0.0]],
+        [[1.0, 0.5001, 0.0], [0.0, 1.0, 0.399]],
+    )  # scaled by 1, 2 and 5
     assert rescale_(model, COUNTS, gamma=0.5, logits=np.array(sure)).flips == 0
     model.load_state_dict(Net().state_dict())
-    with pytest.warns(lh.warnings.PrecisionWarning, match="torch.bfloat16 could flip 1 of 3 predictions"):
+    with pytest.warns(
+        lh.warnings.PrecisionWarning, match="torch.bfloat16 could flip 1 of 3 predictions"
+    ):
         assert rescale_(model, COUNTS, gamma=0.5, logits=np.array(sure + unsure)).flips == 1
     assert rescale_(Net(), COUNTS, gamma=0.5, logits=np.array(sure + unsure)).flips is None
 

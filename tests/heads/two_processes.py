@@ -53,7 +53,9 @@ def check_refusal() -> None:
 
 
 if __name__ == "__main__":
-    dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2
+    )
     for shard in (0, 1):
         check(shard, warm=False, nested=True)
         check(shard, warm=True, nested=False)

@@ -44,7 +44,9 @@ def test_average_is_short_until_it_is_normalized(average):
     lengths = copied.module[2].weight.norm(dim=1)
     assert lengths.max() < 0.999
     if average is swa:
-        torch.testing.assert_close(copied.module[2].weight, torch.stack(heads).mean(0), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            copied.module[2].weight, torch.stack(heads).mean(0), rtol=1e-5, atol=1e-6
+        )
     bias, body = copied.module[2].bias.clone(), copied.module[0].weight.clone()
     direction = copied.module[2].weight / lengths[:, None]
     assert normalize_(copied) == {"2": copied.module[2].weight}

@@ -17,7 +17,14 @@ ABC = {"counts": [9, 1, 1], "classes": ["a", "b", "c"]}
 def split(classes):
     weights = {2: [0.93], 3: [0.85, 0.11]}[classes]
     x, y = make_classification(
-        1500, 8, n_informative=6, n_redundant=0, n_classes=classes, weights=weights, class_sep=0.8, random_state=0
+        1500,
+        8,
+        n_informative=6,
+        n_redundant=0,
+        n_classes=classes,
+        weights=weights,
+        class_sep=0.8,
+        random_state=0,
     )
     x, x_rest, y, y_rest = train_test_split(x, y, test_size=0.5, stratify=y, random_state=0)
     return x, y, *train_test_split(x_rest, y_rest, test_size=0.5, stratify=y_rest, random_state=0)
@@ -25,14 +32,24 @@ def split(classes):
 
 def lightgbm_booster(x, y, classes):
     lightgbm = pytest.importorskip("lightgbm")
-    kind = {"objective": "multiclass", "num_class": classes} if classes > 2 else {"objective": "binary"}
+    kind = (
+        {"objective": "multiclass", "num_class": classes}
+        if classes > 2
+        else {"objective": "binary"}
+    )
     data = lightgbm.Dataset(x, y)
-    return lightgbm.train({**kind, "verbose": -1, "num_threads": 1, "num_leaves": 7}, data, 15).predict
+    return lightgbm.train(
+        {**kind, "verbose": -1, "num_threads": 1, "num_leaves": 7}, data, 15
+    ).predict
 
 
 def xgboost_booster(x, y, classes):
     xgboost = pytest.importorskip("xgboost")
-    kind = {"objective": "multi:softprob", "num_class": classes} if classes > 2 else {"objective": "binary:logistic"}
+    kind = (
+        {"objective": "multi:softprob", "num_class": classes}
+        if classes > 2
+        else {"objective": "binary:logistic"}
+    )
     booster = xgboost.train({**kind, "nthread": 1, "max_depth": 3}, xgboost.DMatrix(x, y), 15)
     return lambda values: booster.predict(xgboost.DMatrix(values))
 
@@ -52,7 +69,9 @@ def xgboost_classifier():
 def test_boosting_through_the_api_of_scikit_learn_is_tuned(make, classes):
     x, y, _, x_test, _, y_test = split(classes)
     plain, tuned = make().fit(x, y), TunedRescaledClassifierCV(make(), cv=3).fit(x, y)
-    before, after = (balanced_accuracy_score(y_test, model.predict(x_test)) for model in (plain, tuned))
+    before, after = (
+        balanced_accuracy_score(y_test, model.predict(x_test)) for model in (plain, tuned)
+    )
     assert after > before + 0.03
 
 
@@ -61,13 +80,17 @@ def test_boosting_through_the_api_of_scikit_learn_is_tuned(make, classes):
 def test_native_booster_is_tuned_as_its_log_probabilities_are_in_numpy(make, classes):
     x, y, x_held_out, x_test, y_held_out, y_test = split(classes)
     predict, counts = make(x, y, classes), np.bincount(y)
-    model = RescaledPredictor(predict, counts=counts).fit(x_held_out, y_held_out, rule="shift", bootstrap=50)
+    model = RescaledPredictor(predict, counts=counts).fit(
+        x_held_out, y_held_out, rule="shift", bootstrap=50
+    )
     p = predict(x_test)
     z = np.log(np.stack([1 - p, p], axis=1) if classes == 2 else p)
     shifted = z + model.tuned_.gamma * np.log(counts.max() / counts)
     assert (model.predict(x_test) == shifted.argmax(axis=1)).all()
     assert model.tuned_.gamma > 0
-    assert balanced_accuracy_score(y_test, model.predict(x_test)) > balanced_accuracy_score(y_test, z.argmax(axis=1))
+    assert balanced_accuracy_score(y_test, model.predict(x_test)) > balanced_accuracy_score(
+        y_test, z.argmax(axis=1)
+    )
     assert np.allclose(model.predict_proba(x_test).sum(axis=1), 1)
     assert (model.predict_proba(x_test).argmax(axis=1) == model.predict(x_test)).all()
 
@@ -75,12 +98,20 @@ def test_native_booster_is_tuned_as_its_log_probabilities_are_in_numpy(make, cla
 def test_predictor_takes_what_was_tuned_and_labels_of_its_own(tmp_path):
     x, y, x_held_out, x_test, y_held_out, _ = split(3)
     names = np.array(["often", "seldom", "rare"])
-    forest = RandomForestClassifier(20, min_samples_leaf=5, random_state=0).fit(x, y)  # with probabilities of 0
+    forest = RandomForestClassifier(20, min_samples_leaf=5, random_state=0).fit(
+        x, y
+    )  # with probabilities of 0
     counts = dict(zip(names.tolist(), np.bincount(y).tolist(), strict=True))
     model = RescaledPredictor(forest.predict_proba, counts=counts, classes=names)
     model.fit(x_held_out, names[y_held_out], bootstrap=0)
     assert set(model.predict(x_test)) <= set(names)
-    direct = lh.tune(forest.predict_proba(x_held_out), y_held_out, np.bincount(y), kind="probabilities", bootstrap=0)
+    direct = lh.tune(
+        forest.predict_proba(x_held_out),
+        y_held_out,
+        np.bincount(y),
+        kind="probabilities",
+        bootstrap=0,
+    )
     same = RescaledPredictor(forest.predict_proba, tuned=direct)
     assert (names[same.predict(x_test)] == model.predict(x_test)).all()
 
@@ -92,7 +123,9 @@ def test_votes_of_zero_are_smoothed_as_they_were_in_the_choice():
     model.fit(x_held_out, y_held_out, rule="vector", bootstrap=0)
     choice, p = model.tuned_, forest.predict_proba(x_test)
     assert choice.smoothing > 0
-    assert np.allclose(model.decision_function(x_test), np.log(p + choice.smoothing) * choice.scale + choice.offset)
+    assert np.allclose(
+        model.decision_function(x_test), np.log(p + choice.smoothing) * choice.scale + choice.offset
+    )
 
 
 def test_logits_may_be_scaled_too():
@@ -108,14 +141,23 @@ def test_logits_may_be_scaled_too():
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        (lambda: RescaledPredictor(lambda x: x), "expected counts, to tune with, or what was tuned"),
+        (
+            lambda: RescaledPredictor(lambda x: x),
+            "expected counts, to tune with, or what was tuned",
+        ),
         (lambda: RescaledPredictor([0.5], counts=[1, 2]), "expected a function of X, got list"),
-        (lambda: RescaledPredictor(lambda x: x, counts=[9, 1]).predict([0.5]), "not tuned yet; call fit"),
+        (
+            lambda: RescaledPredictor(lambda x: x, counts=[9, 1]).predict([0.5]),
+            "not tuned yet; call fit",
+        ),
         (
             lambda: RescaledPredictor(lambda x: np.ones((1, 4)), **ABC).fit(0, ["a"]),
             r"expected \[N, 3\] of the function",
         ),
-        (lambda: RescaledPredictor(lambda x: np.ones((1, 3)) / 3, **ABC).fit(0, ["d"]), "'d' is none of the classes"),
+        (
+            lambda: RescaledPredictor(lambda x: np.ones((1, 3)) / 3, **ABC).fit(0, ["d"]),
+            "'d' is none of the classes",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(how, message):

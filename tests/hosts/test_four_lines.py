@@ -7,7 +7,13 @@ import torch
 import levelhead as lh
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "num_labels": 3}
+SMALL = {
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "num_labels": 3,
+}
 COUNTS = [300, 60, 15]
 
 
@@ -24,17 +30,23 @@ def draw(counts):
 
 def bert():
     transformers = pytest.importorskip("transformers")
-    return transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=20, pad_token_id=0, **SMALL))
+    return transformers.BertForSequenceClassification(
+        transformers.BertConfig(vocab_size=20, pad_token_id=0, **SMALL)
+    )
 
 
 def adapter():
     peft = pytest.importorskip("peft")
-    return peft.get_peft_model(bert(), peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query"]))
+    return peft.get_peft_model(
+        bert(), peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query"])
+    )
 
 
 def vit():
     transformers = pytest.importorskip("transformers")
-    return transformers.ViTForImageClassification(transformers.ViTConfig(image_size=16, patch_size=8, **SMALL))
+    return transformers.ViTForImageClassification(
+        transformers.ViTConfig(image_size=16, patch_size=8, **SMALL)
+    )
 
 
 def timm_model():
@@ -55,7 +67,13 @@ def lightning_module():
 
 @pytest.mark.parametrize(
     ("build", "name"),
-    [(bert, "input_ids"), (adapter, "input_ids"), (vit, "pixel_values"), (timm_model, None), (lightning_module, None)],
+    [
+        (bert, "input_ids"),
+        (adapter, "input_ids"),
+        (vit, "pixel_values"),
+        (timm_model, None),
+        (lightning_module, None),
+    ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_the_lines_adjust_a_model_of_each_library(build, name):
@@ -68,7 +86,10 @@ def test_the_lines_adjust_a_model_of_each_library(build, name):
         torch.nn.functional.cross_entropy(logits, labels).backward()
         optimizer.step()
     x = held_out[name or "pixel_values"]
-    loader = [({name: x[i::3], "labels": truth[i::3]} if name else (x[i::3], truth[i::3])) for i in range(3)]
+    loader = [
+        ({name: x[i::3], "labels": truth[i::3]} if name else (x[i::3], truth[i::3]))
+        for i in range(3)
+    ]
 
     before, seen = lh.scores(model, loader)
     tuned = lh.tune(before, seen, COUNTS, bootstrap=0)

@@ -12,7 +12,10 @@ keras = pytest.importorskip("keras", reason="Keras is not installed: pip install
 from levelhead.hosts.keras import LevelCallback, RescaleCallback, WVNCallback  # noqa: E402
 
 L = keras.layers
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:__array__ implementation")]  # Keras's own, of torch
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:__array__ implementation"),
+]  # Keras's own, of torch
 
 RNG = np.random.default_rng(0)
 Y = RNG.choice(3, size=96, p=[0.8, 0.15, 0.05])
@@ -22,7 +25,9 @@ COUNTS = np.bincount(Y)
 
 def network(**compiled):
     keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input((8,)), L.Dense(5, activation="relu"), L.Dense(3, name="top")])
+    model = keras.Sequential(
+        [keras.Input((8,)), L.Dense(5, activation="relu"), L.Dense(3, name="top")]
+    )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss, **compiled)
     return model
@@ -34,12 +39,16 @@ class Norms(keras.callbacks.Callback):
         self.seen = []
 
     def on_train_batch_end(self, batch, logs=None):
-        getattr(self.model, "jax_state_sync", list)()  # on JAX, a step's weights are elsewhere until asked for
+        getattr(
+            self.model, "jax_state_sync", list
+        )()  # on JAX, a step's weights are elsewhere until asked for
         self.seen.append(np.linalg.norm(self.model.get_layer("top").kernel.numpy(), axis=0))
 
 
 def fit(model, *callbacks, epochs=2):
-    model.fit(X, Y, batch_size=32, epochs=epochs, callbacks=list(callbacks), verbose=0, shuffle=False)
+    model.fit(
+        X, Y, batch_size=32, epochs=epochs, callbacks=list(callbacks), verbose=0, shuffle=False
+    )
     return model
 
 
@@ -60,7 +69,9 @@ def test_weight_vectors_have_unit_length_after_every_step_and_features_are_train
 def test_steps_are_those_of_projected_gradient_descent_in_numpy():
     """One linear layer and plain SGD: every step is w - lr grad, then columns of unit length."""
     model = keras.Sequential([keras.Input((8,)), L.Dense(3, name="top", use_bias=False)])
-    model.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile(
+        keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
     w = kernel(model).astype(np.float64)
     w /= np.linalg.norm(w, axis=0)
     fit(model, WVNCallback(), epochs=1)
@@ -94,7 +105,9 @@ def test_weights_loaded_since_stay():
     assert (kernel(model) == 1).all()
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.NeverPredictedWarning")  # after a fit this short
+@pytest.mark.filterwarnings(
+    "ignore::levelhead.core.warnings.NeverPredictedWarning"
+)  # after a fit this short
 def test_choice_is_applied_whatever_its_rule():
     plain, leveled = network(), network()
     fit(plain)

@@ -24,8 +24,12 @@ HEADS, CALLBACKS = "tests/heads/test_keras.py", "tests/hosts/test_keras.py"
 )
 def test_keras_is_leveled_on_its_other_backends(backend, files):
     if find_spec("jax") is None:
-        pytest.skip("jax, which Keras imports for its numpy backend too, is not installed (80 MB): pip install jax")
+        pytest.skip(
+            "jax, which Keras imports for its numpy backend too, is not installed (80 MB): pip install jax"
+        )
     words = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *files]
-    ran = subprocess.run(words, cwd=ROOT, env=os.environ | {"KERAS_BACKEND": backend}, capture_output=True, text=True)
+    ran = subprocess.run(
+        words, cwd=ROOT, env=os.environ | {"KERAS_BACKEND": backend}, capture_output=True, text=True
+    )
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
     assert "skipped" not in ran.stdout

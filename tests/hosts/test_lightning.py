@@ -63,7 +63,9 @@ class Watch(pl.Callback):
 
     def assert_unit(self, at_least):
         assert len(self.norms) >= at_least
-        torch.testing.assert_close(torch.stack(self.norms), torch.ones(len(self.norms), 3), rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            torch.stack(self.norms), torch.ones(len(self.norms), 3), rtol=0, atol=1e-6
+        )
 
 
 def batches():
@@ -92,7 +94,9 @@ def by_hand(module, *, epochs=2, accumulate=1, before=False):
 
     def normalize():
         with torch.no_grad():
-            module.fc.weight.copy_(torch.stack([w / w.square().sum().sqrt() for w in module.fc.weight]))
+            module.fc.weight.copy_(
+                torch.stack([w / w.square().sum().sqrt() for w in module.fc.weight])
+            )
 
     normalize()
     for _ in range(epochs):
@@ -219,7 +223,9 @@ def test_a_second_fit_starts_from_the_head_before_rescaling(tmp_path):
     fit(module, tmp_path, callback)
     plain = callback.adjusted.before["fc"]
     fit(module, tmp_path, callback, watch)
-    torch.testing.assert_close(watch.norms[0].double(), torch.from_numpy(plain).double(), **ONE_STEP)
+    torch.testing.assert_close(
+        watch.norms[0].double(), torch.from_numpy(plain).double(), **ONE_STEP
+    )
 
 
 def test_weights_loaded_in_between_are_not_restored(tmp_path):
@@ -269,16 +275,28 @@ def test_a_head_that_the_first_batch_builds_is_rescaled_at_the_end(tmp_path):
 def choice(rule):
     """A choice of the rule, from unlabelled scores; where a rule has a number per class, those."""
     simple = rule if rule in ("rescale", "shift") else "shift"
-    scores = 3 + torch.randn(60, 3, generator=torch.Generator().manual_seed(1)).numpy() + np.array([2.0, 1.0, 0.0])
+    scores = (
+        3
+        + torch.randn(60, 3, generator=torch.Generator().manual_seed(1)).numpy()
+        + np.array([2.0, 1.0, 0.0])
+    )
     tuned = match_prior(scores, COUNTS, rule=simple, bootstrap=0)
-    return tuned if simple == rule else replace(tuned, rule=rule, scale=(1.0, 1.5, 2.0), offset=(0.0, 0.5, -1.0))
+    return (
+        tuned
+        if simple == rule
+        else replace(tuned, rule=rule, scale=(1.0, 1.5, 2.0), offset=(0.0, 0.5, -1.0))
+    )
 
 
 def expected_scores(tuned, logits):
     rarity = np.array([1.0, 30 / 8, 15.0])
     if tuned.rule == "shift":
         return logits + tuned.gamma * np.log(rarity)
-    return logits * rarity**tuned.gamma if tuned.rule == "rescale" else logits * tuned.scale + np.array(tuned.offset)
+    return (
+        logits * rarity**tuned.gamma
+        if tuned.rule == "rescale"
+        else logits * tuned.scale + np.array(tuned.offset)
+    )
 
 
 @pytest.mark.parametrize("rule", ["rescale", "shift", "rescale+shift"])
@@ -309,7 +327,12 @@ def test_a_second_fit_starts_from_the_head_before_its_shift(tmp_path):
 def test_a_choice_for_other_classes_is_refused_before_the_first_step(tmp_path):
     watch = Watch()
     with pytest.raises(ValueError, match="fc has 3 classes, but gamma was tuned on 2 classes"):
-        fit(Net(), tmp_path, LevelCallback(match_prior([[4.0, 2.0], [4.0, 1.0]], [9, 3], bootstrap=0)), watch)
+        fit(
+            Net(),
+            tmp_path,
+            LevelCallback(match_prior([[4.0, 2.0], [4.0, 1.0]], [9, 3], bootstrap=0)),
+            watch,
+        )
     with pytest.raises(FileNotFoundError, match="no such file"):
         fit(Net(), tmp_path, LevelCallback(tmp_path / "tuned.json"), watch)
     assert watch.norms == []

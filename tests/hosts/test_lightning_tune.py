@@ -25,8 +25,13 @@ COUNTS = [300, 60, 15]
 
 
 def drawn(counts, seed):
-    draw, labels = torch.Generator().manual_seed(seed), torch.tensor(np.repeat(np.arange(3), counts))
-    return TensorDataset(torch.randn(len(labels), 6, generator=draw) + 1.3 * one_hot(labels, 6), labels)
+    draw, labels = (
+        torch.Generator().manual_seed(seed),
+        torch.tensor(np.repeat(np.arange(3), counts)),
+    )
+    return TensorDataset(
+        torch.randn(len(labels), 6, generator=draw) + 1.3 * one_hot(labels, 6), labels
+    )
 
 
 TRAIN, EVAL = drawn(COUNTS, 0), drawn([83, 83, 83], 1)
@@ -81,8 +86,12 @@ def fit(module, folder, *callbacks, epochs=3, validation=EVAL, checkpoint=None, 
         callbacks=list(callbacks),
         **given,
     )
-    loaders = [DataLoader(data, batch_size=40) for data in ([] if validation is None else [validation])]
-    trainer.fit(module, DataLoader(TRAIN, batch_size=25, shuffle=True), *loaders, ckpt_path=checkpoint)
+    loaders = [
+        DataLoader(data, batch_size=40) for data in ([] if validation is None else [validation])
+    ]
+    trainer.fit(
+        module, DataLoader(TRAIN, batch_size=25, shuffle=True), *loaders, ckpt_path=checkpoint
+    )
     return trainer
 
 
@@ -98,9 +107,11 @@ def chosen_by_hand(callback, module):
 
 
 def same(found, truth):
-    return (found.rule, found.n, found.counts) == (truth.rule, truth.n, truth.counts) and np.allclose(
-        [found.gamma, found.gain], [truth.gamma, truth.gain], atol=1e-6
-    )
+    return (found.rule, found.n, found.counts) == (
+        truth.rule,
+        truth.n,
+        truth.counts,
+    ) and np.allclose([found.gamma, found.gain], [truth.gamma, truth.gain], atol=1e-6)
 
 
 def test_gain_that_is_certain_is_applied_and_said(tmp_path, capfd):
@@ -123,17 +134,27 @@ def test_checkpoints_stay_plain_and_one_saved_afterwards_says_what_was_done(tmp_
     callback.adjusted.restore()
     plain = torch.load(saved.last_model_path, weights_only=True)["state_dict"]
     assert all(torch.equal(value, plain[name]) for name, value in module.state_dict().items())
-    note = next(iter(torch.load(tmp_path / "leveled.ckpt", weights_only=True)["callbacks"].values()))
+    note = next(
+        iter(torch.load(tmp_path / "leveled.ckpt", weights_only=True)["callbacks"].values())
+    )
     assert (note["rule"], note["layers"]) == (callback.tuned.rule, ["fc"])
 
     with pytest.warns(lh.warnings.LevelheadWarning, match="was adjusted already"):
-        fit(Net(), tmp_path, LevelCallback(tune="eval"), checkpoint=tmp_path / "leveled.ckpt", epochs=3)
+        fit(
+            Net(),
+            tmp_path,
+            LevelCallback(tune="eval"),
+            checkpoint=tmp_path / "leveled.ckpt",
+            epochs=3,
+        )
     other, again = Net(), LevelCallback(tune="eval", anyway=True)
     fit(other, tmp_path, again, checkpoint=saved.last_model_path, epochs=4)
     assert same(again.tuned, chosen_by_hand(again, other))
 
 
-def test_gain_is_applied_where_it_is_expected_or_if_asked_for_only_where_it_is_certain(tmp_path, capfd):
+def test_gain_is_applied_where_it_is_expected_or_if_asked_for_only_where_it_is_certain(
+    tmp_path, capfd
+):
     few = drawn([4, 4, 4], 2)
     for certain in (False, True):
         callback = LevelCallback(tune="eval", certain=certain)
@@ -141,7 +162,9 @@ def test_gain_is_applied_where_it_is_expected_or_if_asked_for_only_where_it_is_c
         assert (callback.tuned.worthwhile, callback.tuned.certain) == (True, False)
         assert (callback.adjusted is None) is certain
         said = capfd.readouterr().err
-        assert ("not applied, as the gain is not certain: the head stays as it was trained" in said) is certain
+        assert (
+            "not applied, as the gain is not certain: the head stays as it was trained" in said
+        ) is certain
     with pytest.raises(lh.LevelheadError, match="anyway: expected this or certain=True, got both"):
         LevelCallback(tune="eval", anyway=True, certain=True)
 
@@ -154,7 +177,10 @@ def test_where_no_gain_is_expected_the_head_stays(tmp_path, capfd):
     fit(module.train(), tmp_path, callback, validation=TensorDataset(samples, right), epochs=1)
     assert callback.tuned.worthwhile is False
     assert callback.adjusted is None
-    assert "not applied, as no gain is to be expected: the head stays as it was trained" in capfd.readouterr().err
+    assert (
+        "not applied, as no gain is to be expected: the head stays as it was trained"
+        in capfd.readouterr().err
+    )
 
 
 def test_batches_of_another_kind_need_a_function(tmp_path):
@@ -168,11 +194,15 @@ def test_batches_of_another_kind_need_a_function(tmp_path):
         def validation_step(self, batch, _):
             pass
 
-    with pytest.warns(lh.warnings.LevelheadWarning, match=r"stays as it was trained.*got dict with features"):
+    with pytest.warns(
+        lh.warnings.LevelheadWarning, match=r"stays as it was trained.*got dict with features"
+    ):
         fit(Odd(), tmp_path, failed := LevelCallback(tune="eval"), epochs=1)
     assert failed.adjusted is None
     callback = LevelCallback(
-        tune="eval", anyway=True, scores=lambda model, batch: (model.fc(model(batch[0])["features"]), batch[1])
+        tune="eval",
+        anyway=True,
+        scores=lambda model, batch: (model.fc(model(batch[0])["features"]), batch[1]),
     )
     fit(Odd(), tmp_path, callback, epochs=1)
     assert callback.tuned.n == 249
@@ -194,7 +224,10 @@ def test_numbers_and_text_go_to_tensorboard(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    logger, callback = pl.loggers.TensorBoardLogger(tmp_path), LevelCallback(tune="eval", anyway=True)
+    logger, callback = (
+        pl.loggers.TensorBoardLogger(tmp_path),
+        LevelCallback(tune="eval", anyway=True),
+    )
     fit(Net(), tmp_path, callback, logger=logger)
     events = EventAccumulator(logger.log_dir).Reload()
     assert events.Scalars("level/gain")[0].value == pytest.approx(callback.tuned.gain)
@@ -214,5 +247,7 @@ def test_numbers_and_page_go_to_mlflow(tmp_path, monkeypatch):
     callback = LevelCallback(tune="eval", anyway=True)
     fit(Net(), tmp_path, callback, logger=logger, epochs=1)
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    assert client.get_run(logger.run_id).data.metrics["level/gain"] == pytest.approx(callback.tuned.gain)
+    assert client.get_run(logger.run_id).data.metrics["level/gain"] == pytest.approx(
+        callback.tuned.gain
+    )
     assert [one.path for one in client.list_artifacts(logger.run_id)] == ["levelhead.html"]

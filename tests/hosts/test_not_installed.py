@@ -38,7 +38,11 @@ def test_no_host_is_imported_unless_it_is_used():
 def declared(extra: str) -> list[str]:
     """Return what pyproject.toml says an extra installs."""
     lines = [line.split(";") for line in requires("levelhead")]
-    return [parts[0].strip() for parts in lines if len(parts) == 2 and f"'{extra}'" in parts[1].replace('"', "'")]
+    return [
+        parts[0].strip()
+        for parts in lines
+        if len(parts) == 2 and f"'{extra}'" in parts[1].replace('"', "'")
+    ]
 
 
 @pytest.mark.parametrize("host", PUBLIC)

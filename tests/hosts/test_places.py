@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # other people's imports, and they take long
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+]  # other people's imports, and they take long
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 places = importlib.import_module("_places")

@@ -47,7 +47,13 @@ SCORERS = {
 @pytest.fixture(scope="module")
 def tail():
     X, y = make_classification(
-        1200, 10, n_informative=8, n_classes=4, weights=[0.7, 0.2, 0.07], class_sep=1.2, random_state=3
+        1200,
+        10,
+        n_informative=8,
+        n_classes=4,
+        weights=[0.7, 0.2, 0.07],
+        class_sep=1.2,
+        random_state=3,
     )
     return X, y
 
@@ -100,18 +106,24 @@ def test_a_class_without_a_held_out_sample_leaves_only_what_does_not_depend_on_i
 
 
 @pytest.mark.parametrize("name", EXACT)
-@pytest.mark.parametrize("base", [LogisticRegression(), GaussianNB()], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "base", [LogisticRegression(), GaussianNB()], ids=lambda e: type(e).__name__
+)
 def test_the_curve_is_the_score_of_the_pooled_predictions(name, base, tail):
     X, y = tail
     _, function, options = EXACT[name]
     folds = list(StratifiedKFold(3).split(X, y))
-    tuned = TunedRescaledClassifierCV(base, scoring=SCORERS[name], cv=folds, rule="shift", store_cv_results=True)
+    tuned = TunedRescaledClassifierCV(
+        base, scoring=SCORERS[name], cv=folds, rule="shift", store_cv_results=True
+    )
     tuned.fit(X, y)
     held = np.concatenate([test for _, test in folds])
 
     def score(gamma):
         found = [
-            RescaledClassifier(base, gamma=gamma, rule="shift").fit(X[train], y[train]).predict(X[test])
+            RescaledClassifier(base, gamma=gamma, rule="shift")
+            .fit(X[train], y[train])
+            .predict(X[test])
             for train, test in folds
         ]
         return function(y[held], np.concatenate(found), **options)

@@ -19,9 +19,13 @@ from levelhead.rules import Strengths
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of skl2onnx, about itself
-    skl2onnx = pytest.importorskip("skl2onnx", reason="skl2onnx is not installed: pip install skl2onnx")
+    skl2onnx = pytest.importorskip(
+        "skl2onnx", reason="skl2onnx is not installed: pip install skl2onnx"
+    )
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # margins are scaled here on purpose; skl2onnx's own
+pytestmark = pytest.mark.filterwarnings(
+    "ignore"
+)  # margins are scaled here on purpose; skl2onnx's own
 
 INSIDE = {
     "logistic": lambda: LogisticRegression(),
@@ -36,7 +40,14 @@ INSIDE = {
 def data(request):
     weights = {2: [0.9], 3: [0.8, 0.15]}[request.param]
     x, y = make_classification(
-        600, 8, n_informative=6, n_redundant=0, n_classes=request.param, weights=weights, class_sep=0.7, random_state=0
+        600,
+        8,
+        n_informative=6,
+        n_redundant=0,
+        n_classes=request.param,
+        weights=weights,
+        class_sep=0.7,
+        random_state=0,
     )
     return x.astype(np.float32), y
 
@@ -44,12 +55,16 @@ def data(request):
 def run(model, x, **options):
     register()
     made = skl2onnx.to_onnx(model, x[:1], options=options or {"zipmap": False})
-    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        made.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
     return session.run(None, {session.get_inputs()[0].name: x})
 
 
 def agree(model, x, label, second):
-    expected = model.predict_proba(x) if hasattr(model, "predict_proba") else model._adjusted_scores(x)
+    expected = (
+        model.predict_proba(x) if hasattr(model, "predict_proba") else model._adjusted_scores(x)
+    )
     assert np.allclose(second, expected, atol=2e-4)
     top = np.sort(model._adjusted_scores(x), axis=1)
     clear = top[:, -1] - top[:, -2] > 1e-3  # a tie in float64 may go either way in float32
@@ -77,7 +92,9 @@ def test_tuned_classifier_is_the_same_in_onnx(kind, data):
 def test_names_of_classes_doubles_and_a_pipeline_around_it(data):
     x, y = data
     names = np.array(["often", "seldom", "rare"])[y]
-    model = make_pipeline(StandardScaler(), RescaledClassifier(LogisticRegression(), gamma=0.5)).fit(x, names)
+    model = make_pipeline(
+        StandardScaler(), RescaledClassifier(LogisticRegression(), gamma=0.5)
+    ).fit(x, names)
     label, p = run(model, x)
     assert (label == model.predict(x)).mean() > 0.99
     assert np.allclose(p, model.predict_proba(x), atol=1e-4)
@@ -99,10 +116,15 @@ def test_frozen_classifier_and_zipmap(data):
 
 def test_votes_are_smoothed_as_the_choice_has_it(data):
     x, y = data
-    model = TunedRescaledClassifierCV(RandomForestClassifier(15, random_state=0), cv=2, rule="shift").fit(x, y)
+    model = TunedRescaledClassifierCV(
+        RandomForestClassifier(15, random_state=0), cv=2, rule="shift"
+    ).fit(x, y)
     size = len(model.classes_)
     scale, offset = np.linspace(0.8, 1.2, size), np.linspace(0.3, -0.1, size)
-    model.rule_, model._strengths = "vector", Strengths(1.0, scale=scale, offset=offset, smoothing=0.2)
+    model.rule_, model._strengths = (
+        "vector",
+        Strengths(1.0, scale=scale, offset=offset, smoothing=0.2),
+    )
     votes = np.maximum(model.estimator_.predict_proba(x), model._zero)
     np.testing.assert_allclose(model._adjusted_scores(x), np.log(votes + 0.2) * scale + offset)
     agree(model, x, *run(model, x))

@@ -16,7 +16,14 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
-from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, get_scorer, make_scorer, recall_score
+from sklearn.metrics import (
+    accuracy_score,
+    balanced_accuracy_score,
+    f1_score,
+    get_scorer,
+    make_scorer,
+    recall_score,
+)
 from sklearn.model_selection import (
     GridSearchCV,
     StratifiedKFold,
@@ -33,19 +40,33 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import levelhead as lh
 from levelhead.core.counts import long_tail
-from levelhead.core.warnings import CountsWarning, LeakageWarning, NegativeLogitsWarning, RangeWarning, ScaleWarning
+from levelhead.core.warnings import (
+    CountsWarning,
+    LeakageWarning,
+    NegativeLogitsWarning,
+    RangeWarning,
+    ScaleWarning,
+)
 from levelhead.heads import sklearn as heads
 from levelhead.hosts.sklearn import RescaledClassifier, TunedRescaledClassifierCV
 
-BASES = [LogisticRegression(), GaussianNB(), LinearSVC()]  # class scores, probabilities only, no probabilities
+BASES = [
+    LogisticRegression(),
+    GaussianNB(),
+    LinearSVC(),
+]  # class scores, probabilities only, no probabilities
 RULES = ["auto", "shift", "shift"]  # to choose between all of them takes seconds, once is enough
 
 
 @pytest.fixture(scope="module")
 def tail():
     """Five classes, the largest 50 times the smallest; what is left over is a balanced test set."""
-    X, y = make_classification(4000, 12, n_informative=10, n_classes=5, class_sep=1.3, random_state=1)
-    train = np.concatenate([np.flatnonzero(y == k)[:n] for k, n in enumerate(long_tail(500, 5, 50))])
+    X, y = make_classification(
+        4000, 12, n_informative=10, n_classes=5, class_sep=1.3, random_state=1
+    )
+    train = np.concatenate(
+        [np.flatnonzero(y == k)[:n] for k, n in enumerate(long_tail(500, 5, 50))]
+    )
     test = np.setdiff1d(np.arange(len(y)), train)
     return X[train], y[train], X[test], y[test]
 
@@ -75,7 +96,11 @@ def out_of_fold(base, X, y, cv):
     """(scores, labels, counts) of each fold, as `lh.cross_fit` takes them."""
     folds = StratifiedKFold(cv).split(X, y)
     return [
-        (clone(base).fit(X[train], y[train]).decision_function(X[test]), y[test], np.bincount(y[train]))
+        (
+            clone(base).fit(X[train], y[train]).decision_function(X[test]),
+            y[test],
+            np.bincount(y[train]),
+        )
         for train, test in folds
     ]
 
@@ -83,23 +108,36 @@ def out_of_fold(base, X, y, cv):
 # -- scikit-learn's own contract --------------------------------------------------------------------------------------
 
 CHECKED = [RescaledClassifier(base) for base in BASES]
-CHECKED += [TunedRescaledClassifierCV(base, cv=3, rule=rule) for base, rule in zip(BASES, RULES, strict=True)]
+CHECKED += [
+    TunedRescaledClassifierCV(base, cv=3, rule=rule)
+    for base, rule in zip(BASES, RULES, strict=True)
+]
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # margins of LinearSVC are negative, and the checks' data is odd on purpose
-@pytest.mark.parametrize("estimator", CHECKED, ids=lambda e: f"{type(e).__name__}({type(e.estimator).__name__})")
+@pytest.mark.filterwarnings(
+    "ignore"
+)  # margins of LinearSVC are negative, and the checks' data is odd on purpose
+@pytest.mark.parametrize(
+    "estimator", CHECKED, ids=lambda e: f"{type(e).__name__}({type(e.estimator).__name__})"
+)
 def test_all_of_scikit_learns_checks_pass(estimator):
     results = check_estimator(estimator, on_skip=None)  # raises on the first that fails
     statuses = {result["check_name"]: result["status"] for result in results}
-    needing_more = {"check_array_api_input", "check_classifier_data_not_an_array"}  # the array API, pandas
+    needing_more = {
+        "check_array_api_input",
+        "check_classifier_data_not_an_array",
+    }  # the array API, pandas
     assert {name for name, status in statuses.items() if status != "passed"} <= needing_more
     assert len(statuses) > 45
 
 
 @pytest.mark.parametrize(
     "model",
-    [RescaledClassifier(LogisticRegression(), gamma=0.3), TunedRescaledClassifierCV(LogisticRegression(), cv=3)],
+    [
+        RescaledClassifier(LogisticRegression(), gamma=0.3),
+        TunedRescaledClassifierCV(LogisticRegression(), cv=3),
+    ],
     ids=lambda e: type(e).__name__,
 )
 def test_clone_params_and_pickle_round_trips(model, tail):
@@ -108,7 +146,9 @@ def test_clone_params_and_pickle_round_trips(model, tail):
     again = clone(model)
     assert not hasattr(again, "estimator_")
     assert (again.get_params()["estimator__C"], again.rule) == (0.5, "shift")
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X_test), model.predict_proba(X_test))
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(model)).predict_proba(X_test), model.predict_proba(X_test)
+    )
 
 
 def test_constructors_have_the_shape_of_scikit_learns_own():
@@ -122,7 +162,9 @@ def test_constructors_have_the_shape_of_scikit_learns_own():
 # -- how scores are adjusted ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("base", [LogisticRegression(), SVC(), HistGradientBoostingClassifier(max_iter=5)], ids=str)
+@pytest.mark.parametrize(
+    "base", [LogisticRegression(), SVC(), HistGradientBoostingClassifier(max_iter=5)], ids=str
+)
 def test_scores_of_three_or_more_classes_are_scaled(base, tail):
     X, y, X_test, _ = tail
     model = RescaledClassifier(base, gamma=0.2)
@@ -147,7 +189,11 @@ def test_a_linear_model_is_rescaled_as_its_head_is(tail):
 
 @pytest.mark.parametrize(
     "base",
-    [GaussianNB(), RandomForestClassifier(20, random_state=0), CalibratedClassifierCV(GaussianNB(), cv=2)],
+    [
+        GaussianNB(),
+        RandomForestClassifier(20, random_state=0),
+        CalibratedClassifierCV(GaussianNB(), cv=2),
+    ],
     ids=lambda e: type(e).__name__,
 )
 def test_probabilities_are_divided_by_a_power_of_the_prior(base, tail):
@@ -155,7 +201,9 @@ def test_probabilities_are_divided_by_a_power_of_the_prior(base, tail):
     model = RescaledClassifier(base, gamma=0.7).fit(X, y)
     odds = base.fit(X, y).predict_proba(X_test) / np.bincount(y) ** 0.7
     assert model.rule_ == "shift"
-    np.testing.assert_allclose(model.predict_proba(X_test), odds / odds.sum(axis=1, keepdims=True), atol=1e-12)
+    np.testing.assert_allclose(
+        model.predict_proba(X_test), odds / odds.sum(axis=1, keepdims=True), atol=1e-12
+    )
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X_test)), model.predict_proba(X_test))
 
 
@@ -173,7 +221,9 @@ def test_two_classes_are_shifted_by_their_log_ratio(base, binary):
 
 
 @pytest.mark.filterwarnings("ignore::levelhead.core.warnings.NegativeLogitsWarning")
-@pytest.mark.parametrize("base", [*BASES, SVC(break_ties=True), HistGradientBoostingClassifier(max_iter=5)], ids=str)
+@pytest.mark.parametrize(
+    "base", [*BASES, SVC(break_ties=True), HistGradientBoostingClassifier(max_iter=5)], ids=str
+)
 @pytest.mark.parametrize("data", ["tail", "binary"])
 def test_gamma_zero_predicts_what_the_estimator_predicts(base, data, request):
     X, y, X_test, _ = request.getfixturevalue(data)
@@ -184,9 +234,13 @@ def test_gamma_zero_predicts_what_the_estimator_predicts(base, data, request):
 def test_probabilities_of_a_logistic_model_are_the_softmax_of_its_scaled_scores(tail):
     X, y, X_test, _ = tail
     model = RescaledClassifier(LogisticRegression(), gamma=0.3).fit(X, y)
-    np.testing.assert_allclose(model.predict_proba(X_test), softmax(model.decision_function(X_test), axis=1))
+    np.testing.assert_allclose(
+        model.predict_proba(X_test), softmax(model.decision_function(X_test), axis=1)
+    )
     model.set_params(gamma=0.0)
-    np.testing.assert_allclose(model.predict_proba(X_test), model.estimator_.predict_proba(X_test), rtol=1e-9)
+    np.testing.assert_allclose(
+        model.predict_proba(X_test), model.estimator_.predict_proba(X_test), rtol=1e-9
+    )
 
 
 def test_a_probability_of_zero_gives_a_finite_score_and_is_never_predicted(tail):
@@ -194,10 +248,14 @@ def test_a_probability_of_zero_gives_a_finite_score_and_is_never_predicted(tail)
     base = DecisionTreeClassifier(random_state=0)
     model = RescaledClassifier(base, gamma=1.0).fit(X, y)
     assert np.isfinite(model.decision_function(X_test)).all()
-    np.testing.assert_array_equal(model.predict(X_test), base.fit(X, y).predict(X_test))  # its leaves are pure
+    np.testing.assert_array_equal(
+        model.predict(X_test), base.fit(X, y).predict(X_test)
+    )  # its leaves are pure
 
 
-@pytest.mark.parametrize("base", [LinearSVC(), RidgeClassifier(), SGDClassifier(random_state=0)], ids=str)
+@pytest.mark.parametrize(
+    "base", [LinearSVC(), RidgeClassifier(), SGDClassifier(random_state=0)], ids=str
+)
 def test_a_fixed_shift_of_margins_gives_a_warning(base, tail):
     X, y, _, _ = tail
     message = rf"{type(base).__name__} gives margins.*gamma = 1 adds up to 3.91 to scores with a standard deviation of"
@@ -209,13 +267,18 @@ def test_a_fixed_shift_of_margins_gives_a_warning(base, tail):
 
 @pytest.mark.parametrize(
     "base",
-    [make_pipeline(StandardScaler(), SGDClassifier(random_state=0)), RidgeClassifier(), LinearSVC()],
+    [
+        make_pipeline(StandardScaler(), SGDClassifier(random_state=0)),
+        RidgeClassifier(),
+        LinearSVC(),
+    ],
     ids=lambda e: type(e).__name__,
 )
 def test_the_range_of_the_shift_follows_the_scale_of_the_scores(base, tail):
     X, y, X_test, _ = tail
     found = [
-        TunedRescaledClassifierCV(ScaledScores(base, factor), rule="shift", cv=3).fit(X, y) for factor in (1.0, 100.0)
+        TunedRescaledClassifierCV(ScaledScores(base, factor), rule="shift", cv=3).fit(X, y)
+        for factor in (1.0, 100.0)
     ]
     assert found[1].best_gamma_ == pytest.approx(100 * found[0].best_gamma_, rel=1e-3)
     assert found[1].temperature_ == pytest.approx(100 * found[0].temperature_, rel=1e-2)
@@ -226,7 +289,9 @@ def test_a_choice_at_the_end_of_the_range_gives_a_warning(tail):
     X, y, _, _ = tail
     rare = make_scorer(recall_score, labels=[4], average="macro")  # the more, the better
     for scoring in ("balanced_accuracy", rare):
-        model = TunedRescaledClassifierCV(GaussianNB(), rule="shift", range=(0, 0.5), scoring=scoring)
+        model = TunedRescaledClassifierCV(
+            GaussianNB(), rule="shift", range=(0, 0.5), scoring=scoring
+        )
         with pytest.warns(RangeWarning, match="at the end of the range"):
             model.fit(X, y)
 
@@ -234,12 +299,16 @@ def test_a_choice_at_the_end_of_the_range_gives_a_warning(tail):
 def test_negative_scores_give_a_warning_and_shifting_helps(tail):
     X, y, X_test, y_test = tail
     plain = LinearSVC().fit(X, y)
-    with pytest.warns(NegativeLogitsWarning, match="of the true-class logits are negative.*use the rule shift"):
+    with pytest.warns(
+        NegativeLogitsWarning, match="of the true-class logits are negative.*use the rule shift"
+    ):
         RescaledClassifier(LinearSVC()).fit(X, y)
     with pytest.warns(NegativeLogitsWarning):
         TunedRescaledClassifierCV(LinearSVC(), rule="rescale").fit(X, y)
     shifted = TunedRescaledClassifierCV(LinearSVC(), rule="shift").fit(X, y)
-    before, after = (balanced_accuracy_score(y_test, model.predict(X_test)) for model in (plain, shifted))
+    before, after = (
+        balanced_accuracy_score(y_test, model.predict(X_test)) for model in (plain, shifted)
+    )
     assert after > before + 0.05
 
 
@@ -247,7 +316,9 @@ def test_negative_scores_give_a_warning_and_shifting_helps(tail):
 @pytest.mark.parametrize("scoring", ["balanced_accuracy", "f1_macro"])
 def test_auto_does_not_scale_alone_where_margins_are_negative(scoring, tail):
     X, y, _, _ = tail
-    auto = TunedRescaledClassifierCV(LinearSVC(), cv=2, scoring=scoring).fit(X, y)  # and no warning to do otherwise
+    auto = TunedRescaledClassifierCV(LinearSVC(), cv=2, scoring=scoring).fit(
+        X, y
+    )  # and no warning to do otherwise
     assert auto.rule_ != "rescale"
     same = lh.cross_fit(out_of_fold(LinearSVC(), X, y, 2), metric=auto.tuned_.metric, bootstrap=0)
     assert (auto.rule_, auto.best_gamma_) == (same.rule, pytest.approx(same.gamma))
@@ -263,7 +334,9 @@ def test_auto_rescales_where_weight_vectors_of_rare_classes_are_short(scoring, t
     whole = heads.read(base)
     lifted = lh.Head(whole.weight, whole.bias + 30, whole.names)  # every logit is positive
     heads.write(base, lh.rescale(lifted, n, gamma=-0.4))
-    auto = TunedRescaledClassifierCV(base, cv="prefit", refit=False, counts=n, scoring=scoring).fit(X, y)
+    auto = TunedRescaledClassifierCV(base, cv="prefit", refit=False, counts=n, scoring=scoring).fit(
+        X, y
+    )
     assert auto.rule_ == "rescale"
     assert auto.best_gamma_ == pytest.approx(0.4, abs=0.05)
     assert abs(auto.tuned_.second or 0.0) < 0.05
@@ -271,7 +344,9 @@ def test_auto_rescales_where_weight_vectors_of_rare_classes_are_short(scoring, t
 
 def test_equal_counts_leave_scores_as_they_are(tail):
     X, y, _, _ = tail
-    auto = TunedRescaledClassifierCV(LogisticRegression(), cv=2, counts=[7] * 5, rule="shift").fit(X, y)
+    auto = TunedRescaledClassifierCV(LogisticRegression(), cv=2, counts=[7] * 5, rule="shift").fit(
+        X, y
+    )
     assert (auto.rule_, auto.best_gamma_) == ("shift", 0.0)
 
 
@@ -281,7 +356,9 @@ def test_counts_may_be_given_and_go_by_label(tail):
     n = np.bincount(y)[::-1]
     counted = RescaledClassifier(LogisticRegression(), gamma=0.4).fit(X, labels)
     listed = RescaledClassifier(LogisticRegression(), gamma=0.4, counts=n).fit(X, labels)
-    named = RescaledClassifier(LogisticRegression(), gamma=0.4, counts=dict(zip("abcde", n.tolist(), strict=True)))
+    named = RescaledClassifier(
+        LogisticRegression(), gamma=0.4, counts=dict(zip("abcde", n.tolist(), strict=True))
+    )
     assert counted.classes_.tolist() == list("abcde")
     assert counted.counts_.tolist() == n.tolist()
     for other in (listed, named.fit(X, labels)):
@@ -300,7 +377,9 @@ def test_counts_may_be_given_and_go_by_label(tail):
 def test_tuning_improves_balanced_accuracy_on_unseen_data(base, data, request):
     X, y, X_test, y_test = request.getfixturevalue(data)
     tuned = TunedRescaledClassifierCV(base, cv=3).fit(X, y)
-    before, after = (balanced_accuracy_score(y_test, m.predict(X_test)) for m in (base.fit(X, y), tuned))
+    before, after = (
+        balanced_accuracy_score(y_test, m.predict(X_test)) for m in (base.fit(X, y), tuned)
+    )
     assert after > before + 0.02
 
 
@@ -315,11 +394,16 @@ def test_tuning_improves_balanced_accuracy_on_unseen_data(base, data, request):
 def test_the_exact_curve_agrees_with_predictions_fold_by_fold(scoring, base, tail):
     X, y, _, _ = tail
     folds = list(StratifiedKFold(3).split(X, y))
-    tuned = TunedRescaledClassifierCV(base, scoring=scoring, cv=folds, rule="shift", store_cv_results=True).fit(X, y)
+    tuned = TunedRescaledClassifierCV(
+        base, scoring=scoring, cv=folds, rule="shift", store_cv_results=True
+    ).fit(X, y)
     measure = accuracy_score if scoring == "accuracy" else balanced_accuracy_score
 
     def score(gamma):
-        models = [RescaledClassifier(base, gamma=gamma, rule=tuned.rule_).fit(X[train], y[train]) for train, _ in folds]
+        models = [
+            RescaledClassifier(base, gamma=gamma, rule=tuned.rule_).fit(X[train], y[train])
+            for train, _ in folds
+        ]
         held = np.concatenate([test for _, test in folds])
         found = [model.predict(X[test]) for model, (_, test) in zip(models, folds, strict=True)]
         return measure(y[held], np.concatenate(found))
@@ -332,20 +416,28 @@ def test_the_exact_curve_agrees_with_predictions_fold_by_fold(scoring, base, tai
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scoring", ["neg_log_loss", make_scorer(f1_score, average="weighted")], ids=str)
+@pytest.mark.parametrize(
+    "scoring", ["neg_log_loss", make_scorer(f1_score, average="weighted")], ids=str
+)
 def test_any_other_scorer_is_asked_at_every_candidate(scoring, tail):
     X, y, _, _ = tail
-    tuned = TunedRescaledClassifierCV(GaussianNB(), scoring=scoring, cv=2, store_cv_results=True).fit(X, y)
+    tuned = TunedRescaledClassifierCV(
+        GaussianNB(), scoring=scoring, cv=2, store_cv_results=True
+    ).fit(X, y)
     gammas, scores = tuned.cv_results_["gammas"], tuned.cv_results_["scores"]
     held_out = cross_val_predict(GaussianNB(), X, y, cv=2, method="predict_log_proba")
     scale = minimize_scalar(
-        lambda t: -log_softmax(held_out / t, axis=1)[np.arange(len(y)), y].mean(), bounds=(0.1, 20), method="bounded"
+        lambda t: -log_softmax(held_out / t, axis=1)[np.arange(len(y)), y].mean(),
+        bounds=(0.1, 20),
+        method="bounded",
     ).x
     assert (len(gammas), gammas[0]) == (201, 0)
     assert gammas[-1] == pytest.approx(4 * scale, rel=1e-3)
     for i in (0, 70, 200):
         fixed = RescaledClassifier(GaussianNB(), gamma=gammas[i])
-        assert scores[i] == pytest.approx(cross_val_score(fixed, X, y, scoring=scoring, cv=2).mean())
+        assert scores[i] == pytest.approx(
+            cross_val_score(fixed, X, y, scoring=scoring, cv=2).mean()
+        )
     assert (tuned.best_gamma_, tuned.best_score_) == (gammas[scores.argmax()], scores.max())
 
 
@@ -358,15 +450,21 @@ def test_a_scorer_may_look_at_other_data_than_the_fold(tail):
         return balanced_accuracy_score(y_test, model.predict(X_test))
 
     folds = [(np.arange(len(y)), np.arange(20))]
-    tuned = TunedRescaledClassifierCV(GaussianNB(), scoring=on_test, cv=folds, range=(0, 4)).fit(X, y)
-    assert tuned.best_score_ == pytest.approx(balanced_accuracy_score(y_test, tuned.predict(X_test)))
+    tuned = TunedRescaledClassifierCV(GaussianNB(), scoring=on_test, cv=folds, range=(0, 4)).fit(
+        X, y
+    )
+    assert tuned.best_score_ == pytest.approx(
+        balanced_accuracy_score(y_test, tuned.predict(X_test))
+    )
 
 
 def test_balanced_data_leaves_the_model_as_it_is(tail):
     _, _, X, y = tail
     keep = np.concatenate([np.flatnonzero(y == k)[:200] for k in range(5)])
     tuned = TunedRescaledClassifierCV(LogisticRegression(), cv=4).fit(X[keep], y[keep])
-    np.testing.assert_array_equal(tuned.predict(X), LogisticRegression().fit(X[keep], y[keep]).predict(X))
+    np.testing.assert_array_equal(
+        tuned.predict(X), LogisticRegression().fit(X[keep], y[keep]).predict(X)
+    )
 
 
 @pytest.mark.slow
@@ -383,7 +481,10 @@ def test_a_class_that_a_fold_has_not_seen_counts_as_missed_there(scoring, base, 
     X, y, _, _ = tail
     some = np.concatenate([np.flatnonzero(y == k)[:n] for k, n in enumerate([120, 60, 40, 2, 1])])
     X, y = X[some], y[some]
-    folds = [(np.flatnonzero(np.arange(len(y)) % 3 != i), np.flatnonzero(np.arange(len(y)) % 3 == i)) for i in range(3)]
+    folds = [
+        (np.flatnonzero(np.arange(len(y)) % 3 != i), np.flatnonzero(np.arange(len(y)) % 3 == i))
+        for i in range(3)
+    ]
     assert any(len(np.unique(y[train])) < 5 for train, _ in folds)
     tuned = TunedRescaledClassifierCV(base, scoring=scoring, cv=folds).fit(X, y)
     assert tuned.classes_.tolist() == [0, 1, 2, 3, 4]
@@ -404,13 +505,20 @@ def test_a_trained_model_is_tuned_on_held_out_data_with_the_counts_it_was_traine
     base = LogisticRegression().fit(X, y)
     coef = base.coef_.copy()
     settings = {"counts": np.bincount(y), "scoring": "balanced_accuracy", "rule": "shift"}
-    prefit = TunedRescaledClassifierCV(base, cv="prefit", refit=False, **settings).fit(X_test[::2], y_test[::2])
-    frozen = TunedRescaledClassifierCV(FrozenEstimator(base), **settings).fit(X_test[::2], y_test[::2])
+    prefit = TunedRescaledClassifierCV(base, cv="prefit", refit=False, **settings).fit(
+        X_test[::2], y_test[::2]
+    )
+    frozen = TunedRescaledClassifierCV(FrozenEstimator(base), **settings).fit(
+        X_test[::2], y_test[::2]
+    )
     np.testing.assert_array_equal(base.coef_, coef)
     assert prefit.estimator_ is base
     assert prefit.counts_.tolist() == np.bincount(y).tolist()
     assert frozen.best_gamma_ == pytest.approx(prefit.best_gamma_)
-    before, after = (balanced_accuracy_score(y_test[1::2], model.predict(X_test[1::2])) for model in (base, prefit))
+    before, after = (
+        balanced_accuracy_score(y_test[1::2], model.predict(X_test[1::2]))
+        for model in (base, prefit)
+    )
     assert after > before + 0.02
 
 
@@ -419,7 +527,9 @@ def test_a_trained_model_is_tuned_on_held_out_data_with_the_counts_it_was_traine
     [
         lambda base: TunedRescaledClassifierCV(base, cv="prefit", refit=False),
         lambda base: TunedRescaledClassifierCV(FrozenEstimator(base)),
-        lambda base: TunedRescaledClassifierCV(make_pipeline(StandardScaler(), FrozenEstimator(base))),
+        lambda base: TunedRescaledClassifierCV(
+            make_pipeline(StandardScaler(), FrozenEstimator(base))
+        ),
         lambda base: RescaledClassifier(FrozenEstimator(base)),
     ],
     ids=["prefit", "tuned", "pipeline", "fixed"],
@@ -433,7 +543,9 @@ def test_a_trained_model_with_a_balanced_hold_out_needs_its_counts(wrap, tail):
         model.fit(X_test[even], y_test[even])
     assert warned[0].filename == __file__  # the line that calls `fit`
     assert model.counts_.tolist() == [200] * 5  # every shift is the same
-    model.set_params(counts=dict(enumerate(np.bincount(y).tolist()))).fit(X_test[even], y_test[even])
+    model.set_params(counts=dict(enumerate(np.bincount(y).tolist()))).fit(
+        X_test[even], y_test[even]
+    )
     assert model.counts_.tolist() == np.bincount(y).tolist()
     model.set_params(counts=None).fit(X, y)  # as long-tailed as what it was trained on
     assert model.counts_.tolist() == np.bincount(y).tolist()
@@ -471,18 +583,26 @@ def test_two_jobs_find_what_one_finds(tail):
 
 def test_they_work_inside_and_outside_pipelines_and_searches(tail):
     X, y, X_test, _ = tail
-    outside = RescaledClassifier(make_pipeline(StandardScaler(), LogisticRegression()), gamma=0.3).fit(X, y)
-    inside = make_pipeline(StandardScaler(), RescaledClassifier(LogisticRegression(), gamma=0.3)).fit(X, y)
+    outside = RescaledClassifier(
+        make_pipeline(StandardScaler(), LogisticRegression()), gamma=0.3
+    ).fit(X, y)
+    inside = make_pipeline(
+        StandardScaler(), RescaledClassifier(LogisticRegression(), gamma=0.3)
+    ).fit(X, y)
     np.testing.assert_array_equal(outside.predict(X_test), inside.predict(X_test))
     grid = {"gamma": [0.0, 0.2, 0.4], "estimator__C": [0.1, 1]}
-    search = GridSearchCV(RescaledClassifier(LogisticRegression()), grid, scoring="balanced_accuracy", cv=2).fit(X, y)
+    search = GridSearchCV(
+        RescaledClassifier(LogisticRegression()), grid, scoring="balanced_accuracy", cv=2
+    ).fit(X, y)
     assert search.best_params_["gamma"] > 0
 
 
 def test_sparse_input_goes_through(tail):
     X, y, X_test, _ = tail
     dense = TunedRescaledClassifierCV(LogisticRegression(), rule="shift", cv=2).fit(X, y)
-    sparse = TunedRescaledClassifierCV(LogisticRegression(), rule="shift", cv=2).fit(scipy.sparse.csr_matrix(X), y)
+    sparse = TunedRescaledClassifierCV(LogisticRegression(), rule="shift", cv=2).fit(
+        scipy.sparse.csr_matrix(X), y
+    )
     assert sparse.best_gamma_ == pytest.approx(dense.best_gamma_, abs=1e-3)
     assert (sparse.predict(scipy.sparse.csr_matrix(X_test)) == dense.predict(X_test)).mean() > 0.999
 
@@ -492,7 +612,10 @@ def test_data_frames_keep_their_feature_names(tail):
     X, y, _, _ = tail
     frame = pandas.DataFrame(X, columns=[f"f{i}" for i in range(X.shape[1])])
     base = LogisticRegression()
-    for model in (RescaledClassifier(base, rule="shift"), TunedRescaledClassifierCV(base, rule="shift", cv=2)):
+    for model in (
+        RescaledClassifier(base, rule="shift"),
+        TunedRescaledClassifierCV(base, rule="shift", cv=2),
+    ):
         assert model.fit(frame, pandas.Series(y)).feature_names_in_.tolist() == list(frame.columns)
         assert model.predict(frame).shape == y.shape
 
@@ -504,7 +627,9 @@ def test_sample_weights_are_routed_to_the_estimator_and_do_not_count(tail):
         base = LogisticRegression().set_fit_request(sample_weight=True)
         model = RescaledClassifier(base, gamma=0.0).fit(X, y, sample_weight=weight)
         scorer = get_scorer("balanced_accuracy").set_score_request(sample_weight=False)
-        tuned = TunedRescaledClassifierCV(base, scoring=scorer, cv=2).fit(X, y, sample_weight=weight)
+        tuned = TunedRescaledClassifierCV(base, scoring=scorer, cv=2).fit(
+            X, y, sample_weight=weight
+        )
         named = TunedRescaledClassifierCV(base, cv=2).fit(X, y, sample_weight=weight)
     np.testing.assert_array_equal(named.estimator_.coef_, tuned.estimator_.coef_)
     assert named.best_gamma_ == tuned.best_gamma_
@@ -520,7 +645,9 @@ def test_sample_weights_are_routed_to_the_scorer(tail):
     with config_context(enable_metadata_routing=True):
         scorer = get_scorer("accuracy").set_score_request(sample_weight=True)
         base = GaussianNB().set_fit_request(sample_weight=False)
-        weighted = TunedRescaledClassifierCV(base, scoring=scorer, cv=2).fit(X, y, sample_weight=weight)
+        weighted = TunedRescaledClassifierCV(base, scoring=scorer, cv=2).fit(
+            X, y, sample_weight=weight
+        )
     plain = TunedRescaledClassifierCV(GaussianNB(), scoring="accuracy", cv=2).fit(X, y)
     assert weighted.best_gamma_ > 2 * plain.best_gamma_
 
@@ -537,21 +664,51 @@ def test_metadata_without_routing_is_refused_as_scikit_learn_does(tail):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (RescaledClassifier(LogisticRegression(), gamma="high"), "The 'gamma' parameter of RescaledClassifier must be"),
-        (RescaledClassifier(LogisticRegression(), gamma=float("nan")), "The 'gamma' parameter .* must be"),
-        (RescaledClassifier(LogisticRegression(), rule="tau"), "The 'rule' parameter of RescaledClassifier must be"),
-        (RescaledClassifier(LogisticRegression(), counts=[1, 2]), "expected 5 counts, one per class, got 2"),
-        (RescaledClassifier(LogisticRegression(), counts=[5, 4, 3, 2, 0]), r"class 4 \(4\) has no samples"),
-        (RescaledClassifier(GaussianNB(), rule="rescale"), "rule: GaussianNB gives probabilities, .*use 'shift'"),
-        (RescaledClassifier(SVC(decision_function_shape="ovo")), "expected 5 scores per sample.*_shape to 'ovr'"),
-        (RescaledClassifier(StandardScaler()), "The 'estimator' parameter of RescaledClassifier must be"),
-        (TunedRescaledClassifierCV(LogisticRegression(), scoring="no such"), "The 'scoring' parameter"),
+        (
+            RescaledClassifier(LogisticRegression(), gamma="high"),
+            "The 'gamma' parameter of RescaledClassifier must be",
+        ),
+        (
+            RescaledClassifier(LogisticRegression(), gamma=float("nan")),
+            "The 'gamma' parameter .* must be",
+        ),
+        (
+            RescaledClassifier(LogisticRegression(), rule="tau"),
+            "The 'rule' parameter of RescaledClassifier must be",
+        ),
+        (
+            RescaledClassifier(LogisticRegression(), counts=[1, 2]),
+            "expected 5 counts, one per class, got 2",
+        ),
+        (
+            RescaledClassifier(LogisticRegression(), counts=[5, 4, 3, 2, 0]),
+            r"class 4 \(4\) has no samples",
+        ),
+        (
+            RescaledClassifier(GaussianNB(), rule="rescale"),
+            "rule: GaussianNB gives probabilities, .*use 'shift'",
+        ),
+        (
+            RescaledClassifier(SVC(decision_function_shape="ovo")),
+            "expected 5 scores per sample.*_shape to 'ovr'",
+        ),
+        (
+            RescaledClassifier(StandardScaler()),
+            "The 'estimator' parameter of RescaledClassifier must be",
+        ),
+        (
+            TunedRescaledClassifierCV(LogisticRegression(), scoring="no such"),
+            "The 'scoring' parameter",
+        ),
         (TunedRescaledClassifierCV(LogisticRegression(), cv=1.5), "The 'cv' parameter"),
         (
             TunedRescaledClassifierCV(LogisticRegression(), cv="prefit"),
             "refit: expected False: cv 'prefit' trains nothing",
         ),
-        (TunedRescaledClassifierCV(LogisticRegression(), refit=False), "refit: expected True with the 5 splits of cv"),
+        (
+            TunedRescaledClassifierCV(LogisticRegression(), refit=False),
+            "refit: expected True with the 5 splits of cv",
+        ),
         (
             TunedRescaledClassifierCV(LogisticRegression(), range=(1, 0)),
             r"range: expected \(from, to\).*, got \(1, 0\)",
@@ -567,11 +724,15 @@ def test_a_wrong_setting_is_named(model, message, tail):
 def test_pairwise_scores_of_three_classes_are_not_taken_for_class_scores(tail):
     X, y, _, _ = tail
     with pytest.raises(ValueError, match="scores pairs of classes"):  # three pairs, three classes
-        RescaledClassifier(make_pipeline(StandardScaler(), SVC(decision_function_shape="ovo"))).fit(X[y < 3], y[y < 3])
+        RescaledClassifier(make_pipeline(StandardScaler(), SVC(decision_function_shape="ovo"))).fit(
+            X[y < 3], y[y < 3]
+        )
 
 
 def test_two_classes_cannot_be_rescaled(binary):
-    with pytest.raises(ValueError, match="rule: LogisticRegression has two classes, so 'rescale' cannot act on it"):
+    with pytest.raises(
+        ValueError, match="rule: LogisticRegression has two classes, so 'rescale' cannot act on it"
+    ):
         RescaledClassifier(LogisticRegression(), rule="rescale").fit(*binary[:2])
 
 
@@ -582,7 +743,10 @@ def test_unfitted_and_unknown_are_refused(tail):
     with pytest.raises(NotFittedError, match="cv 'prefit' needs a fitted estimator"):
         TunedRescaledClassifierCV(LogisticRegression(), cv="prefit", refit=False).fit(X, y)
     base = FrozenEstimator(LogisticRegression().fit(X[y < 4], y[y < 4]))
-    with pytest.raises(ValueError, match=r"y: expected the classes the estimator was fitted on \(0, 1, 2, 3\), got 4"):
+    with pytest.raises(
+        ValueError,
+        match=r"y: expected the classes the estimator was fitted on \(0, 1, 2, 3\), got 4",
+    ):
         RescaledClassifier(base, counts=np.bincount(y[y < 4])).fit(X, y)
     with pytest.raises(ValueError, match="Unknown label type: multilabel-indicator"):
         RescaledClassifier(LogisticRegression()).fit(X, np.column_stack([y > 0, y > 1]).astype(int))
@@ -590,13 +754,18 @@ def test_unfitted_and_unknown_are_refused(tail):
 
 @pytest.mark.parametrize("given", ["balanced", {0: 1.0, 1: 3.0, 2: 9.0}])
 def test_a_classifier_that_weighed_its_classes_is_not_leveled_twice_without_a_word(given):
-    X, y = make_classification(600, n_classes=3, n_informative=6, weights=[0.8, 0.15], class_sep=2, random_state=0)
+    X, y = make_classification(
+        600, n_classes=3, n_informative=6, weights=[0.8, 0.15], class_sep=2, random_state=0
+    )
     base = make_pipeline(StandardScaler(), LogisticRegression(class_weight=given))
     with pytest.warns(
-        lh.warnings.CountsWarning, match=r"LogisticRegression was fitted with class_weight .*twice.*give counts"
+        lh.warnings.CountsWarning,
+        match=r"LogisticRegression was fitted with class_weight .*twice.*give counts",
     ):
         RescaledClassifier(base, gamma=0.5).fit(X, y)
-    leveled = RescaledClassifier(base, gamma=0.5, counts=[200, 200, 200]).fit(X, y)  # as its loss saw them
+    leveled = RescaledClassifier(base, gamma=0.5, counts=[200, 200, 200]).fit(
+        X, y
+    )  # as its loss saw them
     assert (leveled.predict(X) == base.fit(X, y).predict(X)).all()
     RescaledClassifier(base, gamma=0.0).fit(X, y)
     RescaledClassifier(LogisticRegression(), gamma=0.5).fit(X, y)

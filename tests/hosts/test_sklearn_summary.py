@@ -25,7 +25,13 @@ from levelhead.hosts.sklearn import RescaledClassifier, TunedRescaledClassifierC
 def tail():
     """Four classes, the largest 40 times the smallest; a test set of the same shares."""
     X, y = make_classification(
-        6000, 12, n_informative=9, n_classes=4, weights=[0.72, 0.2, 0.06], class_sep=1.2, random_state=5
+        6000,
+        12,
+        n_informative=9,
+        n_classes=4,
+        weights=[0.72, 0.2, 0.06],
+        class_sep=1.2,
+        random_state=5,
     )
     return train_test_split(X, np.array(list("dcba"))[y], test_size=0.6, stratify=y, random_state=0)
 
@@ -66,7 +72,11 @@ def test_the_summary_prints_a_line_for_each_class_and_goes_to_json(model):
 def test_reading_the_summary_changes_neither_the_choice_nor_the_predictions(tail):
     X, X_test, y, _ = tail
     trees = DecisionTreeClassifier(random_state=0)  # whose probabilities are 0 and 1
-    for base, rule in ((LogisticRegression(), "shift"), (LogisticRegression(), "auto"), (trees, "auto")):
+    for base, rule in (
+        (LogisticRegression(), "shift"),
+        (LogisticRegression(), "auto"),
+        (trees, "auto"),
+    ):
         one, other = (TunedRescaledClassifierCV(base, cv=3, rule=rule).fit(X, y) for _ in range(2))
         before = other.decision_function(X_test)
         tuned = other.tuned_
@@ -100,7 +110,9 @@ def test_a_gain_is_doubted_where_none_is_expected():
     seen = {}
     for first in range(0, 210, 30):
         part = slice(first, first + 90)
-        model = TunedRescaledClassifierCV(LogisticRegression(), cv=3, rule="shift", scoring="accuracy")
+        model = TunedRescaledClassifierCV(
+            LogisticRegression(), cv=3, rule="shift", scoring="accuracy"
+        )
         found = model.fit(X[part], y[part]).summary_
         assert f"verdict {found.verdict} (gain above 0: " in str(found)
         assert bool(found.doubts) is (not found.worthwhile)
@@ -111,7 +123,11 @@ def test_a_gain_is_doubted_where_none_is_expected():
 
 def test_other_scorers_have_a_summary_without_an_interval(tail):
     X, _, y, _ = tail
-    found = TunedRescaledClassifierCV(GaussianNB(), cv=2, scoring="f1_weighted").fit(X[:400], y[:400]).summary_
+    found = (
+        TunedRescaledClassifierCV(GaussianNB(), cv=2, scoring="f1_weighted")
+        .fit(X[:400], y[:400])
+        .summary_
+    )
     assert found.gain_interval is None
     assert not found.worthwhile
     assert found.gain == found.score - found.score_as_trained >= 0
@@ -166,13 +182,21 @@ def as_if_balanced(model, X, y):
 def test_probabilities_are_the_softmax_of_the_scores_over_the_temperature(model, tail):
     _, X_test, _, _ = tail
     odds = np.exp(model.decision_function(X_test) / model.temperature_)
-    np.testing.assert_allclose(model.predict_proba(X_test), odds / odds.sum(axis=1, keepdims=True), rtol=1e-9)
-    np.testing.assert_array_equal(model.classes_[model.predict_proba(X_test).argmax(axis=1)], model.predict(X_test))
+    np.testing.assert_allclose(
+        model.predict_proba(X_test), odds / odds.sum(axis=1, keepdims=True), rtol=1e-9
+    )
+    np.testing.assert_array_equal(
+        model.classes_[model.predict_proba(X_test).argmax(axis=1)], model.predict(X_test)
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("base", [LogisticRegression(), GaussianNB(), KNeighborsClassifier(15)], ids=str)
-def test_probabilities_are_better_calibrated_for_equal_classes_than_plain_or_wrapped_ones(base, tail):
+@pytest.mark.parametrize(
+    "base", [LogisticRegression(), GaussianNB(), KNeighborsClassifier(15)], ids=str
+)
+def test_probabilities_are_better_calibrated_for_equal_classes_than_plain_or_wrapped_ones(
+    base, tail
+):
     X, X_test, y, y_test = tail
     tuned = TunedRescaledClassifierCV(base, cv=3, rule="shift").fit(X, y)
     loss, error, score = as_if_balanced(tuned, X_test, y_test)
@@ -186,16 +210,23 @@ def test_probabilities_are_better_calibrated_for_equal_classes_than_plain_or_wra
 
 def test_probabilities_tuned_for_accuracy_are_of_classes_as_they_occur(tail):
     X, X_test, y, y_test = tail
-    model = TunedRescaledClassifierCV(GaussianNB(), cv=3, scoring="accuracy", rule="shift").fit(X, y)
+    model = TunedRescaledClassifierCV(GaussianNB(), cv=3, scoring="accuracy", rule="shift").fit(
+        X, y
+    )
     index = np.searchsorted(model.classes_, y_test)
-    logs, plain = np.log(model.predict_proba(X_test)), GaussianNB().fit(X, y).predict_log_proba(X_test)
+    logs, plain = (
+        np.log(model.predict_proba(X_test)),
+        GaussianNB().fit(X, y).predict_log_proba(X_test),
+    )
     assert negative_log_likelihood(logs, index) < negative_log_likelihood(plain, index)
     assert calibration_error(logs, index) < calibration_error(plain, index)
 
 
 def test_a_vote_of_zero_is_not_the_end_of_a_class(tail):
     X, X_test, y, y_test = tail
-    tuned = TunedRescaledClassifierCV(RandomForestClassifier(20, random_state=0), cv=3, rule="shift").fit(X, y)
+    tuned = TunedRescaledClassifierCV(
+        RandomForestClassifier(20, random_state=0), cv=3, rule="shift"
+    ).fit(X, y)
     probability = tuned.estimator_.predict_proba(X_test)
     assert (probability == 0).any()
     assert (tuned.predict_proba(X_test) > 0).all()

@@ -73,7 +73,10 @@ def test_hook_is_the_algorithm_written_out(order):
 
 def test_weights_are_normalized_at_once_and_the_bias_is_left_alone():
     model = build()
-    bias, direction = model[2].bias.detach().clone(), nn.functional.normalize(model[2].weight.detach())
+    bias, direction = (
+        model[2].bias.detach().clone(),
+        nn.functional.normalize(model[2].weight.detach()),
+    )
     WVN(torch.optim.SGD(model.parameters(), lr=0.5), model[2])
     assert is_unit(model[2])
     assert torch.allclose(model[2].weight, direction, atol=1e-6)
@@ -82,11 +85,17 @@ def test_weights_are_normalized_at_once_and_the_bias_is_left_alone():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
-@pytest.mark.parametrize("how", [{"foreach": True}, {"fused": True}, {"foreach": False}, {"compiled": True}])
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own, inside torch.compile
+@pytest.mark.parametrize(
+    "how", [{"foreach": True}, {"fused": True}, {"foreach": False}, {"compiled": True}]
+)
+@pytest.mark.filterwarnings(
+    "ignore:.*torch.jit:DeprecationWarning"
+)  # torch's own, inside torch.compile
 def test_every_way_to_step_ends_at_unit_length(kind, how):
     model = build()
-    optimizer = kind(model.parameters(), lr=0.1, **{k: v for k, v in how.items() if k != "compiled"})
+    optimizer = kind(
+        model.parameters(), lr=0.1, **{k: v for k, v in how.items() if k != "compiled"}
+    )
     weight = model[2].weight
     WVN(optimizer, model[2])
     if "compiled" in how:
@@ -178,10 +187,14 @@ def test_model_parameter_and_convolution_are_taken_too():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_half_precision_is_normalized_in_float32(dtype):
     torch.manual_seed(0)
-    weight = (3 * torch.randn(5, 40_000)).to(dtype)  # the sum of squares, 360000, is more than float16 holds
+    weight = (3 * torch.randn(5, 40_000)).to(
+        dtype
+    )  # the sum of squares, 360000, is more than float16 holds
     expected = nn.functional.normalize(weight.double()).to(dtype)
     unit_(weight)
-    assert torch.allclose(weight, expected, rtol=2e-2 if dtype is torch.bfloat16 else 2e-3, atol=1e-6)
+    assert torch.allclose(
+        weight, expected, rtol=2e-2 if dtype is torch.bfloat16 else 2e-3, atol=1e-6
+    )
 
 
 def test_accelerate_and_its_wrapped_optimizer():

@@ -12,7 +12,9 @@ from levelhead.hosts._callback import PAGE, LevelOutcome, Trackers, tensorboard_
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 OUTCOME = LevelOutcome(
-    {"level/gain": 0.25, "level/gamma": 1.5}, "in words", lambda path: path.write_text("<p>page</p>")
+    {"level/gain": 0.25, "level/gamma": 1.5},
+    "in words",
+    lambda path: path.write_text("<p>page</p>"),
 )
 
 
@@ -28,7 +30,10 @@ def test_mlflow_gets_numbers_and_page_after_its_run_has_ended(tmp_path, monkeypa
     assert found.data.metrics == {"level/gain": 0.25, "level/gamma": 1.5}
     client = mlflow.MlflowClient()
     assert client.get_metric_history(run.info.run_id, "level/gain")[0].step == 7
-    assert Path(client.download_artifacts(run.info.run_id, PAGE, str(tmp_path))).read_text() == "<p>page</p>"
+    assert (
+        Path(client.download_artifacts(run.info.run_id, PAGE, str(tmp_path))).read_text()
+        == "<p>page</p>"
+    )
 
 
 WANDB = """
@@ -47,7 +52,9 @@ def test_wandb_gets_numbers_and_page_offline(tmp_path):
     pytest.importorskip("wandb")
     variables = {**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
     command = [sys.executable, "-c", WANDB, str(tmp_path)]
-    done = subprocess.run(command, check=True, env=variables, timeout=100, text=True, capture_output=True)
+    done = subprocess.run(
+        command, check=True, env=variables, timeout=100, text=True, capture_output=True
+    )
     assert "gain 0.25\n" in done.stdout
     pages = list(tmp_path.glob("wandb/offline-run-*/files/media/html/**/*.html"))
     assert [page.read_text() for page in pages] == ["<p>page</p>"]

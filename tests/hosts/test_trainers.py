@@ -37,7 +37,10 @@ def test_trainer_levels_what_it_trained(name, tmp_path, monkeypatch):
     torch.manual_seed(0)
     found = runpy.run_path(str(DOCS / "trainers" / f"with_{name}.py"))
     x, y = sys.modules["long_tail_digits"].held_out.tensors
-    shaped = {"timm": found.get("as_images", torch.Tensor), "huggingface": lambda part: part.view(-1, 1, 8, 8)}
+    shaped = {
+        "timm": found.get("as_images", torch.Tensor),
+        "huggingface": lambda part: part.view(-1, 1, 8, 8),
+    }
     with torch.no_grad():
         output = found["model"].eval()(shaped.get(name, lambda part: part)(x))
     predicted = getattr(output, "logits", output).argmax(1).numpy()
@@ -50,5 +53,9 @@ def test_trainer_levels_what_it_trained(name, tmp_path, monkeypatch):
 
 
 def test_page_shows_every_file():
-    shown = re.findall(r"^```\{literalinclude\} trainers/(\w+)\.py$", (DOCS / "training.md").read_text(), re.MULTILINE)
+    shown = re.findall(
+        r"^```\{literalinclude\} trainers/(\w+)\.py$",
+        (DOCS / "training.md").read_text(),
+        re.MULTILINE,
+    )
     assert sorted(shown) == sorted(path.stem for path in (DOCS / "trainers").glob("*.py"))

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from levelhead.hosts._callback import count_training_labels
 
@@ -41,9 +48,21 @@ def counts(data, **options):
         [{"x": x, "labels": torch.tensor(y)} for x, y in zip(X, Y, strict=True)],
         Subset(TensorDataset(torch.zeros(14, 1), torch.tensor([2, *Y, 2])), range(1, 13)),
         ConcatDataset([Subset(Images(), range(5)), Subset(Images(), range(5, 12))]),
-        [{"ids": [1, 2], "labels": part} for part in ([-100, 0, 0, 0, 0, -100], [0, 0, 0, 1, 1], [1, 2, 2, -100])],
+        [
+            {"ids": [1, 2], "labels": part}
+            for part in ([-100, 0, 0, 0, 0, -100], [0, 0, 0, 1, 1], [1, 2, 2, -100])
+        ],
     ],
-    ids=["tensors", "targets", "tuples", "dicts", "tensors-in-dicts", "subset", "concatenated", "tokens"],
+    ids=[
+        "tensors",
+        "targets",
+        "tuples",
+        "dicts",
+        "tensors-in-dicts",
+        "subset",
+        "concatenated",
+        "tokens",
+    ],
 )
 def test_labels_are_counted(data):
     assert counts(data) == [7, 3, 2]

@@ -18,14 +18,22 @@ from transformers import (
 )
 
 from levelhead import METHODS, adjust_, factors, match_prior, tune
-from levelhead.hosts.transformers import LevelCallback, RescaleCallback, WVNCallback, compute_loss_func
+from levelhead.hosts.transformers import (
+    LevelCallback,
+    RescaleCallback,
+    WVNCallback,
+    compute_loss_func,
+)
 
 pytestmark = pytest.mark.slow  # each trains, and the library takes seconds to import
 
 NAMES = ["often", "seldom", "rare"]
 COUNTS = {"rare": 2, "often": 30, "seldom": 8}
 DRAW = torch.Generator().manual_seed(0)
-DATA = [{"input_ids": torch.randint(1, 20, (5,), generator=DRAW), "labels": int(i % 7 % 3)} for i in range(20)]
+DATA = [
+    {"input_ids": torch.randint(1, 20, (5,), generator=DRAW), "labels": int(i % 7 % 3)}
+    for i in range(20)
+]
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 
 
@@ -141,7 +149,9 @@ def test_a_resumed_training_equals_one_never_stopped(tmp_path):
     whole, second, watch = network(), network(seed=1), Watch()
     options = {"save_strategy": "steps", "save_steps": 4}
     trainer(whole, tmp_path, WVNCallback(), **options).train()
-    trainer(second, tmp_path, WVNCallback(), watch, **options).train(resume_from_checkpoint=f"{tmp_path}/checkpoint-4")
+    trainer(second, tmp_path, WVNCallback(), watch, **options).train(
+        resume_from_checkpoint=f"{tmp_path}/checkpoint-4"
+    )
     watch.assert_unit(at_least=7)
     assert len(watch.heads) == 7
     torch.testing.assert_close(second.classifier.weight, whole.classifier.weight, **CLOSE)
@@ -171,9 +181,14 @@ def test_rescaling_comes_once_and_after_every_checkpoint(tmp_path):
     ended = trainer(model, tmp_path / "run", callback, save_strategy="epoch")
     ended.train()
     ended.save_model(tmp_path / "leveled")
-    plain, leveled = (load_file(tmp_path / path / "model.safetensors") for path in ("run/checkpoint-10", "leveled"))
+    plain, leveled = (
+        load_file(tmp_path / path / "model.safetensors")
+        for path in ("run/checkpoint-10", "leveled")
+    )
     by = torch.tensor([1.0, (30 / 8) ** 0.5, 15**0.5])
-    torch.testing.assert_close(leveled["classifier.weight"], by[:, None] * plain["classifier.weight"])
+    torch.testing.assert_close(
+        leveled["classifier.weight"], by[:, None] * plain["classifier.weight"]
+    )
     torch.testing.assert_close(leveled["classifier.bias"], by * plain["classifier.bias"])
     callback.adjusted.restore()
     assert torch.equal(model.classifier.weight, plain["classifier.weight"])
@@ -209,7 +224,9 @@ def test_a_checkpoint_that_was_loaded_is_not_overwritten(tmp_path):
     model, watch, options = network(), Watch(), {"save_strategy": "steps", "save_steps": 4}
     callback = RescaleCallback(COUNTS, gamma=0.5)
     trainer(model, tmp_path, callback, **options).train()
-    trainer(model, tmp_path, callback, watch, **options).train(resume_from_checkpoint=f"{tmp_path}/checkpoint-4")
+    trainer(model, tmp_path, callback, watch, **options).train(
+        resume_from_checkpoint=f"{tmp_path}/checkpoint-4"
+    )
     plain = load_file(tmp_path / "checkpoint-4" / "model.safetensors")["classifier.weight"]
     assert torch.equal(watch.heads[0], plain)
 
@@ -219,7 +236,11 @@ def test_a_checkpoint_that_was_loaded_is_not_overwritten(tmp_path):
     [
         (COUNTS, "head", "no layer 'head' in the model; it has .*classifier"),
         ([1, 2], "classifier", "expected 3 counts, one per class, got 2"),
-        ({"often": 3, "never": 2, "rare": 1}, None, "unknown class name 'never'; the classes are often, seldom, rare"),
+        (
+            {"often": 3, "never": 2, "rare": 1},
+            None,
+            "unknown class name 'never'; the classes are often, seldom, rare",
+        ),
     ],
 )
 def test_bad_counts_or_layers_are_refused_before_the_first_step(tmp_path, counts, layer, message):
@@ -250,7 +271,12 @@ def test_accumulated_batches_train_as_one_batch_does(tmp_path, method):
 
 def test_the_baseline_loss_trains_as_the_models_own_does(tmp_path):
     ours, theirs = network(), network()
-    trainer(ours, tmp_path, loss=compute_loss_func("baseline", [30, 8, 2]), gradient_accumulation_steps=3).train()
+    trainer(
+        ours,
+        tmp_path,
+        loss=compute_loss_func("baseline", [30, 8, 2]),
+        gradient_accumulation_steps=3,
+    ).train()
     trainer(theirs, tmp_path, gradient_accumulation_steps=3).train()
     torch.testing.assert_close(ours.classifier.weight, theirs.classifier.weight, **CLOSE)
 
@@ -260,14 +286,20 @@ def test_ignored_positions_do_not_count(items):
     logits, labels = torch.randn(4, 6, 3), torch.randint(0, 3, (4, 6))
     labels[0, 2:] = labels[3, 1] = -100
     weight = torch.tensor([1 / 30, 1 / 8, 1 / 2])
-    theirs = cross_entropy(logits.flatten(0, 1), labels.flatten(), weight / weight.mean(), reduction="sum")
+    theirs = cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), weight / weight.mean(), reduction="sum"
+    )
     for outputs in ({"logits": logits}, (logits, "hidden")):
-        ours = compute_loss_func("re-weighting", [30, 8, 2])(outputs, labels, num_items_in_batch=items)
+        ours = compute_loss_func("re-weighting", [30, 8, 2])(
+            outputs, labels, num_items_in_batch=items
+        )
         torch.testing.assert_close(ours, theirs / (19 if items is None else 23))
 
 
 def test_losses_can_be_pickled():
-    loss = pickle.loads(pickle.dumps(compute_loss_func(METHODS["class-balanced-focal"], [30, 8, 2])))
+    loss = pickle.loads(
+        pickle.dumps(compute_loss_func(METHODS["class-balanced-focal"], [30, 8, 2]))
+    )
     assert loss((torch.zeros(1, 3),), torch.tensor([1])).shape == ()
 
 
@@ -288,7 +320,11 @@ def test_methods_that_do_more_than_change_the_loss_are_refused(method, message):
 
 
 def test_a_tuned_shift_is_applied_when_the_training_has_ended(tmp_path):
-    scores = 3 + torch.randn(60, 3, generator=torch.Generator().manual_seed(1)) + torch.tensor([2.0, 1.0, 0.0])
+    scores = (
+        3
+        + torch.randn(60, 3, generator=torch.Generator().manual_seed(1))
+        + torch.tensor([2.0, 1.0, 0.0])
+    )
     tuned = match_prior(scores, [30, 8, 2], rule="shift", names=NAMES, bootstrap=0)
     assert tuned.gamma > 0.1
     plain, model, callback, watch = network(), network(), LevelCallback(tuned), Watch()
@@ -297,13 +333,17 @@ def test_a_tuned_shift_is_applied_when_the_training_has_ended(tmp_path):
     by = tuned.gamma * torch.tensor([1.0, 30 / 8, 15.0]).log()
     torch.testing.assert_close(model.classifier.bias, plain.classifier.bias + by, **CLOSE)
     assert torch.equal(model.classifier.weight, plain.classifier.weight)
-    trainer(model, tmp_path, callback, watch).train()  # from the head as trained, and shifted once more at its end
+    trainer(
+        model, tmp_path, callback, watch
+    ).train()  # from the head as trained, and shifted once more at its end
     assert torch.equal(watch.heads[0], plain.classifier.weight)
     assert callback.adjusted.rule == "shift"
 
 
 def test_a_choice_with_classes_in_another_order_is_refused_before_the_first_step(tmp_path):
-    tuned = match_prior([[4.0, 2.0, 1.0], [4.0, 1.0, 3.0]], [30, 8, 2], names=NAMES[::-1], bootstrap=0)
+    tuned = match_prior(
+        [[4.0, 2.0, 1.0], [4.0, 1.0, 3.0]], [30, 8, 2], names=NAMES[::-1], bootstrap=0
+    )
     watch = Watch()
     with pytest.raises(ValueError, match="classes in another order"):
         trainer(network(), tmp_path, LevelCallback(tuned), watch).train()
@@ -314,17 +354,24 @@ def test_wvn_takes_classes_and_an_example(tmp_path):
     model.rival = torch.nn.Linear(8, 3)  # of the head's shape, and not used
     with pytest.raises(ValueError, match="rival"):
         trainer(model, tmp_path, WVNCallback()).train()
-    trainer(model, tmp_path, WVNCallback(classes=3, example={"input_ids": DATA[0]["input_ids"][None]})).train()
+    trainer(
+        model, tmp_path, WVNCallback(classes=3, example={"input_ids": DATA[0]["input_ids"][None]})
+    ).train()
     assert torch.allclose(model.classifier.weight.norm(dim=1), torch.ones(3), **CLOSE)
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.CountsWarning")  # the network is not trained
+@pytest.mark.filterwarnings(
+    "ignore::levelhead.core.warnings.CountsWarning"
+)  # the network is not trained
 def test_token_classification_is_tuned_and_adjusted_from_logits_to_model():
     config = network().config
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = BertForTokenClassification(config).eval()
-    ids, labels = torch.stack([one["input_ids"] for one in DATA]), torch.randint(3, (20, 5), generator=DRAW)
+    ids, labels = (
+        torch.stack([one["input_ids"] for one in DATA]),
+        torch.randint(3, (20, 5), generator=DRAW),
+    )
     labels[:, 0] = labels[:, -1] = -100  # special tokens
     with torch.no_grad():
         before = model(input_ids=ids).logits

@@ -52,9 +52,11 @@ def chosen_by_hand(callback, model):
 
 
 def same(found, truth):
-    return (found.rule, found.n, found.counts) == (truth.rule, truth.n, truth.counts) and np.allclose(
-        [found.gamma, found.gain], [truth.gamma, truth.gain], atol=1e-6
-    )
+    return (found.rule, found.n, found.counts) == (
+        truth.rule,
+        truth.n,
+        truth.counts,
+    ) and np.allclose([found.gamma, found.gain], [truth.gamma, truth.gain], atol=1e-6)
 
 
 def test_gain_that_is_certain_is_applied_noted_and_said(tmp_path, capfd):
@@ -71,7 +73,8 @@ def test_gain_that_is_certain_is_applied_noted_and_said(tmp_path, capfd):
     assert same(tuned, chosen_by_hand(callback, model))
     before, _ = texts.logits_of(model)
     balanced = [
-        1 - np.mean([(part[labels == k].argmax(1) == k).float().mean() for k in range(3)]) for part in (before, after)
+        1 - np.mean([(part[labels == k].argmax(1) == k).float().mean() for k in range(3)])
+        for part in (before, after)
     ]
     assert balanced == pytest.approx([tuned.balanced_error_at_zero, tuned.balanced_error], abs=1e-6)
     assert balanced[1] < balanced[0] - 0.03
@@ -97,21 +100,33 @@ def test_gain_that_is_not_certain_is_not_applied_if_that_is_asked_for(tmp_path, 
     trainer(model, tmp_path, callback, evaluation=few).train()
     assert not callback.tuned.certain
     assert callback.adjusted is None
-    assert "not applied, as the gain is not certain: the head stays as it was trained" in capfd.readouterr().err
+    assert (
+        "not applied, as the gain is not certain: the head stays as it was trained"
+        in capfd.readouterr().err
+    )
     assert not hasattr(model.config, "levelhead")
     assert not (tmp_path / "README.md").exists()
 
 
 def test_choice_is_for_the_best_model_and_checkpoints_stay_plain(tmp_path):
     model, callback = texts.network(), LevelCallback(tune="eval", anyway=True)
-    options = {"save_strategy": "epoch", "load_best_model_at_end": True, "metric_for_best_model": "eval_loss"}
+    options = {
+        "save_strategy": "epoch",
+        "load_best_model_at_end": True,
+        "metric_for_best_model": "eval_loss",
+    }
     run = trainer(model, tmp_path, callback, num_train_epochs=6, learning_rate=0.02, **options)
     run.train()
     best = Path(run.state.best_model_checkpoint)
     assert best.name != f"checkpoint-{run.state.global_step}"  # the last is not the best
     assert same(callback.tuned, chosen_by_hand(callback, model))
-    assert torch.equal(load_file(best / "model.safetensors")["classifier.weight"], model.classifier.weight)
-    assert all("levelhead" not in json.loads(path.read_text()) for path in tmp_path.glob("checkpoint-*/config.json"))
+    assert torch.equal(
+        load_file(best / "model.safetensors")["classifier.weight"], model.classifier.weight
+    )
+    assert all(
+        "levelhead" not in json.loads(path.read_text())
+        for path in tmp_path.glob("checkpoint-*/config.json")
+    )
 
 
 def test_resumed_training_is_leveled_as_one_never_stopped(tmp_path):
@@ -125,7 +140,9 @@ def test_resumed_training_is_leveled_as_one_never_stopped(tmp_path):
     assert second.tuned.gamma == pytest.approx(first.tuned.gamma, abs=1e-4)
     torch.testing.assert_close(whole.classifier.bias, other.classifier.bias, rtol=1e-4, atol=1e-4)
     once = whole.classifier.bias.detach().clone()
-    trainer(whole, tmp_path, first, **options).train(resume_from_checkpoint=str(half))  # with the same callback
+    trainer(whole, tmp_path, first, **options).train(
+        resume_from_checkpoint=str(half)
+    )  # with the same callback
     torch.testing.assert_close(whole.classifier.bias, once, rtol=1e-4, atol=1e-4)
 
 
@@ -140,10 +157,15 @@ def test_adapter_of_peft_is_tuned_and_adjusted(tmp_path):
     assert callback.adjusted.layers == ("base_model.model.classifier.modules_to_save.default",)
     after, labels = texts.logits_of(model)
     run.save_model()
-    card = (tmp_path / "README.md").read_text()  # PEFT writes its own lines into the card that is there
+    card = (
+        tmp_path / "README.md"
+    ).read_text()  # PEFT writes its own lines into the card that is there
     assert "was adjusted for imbalanced classes" in card
     assert "library_name: peft" in card
-    assert not any("@levelhead" in path.read_text() for path in tmp_path.glob("checkpoint-*/adapter_config.json"))
+    assert not any(
+        "@levelhead" in path.read_text()
+        for path in tmp_path.glob("checkpoint-*/adapter_config.json")
+    )
     loaded = PeftModel.from_pretrained(texts.network(), tmp_path).eval()
     assert torch.allclose(texts.logits_of(loaded)[0], after, atol=1e-6)
     with pytest.raises(ValueError, match="adjusted already"):
@@ -156,7 +178,9 @@ def test_adapter_of_peft_is_tuned_and_adjusted(tmp_path):
     assert lh.measure.balanced_error(after, labels) == pytest.approx(truth.value, abs=0.01)
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.LevelheadWarning")  # RS does not suit this head
+@pytest.mark.filterwarnings(
+    "ignore::levelhead.core.warnings.LevelheadWarning"
+)  # RS does not suit this head
 def test_head_without_a_bias_is_rescaled_so_that_it_loads(tmp_path):
     model, callback = texts.network(), LevelCallback(tune="eval", anyway=True, counts=texts.COUNTS)
     model.classifier = torch.nn.Linear(16, 3, bias=False)
@@ -166,7 +190,9 @@ def test_head_without_a_bias_is_rescaled_so_that_it_loads(tmp_path):
 
 
 def test_training_without_an_evaluation_or_counts_is_refused_before_the_first_step(tmp_path):
-    with pytest.raises(ValueError, match=r"tune: tuning on the evaluation needs one.*eval_strategy"):
+    with pytest.raises(
+        ValueError, match=r"tune: tuning on the evaluation needs one.*eval_strategy"
+    ):
         trainer(texts.network(), tmp_path, LevelCallback(tune="eval"), eval_strategy="no").train()
     two = [one for one in texts.TRAIN if one["labels"] < 2]
     with pytest.raises(ValueError, match=r"class 2 \(rare\) has no samples"):
@@ -178,7 +204,9 @@ def test_training_without_an_evaluation_or_counts_is_refused_before_the_first_st
 def test_several_evaluation_sets_leave_the_head_as_trained(tmp_path):
     model, callback = texts.network(), LevelCallback(tune="eval")
     sets = {"one": texts.EVAL[:40], "two": texts.EVAL[40:80]}
-    with pytest.warns(lh.warnings.LevelheadWarning, match="expected one evaluation set to tune on, got 2"):
+    with pytest.warns(
+        lh.warnings.LevelheadWarning, match="expected one evaluation set to tune on, got 2"
+    ):
         trainer(model, tmp_path, callback, evaluation=sets, num_train_epochs=1).train()
     assert callback.adjusted is None
     assert "stays as it was trained" in callback.verdict
@@ -203,7 +231,9 @@ def test_numbers_and_text_go_to_tensorboard(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     callback = LevelCallback(tune="eval", anyway=True)
-    trainer(texts.network(), tmp_path, callback, report_to="tensorboard", num_train_epochs=1).train()
+    trainer(
+        texts.network(), tmp_path, callback, report_to="tensorboard", num_train_epochs=1
+    ).train()
     (folder,) = {path.parent for path in tmp_path.glob("runs/**/events.out.*")}
     events = EventAccumulator(str(folder)).Reload()
     assert events.Scalars("level/gain")[0].value == pytest.approx(callback.tuned.gain)
@@ -226,4 +256,6 @@ def test_numbers_and_page_go_to_mlflow_though_its_run_has_ended(tmp_path, monkey
     [found] = mlflow.search_runs(output_format="list")
     assert found.info.status == "FINISHED"
     assert found.data.metrics["level/gain"] == pytest.approx(callback.tuned.gain)
-    assert [one.path for one in mlflow.MlflowClient().list_artifacts(found.info.run_id)] == ["levelhead.html"]
+    assert [one.path for one in mlflow.MlflowClient().list_artifacts(found.info.run_id)] == [
+        "levelhead.html"
+    ]

@@ -20,7 +20,9 @@ def check() -> None:
 
     from levelhead.hosts.lightning import LevelCallback
 
-    dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2
+    )
     module, callback = Net(), LevelCallback(tune="eval", anyway=True, counts=COUNTS)
     trainer = pl.Trainer(
         accelerator="cpu",
@@ -34,7 +36,9 @@ def check() -> None:
         default_root_dir=mkdtemp(),
         callbacks=[callback],
     )
-    trainer.fit(module, DataLoader(TRAIN, batch_size=25, shuffle=True), DataLoader(EVAL, batch_size=20))
+    trainer.fit(
+        module, DataLoader(TRAIN, batch_size=25, shuffle=True), DataLoader(EVAL, batch_size=20)
+    )
     assert trainer.world_size == 2
     weights = torch.cat([p.detach().flatten() for p in module.fc.parameters()])
     everyones = trainer.strategy.all_gather(weights)
@@ -44,6 +48,9 @@ def check() -> None:
 
 if __name__ == "__main__":
     os.environ |= {"LOCAL_RANK": sys.argv[1], "NODE_RANK": "0", "WORLD_SIZE": "2"}
-    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "0"}  # not used: the processes meet in a file
+    os.environ |= {
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "0",
+    }  # not used: the processes meet in a file
     sys.path.insert(0, str(HERE))
     check()

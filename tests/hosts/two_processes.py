@@ -42,13 +42,19 @@ def check(rank: int, order: str) -> None:
     for dim in (0, 1):  # rows shared out whole, three and two; or every row cut in half
         model = build()
         for layer in (model[2], model):
-            fully_shard(layer, shard_placement_fn=lambda p, dim=dim: Shard(dim if p.ndim > 1 else 0))
+            fully_shard(
+                layer, shard_placement_fn=lambda p, dim=dim: Shard(dim if p.ndim > 1 else 0)
+            )
         train(model, model[2], half, order)
-        assert torch.allclose(model[2].weight.full_tensor(), alone[2].weight, atol=1e-5), f"FSDP2 on dimension {dim}"
+        assert torch.allclose(model[2].weight.full_tensor(), alone[2].weight, atol=1e-5), (
+            f"FSDP2 on dimension {dim}"
+        )
 
 
 if __name__ == "__main__":
-    dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2
+    )
     for order in ("algorithm", "released"):
         check(int(sys.argv[1]), order)
     dist.barrier()

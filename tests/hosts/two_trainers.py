@@ -46,7 +46,9 @@ def check() -> None:
     callback.adjusted.restore()
     logits, labels = texts.logits_of(model)
     norms = model.classifier.weight.detach().norm(dim=1)
-    truth = lh.tune(logits, labels, texts.COUNTS, rule=lh.rules.Auto(norms=norms), names=texts.NAMES)
+    truth = lh.tune(
+        logits, labels, texts.COUNTS, rule=lh.rules.Auto(norms=norms), names=texts.NAMES
+    )
     found = callback.tuned
     assert (found.n, found.rule) == (249, truth.rule), found
     assert abs(found.gamma - truth.gamma) < 1e-4
@@ -55,10 +57,21 @@ def check() -> None:
 
 if __name__ == "__main__":
     rank = sys.argv[1]
-    meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": "0"}  # not used: the processes meet in a file
-    os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "HF_HUB_OFFLINE": "1", **meeting}
+    meeting = {
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "0",
+    }  # not used: the processes meet in a file
+    os.environ |= {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": "2",
+        "HF_HUB_OFFLINE": "1",
+        **meeting,
+    }
     sys.path.insert(0, str(HERE))
-    dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(rank), world_size=2)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{sys.argv[2]}", rank=int(rank), world_size=2
+    )
     check()
     dist.barrier()
     dist.destroy_process_group()

@@ -40,7 +40,9 @@ def write(path, values):
     elif path.suffix in (".csv", ".tsv"):
         with path.open("w", newline="") as file:
             separator = "\t" if path.suffix == ".tsv" else ","
-            csv.writer(file, delimiter=separator).writerows([["cat", "dog", "owl"], *values.tolist()])
+            csv.writer(file, delimiter=separator).writerows(
+                [["cat", "dog", "owl"], *values.tolist()]
+            )
     elif path.suffix in (".pt", ".pth"):
         torch = pytest.importorskip("torch")
         torch.save({"logits": torch.tensor(values), "labels": torch.arange(len(values))}, path)
@@ -52,7 +54,9 @@ def write(path, values):
         pyarrow = pytest.importorskip("pyarrow")
         from pyarrow import parquet
 
-        parquet.write_table(pyarrow.table(dict(zip(["cat", "dog", "owl"], values.T, strict=True))), path)
+        parquet.write_table(
+            pyarrow.table(dict(zip(["cat", "dog", "owl"], values.T, strict=True))), path
+        )
     return path
 
 
@@ -77,7 +81,9 @@ def test_one_array_of_several_is_named_with_a_colon(tmp_path, suffix):
     path = write(tmp_path / f"x{suffix}", LOGITS)
     np.testing.assert_array_equal(read(f"{path}:labels"), np.arange(7))
     np.testing.assert_array_equal(read(path, wanted="labels"), np.arange(7))
-    with pytest.raises(ValueError, match=r"no array 'scores'; the file has (logits, labels|labels, logits)"):
+    with pytest.raises(
+        ValueError, match=r"no array 'scores'; the file has (logits, labels|labels, logits)"
+    ):
         read(f"{path}:scores")
     with pytest.raises(ValueError, match=f"name it: x{suffix}:KEY"):
         read(path, wanted="norms")
@@ -109,7 +115,9 @@ def test_bfloat16_is_widened(tmp_path):
         ("labels\ncat\ndog\n", ["cat", "dog"]),
     ],
 )
-def test_a_column_of_labels_may_be_numbers_or_names_with_a_title_or_without(tmp_path, text, expected):
+def test_a_column_of_labels_may_be_numbers_or_names_with_a_title_or_without(
+    tmp_path, text, expected
+):
     (tmp_path / "y.csv").write_text(text)
     assert read(tmp_path / "y.csv", wanted="labels").tolist() == expected
 
@@ -192,7 +200,9 @@ def _claiming(path, shape, said=None):
     """An .npz whose array has a header of that shape and no numbers; its list of members may say how many bytes."""
     with zipfile.ZipFile(path, "w") as file:
         with file.open("logits.npy", "w") as member:
-            np.lib.format.write_array_header_1_0(member, {"descr": "<f8", "fortran_order": False, "shape": shape})
+            np.lib.format.write_array_header_1_0(
+                member, {"descr": "<f8", "fortran_order": False, "shape": shape}
+            )
         if said is not None:
             file.filelist[0].file_size = said
 
@@ -209,9 +219,21 @@ def _claiming(path, shape, said=None):
         ("x.npy", lambda path: path.write_bytes(b""), "the file is empty"),
         ("x.npy", _pickled, "the file holds Python objects"),
         ("x.npy", _truncated, "cut short: x.npy, float32 [7, 3], needs 212 bytes, got 192"),
-        ("x.npz", lambda path: path.write_bytes(b"PK broken"), "a damaged .npz file (File is not a zip file)"),
-        ("x.npz", lambda path: _under_another_name(path, np.save), "this is an .npy file; rename it to end in .npy"),
-        ("x.npy", lambda path: _under_another_name(path, np.savez), "this is an .npz file; rename it to end in .npz"),
+        (
+            "x.npz",
+            lambda path: path.write_bytes(b"PK broken"),
+            "a damaged .npz file (File is not a zip file)",
+        ),
+        (
+            "x.npz",
+            lambda path: _under_another_name(path, np.save),
+            "this is an .npy file; rename it to end in .npy",
+        ),
+        (
+            "x.npy",
+            lambda path: _under_another_name(path, np.savez),
+            "this is an .npz file; rename it to end in .npz",
+        ),
         (
             "x.npz",
             lambda path: _claiming(path, (10**12, 10)),
@@ -230,19 +252,51 @@ def _claiming(path, shape, said=None):
         ),
         ("x.csv", lambda path: path.write_text(""), "the file is empty"),
         ("x.csv", lambda path: path.write_text("a,b\n"), "titles but no data"),
-        ("x.csv", lambda path: path.write_text("1,2\n3\n"), "data row 1 has 1 values, but the first has 2"),
-        ("x.csv", lambda path: path.write_text("1,2\n3,high\n"), "data row 1 holds 'high'; expected a number"),
-        ("x.csv", lambda path: path.write_text("0,1\n1,0\n"), "the first row, 0,1, may be titles or a sample"),
-        ("x.csv", lambda path: path.write_text("3,5\n0.5,1.5\n"), "the first row, 3,5, may be titles or a sample"),
-        ("x.csv", lambda path: path.write_text("a,b\n1,2,3\n"), "data row 0 has 3 values, but there are 2 titles"),
-        ("x.csv", lambda path: path.write_text("1,2\n3,\n"), "data row 1 has an empty cell; expected a number"),
-        ("x.csv", lambda path: path.write_text("a;b\n0,5;1,5\n"), "data row 0 holds '0,5'; save decimals with a point"),
+        (
+            "x.csv",
+            lambda path: path.write_text("1,2\n3\n"),
+            "data row 1 has 1 values, but the first has 2",
+        ),
+        (
+            "x.csv",
+            lambda path: path.write_text("1,2\n3,high\n"),
+            "data row 1 holds 'high'; expected a number",
+        ),
+        (
+            "x.csv",
+            lambda path: path.write_text("0,1\n1,0\n"),
+            "the first row, 0,1, may be titles or a sample",
+        ),
+        (
+            "x.csv",
+            lambda path: path.write_text("3,5\n0.5,1.5\n"),
+            "the first row, 3,5, may be titles or a sample",
+        ),
+        (
+            "x.csv",
+            lambda path: path.write_text("a,b\n1,2,3\n"),
+            "data row 0 has 3 values, but there are 2 titles",
+        ),
+        (
+            "x.csv",
+            lambda path: path.write_text("1,2\n3,\n"),
+            "data row 1 has an empty cell; expected a number",
+        ),
+        (
+            "x.csv",
+            lambda path: path.write_text("a;b\n0,5;1,5\n"),
+            "data row 0 holds '0,5'; save decimals with a point",
+        ),
         (
             "x.csv",
             lambda path: path.write_text("0,5;1,5\n2,5;3\n"),
             "data row 0 holds '0,5'; save decimals with a point",
         ),
-        ("x.csv", lambda path: path.write_text('"0,5"\n"1,5"\n'), "data row 0 holds '0,5'; save decimals with a point"),
+        (
+            "x.csv",
+            lambda path: path.write_text('"0,5"\n"1,5"\n'),
+            "data row 0 holds '0,5'; save decimals with a point",
+        ),
         (
             "x.csv",
             lambda path: pd.DataFrame(LOGITS, index=[3, 1, 5, 0, 2, 4, 6]).to_csv(path),
@@ -255,7 +309,11 @@ def _claiming(path, shape, said=None):
             lambda path: path.write_text("name,0,1\n2,0.5,1.5\n"),
             "x.csv: the first row holds 'name' next to numbers; expected only names or only numbers",
         ),
-        ("x.csv", lambda path: path.write_text("a" * 200_000), "x.csv: field larger than field limit"),
+        (
+            "x.csv",
+            lambda path: path.write_text("a" * 200_000),
+            "x.csv: field larger than field limit",
+        ),
         ("x.parquet", lambda path: path.write_bytes(b"nothing"), "not a sound .parquet file"),
     ],
 )
@@ -269,12 +327,21 @@ def test_an_unreadable_file_is_named_with_what_is_wrong(tmp_path, name, make, me
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('9\n""\n3\n', "data row 1 is empty; give its label, or leave that sample out of the logits too"),
+        (
+            '9\n""\n3\n',
+            "data row 1 is empty; give its label, or leave that sample out of the logits too",
+        ),
         ("9\n\n3\n", "data row 1 is empty; give its label"),
         ('label\n9\n""\n', "data row 1 is empty; give its label"),
         ("cat\n\ndog\n", "data row 1 is empty; give its label"),
-        ("id,name\n7,cat\n", "expected one column of labels, got 2 (id, name); name it: y.csv:TITLE"),
-        ("0,3\n1,2\n", "expected one column of labels, got 2; save it alone (index=False in pandas)"),
+        (
+            "id,name\n7,cat\n",
+            "expected one column of labels, got 2 (id, name); name it: y.csv:TITLE",
+        ),
+        (
+            "0,3\n1,2\n",
+            "expected one column of labels, got 2; save it alone (index=False in pandas)",
+        ),
     ],
 )
 def test_wrong_labels_are_described_as_labels(tmp_path, text, message):
@@ -332,7 +399,9 @@ def _tensor(dtype="F32", shape=(1, 2), offsets=(0, 8)):
         "number in metadata",
     ],
 )
-def test_a_safetensors_file_that_its_library_refuses_is_refused_in_one_line(tmp_path, entries, data):
+def test_a_safetensors_file_that_its_library_refuses_is_refused_in_one_line(
+    tmp_path, entries, data
+):
     text, path = json.dumps(entries).encode(), tmp_path / "x.safetensors"
     path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(data))
     with pytest.raises(SafetensorError), safe_open(str(path), framework="numpy"):
@@ -343,7 +412,9 @@ def test_a_safetensors_file_that_its_library_refuses_is_refused_in_one_line(tmp_
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("dtype", "size"), [("F4", 4), ("F6_E2M3", 6), ("F8_E4M3", 8), ("BOOL", 8), ("C64", 64)])
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("F4", 4), ("F6_E2M3", 6), ("F8_E4M3", 8), ("BOOL", 8), ("C64", 64)]
+)
 def test_a_tensor_of_a_dtype_that_numpy_lacks_may_stand_next_to_the_one_read(tmp_path, dtype, size):
     entries = {"x": _tensor(), "y": _tensor(dtype, (8,), (8, 8 + size))}
     text, path = json.dumps(entries).encode(), tmp_path / "x.safetensors"
@@ -369,7 +440,9 @@ assert peak() - before < values.nbytes / 4, (peak() - before, values.nbytes)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read from /proc")
 def test_what_else_a_torch_file_holds_is_told_without_reading_it_again(tmp_path):
     torch = pytest.importorskip("torch")
-    torch.save({"logits": torch.ones(1 << 21, 8), "labels": torch.zeros(1 << 21)}, tmp_path / "a.pt")
+    torch.save(
+        {"logits": torch.ones(1 << 21, 8), "labels": torch.zeros(1 << 21)}, tmp_path / "a.pt"
+    )
     command = [sys.executable, "-c", NAMES, tmp_path / "a.pt"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, f"{tmp_path}/a.pt:labels\n"), ended.stderr

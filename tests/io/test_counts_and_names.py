@@ -83,7 +83,10 @@ def test_a_byte_order_mark_is_not_part_of_a_count(tmp_path, name, text):
     ("content", "says"),
     [
         ('{"ant": 0.5, "dog": 0.5}', "s.json: unknown class name 'dog'; the classes are ant, cat"),
-        ('{"ant": 1}', r"s.json: class 1 \(cat\) has no share; expected 2 shares, one per class, got 1"),
+        (
+            '{"ant": 1}',
+            r"s.json: class 1 \(cat\) has no share; expected 2 shares, one per class, got 1",
+        ),
         ('["half", 0.5]', "target: expected 2 numbers with commas between them, or a file of them"),
     ],
 )

@@ -37,7 +37,9 @@ def test_damaged_files_are_read_or_refused_in_one_line():
 
 
 def test_what_a_header_calls_a_kind_of_number_breaks_no_line(tmp_path):
-    header = json.dumps({"logits": {"dtype": "F\n32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    header = json.dumps(
+        {"logits": {"dtype": "F\n32", "shape": [1], "data_offsets": [0, 4]}}
+    ).encode()
     (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
     for reader in (arrays.read, Snapshot.load):
         with pytest.raises(LevelheadError, match=r"x\.safetensors: .*`F\\n32`[^\n]*$"):
@@ -87,11 +89,18 @@ def test_pipes_are_refused_as_choice_snapshot_and_samples(tmp_path):
 
 
 def test_a_compressed_bomb_is_refused_by_its_size_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(numpy_file, "LARGEST_EXPANSION", 1 << 20)  # of 1 << 30: the test would take 20 seconds
+    monkeypatch.setattr(
+        numpy_file, "LARGEST_EXPANSION", 1 << 20
+    )  # of 1 << 30: the test would take 20 seconds
     np.savez_compressed(tmp_path / "x.npz", logits=np.zeros((1 << 20, 2), np.int8))
-    with pytest.raises(LevelheadError, match=r"x\.npz: \d+ compressed bytes claim to hold 2097280, which is refused"):
+    with pytest.raises(
+        LevelheadError,
+        match=r"x\.npz: \d+ compressed bytes claim to hold 2097280, which is refused",
+    ):
         arrays.read(tmp_path / "x.npz")
-    np.savez_compressed(tmp_path / "y.npz", logits=np.random.default_rng(0).normal(size=(1 << 17, 2)))
+    np.savez_compressed(
+        tmp_path / "y.npz", logits=np.random.default_rng(0).normal(size=(1 << 17, 2))
+    )
     assert arrays.read(tmp_path / "y.npz").shape == (1 << 17, 2)
 
 
@@ -105,7 +114,10 @@ def test_a_torch_file_of_deflated_records_is_refused_by_its_size(tmp_path):
         for member in old.infolist():
             new.writestr(member.filename, old.read(member))
     assert arrays.read(tmp_path / "x.pt").shape == (3 << 20, 2)
-    with pytest.raises(LevelheadError, match=r"y\.pt: \d+ compressed bytes claim to hold 25165824, which is refused"):
+    with pytest.raises(
+        LevelheadError,
+        match=r"y\.pt: \d+ compressed bytes claim to hold 25165824, which is refused",
+    ):
         arrays.read(tmp_path / "y.pt")
 
 
@@ -208,7 +220,9 @@ try:
 except LevelheadError as error:
     print(error)
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     expected = f"{path}: became shorter while it was read; try again when nothing writes to it\n"
     assert (ended.returncode, ended.stdout) == (0, expected), ended.stderr
 
@@ -256,7 +270,10 @@ def test_a_column_of_text_that_nobody_reads_takes_its_size(tmp_path):
         with in_memory_of(50 << 20):
             samples = read(tmp_path / name, None, [9, 1])
         assert samples.logits.shape == (len(ONE_LONG), 2)
-        with in_memory_of(50 << 20), pytest.raises(LevelheadError, match="a text of 100000 letters among 20001"):
+        with (
+            in_memory_of(50 << 20),
+            pytest.raises(LevelheadError, match="a text of 100000 letters among 20001"),
+        ):
             arrays.read(f"{tmp_path / name}:text", wanted="labels")
 
 
@@ -268,10 +285,16 @@ def test_names_among_which_one_is_endless_are_refused(tmp_path, suffix):
         torch.save({"labels": ONE_LONG, "logits": torch.zeros(1, 2)}, path)
     else:
         path.write_text(json.dumps([ONE_LONG]) if suffix == ".json" else "\n".join(ONE_LONG))
-    with in_memory_of(50 << 20), pytest.raises(LevelheadError, match="a text of 100000 letters among 20001"):
+    with (
+        in_memory_of(50 << 20),
+        pytest.raises(LevelheadError, match="a text of 100000 letters among 20001"),
+    ):
         arrays.read(path, wanted="labels")
     if suffix in (".txt", ".csv"):
-        with in_memory_of(50 << 20), pytest.raises(LevelheadError, match="a text of 100000 letters"):
+        with (
+            in_memory_of(50 << 20),
+            pytest.raises(LevelheadError, match="a text of 100000 letters"),
+        ):
             read_counts(path)
 
 
@@ -326,12 +349,26 @@ def test_the_values_of_a_parquet_file_are_counted_as_pyarrow_counts_them(tmp_pat
     from levelhead.io.table import claimed_values
 
     path = tmp_path / "x.parquet"
-    columns = {"a": [[1, 2], [3], None], "b": [1.0, 2.0, 3.0], "c": ["x", "y", None], "d": [True, None, False]}
-    for how in ({}, {"compression": "zstd", "row_group_size": 1}, {"version": "1.0"}, {"write_page_index": True}):
+    columns = {
+        "a": [[1, 2], [3], None],
+        "b": [1.0, 2.0, 3.0],
+        "c": ["x", "y", None],
+        "d": [True, None, False],
+    }
+    for how in (
+        {},
+        {"compression": "zstd", "row_group_size": 1},
+        {"version": "1.0"},
+        {"write_page_index": True},
+    ):
         parquet.write_table(table(columns).replace_schema_metadata({"key": "value"}), path, **how)
         found = parquet.read_metadata(path)
         groups = [found.row_group(i) for i in range(found.num_row_groups)]
-        assert claimed_values(path) == sum(group.column(i).num_values for group in groups for i in range(4)) == 13
+        assert (
+            claimed_values(path)
+            == sum(group.column(i).num_values for group in groups for i in range(4))
+            == 13
+        )
 
 
 @pytest.mark.parametrize("values", [
@@ -343,7 +380,8 @@ def test_parquet_columns_of_any_kind_are_read_or_refused(tmp_path, values):
     from pyarrow import parquet, table
 
     parquet.write_table(
-        table({"x": values, "logit_0": [1.0] * len(values), "logit_1": [2.0] * len(values)}), tmp_path / "x.parquet"
+        table({"x": values, "logit_0": [1.0] * len(values), "logit_1": [2.0] * len(values)}),
+        tmp_path / "x.parquet",
     )
     for source, reader in product(
         [tmp_path / "x.parquet", f"{tmp_path}/x.parquet:x"], [arrays.read, read_counts, read]
@@ -357,7 +395,9 @@ def test_arrays_of_an_npz_that_training_does_not_use_are_not_unpacked(tmp_path):
     from levelhead_lab.lab.load import npz
 
     images, labels = np.zeros((20, 4, 4), np.uint8), np.arange(20) % 2
-    np.savez_compressed(tmp_path / "x.npz", images=images, labels=labels, other=np.zeros(100 << 20, np.uint8))
+    np.savez_compressed(
+        tmp_path / "x.npz", images=images, labels=labels, other=np.zeros(100 << 20, np.uint8)
+    )
     with in_memory_of(10 << 20):
         assert npz(tmp_path / "x.npz").names == ("0", "1")
 
@@ -379,5 +419,7 @@ def test_a_torch_file_with_an_alignment_that_cannot_be_is_refused(tmp_path, text
         written["L/.storage_alignment"] = text.encode()  # older versions of torch write none
         for name, content in written.items():
             new.writestr(name, content)
-    with pytest.raises(LevelheadError, match=r"x\.pt: .*storage_alignment is not a positive number"):
+    with pytest.raises(
+        LevelheadError, match=r"x\.pt: .*storage_alignment is not a positive number"
+    ):
         arrays.read(tmp_path / "x.pt")

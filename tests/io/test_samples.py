@@ -59,7 +59,9 @@ def test_the_names_of_the_files_lead_back_to_the_same_arrays_silently(everything
 
 
 def test_an_array_named_by_its_key_stands_alone(everything):
-    with pytest.raises(ValueError, match="no array 'counts' next to the logits in this file; pass counts to give"):
+    with pytest.raises(
+        ValueError, match="no array 'counts' next to the logits in this file; pass counts to give"
+    ):
         read(f"{everything}:logits")
     samples, lines = heard(f"{everything}:logits", None, f"{everything}:counts")
     assert (samples.labels, lines) == (None, [])
@@ -115,7 +117,9 @@ def test_labels_by_name_need_distinct_column_titles(tmp_path, monkeypatch):
     Path("x.csv").write_text("cat,dog,cat\n1,2,3\n")
     Path("y.csv").write_text("cat\n")
     np.save("c.npy", COUNTS)
-    with pytest.raises(ValueError, match=r"y\.csv: labels are names, but two classes are called 'cat'"):
+    with pytest.raises(
+        ValueError, match=r"y\.csv: labels are names, but two classes are called 'cat'"
+    ):
         read("x.csv", "y.csv", "c.npy")
 
 
@@ -123,7 +127,9 @@ def test_logits_without_samples_are_refused_by_the_name_of_their_file(tmp_path, 
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", LOGITS[:0])
     np.save("c.npy", COUNTS)
-    with pytest.raises(ValueError, match=r"x\.npy: expected logits \[N, K\] .*, got shape \[0, 3\]"):
+    with pytest.raises(
+        ValueError, match=r"x\.npy: expected logits \[N, K\] .*, got shape \[0, 3\]"
+    ):
         read("x.npy", None, "c.npy")
 
 
@@ -146,7 +152,9 @@ def test_what_pandas_writes_is_what_is_read(saved, index):
     np.testing.assert_array_equal(samples.labels, LABELS)
     np.testing.assert_array_equal(samples.counts, COUNTS)
     assert lines == (
-        [] if index else ["y.csv: the first line, 0, is read as a title, because x.csv has one row less (4)"]
+        []
+        if index
+        else ["y.csv: the first line, 0, is read as a title, because x.csv has one row less (4)"]
     )
 
 
@@ -157,10 +165,14 @@ def test_a_first_label_of_0_is_a_label_where_there_is_a_row_for_it(saved):
     assert lines == []
 
 
-@pytest.mark.parametrize("labels", ["1\n0\n1\n2\n0\n", "labels\n0\n0\n1\n2\n0\n", "y\n0\n0\n1\n2\n0\n"])
+@pytest.mark.parametrize(
+    "labels", ["1\n0\n1\n2\n0\n", "labels\n0\n0\n1\n2\n0\n", "y\n0\n0\n1\n2\n0\n"]
+)
 def test_a_label_too_many_that_cannot_be_a_title_is_refused(saved, labels):
     Path("y.csv").write_text(labels)
-    with pytest.raises(ValueError, match=r"y\.csv: expected 4 labels, one per row of x\.csv, got 5"):
+    with pytest.raises(
+        ValueError, match=r"y\.csv: expected 4 labels, one per row of x\.csv, got 5"
+    ):
         read("x.csv", "y.csv", "c.npy")
 
 
@@ -172,21 +184,30 @@ def test_a_title_over_labels_that_are_names_is_not_a_label(saved, title):
 
 def test_a_misspelled_first_label_is_not_a_title(saved):
     Path("y.csv").write_text("Cat\ndog\nowl\ncat\n")
-    with pytest.raises(ValueError, match=r"y\.csv: unknown labels 'Cat'; the classes are cat, dog, owl"):
+    with pytest.raises(
+        ValueError, match=r"y\.csv: unknown labels 'Cat'; the classes are cat, dog, owl"
+    ):
         read("named.csv", "y.csv", "c.npy")
 
 
 def test_counts_for_fewer_classes_than_columns_name_both_files(saved):
     pd.DataFrame(np.c_[LOGITS, LOGITS[:, :1]]).to_csv("wide.csv", index=False)
-    with pytest.raises(ValueError, match=r"c\.npy: expected 4 counts, .* got 3; wide\.csv has 4 columns$"):
+    with pytest.raises(
+        ValueError, match=r"c\.npy: expected 4 counts, .* got 3; wide\.csv has 4 columns$"
+    ):
         read("wide.csv", None, "c.npy")
     pd.DataFrame(LOGITS).to_csv("wide.csv", header=False)
-    with pytest.raises(ValueError, match=r"4 columns, of which the first is 0, 1, 2, \.\.\.: is it an index\?$"):
+    with pytest.raises(
+        ValueError, match=r"4 columns, of which the first is 0, 1, 2, \.\.\.: is it an index\?$"
+    ):
         read("wide.csv", None, "c.npy")
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 1)])
 def test_one_score_per_sample_is_refused_with_the_pair_to_give_instead(saved, shape):
     np.save("z.npy", LOGITS[:, 0].reshape(shape))
-    with pytest.raises(ValueError, match=r"z\.npy: .*; for one score z per sample, stack \(0, z\) and use .* shift$"):
+    with pytest.raises(
+        ValueError,
+        match=r"z\.npy: .*; for one score z per sample, stack \(0, z\) and use .* shift$",
+    ):
         read("z.npy", None, "c.npy")

@@ -70,7 +70,9 @@ def test_columns_that_pandas_numbered_may_have_labels_next_to_them(tmp_path):
 
 
 def test_names_pick_the_columns_in_their_order_whatever_else_is_there(tmp_path):
-    frame = pd.DataFrame({"owl": LOGITS[:, 2], "x": 0.5, "cat": LOGITS[:, 0], "dog": LOGITS[:, 1], "label": LABELS})
+    frame = pd.DataFrame(
+        {"owl": LOGITS[:, 2], "x": 0.5, "cat": LOGITS[:, 0], "dog": LOGITS[:, 1], "label": LABELS}
+    )
     samples, lines = heard(save(frame, tmp_path / "x.csv"), names=NAMES)
     check(samples, NAMES)
     assert lines[1].endswith("x is not a class and is ignored; its classes are cat, dog, owl")
@@ -79,7 +81,11 @@ def test_names_pick_the_columns_in_their_order_whatever_else_is_there(tmp_path):
 def test_the_classes_of_named_counts_pick_the_columns_too(tmp_path):
     frame = pd.DataFrame(LOGITS, columns=NAMES).assign(x=0.5, label=LABELS)
     samples = read(save(frame, tmp_path / "x.csv"), None, "dog=30,owl=10,cat=60")
-    assert dict(zip(samples.names, samples.counts.tolist(), strict=True)) == {"cat": 60, "dog": 30, "owl": 10}
+    assert dict(zip(samples.names, samples.counts.tolist(), strict=True)) == {
+        "cat": 60,
+        "dog": 30,
+        "owl": 10,
+    }
     for name, column in zip(samples.names, samples.logits.T, strict=True):
         np.testing.assert_allclose(column, frame[name])
     assert [samples.names[y] for y in samples.labels] == [NAMES[y] for y in LABELS]
@@ -96,7 +102,9 @@ def test_a_label_column_may_be_named(tmp_path):
     frame = pd.DataFrame(LOGITS, columns=NAMES).assign(diagnosis=LABELS)
     path = save(frame, tmp_path / "x.csv")
     check(heard(path, label_column="diagnosis")[0], NAMES)
-    with pytest.raises(LevelheadError, match="no column 'z'; the file has cat, dog, owl, diagnosis"):
+    with pytest.raises(
+        LevelheadError, match="no column 'z'; the file has cat, dog, owl, diagnosis"
+    ):
         heard(path, label_column="z")
     with pytest.raises(LevelheadError, match="got both"):
         read(path, path, COUNTS, label_column="diagnosis")
@@ -113,13 +121,19 @@ def test_a_class_with_one_cell_of_text_is_not_taken_for_an_id(tmp_path):
 
 
 def test_labels_that_are_no_column_are_listed(tmp_path):
-    frame = pd.DataFrame(LOGITS, columns=NAMES).assign(label=["cat", "cow", "owl", "elk", "cow", "dog"])
-    with pytest.raises(LevelheadError, match="unknown labels 'cow', 'elk'; the classes are cat, dog, owl"):
+    frame = pd.DataFrame(LOGITS, columns=NAMES).assign(
+        label=["cat", "cow", "owl", "elk", "cow", "dog"]
+    )
+    with pytest.raises(
+        LevelheadError, match="unknown labels 'cow', 'elk'; the classes are cat, dog, owl"
+    ):
         heard(save(frame, tmp_path / "x.csv"))
 
 
 def test_empty_cells_of_a_parquet_file_are_refused(tmp_path):
-    frame = pd.DataFrame(LOGITS, columns=NAMES).assign(label=["cat", None, "owl", "cat", "dog", "owl"])
+    frame = pd.DataFrame(LOGITS, columns=NAMES).assign(
+        label=["cat", None, "owl", "cat", "dog", "owl"]
+    )
     with pytest.raises(LevelheadError, match="the column 'label' has 1 empty cells"):
         heard(save(frame, tmp_path / "x.parquet"))
 
@@ -132,17 +146,23 @@ def test_categories_and_numbers_of_a_parquet_file_are_read_as_pandas_has_them(tm
 
 def test_a_missing_number_among_numbered_logits_is_refused(tmp_path):
     frame = pd.DataFrame(LOGITS, columns=["logit_0", "logit_1", "logit_3"]).assign(label=LABELS)
-    with pytest.raises(LevelheadError, match="a column of logits for each class, got those numbered 0, 1, 3"):
+    with pytest.raises(
+        LevelheadError, match="a column of logits for each class, got those numbered 0, 1, 3"
+    ):
         heard(save(frame, tmp_path / "x.csv"))
 
 
 def test_named_counts_do_not_name_columns_that_have_no_names(tmp_path):
     path = save(pd.DataFrame(LOGITS), tmp_path / "x.csv")
-    with pytest.raises(LevelheadError, match="got the class name 'dog', but class names are not known here"):
+    with pytest.raises(
+        LevelheadError, match="got the class name 'dog', but class names are not known here"
+    ):
         read(path, None, "dog=30,owl=10,cat=60")
 
 
 def test_a_table_without_numbers_has_no_logits(tmp_path):
     (tmp_path / "x.csv").write_text("id,label\na,cat\nb,dog\n")
-    with pytest.raises(LevelheadError, match=r"x\.csv: no column holds logits; the file has id, label"):
+    with pytest.raises(
+        LevelheadError, match=r"x\.csv: no column holds logits; the file has id, label"
+    ):
         heard(tmp_path / "x.csv")

@@ -23,7 +23,9 @@ if __name__ == "__main__":
         on_step=lambda now: states.append(now()),
     )
     inside = [states[-3]]
-    dist.broadcast_object_list(inside, 0)  # as a checkpoint, which the first process writes and all of them read
+    dist.broadcast_object_list(
+        inside, 0
+    )  # as a checkpoint, which the first process writes and all of them read
     again = fit(
         linear_net(),
         data(61),
@@ -34,6 +36,8 @@ if __name__ == "__main__":
         on_epoch=lambda _, record: records.append(record),
     )
     assert all(torch.equal(again.weights[name], end.weights[name]) for name in end.weights)
-    last_rows = torch.tensor([[record["loss"], record["train_error"]] for record in records[-2:]], dtype=torch.float64)
+    last_rows = torch.tensor(
+        [[record["loss"], record["train_error"]] for record in records[-2:]], dtype=torch.float64
+    )
     save_file({**end.weights, "last_rows": last_rows}, meet.with_name(f"{rank}.safetensors"))
     dist.destroy_process_group()

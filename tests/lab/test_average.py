@@ -26,13 +26,17 @@ def digits():
 
 
 def make_job(digits, method, seed=0, how=RECIPE, start=None):
-    net = nets.build("digits", digits.classes, head=METHODS[method].head, shape=digits.shape, seed=seed).double()
+    net = nets.build(
+        "digits", digits.classes, head=METHODS[method].head, shape=digits.shape, seed=seed
+    ).double()
     return Job(net, digits, how, METHODS[method], seed, start)
 
 
 def fit_plainly(job, **options):
     net = copy.deepcopy(job.net)
-    end = train.fit(net, job.data, job.recipe, job.method, seed=job.seed, start=job.start, **options)
+    end = train.fit(
+        net, job.data, job.recipe, job.method, seed=job.seed, start=job.start, **options
+    )
     return net, end
 
 
@@ -49,19 +53,26 @@ def largest_difference(a, b):
 def test_what_is_kept_is_the_mean_of_the_last_epochs(digits, method):
     weights = {}
     plain = make_job(digits, method, how=replace(RECIPE, average=0.0))
-    fit_plainly(plain, on_epoch=lambda state, record: weights.setdefault(state.epoch, state.weights))
-    expected = {name: sum(weights[epoch][name] for epoch in (4, 5, 6)) / 3 for name in numbers(weights[6])}
+    fit_plainly(
+        plain, on_epoch=lambda state, record: weights.setdefault(state.epoch, state.weights)
+    )
+    expected = {
+        name: sum(weights[epoch][name] for epoch in (4, 5, 6)) / 3 for name in numbers(weights[6])
+    }
     if method == "wvn":  # of unit length, as their mean is not
         expected["head.weight"] /= expected["head.weight"].norm(dim=1, keepdim=True)
     found = {}
     net, _ = fit_plainly(
-        make_job(digits, method), on_epoch=lambda state, record: found.setdefault(state.epoch, state.weights)
+        make_job(digits, method),
+        on_epoch=lambda state, record: found.setdefault(state.epoch, state.weights),
     )
     assert largest_difference(found[5], weights[5]) == 0  # the training itself is not changed
     assert largest_difference(found[6], expected) < 1e-12
     assert largest_difference(found[6], weights[6]) > 1e-4
     body = {name: x for name, x in found[6].items() if method != "crt" or name.startswith("body")}
-    assert largest_difference(net.state_dict(), body) == 0  # crt trains a new head on the averaged body
+    assert (
+        largest_difference(net.state_dict(), body) == 0
+    )  # crt trains a new head on the averaged body
 
 
 @pytest.mark.slow
@@ -75,7 +86,10 @@ def test_the_fast_engine_averages_as_the_plain_loop_does(digits, method, stacked
         net = copy.deepcopy(job.net)
 
         def on_epoch(state, record, net=net, how=how, records=records):
-            records.append(record | {f"{title}_error": e for title, e in preprocess.errors(net, digits, how).items()})
+            records.append(
+                record
+                | {f"{title}_error": e for title, e in preprocess.errors(net, digits, how).items()}
+            )
 
         train.fit(net, digits, job.recipe, job.method, seed=job.seed, on_epoch=on_epoch)
         expected.append((net, records))
@@ -110,7 +124,9 @@ def test_an_average_survives_an_interruption_in_either_engine(digits, at, tmp_pa
     checkpoint.write(tmp_path, kept[at])
     state, damaged = checkpoint.latest(tmp_path)
     assert not damaged
-    (again,) = fit_many([make_job(digits, "wvn", start=state)], device="cpu", dtype=torch.float64, stacked=True)
+    (again,) = fit_many(
+        [make_job(digits, "wvn", start=state)], device="cpu", dtype=torch.float64, stacked=True
+    )
     assert largest_difference(again.weights, end.weights) == 0
     _, plain = fit_plainly(make_job(digits, "wvn", start=state))
     assert largest_difference(plain.weights, end.weights) < 1e-12

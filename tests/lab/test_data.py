@@ -9,7 +9,15 @@ import pytest
 from levelhead.core.counts import long_tail
 from levelhead.core.errors import LevelheadError
 from levelhead_lab.lab import cifar, image_folder
-from levelhead_lab.lab.data import Data, Split, _largest_that_fits, hold_out, imbalance, split, subset_indices
+from levelhead_lab.lab.data import (
+    Data,
+    Split,
+    _largest_that_fits,
+    hold_out,
+    imbalance,
+    split,
+    subset_indices,
+)
 from levelhead_lab.lab.load import digits, load
 from levelhead_lab.runs.spec import Spec
 
@@ -56,8 +64,15 @@ def test_subset_first_is_the_first_in_file_order_and_a_seed_gives_another():
     names = ("a", "b")
     assert subset_indices(labels, np.array([2, 1]), names=names).tolist() == [0, 1, 2]
     chosen = subset_indices(labels, np.array([2, 1]), subset=3, names=names)
-    assert chosen.tolist() == sorted(chosen) == subset_indices(labels, np.array([2, 1]), subset=3, names=names).tolist()
-    others = {tuple(subset_indices(labels, np.array([2, 1]), subset=seed, names=names)) for seed in range(20)}
+    assert (
+        chosen.tolist()
+        == sorted(chosen)
+        == subset_indices(labels, np.array([2, 1]), subset=3, names=names).tolist()
+    )
+    others = {
+        tuple(subset_indices(labels, np.array([2, 1]), subset=seed, names=names))
+        for seed in range(20)
+    }
     assert len(others) > 3
     assert all(np.bincount(labels[list(other)]).tolist() == [2, 1] for other in others)
 
@@ -88,7 +103,9 @@ def test_the_largest_count_of_a_huge_set_is_found_in_a_few_tries():
 
 def test_profile_larger_than_the_data_names_the_class():
     data = of_labels(np.repeat(np.arange(3), [100, 12, 30]), 3)
-    with pytest.raises(ValueError, match=r"class 1 \(1\) has 12 training images, but 31 are asked for"):
+    with pytest.raises(
+        ValueError, match=r"class 1 \(1\) has 12 training images, but 31 are asked for"
+    ):
         imbalance(data, "long-tail", ratio=10, largest=100)
     with pytest.raises(ValueError, match="ratio of at least 1"):
         imbalance(data, "long-tail", ratio=0.5)
@@ -144,7 +161,9 @@ def test_a_binary_label_beyond_the_classes_is_refused(tmp_path):
     content = bytearray(path.read_bytes())
     content[3073 * 5] = 12
     path.write_bytes(bytes(content))
-    with pytest.raises(ValueError, match="test labels of 10 classes: expected labels from 0 to 9, got 12 at pos"):
+    with pytest.raises(
+        ValueError, match="test labels of 10 classes: expected labels from 0 to 9, got 12 at pos"
+    ):
         load("cifar10", tmp_path, unofficial=True)
 
 
@@ -169,7 +188,10 @@ def test_python_cifar10_needs_the_official_md5_unless_told_otherwise(tmp_path):
 
 def test_md5_are_those_torchvision_lists():
     official = pytest.importorskip("torchvision.datasets.cifar")
-    for ours, theirs in ((cifar.MD5["cifar10"], official.CIFAR10), (cifar.MD5["cifar100"], official.CIFAR100)):
+    for ours, theirs in (
+        (cifar.MD5["cifar10"], official.CIFAR10),
+        (cifar.MD5["cifar100"], official.CIFAR100),
+    ):
         python = {name: md5 for name, md5 in ours.items() if not name.endswith(".bin")}
         assert python == dict(theirs.train_list + theirs.test_list)
 
@@ -185,7 +207,9 @@ def test_hostile_pickle_is_refused_and_does_not_run(tmp_path, monkeypatch, proto
     layouts.write_cifar10_python(tmp_path)
     hostile = tmp_path / "cifar-10-batches-py" / "data_batch_2"
     hostile.write_bytes(pickle.dumps({"data": Runs()}, protocol=protocol))
-    with pytest.raises(ValueError, match=r"data_batch_2: not a CIFAR python file .*exec, but only numpy arrays"):
+    with pytest.raises(
+        ValueError, match=r"data_batch_2: not a CIFAR python file .*exec, but only numpy arrays"
+    ):
         load("cifar10", tmp_path, unofficial=True)
     assert not (tmp_path / "harm").exists()
 
@@ -204,25 +228,38 @@ def _python2_array(size):
     dtype = b"cnumpy\ndtype\n(U\x02u1K\x00K\x01tR(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
     raw = b"T" + size.to_bytes(4, "little") + bytes(size)
     make = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tU\x01btR"
-    return make + b"(K\x01(K\x01M" + size.to_bytes(2, "little") + b"t" + dtype + b"\x89" + raw + b"tb"
+    return (
+        make + b"(K\x01(K\x01M" + size.to_bytes(2, "little") + b"t" + dtype + b"\x89" + raw + b"tb"
+    )
 
 
 def test_missing_data_are_named_with_what_was_expected(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no cifar100 here; expected the folder cifar-100-binary"):
+    with pytest.raises(
+        FileNotFoundError, match="no cifar100 here; expected the folder cifar-100-binary"
+    ):
         load("cifar100", tmp_path)
-    with pytest.raises(LevelheadError, match=r"root: expected the folder that holds the files of cifar10, got none"):
+    with pytest.raises(
+        LevelheadError, match=r"root: expected the folder that holds the files of cifar10, got none"
+    ):
         load("cifar10")
-    with pytest.raises(FileNotFoundError, match="cifar11: no such file or folder; expected a folder of images,"):
+    with pytest.raises(
+        FileNotFoundError, match="cifar11: no such file or folder; expected a folder of images,"
+    ):
         load("cifar11")
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(LevelheadError, match=r"notes\.txt: expected a folder of images or an \.npz file"):
+    with pytest.raises(
+        LevelheadError, match=r"notes\.txt: expected a folder of images or an \.npz file"
+    ):
         load(str(tmp_path / "notes.txt"))
 
 
 def test_tiny_imagenet(tmp_path):
     root = layouts.write_tiny_imagenet(tmp_path)
     data, in_order = load("tiny-imagenet", root), load("tiny-imagenet-sorted", root)
-    assert in_order.names == ("goldfish", "bullfrog")  # n01, n02; wnids.txt has them the other way round
+    assert in_order.names == (
+        "goldfish",
+        "bullfrog",
+    )  # n01, n02; wnids.txt has them the other way round
     assert in_order.test.labels.tolist() == [0, 1]
     assert (in_order.train.images[:3] == data.train.images[3:]).all()
     assert data.names == ("bullfrog", "goldfish")
@@ -257,7 +294,9 @@ def test_image_folder_with_train_and_val(tmp_path):
 def test_image_folder_with_train_alone_says_what_else_is_needed(tmp_path, other):
     for part in filter(None, ("train", other)):
         layouts.write_image_folder(tmp_path / part, {"cat": 5, "dog": 5})
-    with pytest.raises(LevelheadError, match=f"test or val next to train, got {other or 'none'}; .*train itself"):
+    with pytest.raises(
+        LevelheadError, match=f"test or val next to train, got {other or 'none'}; .*train itself"
+    ):
         load(str(tmp_path))
     assert load(str(tmp_path / "train")).names == ("cat", "dog")
 
@@ -276,7 +315,9 @@ def test_unreadable_images_are_named_and_only_skipped_on_request(tmp_path):
     (tmp_path / "cat" / "bad.jpg").write_bytes(b"no image")
     whole = (tmp_path / "dog" / "000.png").read_bytes()
     (tmp_path / "dog" / "half.png").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"2 of 12 images cannot be read: .*bad.jpg, .*half.png .*; pass skip_bad"):
+    with pytest.raises(
+        ValueError, match=r"2 of 12 images cannot be read: .*bad.jpg, .*half.png .*; pass skip_bad"
+    ):
         load(str(tmp_path))
     data = load(str(tmp_path), skip_bad=True)
     assert len(data.train) + len(data.test) == 10
@@ -294,7 +335,9 @@ def test_large_folders_are_decoded_once(tmp_path, monkeypatch):
 def test_npz_layouts(tmp_path):
     x, y = layouts.random_images(40, size=8), np.arange(40) % 4
     np.savez(tmp_path / "four.npz", x_train=x, y_train=y, x_test=x[:4], y_test=y[:4])
-    np.savez(tmp_path / "last.npz", images=x.transpose(0, 2, 3, 1), labels=y, names=["a", "b", "c", "d"])
+    np.savez(
+        tmp_path / "last.npz", images=x.transpose(0, 2, 3, 1), labels=y, names=["a", "b", "c", "d"]
+    )
     np.savez(tmp_path / "grey.npz", images=x[:, 0], labels=y)
     np.testing.assert_array_equal(load(str(tmp_path / "four.npz")).train.images, x)
     last = load(str(tmp_path / "last.npz"))
@@ -306,10 +349,22 @@ def test_npz_layouts(tmp_path):
     ("arrays", "message"),
     [
         ({"x": np.zeros(3)}, "expected x_train, y_train, x_test, y_test, or images, labels; got x"),
-        ({"images": np.zeros((4, 8, 8)), "labels": np.arange(4)}, "expected images of uint8, 0 to 255, got float64"),
-        ({"images": np.zeros((4, 8, 8), np.uint8), "labels": np.array([0, 1, -1, 0])}, "got -1 at position 2"),
-        ({"images": np.zeros((4, 8, 8), np.uint8), "labels": np.array([0, 0, 2, 2])}, r"class 1 has no training"),
-        ({"images": np.zeros((4, 8, 8), np.uint8), "labels": np.zeros(4, int)}, "at least 2 classes, got 0"),
+        (
+            {"images": np.zeros((4, 8, 8)), "labels": np.arange(4)},
+            "expected images of uint8, 0 to 255, got float64",
+        ),
+        (
+            {"images": np.zeros((4, 8, 8), np.uint8), "labels": np.array([0, 1, -1, 0])},
+            "got -1 at position 2",
+        ),
+        (
+            {"images": np.zeros((4, 8, 8), np.uint8), "labels": np.array([0, 0, 2, 2])},
+            r"class 1 has no training",
+        ),
+        (
+            {"images": np.zeros((4, 8, 8), np.uint8), "labels": np.zeros(4, int)},
+            "at least 2 classes, got 0",
+        ),
         (
             {
                 "x_train": np.zeros((4, 8, 8), np.uint8),
@@ -361,7 +416,14 @@ def test_mean_and_std_are_those_of_the_pixels():
 
 def test_an_official_set_is_read_once_for_all_ratios_and_a_folder_each_time(tmp_path):
     layouts.write_cifar10_binary(tmp_path / "official")
-    spec = Spec("cifar10", root=str(tmp_path / "official"), profile="long-tail", ratio=4.0, largest=20, unofficial=True)
+    spec = Spec(
+        "cifar10",
+        root=str(tmp_path / "official"),
+        profile="long-tail",
+        ratio=4.0,
+        largest=20,
+        unofficial=True,
+    )
     first = spec.load()
     shutil.rmtree(tmp_path / "official")
     other = replace(spec, ratio=2.0).load()
@@ -376,9 +438,13 @@ def test_an_official_set_is_read_once_for_all_ratios_and_a_folder_each_time(tmp_
 
 def test_the_hash_of_a_split_is_that_of_its_shape_images_and_labels():
     images, labels = layouts.random_images(6, size=4), np.array([0, 1, 2, 0, 1, 2])
-    content = b"(6, 3, 4, 4)" + images.tobytes() + b"".join(int(y).to_bytes(8, "little") for y in labels)
+    content = (
+        b"(6, 3, 4, 4)" + images.tobytes() + b"".join(int(y).to_bytes(8, "little") for y in labels)
+    )
     assert Split(images, labels).sha256 == hashlib.sha256(content).hexdigest()
-    reversed_twice = np.ascontiguousarray(images[:, ::-1])[:, ::-1]  # the same values, in another order in memory
+    reversed_twice = np.ascontiguousarray(images[:, ::-1])[
+        :, ::-1
+    ]  # the same values, in another order in memory
     assert Split(reversed_twice, labels.astype(np.uint8)).sha256 == Split(images, labels).sha256
     assert Split(images, labels)[::2].sha256 != Split(images, labels).sha256
 

@@ -20,8 +20,12 @@ def pictures(n: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(n).integers(0, 256, (n, *shape)).astype(np.uint8)
 
 
-@pytest.mark.parametrize("as_file", [True, False])  # or by scikit-learn's reader, where the file is elsewhere
-def test_the_digits_are_those_of_scikit_learn_the_last_50_of_each_class_for_the_test(as_file, monkeypatch):
+@pytest.mark.parametrize(
+    "as_file", [True, False]
+)  # or by scikit-learn's reader, where the file is elsewhere
+def test_the_digits_are_those_of_scikit_learn_the_last_50_of_each_class_for_the_test(
+    as_file, monkeypatch
+):
     if not as_file:
         monkeypatch.setattr("levelhead_lab.lab.load.find_spec", lambda name: None)
     whole, found = load_digits(), digits()
@@ -56,11 +60,23 @@ TRAINED_ON = {"x_train": pictures(4, 8, 8), "y_train": np.arange(4) % 2}
             TRAINED_ON | {"x_test": pictures(4, 8, 8, 3), "y_test": np.arange(4) % 2},
             r"test images have the shape \[3, 8, 8\] \[C, H, W\], but training images \[1, 8, 8\]",
         ),
-        ({"images": pictures(21, 8, 8), "labels": np.repeat([0, 1, 2], [10, 10, 1])}, "class 2 has only one image"),
+        (
+            {"images": pictures(21, 8, 8), "labels": np.repeat([0, 1, 2], [10, 10, 1])},
+            "class 2 has only one image",
+        ),
         ({"images": pictures(4, 0, 8), "labels": np.arange(4) % 2}, r"got \[2, 1, 0, 8\]"),
-        ({"images": pictures(4, 8, 8), "labels": np.eye(2)[np.arange(4) % 2]}, r"bad\.npz: .* one-hot .*argmax"),
-        (TRAINED_ON | {"x_test": pictures(4, 8, 8), "y_test": np.eye(2)}, r"bad\.npz: .* one-hot .*argmax"),
-        ({"images": pictures(4, 8, 8), "labels": np.array(list("abab"))}, r"bad\.npz: .*integer labels.*in `names`"),
+        (
+            {"images": pictures(4, 8, 8), "labels": np.eye(2)[np.arange(4) % 2]},
+            r"bad\.npz: .* one-hot .*argmax",
+        ),
+        (
+            TRAINED_ON | {"x_test": pictures(4, 8, 8), "y_test": np.eye(2)},
+            r"bad\.npz: .* one-hot .*argmax",
+        ),
+        (
+            {"images": pictures(4, 8, 8), "labels": np.array(list("abab"))},
+            r"bad\.npz: .*integer labels.*in `names`",
+        ),
         (
             {"images": pictures(4, 8, 8), "labels": np.array([0, 0, 1, 2**40])},
             r"bad\.npz: .* 0 to K - 1, got 1099511627776",
@@ -77,7 +93,10 @@ TRAINED_ON = {"x_train": pictures(4, 8, 8), "y_train": np.arange(4) % 2}
             {"images": pictures(4, 8, 8) / 255, "labels": np.arange(4) % 2},
             r"float64; .*multiply values from 0 to 1 by 255",
         ),
-        ({"images": pictures(4, 8, 8).astype(np.uint16), "labels": np.arange(4) % 2}, r"got uint16; .*astype"),
+        (
+            {"images": pictures(4, 8, 8).astype(np.uint16), "labels": np.arange(4) % 2},
+            r"got uint16; .*astype",
+        ),
         (NAMED | {"names": np.array("cat")}, r"bad\.npz: names: expected \[K\]"),
         (NAMED | {"names": np.array([["cat", "dog"]])}, r"bad\.npz: names: expected \[K\]"),
         (NAMED | {"names": np.array(["cat", "cat"])}, r"bad\.npz: names: got 'cat' 2 times"),
@@ -91,7 +110,10 @@ def test_arrays_no_network_can_learn_from_are_refused(tmp_path, arrays, message)
 
 
 def test_names_may_be_bytes_and_labels_a_column(tmp_path):
-    arrays = NAMED | {"labels": NAMED["labels"][:, None].astype(np.uint16), "names": np.array(["é".encode(), b"dog"])}
+    arrays = NAMED | {
+        "labels": NAMED["labels"][:, None].astype(np.uint16),
+        "names": np.array(["é".encode(), b"dog"]),
+    }
     np.savez(tmp_path / "own.npz", **arrays)
     found = load(str(tmp_path / "own.npz"))
     assert (found.names, found.counts.tolist()) == (("é", "dog"), [3, 3])
@@ -100,7 +122,9 @@ def test_names_may_be_bytes_and_labels_a_column(tmp_path):
 def test_a_damaged_npz_is_named(tmp_path):
     np.save(tmp_path / "one.npy", pictures(2, 2))
     (tmp_path / "one.npy").rename(tmp_path / "one.npz")
-    np.savez_compressed(tmp_path / "whole.npz", images=np.zeros((200, 8, 8), np.uint8), labels=np.arange(200) % 2)
+    np.savez_compressed(
+        tmp_path / "whole.npz", images=np.zeros((200, 8, 8), np.uint8), labels=np.arange(200) % 2
+    )
     with zipfile.ZipFile(tmp_path / "whole.npz") as file:
         at = file.getinfo("images.npy").header_offset + 60
     content = bytearray((tmp_path / "whole.npz").read_bytes())
@@ -131,7 +155,9 @@ def test_pixels_without_a_known_white_are_refused(tmp_path):
 def test_links_to_nothing_are_unreadable_images(tmp_path):
     place = layouts.write_image_folder(tmp_path / "own", {"a": 5, "b": 5})
     (place / "a" / "gone.png").symlink_to("nowhere.png")
-    with pytest.raises(ValueError, match=r"1 of 11 images cannot be read: .*gone.png .*pass skip_bad"):
+    with pytest.raises(
+        ValueError, match=r"1 of 11 images cannot be read: .*gone.png .*pass skip_bad"
+    ):
         load(str(place))
     assert load(str(place), skip_bad=True).counts.sum() == 8
 
@@ -139,7 +165,9 @@ def test_links_to_nothing_are_unreadable_images(tmp_path):
 def test_a_pipe_among_images_is_named_and_not_waited_for(tmp_path):
     place = layouts.write_image_folder(tmp_path, {"cat": 5, "dog": 5})
     os.mkfifo(place / "dog" / "pipe.png")
-    with pytest.raises(ValueError, match=r"1 of 11 images cannot be read: .*pipe\.png \(.*a pipe; .*pass skip_bad"):
+    with pytest.raises(
+        ValueError, match=r"1 of 11 images cannot be read: .*pipe\.png \(.*a pipe; .*pass skip_bad"
+    ):
         load(str(place))
 
 
@@ -170,7 +198,9 @@ def test_names_of_images_may_be_any_bytes_and_those_of_classes_text(tmp_path):
 def test_a_folder_without_images_is_named(tmp_path):
     for name in ("train/a", "train/b", "dev/a", "dev/b"):
         (tmp_path / "own" / name).mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"own: expected a folder test or val next to train, got dev"):
+    with pytest.raises(
+        ValueError, match=r"own: expected a folder test or val next to train, got dev"
+    ):
         load(str(tmp_path / "own"))
     (tmp_path / "own" / "dev").rename(tmp_path / "own" / "test")
     layouts.write_image_folder(tmp_path / "own" / "train", {"c": 2, "d": 2})
@@ -184,25 +214,36 @@ def test_images_below_the_folder_of_a_class_are_not_left_out_without_a_word(tmp_
     (place / "bear" / "notes").mkdir()
     assert len(load(str(place)).train) == 8
     layouts.write_image_folder(place / "bear" / "kinds", {"black": 2, "brown": 2})
-    with pytest.raises(ValueError, match=r"own/bear: .* folder below it, kinds/black; expected FOLDER/class/\*\.jpg"):
+    with pytest.raises(
+        ValueError,
+        match=r"own/bear: .* folder below it, kinds/black; expected FOLDER/class/\*\.jpg",
+    ):
         load(str(place))
 
 
 def test_a_training_folder_without_a_test_folder_is_not_a_class(tmp_path):
     for part in ("train", "valid"):
         place = layouts.write_image_folder(tmp_path / "own" / part, {"a": 4, "b": 4}).parent
-    with pytest.raises(ValueError, match=r"own: expected a folder test or val next to train, got valid; .*own/train"):
+    with pytest.raises(
+        ValueError,
+        match=r"own: expected a folder test or val next to train, got valid; .*own/train",
+    ):
         load(str(place))
 
 
 def test_a_class_whose_files_are_no_images_is_told_what_they_are(tmp_path):
     place = layouts.write_image_folder(tmp_path / "own", {"cat": 5, "dog": 0})
     (place / "dog").mkdir(exist_ok=True)
-    with pytest.raises(ValueError, match=r"own: class 1 \(dog\) has no training image; .* the folder is empty"):
+    with pytest.raises(
+        ValueError, match=r"own: class 1 \(dog\) has no training image; .* the folder is empty"
+    ):
         load(str(place))
     for i in range(3):
         (place / "dog" / f"{i}.heic").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"dog.* no training image; expected files such as \.avif, .* got 3 of \.heic"):
+    with pytest.raises(
+        ValueError,
+        match=r"dog.* no training image; expected files such as \.avif, .* got 3 of \.heic",
+    ):
         load(str(place))
 
 
@@ -217,7 +258,9 @@ def test_files_that_pillow_reads_are_images_whatever_they_are_called(tmp_path, s
 
 
 @pytest.mark.parametrize("left", [0, 100, -30])
-def test_a_damaged_cache_is_made_again_and_one_that_cannot_be_written_is_not_needed(tmp_path, monkeypatch, left):
+def test_a_damaged_cache_is_made_again_and_one_that_cannot_be_written_is_not_needed(
+    tmp_path, monkeypatch, left
+):
     monkeypatch.setattr(image_folder, "CACHED_FROM", 4)
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path / "cache"))
     place = layouts.write_image_folder(tmp_path / "own", {"a": 5, "b": 5})

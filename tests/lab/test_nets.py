@@ -24,7 +24,9 @@ def test_shortcut_a_has_no_parameters():
 
 def test_resnet18_has_the_parameters_of_the_well_known_one():
     # torchvision's resnet18 has 11,689,512 with its bias of 1000
-    assert nets.parameter_count(nets.build("resnet18-64", 1000, stem="imagenet")) == 11_689_512 - 1000
+    assert (
+        nets.parameter_count(nets.build("resnet18-64", 1000, stem="imagenet")) == 11_689_512 - 1000
+    )
 
 
 @pytest.mark.slow
@@ -92,7 +94,10 @@ def test_a_seed_is_a_network_and_leaves_the_global_generator_alone():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"net": "resnet20"}, "net: expected resnet32, resnet18-64, digits or timm:NAME, got 'resnet20'"),
+        (
+            {"net": "resnet20"},
+            "net: expected resnet32, resnet18-64, digits or timm:NAME, got 'resnet20'",
+        ),
         ({"head": "arc"}, "head: expected 'linear' or 'cosine', got 'arc'"),
         ({"shortcut": "C"}, "shortcut: expected 'A', 'B' or 'pool', got 'C'"),
         ({"stem": "big"}, "stem: expected 'small', 'half' or 'imagenet', got 'big'"),
@@ -110,7 +115,9 @@ def timm():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "shape"), [("resnet10t", (1, 32, 32)), ("vit_tiny_patch16_224", (3, 32, 32))])
+@pytest.mark.parametrize(
+    ("name", "shape"), [("resnet10t", (1, 32, 32)), ("vit_tiny_patch16_224", (3, 32, 32))]
+)
 def test_any_timm_model_gives_features_and_a_head(timm, name, shape):
     net = nets.build(f"timm:{name}", 6, shape=shape)
     assert all(module.training for module in net.modules())
@@ -118,7 +125,10 @@ def test_any_timm_model_gives_features_and_a_head(timm, name, shape):
     x = torch.randn(2, *shape)
     with torch.no_grad():
         reference = timm.create_model(
-            name, num_classes=6, in_chans=shape[0], **({"img_size": shape[1:]} if "vit" in name else {})
+            name,
+            num_classes=6,
+            in_chans=shape[0],
+            **({"img_size": shape[1:]} if "vit" in name else {}),
         ).eval()
         reference.load_state_dict(net.body.state_dict(), strict=False)
         expected = reference.forward_head(reference.forward_features(x), pre_logits=True)
@@ -132,7 +142,9 @@ def test_an_unknown_timm_model_is_named_with_its_neighbors(timm):
 
 
 def test_a_timm_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch):
-    (tmp_path / "timm.py").write_text('raise RuntimeError("operator torchvision::nms does not exist")')
+    (tmp_path / "timm.py").write_text(
+        'raise RuntimeError("operator torchvision::nms does not exist")'
+    )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "timm", raising=False)
     message = r"timm:resnet18 needs timm, which cannot be imported here \(operator torchvision::nms does not exist\); "

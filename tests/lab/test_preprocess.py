@@ -23,7 +23,9 @@ def one_by_one(images, offsets, flips, pad):
     return np.stack(out)
 
 
-@pytest.mark.parametrize(("shape", "pad"), [((64, 3, 32, 32), 4), ((40, 1, 8, 5), 2), ((7, 3, 6, 6), 0)])
+@pytest.mark.parametrize(
+    ("shape", "pad"), [((64, 3, 32, 32), 4), ((40, 1, 8, 5), 2), ((7, 3, 6, 6), 0)]
+)
 def test_crop_flip_equals_padding_and_slicing_each_image(shape, pad):
     random = np.random.default_rng(0)
     images = random.integers(1, 256, shape, dtype=np.uint8)
@@ -42,7 +44,9 @@ def test_the_center_crop_without_flip_is_the_image():
 
 def test_crop_flip_gives_channels_last_memory():
     images = torch.zeros(4, 3, 8, 8, dtype=torch.uint8)
-    found = crop_flip(images, torch.zeros(4, 2, dtype=torch.int64), torch.zeros(4, dtype=torch.bool), pad=1)
+    found = crop_flip(
+        images, torch.zeros(4, 2, dtype=torch.int64), torch.zeros(4, dtype=torch.bool), pad=1
+    )
     assert found.is_contiguous(memory_format=torch.channels_last)
     assert standardize(found, [0.5] * 3, [0.2] * 3).is_contiguous(memory_format=torch.channels_last)
 
@@ -99,13 +103,17 @@ def test_cutout_spares_the_images_that_are_evaluated():
     assert (preprocess.standardized(torch.tensor(shown)) == 1).all()
 
 
-@pytest.mark.parametrize(("shape", "side"), [((8, 8), 4), ((8, 12), 4), ((15, 40), 6), ((16, 16), 16), ((32, 32), 16)])
+@pytest.mark.parametrize(
+    ("shape", "side"), [((8, 8), 4), ((8, 12), 4), ((15, 40), 6), ((16, 16), 16), ((32, 32), 16)]
+)
 def test_cutout_leaves_something_of_images_smaller_than_it(shape, side):
     white = np.full((60, 1, *shape), 255, np.uint8)
     part = Split(white, np.arange(60) % 2)
     how = replace(find_recipe("frontier"), augment="none", pad=0, mean=(0.5,), std=(0.5,))
     drawn = draw_plan(part.labels, METHODS["baseline"], how, seed=0, epoch=0, progress=0)
-    found = Preprocess(how, Data("white", ("a", "b"), part, part)).augmented(torch.tensor(white), drawn)
+    found = Preprocess(how, Data("white", ("a", "b"), part, part)).augmented(
+        torch.tensor(white), drawn
+    )
     half = side // 2
     for image, (down, across) in zip(found.numpy(), drawn.centers.numpy(), strict=True):
         expected, row, column = np.ones(shape), int(down * shape[0]), int(across * shape[1])

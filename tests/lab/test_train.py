@@ -15,7 +15,17 @@ from levelhead_lab.lab.preprocess import Preprocess
 from levelhead_lab.lab.recipe import Recipe
 from levelhead_lab.lab.train import fit, process_share
 
-RECIPE = Recipe("small", epochs=8, batch=10, lr=0.1, momentum=0.9, weight_decay=1e-3, milestones=(4,), pad=1, flip=True)
+RECIPE = Recipe(
+    "small",
+    epochs=8,
+    batch=10,
+    lr=0.1,
+    momentum=0.9,
+    weight_decay=1e-3,
+    milestones=(4,),
+    pad=1,
+    flip=True,
+)
 WORKER = Path(__file__).with_name("ddp_worker.py")
 
 
@@ -30,7 +40,9 @@ def data(n: int = 64, seed: int = 0) -> Data:
 
 def linear_net(seed: int = 0) -> Net:
     torch.manual_seed(seed)
-    return Net(nn.Sequential(nn.Flatten(), nn.Linear(16, 5, bias=False)), nn.Linear(5, 3, bias=False)).double()
+    return Net(
+        nn.Sequential(nn.Flatten(), nn.Linear(16, 5, bias=False)), nn.Linear(5, 3, bias=False)
+    ).double()
 
 
 def naive(x, y, theta, w, recipe, batches, order):
@@ -51,15 +63,24 @@ def naive(x, y, theta, w, recipe, batches, order):
     return theta, w
 
 
-@pytest.mark.parametrize(("method", "order"), [("wvn", "after"), ("wvn-released", "before"), ("baseline", "never")])
+@pytest.mark.parametrize(
+    ("method", "order"), [("wvn", "after"), ("wvn-released", "before"), ("baseline", "never")]
+)
 def test_fifty_steps_of_algorithm_1_equal_fifteen_lines_of_numpy(method, order):
     recipe, small, net = replace(RECIPE, pad=0, flip=False), data(), linear_net()
     theta, w = net.body[1].weight.detach().numpy().copy(), net.head.weight.detach().numpy().copy()
     fit(net, small, recipe, METHODS[method], seed=3)
     mean, std = small.mean_std
     x = ((small.train.images / 255 - mean[0]) / std[0]).reshape(64, -1)
-    plans = [draw_plan(small.train.labels, METHODS[method], recipe, seed=3, epoch=e, progress=e / 8) for e in range(8)]
-    batches = [(recipe.lr_at(e), batch.indices) for e, plan in enumerate(plans) for batch in plan.batches(10)]
+    plans = [
+        draw_plan(small.train.labels, METHODS[method], recipe, seed=3, epoch=e, progress=e / 8)
+        for e in range(8)
+    ]
+    batches = [
+        (recipe.lr_at(e), batch.indices)
+        for e, plan in enumerate(plans)
+        for batch in plan.batches(10)
+    ]
     assert len(batches) == 56
     theta, w = naive(x, small.train.labels, theta, w, recipe, batches, order)
     np.testing.assert_allclose(net.body[1].weight.detach().numpy(), theta, rtol=0, atol=1e-12)
@@ -68,7 +89,13 @@ def test_fifty_steps_of_algorithm_1_equal_fifteen_lines_of_numpy(method, order):
 
 def test_wvn_rows_have_unit_length_after_every_step():
     net, lengths = build("digits", 3, shape=(1, 4, 4)), []
-    fit(net, data(), RECIPE, METHODS["wvn"], on_step=lambda now: lengths.append(net.head.weight.detach().norm(dim=1)))
+    fit(
+        net,
+        data(),
+        RECIPE,
+        METHODS["wvn"],
+        on_step=lambda now: lengths.append(net.head.weight.detach().norm(dim=1)),
+    )
     assert len(lengths) == 56
     torch.testing.assert_close(torch.stack(lengths), torch.ones(56, 3), rtol=0, atol=1e-6)
 
@@ -78,7 +105,9 @@ class Dropping(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5))
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5)
+        )
 
     def forward(self, x):
         return self.layers(x)
@@ -131,7 +160,9 @@ def test_a_plan_is_a_function_of_seed_and_epoch():
         return draw_plan(labels, METHODS[method], RECIPE, seed=seed, epoch=epoch, progress=0.0)
 
     a, b = draw(), draw()
-    assert all(np.array_equal(getattr(a, key), getattr(b, key)) for key in ("indices", "offsets", "flips"))
+    assert all(
+        np.array_equal(getattr(a, key), getattr(b, key)) for key in ("indices", "offsets", "flips")
+    )
     assert sorted(a.indices) == list(range(64))
     assert set(np.unique(a.offsets)) == {0, 1, 2}
     assert 0 < a.flips.double().mean() < 1
@@ -139,8 +170,12 @@ def test_a_plan_is_a_function_of_seed_and_epoch():
         assert not np.array_equal(a.indices, other.indices)
         assert not np.array_equal(a.offsets, other.offsets)
     assert np.ptp(np.bincount(labels[draw("over-sample").indices])) <= 1
-    cut = draw_plan(labels, METHODS["baseline"], replace(RECIPE, cutout=2), seed=0, epoch=0, progress=0.0)
-    assert all(torch.equal(x, y) for x, y in zip(a.tensors[:3], cut.tensors[:3], strict=True))  # other draws stay
+    cut = draw_plan(
+        labels, METHODS["baseline"], replace(RECIPE, cutout=2), seed=0, epoch=0, progress=0.0
+    )
+    assert all(
+        torch.equal(x, y) for x, y in zip(a.tensors[:3], cut.tensors[:3], strict=True)
+    )  # other draws stay
     assert torch.unique(cut.centers).numel() == 128
     assert not a.centers.any()
 
@@ -157,16 +192,27 @@ def test_shares_of_a_batch_average_to_its_mean(world):
 
 
 @pytest.mark.slow
-def test_two_processes_take_the_same_steps_as_one_and_resume_inside_an_epoch(tmp_path, in_two_processes):
+def test_two_processes_take_the_same_steps_as_one_and_resume_inside_an_epoch(
+    tmp_path, in_two_processes
+):
     in_two_processes(WORKER)
     net = linear_net()
     records = []
-    fit(net, data(61), RECIPE, METHODS["wvn"], seed=1, on_epoch=lambda state, record: records.append(record))
+    fit(
+        net,
+        data(61),
+        RECIPE,
+        METHODS["wvn"],
+        seed=1,
+        on_epoch=lambda state, record: records.append(record),
+    )
     last = [records[-1]["loss"], records[-1]["train_error"]]
     for rank in range(2):
         found = load_file(tmp_path / f"{rank}.safetensors")
         torch.testing.assert_close(found["head.weight"], net.head.weight.data, rtol=0, atol=1e-12)
-        torch.testing.assert_close(found["body.1.weight"], net.body[1].weight.data, rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            found["body.1.weight"], net.body[1].weight.data, rtol=0, atol=1e-12
+        )
         np.testing.assert_allclose(found["last_rows"], [last] * 2, atol=1e-12)
 
 

@@ -44,10 +44,14 @@ SHAPES = [(3, 32, 32), (1, 32, 32), (3, 20, 36), (1, 8, 8), (3, 2, 5)]
 def by_pillow(image: np.ndarray, name: str, number: int, sign: int) -> np.ndarray:
     """Return an image [C, H, W] after one operation, as torchvision's TrivialAugmentWide does it by Pillow."""
     picture = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
-    size = torch.linspace(0, LARGEST.get(name, 0.0), MAGNITUDE_BINS)[number].item() * (-1 if sign else 1)
+    size = torch.linspace(0, LARGEST.get(name, 0.0), MAGNITUDE_BINS)[number].item() * (
+        -1 if sign else 1
+    )
 
     def affine(*matrix: float) -> Image.Image:
-        return picture.transform(picture.size, Image.Transform.AFFINE, matrix, Image.Resampling.NEAREST)
+        return picture.transform(
+            picture.size, Image.Transform.AFFINE, matrix, Image.Resampling.NEAREST
+        )
 
     tangent = math.tan(math.radians(math.degrees(math.atan(size))))
     changed = {
@@ -62,7 +66,9 @@ def by_pillow(image: np.ndarray, name: str, number: int, sign: int) -> np.ndarra
         "Contrast": lambda: ImageEnhance.Contrast(picture).enhance(1 + size),
         "Sharpness": lambda: ImageEnhance.Sharpness(picture).enhance(1 + size),
         "Posterize": lambda: ImageOps.posterize(picture, 8 - round(number / 5)),
-        "Solarize": lambda: ImageOps.solarize(picture, torch.linspace(255, 0, MAGNITUDE_BINS)[number].item()),  # type: ignore
+        "Solarize": lambda: ImageOps.solarize(
+            picture, torch.linspace(255, 0, MAGNITUDE_BINS)[number].item()
+        ),  # type: ignore
         "AutoContrast": lambda: ImageOps.autocontrast(picture),
         "Equalize": lambda: ImageOps.equalize(picture),
     }[name]()
@@ -90,7 +96,9 @@ def pictures(shape: tuple[int, ...], n: int) -> np.ndarray:
 
 def augmented(images: np.ndarray, name: str, numbers: np.ndarray, signs: np.ndarray) -> np.ndarray:
     operations = torch.full((len(images),), OPERATIONS.index(name))
-    return trivial_augment(torch.tensor(images), operations, torch.tensor(numbers), torch.tensor(signs)).numpy()
+    return trivial_augment(
+        torch.tensor(images), operations, torch.tensor(numbers), torch.tensor(signs)
+    ).numpy()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -100,9 +108,12 @@ def test_every_operation_equals_pillow_at_every_magnitude_and_sign(name, shape):
     for shift in (0, 5):  # each magnitude on several kinds of images
         images = np.roll(pictures(shape, len(numbers)), shift, axis=0)
         expected = [
-            by_pillow(image, name, number, sign) for image, number, sign in zip(images, numbers, signs, strict=True)
+            by_pillow(image, name, number, sign)
+            for image, number, sign in zip(images, numbers, signs, strict=True)
         ]
-        assert_as_pillow(augmented(images, name, numbers, signs), np.stack(expected), blended=name in BLENDED)
+        assert_as_pillow(
+            augmented(images, name, numbers, signs), np.stack(expected), blended=name in BLENDED
+        )
 
 
 def test_operations_are_mixed_in_one_batch_and_samples_do_not_meet():
@@ -112,7 +123,8 @@ def test_operations_are_mixed_in_one_batch_and_samples_do_not_meet():
     before = torch.tensor(images)
     found = trivial_augment(before, *torch.tensor(drawn).T)
     expected = [
-        by_pillow(image, OPERATIONS[op], number, sign) for image, (op, number, sign) in zip(images, drawn, strict=True)
+        by_pillow(image, OPERATIONS[op], number, sign)
+        for image, (op, number, sign) in zip(images, drawn, strict=True)
     ]
     is_blended = np.isin(drawn[:, 0], [OPERATIONS.index(name) for name in BLENDED])
     for blended in (False, True):
@@ -129,7 +141,9 @@ def test_identity_and_the_weakest_signed_operations_leave_images_alone():
     images = pictures((3, 16, 16), 64)
     for name in ("Identity", *SIGNED):
         numbers = np.arange(64) % MAGNITUDE_BINS if name == "Identity" else np.zeros(64, int)
-        np.testing.assert_array_equal(augmented(images, name, numbers, np.arange(64) % 2), images, err_msg=name)
+        np.testing.assert_array_equal(
+            augmented(images, name, numbers, np.arange(64) % 2), images, err_msg=name
+        )
 
 
 class OpsOnMeta(TorchDispatchMode):
@@ -142,7 +156,9 @@ class OpsOnMeta(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         found = func(*args, **(kwargs or {}))
         self.names.add(func.name())
-        self.devices |= {x.device.type for x in tree_leaves((args, kwargs, found)) if isinstance(x, torch.Tensor)}
+        self.devices |= {
+            x.device.type for x in tree_leaves((args, kwargs, found)) if isinstance(x, torch.Tensor)
+        }
         return found
 
 
@@ -166,13 +182,17 @@ def test_the_draw_is_uniform_over_operations_bins_and_signs_and_changes_no_other
     how = Recipe("plain", epochs=1, batch=8, lr=0.1, pad=4, flip=True, cutout=2)
     n = 14 * 31 * 2 * 40
     plain, varied = drawn_plan(n, how), drawn_plan(n, replace(how, augment="trivial"))
-    assert all(torch.equal(x, y) for x, y in zip(plain.tensors[:4], varied.tensors[:4], strict=True))
+    assert all(
+        torch.equal(x, y) for x, y in zip(plain.tensors[:4], varied.tensors[:4], strict=True)
+    )
     assert not plain.changes.any()  # the identity
     cells = np.bincount(np.ravel_multi_index(varied.changes.numpy().T, (14, 31, 2)), minlength=868)
     assert len(cells) == 868
     squares = ((cells - 40) ** 2 / 40).sum()  # chi-squared with 867 degrees of freedom
     assert abs(squares - 867) < 4 * math.sqrt(2 * 867)
-    assert not torch.equal(varied.changes, drawn_plan(n, replace(how, augment="trivial"), seed=1).changes)
+    assert not torch.equal(
+        varied.changes, drawn_plan(n, replace(how, augment="trivial"), seed=1).changes
+    )
 
 
 def test_only_training_images_are_changed_after_the_crop_and_before_the_cutout():
@@ -184,10 +204,16 @@ def test_only_training_images_are_changed_after_the_crop_and_before_the_cutout()
     found = preprocess.augmented(torch.tensor(shown), plan).numpy()
     padded = np.pad(shown, ((0, 0), (0, 0), (4, 4), (4, 4)))
     for x, i, (row, column), flip, (op, *how_much), center in zip(
-        found, *(t.numpy() for t in plan.tensors[:3]), plan.changes.numpy(), plan.centers, strict=True
+        found,
+        *(t.numpy() for t in plan.tensors[:3]),
+        plan.changes.numpy(),
+        plan.centers,
+        strict=True,
     ):
         image = padded[i, :, row : row + 16, column : column + 16][:, :, :: -1 if flip else 1]
-        image = (by_pillow(np.ascontiguousarray(image), OPERATIONS[op], *how_much) / 255 - 0.5) / 0.5
+        image = (
+            by_pillow(np.ascontiguousarray(image), OPERATIONS[op], *how_much) / 255 - 0.5
+        ) / 0.5
         level = 1 / 127.5 if OPERATIONS[op] in BLENDED else 0
         down, across = (int(16 * float(c)) for c in center)
         image[:, max(0, down - 2) : down + 2, max(0, across - 2) : across + 2] = 0
@@ -198,7 +224,10 @@ def test_only_training_images_are_changed_after_the_crop_and_before_the_cutout()
 
 def test_images_with_two_channels_are_refused():
     part = Split(np.zeros((4, 2, 8, 8), np.uint8), np.arange(4) % 2)
-    with pytest.raises(ValueError, match="recipe frontier: augment: 'trivial' needs images with 1 or 3 channels, got"):
+    with pytest.raises(
+        ValueError,
+        match="recipe frontier: augment: 'trivial' needs images with 1 or 3 channels, got",
+    ):
         Preprocess(find_recipe("frontier"), Data("odd", ("a", "b"), part, part))
 
 
@@ -211,7 +240,9 @@ def test_the_fast_engine_equals_the_plain_loop_under_the_recipe(slots, monkeypat
     names = ["baseline", "wvn", "balanced-softmax"]
     jobs = [
         pack.Job(
-            nets.build("digits", 10, head=METHODS[name].head, shape=digits.shape, seed=seed).double(),
+            nets.build(
+                "digits", 10, head=METHODS[name].head, shape=digits.shape, seed=seed
+            ).double(),
             digits,
             how,
             METHODS[name],

@@ -63,7 +63,9 @@ def test_the_offset_is_as_good_as_the_best_of_all_thresholds(metric, ties, floor
     for seed in range(8):
         z, y = sample(seed, ties=ties)
         cuts = LabelCuts.of(z, y.astype(bool), metric, COST, floor)
-        tried = [(by_hand(metric, y, (z > t).astype(int)), (z > t)[y == 1].mean()) for t in thresholds(z)]
+        tried = [
+            (by_hand(metric, y, (z > t).astype(int)), (z > t)[y == 1].mean()) for t in thresholds(z)
+        ]
         best = min(loss for loss, recall in tried if recall >= floor - 1e-12)
         predicted = (z + cuts.offset > 0).astype(int)
         assert by_hand(metric, y, predicted) == pytest.approx(best, abs=1e-9)
@@ -83,7 +85,9 @@ def test_the_offset_is_the_middle_of_the_widest_range():
     assert cuts.offset == 1.5  # both ranges are 1 wide: the first
     assert cuts.offset_of_least(np.array([1, 1, 0, 0, 1])) == 4.5  # -2 to -7
     assert cuts.offset_of_least(np.array([0, 1, 1, 1, 1])) == 0  # as it is: nothing is predicted
-    assert cuts.offset_of_least(np.array([1, 1, 1, 1, 0])) == 8  # below all: as far as they are apart, halved
+    assert (
+        cuts.offset_of_least(np.array([1, 1, 1, 1, 0])) == 8
+    )  # below all: as far as they are apart, halved
 
 
 def test_neighboring_floats_are_separated():

@@ -15,7 +15,9 @@ from levelhead.methods.ldam import ldam_margins
 from levelhead.methods.method import ClassConstant, WeightedLoss
 
 COUNTS = [5000, 2997, 83, 7]
-LOSSES = list({method.loss: name for name, method in reversed(METHODS.items())}.values())  # each once, by its first row
+LOSSES = list(
+    {method.loss: name for name, method in reversed(METHODS.items())}.values()
+)  # each once, by its first row
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 
 
@@ -52,7 +54,9 @@ def test_weights_of_a_batch_are_those_of_torch(batch):
     loss = replace(METHODS["re-weighting"].loss(COUNTS), in_batch=True)
     theirs = F.cross_entropy(*batch, weight=inverse)  # "mean": divided by the batch's total weight
     torch.testing.assert_close(loss(*batch).mean(), theirs, **EXACT)
-    both = loss(*(torch.stack([x, x.flip(0)[:32]]) for x in batch))  # each batch has weights of its own
+    both = loss(
+        *(torch.stack([x, x.flip(0)[:32]]) for x in batch)
+    )  # each batch has weights of its own
     torch.testing.assert_close(both[0], loss(*batch), **EXACT)
 
 
@@ -60,7 +64,9 @@ def test_weights_of_a_batch_are_those_of_torch(batch):
 def test_focal_is_the_formula(batch, focus):
     p = [softmax(row)[y] for row, y in zip(batch[0].tolist(), batch[1].tolist(), strict=True)]
     theirs = [-((1 - q) ** focus) * np.log(q) for q in p]
-    np.testing.assert_allclose(METHODS["focal"].loss(COUNTS, focus=focus)(*batch), theirs, rtol=1e-10)
+    np.testing.assert_allclose(
+        METHODS["focal"].loss(COUNTS, focus=focus)(*batch), theirs, rtol=1e-10
+    )
 
 
 def test_focal_of_two_classes_is_the_sigmoid_form_of_its_paper(batch):
@@ -68,7 +74,9 @@ def test_focal_of_two_classes_is_the_sigmoid_form_of_its_paper(batch):
     z, labels = batch[0][:, 0], batch[1] % 2
     ours = METHODS["focal"].loss(focus=2.0)(torch.stack([torch.zeros_like(z), z], 1), labels)
     probability = torch.where(labels == 1, z.sigmoid(), 1 - z.sigmoid())
-    theirs = (1 - probability) ** 2 * F.binary_cross_entropy_with_logits(z, labels.double(), reduction="none")
+    theirs = (1 - probability) ** 2 * F.binary_cross_entropy_with_logits(
+        z, labels.double(), reduction="none"
+    )
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
@@ -90,7 +98,9 @@ def test_class_balanced_weighs_its_loss_from_outside(batch, name):
     inner = F.cross_entropy(*batch, reduction="none")
     if name.endswith("focal"):
         inner = (1 - torch.exp(-inner)) * inner
-    torch.testing.assert_close(METHODS[name].loss(COUNTS)(*batch), weight[batch[1]] * inner, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        METHODS[name].loss(COUNTS)(*batch), weight[batch[1]] * inner, rtol=1e-9, atol=1e-12
+    )
 
 
 def test_beta_of_zero_weighs_all_classes_alike_and_near_one_by_inverse_frequency(batch):
@@ -98,7 +108,9 @@ def test_beta_of_zero_weighs_all_classes_alike_and_near_one_by_inverse_frequency
         return METHODS["class-balanced"].loss(COUNTS, beta=beta)(*batch)
 
     torch.testing.assert_close(cb(0.0), METHODS["baseline"].loss(COUNTS)(*batch), **EXACT)
-    torch.testing.assert_close(cb(1 - 1e-10), METHODS["re-weighting"].loss(COUNTS)(*batch), rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        cb(1 - 1e-10), METHODS["re-weighting"].loss(COUNTS)(*batch), rtol=1e-5, atol=0
+    )
 
 
 def test_ldam_is_the_formula(batch):
@@ -124,7 +136,9 @@ def test_ldam_drw_is_ldam_until_its_stage_and_weighted_from_there_on(batch):
     (start,) = METHODS["ldam-drw"].stages
     assert start == 160 / 200 == 144 / 180
     torch.testing.assert_close(deferred(COUNTS, 159 / 200)(cosines, labels), plain, **EXACT)
-    torch.testing.assert_close(deferred(COUNTS, 160 / 200)(cosines, labels), weight * plain, **EXACT)
+    torch.testing.assert_close(
+        deferred(COUNTS, 160 / 200)(cosines, labels), weight * plain, **EXACT
+    )
 
 
 def test_balanced_softmax_is_the_ratio_of_count_weighted_exponentials(batch):
@@ -142,7 +156,9 @@ def test_balanced_softmax_with_tau_zero_is_cross_entropy(batch):
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_passes_gradcheck(batch, name, progress):
     loss, labels = METHODS[name].loss(COUNTS, progress), batch[1][:8]
-    assert torch.autograd.gradcheck(lambda x: loss(x, labels), batch[0][:8].clone().requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda x: loss(x, labels), batch[0][:8].clone().requires_grad_()
+    )
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -215,13 +231,17 @@ def test_losses_can_be_pickled_and_copied_after_use(batch, name):
         assert torch.equal(other(*batch), expected)
 
 
-@pytest.mark.parametrize("name", ["re-weighting", "class-balanced", "class-balanced-focal", "ldam", "balanced-softmax"])
+@pytest.mark.parametrize(
+    "name", ["re-weighting", "class-balanced", "class-balanced-focal", "ldam", "balanced-softmax"]
+)
 def test_logits_of_another_number_of_classes_are_refused(batch, name):
     with pytest.raises(ValueError, match="logits: expected 5 classes, one per count, got 4"):
         METHODS[name].loss([*COUNTS, 3])(*batch)
 
 
-@pytest.mark.parametrize("name", ["re-weighting", "class-balanced", "class-balanced-focal", "ldam", "balanced-softmax"])
+@pytest.mark.parametrize(
+    "name", ["re-weighting", "class-balanced", "class-balanced-focal", "ldam", "balanced-softmax"]
+)
 def test_a_class_with_no_samples_is_named(name):
     with pytest.raises(ValueError, match="class 1 has no samples"):
         METHODS[name].loss([10, 0, 3])
@@ -232,7 +252,9 @@ def test_a_class_with_no_samples_is_named(name):
 def test_a_label_that_is_not_a_class_is_named(batch, name, label):
     logits, labels = batch[0].view(4, 8, 4), batch[1].view(4, 8).clone()
     labels[1, 2] = label
-    with pytest.raises(ValueError, match=f"labels: expected classes from 0 to 3, got {label}; leave out samples"):
+    with pytest.raises(
+        ValueError, match=f"labels: expected classes from 0 to 3, got {label}; leave out samples"
+    ):
         METHODS[name].loss(COUNTS, 0.9)(logits, labels)
 
 

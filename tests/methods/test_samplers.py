@@ -30,7 +30,9 @@ def test_over_sampling_up_to_the_largest_leaves_no_sample_out(labels):
 
 
 def test_over_sampling_repeats_the_samples_of_a_class_evenly(labels):
-    times = np.bincount(over_sample(labels, np.random.default_rng(0), epoch="largest"), minlength=len(labels))
+    times = np.bincount(
+        over_sample(labels, np.random.default_rng(0), epoch="largest"), minlength=len(labels)
+    )
     for k in range(7):
         assert np.ptp(times[labels == k]) <= 1
 
@@ -89,12 +91,20 @@ def test_classes_are_mixed_in_every_stretch_of_an_epoch(name, labels):
 
 def test_classes_absent_from_the_labels_are_not_drawn():
     labels = np.array([0, 0, 0, 4])
-    assert np.bincount(labels[over_sample(labels, np.random.default_rng(0))]).tolist() == [2, 0, 0, 0, 2]
+    assert np.bincount(labels[over_sample(labels, np.random.default_rng(0))]).tolist() == [
+        2,
+        0,
+        0,
+        0,
+        2,
+    ]
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_no_labels_is_an_error(name):
-    with pytest.raises(ValueError, match="labels: expected at least one label to sample from, got none"):
+    with pytest.raises(
+        ValueError, match="labels: expected at least one label to sample from, got none"
+    ):
         SAMPLERS[name](np.array([], dtype=int), np.random.default_rng(0), 0.0)
 
 

@@ -45,17 +45,31 @@ def test_names_are_keys_and_titles_are_unique():
 
 
 def test_methods_survive_pickling():
-    assert [name for name, method in METHODS.items() if pickle.loads(pickle.dumps(method)) != method] == []
+    assert [
+        name for name, method in METHODS.items() if pickle.loads(pickle.dumps(method)) != method
+    ] == []
 
 
 def test_every_method_has_a_card_with_its_parts_and_a_reference():
     parts = ("Changes:", "Formula:", "Knobs:", "Caveats:", "Reference:")
-    assert [(name, part) for name, method in METHODS.items() for part in parts if f"\n{part}" not in method.card] == []
-    assert [name for name, method in METHODS.items() if not re.search(r"\b20[12]\d\b.*[.1]$", reference(method))] == []
+    assert [
+        (name, part)
+        for name, method in METHODS.items()
+        for part in parts
+        if f"\n{part}" not in method.card
+    ] == []
+    assert [
+        name
+        for name, method in METHODS.items()
+        if not re.search(r"\b20[12]\d\b.*[.1]$", reference(method))
+    ] == []
 
 
 def test_the_card_names_every_slot_that_is_filled():
-    said = {name: re.findall(r"^Changes:([^.]*)", method.card, re.MULTILINE) for name, method in METHODS.items()}
+    said = {
+        name: re.findall(r"^Changes:([^.]*)", method.card, re.MULTILINE)
+        for name, method in METHODS.items()
+    }
     assert [
         (name, slot)
         for name, method in METHODS.items()
@@ -67,7 +81,9 @@ def test_the_card_names_every_slot_that_is_filled():
 @ROWS
 def test_losses_give_one_value_per_sample_for_counts_as_a_list(method):
     for progress in (0.0, *method.stages, 1.0):
-        values = method.loss([50, 20, 5], progress)(torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2]))
+        values = method.loss([50, 20, 5], progress)(
+            torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
+        )
         assert values.shape == (6,)
         assert (values >= 0).all()
 
@@ -76,7 +92,9 @@ def test_losses_give_one_value_per_sample_for_counts_as_a_list(method):
 def test_losses_change_only_at_stages(method):
     logits, labels = torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
     for low, high in zip((0.0, *method.stages), (*method.stages, 1.0), strict=True):
-        early, late = (method.loss([50, 20, 5], low + t * (high - low))(logits, labels) for t in (0.0, 0.99))
+        early, late = (
+            method.loss([50, 20, 5], low + t * (high - low))(logits, labels) for t in (0.0, 0.99)
+        )
         assert torch.equal(early, late)
 
 
@@ -109,8 +127,12 @@ def test_algorithm_1_projects_after_the_step_and_the_released_code_before_it():
 @ROWS
 def test_adjustments_of_strength_zero_change_nothing(method, head):
     if method.adjust is not None:
-        assert np.array_equal(method.adjust(head, np.array([9, 7, 5, 3, 1]), 0.0).weight, head.weight)
-        assert not np.array_equal(method.adjust(head, np.array([9, 7, 5, 3, 1]), 0.5).weight, head.weight)
+        assert np.array_equal(
+            method.adjust(head, np.array([9, 7, 5, 3, 1]), 0.0).weight, head.weight
+        )
+        assert not np.array_equal(
+            method.adjust(head, np.array([9, 7, 5, 3, 1]), 0.5).weight, head.weight
+        )
 
 
 @ROWS
@@ -123,9 +145,13 @@ def test_with_equal_counts_nothing_that_reads_counts_does_anything(method, head)
         "focal": lambda: _focal(logits, labels),
         "class-balanced-focal": lambda: _focal(logits, labels),
     }
-    expected = plain.get(method.name, lambda: torch.nn.functional.cross_entropy(logits, labels, reduction="none"))()
+    expected = plain.get(
+        method.name, lambda: torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    )()
     for progress in (0.0, 0.9):
-        torch.testing.assert_close(method.loss(equal, progress)(logits, labels), expected, rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(
+            method.loss(equal, progress)(logits, labels), expected, rtol=1e-12, atol=1e-14
+        )
     if method.name.endswith("+rs"):
         assert np.array_equal(method.adjust(head, np.array(equal), 0.7).weight, head.weight)
 
@@ -155,7 +181,9 @@ def test_what_only_adjusts_shares_its_training(method):
     if method.trained_as is not None:
         other = METHODS[method.trained_as]
         assert other.trained_as is None
-        assert [getattr(method, slot) for slot in TRAINING] == [getattr(other, slot) for slot in TRAINING]
+        assert [getattr(method, slot) for slot in TRAINING] == [
+            getattr(other, slot) for slot in TRAINING
+        ]
     else:
         assert method.adjust is None
 
@@ -171,7 +199,10 @@ def test_rs_can_follow_any_method_that_does_not_adjust(method):
 
 
 def test_unknown_names_list_the_known_ones():
-    with pytest.raises(ValueError, match=r"unknown method 'lday'; the methods are baseline, .*, crt; .*FILE\.py:NAME"):
+    with pytest.raises(
+        ValueError,
+        match=r"unknown method 'lday'; the methods are baseline, .*, crt; .*FILE\.py:NAME",
+    ):
         method_named("lday")
 
 
@@ -194,7 +225,11 @@ def test_a_users_own_method_is_loaded_from_its_file(tmp_path):
     [
         ("x = 1", "my.py", r"expected a method as FILE\.py:NAME, got '.*my\.py'"),
         ("x = 1", "my.py:METHOD", r"my\.py does not define METHOD; its methods are none"),
-        ("from levelhead.methods.focal import METHOD as A", "my.py:B", r"my\.py does not define B; its methods are A"),
+        (
+            "from levelhead.methods.focal import METHOD as A",
+            "my.py:B",
+            r"my\.py does not define B; its methods are A",
+        ),
         ("METHOD = {}", "my.py:METHOD", r"expected a levelhead\.methods\.Method, got dict"),
         ("1 / 0", "my.py:METHOD", r"my\.py does not run: ZeroDivisionError: division by zero"),
         ("def (", "my.py:METHOD", r"my\.py does not run: SyntaxError"),
@@ -207,7 +242,9 @@ def test_what_is_wrong_with_a_users_file_is_said_in_one_line(tmp_path, text, whe
 
 
 def test_a_users_file_that_is_missing_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"absent\.py: no such file; .* defines the Method METHOD"):
+    with pytest.raises(
+        FileNotFoundError, match=r"absent\.py: no such file; .* defines the Method METHOD"
+    ):
         load(f"{tmp_path}/absent.py:METHOD")
 
 

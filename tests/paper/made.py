@@ -46,7 +46,9 @@ def made(
     rarity = np.log(n.max() / n)
     curve = best + 0.01 * ((GRID - middle) / (width / 2)) ** 2
     norms = n / n.max()
-    chosen = {} if gamma is None else {"gamma": gamma, "error": float(np.interp(gamma, GRID, curve))}
+    chosen = (
+        {} if gamma is None else {"gamma": gamma, "error": float(np.interp(gamma, GRID, curve))}
+    )
     rules = ("rescale", "tau", "shift", "rescale-then-shift")
     held = {"n": 100, **dict.fromkeys(rules, chosen)} if chosen else None
     epochs = [1, 60, 120, 180]

@@ -3,11 +3,21 @@
 import pytest
 
 from levelhead_lab.paper.beyond_tables import other_recipe_table
-from levelhead_lab.paper.cells import GRID, Cell, cell, companion_gamma, share_of_gap, top5_cell, value_at
+from levelhead_lab.paper.cells import (
+    GRID,
+    Cell,
+    cell,
+    companion_gamma,
+    share_of_gap,
+    top5_cell,
+    value_at,
+)
 from levelhead_lab.paper.markdown import fill, post_hoc_table, table1, table2, table3
 
 
-def made(method: str, seed: int, error: float, held_out: dict | None = None, column: str = "cifar10:100") -> dict:
+def made(
+    method: str, seed: int, error: float, held_out: dict | None = None, column: str = "cifar10:100"
+) -> dict:
     """A record whose curve falls from its error by 0.1 a unit of gamma."""
     return {
         "column": column,
@@ -45,7 +55,10 @@ def test_a_cell_is_the_runs_on_the_whole_training_set():
 
 def test_the_best_epoch_is_never_worse_than_the_last():
     assert cell(RECORDS, "cifar10:100", "wvn", "best epoch on test").text == "30.00"
-    rounded = {**made("wvn", 0, 0.31), "best_epoch": {"epoch": 180, "error": 0.3104}}  # by an engine in half precision
+    rounded = {
+        **made("wvn", 0, 0.31),
+        "best_epoch": {"epoch": 180, "error": 0.3104},
+    }  # by an engine in half precision
     assert cell([rounded], "cifar10:100", "wvn", "best epoch on test").text == "31.00"
     unknown = {**rounded, "best_epoch": None}
     assert cell([unknown], "cifar10:100", "wvn", "best epoch on test") == Cell(())
@@ -68,7 +81,9 @@ def test_rows_that_are_the_baseline_on_balanced_data_are_read_from_it():
 
 def test_on_balanced_data_rs_is_the_identity_and_needs_no_hold_out():
     same = {"gamma": 0.0, "error": 0.07}
-    balanced = [{**made("baseline", 0, 0.07, column="cifar10:1"), "match_prior": same, "best_on_test": same}]
+    balanced = [
+        {**made("baseline", 0, 0.07, column="cifar10:1"), "match_prior": same, "best_on_test": same}
+    ]
     assert cell(balanced, "cifar10:1", "baseline", "gamma from a hold-out").text == "7.00"
     held = "| Baseline+RS, gamma from a hold-out | *27.02* | *21.36* | *17.16* | *13.46* | *11.86* | 7.00, *6.32* |"
     assert held in table1(balanced, "cifar10")
@@ -80,7 +95,9 @@ def test_a_table_has_our_cells_with_the_published_ones_beside():
     assert "| Baseline+RS, gamma from a hold-out | *27.02* | 24.00 ± 1.41, *21.36* |" in text
     assert "| Baseline+RS, best gamma on test |  | 9.00 ± 1.41 |  |  |  |  |" in text
     both = table1([*RECORDS, made("ldam", 0, 0.40), made("ldam-drw", 0, 0.25)], "cifar10")
-    assert "| LDAM-DRW, in the paper LDAM | *28.09* | 25.00, *22.97* |" in both  # its numbers are those with DRW
+    assert (
+        "| LDAM-DRW, in the paper LDAM | *28.09* | 25.00, *22.97* |" in both
+    )  # its numbers are those with DRW
 
 
 def test_top_5_is_read_at_the_same_gamma():
@@ -98,7 +115,10 @@ def test_table_2_has_the_rows_by_their_own_recipe_below_ours():
     top = {"k": 5, "curve": [0.3 - 0.2 * gamma for gamma in GRID[:101]]}
     found = table2([{**made("baseline", 0, 0.5, column=column), "top": top}])
     assert "| Baseline, recipe of Cao et al. |  | 50.00 / 30.00 |  |  |" in found
-    assert "| Baseline+RS, gamma of the paper, 0.1, recipe of Cao et al. |  | 49.00 / 28.00 |  |  |" in found
+    assert (
+        "| Baseline+RS, gamma of the paper, 0.1, recipe of Cao et al. |  | 49.00 / 28.00 |  |  |"
+        in found
+    )
 
 
 def test_table_2_is_set_against_the_gamma_it_was_published_with():
@@ -111,7 +131,8 @@ def test_table_2_is_set_against_the_gamma_it_was_published_with():
         ]
     )
     assert (
-        "*60.07 / 35.64* | 49.00 / 28.00, *46.77 / 23.14* |\n| Baseline+RS, gamma from a hold-out |  |  |  |" in found
+        "*60.07 / 35.64* | 49.00 / 28.00, *46.77 / 23.14* |\n| Baseline+RS, gamma from a hold-out |  |  |  |"
+        in found
     )
     assert "*63.82 / 44.09* | 50.00 / 30.00, *50.89 / 27.06* |" in found
 
@@ -134,9 +155,14 @@ def test_the_share_of_the_gap_is_how_far_towards_the_oracle():
 def test_what_is_done_after_training_is_shown_as_a_mean_over_the_columns():
     columns = [f"cifar10:{ratio}" for ratio in (200, 100, 50, 20, 10)]
     assert post_hoc_table(RECORDS, [columns], ["wvn"]) == ""
-    other = made("baseline", 0, 0.35, held_out={**HELD, "tau": {"error": 0.18}}, column="cifar10:10")
+    other = made(
+        "baseline", 0, 0.35, held_out={**HELD, "tau": {"error": 0.18}}, column="cifar10:10"
+    )
     text = post_hoc_table([*RECORDS, other], [columns], ["baseline"])
-    assert "|  | alone | RS | tau-normalization | shift | RS, then shift | nearest class mean | oracle head |" in text
+    assert (
+        "|  | alone | RS | tau-normalization | shift | RS, then shift | nearest class mean | oracle head |"
+        in text
+    )
     assert "| CIFAR-10, Baseline | 34.00 | 28.00 | 23.00 | 28.00 | 28.00 | " in text
     assert text.endswith(" | 9.00 |")
 
@@ -157,7 +183,10 @@ def test_a_page_is_filled_between_its_marks_and_only_there(tmp_path):
     assert page.read_text() == "a\n<!-- x -->\nnew\n<!-- end of x -->\nb\n"
     page.write_text(page.read_text() + "as said: <!-- end of x -->, c\n")
     fill(page, "x", "newer")
-    assert page.read_text() == "a\n<!-- x -->\nnewer\n<!-- end of x -->\nb\nas said: <!-- end of x -->, c\n"
+    assert (
+        page.read_text()
+        == "a\n<!-- x -->\nnewer\n<!-- end of x -->\nb\nas said: <!-- end of x -->, c\n"
+    )
     with pytest.raises(ValueError, match="no place for 'y'"):
         fill(page, "y", "new")
     with pytest.raises(ValueError, match="no place for 'x'"):

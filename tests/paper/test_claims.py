@@ -33,7 +33,10 @@ def shuffled(records: list[dict], share: float, key: str, group: str | None = No
 
 def test_norm_follows_frequency():
     found = verdicts(
-        claims.norm_follows_frequency, [made()], shuffled([made("cifar100:100")], 0.6, "norms"), [made(power=-0.1)]
+        claims.norm_follows_frequency,
+        [made()],
+        shuffled([made("cifar100:100")], 0.6, "norms"),
+        [made(power=-0.1)],
     )
     assert found == EACH
     assert claims.norm_follows_frequency([made()]).number == 1
@@ -42,18 +45,28 @@ def test_norm_follows_frequency():
 
 def test_under_sampling_degrades_and_re_weighting_does_not_help():
     def rows(under: float, weighted: float) -> list[dict]:
-        return [made(), made(method="under-sample", error=under), made(method="re-weighting", error=weighted)]
+        return [
+            made(),
+            made(method="under-sample", error=under),
+            made(method="re-weighting", error=weighted),
+        ]
 
     claim = claims.balancing_the_data_does_not_help
     assert verdicts(claim, rows(0.5, 0.3), rows(0.5, 0.2), rows(0.32, 0.3)) == EACH
     assert claim([made(), made(method="under-sample")]) is None
-    assert "Under-sample +20.00 to +20.00, Re-weighting -10.00 to -10.00" in claim(rows(0.5, 0.2)).seen
+    assert (
+        "Under-sample +20.00 to +20.00, Re-weighting -10.00 to -10.00" in claim(rows(0.5, 0.2)).seen
+    )
 
 
 def test_wvn_on_balanced_data():
     def pairs(change: float) -> list[dict]:
         errors = {"baseline": 0.3, "wvn": 0.3 + change}
-        return [made(f"{data}:1", m, error=e) for data in ("cifar10", "cifar100") for m, e in errors.items()]
+        return [
+            made(f"{data}:1", m, error=e)
+            for data in ("cifar10", "cifar100")
+            for m, e in errors.items()
+        ]
 
     claim = claims.wvn_matters_little_on_balanced_data
     assert verdicts(claim, pairs(0.005), pairs(-0.015), pairs(0.03)) == EACH
@@ -72,7 +85,10 @@ def test_only_the_baseline_on_whole_imbalanced_training_sets_counts():
 
 
 def test_rare_test_clusters_are_wider_and_centers_drift_apart():
-    for claim, key in ((claims.rare_test_clusters_are_wider, "sigma_test"), (claims.centers_drift_apart, "center_gap")):
+    for claim, key in (
+        (claims.rare_test_clusters_are_wider, "sigma_test"),
+        (claims.centers_drift_apart, "center_gap"),
+    ):
         half = shuffled([made("cifar100:100")], 0.6, key, "geometry")
         assert verdicts(claim, [made()], half, [made(rarer=-0.2)]) == EACH
 
@@ -81,7 +97,9 @@ def test_balanced_data_show_the_effect_of_class_order_alone():
     record = made("cifar10:1")
     assert "balanced data" not in claims.norm_follows_frequency([made()]).seen
     record["norms"] = list(range(10, 0, -1))
-    assert claims.norm_follows_frequency([made(), record]).seen.endswith("relative to balanced data, which have 1.00")
+    assert claims.norm_follows_frequency([made(), record]).seen.endswith(
+        "relative to balanced data, which have 1.00"
+    )
     assert claims.norm_follows_frequency([made(), record]).number == 1
 
 
@@ -89,7 +107,9 @@ def test_each_class_is_compared_with_itself_on_balanced_data():
     balanced, record = made("cifar10:1"), made()
     own = [3, 1, 2, 1, 3, 1, 2, 1, 3, 1]  # what the classes are by themselves
     balanced["geometry"]["sigma_test"] = [None, *own[1:]]
-    record["geometry"]["sigma_test"] = [a * (1 + 0.01 * i) for i, a in enumerate(own)]  # a little wider, the rarer
+    record["geometry"]["sigma_test"] = [
+        a * (1 + 0.01 * i) for i, a in enumerate(own)
+    ]  # a little wider, the rarer
     finding = claims.rare_test_clusters_are_wider([record, balanced])
     assert finding.outcome == "not reproduced"  # judged by what the paper says
     assert "; 1.00 relative to balanced data" in finding.seen
@@ -104,8 +124,18 @@ def test_a_class_without_a_value_is_left_out():
 def test_wvn_flattens_the_curve():
     narrow, other = made(width=0.3), made("cifar10:10", width=0.3)
     wide, slim = made(method="wvn", width=0.8), made("cifar10:10", "wvn", width=0.28)
-    assert verdicts(claims.wvn_flattens_the_curve, [narrow, wide], [narrow, wide, other, slim], [other, slim]) == EACH
-    assert verdicts(claims.wvn_flattens_the_curve, [narrow, made(method="wvn", width=0.4)]) == ["partly"]  # not by half
+    assert (
+        verdicts(
+            claims.wvn_flattens_the_curve,
+            [narrow, wide],
+            [narrow, wide, other, slim],
+            [other, slim],
+        )
+        == EACH
+    )
+    assert verdicts(claims.wvn_flattens_the_curve, [narrow, made(method="wvn", width=0.4)]) == [
+        "partly"
+    ]  # not by half
     assert claims.wvn_flattens_the_curve([narrow, wide]).number == pytest.approx(0.8 / 0.3, rel=0.1)
     assert claims.wvn_flattens_the_curve([narrow]) is None
 
@@ -120,7 +150,9 @@ def test_rs_beats_the_losses():
     cases = ([*ours, *losses], [*ours, *losses[:3], *ahead[3:]], [*ours, *ahead])
     assert verdicts(claims.rs_beats_the_losses, *cases) == EACH
     assert claims.rs_beats_the_losses(cases[0]).number == pytest.approx(1.0)
-    assert claims.rs_beats_the_losses([*ours, *losses[:-1]]) is None  # one of the rows is not there yet
+    assert (
+        claims.rs_beats_the_losses([*ours, *losses[:-1]]) is None
+    )  # one of the rows is not there yet
 
 
 def test_wvn_with_rs_is_the_best():
@@ -144,10 +176,17 @@ def test_wvn_with_rs_is_the_best():
         )
         == EACH
     )
-    assert verdicts(claims.wvn_with_rs_is_the_best, case(tiny, 0.19, loss=0.18)) == ["not reproduced"]  # another leads
+    assert verdicts(claims.wvn_with_rs_is_the_best, case(tiny, 0.19, loss=0.18)) == [
+        "not reproduced"
+    ]  # another leads
     assert claims.wvn_with_rs_is_the_best([*better, *case(tiny, 0.21)]).number == pytest.approx(0)
-    assert "in 1 of 1 columns of Table 1 (by +1.00 points)" in claims.wvn_with_rs_is_the_best(better).seen
-    assert claims.wvn_with_rs_is_the_best([*better[:2], *better[3:]]) is None  # none of WVN on the whole training set
+    assert (
+        "in 1 of 1 columns of Table 1 (by +1.00 points)"
+        in claims.wvn_with_rs_is_the_best(better).seen
+    )
+    assert (
+        claims.wvn_with_rs_is_the_best([*better[:2], *better[3:]]) is None
+    )  # none of WVN on the whole training set
 
 
 def test_the_plain_oracle_is_better_and_wvn_comes_nearer_to_its_own():
@@ -165,34 +204,54 @@ def test_the_plain_oracle_is_better_and_wvn_comes_nearer_to_its_own():
     assert "by 2.00 points" in claims.the_plain_oracle_is_better(cases[0]).seen
     left = claims.wvn_comes_nearer_to_its_oracle(cases[0]).seen
     assert "8.00 points are left, 10.00 without WVN" in left
-    assert claims.the_plain_oracle_is_better([made()]) is claims.wvn_comes_nearer_to_its_oracle([made()]) is None
+    assert (
+        claims.the_plain_oracle_is_better([made()])
+        is claims.wvn_comes_nearer_to_its_oracle([made()])
+        is None
+    )
 
 
 def test_the_page_counts_every_outcome_and_names_what_was_not_judged():
     text = claims_table(figure_claims.every_finding([made(power=-0.1)], {}, None))
     assert "| **not reproduced** |" in text
-    assert text.startswith("**Reproduced: 3 of 6.** **Partly: 1 of 6.** **Not reproduced: 2 of 6.**\n")
+    assert text.startswith(
+        "**Reproduced: 3 of 6.** **Partly: 1 of 6.** **Not reproduced: 2 of 6.**\n"
+    )
     assert text.endswith("volumes follow frequency, rare class is scattered, rare classes gain.")
-    assert claims_table(figure_claims.every_finding([], {}, None)) == "No claim has its records yet."
+    assert (
+        claims_table(figure_claims.every_finding([], {}, None)) == "No claim has its records yet."
+    )
 
 
 def test_a_claim_is_judged_on_the_papers_own_setting_with_all_columns_beside():
     other = made("cifar100:100", rarer=-1.0)
     found = claims.judged(claims.centers_drift_apart, [made(), other])
     assert (found.outcome, found.number) == ("reproduced", 1)
-    assert found.seen == "CIFAR-10, ratio 100: rank correlation 1.00; all columns: **not reproduced**"
+    assert (
+        found.seen == "CIFAR-10, ratio 100: rank correlation 1.00; all columns: **not reproduced**"
+    )
     assert "all columns" not in claims.judged(claims.centers_drift_apart, [made()]).seen
     assert claims.judged(claims.centers_drift_apart, [other]) is None
-    every = claims.judged(claims.norm_follows_frequency, [made(), other])  # the paper does not say which set it is
+    every = claims.judged(
+        claims.norm_follows_frequency, [made(), other]
+    )  # the paper does not say which set it is
     assert every == claims.norm_follows_frequency([made(), other])
 
 
 def test_cifar100_is_more_sensitive():
     def case(*widths: float) -> list[dict]:
         of = zip(("200", "100", "50", "20", "10"), widths, strict=True)
-        return [made(f"{data}:{ratio}", width=w) for ratio, x in of for data, w in (("cifar10", 0.5), ("cifar100", x))]
+        return [
+            made(f"{data}:{ratio}", width=w)
+            for ratio, x in of
+            for data, w in (("cifar10", 0.5), ("cifar100", x))
+        ]
 
-    cases = case(0.2, 0.2, 0.2, 0.2, 0.2), case(0.8, 0.2, 0.2, 0.2, 0.2), case(0.8, 0.8, 0.2, 0.2, 0.2)
+    cases = (
+        case(0.2, 0.2, 0.2, 0.2, 0.2),
+        case(0.8, 0.2, 0.2, 0.2, 0.2),
+        case(0.8, 0.8, 0.2, 0.2, 0.2),
+    )
     assert verdicts(claims.cifar100_is_more_sensitive, *cases) == EACH
     assert "in 3 of 5 pairs" in claims.cifar100_is_more_sensitive(cases[2]).seen
     assert claims.cifar100_is_more_sensitive([made()]) is None
@@ -200,10 +259,15 @@ def test_cifar100_is_more_sensitive():
 
 def test_every_gamma_helps():
     def case(error: float) -> list[dict]:
-        return [made(error=error), made(method="wvn", best=0.2, middle=0.5, width=0.4)]  # 0.2 to 0.2625
+        return [
+            made(error=error),
+            made(method="wvn", best=0.2, middle=0.5, width=0.4),
+        ]  # 0.2 to 0.2625
 
     assert verdicts(claims.every_gamma_helps, case(0.27), case(0.25), case(0.21)) == EACH
-    assert "are better: WVN+RS 100% to 100%, Baseline+RS" in claims.every_gamma_helps(case(0.27)).seen
+    assert (
+        "are better: WVN+RS 100% to 100%, Baseline+RS" in claims.every_gamma_helps(case(0.27)).seen
+    )
     assert "varies by 6.2 to 6.2 points" in claims.every_gamma_helps(case(0.27)).seen
     assert claims.every_gamma_helps([made()]) is None
 
@@ -255,7 +319,10 @@ def test_own_norms_are_pulled_up():
 def test_norms_align_late():
     late, always, never = made(early=-0.1), made(early=0.1), made(power=-0.1)
     assert verdicts(figure_claims.norms_align_late, [late], [always], [never]) == EACH
-    assert figure_claims.norms_align_late([made(norms_over_epochs={"epochs": [], "norms": []})]) is None
+    assert (
+        figure_claims.norms_align_late([made(norms_over_epochs={"epochs": [], "norms": []})])
+        is None
+    )
 
 
 def test_norms_part_with_ratio():
@@ -277,7 +344,10 @@ def test_step_norms_part():
             record["norms"] = (np.array(record["norms"]) + spread * rng.normal(size=200)).tolist()
         return found
 
-    assert verdicts(figure_claims.step_norms_part, case(0.05), case(0.25), case(0.05, power=0.0)) == EACH
+    assert (
+        verdicts(figure_claims.step_norms_part, case(0.05), case(0.25), case(0.05, power=0.0))
+        == EACH
+    )
     assert figure_claims.step_norms_part(case(0.05)[:1]) is None
 
 
@@ -296,13 +366,20 @@ def two_features(*norms: float) -> dict:
     def weights(*lengths):
         return [[[1.0, 0.0], [0.0, length]] for length in lengths]
 
-    return {"counts": [90, 10], "baseline": {"weights": weights(*norms)}, "wvn": {"weights": weights(1.0)}}
+    return {
+        "counts": [90, 10],
+        "baseline": {"weights": weights(*norms)},
+        "wvn": {"weights": weights(1.0)},
+    }
 
 
 def test_boundary_leans_toward_the_rarer_class():
     cases = two_features(0.5, 0.5), two_features(0.5, 2.0), two_features(2.0, 2.0)
     assert verdicts(figure_claims.boundary_leans, *cases) == EACH
-    assert "27 degrees from its weight vector, 63 from" in figure_claims.boundary_leans(two_features(0.5)).seen
+    assert (
+        "27 degrees from its weight vector, 63 from"
+        in figure_claims.boundary_leans(two_features(0.5)).seen
+    )
 
 
 def snapshot(*angles: float, recall: tuple[float, float] = (1.0, 1.0)) -> Snapshot:
@@ -316,14 +393,24 @@ def snapshot(*angles: float, recall: tuple[float, float] = (1.0, 1.0)) -> Snapsh
         ]
     )
     train = np.repeat(base, 4) + np.tile([-0.02, 0.02], 4)
-    features = {name: np.stack([np.cos(x), np.sin(x)], axis=1) for name, x in (("train", train), ("test", test))}
+    features = {
+        name: np.stack([np.cos(x), np.sin(x)], axis=1)
+        for name, x in (("train", train), ("test", test))
+    }
     labels = {"train": np.repeat([0, 1], 4), "test": np.repeat([0, 1], 100)}
     return Snapshot(Head(np.eye(2)), np.array([90, 10]), features, labels)
 
 
 def test_the_rare_class_is_scattered():
-    assert verdicts(figure_claims.rare_class_is_scattered, snapshot(5, 20), snapshot(5, 8), snapshot(20, 5)) == EACH
-    assert figure_claims.rare_class_is_scattered(snapshot(5, 20)).number == pytest.approx(4, rel=1e-3)
+    assert (
+        verdicts(
+            figure_claims.rare_class_is_scattered, snapshot(5, 20), snapshot(5, 8), snapshot(20, 5)
+        )
+        == EACH
+    )
+    assert figure_claims.rare_class_is_scattered(snapshot(5, 20)).number == pytest.approx(
+        4, rel=1e-3
+    )
 
 
 def test_rare_classes_gain_without_a_loss_of_frequent_ones():
@@ -336,7 +423,12 @@ def test_rare_classes_gain_without_a_loss_of_frequent_ones():
 
 def test_every_finding_states_its_rule_and_every_column_is_imbalanced():
     columns = table1_columns(imbalanced=True)
-    full = [made(c, m, gamma=gamma) for c in columns for m in ("baseline", "wvn") for gamma in (None, 0.4)]
+    full = [
+        made(c, m, gamma=gamma)
+        for c in columns
+        for m in ("baseline", "wvn")
+        for gamma in (None, 0.4)
+    ]
     full += [made(method=method) for method in (*claims.LOSSES, "over-sample", "under-sample")]
     full += [made(column) for column in ("cifar10:1", "cifar100:1", *figure_claims.STEP_COLUMNS)]
     full += [made(column, "wvn") for column in ("cifar10:1", "cifar100:1")]

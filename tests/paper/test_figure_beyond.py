@@ -24,8 +24,12 @@ def _closed():
 
 def heights(panel, marker: str) -> list[float]:
     """Return where the markers of one kind stand, from the left."""
-    found = [line for line in panel.lines if line.get_marker() == marker and len(line.get_xdata()) == 1]
-    return [float(line.get_ydata()[0]) for line in sorted(found, key=lambda line: line.get_xdata()[0])]
+    found = [
+        line for line in panel.lines if line.get_marker() == marker and len(line.get_xdata()) == 1
+    ]
+    return [
+        float(line.get_ydata()[0]) for line in sorted(found, key=lambda line: line.get_xdata()[0])
+    ]
 
 
 @pytest.mark.slow
@@ -35,7 +39,10 @@ def test_every_mark_of_the_frontier_stands_at_its_cell():
     assert "(72 networks)" in drawn.caption
     for panel, data in zip(drawn.figure.axes, ("cifar10", "cifar100"), strict=True):
         cells = [
-            (column, method) for column in table["columns"] if f"/{data}:" in column for method in table["methods"]
+            (column, method)
+            for column in table["columns"]
+            if f"/{data}:" in column
+            for method in table["methods"]
         ]
         wanted = [sum(found) / 3 for found in (cell(records, *one, by).errors for one in cells)]
         assert heights(panel, "_") == pytest.approx(wanted)
@@ -55,9 +62,14 @@ def test_the_epochs_are_drawn_as_measured():
     wvn = {run["ratio"]: run["epochs"] for run in runs if run["method"] == "wvn"}
     assert [panel.get_ylabel() for panel in left] == ["ratio 100\nerror, %", "ratio 10\nerror, %"]
     for panel, epochs in zip(left, (wvn[100], wvn[10]), strict=True):
-        assert list(panel.lines[1].get_ydata()) == pytest.approx([100 * row["rescale"]["error"] for row in epochs])
+        assert list(panel.lines[1].get_ydata()) == pytest.approx(
+            [100 * row["rescale"]["error"] for row in epochs]
+        )
         assert panel.get_ylim()[0] < min(100 * row["shift"]["error"] for row in epochs)
-    assert [float(panel.lines[4].get_ydata()[0]) for panel in left] == [20.17, 10.71]  # as published
+    assert [float(panel.lines[4].get_ydata()[0]) for panel in left] == [
+        20.17,
+        10.71,
+    ]  # as published
 
 
 def test_what_is_missing_is_said():

@@ -27,7 +27,9 @@ def _closed():
 
 @pytest.fixture(scope="module")
 def two_features() -> dict:
-    return json.loads((Path(__file__).parents[2] / "results" / "figures" / "boundary.json").read_text())
+    return json.loads(
+        (Path(__file__).parents[2] / "results" / "figures" / "boundary.json").read_text()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,9 @@ def snapshot() -> Snapshot:
     rng, counts = np.random.default_rng(0), np.array([200, 120, 90, 80, 70, 60, 50, 45, 42, 40])
     means = np.abs(rng.normal(size=(10, 16)))
     labels = {"train": np.repeat(np.arange(10), counts), "test": np.repeat(np.arange(10), 30)}
-    parts = {name: np.abs(means[y] + 0.4 * rng.normal(size=(len(y), 16))) for name, y in labels.items()}
+    parts = {
+        name: np.abs(means[y] + 0.4 * rng.normal(size=(len(y), 16))) for name, y in labels.items()
+    }
     return Snapshot(Head(means, names=[f"c{k}" for k in range(10)]), counts, parts, labels)
 
 
@@ -65,7 +69,9 @@ def results(folder, records, **kept):
     return folder
 
 
-def test_all_nine_are_written_to_the_page_and_are_the_same_every_time(tmp_path, snapshot, two_features):
+def test_all_nine_are_written_to_the_page_and_are_the_same_every_time(
+    tmp_path, snapshot, two_features
+):
     where = results(tmp_path / "results", RECORDS, boundary=two_features)
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
@@ -75,7 +81,9 @@ def test_all_nine_are_written_to_the_page_and_are_the_same_every_time(tmp_path, 
     first = figures.write(sources, page.parent / "images", page=page, say=said.append)
     kept = {path.name: path.read_bytes() for path in first}
     assert said == []
-    assert sorted(kept) == sorted(f"{name}.{kind}" for name in figures.FIGURES for kind in ("svg", "png"))
+    assert sorted(kept) == sorted(
+        f"{name}.{kind}" for name in figures.FIGURES for kind in ("svg", "png")
+    )
     assert max(len(content) for name, content in kept.items() if name.endswith("png")) < 120_000
     assert b"<dc:date>" not in kept["gamma.svg"]
     for name in ("norms-over-epochs", "tsne", "over-sampling"):
@@ -88,7 +96,9 @@ def test_all_nine_are_written_to_the_page_and_are_the_same_every_time(tmp_path, 
 
 def test_what_is_missing_is_named_and_not_drawn(tmp_path, two_features):
     said: list[str] = []
-    sources = figures.collect_sources(results(tmp_path / "results", [], boundary=two_features), {}, [])
+    sources = figures.collect_sources(
+        results(tmp_path / "results", [], boundary=two_features), {}, []
+    )
     written = figures.write(sources, tmp_path / "out", say=said.append)
     assert {path.stem for path in written} == {"boundary"}
     assert len(said) == 8
@@ -114,7 +124,12 @@ def test_the_tsne_map_is_made_again_only_for_another_snapshot(tmp_path, snapshot
     assert [len(part) for part in points["points"]["test"]] == [30, 30]
     (where / "figures" / "tsne.json").write_text(json.dumps({**points, "seed": "kept"}))
     assert figures.collect_sources(where, {"baseline": snapshot}, []).tsne["seed"] == "kept"
-    other = Snapshot(Head(np.asarray(snapshot.head.weight) + 1), snapshot.counts, snapshot.features, snapshot.labels)
+    other = Snapshot(
+        Head(np.asarray(snapshot.head.weight) + 1),
+        snapshot.counts,
+        snapshot.features,
+        snapshot.labels,
+    )
     assert figures.collect_sources(where, {"baseline": other}, []).tsne["of"] == head_digest(other)
 
 

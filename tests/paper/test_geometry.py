@@ -18,12 +18,17 @@ def at(*degrees: float, length: float = 1.0) -> np.ndarray:
 
 
 def test_norms_are_relative_to_the_longest():
-    assert geometry.relative_norms(Head(np.array([[3.0, 4.0], [0.0, 10.0], [1.0, 0.0]]))).tolist() == [0.5, 1.0, 0.1]
+    assert geometry.relative_norms(
+        Head(np.array([[3.0, 4.0], [0.0, 10.0], [1.0, 0.0]]))
+    ).tolist() == [0.5, 1.0, 0.1]
 
 
 @pytest.mark.parametrize("levels", [50, 4])  # 4: many equal norms and counts
 def test_the_rank_correlation_is_scipys(levels):
-    weight, counts = rng.integers(1, levels, size=(40, 1)).astype(float), rng.integers(1, levels, size=40)
+    weight, counts = (
+        rng.integers(1, levels, size=(40, 1)).astype(float),
+        rng.integers(1, levels, size=40),
+    )
     expected = spearmanr(weight[:, 0], counts).statistic
     assert geometry.norm_follows_count(Head(weight), counts) == pytest.approx(expected)
 
@@ -68,7 +73,9 @@ def test_the_oracle_head_is_the_one_scikit_learn_finds():
     features, labels = rng.standard_normal((300, 5)), rng.integers(4, size=300)
     features[np.arange(300), labels] += 1.5
     oracle = geometry.oracle_head(features, labels, 4, decay=0.01, tolerance=1e-7)
-    theirs = LogisticRegression(C=1 / (300 * 0.01), fit_intercept=False, tol=1e-8, max_iter=1000).fit(features, labels)
+    theirs = LogisticRegression(
+        C=1 / (300 * 0.01), fit_intercept=False, tol=1e-8, max_iter=1000
+    ).fit(features, labels)
     np.testing.assert_allclose(oracle.head.weight, theirs.coef_, atol=1e-4)
     assert oracle.gradient <= 1e-7
     assert oracle.error == pytest.approx(1 - theirs.score(features, labels))
@@ -85,7 +92,9 @@ def test_the_oracle_starts_at_a_given_head_and_stops_after_given_steps():
 def test_norm_follows_count_says_nothing_of_unit_rows():
     rounded = 1 + np.array([3e-8, 2e-8, 1e-8, 0.0])  # what WVN leaves
     assert np.isnan(geometry.norm_follows_count(Head(np.diag(rounded)), [1, 2, 3, 4]))
-    assert geometry.norm_follows_count(Head(np.diag([4.0, 3.0, 2.0, 1.0])), [1, 2, 3, 4]) == pytest.approx(-1)
+    assert geometry.norm_follows_count(
+        Head(np.diag([4.0, 3.0, 2.0, 1.0])), [1, 2, 3, 4]
+    ) == pytest.approx(-1)
 
 
 @pytest.mark.parametrize("unit", [0.01, 1.0, 100.0])
@@ -100,17 +109,25 @@ def test_rounding_of_a_cosine_beyond_one_is_an_angle_of_zero_or_a_half_turn():
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
     assert ((unit * unit).sum(axis=1) > 1).any()  # what must not reach the arc cosine
     np.testing.assert_allclose(geometry.angular_sigma(features, labels, 300), 0, atol=1e-5)
-    np.testing.assert_allclose(geometry.center_gap((features, labels), (features, labels), 300), 0, atol=1e-5)
-    np.testing.assert_allclose(geometry.center_gap((features, labels), (-features, labels), 300), 180, atol=1e-5)
+    np.testing.assert_allclose(
+        geometry.center_gap((features, labels), (features, labels), 300), 0, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        geometry.center_gap((features, labels), (-features, labels), 300), 180, atol=1e-5
+    )
     for row in features:
         for other, between in ((row, 0), (-row, 180)):
-            assert sum(geometry.boundary_angles(Head(np.stack([row, other])), 0, 1)) == pytest.approx(between, abs=1e-5)
+            assert sum(
+                geometry.boundary_angles(Head(np.stack([row, other])), 0, 1)
+            ) == pytest.approx(between, abs=1e-5)
 
 
 def test_the_oracle_takes_as_few_steps_as_scipys():
     features, labels = rng.standard_normal((200, 6)), rng.integers(3, size=200)
     features[np.arange(200), labels] += 1.0
-    ours = geometry.oracle_head(features * [1, 2, 4, 8, 16, 32], labels, 3, decay=1e-3, tolerance=1e-6)
+    ours = geometry.oracle_head(
+        features * [1, 2, 4, 8, 16, 32], labels, 3, decay=1e-3, tolerance=1e-6
+    )
 
     def loss(flat):
         x, w = features * [1, 2, 4, 8, 16, 32], flat.reshape(3, 6)
@@ -119,7 +136,11 @@ def test_the_oracle_takes_as_few_steps_as_scipys():
         return -logs[np.arange(200), labels].mean() + 5e-4 * flat @ flat, slope.ravel()
 
     theirs = minimize(
-        loss, np.zeros(18), jac=True, method="L-BFGS-B", options={"gtol": 1e-6, "ftol": 0, "maxcor": 20, "maxiter": 500}
+        loss,
+        np.zeros(18),
+        jac=True,
+        method="L-BFGS-B",
+        options={"gtol": 1e-6, "ftol": 0, "maxcor": 20, "maxiter": 500},
     )
     assert ours.loss == pytest.approx(theirs.fun, abs=1e-9)
     assert ours.gradient <= 1e-6
@@ -130,7 +151,9 @@ def test_the_oracle_takes_no_more_steps_than_asked_for_and_each_makes_it_better(
     features, labels = rng.standard_normal((60, 3)), rng.integers(3, size=60)
     few = [geometry.oracle_head(features, labels, 3, steps=steps) for steps in (0, 1, 2, 3)]
     assert [each.steps for each in few] == [0, 1, 2, 3]
-    assert [few[0].loss, *sorted((each.loss for each in few[1:]), reverse=True)] == [each.loss for each in few]
+    assert [few[0].loss, *sorted((each.loss for each in few[1:]), reverse=True)] == [
+        each.loss for each in few
+    ]
     assert few[0].loss == pytest.approx(np.log(3))
     assert few[1].loss < few[0].loss
 

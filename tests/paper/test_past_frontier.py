@@ -52,7 +52,9 @@ def test_errors_reached_are_those_of_the_adjusted_logits():
         scaled = logits * factors(counts, found["rescale"][source]["gamma"])
         for rule, scores in (("shift", moved), ("rescale", scaled)):
             # the strength is rounded to four digits, which may move a sample
-            assert found[rule][source]["error"] == pytest.approx((scores.argmax(axis=1) != labels).mean(), abs=1 / 300)
+            assert found[rule][source]["error"] == pytest.approx(
+                (scores.argmax(axis=1) != labels).mean(), abs=1 / 300
+            )
 
 
 @pytest.mark.parametrize("augmented", [False, True])
@@ -62,19 +64,31 @@ def test_leveled_statistics_are_those_of_images_drawn_from_all_classes_alike(aug
     net = nets.build("digits", data.classes, shape=data.shape, seed=0)
     before = {name: x.clone() for name, x in net.state_dict().items()}
     bench.level_statistics_(net, data, recipe, augmented=augmented, seed=3, batch=10_000)
-    plan = draw_plan(data.train.labels, METHODS["over-sample"], recipe, seed=3, epoch=0, progress=0.0)
+    plan = draw_plan(
+        data.train.labels, METHODS["over-sample"], recipe, seed=3, epoch=0, progress=0.0
+    )
     share = np.bincount(data.train.labels[plan.indices.numpy()]) / len(plan)
-    assert abs(share - 1 / data.classes).max() < 0.04  # counts differ by a factor of 10, the draw does not
+    assert (
+        abs(share - 1 / data.classes).max() < 0.04
+    )  # counts differ by a factor of 10, the draw does not
     preprocess, images = Preprocess(recipe, data), torch.from_numpy(data.train.images)
-    x = preprocess.augmented(images, plan) if augmented else preprocess.standardized(images[plan.indices])
+    x = (
+        preprocess.augmented(images, plan)
+        if augmented
+        else preprocess.standardized(images[plan.indices])
+    )
     convolution = next(module for module in net.modules() if isinstance(module, torch.nn.Conv2d))
     norm = next(module for module in net.modules() if isinstance(module, torch.nn.BatchNorm2d))
     with torch.no_grad():
         expected = convolution(x)
-    assert norm.running_mean.numpy() == pytest.approx(expected.mean(dim=(0, 2, 3)).numpy(), abs=1e-5)
+    assert norm.running_mean.numpy() == pytest.approx(
+        expected.mean(dim=(0, 2, 3)).numpy(), abs=1e-5
+    )
     assert norm.running_var.numpy() == pytest.approx(expected.var(dim=(0, 2, 3)).numpy(), rel=1e-4)
     after = net.state_dict()
-    changed = {name.rpartition(".")[2] for name, x in after.items() if not torch.equal(x, before[name])}
+    changed = {
+        name.rpartition(".")[2] for name, x in after.items() if not torch.equal(x, before[name])
+    }
     assert changed <= {"running_mean", "running_var", "num_batches_tracked"}
     assert not net.training
     assert norm.momentum == 0.1
@@ -97,7 +111,14 @@ def test_the_network_as_trained_is_that_of_the_run_itself(tmp_path):
 def test_the_table_of_what_was_tried_has_a_column_per_network():
     errors = {"match_prior": {"error": 0.15}, "best_on_test": {"error": 0.14}}
     rows = [
-        {"weights": w, "statistics": s, "views": v, "error": 0.2, "rescale": errors, "shift": errors}
+        {
+            "weights": w,
+            "statistics": s,
+            "views": v,
+            "error": 0.2,
+            "rescale": errors,
+            "shift": errors,
+        }
         for w, s, v in VARIANTS.values()
     ]
     run_ = {"data": "cifar10", "method": "baseline", "weight_decay": 5e-4, "tried": rows}

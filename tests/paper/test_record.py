@@ -22,19 +22,26 @@ def snapshot() -> Snapshot:
     """Features of ten Gaussian classes, and a head whose norms follow the counts."""
     rng = np.random.default_rng(0)
     means = np.abs(rng.normal(size=(CLASSES, WIDTH)))
-    head = Head(means / np.linalg.norm(means, axis=1, keepdims=True) * (np.array(COUNTS) ** 0.15)[:, None])
+    head = Head(
+        means / np.linalg.norm(means, axis=1, keepdims=True) * (np.array(COUNTS) ** 0.15)[:, None]
+    )
     labels = {
         "train": np.repeat(np.arange(CLASSES), COUNTS),
         "test": np.repeat(np.arange(CLASSES), 40),
         "held-out": np.repeat(np.arange(CLASSES), 20),
     }
-    features = {split: means[y] + 0.5 * rng.normal(size=(len(y), WIDTH)) for split, y in labels.items()}
+    features = {
+        split: means[y] + 0.5 * rng.normal(size=(len(y), WIDTH)) for split, y in labels.items()
+    }
     return Snapshot(head, np.array(COUNTS), features, labels)
 
 
 @pytest.fixture(scope="module")
 def found(snapshot) -> dict:
-    log = [{"epoch": e + 1, "test_error": abs(e - 20) / 100 + 0.1, "norms": [float(e)] * CLASSES} for e in range(40)]
+    log = [
+        {"epoch": e + 1, "test_error": abs(e - 20) / 100 + 0.1, "norms": [float(e)] * CLASSES}
+        for e in range(40)
+    ]
     return make_record(snapshot, log, {"seed": 3}, top=5)
 
 
@@ -47,15 +54,21 @@ def test_the_curve_is_the_error_of_the_rescaled_head_at_every_point_of_the_grid(
 
 def test_no_oracle_is_fitted_that_could_learn_the_test_set_by_heart(snapshot, found):
     assert found["oracle"]["error"] < found["best_on_test"]["error"]
-    few = {split: labels[::5] for split, labels in snapshot.labels.items()}  # 80 test images, 160 weights
+    few = {
+        split: labels[::5] for split, labels in snapshot.labels.items()
+    }  # 80 test images, 160 weights
     some = {split: features[::5] for split, features in snapshot.features.items()}
-    assert make_record(Snapshot(snapshot.head, snapshot.counts, some, few), [], {})["oracle"] is None
+    assert (
+        make_record(Snapshot(snapshot.head, snapshot.counts, some, few), [], {})["oracle"] is None
+    )
 
 
 def test_best_on_test_is_no_worse_than_any_other_choice(found):
     best = found["best_on_test"]["error"]
     assert best <= min(found["curve"])
-    assert best <= min(found["error"], found["match_prior"]["error"], found["held_out"]["rescale"]["error"])
+    assert best <= min(
+        found["error"], found["match_prior"]["error"], found["held_out"]["rescale"]["error"]
+    )
 
 
 def test_gamma_of_the_hold_out_is_chosen_without_test_labels(snapshot, found):
@@ -83,11 +96,15 @@ def test_a_record_is_small_json(found):
 def test_published_tables_have_a_number_for_every_column():
     from levelhead.methods import METHODS
 
-    tables = tomllib.loads(files("levelhead_lab.paper").joinpath("tables.toml").read_text(encoding="utf-8"))
+    tables = tomllib.loads(
+        files("levelhead_lab.paper").joinpath("tables.toml").read_text(encoding="utf-8")
+    )
     for name in ("table1", "table2", "table3"):
         table = tables[name]
         assert all(len(row["published"]) == len(table["columns"]) for row in table["rows"])
-    assert all(row["method"] in METHODS for name in ("table1", "table2") for row in tables[name]["rows"])
+    assert all(
+        row["method"] in METHODS for name in ("table1", "table2") for row in tables[name]["rows"]
+    )
 
 
 def test_each_rule_is_chosen_on_the_hold_out_and_measured_on_test(snapshot, found):
@@ -97,7 +114,9 @@ def test_each_rule_is_chosen_on_the_hold_out_and_measured_on_test(snapshot, foun
         assert held[rule]["interval"][0] <= held[rule]["gamma"] <= held[rule]["interval"][1] + 1e-9
     both = held["rescale-then-shift"]
     scores = snapshot.logits("test") * factors(COUNTS, both["gamma"]) - both["tau"] * np.log(COUNTS)
-    assert both["error"] == pytest.approx((scores.argmax(axis=1) != snapshot.labels["test"]).mean(), abs=1e-6)
+    assert both["error"] == pytest.approx(
+        (scores.argmax(axis=1) != snapshot.labels["test"]).mean(), abs=1e-6
+    )
 
 
 def test_no_adjustment_passes_the_oracle_by_more_than_its_loss_allows(snapshot, found):

@@ -29,30 +29,39 @@ def faults(path: Path, planned: dict[str, tuple[str, str, int]]) -> list[str]:
     record = json.loads(path.read_text(encoding="utf-8"))
     held = {
         "the name of its file": path.stem == record["name"],
-        "a planned training": planned.get(path.stem) == (record["column"], record["method"], record["seed"]),
+        "a planned training": planned.get(path.stem)
+        == (record["column"], record["method"], record["seed"]),
         "at most 20 KB": path.stat().st_size <= 20_000,
         "10,000 test images": record["n_test"] == 10_000,
-        "as many training images as its counts add up to": record["n_train"] == sum(record["counts"]),
-        "a hold-out only where one was asked for": bool(record["held_out"]) == bool(record["hold_out"]),
-        "a curve that is nowhere below its best": min(record["curve"]) >= record["best_on_test"]["error"] - 1e-6,
+        "as many training images as its counts add up to": record["n_train"]
+        == sum(record["counts"]),
+        "a hold-out only where one was asked for": bool(record["held_out"])
+        == bool(record["hold_out"]),
+        "a curve that is nowhere below its best": min(record["curve"])
+        >= record["best_on_test"]["error"] - 1e-6,
         "a curve that begins at its error": record["curve"][0] == record["error"],
         "the data of the official files, if it is an imbalanced CIFAR-100": (
             record.get("data_sha256") == official_sha256(record["column"], record["hold_out"])
             or not path.name.startswith("cifar100-lt")
         ),
-        "versions, device, seconds, identity": {"versions", "device", "seconds", "identity"} <= record.keys(),
+        "versions, device, seconds, identity": {"versions", "device", "seconds", "identity"}
+        <= record.keys(),
     }
     return [what for what, holds in held.items() if not holds]
 
 
 def test_every_record_is_of_a_planned_training_and_complete():
-    planned = {t.name: (t.column, t.spec.method, t.spec.seed) for table in TABLES for t in trainings(table)}
+    planned = {
+        t.name: (t.column, t.spec.method, t.spec.seed) for table in TABLES for t in trainings(table)
+    }
     assert RECORDS
     assert {path.stem: found for path in RECORDS if (found := faults(path, planned))} == {}
 
 
 def test_a_record_of_other_data_is_refused(tmp_path):
-    source = next(path for path in RECORDS if path.name.startswith("cifar100-lt100-baseline-0-held"))
+    source = next(
+        path for path in RECORDS if path.name.startswith("cifar100-lt100-baseline-0-held")
+    )
     record = json.loads(source.read_text(encoding="utf-8"))
     (tmp_path / source.name).write_text(json.dumps(record))
     assert load_records(tmp_path) == [record]
@@ -73,7 +82,10 @@ def test_a_record_of_other_data_is_refused(tmp_path):
         ('{"column": "cifar10:100"', r"one\.json: not a record"),
         ("[1, 2]", r"one\.json: not a record, expected a JSON object"),
         ("null", r"one\.json: not a record, expected a JSON object"),
-        ('{"column": "cifar10:100"}', r"one\.json: not a record, it has no best_epoch, best_on_test, .*; remove it"),
+        (
+            '{"column": "cifar10:100"}',
+            r"one\.json: not a record, it has no best_epoch, best_on_test, .*; remove it",
+        ),
         ("\udcff", r"one\.json: not a record"),
     ],
 )
@@ -93,7 +105,10 @@ def test_two_records_of_one_network_are_not_counted_as_two(tmp_path):
     record = json.loads(source.read_text(encoding="utf-8"))
     for name in ("new.json", "old.json"):
         (tmp_path / name).write_text(json.dumps(record))
-    with pytest.raises(ValueError, match=r"new\.json and old\.json are records of one network .*; remove one of them"):
+    with pytest.raises(
+        ValueError,
+        match=r"new\.json and old\.json are records of one network .*; remove one of them",
+    ):
         load_records(tmp_path)
     (tmp_path / "old.json").write_text(json.dumps(record | {"seed": 7}))
     assert [found["seed"] for found in load_records(tmp_path)] == [1, 7]
@@ -124,7 +139,9 @@ def test_every_column_has_the_sha256_of_its_splits():
     ] == []
 
 
-def test_digests_are_those_of_the_very_images_and_replace_only_their_own_lines(tmp_path, monkeypatch):
+def test_digests_are_those_of_the_very_images_and_replace_only_their_own_lines(
+    tmp_path, monkeypatch
+):
     """Against a naive computation from CIFAR's binary records."""
     layouts.write_cifar10_binary(tmp_path)
     one = [
@@ -134,9 +151,13 @@ def test_digests_are_those_of_the_very_images_and_replace_only_their_own_lines(t
     ]
     monkeypatch.setattr(bench, "trainings", lambda table, **_: one if table == "table1" else [])
     found = bench.column_digests(tmp_path)
-    rows = np.fromfile(tmp_path / "cifar-10-batches-bin" / "test_batch.bin", np.uint8).reshape(-1, 3073)
+    rows = np.fromfile(tmp_path / "cifar-10-batches-bin" / "test_batch.bin", np.uint8).reshape(
+        -1, 3073
+    )
     digest = hashlib.sha256(
-        str((len(rows), 3, 32, 32)).encode() + rows[:, 1:].tobytes() + rows[:, 0].astype("<i8").tobytes()
+        str((len(rows), 3, 32, 32)).encode()
+        + rows[:, 1:].tobytes()
+        + rows[:, 0].astype("<i8").tobytes()
     )
     assert found["cifar10:10"]["test"] == digest.hexdigest()
     file = tmp_path / "tables.toml"

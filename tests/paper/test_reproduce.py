@@ -53,7 +53,9 @@ def test_rows_that_are_not_trained_on_balanced_data_would_do_what_another_does(r
         losses = [METHODS[method].loss(counts, progress)(logits, labels) for method in (row, same)]
         torch.testing.assert_close(*losses, rtol=0, atol=1e-12)
     sample = METHODS[row].sample
-    if sample is not None:  # as many of each class as there are; over-sampling draws them with replacement
+    if (
+        sample is not None
+    ):  # as many of each class as there are; over-sampling draws them with replacement
         drawn = sample(labels.numpy(), np.random.default_rng(0))
         assert len(drawn) == len(labels)
     assert METHODS[row].head == METHODS[same].head
@@ -79,9 +81,13 @@ def test_tiny_imagenet_has_one_seed_and_a_recipe_of_ours_and_strong_one_of_its_o
         "wvn",
     ]
     assert sorted(s.method for s in tiny if s.hold_out) == ["baseline", "wvn"]
-    steps = [t.images / t.spec.resolve_recipe().batch for t in trainings("table2") if not t.spec.hold_out]
+    steps = [
+        t.images / t.spec.resolve_recipe().batch for t in trainings("table2") if not t.spec.hold_out
+    ]
     assert len(steps) == 24
-    assert max(steps) < 1.05 * min(steps)  # as long in every column, which differ in size by a factor of 2.5
+    assert max(steps) < 1.05 * min(
+        steps
+    )  # as long in every column, which differ in size by a factor of 2.5
     strong = trainings("strong", seeds=1)
     assert {t.spec.resolve_recipe().cutout for t in strong} == {16}
     assert len(strong) == 6 * 4
@@ -93,7 +99,12 @@ def test_table_2_is_trained_by_the_recipe_of_its_copied_rows_too():
         ("tiny-imagenet-sorted", "resnet18-64", "small")
     }
     (recipe,) = {t.spec.resolve_recipe() for t in wanted}
-    assert (recipe.epochs, recipe.milestones, recipe.lr_decay, recipe.weight_decay) == (120, (90,), 0.1, 2e-4)
+    assert (recipe.epochs, recipe.milestones, recipe.lr_decay, recipe.weight_decay) == (
+        120,
+        (90,),
+        0.1,
+        2e-4,
+    )
     assert len(wanted) == 4 * 5
     assert {t.images for t in wanted} == {120 * n for n in (21549, 39072, 50500, 55000)}
 
@@ -106,12 +117,17 @@ def test_frontier_repeats_four_methods_with_a_companion_each_under_its_own_recip
         runs = sorted((s.seed, s.hold_out) for s in one if s.method == method)
         assert runs == [(0, 0.0), (0, 0.1), (1, 0.0), (2, 0.0)]
     recipes = {t.spec.resolve_recipe() for t in wanted}
-    assert [(r.name, r.epochs, r.augment, r.cutout) for r in recipes] == [("frontier", 400, "trivial", 16)]
+    assert [(r.name, r.epochs, r.augment, r.cutout) for r in recipes] == [
+        ("frontier", 400, "trivial", 16)
+    ]
     assert {t.spec.resolve_net() for t in wanted} == {"resnet32"}
 
 
 def test_the_cost_is_the_images_that_are_trained_on():
-    by_name = {(t.column, t.spec.method, t.spec.seed, t.spec.hold_out): t.images for t in trainings("table1")}
+    by_name = {
+        (t.column, t.spec.method, t.spec.seed, t.spec.hold_out): t.images
+        for t in trainings("table1")
+    }
     assert by_name["cifar10:100", "baseline", 0, 0.0] == 12406 * 180
     assert by_name["cifar100:1", "baseline", 0, 0.0] == 50_000 * 180
     assert by_name["cifar10:100", "under-sample", 0, 0.0] == 500 * 180
@@ -119,10 +135,19 @@ def test_the_cost_is_the_images_that_are_trained_on():
 
 @pytest.mark.parametrize("table", ["table1", "table2"])
 def test_the_cost_shown_in_advance_is_what_the_records_took(table):
-    starved = ("cifar100:100", "cifar100:50")  # by the processes that made records next to them, with many threads each
-    took = {record["name"]: record["seconds"] for record in load_records(RECORDS) if record["column"] not in starved}
+    starved = (
+        "cifar100:100",
+        "cifar100:50",
+    )  # by the processes that made records next to them, with many threads each
+    took = {
+        record["name"]: record["seconds"]
+        for record in load_records(RECORDS)
+        if record["column"] not in starved
+    }
     trained = [training for training in trainings(table) if training.name in took]
-    assert expected_seconds(trained) == pytest.approx(sum(took[training.name] for training in trained), rel=0.1)
+    assert expected_seconds(trained) == pytest.approx(
+        sum(took[training.name] for training in trained), rel=0.1
+    )
 
 
 def test_a_group_is_full_of_whole_columns_and_every_run_is_in_one():
@@ -133,14 +158,20 @@ def test_a_group_is_full_of_whole_columns_and_every_run_is_in_one():
     columns = [list(dict.fromkeys(t.column for t in group)) for group in found]
     assert sum(map(len, columns)) == 12  # no column is in two groups
     assert max(map(len, columns)) > 1
-    assert [len(group) for group in group_trainings(trainings("table1", seeds=1, only=["cifar10:100"]), 4)] == [4, 4, 4]
+    assert [
+        len(group)
+        for group in group_trainings(trainings("table1", seeds=1, only=["cifar10:100"]), 4)
+    ] == [4, 4, 4]
 
 
 def test_only_takes_cells_and_columns_and_names_what_it_does_not_know():
     assert {t.spec.method for t in trainings("table1", only=["cifar10:100:wvn"])} == {"wvn"}
     assert {t.column for t in trainings("table1", only=["cifar10:100"])} == {"cifar10:100"}
     many = trainings("table1", only=["cifar10:*:wvn", "cifar100:[15]*:ldam"])
-    assert {(t.column.split(":")[0], t.spec.method) for t in many} == {("cifar10", "wvn"), ("cifar100", "ldam")}
+    assert {(t.column.split(":")[0], t.spec.method) for t in many} == {
+        ("cifar10", "wvn"),
+        ("cifar100", "ldam"),
+    }
     with pytest.raises(ValueError, match="no cell 'cifar10:99'"):
         trainings("table1", only=["cifar10:99"])
 
@@ -153,7 +184,16 @@ def test_what_has_a_record_is_not_missing(tmp_path):
 
 
 def test_a_dry_run_lists_and_trains_nothing(levelhead, tmp_path):
-    words = ("reproduce", "table3", "--root", tmp_path, "--results", tmp_path / "r", "--dry-run", "--json")
+    words = (
+        "reproduce",
+        "table3",
+        "--root",
+        tmp_path,
+        "--results",
+        tmp_path / "r",
+        "--dry-run",
+        "--json",
+    )
     status, out, _ = levelhead(*words)
     assert status == 0
     assert len(json.loads(out)["missing"]) == 16
@@ -191,15 +231,26 @@ def test_a_column_is_trained_recorded_and_not_trained_again(column, tmp_path):
     lines: list[str] = []
     rows: list[dict] = []
     results, runs = tmp_path / "records", tmp_path / "runs"
-    assert train_missing(column, results, runs, slots=4, device="cpu", say=lines.append, report=rows.append) == 5
-    assert [(row["title"], row["epoch"], row["of"]) for row in rows[-2:]] == [("digits:20", 1, 2), ("digits:20", 2, 2)]
+    assert (
+        train_missing(
+            column, results, runs, slots=4, device="cpu", say=lines.append, report=rows.append
+        )
+        == 5
+    )
+    assert [(row["title"], row["epoch"], row["of"]) for row in rows[-2:]] == [
+        ("digits:20", 1, 2),
+        ("digits:20", 2, 2),
+    ]
     assert missing(column, results) == []
     held = json.loads((results / f"{column[-1].name}.json").read_text())
     assert held["held_out"]["rescale"]["gamma"] >= 0
     assert held["counts"] != json.loads((results / f"{column[1].name}.json").read_text())["counts"]
     assert any("digits:20: 4 runs" in line for line in lines)
     errors = [epoch["test_error"] for epoch in Run.of(column[0].spec, runs).log]
-    assert [error is None for error in errors] == [True, False]  # measured once the learning rate is lowered
+    assert [error is None for error in errors] == [
+        True,
+        False,
+    ]  # measured once the learning rate is lowered
     assert train_missing(column, results, runs, device="cpu", say=lines.append) == 0
 
 
@@ -243,9 +294,16 @@ def test_on_ray_the_group_of_a_lost_worker_is_begun_again_less_what_is_finished(
 @pytest.mark.slow
 def test_a_run_that_diverges_is_reported_and_the_others_are_recorded(column, tmp_path):
     (tmp_path / "wild.toml").write_text("epochs = 2\nbatch = 20\nlr = 1e30\n")
-    wild = replace(column[0], spec=replace(column[0].spec, recipe=str(tmp_path / "wild.toml"), seed=1))
+    wild = replace(
+        column[0], spec=replace(column[0].spec, recipe=str(tmp_path / "wild.toml"), seed=1)
+    )
     lines: list[str] = []
-    assert train_missing([wild, *column[:2]], tmp_path / "r", tmp_path / "runs", device="cpu", say=lines.append) == 2
+    assert (
+        train_missing(
+            [wild, *column[:2]], tmp_path / "r", tmp_path / "runs", device="cpu", say=lines.append
+        )
+        == 2
+    )
     assert missing([wild, *column[:2]], tmp_path / "r") == [wild]
     assert lines[0].startswith("digits:20: 3 runs in ")
     assert "1 left" in lines[0]
@@ -256,7 +314,9 @@ def test_a_run_that_diverges_is_reported_and_the_others_are_recorded(column, tmp
 def test_when_time_is_up_nothing_is_begun_and_the_rest_is_named(column, tmp_path):
     lines: list[str] = []
     results, runs = tmp_path / "r", tmp_path / "runs"
-    assert train_missing(column, results, runs, slots=4, device="cpu", until=-1, say=lines.append) == 0
+    assert (
+        train_missing(column, results, runs, slots=4, device="cpu", until=-1, say=lines.append) == 0
+    )
     assert "5 to go" in lines[-1]
 
 
@@ -272,21 +332,30 @@ def test_figures_need_records_and_training_needs_data(levelhead, tmp_path):
 
 @pytest.mark.parametrize("minutes", ["-5", "nan"])
 def test_minutes_in_which_nothing_can_be_trained_are_refused(levelhead, tmp_path, minutes):
-    status, out, err = levelhead("reproduce", "table3", "--minutes", minutes, "--root", tmp_path, "--results", tmp_path)
+    status, out, err = levelhead(
+        "reproduce", "table3", "--minutes", minutes, "--root", tmp_path, "--results", tmp_path
+    )
     assert (status, out) == (2, "")
-    assert err == f"levelhead: --minutes: expected at least 0 minutes, got {minutes}\n".replace("-5", "-5.0")
+    assert err == f"levelhead: --minutes: expected at least 0 minutes, got {minutes}\n".replace(
+        "-5", "-5.0"
+    )
 
 
 def test_what_is_missing_is_listed_without_data(levelhead, tmp_path):
     status, out, _ = levelhead("reproduce", "table3", "--dry-run", "--results", tmp_path)
     assert status == 0
-    assert out.splitlines()[-1].startswith("table3: 0 of 16 networks have a record; the others take about ")
+    assert out.splitlines()[-1].startswith(
+        "table3: 0 of 16 networks have a record; the others take about "
+    )
 
 
 def test_where_nothing_is_missing_nothing_is_asked_for(levelhead):
     for table, networks, cells in (("table1", 81, ["--only", "cifar10:*"]), ("table3", 16, [])):
         status, out, _ = levelhead("reproduce", table, "--results", RECORDS, *cells)
-        assert (status, out) == (0, f"{table}: {networks} of {networks} networks have a record; nothing to train\n")
+        assert (status, out) == (
+            0,
+            f"{table}: {networks} of {networks} networks have a record; nothing to train\n",
+        )
 
 
 def test_rows_of_other_papers_are_trained_by_their_recipes_with_settings_of_their_own():
@@ -298,14 +367,20 @@ def test_rows_of_other_papers_are_trained_by_their_recipes_with_settings_of_thei
     assert {spec.resolve_subset() for spec in more} == {"first", "cao2019"}
     assert len(more) == 24
     control = found["cao2019/cifar10:100", "baseline"]
-    assert (control.resolve_recipe().name, control.shortcut, control.dtype) == ("cao2019", "A", "bfloat16")
+    assert (control.resolve_recipe().name, control.shortcut, control.dtype) == (
+        "cao2019",
+        "A",
+        "bfloat16",
+    )
     exact = found["cao2019-init/cifar10:100", "baseline"]
     assert (exact.resolve_recipe().init, exact.shortcut, exact.subset) == ("fan-in", "A", "cao2019")
     assert found["cui2019/cifar10:20", "cui-softmax-0.9999"].shortcut == "pool"
     cb = found["cui2019-sigmoid/cifar100:10", "cui-focal-0.5-0.999"].resolve_method().loss
     assert (cb.focus, cb.beta) == (0.5, 0.999)
     record = {**made(method="baseline", error=0.2964), "column": "cao2019-init/cifar10:100"}
-    assert "| Cross entropy, recipe and code of Cao et al. |  | 29.64, *29.64* |" in table1([record], "cifar10")
+    assert "| Cross entropy, recipe and code of Cao et al. |  | 29.64, *29.64* |" in table1(
+        [record], "cifar10"
+    )
 
 
 @pytest.mark.parametrize("table", ["table1", "table2", "table3"])
@@ -329,8 +404,12 @@ def test_missing_data_or_devices_are_reported_before_any_training(levelhead, col
 
 
 def test_networks_that_were_not_trained_are_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("levelhead_lab.paper.reproduce.train_missing", lambda *_, **__: 0)  # every run has failed
-    options = ReproduceOptions(tmp_path, ["cifar10:100:baseline"], seeds=1, results=tmp_path / "r", runs=tmp_path)
+    monkeypatch.setattr(
+        "levelhead_lab.paper.reproduce.train_missing", lambda *_, **__: 0
+    )  # every run has failed
+    options = ReproduceOptions(
+        tmp_path, ["cifar10:100:baseline"], seeds=1, results=tmp_path / "r", runs=tmp_path
+    )
     with pytest.raises(ValueError, match="2 of 2 networks were not trained, for the reasons above"):
         reproduce_table("table1", options, say=print)
 
@@ -346,7 +425,9 @@ def test_makers_of_records_compute_with_one_thread_and_leave_the_settings_alone(
 
 @pytest.mark.slow
 def test_on_ctrl_c_the_makers_of_records_finish_the_current_one(tmp_path):
-    (tmp_path / "work.py").write_text(  # a terminal sends Ctrl-C to all, here while the makers import what they need
+    (
+        tmp_path / "work.py"
+    ).write_text(  # a terminal sends Ctrl-C to all, here while the makers import what they need
         "import os, signal, time\nfrom pathlib import Path\n"
         "if __name__ != '__main__':\n"
         "    for process in (os.getppid(), os.getpid()):\n        os.kill(process, signal.SIGINT)\n"
@@ -358,7 +439,11 @@ def test_on_ctrl_c_the_makers_of_records_finish_the_current_one(tmp_path):
         "        with interrupts_blocked():\n            made = [others.submit(make, i) for i in range(100)]\n"
         "        time.sleep(60)\n"
     )
-    done = subprocess.run([sys.executable, "work.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "work.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stderr) == (130, "")
-    assert done.stdout == "levelhead: stopped; some are made; run the same command again to resume\n"
+    assert (
+        done.stdout == "levelhead: stopped; some are made; run the same command again to resume\n"
+    )
     assert len(list(tmp_path.iterdir())) < 10

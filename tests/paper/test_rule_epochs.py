@@ -26,7 +26,9 @@ def test_errors_of_both_rules_are_those_of_the_adjusted_logits():
         scaled = logits * factors(counts, bench.STRENGTHS["rescale"][at])
         moved = logits + bench.STRENGTHS["shift"][at] * np.log(100 / counts)
         for rule, scores in (("rescale", scaled), ("shift", moved)):
-            assert found[rule]["curve"][at] == pytest.approx((scores.argmax(axis=1) != labels).mean(), abs=1e-4)
+            assert found[rule]["curve"][at] == pytest.approx(
+                (scores.argmax(axis=1) != labels).mean(), abs=1e-4
+            )
             assert found[rule]["error"] <= found[rule]["curve"][at]
     assert found["error"] == found["rescale"]["curve"][0]
 

@@ -22,10 +22,16 @@ ROWS = 540
 LOGITS = {
     "normal": lambda rng, n, k: rng.normal(size=(n, k)),
     "single precision": lambda rng, n, k: (3 * rng.normal(size=(n, k))).astype(np.float32),
-    "small integers, with zeros and ties": lambda rng, n, k: rng.integers(-3, 4, (n, k)).astype(np.float32),
+    "small integers, with zeros and ties": lambda rng, n, k: rng.integers(-3, 4, (n, k)).astype(
+        np.float32
+    ),
     "all negative": lambda rng, n, k: -np.abs(rng.normal(size=(n, k))) - 1e-3,
-    "powers of two": lambda rng, n, k: rng.choice([-1.0, 1.0], (n, k)) * 2.0 ** rng.integers(-3, 4, (n, k)),
-    "huge and tiny": lambda rng, n, k: rng.choice([-1.0, 1.0], (n, k)) * 10.0 ** rng.uniform(-30, 30, (n, k)),
+    "powers of two": lambda rng, n, k: (
+        rng.choice([-1.0, 1.0], (n, k)) * 2.0 ** rng.integers(-3, 4, (n, k))
+    ),
+    "huge and tiny": lambda rng, n, k: (
+        rng.choice([-1.0, 1.0], (n, k)) * 10.0 ** rng.uniform(-30, 30, (n, k))
+    ),
 }
 COUNTS = {
     "powers of two": lambda rng, k: 2 ** rng.integers(0, 8, k),
@@ -73,7 +79,9 @@ def test_no_sample_differs_from_the_brute_force_at_any_gamma(kind, rule, k, kept
 
 
 def test_the_cases_above_are_a_million_pairs_for_every_rule_and_k_and_bias():
-    cases = 2 * len(COUNTS) * (len(LOGITS) - 1)  # the fewest: top-5 of 10 and 60 classes, not "huge and tiny"
+    cases = (
+        2 * len(COUNTS) * (len(LOGITS) - 1)
+    )  # the fewest: top-5 of 10 and 60 classes, not "huge and tiny"
     assert cases * ROWS * (len(NICE) + 40) >= 1_000_000
 
 
@@ -100,12 +108,18 @@ def test_rounding_of_the_first_pass_decides_nothing(classes, dtype):
 @settings(max_examples=60, deadline=None)
 def test_intervals_of_ties_equal_the_brute_force(data):
     classes = data.draw(st.integers(2, 6))
-    logits = data.draw(hnp.arrays(np.float64, (7, classes), elements=st.sampled_from([-4.0, -2, -1, 0, 1, 2, 4, 8])))
+    logits = data.draw(
+        hnp.arrays(
+            np.float64, (7, classes), elements=st.sampled_from([-4.0, -2, -1, 0, 1, 2, 4, 8])
+        )
+    )
     counts = data.draw(hnp.arrays(np.int64, classes, elements=st.sampled_from([1, 2, 4, 16])))
     labels = data.draw(hnp.arrays(np.int64, 7, elements=st.integers(0, classes - 1)))
     path = gamma_path(logits, labels, counts, range=(-2, 2))
     for gamma in (-2, -1.5, -1, -0.5, 0, 0.25, 0.5, 1, 1.5, 2):
-        assert np.array_equal(path.right(gamma), brute(logits, counts, gamma, "rescale").argmax(axis=1) == labels)
+        assert np.array_equal(
+            path.right(gamma), brute(logits, counts, gamma, "rescale").argmax(axis=1) == labels
+        )
 
 
 def test_an_open_end_is_the_next_float():
@@ -117,7 +131,9 @@ def test_an_open_end_is_the_next_float():
 
 def test_a_tie_that_logarithms_miss_by_a_bit_is_met():
     assert np.log(125) / np.log(5) != 3
-    lo, hi = winning_range(np.array([1.0]), np.array([125.0]), -np.log([5.0]), np.array([True]), multiplies=True)
+    lo, hi = winning_range(
+        np.array([1.0]), np.array([125.0]), -np.log([5.0]), np.array([True]), multiplies=True
+    )
     assert (lo[0], hi[0]) == (3.0, np.inf)
     assert snap(np.array([3e-14]))[0] == 3e-14  # a small gamma is not a missed 0
 
@@ -151,18 +167,25 @@ def test_torch_gives_the_same_intervals_to_the_last_bits(rule, classes, dtype):
         for engine in ("numpy", "torch")
     }
     for end in ("lo", "hi"):
-        np.testing.assert_allclose(getattr(paths["torch"], end), getattr(paths["numpy"], end), rtol=2e-15, atol=1e-300)
+        np.testing.assert_allclose(
+            getattr(paths["torch"], end), getattr(paths["numpy"], end), rtol=2e-15, atol=1e-300
+        )
     for gamma in NICE:
         assert np.array_equal(paths["torch"].right(gamma), paths["numpy"].right(gamma))
 
 
 def test_half_precision_tensors_are_taken_as_they_are():
     rng = np.random.default_rng(3)
-    logits, labels = torch.from_numpy(rng.normal(size=(50, 40))).bfloat16(), torch.from_numpy(rng.integers(0, 40, 50))
+    logits, labels = (
+        torch.from_numpy(rng.normal(size=(50, 40))).bfloat16(),
+        torch.from_numpy(rng.integers(0, 40, 50)),
+    )
     counts = rng.integers(1, 100, 40)
     want = gamma_path(logits.float().numpy(), labels.numpy(), counts)
     for engine in ("auto", "torch"):
-        np.testing.assert_allclose(gamma_path(logits, labels, counts, engine=engine).lo, want.lo, rtol=2e-15)
+        np.testing.assert_allclose(
+            gamma_path(logits, labels, counts, engine=engine).lo, want.lo, rtol=2e-15
+        )
 
 
 def test_logits_are_left_as_they_are():
@@ -173,7 +196,12 @@ def test_logits_are_left_as_they_are():
         logits.flags.writeable = False
         view = logits[10:]
         gamma_path(view, rng.integers(0, classes, 90), rng.integers(1, 9, classes)).predictions(0.5)
-        gamma_path(torch.from_numpy(before), np.zeros(100, int), rng.integers(1, 9, classes), engine="torch")
+        gamma_path(
+            torch.from_numpy(before),
+            np.zeros(100, int),
+            rng.integers(1, 9, classes),
+            engine="torch",
+        )
         assert np.array_equal(logits, before)
 
 
@@ -193,7 +221,14 @@ def test_a_value_that_is_not_a_probability_is_named_by_its_row(engine):
     values[2500] = -1, 2, 0
     values = torch.from_numpy(values) if engine == "torch" else values
     with pytest.raises(ValueError, match="expected probabilities, from 0 to 1, got -1 in row 2500"):
-        gamma_path(values, np.zeros(3000, int), [3, 2, 1], rule="shift", kind="probabilities", engine=engine)
+        gamma_path(
+            values,
+            np.zeros(3000, int),
+            [3, 2, 1],
+            rule="shift",
+            kind="probabilities",
+            engine=engine,
+        )
 
 
 def test_a_sum_that_overflows_is_not_an_error():
@@ -247,21 +282,34 @@ def test_equal_ratios_have_equal_slopes():
 @pytest.mark.parametrize("reach", [(-2.0, 2.0), (-1.0, 4.0), (0.0, 2.0)])
 def test_a_kept_bias_is_solved_on_ranges_whose_floats_are_more_than_an_integer_counts(reach):
     rng = np.random.default_rng(0)
-    logits, labels, counts = rng.normal(2, 2, size=(300, 5)), rng.integers(0, 5, 300), [400, 90, 30, 30, 4]
+    logits, labels, counts = (
+        rng.normal(2, 2, size=(300, 5)),
+        rng.integers(0, 5, 300),
+        [400, 90, 30, 30, 4],
+    )
     path = gamma_path(logits, labels, counts, range=reach, rule=Rescale(bias=rng.normal(size=5)))
     for gamma in np.linspace(*reach, 41):
         assert np.array_equal(path.right(gamma), path.predictions(gamma) == labels)
 
 
 def test_a_kept_bias_of_zero_changes_no_breakpoint():
-    path = gamma_path(np.array([[4.0, 2.0]]), np.array([1]), [400, 100], range=(-2, 2), rule=Rescale(bias=np.zeros(2)))
+    path = gamma_path(
+        np.array([[4.0, 2.0]]),
+        np.array([1]),
+        [400, 100],
+        range=(-2, 2),
+        rule=Rescale(bias=np.zeros(2)),
+    )
     np.testing.assert_allclose(path.gammas, [-2, 0.5])
 
 
 @pytest.mark.parametrize("rule", ["rescale", "shift"])
 def test_threads_that_share_the_rows_give_the_same_bits(rule, monkeypatch):
     rng = np.random.default_rng(0)
-    logits, labels = rng.normal(1, 2, size=(2001, 40)).astype(np.float32), rng.integers(40, size=2001)
+    logits, labels = (
+        rng.normal(1, 2, size=(2001, 40)).astype(np.float32),
+        rng.integers(40, size=2001),
+    )
     counts = rng.integers(1, 1000, 40)
     alone = gamma_path(logits, labels, counts, engine="numpy", rule=rule)
     monkeypatch.setattr(engines, "_MANY_NUMBERS", 1)

@@ -30,7 +30,9 @@ def cases(classes):
 def in_order(envelope):
     """Return all of an envelope, with changes at the same gamma in the order of the samples."""
     order = np.lexsort((envelope.sample, envelope.gamma))
-    fields = (getattr(envelope, name)[order] for name in ("gamma", "sample", "new_class", "old_class"))
+    fields = (
+        getattr(envelope, name)[order] for name in ("gamma", "sample", "new_class", "old_class")
+    )
     return [envelope.start, *fields]
 
 
@@ -40,7 +42,9 @@ def in_order(envelope):
 @pytest.mark.parametrize("classes", [2, 9, 70])
 def test_the_changes_are_those_of_the_host(classes, rule, range, which, device_is_cpu):
     logits = cases(classes)[which]
-    direction = RULES[rule].direction(np.random.default_rng(1).integers(1, 1000, classes).astype(np.float64))
+    direction = RULES[rule].direction(
+        np.random.default_rng(1).integers(1, 1000, classes).astype(np.float64)
+    )
     host = compute_envelope(logits, direction, range)
     device = find_changes(torch.from_numpy(logits), direction, range)
     assert len(host.gamma) > 0 or classes == 2 or which == "huge"
@@ -49,10 +53,17 @@ def test_the_changes_are_those_of_the_host(classes, rule, range, which, device_i
 
 
 def test_chunks_and_narrow_numbers_change_nothing():
-    logits, direction = torch.from_numpy(cases(9)["plain"]).bfloat16(), RULES["shift"].direction(np.arange(1.0, 10))
+    logits, direction = (
+        torch.from_numpy(cases(9)["plain"]).bfloat16(),
+        RULES["shift"].direction(np.arange(1.0, 10)),
+    )
     told = []
     device = intervals_torch.walk_on_device(
-        logits, direction, (0.0, 2.0), size=9 * 32, progress=lambda done, of: told.append((done, of))
+        logits,
+        direction,
+        (0.0, 2.0),
+        size=9 * 32,
+        progress=lambda done, of: told.append((done, of)),
     )
     host = compute_envelope(logits.float().numpy(), direction, (0.0, 2.0))
     for found, wanted in zip(in_order(device), in_order(host), strict=True):

@@ -71,8 +71,12 @@ assert (found.start.tolist(), found.old_class.tolist(), found.new_class.tolist()
 def test_the_kernels_give_what_numpy_does(script):
     pytest.importorskip("triton")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
     new = np.lib.NumpyVersion(np.__version__) >= "2.5.0"
     if new and "InterpreterError" in done.stderr and "only 0-dimensional arrays" in done.stderr:
-        pytest.skip("Triton's interpreter does not know numpy 2.5; on a GPU, bench/path_gpu.py compares the kernel")
+        pytest.skip(
+            "Triton's interpreter does not know numpy 2.5; on a GPU, bench/path_gpu.py compares the kernel"
+        )
     assert done.returncode == 0, done.stderr

@@ -33,7 +33,9 @@ def cases(draw, ties=True):
     classes, n = draw(st.integers(2, 7)), draw(st.integers(1, 12))
     if ties:
         logits = draw(hnp.arrays(np.float32, (n, classes), elements=st.floats(-4, 4, width=16)))
-        assume((logits < 0).any() or (logits > 1).any())  # else they may look like probabilities, which are refused
+        assume(
+            (logits < 0).any() or (logits > 1).any()
+        )  # else they may look like probabilities, which are refused
     else:
         logits = np.random.default_rng(draw(st.integers(0, 2**32))).normal(size=(n, classes))
     labels = draw(hnp.arrays(np.int64, n, elements=st.integers(0, classes - 1)))
@@ -58,7 +60,9 @@ def test_the_curves_equal_the_grid_wherever_the_grid_is(case):
     for gamma in GRID:
         at = scores(logits, counts, gamma)
         assert path.error_curve.at(gamma) == pytest.approx(measure.error(at, labels), abs=1e-12)
-        assert path.balanced_error_curve.at(gamma) == pytest.approx(measure.balanced_error(at, labels), abs=1e-12)
+        assert path.balanced_error_curve.at(gamma) == pytest.approx(
+            measure.balanced_error(at, labels), abs=1e-12
+        )
         np.testing.assert_allclose(path.class_accuracy(gamma), measure.recall(at, labels))
         assert np.array_equal(path.predictions(gamma), at.argmax(axis=1))
         assert np.array_equal(path.envelope.predictions(gamma), at.argmax(axis=1))
@@ -86,7 +90,10 @@ def test_merging_samples_equals_the_whole(case, cut, k):
     if cut == 0:
         return
     assume(not any(measure.looks_like_probabilities(part) for part in (logits[:cut], logits[cut:])))
-    head, tail = (gamma_path(logits[part], labels[part], counts, k=k) for part in (slice(cut), slice(cut, None)))
+    head, tail = (
+        gamma_path(logits[part], labels[part], counts, k=k)
+        for part in (slice(cut), slice(cut, None))
+    )
     merged = head.merge(tail)
     for name in ("sample", "lo", "hi", "gammas", "error", "balanced_error"):
         assert np.array_equal(getattr(merged, name), getattr(whole, name)), name
@@ -123,8 +130,12 @@ def test_permuting_classes_or_samples_changes_nothing(case, random):
     of_samples = gamma_path(logits[samples], labels[samples], counts)
     for other in (of_classes, of_samples):
         for gamma in GRID:
-            assert other.error_curve.at(gamma) == pytest.approx(path.error_curve.at(gamma), abs=1e-12)
-            assert other.balanced_error_curve.at(gamma) == pytest.approx(path.balanced_error_curve.at(gamma), abs=1e-12)
+            assert other.error_curve.at(gamma) == pytest.approx(
+                path.error_curve.at(gamma), abs=1e-12
+            )
+            assert other.balanced_error_curve.at(gamma) == pytest.approx(
+                path.balanced_error_curve.at(gamma), abs=1e-12
+            )
 
 
 @given(cases(), st.data())
@@ -153,7 +164,9 @@ def test_a_class_without_samples_is_left_out():
     labels = np.where(labels == 3, 0, labels)
     point = gamma_path(logits, labels, counts).at(0.4)
     assert np.isnan(point.class_accuracy[3])
-    assert point.balanced_error == pytest.approx(measure.balanced_error(scores(logits, counts, 0.4), labels))
+    assert point.balanced_error == pytest.approx(
+        measure.balanced_error(scores(logits, counts, 0.4), labels)
+    )
 
 
 def test_the_best_point_is_the_middle_of_the_widest_best_plateau():
@@ -166,7 +179,9 @@ def test_the_best_point_is_the_middle_of_the_widest_best_plateau():
         values = [getattr(path.at(g), metric) for g in np.linspace(0, 2, 2001)]
         assert getattr(best, metric) <= min(values) + 1e-12
         curve = getattr(path, f"{metric}_curve")
-        assert curve.at(np.linspace(a, np.nextafter(b, 0), 50)) == pytest.approx(getattr(best, metric))
+        assert curve.at(np.linspace(a, np.nextafter(b, 0), 50)) == pytest.approx(
+            getattr(best, metric)
+        )
         for outside in (np.nextafter(a, -1), b):
             assert not 0 <= outside <= 2 or curve.at(outside) > getattr(best, metric) + 1e-13
     with pytest.raises(ValueError, match="metric: expected"):
@@ -192,11 +207,17 @@ def test_group_and_class_curves_agree_with_the_points():
     path = gamma_path(*sample_case(classes=8))
     for gamma in (0.0, 0.33, 1.2):
         point = path.at(gamma)
-        assert {name: curve.at(gamma) for name, curve in path.groups.items()} == pytest.approx(point.groups)
-        assert [path.class_curve(i).at(gamma) for i in range(8)] == pytest.approx(point.class_accuracy.tolist())
+        assert {name: curve.at(gamma) for name, curve in path.groups.items()} == pytest.approx(
+            point.groups
+        )
+        assert [path.class_curve(i).at(gamma) for i in range(8)] == pytest.approx(
+            point.class_accuracy.tolist()
+        )
     np.testing.assert_allclose(path.class_accuracy(GRID)[7], path.class_accuracy(GRID[7]))
     some = slice(None, None, max(1, len(path.gammas) // 20))
-    np.testing.assert_allclose(path.class_accuracy()[some], path.class_accuracy(path.gammas[some]), atol=1e-12)
+    np.testing.assert_allclose(
+        path.class_accuracy()[some], path.class_accuracy(path.gammas[some]), atol=1e-12
+    )
 
 
 def test_shares_are_the_mean_over_true_classes():
@@ -215,7 +236,9 @@ def test_an_envelope_needs_no_labels():
         want = scores(logits, counts, gamma).argmax(axis=1)
         assert np.array_equal(changes.predictions(gamma), want)
         share = np.bincount(want, minlength=6) / 300
-        assert changes.mismatch().at(gamma) == pytest.approx(np.abs(share - 1 / 6).sum() / 2, abs=1e-12)
+        assert changes.mismatch().at(gamma) == pytest.approx(
+            np.abs(share - 1 / 6).sum() / 2, abs=1e-12
+        )
 
 
 def test_bootstrap_curves_are_curves_of_resamples():
@@ -230,7 +253,9 @@ def test_bootstrap_curves_are_curves_of_resamples():
             if stratified:
                 assert np.array_equal(np.bincount(labels, times), np.bincount(labels))
             again = gamma_path(logits.repeat(times, axis=0), labels.repeat(times), counts)
-            np.testing.assert_allclose(curve, again.balanced_error_curve.at(path.gammas), atol=1e-12)
+            np.testing.assert_allclose(
+                curve, again.balanced_error_curve.at(path.gammas), atol=1e-12
+            )
 
 
 def test_bootstrap_on_given_gammas_and_of_the_error():
@@ -248,7 +273,9 @@ def test_a_binary_head_of_opposite_logits_never_changes_its_mind():
     z = np.random.default_rng(0).normal(size=(50, 1))
     path = gamma_path(np.hstack([-z, z]), np.arange(50) % 2, [90, 10])
     assert path.gammas.tolist() == [0.0]
-    assert len(gamma_path(np.hstack([-z, z]), np.arange(50) % 2, [90, 10], rule="shift").gammas) > 10
+    assert (
+        len(gamma_path(np.hstack([-z, z]), np.arange(50) % 2, [90, 10], rule="shift").gammas) > 10
+    )
 
 
 def test_paths_that_do_not_fit_are_not_merged():
@@ -262,7 +289,10 @@ def test_paths_that_do_not_fit_are_not_merged():
     ):
         with pytest.raises(ValueError, match="expected paths over the same"):
             path.merge(other)
-    with pytest.raises(ValueError, match="same samples"), pytest.warns(DeprecationWarning, match="merge"):
+    with (
+        pytest.raises(ValueError, match="same samples"),
+        pytest.warns(DeprecationWarning, match="merge"),
+    ):
         path.merge_classes(replace(path, labels=labels[::-1]))
     with pytest.raises(ValueError, match="gamma: expected a value within"):
         path.right(2.5)
@@ -323,7 +353,9 @@ def test_a_pickled_path_keeps_its_curves_and_leaves_its_logits():
         lambda: again.envelope,
         lambda: tune_path(replace(again, weights=None)),
     ):
-        with pytest.raises(lh.LevelheadError, match="this path has no logits: they are not pickled"):
+        with pytest.raises(
+            lh.LevelheadError, match="this path has no logits: they are not pickled"
+        ):
             needs_logits()
     assert np.array_equal(copy.deepcopy(path).predictions(0.5), path.predictions(0.5))
     assert np.array_equal(copy.copy(path).predictions(0.5), path.predictions(0.5))
@@ -334,11 +366,16 @@ def test_a_pickled_path_keeps_its_curves_and_leaves_its_logits():
 def test_a_path_within_a_part_of_its_range_is_the_path_computed_there(case, high):
     logits, labels, counts = case
     for rule in ("rescale", "shift"):
-        wide, narrow = (gamma_path(logits, labels, counts, rule=rule, range=(0.0, end)) for end in (2.0, high))
+        wide, narrow = (
+            gamma_path(logits, labels, counts, rule=rule, range=(0.0, end)) for end in (2.0, high)
+        )
         cut = replace(wide, changes=wide.envelope).within((0.0, high))
         for name in ("sample", "lo", "hi"):
             assert np.array_equal(getattr(cut, name), getattr(narrow, name)), name
-        orders = [np.lexsort((changes.sample, changes.gamma)) for changes in (cut.envelope, narrow.envelope)]
+        orders = [
+            np.lexsort((changes.sample, changes.gamma))
+            for changes in (cut.envelope, narrow.envelope)
+        ]
         assert np.array_equal(cut.envelope.start, narrow.envelope.start)
         for name in ("sample", "gamma", "new_class", "old_class"):
             mine, theirs = (getattr(path.envelope, name) for path in (cut, narrow))
@@ -346,13 +383,22 @@ def test_a_path_within_a_part_of_its_range_is_the_path_computed_there(case, high
 
 
 @pytest.mark.parametrize(
-    ("option", "instead"), [("norms", "Tau"), ("bias", "Rescale"), ("ignore_index", "labels of -100")]
+    ("option", "instead"),
+    [("norms", "Tau"), ("bias", "Rescale"), ("ignore_index", "labels of -100")],
 )
 def test_an_old_option_still_works_and_says_what_to_use(option, instead):
     logits, labels, counts = sample_case()
     values = np.linspace(1.0, 2.0, len(counts))
-    given = {"norms": {"rule": "tau", "norms": values}, "bias": {"bias": values}, "ignore_index": {"ignore_index": -1}}
-    made = {"norms": lh.rules.Tau(norms=values), "bias": lh.rules.Rescale(bias=values), "ignore_index": "rescale"}
+    given = {
+        "norms": {"rule": "tau", "norms": values},
+        "bias": {"bias": values},
+        "ignore_index": {"ignore_index": -1},
+    }
+    made = {
+        "norms": lh.rules.Tau(norms=values),
+        "bias": lh.rules.Rescale(bias=values),
+        "ignore_index": "rescale",
+    }
     with pytest.warns(DeprecationWarning, match=instead):
         old = gamma_path(logits, labels, counts, **given[option])
     assert np.array_equal(old.gammas, gamma_path(logits, labels, counts, rule=made[option]).gammas)
@@ -395,4 +441,9 @@ def test_other_values_that_are_not_finite_are_refused_beside_masks(bad, engine):
         spoilt = logits.copy()
         spoilt[row] = values
         with pytest.raises(lh.LevelheadError, match=f"NaN or infinite values, first in row {row}"):
-            gamma_path(torch.from_numpy(spoilt) if engine == "torch" else spoilt, labels, counts, engine=engine)
+            gamma_path(
+                torch.from_numpy(spoilt) if engine == "torch" else spoilt,
+                labels,
+                counts,
+                engine=engine,
+            )

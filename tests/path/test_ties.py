@@ -76,10 +76,14 @@ def test_the_value_reported_is_that_of_argmax_at_the_chosen_gamma(family, rule, 
             at_gamma = adjusted(logits, tuned.gamma, rule).argmax(axis=1)
             at_zero = np.asarray(logits).argmax(axis=1)
             assert tuned.value == pytest.approx(score(metric, labels, at_gamma), abs=1e-9), metric
-            assert tuned.value_at_zero == pytest.approx(score(metric, labels, at_zero), abs=1e-9), metric
+            assert tuned.value_at_zero == pytest.approx(score(metric, labels, at_zero), abs=1e-9), (
+                metric
+            )
             assert tuned.error == pytest.approx(score("error", labels, at_gamma))
             assert tuned.balanced_error == pytest.approx(score("balanced_error", labels, at_gamma))
-            assert tuned.balanced_error_at_zero == pytest.approx(score("balanced_error", labels, at_zero))
+            assert tuned.balanced_error_at_zero == pytest.approx(
+                score("balanced_error", labels, at_zero)
+            )
             assert tuned.curve.at(0.0) == pytest.approx(tuned.value_at_zero, abs=1e-9), metric
             assert tuned.curve.at(tuned.gamma) == pytest.approx(tuned.value, abs=1e-9), metric
 
@@ -92,16 +96,24 @@ def test_no_gamma_does_better_than_the_chosen_one(family, rule):
         logits, labels = case(family, seed)
         cost = COST if metric == "cost" else None
         path = gamma_path(logits, labels, COUNTS, rule=Tau(norms=NORMS) if rule == "tau" else rule)
-        prior = np.full(CLASSES, 0.25) if metric == "balanced_error" else np.bincount(labels) / len(labels)
+        prior = (
+            np.full(CLASSES, 0.25)
+            if metric == "balanced_error"
+            else np.bincount(labels) / len(labels)
+        )
         objective = Objective(path, prior, path.envelope, metric=metric, cost=cost)
         gamma, _ = objective.grid.choose(objective.error())
         curve = objective.grid.curve(shown(metric, objective.error()))
         edges = curve.gammas
         middles = (edges + np.append(edges[1:], 2.0)) / 2
         tries = [0.0, *middles[np.diff(edges, append=2.0) > 1e-9]]
-        values = [score(metric, labels, adjusted(logits, gamma, rule).argmax(axis=1)) for gamma in tries]
+        values = [
+            score(metric, labels, adjusted(logits, gamma, rule).argmax(axis=1)) for gamma in tries
+        ]
         best = min(values) if metric in ("error", "balanced_error", "cost") else max(values)
-        assert score(metric, labels, adjusted(logits, gamma, rule).argmax(axis=1)) == pytest.approx(best, abs=1e-9)
+        assert score(metric, labels, adjusted(logits, gamma, rule).argmax(axis=1)) == pytest.approx(
+            best, abs=1e-9
+        )
         np.testing.assert_allclose(curve.at(tries), values, atol=1e-9)
         point = path.best(metric, cost=cost)
         predicted = adjusted(logits, point.gamma, rule).argmax(axis=1)
@@ -111,7 +123,10 @@ def test_no_gamma_does_better_than_the_chosen_one(family, rule):
 
 def first_of_largest(row, slopes, gamma):
     """The class that wins by the rule shift, in fractions."""
-    scores = [Fraction(float(value)) + gamma * Fraction(float(slope)) for value, slope in zip(row, slopes, strict=True)]
+    scores = [
+        Fraction(float(value)) + gamma * Fraction(float(slope))
+        for value, slope in zip(row, slopes, strict=True)
+    ]
     return scores.index(max(scores))
 
 
@@ -126,7 +141,17 @@ def test_curves_hold_at_the_very_gamma_at_which_scores_are_equal(seed):
     objective = Objective(path, np.full(CLASSES, 1 / CLASSES), path.envelope)
     error = objective.grid.curve(objective.error())
     shares = objective.grid.curve(objective.mismatch.values())
-    for gamma in (0.0, 0.5, 1.0, 1.5, 2.0, np.nextafter(0, 1), np.nextafter(1, 0), np.nextafter(1, 2), 0.7):
+    for gamma in (
+        0.0,
+        0.5,
+        1.0,
+        1.5,
+        2.0,
+        np.nextafter(0, 1),
+        np.nextafter(1, 0),
+        np.nextafter(1, 2),
+        0.7,
+    ):
         exact = np.array([first_of_largest(row, slopes, Fraction(float(gamma))) for row in logits])
         assert np.array_equal(path.right(gamma), exact == labels), gamma
         assert np.array_equal(path.envelope.predictions(gamma), exact), gamma
@@ -156,7 +181,9 @@ def test_shares_without_labels_are_those_of_argmax_at_zero_and_at_gamma():
         warnings.simplefilter("ignore")
         tuned = match_prior(logits, COUNTS, bootstrap=0)
     for gamma, told in ((0.0, tuned.mismatch_at_zero), (tuned.gamma, tuned.mismatch)):
-        shares = np.bincount(adjusted(logits, gamma, "rescale").argmax(axis=1), minlength=CLASSES) / 200
+        shares = (
+            np.bincount(adjusted(logits, gamma, "rescale").argmax(axis=1), minlength=CLASSES) / 200
+        )
         assert told == pytest.approx(np.abs(shares - 1 / CLASSES).sum() / 2)
 
 
@@ -188,7 +215,9 @@ def test_each_event_opens_the_first_interval_by_whose_middle_it_has_happened(mos
     for n in (1, 2, 7, 20, 21, 300):
         events = np.sort(rng.choice([0.0, 2.0, *rng.uniform(0, 2, n)], n))
         grid = Grid.between(events, (0.0, 2.0), most)
-        others = np.sort(rng.uniform(0, 2, len(grid.middles) - 1))  # as many as there are edges within, and not there
+        others = np.sort(
+            rng.uniform(0, 2, len(grid.middles) - 1)
+        )  # as many as there are edges within, and not there
         for some in (events, events[::2], events[:1], others):
             np.testing.assert_array_equal(grid.bins(some), np.searchsorted(grid.middles, some))
 
@@ -211,16 +240,23 @@ def test_the_largest_logit_wins_at_zero_however_small_the_logits_are():
         assert np.array_equal(far[0], np.full(60, counts.argmax()))
         assert np.array_equal(far[1], np.full(60, counts.argmin()))
         gains = np.bincount(changes.sample, changes.new_class - changes.old_class, minlength=60)
-        assert np.array_equal(changes.start + gains, changes.predictions(2.0))  # each change begins at the one before
+        assert np.array_equal(
+            changes.start + gains, changes.predictions(2.0)
+        )  # each change begins at the one before
 
 
 def test_tiny_logits_next_to_huge_ones_change_nothing():
     logits = np.array([[1e250, 1e-310, -1e-320], [-1e250, 2e-323, 1e-323], [-4.0, 0.0, -5e-324]])
     slopes = [Fraction(x) for x in np.log([1.0, 10.0, 100.0]).tolist()]
-    changes = compute_envelope(logits, find_path_rule("shift").direction(np.array([100, 10, 1])), (-1.0, 2.0))
+    changes = compute_envelope(
+        logits, find_path_rule("shift").direction(np.array([100, 10, 1])), (-1.0, 2.0)
+    )
     for gamma in (-1.0, 0.0, 2.0):
         moves = [Fraction(gamma) * slope for slope in slopes]
-        scores = [[Fraction(x) + move for x, move in zip(row, moves, strict=True)] for row in logits.tolist()]
+        scores = [
+            [Fraction(x) + move for x, move in zip(row, moves, strict=True)]
+            for row in logits.tolist()
+        ]
         assert changes.predictions(gamma).tolist() == [row.index(max(row)) for row in scores]
 
 
@@ -228,23 +264,33 @@ EXTREME = {
     "huge": lambda rng, n: rng.uniform(-1.79, 1.79, (n, CLASSES)) * 1e308,
     "hugely positive": lambda rng, n: rng.uniform(0.1, 1.79, (n, CLASSES)) * 1e308,
     "denormal": lambda rng, n: rng.integers(-5, 6, (n, CLASSES)) * 5e-324,
-    "of every size": lambda rng, n: rng.choice([-1, 1], (n, CLASSES)) * 10.0 ** rng.uniform(-320, 308, (n, CLASSES)),
+    "of every size": lambda rng, n: (
+        rng.choice([-1, 1], (n, CLASSES)) * 10.0 ** rng.uniform(-320, 308, (n, CLASSES))
+    ),
     "floats apart": lambda rng, n: 1 + rng.integers(-3, 4, (n, CLASSES)) * 2.0**-52,
-    "masked": lambda rng, n: np.where(rng.random((n, CLASSES)) < [0, 0.3, 0.3, 0.3], -np.inf, rng.normal(size=(n, 4))),
+    "masked": lambda rng, n: np.where(
+        rng.random((n, CLASSES)) < [0, 0.3, 0.3, 0.3], -np.inf, rng.normal(size=(n, 4))
+    ),
 }
 
 
 @pytest.mark.parametrize("family", TIED | EXTREME)
-@pytest.mark.parametrize("rule", ["rescale", Tau(norms=NORMS), "shift"], ids=["rescale", "tau", "shift"])
+@pytest.mark.parametrize(
+    "rule", ["rescale", Tau(norms=NORMS), "shift"], ids=["rescale", "tau", "shift"]
+)
 @pytest.mark.parametrize("reach", [(0.0, 2.0), (-1.0, 2.0), (-900.0, 900.0)], ids=str)
 def test_predictions_are_those_of_the_path_at_every_change_and_next_to_it(family, rule, reach):
     rng = np.random.default_rng(0)
     logits, labels = (TIED | EXTREME)[family](rng, 60), rng.integers(0, CLASSES, 60)
     path = gamma_path(logits, labels, COUNTS, rule=rule, range=reach)
     at = np.concatenate([path.gammas, path.envelope.gamma])
-    near = np.concatenate([at, np.nextafter(at, np.inf), np.nextafter(at, -np.inf), rng.uniform(*reach, 10), reach])
+    near = np.concatenate(
+        [at, np.nextafter(at, np.inf), np.nextafter(at, -np.inf), rng.uniform(*reach, 10), reach]
+    )
     for gamma in np.unique(np.clip(near, *reach)):
         predicted = path.predictions(float(gamma))
         assert np.array_equal(predicted == labels, path.right(gamma)), gamma
-        if not (rule == "shift" and family == "denormal"):  # there a crossing lies between two floats next to 0
+        if not (
+            rule == "shift" and family == "denormal"
+        ):  # there a crossing lies between two floats next to 0
             assert np.array_equal(predicted, path.envelope.predictions(gamma)), gamma

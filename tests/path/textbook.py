@@ -3,7 +3,9 @@
 import numpy as np
 
 
-def score(metric: str, labels: np.ndarray, predicted: np.ndarray, cost: np.ndarray, weights=None) -> float:
+def score(
+    metric: str, labels: np.ndarray, predicted: np.ndarray, cost: np.ndarray, weights=None
+) -> float:
     """Return a metric over the classes that have a sample; cost is [K, K], row true, column predicted."""
     table = np.zeros(cost.shape)
     np.add.at(table, (labels, predicted), 1.0 if weights is None else weights)

@@ -21,11 +21,15 @@ HOSTILE = [
 ]
 
 
-def logits_of(counts: np.ndarray, each: int, seed: int = 0, noise: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+def logits_of(
+    counts: np.ndarray, each: int, seed: int = 0, noise: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Logits and labels of a model that favors frequent classes."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(len(counts)), each)
-    logits = 5 + noise * rng.normal(size=(len(labels), len(counts))) + 2.5 * np.eye(len(counts))[labels]
+    logits = (
+        5 + noise * rng.normal(size=(len(labels), len(counts))) + 2.5 * np.eye(len(counts))[labels]
+    )
     return logits * (counts / counts.max()) ** 0.15, labels
 
 
@@ -39,7 +43,12 @@ def balanced_already(seed: int) -> tuple[np.ndarray, np.ndarray]:
 def ten(**given) -> Subject:
     """Ten classes with hostile names; gamma chosen on these samples."""
     counts = np.array([900, 500, 300, 170, 100, 60, 30, 19, 10, 5])
-    given = {"names": HOSTILE, "rule": "rescale", "bootstrap": 20, "title": "ten <i>classes</i>"} | given
+    given = {
+        "names": HOSTILE,
+        "rule": "rescale",
+        "bootstrap": 20,
+        "title": "ten <i>classes</i>",
+    } | given
     return of_logits(*logits_of(counts, 40), counts, **given)
 
 
@@ -59,7 +68,9 @@ def several_labels() -> LabelSubject:
     rng = np.random.default_rng(0)
     labels = rng.random((500, 4)) < [0.5, 0.2, 0.06, 0.03]
     logits = 2.2 * labels - [0.8, 2.2, 3.4, 4.0] + rng.normal(size=(500, 4))
-    return of_labels(logits, labels, names=[*HOSTILE[:3], "kite"], bootstrap=50, title="four labels")
+    return of_labels(
+        logits, labels, names=[*HOSTILE[:3], "kite"], bootstrap=50, title="four labels"
+    )
 
 
 def thousand(each: int = 5) -> Subject:
@@ -90,8 +101,14 @@ def training() -> Snapshot:
     """A head with held-out and test samples."""
     rng, counts = np.random.default_rng(1), np.array([500, 200, 80, 30])
     weight = np.eye(4, 12) * (counts[:, None] / 500) ** 0.3
-    splits = {"held-out": np.repeat(np.arange(4), [40, 20, 10, 6]), "test": np.repeat(np.arange(4), 50)}
-    features = {split: 3 * np.eye(4, 12)[y] + rng.normal(size=(len(y), 12)) + 2 for split, y in splits.items()}
+    splits = {
+        "held-out": np.repeat(np.arange(4), [40, 20, 10, 6]),
+        "test": np.repeat(np.arange(4), 50),
+    }
+    features = {
+        split: 3 * np.eye(4, 12)[y] + rng.normal(size=(len(y), 12)) + 2
+        for split, y in splits.items()
+    }
     return Snapshot(Head(weight, names=["cat", "dog", "owl", "ant"]), counts, features, splits)
 
 

@@ -17,7 +17,9 @@ from levelhead.report.subject import rule_title
 
 from . import made
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 if CHROMIUM is None:
     pytest.skip(
         "chromium is not installed (apt-get install chromium), so the page is not tested in a browser",
@@ -39,7 +41,9 @@ PAGES = {
     "labels": lambda: [made.several_labels()],
     "tables": list,
 }
-TABLE = PageTable("a table", ["ratio", "100", "10"], [["Baseline", "29.71", "13.26"], ["WVN", "20.17", "10.71"]])
+TABLE = PageTable(
+    "a table", ["ratio", "100", "10"], [["Baseline", "29.71", "13.26"], ["WVN", "20.17", "10.71"]]
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +67,10 @@ def written(tmp_path_factory):
         if name not in made_already:
             subjects = PAGES[name]()
             out = tmp_path_factory.mktemp("page") / f"{name}.html"
-            made_already[name] = subjects, write(out, subjects, tables=[] if len(subjects) == 1 else [TABLE])
+            made_already[name] = (
+                subjects,
+                write(out, subjects, tables=[] if len(subjects) == 1 else [TABLE]),
+            )
         return made_already[name]
 
     return find
@@ -83,7 +90,9 @@ def show(tab, written):
         "console": lambda message: complaints.append(message.text),
         "pageerror": lambda error: complaints.append(str(error)),
         "dialog": lambda dialog: complaints.append(dialog.message),
-        "request": lambda request: complaints.append(request.url) if request.url not in asked else None,
+        "request": lambda request: (
+            complaints.append(request.url) if request.url not in asked else None
+        ),
     }
     for event, listener in listeners.items():
         tab.on(event, listener)
@@ -114,7 +123,9 @@ def show(tab, written):
 
 def settle(page) -> None:
     """Wait two frames, after which the change has been drawn."""
-    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    page.evaluate(
+        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )
 
 
 def type_gamma(page, gamma: float) -> None:
@@ -145,12 +156,19 @@ def bars(page) -> dict[int, str]:
 
 def expected(path, gamma: float) -> dict[str, str]:
     """What the path gives; the halves are the five, hundreds, ... rarest and most frequent classes."""
-    point, order, half = path.at(gamma), np.argsort(path.counts, kind="stable"), len(path.counts) // 2
+    point, order, half = (
+        path.at(gamma),
+        np.argsort(path.counts, kind="stable"),
+        len(path.counts) // 2,
+    )
     recalls = point.class_accuracy[order[:half]], point.class_accuracy[order[-half:]]
     return {
         "balanced": percent(point.balanced_error),
         "error": percent(point.error),
-        **{name: percent(np.mean(recall)) for name, recall in zip(("rare", "common"), recalls, strict=True)},
+        **{
+            name: percent(np.mean(recall))
+            for name, recall in zip(("rare", "common"), recalls, strict=True)
+        },
     }
 
 
@@ -189,7 +207,9 @@ def test_every_rule_can_be_looked_at_and_is_exact(show):
     page, (subject,) = show("tried")
     order = np.argsort(subject.counts, kind="stable")
     titles = page.locator("#rule option").all_text_contents()
-    assert titles == [rule_title(view.rule) + " (chosen)" * (i == 0) for i, view in enumerate(subject.views)]
+    assert titles == [
+        rule_title(view.rule) + " (chosen)" * (i == 0) for i, view in enumerate(subject.views)
+    ]
     assert len(titles) >= 3
     labels = np.repeat(np.arange(10), 40)
     for i, view in enumerate(subject.views):
@@ -201,7 +221,9 @@ def test_every_rule_can_be_looked_at_and_is_exact(show):
             assert readouts(page) == expected(view.path, strength)
             cells = page.evaluate("""() => [...document.querySelectorAll(".matrix tbody tr")]
                 .map((row) => [...row.cells].slice(1).map((cell) => cell.title))""")
-            table = np.bincount(labels * 10 + view.changes.predictions(strength), minlength=100).reshape(10, 10)
+            table = np.bincount(
+                labels * 10 + view.changes.predictions(strength), minlength=100
+            ).reshape(10, 10)
             assert cells == [[f"{n} of 40" for n in row] for row in table[order][:, order]]
     drawn = page.locator("#curve .u-legend .u-label").all_text_contents()
     assert all(any(title in text for text in drawn) for title in titles)
@@ -211,14 +233,19 @@ def test_on_a_phone_counts_stay_and_code_scrolls_visibly(show):
     page, _ = show("ten", width=400)
     assert page.locator("#classes .count").first.is_visible()
     code = page.locator("#command-0").locator("..")
-    wide, seen, tall, inner = code.evaluate("(e) => [e.scrollWidth, e.clientWidth, e.offsetHeight, e.clientHeight]")
+    wide, seen, tall, inner = code.evaluate(
+        "(e) => [e.scrollWidth, e.clientWidth, e.offsetHeight, e.clientHeight]"
+    )
     assert wide > seen
     assert tall - inner > 6  # a scroll bar that takes its room is visible without a touch
 
 
 def test_calibration_has_the_full_width(show):
     page, _ = show("trained")
-    card, charts = page.locator("#calibration-card").bounding_box(), page.locator("#calibration svg")
+    card, charts = (
+        page.locator("#calibration-card").bounding_box(),
+        page.locator("#calibration svg"),
+    )
     assert charts.count() == 3
     assert card["width"] > 1100
     assert charts.first.bounding_box()["width"] > 250
@@ -227,7 +254,9 @@ def test_calibration_has_the_full_width(show):
 def test_the_best_of_several_models_is_marked(show):
     page, subjects = show("several")
     found = page.locator("tr.best th").first.text_content()
-    after = {one.title: one.path.at(one.gamma).balanced_error for one in subjects if one.path is not None}
+    after = {
+        one.title: one.path.at(one.gamma).balanced_error for one in subjects if one.path is not None
+    }
     assert found.startswith(min(after, key=after.get))
 
 
@@ -242,7 +271,9 @@ def test_a_thousand_classes_follow_twenty_typed_gammas(show):
         assert shown == {c: percent(accuracy[c]) for c in shown}
     table = subject.path.confusion(gamma)
     np.fill_diagonal(table, 0)
-    counts = [int(text) for text in page.locator(".pairs tbody td:nth-child(3)").all_text_contents()]
+    counts = [
+        int(text) for text in page.locator(".pairs tbody td:nth-child(3)").all_text_contents()
+    ]
     assert counts == sorted(table.ravel().astype(int).tolist(), reverse=True)[:20]
 
 
@@ -251,7 +282,11 @@ def test_classes_weigh_as_the_target_says(show):
     for gamma in (0.0, 0.1, 0.25):
         type_gamma(page, gamma)
         error = 1 - subject.path.class_accuracy(gamma) @ [0.8, 0.2]
-        assert readouts(page)["balanced"] == percent(error) == percent(subject.path.at(gamma).balanced_error)
+        assert (
+            readouts(page)["balanced"]
+            == percent(error)
+            == percent(subject.path.at(gamma).balanced_error)
+        )
 
 
 def test_the_chosen_gamma_is_shown_to_its_last_bit(show):
@@ -291,7 +326,13 @@ def test_the_keyboard_changes_gamma(show):
     assert press("PageUp") == 0.11
     assert press("ArrowLeft") == 0.1
     here = press("Shift+ArrowRight")
-    assert here == np.ceil(subject.views[0].changes.gamma[subject.views[0].changes.gamma > 0.1].min() * 10_000) / 10_000
+    assert (
+        here
+        == np.ceil(
+            subject.views[0].changes.gamma[subject.views[0].changes.gamma > 0.1].min() * 10_000
+        )
+        / 10_000
+    )
     assert press("Shift+ArrowLeft") < here
     assert press("End") == subject.views[0].end
     assert "balanced error" in page.get_attribute("#gamma", "aria-valuetext")
@@ -310,12 +351,16 @@ def test_quick_keys_lose_no_step(show):
 def test_classes_are_searched_and_sorted(show):
     page, (subject,) = show("thousand")
     first = "#classes .row:not([hidden]) .name"
-    assert subject.counts[int(page.locator("#classes .row").first.get_attribute("data-class"))] == 5  # rare ones first
+    assert (
+        subject.counts[int(page.locator("#classes .row").first.get_attribute("data-class"))] == 5
+    )  # rare ones first
     page.select_option("#classes select", "frequent")
     assert page.locator(first).first.text_content() == "species 0 of the northern woods"
     page.select_option("#classes select", "gain")
     change = subject.path.class_accuracy(subject.gamma) - subject.path.class_accuracy(0.0)
-    assert int(page.locator("#classes .row").first.get_attribute("data-class")) == int(np.argmax(change))
+    assert int(page.locator("#classes .row").first.get_attribute("data-class")) == int(
+        np.argmax(change)
+    )
     page.fill("#classes input", "SPECIES 77")
     assert page.text_content("#classes [data-note]") == "11 of 1,000 classes"
     assert page.locator(first).count() == 11
@@ -330,7 +375,9 @@ def test_only_rows_in_view_exist_and_scrolling_brings_the_others(show):
     assert page.locator("#classes .row").count() < 25
     page.evaluate("() => { document.querySelector('[data-rows]').scrollTop = 1e6; }")
     settle(page)
-    assert int(page.locator("#classes .row:not([hidden])").first.get_attribute("aria-rowindex")) > 900
+    assert (
+        int(page.locator("#classes .row:not([hidden])").first.get_attribute("aria-rowindex")) > 900
+    )
     assert page.get_attribute("[data-rows]", "aria-rowcount") == "1000"
 
 
@@ -351,7 +398,9 @@ def test_rare_classes_come_first_in_the_matrix_and_among_labels(show):
     assert rows == [str(subject.names[c]) for c in np.argsort(subject.counts, kind="stable")]
     page, (subject,) = show("labels")
     shown = page.locator("table.sortable tbody td:nth-child(2)").all_text_contents()
-    assert [int(text.replace(",", "")) for text in shown] == sorted(row.frequency for row in subject.rows)
+    assert [int(text.replace(",", "")) for text in shown] == sorted(
+        row.frequency for row in subject.rows
+    )
 
 
 def test_the_headline_fills_its_card(show):
@@ -366,7 +415,9 @@ def test_the_headline_fills_its_card(show):
     assert one < 60 or lines > 0.75 * room
 
 
-@pytest.mark.parametrize(("name", "width"), [("ten", 1200), ("ten", 390), ("two", 390), ("tried", 1200)])
+@pytest.mark.parametrize(
+    ("name", "width"), [("ten", 1200), ("ten", 390), ("two", 390), ("tried", 1200)]
+)
 def test_no_curve_strikes_through_a_label(show, name, width):
     page, _ = show(name, width=width)
     labels = page.locator("#curve .mark-label")
@@ -379,10 +430,14 @@ def test_no_curve_strikes_through_a_label(show, name, width):
         assert over["y"] - 1 <= box["y"]
         assert box["y"] + box["height"] <= over["y"] + over["height"] + 1
     first, second = boxes
-    apart = first["x"] + first["width"] <= second["x"] or first["y"] >= second["y"] + second["height"]
+    apart = (
+        first["x"] + first["width"] <= second["x"] or first["y"] >= second["y"] + second["height"]
+    )
     assert apart or first["y"] + first["height"] <= second["y"]
     ground = "(node) => getComputedStyle(node).backgroundColor"
-    assert [label.evaluate(ground) for label in labels.all()] == ["rgb(255, 255, 255)"] * 2  # covers what is below
+    assert [label.evaluate(ground) for label in labels.all()] == [
+        "rgb(255, 255, 255)"
+    ] * 2  # covers what is below
 
 
 def test_changes_are_in_points_and_axes_have_titles(show):
@@ -392,7 +447,10 @@ def test_changes_are_in_points_and_axes_have_titles(show):
     for change in page.locator("[data-read]:visible [data-change]").all_text_contents():
         assert change.split(" ", 1)[1] in ("points", "points, better", "points, worse")
     off = page.locator("#calibration figcaption span").first.text_content()
-    assert "Every class weighs the same, here and where" in page.locator("#calibration-note").text_content()
+    assert (
+        "Every class weighs the same, here and where"
+        in page.locator("#calibration-note").text_content()
+    )
     assert re.fullmatch(r"off by \d+\.\d\d points on average, log loss \d\.\d{3}", off)
     for card, titles in {
         "#calibration svg": ["confidence, %", "right, %"],
@@ -404,7 +462,9 @@ def test_changes_are_in_points_and_axes_have_titles(show):
 
 def test_the_comparison_sorts_by_any_column(show):
     page, subjects = show("several")
-    titles = lambda: page.locator("table.sortable").first.locator("tbody th bdi").all_text_contents()  # noqa: E731
+    titles = lambda: (  # noqa: E731
+        page.locator("table.sortable").first.locator("tbody th bdi").all_text_contents()
+    )
     assert titles() == [subject.title for subject in subjects]
     page.click("table.sortable >> nth=0 >> text=Gamma")
     assert titles() == [subject.title for subject in sorted(subjects, key=lambda one: one.gamma)]
@@ -479,8 +539,12 @@ def test_a_gamma_chosen_on_test_is_visible_at_once(show):
     assert not page.locator("#best").is_visible()
 
 
-@pytest.mark.parametrize(("name", "theme"), [*((name, "light") for name in PAGES), ("ten", "dark"), ("two", "dark")])
-def test_it_opens_without_requests_fits_three_widths_and_has_no_serious_accessibility_violation(show, name, theme):
+@pytest.mark.parametrize(
+    ("name", "theme"), [*((name, "light") for name in PAGES), ("ten", "dark"), ("two", "dark")]
+)
+def test_it_opens_without_requests_fits_three_widths_and_has_no_serious_accessibility_violation(
+    show, name, theme
+):
     page, _ = show(name, theme=theme)
     assert page.locator("h2").first.is_visible()
     assert page.evaluate("window.hacked") is None
@@ -494,7 +558,11 @@ def test_it_opens_without_requests_fits_three_widths_and_has_no_serious_accessib
             pytest.fail(f"{found} pixels wide, of {width}; see {picture}")
     page.evaluate((Path(__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
     found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
-    bad = [f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found if one["impact"] in ("serious", "critical")]
+    bad = [
+        f"{one['id']}: {one['nodes'][0]['html'][:120]}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
     assert bad == []
 
 
@@ -502,7 +570,10 @@ def test_it_prints(show):
     page, _ = show("ten", theme="dark")
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.evaluate("getComputedStyle(document.querySelector('.card')).backgroundColor") == "rgb(255, 255, 255)"
+    assert (
+        page.evaluate("getComputedStyle(document.querySelector('.card')).backgroundColor")
+        == "rgb(255, 255, 255)"
+    )
     assert page.locator("#classes .row:visible").count() == 10
     assert not page.locator("#zero").is_visible()
     ARTIFACTS.mkdir(exist_ok=True)

@@ -23,7 +23,9 @@ COUNTS = [90, 30, 10]
 def tuned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tuned")
     np.savez(folder / "l.npz", logits=LOGITS, labels=LABELS, counts=COUNTS)
-    write_tuned(lh.tune(LOGITS, LABELS, COUNTS, rule="rescale", bootstrap=20), folder / "tuned.json")
+    write_tuned(
+        lh.tune(LOGITS, LABELS, COUNTS, rule="rescale", bootstrap=20), folder / "tuned.json"
+    )
     return folder
 
 
@@ -43,18 +45,25 @@ def test_numbers_that_no_choice_has_are_refused(change, tuned, tmp_path):
 
 
 def test_labels_without_their_numbers_are_refused(tmp_path):
-    found = lh.tune_labels(LOGITS, (LOGITS + RNG.normal(size=LOGITS.shape) > 0).astype(int), bootstrap=20)
+    found = lh.tune_labels(
+        LOGITS, (LOGITS + RNG.normal(size=LOGITS.shape) > 0).astype(int), bootstrap=20
+    )
     for change, message in (
         ({"value": None, "value_at_zero": None}, "value: expected a value"),
         ({"labels": found.labels[:2]}, "labels: expected 3, one per class, got 2"),
-        ({"labels": (replace(found.labels[0], gain=None), *found.labels[1:])}, "labels: expected a gain"),
+        (
+            {"labels": (replace(found.labels[0], gain=None), *found.labels[1:])},
+            "labels: expected a gain",
+        ),
     ):
         write_tuned(replace(found, **change), tmp_path / "tuned.json")
         with pytest.raises(lh.LevelheadError, match=message):
             read_tuned(tmp_path / "tuned.json")
 
 
-@pytest.mark.parametrize("norms", ["word", [1.0], [[1.0], [2.0]], {"a": 1}, [None, 1.0, 2.0], [float("inf")] * 3])
+@pytest.mark.parametrize(
+    "norms", ["word", [1.0], [[1.0], [2.0]], {"a": 1}, [None, 1.0, 2.0], [float("inf")] * 3]
+)
 def test_norms_of_another_kind_are_refused(norms, tmp_path):
     split = {"test": RNG.normal(size=(6, 2))}, {"test": np.arange(6) % 3}
     snapshot = Snapshot(Head(RNG.normal(size=(3, 2))), np.array(COUNTS), *split)
@@ -68,7 +77,9 @@ def test_snapshot_of_classes_without_weights_is_refused(tmp_path):
     tensors = {"head.weight": np.zeros((900_000_000, 0), np.float32), "counts": np.arange(5)}
     save_file(tensors, tmp_path / "s.safetensors", facts)
     assert (tmp_path / "s.safetensors").stat().st_size < 500
-    with pytest.raises(lh.LevelheadError, match=r"expected a weight \[K, d\], got shape \[900000000, 0\]"):
+    with pytest.raises(
+        lh.LevelheadError, match=r"expected a weight \[K, d\], got shape \[900000000, 0\]"
+    ):
         of_file(tmp_path / "s.safetensors")
 
 
@@ -84,11 +95,18 @@ def test_scores_of_any_size_have_a_page_of_the_same_length(size, tmp_path):
 @pytest.mark.parametrize("size", [1e155, 1e200, 1e300, 1e-160, 1e-300])
 def test_scores_whose_squares_are_no_floats_have_the_same_choice(size):
     unit = 2.0 ** round(np.log2(size))
-    plain, large = (lh.tune(LOGITS * by, LABELS, COUNTS, rule="rescale", bootstrap=0) for by in (1.0, unit))
+    plain, large = (
+        lh.tune(LOGITS * by, LABELS, COUNTS, rule="rescale", bootstrap=0) for by in (1.0, unit)
+    )
     assert large.gamma == plain.gamma
     assert large.temperature == pytest.approx(plain.temperature * unit, rel=1e-6)
 
 
 def test_page_of_scores_beyond_single_precision_is_refused_in_words(tmp_path):
-    with pytest.raises(lh.LevelheadError, match="scores of this size have no probabilities to show"):
-        write(tmp_path / "page.html", [of_logits(LOGITS * 1e100, LABELS, COUNTS, rule="rescale", bootstrap=0)])
+    with pytest.raises(
+        lh.LevelheadError, match="scores of this size have no probabilities to show"
+    ):
+        write(
+            tmp_path / "page.html",
+            [of_logits(LOGITS * 1e100, LABELS, COUNTS, rule="rescale", bootstrap=0)],
+        )

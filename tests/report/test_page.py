@@ -54,11 +54,16 @@ def test_the_page_holds_the_predictions_of_the_path_at_every_stop(rule):
     path = gamma_path(rng.normal(size=(400, 6)) * 3, labels, counts, rule=rule)
     special = (0.123456789, float(path.gammas[7]))
     where = gamma_stops(2.0, special)
-    packed, order = encode_changes(path.envelope, labels, 6, where), np.argsort(labels, kind="stable")
+    packed, order = (
+        encode_changes(path.envelope, labels, 6, where),
+        np.argsort(labels, kind="stable"),
+    )
     assert packed["samples"] == np.bincount(labels).tolist()
     for gamma in (0.0, special[0], 2.0, *rng.choice(where, 12)):
         assert unpacked(packed, where, gamma).tolist() == path.predictions(gamma)[order].tolist()
-    for gamma in special:  # at a breakpoint itself rounded scores may tie the wrong way; the path does not
+    for (
+        gamma
+    ) in special:  # at a breakpoint itself rounded scores may tie the wrong way; the path does not
         assert ((unpacked(packed, where, gamma) == labels[order]) == path.right(gamma)[order]).all()
 
 
@@ -91,15 +96,23 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return render_page([made.ten(), made.trained()], tables=[PageTable("a table", ["x", "y"], [["1", "<i>2</i>"]])])
+    return render_page(
+        [made.ten(), made.trained()], tables=[PageTable("a table", ["x", "y"], [["1", "<i>2</i>"]])]
+    )
 
 
 def test_it_runs_only_the_script_and_style_written_into_it(page):
     found = Elements(page)
-    policy = next(a["content"] for tag, a in found.tags if a.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        a["content"] for tag, a in found.tags if a.get("http-equiv") == "Content-Security-Policy"
+    )
     assert policy.startswith("default-src 'none';")
     assert "unsafe" not in policy
-    inline = [text for tag, a, text in found.inside if tag == "style" or a.get("type") != "application/json"]
+    inline = [
+        text
+        for tag, a, text in found.inside
+        if tag == "style" or a.get("type") != "application/json"
+    ]
     assert len(inline) == policy.count("'sha256-") == 4
     for text in inline:
         assert base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() in policy
@@ -115,7 +128,9 @@ def test_it_loads_nothing(page):
 
 
 def test_class_names_are_never_markup(page):
-    data = json.loads(next(text for tag, a, text in Elements(page).inside if a.get("type") == "application/json"))
+    data = json.loads(
+        next(text for tag, a, text in Elements(page).inside if a.get("type") == "application/json")
+    )
     assert data["subjects"][0]["names"] == made.HOSTILE
     assert "<img" not in page
     assert "49" not in re.findall(r"“(.*?)”", page)
@@ -125,7 +140,9 @@ def test_class_names_are_never_markup(page):
 def test_a_class_name_cannot_reverse_a_sentence_or_fill_the_page():
     counts = np.array([90, 20])
     names = ["\u202e" + "long " * 400, "b"]
-    found = verdict(of_logits(*made.logits_of(counts, 60), counts, names=names, gamma=0.5, apart=True))
+    found = verdict(
+        of_logits(*made.logits_of(counts, 60), counts, names=names, gamma=0.5, apart=True)
+    )
     assert "“\u2068\u202elong" in found.lines["Who pays"]
     assert "…\u2069”, " in found.lines["Who pays"]
     assert len(found.lines["Who pays"]) < 200
@@ -179,7 +196,9 @@ def right(subject):
 
 
 def test_a_warning_about_test_labels_comes_first_and_other_warnings_are_shown():
-    subject = of_logits(*made.logits_of(np.array([50, 5]), 30), [50, 5], samples="test", bootstrap=0)
+    subject = of_logits(
+        *made.logits_of(np.array([50, 5]), 30), [50, 5], samples="test", bootstrap=0
+    )
     subject.choice["warnings"] = ["NormWarning: norms fall"]
     found = verdict(subject)
     assert "chosen on test labels" in found.alarms[0].text
@@ -223,7 +242,10 @@ def test_a_gain_in_plain_error_is_not_shown_as_one_in_balanced_error():
     logits, labels = made.logits_of(counts, 300, noise=1.5)
     some = np.flatnonzero((labels == 0) | (np.arange(len(labels)) % 7 == 0))
     subject = of_logits(
-        logits[some], labels[some], counts, tuned=tune(logits[some], labels[some], counts, metric="error", bootstrap=50)
+        logits[some],
+        labels[some],
+        counts,
+        tuned=tune(logits[some], labels[some], counts, metric="error", bootstrap=50),
     )
     assert subject.choice["gain_interval"] is not None
     assert verdict(subject).lines["How certain"].startswith("On these samples, error goes from ")
@@ -232,7 +254,9 @@ def test_a_gain_in_plain_error_is_not_shown_as_one_in_balanced_error():
 def test_the_page_states_the_level_its_intervals_were_made_with():
     counts = np.array([200, 60, 9])
     logits, labels = made.logits_of(counts, 300, noise=1.5)
-    text = render_page([of_logits(logits, labels, counts, tuned=tune(logits, labels, counts, level=0.5))])
+    text = render_page(
+        [of_logits(logits, labels, counts, tuned=tune(logits, labels, counts, level=0.5))]
+    )
     assert "(50 % interval " in text
     assert "(50\u00a0% confidence)" in text
     assert "(95 %" not in text
@@ -246,8 +270,12 @@ def test_reliability_is_what_measure_says(rule):
     subject = of_logits(logits, labels, counts, gamma=0.3, rule=rule)
     found = calibration(subject)
     leveled = path.rule.scores(logits, 0.3)
-    assert found["before"]["error"] == pytest.approx(measure.calibration_error(logits, labels), abs=2e-5)
-    assert found["after"]["error"] == pytest.approx(measure.calibration_error(leveled, labels), abs=2e-5)
+    assert found["before"]["error"] == pytest.approx(
+        measure.calibration_error(logits, labels), abs=2e-5
+    )
+    assert found["after"]["error"] == pytest.approx(
+        measure.calibration_error(leveled, labels), abs=2e-5
+    )
     assert found["temperature"] == pytest.approx(measure.fit_temperature(leveled, labels))
     assert sum(found["before"]["n"]) == 900
 
@@ -261,7 +289,11 @@ def test_the_temperature_of_a_choice_is_drawn_with_the_weights_that_it_was_fitte
     for metric in ("balanced_error", "error"):
         tuned = tune(logits, labels, counts, rule="shift", metric=metric, bootstrap=0)
         found = calibration(of_logits(logits, labels, counts, tuned=tuned))
-        weights = (1 / np.bincount(labels))[labels] if metric == "balanced_error" else np.ones(len(labels))
+        weights = (
+            (1 / np.bincount(labels))[labels]
+            if metric == "balanced_error"
+            else np.ones(len(labels))
+        )
         weights = weights / weights.sum()
         scores = logits + tuned.gamma * np.log(counts.max() / counts)
         for name, by in (("after", 1.0), ("tempered", tuned.temperature)):
@@ -273,7 +305,9 @@ def test_the_temperature_of_a_choice_is_drawn_with_the_weights_that_it_was_fitte
             assert found[name]["error"] == pytest.approx(np.abs(gap).sum(), abs=1e-4)
         assert found["tempered"]["log_loss"] < found["after"]["log_loss"]
         assert found["tempered"]["error"] < found["after"]["error"]
-        assert found["weighed"].startswith("Every class" if metric == "balanced_error" else "Samples")
+        assert found["weighed"].startswith(
+            "Every class" if metric == "balanced_error" else "Samples"
+        )
 
 
 def test_a_choice_from_a_path_is_the_choice_from_its_logits():
@@ -293,12 +327,18 @@ def test_the_slider_ends_past_everything_that_matters():
     subject = made.ten()
     assert subject.views[0].end >= 1.2 * subject.gamma
     assert subject.views[0].end >= subject.choice["interval"][1]
-    assert float(subject.views[0].curve.at(subject.views[0].end)) > float(subject.views[0].curve.at(0.0))
+    assert float(subject.views[0].curve.at(subject.views[0].end)) > float(
+        subject.views[0].curve.at(0.0)
+    )
 
 
 def test_a_snapshot_without_test_or_held_out_samples_is_refused():
-    empty = Snapshot(Head(np.eye(3)), np.array([9, 5, 2]), {"train": np.eye(3)}, {"train": np.arange(3)})
-    with pytest.raises(ValueError, match="expected a snapshot with a test or held-out split, got train"):
+    empty = Snapshot(
+        Head(np.eye(3)), np.array([9, 5, 2]), {"train": np.eye(3)}, {"train": np.arange(3)}
+    )
+    with pytest.raises(
+        ValueError, match="expected a snapshot with a test or held-out split, got train"
+    ):
         of_snapshot(empty)
 
 
@@ -316,7 +356,10 @@ def test_opposite_logits_make_a_page_that_says_nothing_changes():
     z = np.random.default_rng(0).normal(size=60)
     subject = of_logits(np.c_[-z, z], (z > 0.3).astype(int), [50, 10], rule="rescale", bootstrap=0)
     found = verdict(subject)
-    assert (found.status, found.alarms[0].title) == ("keep", "Scaling cannot change this model's predictions.")
+    assert (found.status, found.alarms[0].title) == (
+        "keep",
+        "Scaling cannot change this model's predictions.",
+    )
     assert "changes no prediction" in render_page([subject])
 
 

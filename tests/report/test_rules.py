@@ -150,7 +150,15 @@ def test_the_slider_at_the_chosen_gamma_shows_what_was_chosen_for_a_target(rule)
 
 def test_an_estimated_target_weighs_the_classes_of_the_page():
     logits, labels = samples()
-    tuned = tune(logits, labels, COUNTS, rule="shift", target="estimate", unlabelled=logits[100:], bootstrap=20)
+    tuned = tune(
+        logits,
+        labels,
+        COUNTS,
+        rule="shift",
+        target="estimate",
+        unlabelled=logits[100:],
+        bootstrap=20,
+    )
     subject = of_logits(logits, labels, COUNTS, tuned=tuned)
     assert subject.target == pytest.approx(tuned.prior.target)
     assert subject.path.at(subject.gamma).balanced_error == pytest.approx(tuned.balanced_error)
@@ -163,7 +171,10 @@ def test_another_metric_than_the_balanced_error_is_named_in_the_verdict():
     found = verdict(of_logits(logits, labels, COUNTS, tuned=tuned))
     assert tuned.worthwhile
     assert found.headline == "Ship the adjusted model, if macro F1 is what matters"
-    assert f"{tuned.value:.4f}" in found.lines["How certain"] or f"{tuned.value:.2%}" in found.lines["How certain"]
+    assert (
+        f"{tuned.value:.4f}" in found.lines["How certain"]
+        or f"{tuned.value:.2%}" in found.lines["How certain"]
+    )
 
 
 def test_the_rules_that_were_tried_stand_in_a_table_with_why():
@@ -197,7 +208,11 @@ def test_a_warning_comes_in_words_with_a_command_of_the_users_own_files():
         "RangeWarning: the criterion is lowest at the end",
         "CountsWarning: the counts are equal",
     ]
-    subject = replace(subject, files={"logits": "my logits.npy", "labels": "y.npy", "counts": "c.json"}, model="m.onnx")
+    subject = replace(
+        subject,
+        files={"logits": "my logits.npy", "labels": "y.npy", "counts": "c.json"},
+        model="m.onnx",
+    )
     wide, counts = verdict(subject).alarms
     assert wide.command.startswith(
         "levelhead tune --logits 'my logits.npy' --labels y.npy --counts c.json --rule rescale"
@@ -213,7 +228,9 @@ def test_titles_that_are_the_same_are_told_apart(tmp_path):
     assert [subject.title for subject in with_titles(pair)] == ["a/run", "b/run"]
     assert [subject.title for subject in with_titles([one, one])] == ["run, 1", "run, 2"]
     assert with_titles([one])[0].title == "run"
-    page = write(tmp_path / "p.html", [one, replace(one, choice=one.choice | {"gamma": 0.2})]).read_text("utf-8")
+    page = write(
+        tmp_path / "p.html", [one, replace(one, choice=one.choice | {"gamma": 0.2})]
+    ).read_text("utf-8")
     assert page.count('<span class="tag">best</span>') == 1
 
 
@@ -226,8 +243,13 @@ def test_a_model_that_is_best_as_it_is_is_called_so(rule):
     subject = of_logits(logits, labels, COUNTS, tuned=replace(tuned, rule=rule))
     assert (subject.views[0].changes.predictions(subject.gamma) == logits.argmax(axis=1)).all()
     found = verdict(subject)
-    assert found.headline == "Leave the model as it is: no adjustment did better on samples that it was not fitted on"
-    assert found.lines["How it was chosen"].startswith("The model as it is was chosen on 600 held-out samples")
+    assert (
+        found.headline
+        == "Leave the model as it is: no adjustment did better on samples that it was not fitted on"
+    )
+    assert found.lines["How it was chosen"].startswith(
+        "The model as it is was chosen on 600 held-out samples"
+    )
     assert [row.title for row in rule_table(subject).rows if row.chosen] == ["As trained"]
     assert "all the same" not in render_page([subject])
 
@@ -237,15 +259,21 @@ def test_probabilities_with_zeros_have_a_page(rule):
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(5), 60)
     shares = np.exp(2 * np.eye(5)[labels] + np.log(COUNTS / COUNTS.sum()) / 2)
-    votes = np.array([rng.multinomial(20, row / row.sum()) for row in shares]) / 20  # as of a forest of 20 trees
+    votes = (
+        np.array([rng.multinomial(20, row / row.sum()) for row in shares]) / 20
+    )  # as of a forest of 20 trees
     tuned = tune(votes, labels, COUNTS, rule=rule, kind="probabilities", bootstrap=10)
     subject = of_logits(votes, labels, COUNTS, tuned=tuned, kind="probabilities")
     logs = np.log(np.maximum(votes, 1e-300)) if rule == "shift" else np.log(votes + tuned.smoothing)
     scale, offset = subject.views[0].parts(subject.gamma)
     predicted = (logs * scale + offset).argmax(axis=1)
-    assert (subject.views[0].changes.predictions(subject.gamma) == predicted).mean() > 0.99  # equal votes may tie
+    assert (
+        subject.views[0].changes.predictions(subject.gamma) == predicted
+    ).mean() > 0.99  # equal votes may tie
     found = calibration(subject)
-    assert found["after"]["error"] == pytest.approx(calibration_error(logs * scale + offset, labels), abs=1e-3)
+    assert found["after"]["error"] == pytest.approx(
+        calibration_error(logs * scale + offset, labels), abs=1e-3
+    )
     assert [view.rule for view in subject.views if view.rule in ("rescale", "tau")] == []
     render_page([subject])
 
@@ -253,7 +281,11 @@ def test_probabilities_with_zeros_have_a_page(rule):
 def test_a_choice_is_shown_only_on_the_kind_of_scores_that_it_multiplies():
     logits, labels = made.logits_of(COUNTS, 60, noise=1.3)
     logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    given = {"logits": (logits, "logits"), "log-probabilities": (logs, "logits"), "p": (np.exp(logs), "probabilities")}
+    given = {
+        "logits": (logits, "logits"),
+        "log-probabilities": (logs, "logits"),
+        "p": (np.exp(logs), "probabilities"),
+    }
     for first, (scores, kind) in given.items():
         tuned = tune(scores, labels, COUNTS, rule="vector", kind=kind, bootstrap=0)
         shift = tune(scores, labels, COUNTS, rule="shift", kind=kind, bootstrap=0)
@@ -262,5 +294,7 @@ def test_a_choice_is_shown_only_on_the_kind_of_scores_that_it_multiplies():
             if (first == "logits") == (second == "logits"):
                 of_logits(shown, labels, COUNTS, tuned=tuned, kind=other)
                 continue
-            with pytest.raises(LevelheadError, match=r"vector was chosen on \w+, but these are \w+"):
+            with pytest.raises(
+                LevelheadError, match=r"vector was chosen on \w+, but these are \w+"
+            ):
                 of_logits(shown, labels, COUNTS, tuned=tuned, kind=other)

@@ -60,7 +60,10 @@ def agree(net: torch.nn.Module, tuned) -> None:
 
     before = lh.Head(model().fc.weight.detach().numpy(), model().fc.bias.detach().numpy())
     expected = lh.adjust(before, tuned)
-    assert np.abs(expected.weight - before.weight).max() + np.abs(expected.bias - before.bias).max() > 0.01
+    assert (
+        np.abs(expected.weight - before.weight).max() + np.abs(expected.bias - before.bias).max()
+        > 0.01
+    )
     for weight, bias in (
         (net.fc.weight.detach().numpy(), net.fc.bias.detach().numpy()),
         (found := {key: value.numpy() for key, value in load_file("adjusted.safetensors").items()})
@@ -109,7 +112,9 @@ def test_a_choice_that_is_probably_better_is_applied_without_more_words(here):
 @pytest.mark.slow
 def test_without_a_tuned_file_the_page_tunes_again_on_the_same_files(here, levelhead):
     logits, labels = here
-    subject = of_file("my logits.npy", labels=Path("labels.npy"), counts_file=Path("counts.json"), bootstrap=30)
+    subject = of_file(
+        "my logits.npy", labels=Path("labels.npy"), counts_file=Path("counts.json"), bootstrap=30
+    )
     code = code_to_use(subject)
     assert "'my logits.npy'" in code["command"]
     net = model()
@@ -123,9 +128,9 @@ def test_a_gamma_of_ones_own_is_applied(here, levelhead, rule):
     logits, labels = here
     norms = np.ones(5) if rule == "tau" else None
     subject = of_logits(logits, labels, COUNTS, gamma=0.3, rule=rule, norms=norms)
-    assert {name: text.replace("{gamma}", "0.3") for name, text in code_at_gamma(subject).items()} == code_to_use(
-        subject
-    )
+    assert {
+        name: text.replace("{gamma}", "0.3") for name, text in code_at_gamma(subject).items()
+    } == code_to_use(subject)
     net = model()
     exec(code_to_use(subject)["python"], {"model": net})
     run(levelhead, code_to_use(subject)["command"])
@@ -134,7 +139,9 @@ def test_a_gamma_of_ones_own_is_applied(here, levelhead, rule):
     found = load_file("adjusted.safetensors")
     assert net.fc.weight.detach().numpy() == pytest.approx(found["fc.weight"].numpy(), abs=1e-6)
     assert net.fc.bias.detach().numpy() == pytest.approx(found["fc.bias"].numpy(), abs=1e-6)
-    assert not torch.equal(net.fc.weight, model().fc.weight) or not torch.equal(net.fc.bias, model().fc.bias)
+    assert not torch.equal(net.fc.weight, model().fc.weight) or not torch.equal(
+        net.fc.bias, model().fc.bias
+    )
 
 
 def test_a_snapshot_is_tuned_again_on_its_held_out_samples(tmp_path, monkeypatch, levelhead):
@@ -169,15 +176,27 @@ def test_what_was_chosen_on_probabilities_is_tuned_again_as_such(here, levelhead
     page = replace(page, files={"logits": "p.npy", "labels": "labels.npy", "counts": "counts.json"})
     code = code_to_use(page)
     run(levelhead, code["command"].splitlines()[0] + " --bootstrap 0")
-    assert lh.adjust_(model(), "tuned.json").gamma == pytest.approx(tuned.gamma) if rule == "shift" else True
-    scope = {"model": model(), "predict_proba": np.load, "X": "p.npy", "logits": np.load("p.npy"), "labels": labels}
+    assert (
+        lh.adjust_(model(), "tuned.json").gamma == pytest.approx(tuned.gamma)
+        if rule == "shift"
+        else True
+    )
+    scope = {
+        "model": model(),
+        "predict_proba": np.load,
+        "X": "p.npy",
+        "logits": np.load("p.npy"),
+        "labels": labels,
+    }
     exec(code["python"], scope)
     if rule == "vector":
         assert "adjust" not in code["command"]
         wanted = (np.log(softmax(logits)) * tuned.scale + tuned.offset).argmax(axis=1)
         assert np.array_equal(scope["adjusted"].predict("p.npy"), wanted)
     else:
-        assert scope["adjusted"].gamma == pytest.approx(tuned.gamma, abs=0.2)  # with a bootstrap of its own
+        assert scope["adjusted"].gamma == pytest.approx(
+            tuned.gamma, abs=0.2
+        )  # with a bootstrap of its own
 
 
 @pytest.mark.slow

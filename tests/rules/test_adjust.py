@@ -40,7 +40,9 @@ def same(a: Head, b: Head, tolerance: float = 0.0) -> None:
 
 def as_torch(head: Head) -> Head:
     return replace(
-        head, weight=torch.from_numpy(head.weight), bias=None if head.bias is None else torch.from_numpy(head.bias)
+        head,
+        weight=torch.from_numpy(head.weight),
+        bias=None if head.bias is None else torch.from_numpy(head.bias),
     )
 
 
@@ -79,8 +81,14 @@ def test_permuting_the_classes_permutes_the_result(case, gamma, random):
     def permuted(h: Head) -> Head:
         return Head(h.weight[order], None if h.bias is None else h.bias[order])
 
-    same(lh.rescale(permuted(head), counts[order], gamma=gamma), permuted(lh.rescale(head, counts, gamma=gamma)))
-    same(lh.shift_logits(permuted(head), counts[order], gamma), permuted(lh.shift_logits(head, counts, gamma)))
+    same(
+        lh.rescale(permuted(head), counts[order], gamma=gamma),
+        permuted(lh.rescale(head, counts, gamma=gamma)),
+    )
+    same(
+        lh.shift_logits(permuted(head), counts[order], gamma),
+        permuted(lh.shift_logits(head, counts, gamma)),
+    )
 
 
 @given(cases(), gammas, st.integers(2, 1000))
@@ -122,7 +130,9 @@ def test_normalizing_gives_unit_length_and_twice_is_once(case):
     head, _ = case
     assume((np.linalg.norm(head.weight.astype(np.float64), axis=1) > 1e-2).all())
     once, epsilon = lh.normalize(head), EPS[head.weight.dtype.type]
-    np.testing.assert_allclose(np.linalg.norm(once.weight.astype(np.float64), axis=1), 1, rtol=epsilon)
+    np.testing.assert_allclose(
+        np.linalg.norm(once.weight.astype(np.float64), axis=1), 1, rtol=epsilon
+    )
     same(lh.normalize(once), once, epsilon)
     same(lh.tau_normalize(head, 1.0, bias="keep"), once, epsilon)
 
@@ -166,7 +176,11 @@ def test_half_precision_is_scaled_in_float32_and_rounded_once():
 
 def test_the_argument_is_left_alone():
     weight, bias = np.ones((2, 2)), np.ones(2)
-    for change in (lambda h: lh.rescale(h, [9, 1], gamma=1.0), lh.normalize, lambda h: lh.shift_logits(h, [9, 1])):
+    for change in (
+        lambda h: lh.rescale(h, [9, 1], gamma=1.0),
+        lh.normalize,
+        lambda h: lh.shift_logits(h, [9, 1]),
+    ):
         change(Head(weight, bias))
     np.testing.assert_array_equal(weight, np.ones((2, 2)))
     np.testing.assert_array_equal(bias, np.ones(2))
@@ -181,10 +195,16 @@ def test_gradients_pass_through_an_adjustment():
 
 def test_shifting_by_one_is_dividing_probabilities_by_the_prior():
     rng = np.random.default_rng(0)
-    head, counts, x = Head(rng.standard_normal((3, 4))), np.array([80, 15, 5]), rng.standard_normal((6, 4))
+    head, counts, x = (
+        Head(rng.standard_normal((3, 4))),
+        np.array([80, 15, 5]),
+        rng.standard_normal((6, 4)),
+    )
     odds = np.exp(head.logits(x)) / (counts / counts.sum())
     shifted = np.exp(lh.shift_logits(head, counts).logits(x))
-    np.testing.assert_allclose(shifted / shifted.sum(axis=1, keepdims=True), odds / odds.sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(
+        shifted / shifted.sum(axis=1, keepdims=True), odds / odds.sum(axis=1, keepdims=True)
+    )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "0.5", None, True + 1j])
@@ -198,7 +218,10 @@ def test_a_strength_that_is_not_a_finite_number_is_refused(value):
 @pytest.mark.parametrize("like", [np.asarray, torch.as_tensor])
 def test_what_does_not_fit_the_dtype_is_reported_by_class(like):
     head = Head(like(np.full((3, 2), 1000, np.float16)))
-    with pytest.raises(ValueError, match=r"the scaled head \(in .*float16\) has NaN or infinite weight .* in class 2"):
+    with pytest.raises(
+        ValueError,
+        match=r"the scaled head \(in .*float16\) has NaN or infinite weight .* in class 2",
+    ):
         lh.rescale(head, [1000, 1000, 1], gamma=1.0)
     with pytest.raises(ValueError, match="has NaN or infinite weight values in class 1"):
         lh.rescale(Head(like(np.eye(2))), [10**9, 1], gamma=50.0)
@@ -206,9 +229,13 @@ def test_what_does_not_fit_the_dtype_is_reported_by_class(like):
 
 @pytest.mark.parametrize("like", [np.asarray, torch.as_tensor])
 def test_a_vector_without_direction_is_refused_by_name(like):
-    with pytest.raises(ValueError, match=r"the weight vector of class 1 \(cat\) is zero and has no direction"):
+    with pytest.raises(
+        ValueError, match=r"the weight vector of class 1 \(cat\) is zero and has no direction"
+    ):
         lh.normalize(Head(like(np.array([[1.0, 0.0], [0.0, 0.0]])), names=["ant", "cat"]))
-    with pytest.raises(ValueError, match="the weight vector of class 0 is too long to measure in float32"):
+    with pytest.raises(
+        ValueError, match="the weight vector of class 0 is too long to measure in float32"
+    ):
         lh.normalize(Head(like(np.full((2, 2), 1e25, np.float32))))
 
 
@@ -220,17 +247,22 @@ def test_wrong_policies_counts_and_values_are_refused_by_name():
         lh.rescale(head, [3, 2, 1], gamma=1.0)
     with pytest.raises(ValueError, match=r"class 1 \(cat\) has no samples"):
         lh.shift_logits(head, [3, 0])
-    with pytest.raises(ValueError, match=r"the head has NaN or infinite weight values in class 0 \(ant\)"):
+    with pytest.raises(
+        ValueError, match=r"the head has NaN or infinite weight values in class 0 \(ant\)"
+    ):
         lh.shift_logits(replace(head, weight=np.full((2, 2), np.nan)), [2, 1])
     same(lh.rescale(head, {"cat": 1, "ant": 4}, gamma=1.0), lh.rescale(head, [4, 1], gamma=1.0))
     same(lh.rescale(head, [4, 0], gamma=1.0, missing="neutral"), head)
 
 
 @pytest.mark.parametrize(
-    "adjust", [lambda head: lh.tau_normalize(head, 1e6), lambda head: lh.rescale(head, [9, 1], gamma=-1e6)]
+    "adjust",
+    [lambda head: lh.tau_normalize(head, 1e6), lambda head: lh.rescale(head, [9, 1], gamma=-1e6)],
 )
 def test_a_strength_that_removes_a_class_is_refused(adjust):
-    with pytest.raises(lh.LevelheadError, match="would be 0, which removes the class; use a strength nearer to 0"):
+    with pytest.raises(
+        lh.LevelheadError, match="would be 0, which removes the class; use a strength nearer to 0"
+    ):
         adjust(Head(np.array([[3.0, 4.0], [0.0, 5.0]])))
 
 
@@ -241,8 +273,13 @@ def test_scores_are_adjusted_in_their_precision_and_within_what_it_holds(dtype):
     logits[7, 9] = np.finfo(dtype).min  # a masked score
     kind = np.promote_types(dtype, np.float32)
     with np.errstate(over="ignore"):
-        expected = np.clip(logits * scale + offset, np.finfo(kind).min, np.finfo(kind).max).astype(kind)
+        expected = np.clip(logits * scale + offset, np.finfo(kind).min, np.finfo(kind).max).astype(
+            kind
+        )
     adjustment = Adjustment(scale, offset)
-    for found in (adjustment.narrow_scores(logits), adjustment.narrow_scores(torch.from_numpy(logits)).numpy()):
+    for found in (
+        adjustment.narrow_scores(logits),
+        adjustment.narrow_scores(torch.from_numpy(logits)).numpy(),
+    ):
         assert found.dtype == kind
         np.testing.assert_allclose(found, expected, rtol=4 * np.finfo(kind).eps, atol=1e-12)

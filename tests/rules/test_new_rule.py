@@ -23,7 +23,9 @@ class EffectiveNumber(OneStrength):
 
     name = "effective-number"
     title = "effective number"
-    sentence = "each class's weight vector is multiplied by (largest effective number / its own)^gamma"
+    sentence = (
+        "each class's weight vector is multiplied by (largest effective number / its own)^gamma"
+    )
     multiplies = True
 
     def ratios(self, counts, norms):
@@ -53,9 +55,13 @@ def test_it_is_tuned_and_tried_by_auto(samples):
     logits, labels = samples
     errors = [np.mean(by_hand(logits, g).argmax(axis=1) != labels) for g in np.linspace(0, 3, 301)]
     assert tuned.rule == "effective-number"
-    assert tuned.error == pytest.approx(np.mean(by_hand(logits, tuned.gamma).argmax(axis=1) != labels))
+    assert tuned.error == pytest.approx(
+        np.mean(by_hand(logits, tuned.gamma).argmax(axis=1) != labels)
+    )
     assert tuned.error < min(errors) + 0.01
-    assert "effective-number" in {one.rule for one in lh.tune(*samples, COUNTS, bootstrap=0).candidates}
+    assert "effective-number" in {
+        one.rule for one in lh.tune(*samples, COUNTS, bootstrap=0).candidates
+    }
 
 
 def test_it_is_applied_to_a_model_and_taken_back(samples):
@@ -64,7 +70,9 @@ def test_it_is_applied_to_a_model_and_taken_back(samples):
     before, x = [p.detach().clone() for p in model.parameters()], torch.randn(5, 3)
     logits = model(x).detach().numpy()
     done = lh.adjust_(model, tuned)
-    np.testing.assert_allclose(model(x).detach().numpy(), by_hand(logits, tuned.gamma), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        model(x).detach().numpy(), by_hand(logits, tuned.gamma), rtol=1e-5, atol=1e-6
+    )
     done.restore()
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 

@@ -8,7 +8,9 @@ import levelhead
 from levelhead.rules import RULES
 
 SOURCE = Path(levelhead.__file__).parents[1]
-NAMES = {name for name in RULES if name not in ("none", "offsets")}  # words that other tables have too
+NAMES = {
+    name for name in RULES if name not in ("none", "offsets")
+}  # words that other tables have too
 
 
 def names_in(node: ast.AST) -> set[str]:
@@ -43,4 +45,10 @@ def test_no_branch_on_a_rules_name():
 def test_a_branch_would_be_seen():
     code = 'if rule == "shift" or rule in ("tau", "vector"):\n    x = {"rescale": 1}\n'
     code += 'match rule:\n    case "shift":\n        ...'
-    assert sorted(name for _, name in branches(code)) == ["rescale", "shift", "shift", "tau", "vector"]
+    assert sorted(name for _, name in branches(code)) == [
+        "rescale",
+        "shift",
+        "shift",
+        "tau",
+        "vector",
+    ]

@@ -45,14 +45,22 @@ def words(tmp_path, monkeypatch) -> list[str]:
         (["--largest", "0", "--ratio", "2"], "expected a count of at least 1, got 0"),
         (["--subset", "4"], "--subset: needs a ratio or counts"),
         (["--size", "64"], "only the images of a folder can be resized, not those of small.npz"),
-        (["--seed", "99999999999999999999999"], "--seed: expected a seed from 0 to 2**64 - 1, got 9999"),
+        (
+            ["--seed", "99999999999999999999999"],
+            "--seed: expected a seed from 0 to 2**64 - 1, got 9999",
+        ),
         (["--gamma", "nan"], "expected a finite gamma, got nan"),
-        (["--subset", "²", "--ratio", "2"], "--subset: expected 'first', 'cao2019' or a seed of at least 0, got '²'"),
+        (
+            ["--subset", "²", "--ratio", "2"],
+            "--subset: expected 'first', 'cao2019' or a seed of at least 0, got '²'",
+        ),
         (["--data", ""], "--data: expected a name or a path, got an empty text"),
         (["--threads", "100000"], "--threads: expected 1 to 1024 threads, got 100000"),
     ],
 )
-def test_options_that_would_do_nothing_or_fail_at_the_end_are_refused_at_the_start(words, levelhead, options, message):
+def test_options_that_would_do_nothing_or_fail_at_the_end_are_refused_at_the_start(
+    words, levelhead, options, message
+):
     status, out, err = levelhead(*words, *options)
     assert (status, out) == (2, "")
     assert message in err
@@ -61,10 +69,20 @@ def test_options_that_would_do_nothing_or_fail_at_the_end_are_refused_at_the_sta
 
 
 @pytest.mark.parametrize("engine", ["plain", "fast"])
-def test_a_last_batch_of_one_image_is_refused_before_training_where_statistics_need_two(words, levelhead, engine):
+def test_a_last_batch_of_one_image_is_refused_before_training_where_statistics_need_two(
+    words, levelhead, engine
+):
     labels = np.repeat(np.arange(3), [30, 20, 10])
-    np.savez("tiny.npz", x_train=pictures(60, 4, 4)[9:], y_train=labels[9:], x_test=pictures(60, 4, 4), y_test=labels)
-    words[2] = "tiny.npz"  # the network's last feature map is of one pixel; 51 images are two batches of 25, and one
+    np.savez(
+        "tiny.npz",
+        x_train=pictures(60, 4, 4)[9:],
+        y_train=labels[9:],
+        x_test=pictures(60, 4, 4),
+        y_test=labels,
+    )
+    words[2] = (
+        "tiny.npz"  # the network's last feature map is of one pixel; 51 images are two batches of 25, and one
+    )
     status, _, err = levelhead(*words, "--hold-out", "0", "--engine", engine)
     assert status == 2
     assert "last batch of an epoch has a single image (51 images in batches of 25)" in err
@@ -81,7 +99,9 @@ def test_counts_come_from_any_file_and_empty_ones_are_refused(words, tmp_path):
     def spec(file: str) -> Spec:
         return Spec(
             "small.npz",
-            **imbalance_fields(ratio=None, profile="long-tail", counts=Path(file), largest=None, subset="first"),
+            **imbalance_fields(
+                ratio=None, profile="long-tail", counts=Path(file), largest=None, subset="first"
+            ),
         )
 
     np.save("n.npy", np.array([9, 8, 7]))
@@ -92,14 +112,19 @@ def test_counts_come_from_any_file_and_empty_ones_are_refused(words, tmp_path):
     assert specs[0].load().counts.tolist() == [9, 8, 7]
     for name, text in {"a.json": "[]", "b.json": "{}", "c.txt": "", "d.csv": "class,n\n"}.items():
         Path(name).write_text(text)
-        with pytest.raises(ValueError, match=rf"{name}: (expected one count per class, got none|the file is empty)"):
+        with pytest.raises(
+            ValueError, match=rf"{name}: (expected one count per class, got none|the file is empty)"
+        ):
             spec(name)
 
 
 def test_a_demo_seed_is_checked(levelhead, tmp_path):
     for seed in ("-1", "1" + "0" * 30):
         status, _, err = levelhead("demo", "--seed", seed, "--report", tmp_path / "page.html")
-        assert (status, err) == (2, f"levelhead: --seed: expected a seed from 0 to 2**64 - 1, got {seed}\n")
+        assert (status, err) == (
+            2,
+            f"levelhead: --seed: expected a seed from 0 to 2**64 - 1, got {seed}\n",
+        )
 
 
 # Recipes and grids
@@ -154,7 +179,9 @@ def test_a_grid_is_checked_before_anything_is_trained(tmp_path, text, message):
 
 @pytest.mark.slow
 def test_a_sweep_levels_by_the_methods_own_rule(words, levelhead):
-    spec = Spec("small.npz", net="digits", recipe="short.toml", hold_out=0.3, method="tau-norm", epochs=4)
+    spec = Spec(
+        "small.npz", net="digits", recipe="short.toml", hold_out=0.3, method="tau-norm", epochs=4
+    )
     [row] = [sweep_row(outcome) for outcome in sweep([spec], "runs", workers=1)]
     left = Run.open(row["run"]).snapshot
     assert row["gamma"] == evaluate(left, rule="tau").gamma
@@ -184,7 +211,10 @@ def own(text: str) -> str:
             "sample=lambda labels, generator, progress: labels[:0]",
             "method mine: expected indices of an epoch's samples",
         ),
-        ("sample=lambda labels, generator, progress: labels + len(labels)", "method mine: expected indices .* 0 to 47"),
+        (
+            "sample=lambda labels, generator, progress: labels + len(labels)",
+            "method mine: expected indices .* 0 to 47",
+        ),
         ("sample=lambda labels, generator, progress: labels / 2", "method mine: expected indices"),
         ("adjust=lambda head, counts, gamma: head", "method mine: .*adjust .*neither RS nor tau"),
     ],
@@ -198,12 +228,17 @@ def test_a_method_that_breaks_its_contract_is_named(words, levelhead, engine, te
 
 def test_a_grid_runs_no_code_unless_it_is_allowed_to(tmp_path, monkeypatch, levelhead):
     monkeypatch.chdir(tmp_path)
-    Path("evil.py").write_text("from pathlib import Path\nPath('run').touch()\nraise ValueError('was run')\n")
+    Path("evil.py").write_text(
+        "from pathlib import Path\nPath('run').touch()\nraise ValueError('was run')\n"
+    )
     for method in ("evil.py:X", "evil.py:X+rs"):
         Path("grid.toml").write_text(f'data = "digits"\nmethod = ["baseline", "{method}"]\n')
         status, _, err = levelhead("sweep", "grid.toml")
         assert (status, Path("run").exists()) == (2, False)
-        assert f"the method '{method}' is code, which this file would run; pass --allow-code if you trust both" in err
+        assert (
+            f"the method '{method}' is code, which this file would run; pass --allow-code if you trust both"
+            in err
+        )
     status, _, err = levelhead("sweep", "grid.toml", "--allow-code")
     assert (status, Path("run").exists()) == (2, True)
     assert "was run" in err
@@ -220,8 +255,14 @@ def test_a_file_that_ends_the_program_is_an_error(words, levelhead):
     Path("mine.py").write_text("import sys\nsys.exit(0)\n")
     assert levelhead(*words, "--method", "mine.py:METHOD")[0] == 2
     Path("mine.py").unlink()
-    assert "mine.py: no such file; expected a Python file" in levelhead(*words, "--method", "mine.py:METHOD")[2]
-    assert "expected a method as FILE.py:NAME, got 'mine.py'" in levelhead(*words, "--method", "mine.py")[2]
+    assert (
+        "mine.py: no such file; expected a Python file"
+        in levelhead(*words, "--method", "mine.py:METHOD")[2]
+    )
+    assert (
+        "expected a method as FILE.py:NAME, got 'mine.py'"
+        in levelhead(*words, "--method", "mine.py")[2]
+    )
 
 
 # Runs that are there
@@ -233,7 +274,10 @@ def test_a_finished_run_on_other_data_of_the_same_name_is_not_taken_for_this_one
     first = Spec("one/own", net="digits", recipe="short.toml", size=8)
     there = run(first, "runs")
     assert run(first, "runs") == there
-    for again in (lambda spec: run(spec, "runs"), lambda spec: run_packed([spec], "runs", device="cpu")):
+    for again in (
+        lambda spec: run(spec, "runs"),
+        lambda spec: run_packed([spec], "runs", device="cpu"),
+    ):
         with pytest.raises(ValueError, match="same settings on other data"):
             again(replace(first, data="two/own"))
     with pytest.raises(ValueError, match="one/own and two/own would be one run"):

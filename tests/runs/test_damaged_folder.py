@@ -18,8 +18,14 @@ DEEP = "[" * 100_000
 @pytest.fixture
 def folder(tmp_path):
     samples = {"test": np.eye(3) + 1}, {"test": np.arange(3)}
-    Snapshot(Head(np.eye(3)), np.array([90, 30, 10]), *samples).save(tmp_path / "snapshot.safetensors")
-    for name, text in (("spec.json", '{"data": "digits"}'), ("done.json", "{}"), ("log.jsonl", '{"epoch": 1}\n')):
+    Snapshot(Head(np.eye(3)), np.array([90, 30, 10]), *samples).save(
+        tmp_path / "snapshot.safetensors"
+    )
+    for name, text in (
+        ("spec.json", '{"data": "digits"}'),
+        ("done.json", "{}"),
+        ("log.jsonl", '{"epoch": 1}\n'),
+    ):
         (tmp_path / name).write_text(text)
     of_run(tmp_path, gamma=0.5, bootstrap=0)
     return tmp_path

@@ -29,26 +29,45 @@ def trained(request, tmp_path_factory) -> tuple[Run, Spec]:
     folder = tmp_path_factory.mktemp(request.param)
     layouts.write_small_npz(folder, epochs=1)
     spec = Spec(
-        str(folder / "small.npz"), method=request.param, net="digits", hold_out=0.2, recipe=str(folder / "short.toml")
+        str(folder / "small.npz"),
+        method=request.param,
+        net="digits",
+        hold_out=0.2,
+        recipe=str(folder / "short.toml"),
     )
     return run(spec, folder / "runs"), spec
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".onnx"])
-def test_an_adjusted_file_is_not_adjusted_twice_unnoticed_and_can_be_undone(levelhead, trained, tmp_path, suffix):
+def test_an_adjusted_file_is_not_adjusted_twice_unnoticed_and_can_be_undone(
+    levelhead, trained, tmp_path, suffix
+):
     there, spec = trained
     result, _ = evaluate_and_export(there, spec, TrainOptions(gamma=0.5))
     left, [file] = there.snapshot, [name for name in result["files"] if name.endswith(suffix)]
     note = locate_head(file).note
-    assert (note["rule"], note["gamma"], note["counts"]) == (result["rule"], 0.5, left.counts.tolist())
+    assert (note["rule"], note["gamma"], note["counts"]) == (
+        result["rule"],
+        0.5,
+        left.counts.tolist(),
+    )
     (tmp_path / "counts.json").write_text(json.dumps(left.counts.tolist()))
     status, _, err = levelhead(
-        "rescale", file, "--counts", tmp_path / "counts.json", "--gamma", "0.5", "-o", tmp_path / f"twice{suffix}"
+        "rescale",
+        file,
+        "--counts",
+        tmp_path / "counts.json",
+        "--gamma",
+        "0.5",
+        "-o",
+        tmp_path / f"twice{suffix}",
     )
     assert status == 2
     assert f"was adjusted before ({result['rule']}, gamma 0.5)" in err
     assert not undo_file(file, tmp_path / f"back{suffix}").exact
-    np.testing.assert_allclose(read_head(tmp_path / f"back{suffix}").weight, left.head.weight, rtol=1e-6)
+    np.testing.assert_allclose(
+        read_head(tmp_path / f"back{suffix}").weight, left.head.weight, rtol=1e-6
+    )
     assert not np.allclose(read_head(file).weight, left.head.weight)
 
 
@@ -60,15 +79,23 @@ def test_a_head_as_trained_has_no_record_of_an_adjustment(trained, suffix):
     np.testing.assert_array_equal(read_head(file).weight, trained[0].snapshot.head.weight)
 
 
-def test_an_adjusted_file_loads_after_another_adjustment_and_without_a_record_of_the_first(trained, tmp_path):
+def test_an_adjusted_file_loads_after_another_adjustment_and_without_a_record_of_the_first(
+    trained, tmp_path
+):
     there, spec = trained
     file, *_ = evaluate_and_export(there, spec, TrainOptions(gamma=0.5))[0]["files"]
     with torch.no_grad():
         logits = export.load(file)(IMAGES)
-        done = rescale_file(file, tmp_path / "again.safetensors", there.snapshot.counts, gamma=0.25, again=True)
+        done = rescale_file(
+            file, tmp_path / "again.safetensors", there.snapshot.counts, gamma=0.25, again=True
+        )
         again = export.load(tmp_path / "again.safetensors")(IMAGES)
         with safe_open(file, "pt") as old:
-            save_file(load_file(file), tmp_path / "old.safetensors", {MODEL_KEY: old.metadata()[MODEL_KEY]})
+            save_file(
+                load_file(file),
+                tmp_path / "old.safetensors",
+                {MODEL_KEY: old.metadata()[MODEL_KEY]},
+            )
         before = export.load(tmp_path / "old.safetensors")(IMAGES)
     torch.testing.assert_close(again, logits * torch.tensor(done.factors, dtype=torch.float32))
     assert torch.equal(before, logits)
@@ -76,10 +103,16 @@ def test_an_adjusted_file_loads_after_another_adjustment_and_without_a_record_of
 
 def test_a_rescaled_network_of_a_run_is_still_one(trained, tmp_path):
     there, _ = trained
-    rescale_file(there.path / "model.safetensors", tmp_path / "model.safetensors", there.snapshot.counts, gamma=0.5)
+    rescale_file(
+        there.path / "model.safetensors",
+        tmp_path / "model.safetensors",
+        there.snapshot.counts,
+        gamma=0.5,
+    )
     with torch.no_grad():
         from_run, rescaled = (
-            export.classifier(folder, there.snapshot.head)[0](IMAGES) for folder in (there.path, tmp_path)
+            export.classifier(folder, there.snapshot.head)[0](IMAGES)
+            for folder in (there.path, tmp_path)
         )
     assert torch.equal(from_run, rescaled)
 
@@ -88,6 +121,10 @@ def test_a_network_whose_tensors_are_called_otherwise_is_refused_in_one_line(tra
     there, _ = trained
     data = (there.path / "model.safetensors").read_bytes()
     assert data.count(b'"body.0.weight"') == 1
-    (tmp_path / "model.safetensors").write_bytes(data.replace(b'"body.0.weight"', b'"body.0.weighs"'))
-    with pytest.raises(LevelheadError, match=r"model\.safetensors: its network is not as it was written .*weighs"):
+    (tmp_path / "model.safetensors").write_bytes(
+        data.replace(b'"body.0.weight"', b'"body.0.weighs"')
+    )
+    with pytest.raises(
+        LevelheadError, match=r"model\.safetensors: its network is not as it was written .*weighs"
+    ):
         export.classifier(tmp_path, there.snapshot.head)

@@ -53,10 +53,15 @@ def test_lock_is_released_when_its_block_fails(tmp_path, without):
 
 def test_lock_of_another_process_holds_until_it_is_killed(tmp_path, without):
     code = textwrap.dedent(HOLD.format(without=without))
-    with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True
+    ) as other:
         try:
             assert other.stdout.readline() == "held\n"
-            with pytest.raises(BusyError, match="another process is training"), lock_folder(tmp_path):
+            with (
+                pytest.raises(BusyError, match="another process is training"),
+                lock_folder(tmp_path),
+            ):
                 pass
         finally:
             other.kill()
@@ -66,10 +71,15 @@ def test_lock_of_another_process_holds_until_it_is_killed(tmp_path, without):
         pass
 
 
-@pytest.mark.parametrize("holder", ["elsewhere 1", "", "text without a number", f"{platform.node()} {os.getppid()}"])
+@pytest.mark.parametrize(
+    "holder", ["elsewhere 1", "", "text without a number", f"{platform.node()} {os.getppid()}"]
+)
 def test_lock_whose_holder_may_be_running_is_not_taken_over(tmp_path, monkeypatch, holder):
     monkeypatch.setitem(sys.modules, "fcntl", None)
     (tmp_path / "lock.holder").write_text(holder)
-    with pytest.raises(BusyError, match=r"if there is none, delete .*lock\.holder"), lock_folder(tmp_path):
+    with (
+        pytest.raises(BusyError, match=r"if there is none, delete .*lock\.holder"),
+        lock_folder(tmp_path),
+    ):
         pass
     assert (tmp_path / "lock.holder").read_text() == holder

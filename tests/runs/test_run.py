@@ -39,7 +39,9 @@ def spec(tmp_path) -> Spec:
     np.savez(tmp_path / "small.npz", images=images, labels=labels)
     recipe = tmp_path / "short.toml"
     recipe.write_text("epochs = 3\nbatch = 25\nlr = 0.1\npad = 1\n")
-    return Spec(str(tmp_path / "small.npz"), method="wvn", net="digits", hold_out=0.2, recipe=str(recipe))
+    return Spec(
+        str(tmp_path / "small.npz"), method="wvn", net="digits", hold_out=0.2, recipe=str(recipe)
+    )
 
 
 def weights_of(there: Run) -> str:
@@ -67,7 +69,9 @@ def test_runs_on_one_device_resume_from_their_checkpoints(spec, tmp_path):
     with pytest.raises(Interrupted):
         runs.run_packed(both, tmp_path / "runs", device="cpu", report=stop, save_every=0)
     epochs = []
-    there = runs.run_packed(both, tmp_path / "runs", device="cpu", report=lambda _, row: epochs.append(row["epoch"]))
+    there = runs.run_packed(
+        both, tmp_path / "runs", device="cpu", report=lambda _, row: epochs.append(row["epoch"])
+    )
     assert sorted(epochs) == [2, 2, 3, 3]
     assert [weights_of(one) for one in there] == [weights_of(one) for one in whole]
     assert [[row["epoch"] for row in one.log] for one in there] == [[1, 2, 3]] * 2
@@ -96,15 +100,21 @@ def test_old_checkpoints_beyond_the_start_do_not_outlive_new_ones(spec, tmp_path
         if record["epoch"] == 2:
             raise Interrupted
 
-    with pytest.raises(Interrupted):  # from the start, as the fast engine cannot resume inside an epoch
-        runs.run_packed([spec], tmp_path / "runs", device="cpu", report=stop, save_every=0, say=[].append)
+    with pytest.raises(
+        Interrupted
+    ):  # from the start, as the fast engine cannot resume inside an epoch
+        runs.run_packed(
+            [spec], tmp_path / "runs", device="cpu", report=stop, save_every=0, say=[].append
+        )
     assert [checkpoint.read(path).epoch for path in checkpoint.checkpoints_in(there.path)] == [1]
     assert not old & {path.name for path in there.path.iterdir()}
     run(spec, tmp_path / "runs")
     assert [record["epoch"] for record in there.log] == [1, 2, 3]
 
 
-def test_the_fast_engine_trains_again_if_only_a_checkpoint_inside_an_epoch_is_intact(spec, tmp_path):
+def test_the_fast_engine_trains_again_if_only_a_checkpoint_inside_an_epoch_is_intact(
+    spec, tmp_path
+):
     there, said = interrupt(spec, tmp_path, after=1), []
     inside = checkpoint.latest(there.path)[0]
     assert inside is not None
@@ -154,9 +164,21 @@ def test_a_run_writes_the_files_that_its_folder_promises(spec, tmp_path):
     assert facts["memory_format"] == "channels_last"
     assert facts["counts"] == left.counts.tolist() == [51, 38, 26, 15]
     assert [record["epoch"] for record in log] == [1, 2, 3]
-    assert set(log[0]) >= {"loss", "train_error", "held-out_error", "test_error", "norms", "lr", "seconds"}
+    assert set(log[0]) >= {
+        "loss",
+        "train_error",
+        "held-out_error",
+        "test_error",
+        "norms",
+        "lr",
+        "seconds",
+    }
     np.testing.assert_allclose(log[-1]["norms"], 1, atol=1e-6)
-    assert {split: len(x) for split, x in left.features.items()} == {"train": 130, "held-out": 33, "test": 41}
+    assert {split: len(x) for split, x in left.features.items()} == {
+        "train": 130,
+        "held-out": 33,
+        "test": 41,
+    }
     wrong = (left.logits("test").argmax(axis=1) != left.labels["test"]).mean()
     assert wrong == pytest.approx(there.result["test_error"])
     assert len(checkpoint.checkpoints_in(there.path)) == 2
@@ -168,7 +190,9 @@ def test_a_finished_run_is_neither_trained_again_nor_changed(spec, tmp_path, mon
     before = {p.name: (p.stat().st_mtime_ns, p.read_bytes()) for p in there.path.iterdir()}
     monkeypatch.setattr(runs, "fit", lambda *_, **__: pytest.fail("trained again"))
     assert run(spec, tmp_path / "runs") == there
-    assert run(replace(spec, method="wvn+rs"), tmp_path / "runs") == there  # RS comes after training
+    assert (
+        run(replace(spec, method="wvn+rs"), tmp_path / "runs") == there
+    )  # RS comes after training
     assert {p.name: (p.stat().st_mtime_ns, p.read_bytes()) for p in there.path.iterdir()} == before
 
 
@@ -176,7 +200,9 @@ def test_a_finished_run_is_neither_trained_again_nor_changed(spec, tmp_path, mon
 def test_an_interrupted_run_ends_as_if_nothing_had_happened(spec, tmp_path, after):
     whole = run(spec, tmp_path / "whole")
     there = interrupt(spec, tmp_path / "parts", after=after)
-    with pytest.raises(ValueError, match="not finished; run its `levelhead train` command again to resume it"):
+    with pytest.raises(
+        ValueError, match="not finished; run its `levelhead train` command again to resume it"
+    ):
         assert there.snapshot
     parts = run(spec, tmp_path / "parts")
     assert weights_of(parts) == weights_of(whole)
@@ -198,7 +224,16 @@ def test_threads_of_the_first_part_are_those_of_the_second(spec, tmp_path):
 
 @pytest.mark.slow
 def test_kill_9_at_random_moments_changes_no_bit():
-    command = [sys.executable, REPOSITORY / "bench" / "kill.py", "--kills", "5", "--epochs", "3", "--seed", "1"]
+    command = [
+        sys.executable,
+        REPOSITORY / "bench" / "kill.py",
+        "--kills",
+        "5",
+        "--epochs",
+        "3",
+        "--seed",
+        "1",
+    ]
     quiet = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=quiet, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -279,7 +314,9 @@ def test_a_full_disk_is_reported_and_loses_nothing(spec, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match=r"a checkpoint, the disk is full; the last good checkpoint, .* is kept"):
+        with pytest.raises(
+            OSError, match=r"a checkpoint, the disk is full; the last good checkpoint, .* is kept"
+        ):
             run(spec, tmp_path / "parts", save_steps=1)
     there = Run.of(spec, tmp_path / "parts")
     assert len(checkpoint.checkpoints_in(there.path)) == 2
@@ -299,7 +336,9 @@ def test_a_full_disk_is_reported_and_loses_nothing(spec, tmp_path, monkeypatch):
         ("snapshot", "trained, but the result cannot be written"),
     ],
 )
-def test_a_disk_full_for_one_of_several_runs_ends_that_one_alone(spec, tmp_path, monkeypatch, file, message):
+def test_a_disk_full_for_one_of_several_runs_ends_that_one_alone(
+    spec, tmp_path, monkeypatch, file, message
+):
     both = [replace(spec, seed=seed, engine="fast") for seed in (0, 1)]
     expected = [weights_of(one) for one in runs.run_packed(both, tmp_path / "whole", device="cpu")]
     there, write = [Run.of(one, tmp_path / "parts") for one in both], atomic.write
@@ -311,11 +350,15 @@ def test_a_disk_full_for_one_of_several_runs_ends_that_one_alone(spec, tmp_path,
 
     with monkeypatch.context() as patch:
         patch.setattr(atomic, "write", full)
-        with pytest.raises(OSError, match=rf"{there[0].path}: .*{message}.* same command .*1 of the 2 runs"):
+        with pytest.raises(
+            OSError, match=rf"{there[0].path}: .*{message}.* same command .*1 of the 2 runs"
+        ):
             runs.run_packed(both, tmp_path / "parts", device="cpu", save_every=0)
     assert [one.finished for one in there] == [False, True]
     epochs = []
-    runs.run_packed(both, tmp_path / "parts", device="cpu", report=lambda _, row: epochs.append(row["epoch"]))
+    runs.run_packed(
+        both, tmp_path / "parts", device="cpu", report=lambda _, row: epochs.append(row["epoch"])
+    )
     assert epochs == ([2, 3] if file.startswith("checkpoint") else [])
     assert [weights_of(one) for one in there] == expected
 
@@ -345,7 +388,13 @@ def test_only_one_process_trains_a_run(spec, tmp_path):
 def test_identity_is_what_decides_the_numbers(spec, tmp_path):
     assert replace(spec, method="wvn+rs").key == spec.key
     assert replace(spec, root="/elsewhere", skip_bad=True).key == spec.key
-    for change in ({"seed": 1}, {"method": "baseline"}, {"hold_out": 0.1}, {"epochs": 2}, {"net": "resnet32"}):
+    for change in (
+        {"seed": 1},
+        {"method": "baseline"},
+        {"hold_out": 0.1},
+        {"epochs": 2},
+        {"net": "resnet32"},
+    ):
         assert replace(spec, **change).key != spec.key
     before = spec.key
     (tmp_path / "short.toml").write_text("epochs = 3\nbatch = 25\nlr = 0.2\npad = 1\n")
@@ -360,7 +409,9 @@ def test_a_number_is_one_identity_however_it_is_written(spec, tmp_path):
     assert replace(own, counts=(("a", 40),)).key == replace(own, counts=(("a", 40.0),)).key
     keys = set()
     for lr, mean in ((1, [0]), (1.0, [0.0])):
-        (tmp_path / "short.toml").write_text(f"epochs = 3\nbatch = 25\nlr = {lr}\nmean = {mean}\nstd = [0.5]\n")
+        (tmp_path / "short.toml").write_text(
+            f"epochs = 3\nbatch = 25\nlr = {lr}\nmean = {mean}\nstd = [0.5]\n"
+        )
         keys.add(spec.key)
     assert len(keys) == 1
 
@@ -373,7 +424,9 @@ def test_a_method_of_ones_own_is_part_of_the_identity(spec, tmp_path):
     )
     own = replace(spec, method=f"{mine}:METHOD")
     there = run(own, tmp_path / "runs")
-    np.testing.assert_array_equal(there.snapshot.head.weight, run(spec, tmp_path / "runs").snapshot.head.weight)
+    np.testing.assert_array_equal(
+        there.snapshot.head.weight, run(spec, tmp_path / "runs").snapshot.head.weight
+    )
     assert there.path.name.startswith("small-mine-METHOD-0-")
     mine.write_text(mine.read_text() + "# changed\n")
     assert own.key not in there.path.name
@@ -386,10 +439,17 @@ def test_features_in_half_precision(spec, tmp_path):
 
 def test_a_run_of_the_fast_engine_keeps_the_same_folder(spec, tmp_path):
     fast = replace(spec, engine="fast", dtype="float64")
-    there, plain = run(fast, tmp_path, device="cpu"), run(replace(spec, dtype="float64"), tmp_path, device="cpu")
+    there, plain = (
+        run(fast, tmp_path, device="cpu"),
+        run(replace(spec, dtype="float64"), tmp_path, device="cpu"),
+    )
     assert [r["epoch"] for r in there.log] == [1, 2, 3]
-    np.testing.assert_allclose([r["loss"] for r in there.log], [r["loss"] for r in plain.log], rtol=1e-9)
-    np.testing.assert_allclose(there.snapshot.head.weight, plain.snapshot.head.weight, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        [r["loss"] for r in there.log], [r["loss"] for r in plain.log], rtol=1e-9
+    )
+    np.testing.assert_allclose(
+        there.snapshot.head.weight, plain.snapshot.head.weight, rtol=0, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -409,7 +469,10 @@ def test_a_run_of_the_fast_engine_keeps_the_same_folder(spec, tmp_path):
 )
 def test_bad_input_is_one_line(spec, tmp_path, change, message):
     with pytest.raises(ValueError, match=message) as error:
-        run(replace(spec, **({"profile": "step"} | change if "subset" in change else change)), tmp_path / "runs")
+        run(
+            replace(spec, **({"profile": "step"} | change if "subset" in change else change)),
+            tmp_path / "runs",
+        )
     assert "\n" not in str(error.value)
 
 
@@ -456,9 +519,13 @@ def test_a_run_begun_by_another_torch_says_so_when_it_is_resumed(spec, tmp_path)
 
 def test_auto_compiles_for_a_gpu_only_where_that_saves_time():
     gpu, short = torch.device("cuda"), Spec("cifar10", profile="long-tail", ratio=100, epochs=10)
-    assert not runs.uses_fast_engine(short, 12_406, gpu)  # 27 s by the plain loop, of 137 with compiling
+    assert not runs.uses_fast_engine(
+        short, 12_406, gpu
+    )  # 27 s by the plain loop, of 137 with compiling
     assert runs.uses_fast_engine(replace(short, epochs=None), 12_406, gpu)
-    assert runs.uses_fast_engine(replace(short, dtype="bfloat16"), 12_406, gpu)  # the plain loop has no bfloat16
+    assert runs.uses_fast_engine(
+        replace(short, dtype="bfloat16"), 12_406, gpu
+    )  # the plain loop has no bfloat16
     assert runs.uses_fast_engine(replace(short, engine="fast"), 12_406, gpu)
     assert not runs.uses_fast_engine(replace(short, engine="plain", epochs=None), 12_406, gpu)
     assert not runs.uses_fast_engine(replace(short, epochs=None), 12_406, torch.device("cpu"))

@@ -15,7 +15,11 @@ from .. import layouts
 def spec(tmp_path):
     layouts.write_small_npz(tmp_path, epochs=2)
     return Spec(
-        str(tmp_path / "small.npz"), method="baseline", net="digits", recipe=str(tmp_path / "short.toml"), hold_out=0.1
+        str(tmp_path / "small.npz"),
+        method="baseline",
+        net="digits",
+        recipe=str(tmp_path / "short.toml"),
+        hold_out=0.1,
     )
 
 
@@ -26,7 +30,9 @@ def test_every_batch_of_every_epoch_is_told_after_the_data(spec, tmp_path):
         tmp_path / "runs",
         device="cpu",
         on_data=lambda data: seen.append(data.counts.tolist()),
-        on_batch=lambda record: seen.append((record["epoch"], record["of"], record["batch"], record["batches"])),
+        on_batch=lambda record: seen.append(
+            (record["epoch"], record["of"], record["batch"], record["batches"])
+        ),
         report=lambda record: seen.append(record["epoch"]),
     )
     counts = seen[0]
@@ -36,7 +42,9 @@ def test_every_batch_of_every_epoch_is_told_after_the_data(spec, tmp_path):
 
 
 @pytest.mark.parametrize("methods", [("baseline",), ("baseline", "wvn")])
-def test_fast_engine_tells_batches_between_the_epochs_they_are_of(spec, tmp_path, monkeypatch, methods):
+def test_fast_engine_tells_batches_between_the_epochs_they_are_of(
+    spec, tmp_path, monkeypatch, methods
+):
     monkeypatch.setattr("levelhead_lab.fast.pack.STEPS_PER_GRAPH", 2)
     specs = [replace(spec, method=method, engine="fast", dtype="float32") for method in methods]
     seen = [[] for _ in specs]
@@ -44,7 +52,9 @@ def test_fast_engine_tells_batches_between_the_epochs_they_are_of(spec, tmp_path
         specs,
         tmp_path / "runs",
         device="cpu",
-        on_batch=lambda i, record: seen[i].append((record["epoch"], record["of"], record["batch"], record["batches"])),
+        on_batch=lambda i, record: seen[i].append(
+            (record["epoch"], record["of"], record["batch"], record["batches"])
+        ),
         report=lambda i, record: seen[i].append(record["epoch"]),
     )
     batches = -(-sum(spec.load().counts) // 20)
@@ -68,8 +78,19 @@ def test_counts_are_said_in_one_line_per_class_or_few(spec):
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_command_shows_the_counts_on_a_terminal_before_it_trains(levelhead, tmp_path, spec, monkeypatch):
-    words = ("--data", spec.data, "--net", "digits", "--recipe", spec.recipe, "--runs", tmp_path / "runs")
+def test_command_shows_the_counts_on_a_terminal_before_it_trains(
+    levelhead, tmp_path, spec, monkeypatch
+):
+    words = (
+        "--data",
+        spec.data,
+        "--net",
+        "digits",
+        "--recipe",
+        spec.recipe,
+        "--runs",
+        tmp_path / "runs",
+    )
     status, _, err = levelhead("train", *words)
     assert (status, err) == (0, "")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)

@@ -139,7 +139,9 @@ def test_a_stopped_sweep_resumes_to_the_same_network(begin, spec, tmp_path, monk
     )
     process = begin("-m", "levelhead", "sweep", "grid.toml", "--workers", "1")
     until(lambda: list(tmp_path.glob("runs/*/checkpoint-*")))
-    assert tell(process, signal.SIGINT) == f"levelhead: stopped; 0 of 2 runs are finished; {RESUME}\n"
+    assert (
+        tell(process, signal.SIGINT) == f"levelhead: stopped; 0 of 2 runs are finished; {RESUME}\n"
+    )
     assert not list(tmp_path.glob("runs/*/*.tmp"))
     parts, whole = (run(spec, runs).path / "model.safetensors" for runs in ("runs", "whole"))
     assert parts.read_bytes() == whole.read_bytes()
@@ -149,12 +151,24 @@ def test_a_stopped_sweep_resumes_to_the_same_network(begin, spec, tmp_path, monk
 def test_a_training_that_is_stopped_says_what_it_keeps(begin, spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     process = begin(
-        "-m", "levelhead", "train", "--data", "small.npz", "--net", "digits", "--recipe", "short.toml", "--threads", "1"
+        "-m",
+        "levelhead",
+        "train",
+        "--data",
+        "small.npz",
+        "--net",
+        "digits",
+        "--recipe",
+        "short.toml",
+        "--threads",
+        "1",
     )
     until(lambda: list(tmp_path.glob("runs/*/checkpoint-*")))
     said = tell(process, signal.SIGTERM)
     there = Run.of(spec, "runs")
-    kept = re.fullmatch(f"levelhead: stopped; {there.path} keeps (.*) of 20 epochs; {RESUME}\n", said)
+    kept = re.fullmatch(
+        f"levelhead: stopped; {there.path} keeps (.*) of 20 epochs; {RESUME}\n", said
+    )
     assert kept is not None
     assert 0 <= len(there.log) - int(kept[1]) <= 1  # an epoch is logged, then saved
     assert not list(there.path.glob("*.tmp"))

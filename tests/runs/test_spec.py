@@ -10,17 +10,35 @@ from levelhead_lab.runs.spec import Spec
 from .. import layouts
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
-SAME_NAME = ("data", "method", "profile", "ratio", "subset", "hold_out", "net", "shortcut", "stem", "seed", "engine")
+SAME_NAME = (
+    "data",
+    "method",
+    "profile",
+    "ratio",
+    "subset",
+    "hold_out",
+    "net",
+    "shortcut",
+    "stem",
+    "seed",
+    "engine",
+)
 SAME_NAME += ("dtype",)
 
 
 def spec_of(identity: dict) -> Spec:
     recipe = identity["recipe"]
-    return Spec(**{name: identity[name] for name in SAME_NAME}, recipe=recipe["name"], epochs=recipe["epochs"])
+    return Spec(
+        **{name: identity[name] for name in SAME_NAME},
+        recipe=recipe["name"],
+        epochs=recipe["epochs"],
+    )
 
 
 def test_every_record_still_has_the_key_and_identity_that_it_was_written_with():
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDS.glob("*.json"))]
+    records = [
+        json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDS.glob("*.json"))
+    ]
     assert len(records) > 180
     specs = [spec_of(record["identity"]) for record in records]
     assert [

@@ -31,7 +31,9 @@ def specs(tmp_path) -> list[Spec]:
 def test_each_spec_is_trained_once_and_a_failure_does_not_stop_the_others(specs, tmp_path):
     bad = replace(specs[0], data=str(tmp_path / "gone.npz"))
     told = []
-    found = sweep([*specs, bad], tmp_path / "runs", report=lambda spec, what: told.append((spec.method, what)))
+    found = sweep(
+        [*specs, bad], tmp_path / "runs", report=lambda spec, what: told.append((spec.method, what))
+    )
     assert [outcome.error is None for outcome in found] == [True, True, True, False]
     assert "no such file or folder" in found[3].error
     assert found[0].run == found[2].run
@@ -44,15 +46,21 @@ def test_each_spec_is_trained_once_and_a_failure_does_not_stop_the_others(specs,
 
 def test_packed_on_one_device(specs, tmp_path):
     seeds = [replace(specs[0], seed=seed, dtype="float64") for seed in range(3)]
-    found = sweep(seeds, tmp_path / "packed", executor="packed", workers=2, options={"device": "cpu"})
+    found = sweep(
+        seeds, tmp_path / "packed", executor="packed", workers=2, options={"device": "cpu"}
+    )
     plain = [run(spec, tmp_path / "plain") for spec in seeds]
     for ours, theirs in zip(found, plain, strict=True):
-        np.testing.assert_allclose(ours.run.snapshot.head.weight, theirs.snapshot.head.weight, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            ours.run.snapshot.head.weight, theirs.snapshot.head.weight, rtol=0, atol=1e-12
+        )
 
 
 def test_nothing_is_trained_without_a_gpu_to_pack_the_runs_on(specs, tmp_path):
     found = sweep(specs[:1], tmp_path / "runs", executor="packed")
-    assert (found[0].error or "").startswith("packed networks are trained on a CUDA GPU, and torch does not see one")
+    assert (found[0].error or "").startswith(
+        "packed networks are trained on a CUDA GPU, and torch does not see one"
+    )
     assert not (tmp_path / "runs").exists()
 
 
@@ -73,7 +81,9 @@ def test_packed_runs_next_to_one_that_diverges_are_trained(specs, tmp_path):
 
 def kill_whoever_holds(lock: Path) -> None:
     """kill -9 the process that holds the run's lock, as soon as it has logged an epoch."""
-    while not (lock.with_name("log.jsonl").is_file() and lock.with_name("log.jsonl").stat().st_size):
+    while not (
+        lock.with_name("log.jsonl").is_file() and lock.with_name("log.jsonl").stat().st_size
+    ):
         time.sleep(0.02)
     for held in Path("/proc/locks").read_text().splitlines():
         _, kind, _, _, process, file, *_ = held.split()
@@ -87,7 +97,13 @@ def lose_a_worker(specs, tmp_path, executor):
     killer = Thread(target=kill_whoever_holds, args=(lock,), daemon=True)
     killer.start()
     told = []
-    found = sweep([slow], tmp_path / "runs", executor=executor, workers=2, report=lambda _, what: told.append(what))
+    found = sweep(
+        [slow],
+        tmp_path / "runs",
+        executor=executor,
+        workers=2,
+        report=lambda _, what: told.append(what),
+    )
     assert found[0].error is None
     assert told == ["lost", "finished"]
     assert [record["epoch"] for record in found[0].run.log] == list(range(1, 21))
@@ -111,7 +127,9 @@ def test_a_worker_lost_every_time_is_a_failure(specs, tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_on_a_real_ray_with_a_worker_killed(specs, tmp_path):
     ray = pytest.importorskip("ray")
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    ray.init(
+        "local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False
+    )
     try:
         lose_a_worker(specs, tmp_path, "ray")
     finally:
@@ -119,7 +137,9 @@ def test_on_a_real_ray_with_a_worker_killed(specs, tmp_path):
 
 
 def test_bad_input(specs, tmp_path):
-    with pytest.raises(ValueError, match="executor: expected 'local', 'packed' or 'ray', got 'cloud'"):
+    with pytest.raises(
+        ValueError, match="executor: expected 'local', 'packed' or 'ray', got 'cloud'"
+    ):
         sweep(specs, tmp_path, executor="cloud")
     with pytest.raises(ValueError, match="workers: expected at least 1 worker, got 0"):
         sweep(specs, tmp_path, workers=0)
@@ -141,14 +161,21 @@ def grid(tmp_path, monkeypatch):
 
 
 def test_a_list_stands_for_each_of_its_values(grid):
-    assert [(s.method, s.seed) for s in read_grid(grid)] == [("baseline", 0), ("baseline", 1), ("wvn", 0), ("wvn", 1)]
+    assert [(s.method, s.seed) for s in read_grid(grid)] == [
+        ("baseline", 0),
+        ("baseline", 1),
+        ("wvn", 0),
+        ("wvn", 1),
+    ]
     grid.write_text('data = "digits"\nratio = [10, 50]\n')
     assert [(s.profile, s.ratio) for s in read_grid(grid)] == [("long-tail", 10), ("long-tail", 50)]
 
 
 @pytest.mark.slow
 def test_every_run_is_trained_once_and_judged(grid, levelhead):
-    grid.write_text(grid.read_text().replace('["baseline", "wvn"]', '"wvn"'))  # each run is a process of its own
+    grid.write_text(
+        grid.read_text().replace('["baseline", "wvn"]', '"wvn"')
+    )  # each run is a process of its own
     status, out, err = levelhead("sweep", grid, "--json")
     assert status == 0
     rows = json.loads(out)["rows"]
@@ -166,7 +193,11 @@ def test_every_run_is_trained_once_and_judged(grid, levelhead):
         ("data = ", "not TOML"),
         ('data = "digits"\ncolour = 1\n', "unknown key 'colour'; the keys are data, root, method"),
         ("seed = 1\n", "expected data = ..."),
-        pytest.param('data = "gone.npz"\n', "none of the 1 runs could be trained; the first: ", marks=pytest.mark.slow),
+        pytest.param(
+            'data = "gone.npz"\n',
+            "none of the 1 runs could be trained; the first: ",
+            marks=pytest.mark.slow,
+        ),
         ('data = "digits"\nseed = -1\n', "seed: expected a seed from 0 to 2**64 - 1, got -1"),
     ],
 )
@@ -186,4 +217,6 @@ def test_runs_that_cannot_be_trained_are_named_after_those_that_are(grid, levelh
     status, out, err = levelhead("sweep", grid)
     assert status == 2
     assert len(out.splitlines()) == 2
-    assert err.splitlines()[-1].startswith("levelhead: 2 runs could not be trained: gone-baseline-0")
+    assert err.splitlines()[-1].startswith(
+        "levelhead: 2 runs could not be trained: gone-baseline-0"
+    )

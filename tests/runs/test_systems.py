@@ -41,7 +41,9 @@ def on_windows(folder: Path, *words: object) -> tuple[int, str]:
 
 def test_a_run_is_evaluated_without_locks(tmp_path):
     labels = np.arange(20) % 2
-    left = Snapshot(Head(3 * np.eye(2)), np.array([90, 10]), {"test": np.eye(2)[labels]}, {"test": labels})
+    left = Snapshot(
+        Head(3 * np.eye(2)), np.array([90, 10]), {"test": np.eye(2)[labels]}, {"test": labels}
+    )
     left.save(tmp_path / "snapshot.safetensors")
     for name in ("spec.json", "done.json"):
         (tmp_path / name).write_text("{}")
@@ -52,7 +54,11 @@ def test_a_run_is_evaluated_without_locks(tmp_path):
 
 def test_a_run_is_read_without_torch():
     subprocess.run(
-        [sys.executable, "-c", "import sys, levelhead.report as _; assert 'torch' not in sys.modules"],
+        [
+            sys.executable,
+            "-c",
+            "import sys, levelhead.report as _; assert 'torch' not in sys.modules",
+        ],
         check=True,
         timeout=100,
     )

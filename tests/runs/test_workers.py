@@ -37,7 +37,11 @@ class CannotBeRead:
 
 @pytest.mark.parametrize("where", ["here", "processes"])
 def test_a_failure_is_one_line_and_does_not_stop_the_others(where, tmp_path):
-    tasks = ["raise ValueError('two\\nlines')", leave(tmp_path / "made"), "raise TypeError('a bug')"]
+    tasks = [
+        "raise ValueError('two\\nlines')",
+        leave(tmp_path / "made"),
+        "raise TypeError('a bug')",
+    ]
     found = {end.task: end for end in run_tasks(tasks, exec, where=where, workers=2)}
     assert [(found[task].status, found[task].error) for task in tasks] == [
         ("failed", "two lines"),
@@ -87,7 +91,10 @@ def test_processes_work_at_the_same_time_and_the_first_to_end_comes_first(tmp_pa
     ends = run_tasks([slow, "pass"], exec, where="processes", workers=2)
     first = next(ends)
     (tmp_path / "seen").touch()
-    assert [(end.task, end.status) for end in (first, *ends)] == [("pass", "finished"), (slow, "finished")]
+    assert [(end.task, end.status) for end in (first, *ends)] == [
+        ("pass", "finished"),
+        (slow, "finished"),
+    ]
 
 
 def test_a_process_takes_the_next_task_unless_one_failed_in_it(tmp_path):
@@ -123,18 +130,33 @@ def test_a_worker_lost_every_time_is_a_failure_of_its_task_alone():
 @pytest.mark.filterwarnings("ignore")
 def test_on_ray_a_task_takes_a_gpu_where_there_are_some_unless_told_not_to(tmp_path, monkeypatch):
     ray = pytest.importorskip("ray")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")  # by which the tests hide a GPU, and which Ray would count
-    ray.init("local", num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    monkeypatch.delenv(
+        "CUDA_VISIBLE_DEVICES"
+    )  # by which the tests hide a GPU, and which Ray would count
+    ray.init(
+        "local",
+        num_cpus=2,
+        num_gpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        configure_logging=False,
+    )
     monkeypatch.chdir(tmp_path)  # a relative path is ours, not one of where Ray was begun
     try:
         for device, gpus in ((None, 1), ("cuda", 1), ("cpu", 0)):
             task = leave(Path("gpus"), "str(len(ray.get_gpu_ids()))", first="import ray")
-            assert [end.status for end in run_tasks([task], exec, where="ray", device=device)] == ["finished"]
+            assert [end.status for end in run_tasks([task], exec, where="ray", device=device)] == [
+                "finished"
+            ]
             assert (tmp_path / "gpus").read_text() == str(gpus)
         unknown: list[Any] = [CannotBeRead()]
         found = list(run_tasks(unknown, exec, where="ray"))
-        assert [(end.status, end.error) for end in found] == [("failed", "ImportError: no such thing here")]
-        found = list(run_tasks([DIE, "raise TypeError('a bug')"], exec, where="ray", workers=1, tries=2))
+        assert [(end.status, end.error) for end in found] == [
+            ("failed", "ImportError: no such thing here")
+        ]
+        found = list(
+            run_tasks([DIE, "raise TypeError('a bug')"], exec, where="ray", workers=1, tries=2)
+        )
         assert [(end.status, end.error) for end in found] == [
             ("lost", ""),
             ("failed", "its worker was lost 2 times"),

@@ -31,7 +31,9 @@ def snapshot():
     rng = np.random.default_rng(0)
     weight = np.eye(3, 5) * np.array([[1.0], [0.7], [0.4]])
     labels = {"held-out": rng.integers(3, size=300), "test": np.repeat([0, 1, 2], 50)}
-    features = {split: 2 + rng.normal(size=(len(y), 5)) + 2 * np.eye(3, 5)[y] for split, y in labels.items()}
+    features = {
+        split: 2 + rng.normal(size=(len(y), 5)) + 2 * np.eye(3, 5)[y] for split, y in labels.items()
+    }
     return lh.Snapshot(
         lh.Head(weight, names=["cat", EVIL, "$x_{$"]),
         np.array(COUNTS),
@@ -104,17 +106,24 @@ def test_html_is_short_and_well_formed_and_has_no_tag_of_others(result):
     assert len(page) < 5000
     assert read.open == []
     assert set(read.tags) <= OURS
-    assert not [name for name in read.attributes if name.startswith("on") or name in ("src", "href")]
+    assert not [
+        name for name in read.attributes if name.startswith("on") or name in ("src", "href")
+    ]
 
 
 def test_foreign_text_is_shown_as_it_is(tuned, snapshot):
     assert EVIL in "".join(Reader(tuned._repr_html_()).words)
-    assert EVIL in Reader(snapshot._repr_html_()).words  # the net, of meta; the class name is cut short
+    assert (
+        EVIL in Reader(snapshot._repr_html_()).words
+    )  # the net, of meta; the class name is cut short
     assert set(Reader(html(EVIL, {EVIL: EVIL}, notes=[EVIL])).words) == {EVIL}
 
 
 def test_html_says_what_the_result_says(path, tuned, adjusted, snapshot):
-    rows = {page: "".join(Reader(page._repr_html_()).words) for page in (path, tuned, adjusted, snapshot)}
+    rows = {
+        page: "".join(Reader(page._repr_html_()).words)
+        for page in (path, tuned, adjusted, snapshot)
+    }
     assert f"{path.at(0.0).balanced_error:.2%} at 0" in rows[path]
     assert f"{path.best().balanced_error:.2%}, at {path.best().gamma:.3f}" in rows[path]
     assert all(fact in rows[tuned] for fact in tuned.facts().values())
@@ -124,7 +133,9 @@ def test_html_says_what_the_result_says(path, tuned, adjusted, snapshot):
 
 
 def test_a_choice_on_test_data_says_so_in_every_form(snapshot):
-    found = lh.tune(snapshot.logits("test"), snapshot.labels["test"], COUNTS, bootstrap=20, chosen_on="test")
+    found = lh.tune(
+        snapshot.logits("test"), snapshot.labels["test"], COUNTS, bootstrap=20, chosen_on="test"
+    )
     assert "TEST DATA" in found._repr_html_()
     assert "TEST DATA" in repr(found)
     assert "TEST DATA" in found.plot().get_title(loc="left")
@@ -157,7 +168,10 @@ def test_plot_makes_a_figure_of_its_own_where_no_axes_are_given(result):
 def test_the_path_is_drawn_step_by_step(path):
     axes = path.plot(gamma=0.3)
     curves = {patch.get_label(): patch.get_data() for patch in axes.patches}
-    for label, curve in (("error", path.error_curve), ("balanced error", path.balanced_error_curve)):
+    for label, curve in (
+        ("error", path.error_curve),
+        ("balanced error", path.balanced_error_curve),
+    ):
         assert np.array_equal(curves[label].values, 100 * curve.values)
         assert np.array_equal(curves[label].edges, np.r_[curve.gammas, 2.0])
     dots = [line.get_xydata() for line in axes.lines if line.get_marker() == "o"]
@@ -191,14 +205,21 @@ def test_a_choice_without_labels_is_drawn_as_what_it_minimized(snapshot):
 def test_norms_are_drawn_before_and_after(adjusted):
     lines = {line.get_label(): line for line in adjusted.plot().lines}
     assert np.array_equal(lines["before"].get_xdata(), COUNTS)
-    assert np.allclose(lines["after"].get_ydata(), lines["before"].get_ydata() * (1000 / np.array(COUNTS)) ** 0.5)
+    assert np.allclose(
+        lines["after"].get_ydata(), lines["before"].get_ydata() * (1000 / np.array(COUNTS)) ** 0.5
+    )
 
 
 def test_several_layers_are_told_apart():
     norms = {"a": np.ones(3), "b": np.full(3, 2.0)}
     lines = draw_norms(np.array(COUNTS), norms, norms).lines
     assert len({line.get_marker() for line in lines}) == 2
-    assert [line.get_label() for line in lines] == ["before, a", "after, a", "before, b", "after, b"]
+    assert [line.get_label() for line in lines] == [
+        "before, a",
+        "after, a",
+        "before, b",
+        "after, b",
+    ]
 
 
 def test_recall_is_drawn_the_most_frequent_class_first(snapshot):
@@ -244,14 +265,18 @@ def test_many_classes_are_dots_and_a_running_mean():
 
 
 def test_the_sparkline_marks_gamma_where_it_is():
-    svg = sparkline(Curve(np.array([0.0, 1.0]), np.array([0.4, 0.2]), 2.0), 0.5, (0.25, 1.0), width=200)
+    svg = sparkline(
+        Curve(np.array([0.0, 1.0]), np.array([0.4, 0.2]), 2.0), 0.5, (0.25, 1.0), width=200
+    )
     assert '<rect x="25.0" y="0" width="75.0"' in svg
     assert 'd="M50.0 0V48"' in svg
 
 
 def test_without_matplotlib_a_plot_names_the_extra(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match=r"^drawing needs matplotlib; pip install 'matplotlib>=3\.8'$"):
+    with pytest.raises(
+        ImportError, match=r"^drawing needs matplotlib; pip install 'matplotlib>=3\.8'$"
+    ):
         path.plot()
 
 

@@ -52,7 +52,11 @@ def test_epochs_are_shown_with_their_errors(terminal, show, monkeypatch, capsys)
 def lines_drawn(capsys):
     """Return what stands on the line after each redraw, without the codes that move the cursor."""
     return [
-        line for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)) if line
+        line
+        for line in re.split(
+            r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+        )
+        if line
     ]
 
 
@@ -65,7 +69,14 @@ def test_bar_moves_inside_an_epoch_and_fits_80_columns(monkeypatch, capsys):
     assert "0/200 epochs" in first[-1]
     assert "batch 30 of 391" in first[-1]
     with epoch_progress() as update:
-        done = {"epoch": 199, "of": 200, "loss": 0.5, "train_error": 0.4, "test_error": 0.25, "held-out_error": 0.241}
+        done = {
+            "epoch": 199,
+            "of": 200,
+            "loss": 0.5,
+            "train_error": 0.4,
+            "test_error": 0.25,
+            "held-out_error": 0.241,
+        }
         update(done)
         update({"epoch": 200, "of": 200, "batch": 195, "batches": 390})
     second = lines_drawn(capsys)

@@ -19,10 +19,22 @@ ROOT = Path(__file__).parents[2]
 def results(tmp_path_factory):
     """What the quick profile finds, in a process of its own: it forks."""
     place = tmp_path_factory.mktemp("trust")
-    words = ["--profile", "quick", "--results", str(place / "r.json"), "--page", str(place / "p.md")]
+    words = [
+        "--profile",
+        "quick",
+        "--results",
+        str(place / "r.json"),
+        "--page",
+        str(place / "p.md"),
+    ]
     command = [sys.executable, "-m", "bench.trust", *words]
     ended = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "CI": "1"}, check=False
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CI": "1"},
+        check=False,
     )
     assert (place / "r.json").exists(), ended.stderr
     return json.loads((place / "r.json").read_text())
@@ -45,10 +57,19 @@ def test_the_page_says_what_failed_and_what_is_short(tmp_path):
         "bad": Row("g", "h", "i", lambda budget: Found({"cases": budget.size(1, 2)}, ["it broke"])),
     }
     found = {name: run_row(row, Budget("full")) for name, row in rows.items()}
-    assert [verdict(one) for one in found.values()] == ["met", "short of the target", "**1 failed**"]
+    assert [verdict(one) for one in found.values()] == [
+        "met",
+        "short of the target",
+        "**1 failed**",
+    ]
     write_page(found, tmp_path / "p.md")
     text = (tmp_path / "p.md").read_text()
-    for words in ("| a | b | c | met |", "cases: 1,234.", "Shortfall: 5 of 9 cases.", "cases: 2. Failures: 1."):
+    for words in (
+        "| a | b | c | met |",
+        "cases: 1,234.",
+        "Shortfall: 5 of 9 cases.",
+        "cases: 2. Failures: 1.",
+    ):
         assert words in text
 
 

@@ -20,9 +20,13 @@ def test_what_was_once_wrong_is_right(path, tmp_path):
     if ".model" in path.name:
         copy = tmp_path / path.name
         copy.write_bytes(path.read_bytes())
-        readers = [lambda _: rescale_file(copy, tmp_path / f"o{path.suffix}", [16, 4, 1], gamma=0.5)]
+        readers = [
+            lambda _: rescale_file(copy, tmp_path / f"o{path.suffix}", [16, 4, 1], gamma=0.5)
+        ]
     else:
-        readers = [read_message] if path.suffix == ".message" else list(READERS[path.suffix].values())
+        readers = (
+            [read_message] if path.suffix == ".message" else list(READERS[path.suffix].values())
+        )
     for reader in readers:
         message = ""
         try:

@@ -12,7 +12,11 @@ def test_there_are_families_enough():
 
 @pytest.mark.slow
 def test_no_engine_differs_from_exact_arithmetic():
-    rng, pairs, wrong = np.random.default_rng(1), 0, {}  # seed 1 found a tie at 0 among logits of 1e-323
+    rng, pairs, wrong = (
+        np.random.default_rng(1),
+        0,
+        {},
+    )  # seed 1 found a tie at 0 among logits of 1e-323
     for name in FAMILIES:
         found = check_family(name, rng, rows=60, gammas=12)
         pairs += found["pairs"]

@@ -22,7 +22,14 @@ from ..rules.direction import Direction
 from ..rules.rule import RULES, Unchanged
 from . import diagnostics
 from .cross_fit import CrossFitted, cross_fit_rules, draw_replicates
-from .fitters import ShiftAfter, VectorFitter, check_floors_met, left_out_text, make_fitter, without_floors
+from .fitters import (
+    ShiftAfter,
+    VectorFitter,
+    check_floors_met,
+    left_out_text,
+    make_fitter,
+    without_floors,
+)
 from .paths import Fitted, Fitter, Paths, RulePath
 from .samples import TuneOptions, joined, kind_of_scores
 from .tuned import Candidate, Tuned
@@ -35,10 +42,14 @@ _Found = TypeVar("_Found")
 def tune_auto(paths: Paths, found: Sequence[diagnostics.Diagnosis]) -> Tuned:
     """Choose a rule and its strengths on held-out samples. A rule asked for by name is cross-fitted by itself."""
     samples, options = paths.samples, paths.samples.options
-    dealt = _begin(samples.deal, [logits for logits, *_ in samples.parts])  # while the device finds the paths
+    dealt = _begin(
+        samples.deal, [logits for logits, *_ in samples.parts]
+    )  # while the device finds the paths
     fitters = make_fitters(paths)
     every = np.arange(len(samples.labels))
-    fits = dict(zip(fitters, samples.each(lambda fitter: fitter.fit(every), fitters.values()), strict=True))
+    fits = dict(
+        zip(fitters, samples.each(lambda fitter: fitter.fit(every), fitters.values()), strict=True)
+    )
     check_floors_met(fitters, fits)
     crossed = cross_fit_rules(samples, fitters, paths.reference.objective(options), dealt())
     rule, why = take_rule(crossed, fitters, fits, every) if options.is_auto else (options.rule, "")
@@ -55,7 +66,10 @@ def tune_auto(paths: Paths, found: Sequence[diagnostics.Diagnosis]) -> Tuned:
         tuned = choose_gamma(path, options, samples.counts, found, none)
     else:
         more = [diagnostics.diagnose_range_end(fits[rule].plateau, fits[rule].reach)]
-        quick, none = replace(without_floors(options), bootstrap=0), not RULES[rule].strengths  # not on that path
+        quick, none = (
+            replace(without_floors(options), bootstrap=0),
+            not RULES[rule].strengths,
+        )  # not on that path
         tuned = choose_gamma(path, quick, samples.counts, [*found, *more], none)
         tuned = _with_parts(tuned, rule, fits[rule], crossed)
         if none:
@@ -63,7 +77,9 @@ def tune_auto(paths: Paths, found: Sequence[diagnostics.Diagnosis]) -> Tuned:
             assert curve is not None
             tuned = replace(tuned, plateau=(1.0, 1.0), curve=curve, criterion_curve=curve)
     gain, between = diagnostics.expect_gain(*crossed.gain(rule), crossed.loss(NONE), options.level)
-    return replace(tuned, rule=rule, gain=gain, gain_interval=between, candidates=candidates, why=why)
+    return replace(
+        tuned, rule=rule, gain=gain, gain_interval=between, candidates=candidates, why=why
+    )
 
 
 def make_fitters(paths: Paths) -> dict[str, Fitter]:
@@ -72,15 +88,22 @@ def make_fitters(paths: Paths) -> dict[str, Fitter]:
     alone = options.background is not None  # which rules without counts would change
     wanted = [rule for rule in RULES.values() if options.is_auto or rule.name == options.rule]
     wanted = [rule for rule in wanted if rule.follows_counts or not alone]
-    found = zip(wanted, paths.samples.each(lambda rule: make_fitter(rule, paths), wanted), strict=True)
+    found = zip(
+        wanted, paths.samples.each(lambda rule: make_fitter(rule, paths), wanted), strict=True
+    )
     usable = {rule.name: fitter for rule, fitter in found if fitter is not None}
     if not usable:
-        raise LevelheadError(f"{options.rule!r} cannot act on these scores; use 'shift'", parameter="rule")
+        raise LevelheadError(
+            f"{options.rule!r} cannot act on these scores; use 'shift'", parameter="rule"
+        )
     return usable
 
 
 def take_rule(
-    crossed: CrossFitted, fitters: Mapping[str, Fitter], fits: Mapping[str, Fitted], every: np.ndarray
+    crossed: CrossFitted,
+    fitters: Mapping[str, Fitter],
+    fits: Mapping[str, Fitted],
+    every: np.ndarray,
 ) -> tuple[str, str]:
     """Return what `choose_rule` does, or RS alone where it has a shift after it that is none."""
     rule, why = choose_rule(crossed, fits)
@@ -94,36 +117,60 @@ def take_rule(
 def choose_rule(crossed: CrossFitted, fits: Mapping[str, Fitted]) -> tuple[str, str]:
     """Return the rule to use, or `none`, and why: the first that meets the floors stays unless clearly beaten."""
     able = [rule for rule, fit in fits.items() if fit.floors_met] or list(fits)
-    if crossed.samples.target is not None:  # which log loss knows better how to reach than one strength does
+    if (
+        crossed.samples.target is not None
+    ):  # which log loss knows better how to reach than one strength does
         able.sort(key=lambda rule: not RULES[rule].first_with_target)
     chosen, over = able[0], None
     for rule in able[1:]:
-        if crossed.criterion(chosen) - crossed.criterion(rule) > CLEARLY * crossed.gain(rule, chosen)[1]:
+        if (
+            crossed.criterion(chosen) - crossed.criterion(rule)
+            > CLEARLY * crossed.gain(rule, chosen)[1]
+        ):
             chosen, over = rule, chosen
-    lead, error = crossed.gain(NONE, chosen)  # predicted shares are a guide to a strength, not a reason to have one
+    lead, error = crossed.gain(
+        NONE, chosen
+    )  # predicted shares are a guide to a strength, not a reason to have one
     if lead > CLEARLY * error and crossed.meets_floors_as_trained():
         chosen, over = NONE, chosen
     if over is None:
         if len(able) == 1 < len(fits):
             return chosen, f"{RULES[chosen].title}: no other rule meets the floors"
-        others = "no other rule is" if len(able) > 1 else "no other rule can act on these scores, and none is"
+        others = (
+            "no other rule is"
+            if len(able) > 1
+            else "no other rule can act on these scores, and none is"
+        )
         better = "better by more than half a standard error, on samples that neither was fitted on"
         return chosen, f"{RULES[chosen].title}: {others} {better}"
     lead = round(crossed.gain(chosen, over)[0], 9) + 0.0  # never -0
-    gain, where = gain_text(crossed.objective.metric, lead, None), "on samples that neither was fitted on"
+    gain, where = (
+        gain_text(crossed.objective.metric, lead, None),
+        "on samples that neither was fitted on",
+    )
     if lead <= 0:
         nearer = f"its predicted shares are nearer to the target than those of {RULES[over].title}"
         return chosen, f"{RULES[chosen].title}: {nearer}, and its gain over it is {gain}, {where}"
     return chosen, f"{RULES[chosen].title}: better than {RULES[over].title} by {gain}, {where}"
 
 
-def list_candidates(crossed: CrossFitted, fits: dict[str, Fitted], fitters: dict[str, Fitter]) -> tuple[Candidate, ...]:
+def list_candidates(
+    crossed: CrossFitted, fits: dict[str, Fitted], fitters: dict[str, Fitter]
+) -> tuple[Candidate, ...]:
     """Return every rule with its cross-fitted value and gain, the model as it is first."""
     metric, level = crossed.objective.metric, crossed.samples.options.level
-    found = [Candidate(NONE, 0.0, value=shown(metric, crossed.loss(NONE)), gain=0.0, interval=(0.0, 0.0))]
+    found = [
+        Candidate(NONE, 0.0, value=shown(metric, crossed.loss(NONE)), gain=0.0, interval=(0.0, 0.0))
+    ]
     for rule, fit in fits.items():
-        value, gain, between = shown(metric, crossed.loss(rule)), crossed.gain(rule)[0], crossed.interval(rule, level)
-        found.append(Candidate(rule, fit.gamma, value, gain, between, fit.second, fitters[rule].curve))
+        value, gain, between = (
+            shown(metric, crossed.loss(rule)),
+            crossed.gain(rule)[0],
+            crossed.interval(rule, level),
+        )
+        found.append(
+            Candidate(rule, fit.gamma, value, gain, between, fit.second, fitters[rule].curve)
+        )
     return tuple(found)
 
 
@@ -134,13 +181,20 @@ def _with_parts(tuned: Tuned, rule: str, fit: Fitted, crossed: CrossFitted) -> T
     sizes = np.bincount(samples.labels, minlength=samples.classes)
     with np.errstate(invalid="ignore"):
         recall = np.bincount(samples.labels, right, samples.classes) / sizes
-    balanced = np.nanmean(recall) if tuned.metric != "balanced_error" and samples.options.target is None else None
+    balanced = (
+        np.nanmean(recall)
+        if tuned.metric != "balanced_error" and samples.options.target is None
+        else None
+    )
     floors = objective.floors
     if floors is not None and not fit.floors_met:
-        raise unmet_floors(fit.gamma if fit.second is None else fit.second, recall, floors, fit.reach, tuned.names)
+        raise unmet_floors(
+            fit.gamma if fit.second is None else fit.second, recall, floors, fit.reach, tuned.names
+        )
     scores, labels, rows = samples.some_rows()
     adjusted = [
-        raise_masked(smooth_votes(to_numpy(some), fit.smoothing)[0]) * fit.scale + fit.offset for some in scores
+        raise_masked(smooth_votes(to_numpy(some), fit.smoothing)[0]) * fit.scale + fit.offset
+        for some in scores
     ]
     return replace(
         tuned,
@@ -155,7 +209,9 @@ def _with_parts(tuned: Tuned, rule: str, fit: Fitted, crossed: CrossFitted) -> T
         floors_met_at_zero=None if floors is None else crossed.meets_floors_as_trained(),
         value=shown(tuned.metric, crossed.objective.loss_of(fit.predicted)),
         error=float(1 - right.mean()),
-        balanced_error=float(1 - ((objective.weights * right).sum() if balanced is None else balanced)),
+        balanced_error=float(
+            1 - ((objective.weights * right).sum() if balanced is None else balanced)
+        ),
         mismatch=None,
         mismatch_at_zero=None,
         recall=tuple(recall.tolist()),
@@ -164,7 +220,11 @@ def _with_parts(tuned: Tuned, rule: str, fit: Fitted, crossed: CrossFitted) -> T
 
 
 def choose_gamma(
-    rule: RulePath, options: TuneOptions, counts: np.ndarray, found: Sequence[diagnostics.Diagnosis], none: bool = False
+    rule: RulePath,
+    options: TuneOptions,
+    counts: np.ndarray,
+    found: Sequence[diagnostics.Diagnosis],
+    none: bool = False,
 ) -> Tuned:
     """Choose a rule's strength and return all about it, with the counts [K] of all samples; `none` for 0."""
     path, objective = rule.path, rule.objective(options)
@@ -179,7 +239,9 @@ def choose_gamma(
     drawn = draw_replicates(objective, gamma, options.guide_strength, options.bootstrap, rng, stage)
     now, before = path.right(gamma), path.right(0.0)
     balanced = [1 - (weights * right).sum() for right in (before, now)]
-    if options.target is None and options.metric != "balanced_error":  # then the weights are of classes as they occur
+    if (
+        options.target is None and options.metric != "balanced_error"
+    ):  # then the weights are of classes as they occur
         balanced = [path.at(at).balanced_error for at in (0.0, gamma)]
     losses = [objective.fixed_loss(at)(None) for at in (0.0, gamma)]
     warnings = diagnostics.issue_warnings(
@@ -192,7 +254,9 @@ def choose_gamma(
     mismatch = objective.mismatch
     gain, between = losses[0] - losses[1] - drawn.optimism, None
     if len(drawn.gains):
-        gain, between = diagnostics.expect_gain(gain, float(np.std(drawn.gains)), losses[0], options.level)
+        gain, between = diagnostics.expect_gain(
+            gain, float(np.std(drawn.gains)), losses[0], options.level
+        )
     return Tuned(
         gamma=gamma,
         interval=quantiles(drawn.gammas, options.level),
@@ -202,7 +266,9 @@ def choose_gamma(
         value=shown(options.metric, losses[1]),
         value_at_zero=shown(options.metric, losses[0]),
         floors=() if floors is None else tuple(np.nan_to_num(floors).tolist()),
-        floors_met_at_zero=None if floors is None else not (path.class_accuracy(0.0) < floors).any(),
+        floors_met_at_zero=None
+        if floors is None
+        else not (path.class_accuracy(0.0) < floors).any(),
         chosen_on=options.chosen_on,
         n=len(path.labels),
         classes=len(path.counts),
@@ -246,7 +312,9 @@ def temperature_at(rule: RulePath, weights: np.ndarray, gamma: float) -> float |
     """Return the temperature of the adjusted scores, with samples weighing `weights` [N]."""
     scores, labels, masses, first = [], [], [], 0
     for part, logits in [(one, each) for one in rule.parts for each in one.whole_logits()]:
-        some, known, rows = some_rows(logits, rule.path.labels[first : first + len(logits)], kind=part.kind)
+        some, known, rows = some_rows(
+            logits, rule.path.labels[first : first + len(logits)], kind=part.kind
+        )
         scores.append(Adjustment(*part.rule.affine(gamma)).narrow_scores(some))
         labels.append(known)
         masses.append(weights[first + rows])

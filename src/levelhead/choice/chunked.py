@@ -9,7 +9,14 @@ import numpy as np
 
 from ..core.array import Array, KeptRows, check_logits, most_rows, pick_rows, raise_masked, to_numpy
 from ..core.choices import Kind
-from ..core.counts import Counts, WithBackground, check_labels, flatten_positions, resolve, resolve_labels
+from ..core.counts import (
+    Counts,
+    WithBackground,
+    check_labels,
+    flatten_positions,
+    resolve,
+    resolve_labels,
+)
 from ..core.errors import Advice, LevelheadError
 from ..path.engines import check_samples
 from ..path.path import GammaPath, join_paths
@@ -23,7 +30,10 @@ from .tuned import Tuned
 
 Chunk = tuple[Array, Array]  # logits [n, K], labels [n]
 _TOGETHER = 1 << 22  # numbers: smaller chunks are read together
-_WIDE, _SPREADS = 8.0, 4.0  # the largest temperature whose range is covered, at least; and in spreads of the logits
+_WIDE, _SPREADS = (
+    8.0,
+    4.0,
+)  # the largest temperature whose range is covered, at least; and in spreads of the logits
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +55,10 @@ class RowSample:
     def joined(self, other: "RowSample") -> "RowSample":
         """Return the rows of both, with those of the other after these."""
         rows = np.concatenate([self.rows, other.rows + self.size])
-        lots, values = np.concatenate([self.lots, other.lots]), np.concatenate([self.values, other.values])
+        lots, values = (
+            np.concatenate([self.lots, other.lots]),
+            np.concatenate([self.values, other.values]),
+        )
         return RowSample(rows, lots, values, self.size + other.size)
 
 
@@ -103,8 +116,16 @@ def tune_chunks(
     0.354
     """
     background = counts.background if isinstance(counts, WithBackground) else None
-    same: dict[str, Any] = {"target": target, "names": names, "kind": kind}  # for the choice and for each chunk
-    given = rule_options(rule) | same | {"goal": Goal.of(metric), "unlabelled": unlabelled, "background": background}
+    same: dict[str, Any] = {
+        "target": target,
+        "names": names,
+        "kind": kind,
+    }  # for the choice and for each chunk
+    given = (
+        rule_options(rule)
+        | same
+        | {"goal": Goal.of(metric), "unlabelled": unlabelled, "background": background}
+    )
     options = TuneOptions(chosen_on=chosen_on, bootstrap=bootstrap, level=level, rng=rng, **given)
     check_background(options.background, options.rule)
     if options.estimates_target:
@@ -123,16 +144,22 @@ def tune_chunks(
         else:
             part = chunk_path(*chunk, counts, rule=rule, with_changes=with_changes, **same)
         some = part.some if some is None else some.joined(part.some)
-        some = some.at_most(most_rows(part.some.values.shape[1]))  # rows of all chunks would be all logits
+        some = some.at_most(
+            most_rows(part.some.values.shape[1])
+        )  # rows of all chunks would be all logits
         parts.append(replace(part, some=part.some.at_most(0)))
     if some is None:
-        raise LevelheadError("expected chunks, each (logits [n, K], labels [n]), got none", parameter="chunks")
+        raise LevelheadError(
+            "expected chunks, each (logits [n, K], labels [n]), got none", parameter="chunks"
+        )
     paths = {}
     for name in [name for name in parts[0].paths if all(name in part.paths for part in parts)]:
         each = [part.paths[name] for part in parts]
         reach = max(path.range[0] for path in each), min(path.range[1] for path in each)
         paths[name] = join_paths([path.within(reach) for path in each])
-    winners, true = (np.concatenate([getattr(part, name) for part in parts]) for name in ("winners", "true"))
+    winners, true = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("winners", "true")
+    )
     known, classes = parts[0].names, some.values.shape[1]
     del parts
     one = next(iter(paths.values()))
@@ -144,7 +171,9 @@ def tune_chunks(
         rows = pick_rows(some.size, classes)
         values = _gather(read(), rows, one.labels, counts, known)  # type: ignore[arg-type]
     kept = KeptRows(rows, values, winners.astype(np.int64), true)
-    joined = {name: replace(path, labels=one.labels, logits=(kept,)) for name, path in paths.items()}
+    joined = {
+        name: replace(path, labels=one.labels, logits=(kept,)) for name, path in paths.items()
+    }
     options = replace(options, names=known if names is None else names)
     tuned = tune_samples(Samples(((kept, one.labels, n),), options, joined))
     *most, last = (one.name for one in RULES.values() if isinstance(one, PerClass))
@@ -183,10 +212,16 @@ def chunk_path(
         reach = made.range_at(largest if made.grows else 1.0)
         toward_it = prior if made.follows_target else None
         how: dict[str, Any] = {"with_changes": with_changes, "target": toward_it, "kind": kind}
-        paths[made.name] = replace(path_along(made, logits, found, n, check_range(reach), **how), logits=())
+        paths[made.name] = replace(
+            path_along(made, logits, found, n, check_range(reach), **how), logits=()
+        )
     true = to_numpy(logits[np.arange(len(found)), found])
-    lots = np.random.default_rng([crc32(found.tobytes()), crc32(np.ascontiguousarray(true).tobytes())])
-    every = RowSample(np.arange(len(found)), lots.random(len(found)), np.zeros((len(found), 0)), len(found))
+    lots = np.random.default_rng(
+        [crc32(found.tobytes()), crc32(np.ascontiguousarray(true).tobytes())]
+    )
+    every = RowSample(
+        np.arange(len(found)), lots.random(len(found)), np.zeros((len(found), 0)), len(found)
+    )
     few = every.at_most(most_rows(len(n)))
     winners = find_winners(logits, kind).astype(np.int32)
     return ChunkPath(paths, winners, true, replace(few, values=to_numpy(logits[few.rows])), names)
@@ -197,7 +232,9 @@ def _rules(rule: str | Rule, kind: Kind, *, alone: bool) -> list[OneStrength]:
     asked = rule_with(rule)
     norms = getattr(asked, "norms", None)
     if getattr(asked, "bias", None) is not None:
-        raise LevelheadError("a kept bias needs all samples at once; leave it out", parameter="bias")
+        raise LevelheadError(
+            "a kept bias needs all samples at once; leave it out", parameter="bias"
+        )
     able = [one for one in RULES.values() if isinstance(one, OneStrength)]
     if asked.name == AUTO:
         able = [one for one in able if norms is not None or not one.needs_norms]
@@ -209,7 +246,9 @@ def _rules(rule: str | Rule, kind: Kind, *, alone: bool) -> list[OneStrength]:
         known = ", ".join(repr(one.name) for one in able)
         reason = f"expected 'auto', {known}, got {asked.name!r}, which needs all samples at once"
         raise LevelheadError(reason, parameter="rule")
-    return [replace(one, range=asked.range, norms=norms if one.needs_norms else None) for one in able]
+    return [
+        replace(one, range=asked.range, norms=norms if one.needs_norms else None) for one in able
+    ]
 
 
 def _read(chunks: Iterable[Any]) -> Iterator[Chunk | ChunkPath]:
@@ -222,7 +261,10 @@ def _read(chunks: Iterable[Any]) -> Iterator[Chunk | ChunkPath]:
         _check_chunk(chunk)
         logits, labels, _ = flatten_positions(*chunk)
         plain = isinstance(logits, np.ndarray) and logits.ndim == 2 and np.ndim(labels) == 1
-        if waiting and not (plain and (logits.dtype, logits.shape[1]) == (waiting[0][0].dtype, waiting[0][0].shape[1])):
+        if waiting and not (
+            plain
+            and (logits.dtype, logits.shape[1]) == (waiting[0][0].dtype, waiting[0][0].shape[1])
+        ):
             yield _together(waiting)
             waiting = []
         if not len(logits):
@@ -230,7 +272,9 @@ def _read(chunks: Iterable[Any]) -> Iterator[Chunk | ChunkPath]:
         if not plain or (not waiting and logits.size >= _TOGETHER):
             yield logits, labels
             continue
-        waiting.append((logits.copy(), to_numpy(labels).copy()))  # the next chunk may be read into the same array
+        waiting.append(
+            (logits.copy(), to_numpy(labels).copy())
+        )  # the next chunk may be read into the same array
         if sum(part.size for part, _ in waiting) >= _TOGETHER:
             yield _together(waiting)
             waiting = []
@@ -239,7 +283,9 @@ def _read(chunks: Iterable[Any]) -> Iterator[Chunk | ChunkPath]:
 
 
 def _together(pairs: list[tuple[np.ndarray, np.ndarray]]) -> Chunk:
-    return np.concatenate([logits for logits, _ in pairs]), np.concatenate([labels for _, labels in pairs])
+    return np.concatenate([logits for logits, _ in pairs]), np.concatenate(
+        [labels for _, labels in pairs]
+    )
 
 
 def _check_chunk(chunk: Any) -> None:
@@ -254,29 +300,48 @@ def _check_chunk(chunk: Any) -> None:
 
 
 def _check_paths(
-    paths: Mapping[str, GammaPath], wanted: list[OneStrength], counts: np.ndarray, options: TuneOptions, changes: bool
+    paths: Mapping[str, GammaPath],
+    wanted: list[OneStrength],
+    counts: np.ndarray,
+    options: TuneOptions,
+    changes: bool,
 ) -> None:
     """Check that paths, which may have been made elsewhere, have what is asked for: also changes, or not."""
     for rule in wanted:
         if rule.name not in paths:
-            raise LevelheadError(f"not every chunk has a path of the rule {rule.name!r}", parameter="rule")
+            raise LevelheadError(
+                f"not every chunk has a path of the rule {rule.name!r}", parameter="rule"
+            )
         path = paths[rule.name]
         if options.kind != path.kind:
-            raise LevelheadError(f"the paths of the chunks are of {path.kind}, got {options.kind!r}", parameter="kind")
-        target = None if options.target is None else target_prior(options.target, len(counts), options.names)
+            raise LevelheadError(
+                f"the paths of the chunks are of {path.kind}, got {options.kind!r}",
+                parameter="kind",
+            )
+        target = (
+            None
+            if options.target is None
+            else target_prior(options.target, len(counts), options.names)
+        )
         moved = toward(counts, target if rule.follows_target else None)
         if not np.array_equal(rule.direction(moved, kind=path.kind).ratios, path.rule.ratios):
-            reason = "they, or the target, are not those that the paths of the chunks were made with"
+            reason = (
+                "they, or the target, are not those that the paths of the chunks were made with"
+            )
             raise LevelheadError(reason, parameter="counts")
         low, high = path.range
         if options.range is not None and not low <= options.range[0] < options.range[1] <= high:
             known = f"the paths of the chunks are of gamma {low:g} to {high:g}"
             raise LevelheadError(f"{known}, got {options.range}", parameter="range")
         if changes and path.changes is None:
-            raise LevelheadError("this needs paths of chunks that were made with_changes", parameter="chunks")
+            raise LevelheadError(
+                "this needs paths of chunks that were made with_changes", parameter="chunks"
+            )
 
 
-def _gather(chunks: Iterable[Chunk], rows: np.ndarray, labels: np.ndarray, counts: Counts, names: Any) -> np.ndarray:
+def _gather(
+    chunks: Iterable[Chunk], rows: np.ndarray, labels: np.ndarray, counts: Counts, names: Any
+) -> np.ndarray:
     """Return the logits of some rows [m, K], read again."""
     found, known, first = [], [labels[:0]], 0
     for logits, given in chunks:
@@ -284,5 +349,7 @@ def _gather(chunks: Iterable[Chunk], rows: np.ndarray, labels: np.ndarray, count
         known.append(check_labels(resolve_labels(logits, given, counts, names)[0], logits.shape[1]))
         first += len(logits)
     if not np.array_equal(np.concatenate(known), labels):
-        raise LevelheadError("the samples were not the same when they were read again", parameter="chunks")
+        raise LevelheadError(
+            "the samples were not the same when they were read again", parameter="chunks"
+        )
     return np.concatenate(found)

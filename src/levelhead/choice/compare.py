@@ -68,20 +68,38 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as JSON can hold it."""
         rows = [{**vars(row), "gammas": list(row.gammas)} for row in self.rows]
-        numbers = {name: getattr(self, name) for name in ("best", "clear", "auto", "metric", "n", "repeats")}
+        numbers = {
+            name: getattr(self, name)
+            for name in ("best", "clear", "auto", "metric", "n", "repeats")
+        }
         return numbers | {"rules": rows, "warnings": list(self.warnings)}
 
     def __str__(self) -> str:
         title = "error" if self.metric == "balanced_error" else TITLES[self.metric]
-        lines = [f"{'rule':20} {title:>13} {'gain (95 % interval)':>31} {'behind best':>31}  chosen"]
+        lines = [
+            f"{'rule':20} {title:>13} {'gain (95 % interval)':>31} {'behind best':>31}  chosen"
+        ]
         for row in self.rows:
-            behind = "" if row.rule == self.best else gain_text(self.metric, row.behind_best, row.behind_interval)
-            gain, chosen = gain_text(self.metric, row.gain, row.gain_interval), [f"{one:.2f}" for one in row.gammas]
-            value = format(row.balanced_error if row.value is None else row.value, value_form(self.metric))
+            behind = (
+                ""
+                if row.rule == self.best
+                else gain_text(self.metric, row.behind_best, row.behind_interval)
+            )
+            gain, chosen = (
+                gain_text(self.metric, row.gain, row.gain_interval),
+                [f"{one:.2f}" for one in row.gammas],
+            )
+            value = format(
+                row.balanced_error if row.value is None else row.value, value_form(self.metric)
+            )
             cells = f"{RULES[row.rule].title:20} {value:>13} {gain:>31} {behind:>31}"
             lines.append(f"{cells}  {', '.join(chosen) or '-'}")
         tied = [RULES[row.rule].title for row in self.rows[1:] if row.behind_interval[0] <= 0]
-        verdict = f"within chance of it: {'; '.join(tied)}" if tied else "ahead of every other by more than chance"
+        verdict = (
+            f"within chance of it: {'; '.join(tied)}"
+            if tied
+            else "ahead of every other by more than chance"
+        )
         taken = f"; tune takes {RULES[self.auto].title}" if self.auto else ""
         best = f"best: {RULES[self.best].title}; {verdict}{taken} ({self.n} samples, {self.repeats} repeats)"
         return "\n".join([*lines, best, *(f"warning: {line}" for line in self.warnings)])
@@ -126,14 +144,21 @@ def compare(
     logits, labels, _ = flatten_positions(logits, labels)
     labels, names = resolve_labels(logits, labels, counts, names)
     given = rule_options(rule or Auto())
-    options = TuneOptions(goal=Goal.of(metric), target=target, names=names, kind=kind, bootstrap=0, **given)
+    options = TuneOptions(
+        goal=Goal.of(metric), target=target, names=names, kind=kind, bootstrap=0, **given
+    )
     samples = Samples.of([(logits, labels, counts)], options)
     ((_, known, n),) = samples.parts
     sizes = np.bincount(known, minlength=len(n))
     if repeats is not None and (not isinstance(repeats, int | np.integer) or repeats < 1):
-        raise LevelheadError(f"expected a whole number, at least 1, got {repeats}", parameter="repeats")
+        raise LevelheadError(
+            f"expected a whole number, at least 1, got {repeats}", parameter="repeats"
+        )
     if sizes.max() < 2:
-        raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
+        raise LevelheadError(
+            "expected a class with at least two samples, got one sample per class",
+            parameter="labels",
+        )
     paths = Paths(samples)
     objective = paths.reference.objective(options)
     warnings = diagnostics.issue_warnings(
@@ -156,7 +181,10 @@ def compare(
 def _row(crossed: CrossFitted, rule: str, best: str) -> Row:
     labels = crossed.samples.labels
     recall, _ = diagnostics.class_means(labels, (crossed.predicted[rule] == labels).mean(axis=0))
-    chosen = [[fit.gamma] if fit.second is None else [fit.gamma, fit.second] for fit in crossed.fits.get(rule, ())]
+    chosen = [
+        [fit.gamma] if fit.second is None else [fit.gamma, fit.second]
+        for fit in crossed.fits.get(rule, ())
+    ]
     return Row(
         rule=rule,
         balanced_error=float(1 - recall.mean()),
@@ -164,6 +192,8 @@ def _row(crossed: CrossFitted, rule: str, best: str) -> Row:
         gain_interval=crossed.interval(rule, _LEVEL),
         behind_best=crossed.gain(best, rule)[0],
         behind_interval=crossed.interval(best, _LEVEL, rule),
-        gammas=tuple(np.median(chosen, axis=0).tolist()) if chosen and RULES[rule].strengths else (),
+        gammas=tuple(np.median(chosen, axis=0).tolist())
+        if chosen and RULES[rule].strengths
+        else (),
         value=shown(crossed.objective.metric, crossed.loss(rule)),
     )

@@ -57,7 +57,9 @@ class ResampledChoice:
     objective: Objective  # what is minimized, on a grid of at most a thousand intervals or so
     gamma: float  # what was chosen on all samples
     strength: float  # how much the mismatch of shares counts
-    where: Tables = HOST  # the tables of replicates, if the choice is made on all of them at once (`whole`)
+    where: Tables = (
+        HOST  # the tables of replicates, if the choice is made on all of them at once (`whole`)
+    )
 
     @cached_property
     def tables(self) -> Tables:
@@ -77,7 +79,9 @@ class ResampledChoice:
             errors, gammas = np.array([objective.error(row) for row in own]), np.empty(n)
             for i, row in enumerate(own):
                 other = None if free is None or self.free is None else free[i, self.free.member]
-                values = objective.values(errors[i], row, unlabelled_times=other, strength=self.strength)
+                values = objective.values(
+                    errors[i], row, unlabelled_times=other, strength=self.strength
+                )
                 gammas[i], _ = objective.grid.choose(values)
             losses = [objective.fixed_loss(gamma) for gamma in (0.0, self.gamma)]
             at_zero, at_gamma = (np.array([loss(row) for row in own]) for loss in losses)
@@ -99,10 +103,16 @@ class ResampledChoice:
             if objective.pull is not None:
                 values = errors + np.outer(s, objective.pull.values(grid.middles, 1.0))
             if guided:
-                drawn, weights = (times, tables.place(self._weights)) if free is None else (free, 1 / free[0].sum())
+                drawn, weights = (
+                    (times, tables.place(self._weights))
+                    if free is None
+                    else (free, 1 / free[0].sum())
+                )
                 mass = tables.scale(drawn, weights, "mass")
                 values = self._shares.add(values, mass, np.minimum(1.0, self.strength * s))
-        gammas = grid.choose_rows(values, prefer_zero=len(grid.middles) == len(objective.grid.middles))
+        gammas = grid.choose_rows(
+            values, prefer_zero=len(grid.middles) == len(objective.grid.middles)
+        )
         return gammas, errors, 1 - np.stack([at_zero, at_gamma])
 
     @cached_property
@@ -133,7 +143,9 @@ class ResampledChoice:
     def groups(self) -> Groups:
         """The samples, class by class, in groups that are right or wrong and predicted alike wherever that counts."""
         path = self.objective.path
-        strata = (np.cumsum(np.bincount(path.labels) > 0) - 1)[path.labels]  # the classes that have a sample
+        strata = (np.cumsum(np.bincount(path.labels) > 0) - 1)[
+            path.labels
+        ]  # the classes that have a sample
         if not self.whole:
             return Groups.of(strata, [], np.ones(len(strata), bool))
         # Right on the whole span, or wrong on all of it: such samples of a class differ in nothing that is computed,
@@ -151,19 +163,35 @@ class ResampledChoice:
     @cached_property
     def _ever_right(self) -> tuple[np.ndarray, ...]:
         """Groups that are ever right, class by class; weights where they are; where that is; classes, their prior."""
-        groups, path, at = self.groups, self.objective.path, (0.0, self.gamma, float(self.grid.middles[0]))
+        groups, path, at = (
+            self.groups,
+            self.objective.path,
+            (0.0, self.gamma, float(self.grid.middles[0])),
+        )
         ever = np.flatnonzero(path.lo[groups.first] <= path.hi[groups.first])
         ever = ever[stable_order(groups.stratum[ever])]
         first, (classes, opens) = groups.first[ever], runs(groups.stratum[ever])
         right = np.stack([path.right(gamma)[first] for gamma in at], axis=1)
         prior = self.objective.prior[np.bincount(path.labels, minlength=len(path.counts)) > 0]
-        return ever, right * self._weights[ever, None], path.lo[first], path.hi[first], classes, opens, prior
+        return (
+            ever,
+            right * self._weights[ever, None],
+            path.lo[first],
+            path.hi[first],
+            classes,
+            opens,
+            prior,
+        )
 
     @cached_property
     def free(self) -> Groups | None:
         """The unlabelled samples, in groups that are predicted alike; None if there are none."""
         changes = self.objective.changes if self.objective.unlabelled else None
-        return None if changes is None else group_predictions(changes, self.objective.grid, *self.span)[0]
+        return (
+            None
+            if changes is None
+            else group_predictions(changes, self.objective.grid, *self.span)[0]
+        )
 
     @cached_property
     def _changes(self) -> Envelope | None:
@@ -181,7 +209,10 @@ class ResampledChoice:
         _, gammas, sign, sample = self.objective.path.events
         begin, end = np.searchsorted(gammas, self.grid.middles[[0, -1]], side="right")
         bins, opens = runs(self.grid.bins(gammas[begin:end]))
-        group, place = self.groups.member[sample[begin:end]], np.empty(len(self.groups.sizes), np.int64)
+        group, place = (
+            self.groups.member[sample[begin:end]],
+            np.empty(len(self.groups.sizes), np.int64),
+        )
         place[self._ever_right[0]] = np.arange(len(self._ever_right[0]))
         return place[group], sign[begin:end] * self._weights[group], opens, bins
 
@@ -203,8 +234,12 @@ class ResampledChoice:
         # how many of it are right is counted anew, among the groups that are ever right.
         (_, _, lo, hi, classes, opens, prior), sizes = self._ever_right, self.groups.totals + 2
         right = self.tables.sums_within(own, gammas, lo, hi, opens)
-        accuracy = self.tables.add_at(np.ones(len(sizes)), classes, right) / self.tables.place(sizes)
-        return np.sqrt(self.tables.host((accuracy * (1 - accuracy)) @ self.tables.place(prior**2 / sizes)))
+        accuracy = self.tables.add_at(np.ones(len(sizes)), classes, right) / self.tables.place(
+            sizes
+        )
+        return np.sqrt(
+            self.tables.host((accuracy * (1 - accuracy)) @ self.tables.place(prior**2 / sizes))
+        )
 
     @cached_property
     def _shares(self) -> BlockShares:
@@ -213,7 +248,9 @@ class ResampledChoice:
         assert self._changes is not None
         few = (self.groups if self.free is None else self.free).changes(self._changes)
         low, high = self._likely
-        return BlockShares(replace(mismatch, changes=few, grid=self.grid), (low - first, high - first), self.tables)
+        return BlockShares(
+            replace(mismatch, changes=few, grid=self.grid), (low - first, high - first), self.tables
+        )
 
     @cached_property
     def _likely(self) -> tuple[int, int]:
@@ -237,7 +274,9 @@ class Replicates(NamedTuple):
 
     gammas: np.ndarray  # [B], what they choose
     gains: np.ndarray  # [B], what the real gamma gains on each
-    optimism: float  # how much more, on average, its own choice gains on a replicate than on all samples
+    optimism: (
+        float  # how much more, on average, its own choice gains on a replicate than on all samples
+    )
 
 
 def draw_replicates(
@@ -253,7 +292,9 @@ def draw_replicates(
     path, grid, error = objective.path, objective.grid, objective.error()
     change = path.right(gamma) - path.right(0.0).astype(np.float64)
     blocks = [Block(*(np.zeros(0) for _ in Block._fields))]
-    for block in ResampledChoice(objective, gamma, strength, tables_for(path.logits)).blocks(n, rng):
+    for block in ResampledChoice(objective, gamma, strength, tables_for(path.logits)).blocks(
+        n, rng
+    ):
         blocks.append(block)
         if progress is not None:
             progress(sum(len(one.gammas) for one in blocks), n)
@@ -284,7 +325,9 @@ class CrossFitted:
     samples: Samples
     objective: Objective  # the metric on the samples, of any rule
     predicted: Mapping[str, np.ndarray]  # {rule: [repeats, N]}; `none` is the model as it is
-    fits: Mapping[str, Sequence[Fitted]]  # {rule: what it chose in each fold, with its predictions for that fold}
+    fits: Mapping[
+        str, Sequence[Fitted]
+    ]  # {rule: what it chose in each fold, with its predictions for that fold}
     _gains: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict, init=False)
 
     def loss(self, rule: str) -> float:
@@ -303,10 +346,14 @@ class CrossFitted:
         strength = self.samples.options.guide_strength
         if not strength:
             return self.loss(rule)
-        guide = min(1.0, strength * self.objective.standard_error(0.0))  # where the model is as it is
+        guide = min(
+            1.0, strength * self.objective.standard_error(0.0)
+        )  # where the model is as it is
         prior, weights = self.objective.prior, self.objective.weights
         shares = [np.bincount(row, weights, len(prior)) for row in self.predicted[rule]]
-        return self.loss(rule) + guide * float(np.mean([0.5 * np.abs(share - prior).sum() for share in shares]))
+        return self.loss(rule) + guide * float(
+            np.mean([0.5 * np.abs(share - prior).sum() for share in shares])
+        )
 
     def gain(self, rule: str, over: str = Unchanged.name) -> tuple[float, float]:
         """Return by how much a rule's loss is lower than another's, and the standard error of that."""
@@ -315,7 +362,11 @@ class CrossFitted:
         if rule == over:
             return 0.0, 0.0
         known = self._gains.get((rule, over))
-        return known if known is not None else self._gains.setdefault((rule, over), self._gain(rule, over))
+        return (
+            known
+            if known is not None
+            else self._gains.setdefault((rule, over), self._gain(rule, over))
+        )
 
     def _gain(self, rule: str, over: str) -> tuple[float, float]:
         change = self._right[rule] - self._right[over]
@@ -330,7 +381,10 @@ class CrossFitted:
     @cached_property
     def _right(self) -> dict[str, np.ndarray]:
         """The share of repeats in which each sample is right, [N], by each rule."""
-        return {rule: (rows == self.samples.labels).mean(axis=0) for rule, rows in self.predicted.items()}
+        return {
+            rule: (rows == self.samples.labels).mean(axis=0)
+            for rule, rows in self.predicted.items()
+        }
 
     def interval(self, rule: str, level: float, over: str = Unchanged.name) -> tuple[float, float]:
         """Return the interval of a rule's gain."""
@@ -342,7 +396,9 @@ class CrossFitted:
     def _resampled_losses(self) -> dict[str, np.ndarray]:
         """The loss of each rule on resampled samples, the same ones for every rule."""
         draws = draw_resamples(self.samples.labels, _RESAMPLES, np.random.default_rng(0))
-        losses = zip(*([self._loss(rule, times) for rule in self.predicted] for times in draws), strict=True)
+        losses = zip(
+            *([self._loss(rule, times) for rule in self.predicted] for times in draws), strict=True
+        )
         return {rule: np.array(found) for rule, found in zip(self.predicted, losses, strict=True)}
 
     def meets_floors_as_trained(self) -> bool:
@@ -355,14 +411,18 @@ def cross_fit_rules(
     samples: Samples, fitters: Mapping[str, Fitter], objective: Objective, dealt: Sequence[Folds]
 ) -> CrossFitted:
     """Fit every rule on all folds but one, and let it predict that one; again for each fold and repeat."""
-    plain = np.concatenate([find_winners(logits, samples.options.kind) for logits, *_ in samples.parts])
+    plain = np.concatenate(
+        [find_winners(logits, samples.options.kind) for logits, *_ in samples.parts]
+    )
     predicted = {rule: np.tile(plain, (len(dealt), 1)) for rule in (Unchanged.name, *fitters)}
     fits: dict[str, list[Fitted]] = {rule: [] for rule in fitters}
     for repeat, folds in enumerate(dealt):
 
         def fit(fitter: Fitter, folds: Folds = folds) -> list[Fitted]:
             each = ((judged, fitter.fit(rows)) for judged, rows in folds)
-            return [replace(one, predicted=one.predicted[judged]) for judged, one in each]  # all would be many numbers
+            return [
+                replace(one, predicted=one.predicted[judged]) for judged, one in each
+            ]  # all would be many numbers
 
         for rule, found in zip(fitters, samples.each(fit, fitters.values()), strict=True):
             fits[rule] += found

@@ -34,7 +34,9 @@ def diagnose_accuracy(right: np.ndarray) -> Diagnosis:
     if n < 300 or wrong * 500 >= n:
         return None
     good = f"{wrong} of {n} samples are wrong at gamma = 0, which is too good for data that the model has not seen"
-    return kinds.LeakageWarning(f"{good}; choose gamma on samples that it was not trained on, or without labels")
+    return kinds.LeakageWarning(
+        f"{good}; choose gamma on samples that it was not trained on, or without labels"
+    )
 
 
 def diagnose_below_chance(right: np.ndarray, labels: np.ndarray, classes: int) -> Diagnosis:
@@ -44,7 +46,9 @@ def diagnose_below_chance(right: np.ndarray, labels: np.ndarray, classes: int) -
     chance, error = 1 / classes, float(np.sqrt((1 / (4 * sizes)).sum())) / len(sizes)
     if recall.mean() + 3 * error >= chance or len(sizes) < 2:
         return None
-    low = f"the model as it is has a mean recall of {recall.mean():.1%}, below chance ({chance:.1%})"
+    low = (
+        f"the model as it is has a mean recall of {recall.mean():.1%}, below chance ({chance:.1%})"
+    )
     order = "check that labels, counts and names are in the order of the columns of the logits"
     return kinds.CountsWarning(f"{low}: {order}")
 
@@ -56,13 +60,17 @@ def diagnose_training_rows(logits: Array, training: Array | None) -> Diagnosis:
     held, trained = to_numpy(logits), to_numpy(training)
     check_columns(trained, held.shape[1], "training")
     if trained.dtype.kind not in "fiu":
-        raise LevelheadError(f"expected floating-point numbers, got {described(trained)}", parameter="training")
+        raise LevelheadError(
+            f"expected floating-point numbers, got {described(trained)}", parameter="training"
+        )
     known = {row.tobytes() for row in trained.astype(held.dtype, copy=False)}
     shared = sum(row.tobytes() in known for row in held)
     if shared * 10 < len(held):
         return None
     leak = f"{shared} of {len(held)} held-out rows are also in the training data"
-    return kinds.LeakageWarning(f"{leak}; choose gamma on samples that the model was not trained on")
+    return kinds.LeakageWarning(
+        f"{leak}; choose gamma on samples that the model was not trained on"
+    )
 
 
 def diagnose_negative_logits(logits: Array, labels: np.ndarray, rule: Rule) -> Diagnosis:
@@ -70,7 +78,9 @@ def diagnose_negative_logits(logits: Array, labels: np.ndarray, rule: Rule) -> D
     # Without averaging, frequent classes, whose logits are rarely negative, would hide the rare ones that RS is for.
     if not rule.multiplies:
         return None
-    own = to_numpy(logits[np.arange(len(labels)), labels])  # only these of a memory-mapped or GPU array
+    own = to_numpy(
+        logits[np.arange(len(labels)), labels]
+    )  # only these of a memory-mapped or GPU array
     share = float(class_means(labels, own < 0)[0].mean())
     if share <= 0.2:
         return None
@@ -94,7 +104,9 @@ def diagnose_norms(norms: Array | None, counts: np.ndarray, rule: Rule) -> Diagn
     """Warn if the rank correlation of weight norms with counts is below -0.3 and the rule scales by counts."""
     if norms is None or not (rule.multiplies and rule.follows_counts):
         return None
-    correlation = norm_follows_count(Head(check_vector(norms, len(counts), "norms")[:, None]), counts)
+    correlation = norm_follows_count(
+        Head(check_vector(norms, len(counts), "norms")[:, None]), counts
+    )
     if not correlation < -0.3:
         return None
     fall = f"weight norms fall as counts grow (rank correlation {correlation:.2f}, typical of Adam)"
@@ -102,7 +114,9 @@ def diagnose_norms(norms: Array | None, counts: np.ndarray, rule: Rule) -> Diagn
     return kinds.NormWarning(f"{short}; {_USE_SHIFT}, or compare the rules (levelhead.compare)")
 
 
-def diagnose_missing_classes(sizes: np.ndarray, names: Sequence[str] | None = None, *, least: int = 1) -> Diagnosis:
+def diagnose_missing_classes(
+    sizes: np.ndarray, names: Sequence[str] | None = None, *, least: int = 1
+) -> Diagnosis:
     """Warn if a class has fewer samples than `least`, among those that gamma is chosen on."""
     if not (absent := np.flatnonzero(sizes < least).tolist()):
         return None
@@ -160,7 +174,9 @@ LEANING = -0.2  # how far predictions may lean toward classes with few counts
 _SAMPLES = 20_000  # are enough to tell
 
 
-def diagnose_counts(logits: Array, labels: np.ndarray, counts: np.ndarray, rule: Rule) -> list[Diagnosis]:
+def diagnose_counts(
+    logits: Array, labels: np.ndarray, counts: np.ndarray, rule: Rule
+) -> list[Diagnosis]:
     """Return the doubts about the counts of a rule that uses them."""
     if not rule.follows_counts:
         return []
@@ -176,7 +192,9 @@ def diagnose_equal_counts(counts: np.ndarray) -> Diagnosis:
     if low != high:
         how = f"almost equal ({low:g} to {high:g} per class), so there is next to nothing"
     give = "give the counts of its training set, not of a balanced hold-out"
-    return kinds.CountsWarning(f"the counts are {how} to level; if the model was trained on imbalanced data, {give}")
+    return kinds.CountsWarning(
+        f"the counts are {how} to level; if the model was trained on imbalanced data, {give}"
+    )
 
 
 def diagnose_reversed_counts(logits: Array, labels: np.ndarray, counts: np.ndarray) -> Diagnosis:
@@ -189,7 +207,11 @@ def diagnose_reversed_counts(logits: Array, labels: np.ndarray, counts: np.ndarr
     if counts.max() < 2 * counts.min():
         return None
     step = -(-len(labels) // _SAMPLES)
-    predicted = logits.winners[::step] if isinstance(logits, KeptRows) else to_numpy(logits[::step].argmax(1))
+    predicted = (
+        logits.winners[::step]
+        if isinstance(logits, KeptRows)
+        else to_numpy(logits[::step].argmax(1))
+    )
     labels = labels[::step]
     z = np.log(counts)
     z = (z - z.mean()) / z.std()
@@ -215,7 +237,10 @@ def class_means(labels: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
     return np.bincount(labels, values)[sizes > 0] / sizes[sizes > 0], sizes[sizes > 0]
 
 
-USUAL, SPREAD = 0.12, 0.2  # gain to expect before any sample is seen, and its spread, as shares of the loss
+USUAL, SPREAD = (
+    0.12,
+    0.2,
+)  # gain to expect before any sample is seen, and its spread, as shares of the loss
 
 
 class Verdict(str):
@@ -243,21 +268,27 @@ class Verdict(str):
         verdict = super().__new__(cls, "better" if low > 0 else "worse" if high < 0 else unsure)
         verdict.expected_gain = gain
         spread = (high - low) / 2 / NormalDist().inv_cdf((1 + level) / 2)
-        verdict.probability = NormalDist(gain, spread).cdf(2 * gain) if spread > 0 else float(gain > 0)
+        verdict.probability = (
+            NormalDist(gain, spread).cdf(2 * gain) if spread > 0 else float(gain > 0)
+        )
         return verdict
 
     def __reduce__(self) -> tuple:
         return str, (str(self),)
 
 
-def is_worthwhile(gain: float | None, interval: Sequence[float] | None, floors_met_at_zero: bool | None) -> bool | None:
+def is_worthwhile(
+    gain: float | None, interval: Sequence[float] | None, floors_met_at_zero: bool | None
+) -> bool | None:
     """Return whether to apply an adjustment: a gain is expected, or floors are met only so; None if not known."""
     if floors_met_at_zero is False:
         return True
     return None if gain is None or interval is None else gain > 0
 
 
-def expect_gain(gain: float, error: float, loss: float, level: float) -> tuple[float, tuple[float, float]]:
+def expect_gain(
+    gain: float, error: float, loss: float, level: float
+) -> tuple[float, tuple[float, float]]:
     """Return the gain to expect on new samples, and its interval, from one that has a standard error."""
     # Drawn toward `USUAL`, a share of the loss of the model as it is, the more the less certain the gain is: the
     # posterior mean and spread of a normal prior.
@@ -265,5 +296,8 @@ def expect_gain(gain: float, error: float, loss: float, level: float) -> tuple[f
         return gain, (gain, gain)
     spread = SPREAD * abs(loss)
     trust = spread**2 / (spread**2 + error**2)
-    mean, reach = trust * gain + (1 - trust) * USUAL * loss, NormalDist().inv_cdf((1 + level) / 2) * error * trust**0.5
+    mean, reach = (
+        trust * gain + (1 - trust) * USUAL * loss,
+        NormalDist().inv_cdf((1 + level) / 2) * error * trust**0.5,
+    )
     return mean, (mean - reach, mean + reach)

@@ -11,10 +11,29 @@ from ..core.curve import Curve
 from ..core.errors import Advice, LevelheadError
 from ..core.per_class import listed, title
 from ..path.envelope import CACHED_NUMBERS
-from ..path.metrics import ERRORS, LOWER_FLOORS, TITLES, UnmetFloors, check_cost, check_floors, shown, value_form
+from ..path.metrics import (
+    ERRORS,
+    LOWER_FLOORS,
+    TITLES,
+    UnmetFloors,
+    check_cost,
+    check_floors,
+    shown,
+    value_form,
+)
 from ..path.resample import FOLDS, draw_folds
 from ..rules.adjustment import Adjustment, smooth_votes, toward
-from ..rules.rule import RULES, Offsets, OneStrength, PerClass, Rescale, RescaleThenShift, Rule, Shift, Vector
+from ..rules.rule import (
+    RULES,
+    Offsets,
+    OneStrength,
+    PerClass,
+    Rescale,
+    RescaleThenShift,
+    Rule,
+    Shift,
+    Vector,
+)
 from . import diagnostics
 from .floors import FloorsFit, least_conflict, meet_floors, met_share, most_right
 from .objective import Pull
@@ -24,7 +43,9 @@ from .samples import Samples, TuneOptions, class_shares, joined, kind_of_scores,
 from .vector import ONE_STEP, Ridge, VectorLoss, choose_ridge, vector_loss
 
 MOST_NUMBERS = 8_000_000  # N times K, up to which rules are fitted that need all scores in memory for each fold
-MOST_VECTOR_NUMBERS = 100_000  # up to which `auto` compares vector scaling on all samples; else on three times that
+MOST_VECTOR_NUMBERS = (
+    100_000  # up to which `auto` compares vector scaling on all samples; else on three times that
+)
 _LEAST_ROWS = 4  # for each class, in such a part
 # N times K of the part that offsets are fitted on: for the choice of the pull, in a fold of the samples, and at last
 _PULL_NUMBERS, _FOLD_NUMBERS, _LAST_NUMBERS = 100_000, 200_000, 2_000_000
@@ -49,11 +70,17 @@ class ShiftAfter:
     def fit(self, rows: np.ndarray) -> Fitted:
         """Choose both strengths on some rows."""
         samples, (low, high) = self.paths.samples, self.first.rule.path.range
-        known = [gamma for how, own, gamma in self.first.rule.last if own is rows and how is samples.options]
+        known = [
+            gamma
+            for how, own, gamma in self.first.rule.last
+            if own is rows and how is samples.options
+        ]
         alone, step = known[0] if known else self.first.fit(rows).gamma, (high - low) / 32
         gamma = alone if self.exact else min(max(step * round(alone / step), low), high)
         found = self.second(gamma).fit(rows)
-        both = RescaleThenShift().adjustment(samples.counts, gamma, found.gamma, toward(samples.counts, samples.target))
+        both = RescaleThenShift().adjustment(
+            samples.counts, gamma, found.gamma, toward(samples.counts, samples.target)
+        )
         return replace(found, gamma=gamma, second=found.gamma, scale=both.scale, offset=both.offset)
 
     @cached_property
@@ -68,12 +95,16 @@ class ShiftAfter:
         samples, options = self.paths.samples, self.paths.samples.options
         pairs = zip(self.first.rule.parts, samples.read(), strict=True)
         # What was float32 is so again: paths are found faster then.
-        scaled = [Adjustment(*part.rule.affine(gamma)).narrow_scores(logits) for part, logits in pairs]
+        scaled = [
+            Adjustment(*part.rule.affine(gamma)).narrow_scores(logits) for part, logits in pairs
+        ]
         scaled = [one.view(CheckedLogits) if np.isfinite(one).all() else one for one in scaled]
         pull = None if options.metric not in ERRORS else Pull(0.0, samples.calibration[0], 0.5)
         if options.unlabelled is not None:
             unlabelled = read_logits(options.unlabelled, options.kind)
-            options = replace(options, unlabelled=self.first.rule.parts[0].rule.scores(unlabelled, gamma))
+            options = replace(
+                options, unlabelled=self.first.rule.parts[0].rule.scores(unlabelled, gamma)
+            )
         if len(self._seconds) >= MOST_NUMBERS // samples.numbers:
             self._seconds.clear()
         path = RulePath.of(self.paths.parts(Shift.name, scaled), options, pull=pull)
@@ -88,8 +119,12 @@ class VectorFitter:
     # shifted by the strength that is best on the rows: log loss does not know of those.
 
     paths: Paths
-    most: int | None = None  # N times K of the random part of the samples that is fitted on; all if None
-    chosen: Ridge | None = None  # what is known already; then the numbers are fitted to their last digits
+    most: int | None = (
+        None  # N times K of the random part of the samples that is fitted on; all if None
+    )
+    chosen: Ridge | None = (
+        None  # what is known already; then the numbers are fitted to their last digits
+    )
 
     @property
     def curve(self) -> Curve | None:
@@ -100,7 +135,9 @@ class VectorFitter:
     @cached_property
     def whole(self) -> Fitted:
         """The fit on all samples."""
-        return self._adjust(*self.loss.affine(self.parameters), np.arange(len(self.paths.samples.labels)))
+        return self._adjust(
+            *self.loss.affine(self.parameters), np.arange(len(self.paths.samples.labels))
+        )
 
     @property
     def temperature(self) -> float:
@@ -110,19 +147,27 @@ class VectorFitter:
     @cached_property
     def scores(self) -> np.ndarray:
         """The logits of all samples, [N, K], or the logarithms of their probabilities, smoothed."""
-        return raise_masked(smooth_votes(widen(joined(self.paths.samples.read())), self.smoothing)[0])
+        return raise_masked(
+            smooth_votes(widen(joined(self.paths.samples.read())), self.smoothing)[0]
+        )
 
     @cached_property
     def smoothing(self) -> float:
         """What is added to probabilities before their logarithm; 0 for logits."""
         samples = self.paths.samples
-        return smooth_votes(np.concatenate(samples.read()))[1] if samples.options.kind == "probabilities" else 0.0
+        return (
+            smooth_votes(np.concatenate(samples.read()))[1]
+            if samples.options.kind == "probabilities"
+            else 0.0
+        )
 
     @cached_property
     def rows(self) -> np.ndarray:
         """The samples that are fitted on."""
         rows = np.arange(len(self.paths.samples.labels))
-        return rows if self.most is None else draw_rows(rows, self.most // self.paths.samples.classes)
+        return (
+            rows if self.most is None else draw_rows(rows, self.most // self.paths.samples.classes)
+        )
 
     @cached_property
     def loss(self) -> VectorLoss:
@@ -134,7 +179,11 @@ class VectorFitter:
     @cached_property
     def parameters(self) -> np.ndarray:
         """The parameters of all samples, [2, K], which those of some are near."""
-        return self.ridge.start if self.chosen is None else self.loss.fit(self.chosen.strength, self.chosen.start)
+        return (
+            self.ridge.start
+            if self.chosen is None
+            else self.loss.fit(self.chosen.strength, self.chosen.start)
+        )
 
     @cached_property
     def folds(self) -> np.ndarray:
@@ -150,7 +199,9 @@ class VectorFitter:
     def settled(self) -> "VectorFitter":
         """The rule once it is chosen: fitted on all samples that there is time for, exactly."""
         last = replace(self, most=None if self.most is None else _LAST_NUMBERS)
-        share = len(self.rows) / len(last.rows)  # the penalty stands beside a mean: of more samples, it is less
+        share = len(self.rows) / len(
+            last.rows
+        )  # the penalty stands beside a mean: of more samples, it is less
         return replace(last, chosen=self.ridge._replace(strength=share * self.ridge.strength))
 
     @cached_property
@@ -170,13 +221,17 @@ class VectorFitter:
         if fold in self.ridge.without and np.array_equal(kept, self.folds != fold):
             return self._adjust(*self.loss.affine(self.ridge.without[fold]), rows)
         loss, seen = self.near[0].on(kept[self.rows]), self.near[1]
-        return self._adjust(*loss.affine(loss.fit(self.ridge.strength, self.parameters, seen, ONE_STEP)), rows)
+        return self._adjust(
+            *loss.affine(loss.fit(self.ridge.strength, self.parameters, seen, ONE_STEP)), rows
+        )
 
     @cached_property
     def alone(self) -> TuneOptions:
         """The options of the shift after it, which the metric and the floors alone choose."""
         options = self.paths.samples.options
-        return replace(options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error"))
+        return replace(
+            options, unlabelled=None, goal=replace(options.goal, criterion="balanced_error")
+        )
 
     def _adjust(self, scale: np.ndarray, offset: np.ndarray, rows: np.ndarray) -> Fitted:
         """Return what these numbers predict; for metrics that log loss does not know, after a shift fitted on rows."""
@@ -224,7 +279,11 @@ class OffsetFitter:
         """The least recall of each class, [K], NaN for none; None for no floors."""
         options, samples = self.paths.samples.options, self.paths.samples
         given = options.goal.floors
-        return None if given is None else check_floors(given, samples.labels, samples.classes, options.names)
+        return (
+            None
+            if given is None
+            else check_floors(given, samples.labels, samples.classes, options.names)
+        )
 
     @cached_property
     def shift(self) -> PathFitter:
@@ -234,10 +293,14 @@ class OffsetFitter:
     @cached_property
     def begin(self) -> tuple[Callable[[np.ndarray], np.ndarray], float]:
         """What gives the offsets to begin at, [K], fitted on rows; and the strength of the pull toward them."""
-        rows = draw_rows(np.arange(len(self.paths.samples.labels)), _PULL_NUMBERS // self.paths.samples.classes)
+        rows = draw_rows(
+            np.arange(len(self.paths.samples.labels)), _PULL_NUMBERS // self.paths.samples.classes
+        )
         goal, tried = replace(self.goal(rows), floors=None), []
         for begin in (self.start_from_shift, self.start_from_vector):
-            pull, loss = choose_pull(self.scores[rows], goal, lambda some, begin=begin: begin(rows[some]))
+            pull, loss = choose_pull(
+                self.scores[rows], goal, lambda some, begin=begin: begin(rows[some])
+            )
             tried.append((loss, pull, begin))
         _, pull, begin = min(tried, key=lambda one: one[0])
         return begin, pull
@@ -266,7 +329,9 @@ class OffsetFitter:
         samples = self.paths.samples
         if samples.options.goal.floors is None and samples.numbers <= MOST_VECTOR_NUMBERS:
             return _fit_all(self.paths)
-        return VectorFitter(Paths(replace(samples, options=without_floors(samples.options))), _FOLD_NUMBERS)
+        return VectorFitter(
+            Paths(replace(samples, options=without_floors(samples.options))), _FOLD_NUMBERS
+        )
 
     def goal(self, rows: np.ndarray) -> OffsetGoal:
         """Return what is minimized on rows."""
@@ -279,17 +344,28 @@ class OffsetFitter:
     def fit(self, rows: np.ndarray) -> Fitted:
         """Fit the offsets on some rows."""
         found = self.whole if len(rows) == len(self.paths.samples.labels) else self._fit(rows)
-        predicted, met = (self.scores + found.offset).argmax(axis=1), found.floors is None or found.floors.met
-        return Fitted(1.0, predicted, scale=np.ones(len(found.offset)), offset=found.offset, floors_met=met)
+        predicted, met = (
+            (self.scores + found.offset).argmax(axis=1),
+            found.floors is None or found.floors.met,
+        )
+        return Fitted(
+            1.0, predicted, scale=np.ones(len(found.offset)), offset=found.offset, floors_met=met
+        )
 
     def unmet_floors(self) -> LevelheadError:
         """Return why the floors cannot be met: which classes conflict, and what each can reach instead."""
         labels, names = self.paths.samples.labels, self.paths.samples.options.names
-        goal, scores, floors = self.goal(np.arange(len(labels))), np.ascontiguousarray(self.scores.T), self.whole.floors
+        goal, scores, floors = (
+            self.goal(np.arange(len(labels))),
+            np.ascontiguousarray(self.scores.T),
+            self.whole.floors,
+        )
         assert floors is not None
         assert self.floors is not None
         if not floors.conflict:
-            return LevelheadError("no offsets that meet them were found; lower the floors", parameter="floors")
+            return LevelheadError(
+                "no offsets that meet them were found; lower the floors", parameter="floors"
+            )
 
         def reached(best: FloorsFit) -> tuple[np.ndarray, str]:
             predicted = (self.scores + best.offset).argmax(axis=1)
@@ -307,16 +383,22 @@ class OffsetFitter:
             each = []
             for c in group:
                 right, value = reached(most_right(scores, labels, need, c))
-                each.append(f"{title(c, names)} reaches {right[labels == c].mean():.1%} at most, {value}")
+                each.append(
+                    f"{title(c, names)} reaches {right[labels == c].mean():.1%} at most, {value}"
+                )
             reach = ("beside the others' floors, " if len(group) > 1 else "") + ", ".join(each)
         return LevelheadError(f"{why}; {reach}; lower the floors", parameter="floors")
 
     def _fit(self, rows: np.ndarray) -> OffsetFit:
         all_of_them = len(rows) == len(self.paths.samples.labels)
-        some = draw_rows(rows, (_LAST_NUMBERS if all_of_them else _FOLD_NUMBERS) // self.paths.samples.classes)
+        some = draw_rows(
+            rows, (_LAST_NUMBERS if all_of_them else _FOLD_NUMBERS) // self.paths.samples.classes
+        )
         begin, pull = self.begin
         start = begin(rows)
-        found = fit_offsets(self.scores[some] + start, self.goal(some), pull=pull, thorough=all_of_them)
+        found = fit_offsets(
+            self.scores[some] + start, self.goal(some), pull=pull, thorough=all_of_them
+        )
         offset, goal = start + found.offset, self.goal(rows)
         if len(some) == len(rows) or not goal.need.any():
             return replace(found, offset=offset)
@@ -326,7 +408,11 @@ class OffsetFitter:
 
 def draw_rows(rows: np.ndarray, n: int) -> np.ndarray:
     """Return at most n of the rows, drawn at random, always the same ones, of which fewer are a part; in order."""
-    return rows if len(rows) <= n else np.sort(rows[np.random.default_rng(0).permutation(len(rows))[:n]])
+    return (
+        rows
+        if len(rows) <= n
+        else np.sort(rows[np.random.default_rng(0).permutation(len(rows))[:n]])
+    )
 
 
 def curve_to(fitted: Fitted, scores: np.ndarray, paths: Paths, temperature: float = 1.0) -> Curve:
@@ -351,7 +437,9 @@ def curve_to(fitted: Fitted, scores: np.ndarray, paths: Paths, temperature: floa
         predicted[moves] = np.where(step <= at, first, last)
         predicted[moves[more]] = (begin + scores.dtype.type(step) * change).argmax(axis=1)
         losses.append(objective.loss_of(predicted))
-    return Curve(np.append(0.0, (steps[1:] + steps[:-1]) / 2), shown(options.metric, np.array(losses)), 1.0)
+    return Curve(
+        np.append(0.0, (steps[1:] + steps[:-1]) / 2), shown(options.metric, np.array(losses)), 1.0
+    )
 
 
 @singledispatch
@@ -371,7 +459,11 @@ def _(rule: OneStrength, paths: Paths) -> Fitter | None:
 @make_fitter.register
 def _(rule: RescaleThenShift, paths: Paths) -> Fitter | None:
     samples = paths.samples
-    too_much = samples.options.bias is not None or samples.numbers > MOST_NUMBERS or samples.joined is not None
+    too_much = (
+        samples.options.bias is not None
+        or samples.numbers > MOST_NUMBERS
+        or samples.joined is not None
+    )
     if too_much or not _can_be_scaled(samples):
         return None
     return ShiftAfter(paths, PathFitter(paths.of(rule.path_name), paths.samples.options))
@@ -405,13 +497,19 @@ def is_too_large(rule: Rule, samples: Samples) -> bool:
     """Return whether samples or classes are too many for a rule with numbers for each class to be tried."""
     if not isinstance(rule, PerClass) or samples.numbers <= MOST_VECTOR_NUMBERS:
         return False
-    too_few_rows = not rule.follows_counts and _LEAST_ROWS * samples.classes**2 > 3 * MOST_VECTOR_NUMBERS
+    too_few_rows = (
+        not rule.follows_counts and _LEAST_ROWS * samples.classes**2 > 3 * MOST_VECTOR_NUMBERS
+    )
     return samples.numbers > MOST_NUMBERS or too_few_rows
 
 
 def left_out_text(samples: Samples) -> str:
     """Return which rules are not tried because samples or classes are too many; "" if none, or if chunks say so."""
-    names = [rule.name for rule in RULES.values() if samples.options.may_take(rule) and is_too_large(rule, samples)]
+    names = [
+        rule.name
+        for rule in RULES.values()
+        if samples.options.may_take(rule) and is_too_large(rule, samples)
+    ]
     if not names or samples.joined is not None:
         return ""
     *most, last = names
@@ -439,8 +537,14 @@ def point_to_offsets(error: UnmetFloors, paths: Paths) -> LevelheadError:
     samples, advice, message = paths.samples, None, error.message
     if samples.options.background is None and not is_too_large(Offsets(), samples):
         fitter = make_fitter(Offsets(), paths)
-        if isinstance(fitter, OffsetFitter) and (met := fitter.whole.floors) is not None and met.met:
-            advice = Advice("rule", Offsets.name, "to meet them by a number of its own for each class")
+        if (
+            isinstance(fitter, OffsetFitter)
+            and (met := fitter.whole.floors) is not None
+            and met.met
+        ):
+            advice = Advice(
+                "rule", Offsets.name, "to meet them by a number of its own for each class"
+            )
             message = message.removesuffix(LOWER_FLOORS)
     return LevelheadError(message, parameter=error.parameter, advice=advice)
 

@@ -27,24 +27,37 @@ class FloorsFit:
 
     offset: np.ndarray  # [K], added to the scores
     met: bool  # whether they meet all floors
-    conflict: tuple[int, ...] = ()  # classes whose floors no offsets at all meet together, proven; () if none is known
+    conflict: tuple[
+        int, ...
+    ] = ()  # classes whose floors no offsets at all meet together, proven; () if none is known
 
 
 def needed_right(floors: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return how many samples of each class must be right, [K], for recalls [K], NaN for no floor."""
-    return np.ceil(np.nan_to_num(floors) * np.bincount(labels, minlength=len(floors)) - 1e-9).astype(np.int64)
+    return np.ceil(
+        np.nan_to_num(floors) * np.bincount(labels, minlength=len(floors)) - 1e-9
+    ).astype(np.int64)
 
 
 def meet_floors(
-    scores: np.ndarray, labels: np.ndarray, need: np.ndarray, start: np.ndarray, *, unit: float = 1.0
+    scores: np.ndarray,
+    labels: np.ndarray,
+    need: np.ndarray,
+    start: np.ndarray,
+    *,
+    unit: float = 1.0,
 ) -> FloorsFit:
     """Raise the offsets [K] as little as possible until `need` [K] samples are right; a class is a row of scores."""
-    largest = float(np.abs(scores, where=np.isfinite(scores), out=np.zeros(scores.shape)).max(initial=0))
+    largest = float(
+        np.abs(scores, where=np.isfinite(scores), out=np.zeros(scores.shape)).max(initial=0)
+    )
     asked = _Asked(scores, labels, need, max(_ABOVE * unit, 1e-12 * largest))
     # Steps up to the least offsets, and steps toward a proof that there are none, in turns: either may be long.
     up, even = start.astype(np.float64), start.astype(np.float64)
     for sweeps in _SWEEPS:
-        if (found := _raise(asked, up, sweeps)) is not None or (found := _prove(asked, even, sweeps)) is not None:
+        if (found := _raise(asked, up, sweeps)) is not None or (
+            found := _prove(asked, even, sweeps)
+        ) is not None:
             return found if found.met else replace(found, offset=start)
     return FloorsFit(start, False)
 
@@ -65,7 +78,9 @@ def _prove(asked: "_Asked", offset: np.ndarray, sweeps: int) -> FloorsFit | None
     """Move each class with a floor by half of what it needs; return the proof that some cannot, or the offsets."""
     for _ in range(sweeps):
         rise = asked.rise(offset, asked.classes)
-        if (rise < 0).all():  # then all of them can rise together until no other class is above them
+        if (
+            rise < 0
+        ).all():  # then all of them can rise together until no other class is above them
             offset[asked.classes] += asked.common_rise(offset)
             return FloorsFit(offset, True)
         if len(group := asked.rising_group(offset, rise)):
@@ -91,12 +106,19 @@ class _Asked:
     @cached_property
     def own(self) -> dict[int, np.ndarray]:
         """The scores of the samples of each of them, [K, n]."""
-        return {c: np.ascontiguousarray(self.scores[:, self.labels == c]) for c in self.classes.tolist()}
+        return {
+            c: np.ascontiguousarray(self.scores[:, self.labels == c]) for c in self.classes.tolist()
+        }
 
     def rise(self, offset: np.ndarray, group: np.ndarray) -> np.ndarray:
         """Return by how much classes of a group that have a floor must rise, where only the group competes; or < 0."""
         members = group[self.need[group] > 0]
-        return np.array([_smallest(self._lead(offset, c, group[group != c]), int(self.need[c])) for c in members])
+        return np.array(
+            [
+                _smallest(self._lead(offset, c, group[group != c]), int(self.need[c]))
+                for c in members
+            ]
+        )
 
     def common_rise(self, offset: np.ndarray) -> float:
         """Return by how much all classes with a floor, met among themselves, must rise together to be met among all."""
@@ -111,7 +133,9 @@ class _Asked:
         """Return by how much the best of the rivals is ahead of a class, on each of that class's samples."""
         own = self.own[c]
         with np.errstate(invalid="ignore"):
-            lead = (own[rivals] + offset[rivals, None]).max(axis=0, initial=-np.inf) - (own[c] + offset[c])
+            lead = (own[rivals] + offset[rivals, None]).max(axis=0, initial=-np.inf) - (
+                own[c] + offset[c]
+            )
         lead[np.isneginf(own[c])] = np.inf
         return lead
 
@@ -129,7 +153,9 @@ def _smallest(values: np.ndarray, n: int) -> float:
     return float(np.partition(values, n - 1)[n - 1])
 
 
-def least_conflict(scores: np.ndarray, labels: np.ndarray, need: np.ndarray, group: Sequence[int]) -> tuple[int, ...]:
+def least_conflict(
+    scores: np.ndarray, labels: np.ndarray, need: np.ndarray, group: Sequence[int]
+) -> tuple[int, ...]:
     """Return the least part of a group whose floors conflict that do so still; one of more than 12 as it is."""
     kept = list(group)
     for c in group if len(kept) <= 12 else ():
@@ -140,7 +166,9 @@ def least_conflict(scores: np.ndarray, labels: np.ndarray, need: np.ndarray, gro
     return tuple(kept)
 
 
-def met_share(scores: np.ndarray, labels: np.ndarray, floors: np.ndarray) -> tuple[float, FloorsFit]:
+def met_share(
+    scores: np.ndarray, labels: np.ndarray, floors: np.ndarray
+) -> tuple[float, FloorsFit]:
     """Return the largest share of all floors [K], within a hundredth, that offsets meet together; and the offsets."""
     start = np.zeros(len(floors))
     low, high, best = 0.0, 1.0, FloorsFit(start, True)

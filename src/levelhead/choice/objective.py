@@ -58,7 +58,9 @@ class ShareMismatch:
 
     @cached_property
     def _bins(self) -> np.ndarray:
-        return self.grid.bins(self.changes.gamma)[self.changes.by_class[0]]  # what is sorted is found faster
+        return self.grid.bins(self.changes.gamma)[
+            self.changes.by_class[0]
+        ]  # what is sorted is found faster
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,19 @@ class Objective:
     most: int | None = None
     metric: Metric = "balanced_error"  # or a loss of `metrics.py`
     cost: np.ndarray | None = None  # [K, K], for the metric cost
-    floors: np.ndarray | None = None  # [K], the least recall of each class, NaN for none; None for no floors at all
+    floors: np.ndarray | None = (
+        None  # [K], the least recall of each class, NaN for none; None for no floors at all
+    )
     pull: Pull | None = None
-    kept: np.ndarray | None = None  # [N] bool, the samples that count, for the two errors without floors; all if None
-    known: tuple[Grid, np.ndarray] | None = None  # the grid and the interval of each event, where known already
-    _chosen: dict[float, tuple[float, tuple[float, float]]] = field(default_factory=dict, init=False)
+    kept: np.ndarray | None = (
+        None  # [N] bool, the samples that count, for the two errors without floors; all if None
+    )
+    known: tuple[Grid, np.ndarray] | None = (
+        None  # the grid and the interval of each event, where known already
+    )
+    _chosen: dict[float, tuple[float, tuple[float, float]]] = field(
+        default_factory=dict, init=False
+    )
 
     @cached_property
     def coarse(self) -> "Objective":
@@ -118,17 +128,26 @@ class Objective:
 
     def _accumulate(self, weight: np.ndarray) -> np.ndarray:
         start, _, sign, sample = self.path.events
-        return 1 - self.grid.accumulate(weight[start].sum(), self._error_bins, sign * weight[sample])
+        return 1 - self.grid.accumulate(
+            weight[start].sum(), self._error_bins, sign * weight[sample]
+        )
 
     def values(
-        self, error: np.ndarray, times: Times = None, *, unlabelled_times: Times = None, strength: float = STRENGTH
+        self,
+        error: np.ndarray,
+        times: Times = None,
+        *,
+        unlabelled_times: Times = None,
+        strength: float = STRENGTH,
     ) -> np.ndarray:
         """Return J on each interval, [G], given `error(times)`. Samples count so many `times`, or once."""
         # The strength is the 20 of ``min(1, 20 s)``: 0 gives the error alone, infinity the sum with the whole mismatch.
         # Where a floor is not met, J is infinite; where no gamma meets them all, J is how far below the floors each is.
         pulled, guide = self.pulled(error, times, strength=strength)
         if self.mismatch is not None and guide:
-            pulled = pulled + guide * self.mismatch.values(unlabelled_times if self.unlabelled else times)
+            pulled = pulled + guide * self.mismatch.values(
+                unlabelled_times if self.unlabelled else times
+            )
         return pulled if self.floors is None else apply_floors(pulled, self.margins(times))
 
     def choose(self, strength: float = STRENGTH) -> tuple[float, tuple[float, float]]:
@@ -146,24 +165,35 @@ class Objective:
         least = self.grid.lowest(pulled)
         most = pulled[least] + guide * self.mismatch.at(self.grid.middles[least])
         low = np.flatnonzero(pulled <= most + 2 * SAME_VALUE)
-        first, last = int(low[0]) & ~15, min(int(low[-1]) | 15, len(pulled) - 1)  # often the same for all folds
+        first, last = (
+            int(low[0]) & ~15,
+            min(int(low[-1]) | 15, len(pulled) - 1),
+        )  # often the same for all folds
         values = pulled[first : last + 1] + guide * self.mismatch.between(first, last)
-        return self.grid.part(first, len(values)).choose(values, prefer_zero=len(values) == len(pulled))
+        return self.grid.part(first, len(values)).choose(
+            values, prefer_zero=len(values) == len(pulled)
+        )
 
-    def pulled(self, error: np.ndarray, times: Times = None, *, strength: float) -> tuple[np.ndarray, float]:
+    def pulled(
+        self, error: np.ndarray, times: Times = None, *, strength: float
+    ) -> tuple[np.ndarray, float]:
         """Return the error with the pull on each interval, [G], and the weight of the mismatch."""
         if self.pull is None and (self.mismatch is None or strength == 0):
             return error, 0.0
         curve = self.grid.curve(error)
         s = self.standard_error(curve.middle(curve.plateau(SAME_VALUE)), times)
         guide = min(1.0, strength * s) if self.mismatch is not None and strength > 0 else 0.0
-        return (error if self.pull is None else error + self.pull.values(self.grid.middles, s)), guide
+        return (
+            error if self.pull is None else error + self.pull.values(self.grid.middles, s)
+        ), guide
 
     def margins(self, times: Times = None) -> np.ndarray:
         """Return the least ``recall - floor`` of all classes on each interval, [G]."""
         assert self.floors is not None
         return (
-            self._margins if times is None else self.steps.margins(self.grid.middles, self._masses(times), self.floors)
+            self._margins
+            if times is None
+            else self.steps.margins(self.grid.middles, self._masses(times), self.floors)
         )
 
     @cached_property
@@ -198,9 +228,15 @@ class Objective:
         """Return s of the class-weighted error: ``s^2 = sum_c prior_c^2 a_c (1 - a_c) / (n_c + 2)``."""
         # ``a_c = (right_c + 1) / (n_c + 2)``: each class gets one success and one failure more, so that a class with a
         # single sample does not count as certain.
-        sizes = self._sizes if times is None else np.bincount(self.path.labels, times, len(self.target))
+        sizes = (
+            self._sizes if times is None else np.bincount(self.path.labels, times, len(self.target))
+        )
         times = self.kept if times is None else times
-        right = self.path.right(gamma).astype(np.float64) if times is None else times * self.path.right(gamma)
+        right = (
+            self.path.right(gamma).astype(np.float64)
+            if times is None
+            else times * self.path.right(gamma)
+        )
         accuracy = (np.bincount(self.path.labels, right, len(self.target)) + 1) / (sizes + 2)
         return float(np.sqrt((self.prior**2 * accuracy * (1 - accuracy) / (sizes + 2)).sum()))
 
@@ -227,7 +263,9 @@ class Objective:
         if self.known is not None:
             return self.known[0]
         events = [] if self.changes is None else [self.changes.gamma]
-        if not events or self.changes is not self.path.changes:  # else these tell where samples are right
+        if (
+            not events or self.changes is not self.path.changes
+        ):  # else these tell where samples are right
             events.append(self.path.events[1])
         return Grid.between(np.concatenate(events), self.path.range, self.most)
 
@@ -242,13 +280,22 @@ class Objective:
     @cached_property
     def steps(self) -> MetricSteps:
         """The metric and the recalls over gamma."""
-        return MetricSteps(self.metric, self.path.labels, len(self.target), self.path.events, self.changes, self.cost)
+        return MetricSteps(
+            self.metric,
+            self.path.labels,
+            len(self.target),
+            self.path.events,
+            self.changes,
+            self.cost,
+        )
 
     @cached_property
     def _error_bins(self) -> np.ndarray:
         if self.known is not None:
             return self.known[1]
-        if self.changes is not None and self.changes is self.path.changes:  # an exact grid is of their gammas
+        if (
+            self.changes is not None and self.changes is self.path.changes
+        ):  # an exact grid is of their gammas
             return self.grid.bins(self.changes.gamma)[self.path.turns]
         return self.grid.bins(self.path.events[1])
 
@@ -263,5 +310,9 @@ def class_effects(objective: Objective, gamma: float) -> np.ndarray:
         return (recall == recall.min()) / (recall == recall.min()).sum()
     if objective.cost is not None:
         size = len(present)
-        return objective.prior * (objective.cost.sum(axis=1) - size * np.diag(objective.cost)) / (size - 1)
+        return (
+            objective.prior
+            * (objective.cost.sum(axis=1) - size * np.diag(objective.cost))
+            / (size - 1)
+        )
     return objective.prior

@@ -42,7 +42,9 @@ class OffsetGoal:
     classes: int
     metric: Metric = "balanced_error"
     cost: np.ndarray | None = None  # [K, K], row true, column predicted, for the metric cost
-    floors: np.ndarray | None = None  # [K], the least recall of each class, NaN for none; None for no floors
+    floors: np.ndarray | None = (
+        None  # [K], the least recall of each class, NaN for none; None for no floors
+    )
 
     def take(self, rows: np.ndarray) -> "OffsetGoal":
         """Return the goal on some of the samples."""
@@ -51,7 +53,9 @@ class OffsetGoal:
     @cached_property
     def need(self) -> np.ndarray:
         """How many samples of each class must be right, [K]."""
-        return needed_right(np.full(self.classes, np.nan) if self.floors is None else self.floors, self.labels)
+        return needed_right(
+            np.full(self.classes, np.nan) if self.floors is None else self.floors, self.labels
+        )
 
     @cached_property
     def price(self) -> np.ndarray | None:
@@ -80,15 +84,25 @@ class OffsetGoal:
         # cumulative sums; class k only gains, in the order of all changes.
         rank, old = np.arange(len(order)), rival[order]
         by, sizes = order_by_class(old, self.classes), np.bincount(old, minlength=self.classes)
-        moves = -1.0 * (self.labels[order] == old)[by], np.full(len(order), -1.0)  # of right, and of predicted
-        losing = ClassChanges(self.labels, rival == self.labels, rival, rank[by], order[by], old[by], *moves, sizes)
+        moves = (
+            -1.0 * (self.labels[order] == old)[by],
+            np.full(len(order), -1.0),
+        )  # of right, and of predicted
+        losing = ClassChanges(
+            self.labels, rival == self.labels, rival, rank[by], order[by], old[by], *moves, sizes
+        )
         first, mass = losing.first(self.weights), self.weights[order]
-        gained = [first.right[k] + np.cumsum(mass * (self.labels[order] == k)), first.predicted[k] + np.cumsum(mass)]
+        gained = [
+            first.right[k] + np.cumsum(mass * (self.labels[order] == k)),
+            first.predicted[k] + np.cumsum(mass),
+        ]
         if self.metric not in FORMULAS:  # the worst recall
             return self._worst_line(losing, first, gained[0], k)
         formula, after = FORMULAS[self.metric], losing.after(self.weights, first)
         own = Totals(gained[0], gained[1], np.full(len(order), first.true[k]))
-        of_all, of_losing, of_own = (formula.terms(totals, self.total) for totals in (first, after, own))
+        of_all, of_losing, of_own = (
+            formula.terms(totals, self.total) for totals in (first, after, own)
+        )
         sums = []
         for at_first, at_change, at_k in zip(of_all, of_losing, of_own, strict=True):
             steps = np.empty(len(order))
@@ -96,14 +110,18 @@ class OffsetGoal:
             sums.append(at_first.sum() + np.append(0.0, np.cumsum(steps) + at_k - at_first[k]))
         return formula.loss(*sums, true=first.true, weight=self.total)
 
-    def _worst_line(self, losing: ClassChanges, first: Totals, gained: np.ndarray, k: int) -> np.ndarray:
+    def _worst_line(
+        self, losing: ClassChanges, first: Totals, gained: np.ndarray, k: int
+    ) -> np.ndarray:
         """Return ``1 - worst recall`` after each change, [N + 1]: that of others falls, that of class k rises."""
         some, right = first.true > 0, losing.after(self.weights, first).right
         each = np.empty(len(gained))
         each[losing.gamma] = right / np.maximum(first.true[losing.classes], 1e-300)
         each[~some[losing.classes[np.argsort(losing.gamma)]]] = np.inf
         others = np.flatnonzero(some & (np.arange(self.classes) != k))
-        falling = np.concatenate([[(first.right[others] / first.true[others]).min(initial=np.inf)], each])
+        falling = np.concatenate(
+            [[(first.right[others] / first.true[others]).min(initial=np.inf)], each]
+        )
         rising = np.concatenate([first.right[k : k + 1], gained]) / first.true[k]
         return 1 - np.minimum(np.minimum.accumulate(falling), rising)
 
@@ -132,11 +150,18 @@ class OffsetFit:
 
     offset: np.ndarray  # [K], added to the scores
     loss: float  # on the samples fitted on
-    floors: FloorsFit | None = None  # how the floors were met, or why they cannot be; None without any
+    floors: FloorsFit | None = (
+        None  # how the floors were met, or why they cannot be; None without any
+    )
 
 
 def fit_offsets(
-    scores: np.ndarray, goal: OffsetGoal, *, pull: float = 0.0, start: np.ndarray | None = None, thorough: bool = False
+    scores: np.ndarray,
+    goal: OffsetGoal,
+    *,
+    pull: float = 0.0,
+    start: np.ndarray | None = None,
+    thorough: bool = False,
 ) -> OffsetFit:
     """Fit an offset for each class to scores [N, K], pulled toward 0; a start near it saves passes."""
     # A class without a sample keeps 0. An infinite pull asks for no more than the floors do. A thorough fit tries pairs
@@ -148,7 +173,9 @@ def fit_offsets(
     # Two ways to come to the floors: from the start, and from what would be best without them.
     found = [search.meet(begin, thorough)]
     if np.isfinite(pull) and found[0].floors is not None and found[0].floors.met:
-        free = replace(search, goal=replace(goal, floors=None)).descend(begin, thorough=False).offset
+        free = (
+            replace(search, goal=replace(goal, floors=None)).descend(begin, thorough=False).offset
+        )
         found.append(search.meet(free, thorough))
     return min(found, key=lambda fit: (fit.floors is None or not fit.floors.met, fit.loss))
 
@@ -165,10 +192,14 @@ def choose_pull(
             continue
         first, found = 0.0 if begin is None else begin(rows), None
         for i, pull in enumerate(PULLS):  # from strong to weak, each from the one before
-            found = fit_offsets(scores[rows] + first, goal.take(rows), pull=pull, start=found).offset
+            found = fit_offsets(
+                scores[rows] + first, goal.take(rows), pull=pull, start=found
+            ).offset
             predicted[i, held] = (scores[held] + first + found).argmax(axis=1)
     losses = np.array([goal.loss(row) for row in predicted])
-    return PULLS[int(np.argmax(losses <= losses.min() + _SAME))], float(losses.min())  # the strongest of equals
+    return PULLS[int(np.argmax(losses <= losses.min() + _SAME))], float(
+        losses.min()
+    )  # the strongest of equals
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,21 +225,27 @@ class _Search:
     @cached_property
     def penalty(self) -> np.ndarray:
         """What each class pays for an offset of 1, [K]: the pull times how much the loss wavers by its samples."""
-        if self.pull == 0 or not np.isfinite(self.pull):  # then the loss does not count, and classes pay alike
+        if self.pull == 0 or not np.isfinite(
+            self.pull
+        ):  # then the loss does not count, and classes pay alike
             return np.full(len(self.scores), min(self.pull, 1.0))
         winner, second = _two_best(self.scores)[1:]
         found, labels = np.full(len(self.scores), np.inf), self.goal.labels
         for c in self.free:
             own = labels == c
             rival = np.where(winner == c, second, winner)
-            effect = self.goal.loss(np.where(own, rival, winner)) - self.goal.loss(np.where(own, c, winner))
+            effect = self.goal.loss(np.where(own, rival, winner)) - self.goal.loss(
+                np.where(own, c, winner)
+            )
             recall = ((winner == c)[own].sum() + 1) / (own.sum() + 2)
             found[c] = abs(effect) * np.sqrt(recall * (1 - recall) / (own.sum() + 2))
         return self.pull * found / self.unit
 
     def meet(self, start: np.ndarray, thorough: bool) -> OffsetFit:
         """Meet the floors, and then descend without breaking one."""
-        if not (met := meet_floors(self.scores, self.goal.labels, self.goal.need, start, unit=self.unit)).met:
+        if not (
+            met := meet_floors(self.scores, self.goal.labels, self.goal.need, start, unit=self.unit)
+        ).met:
             predicted = (self.scores + met.offset[:, None]).argmax(axis=0)
             return OffsetFit(met.offset, self.goal.loss(predicted), met)
         return replace(self.descend(met.offset, thorough), floors=met)
@@ -235,15 +272,22 @@ class _Lines:
     def __post_init__(self) -> None:
         self.best, self.winner, self.second = _two_best(self.of.scores + self.offset[:, None])
         self.loss = self.of.goal.loss(self.winner)
-        self.least = _SAME + _LEAST_GAIN * (self.loss if np.isfinite(self.of.pull) else self.of.unit)
+        self.least = _SAME + _LEAST_GAIN * (
+            self.loss if np.isfinite(self.of.pull) else self.of.unit
+        )
 
     def search(self, k: int) -> bool:
         """Move the offset of one class to where the loss with its penalty is least; return whether that improved it."""
         taken = self.winner == k
-        rival, rival_score = np.where(taken, self.second, self.winner), np.where(taken, self.best[1], self.best[0])
+        rival, rival_score = (
+            np.where(taken, self.second, self.winner),
+            np.where(taken, self.best[1], self.best[0]),
+        )
         at = rival_score - self.of.scores[k]  # above this, class k is predicted
         goal, order = self.of.goal, np.argsort(at)
-        values, loss = self._choices(at[order], goal.line(order, rival, k), *goal.kept_floors(order, rival, k))
+        values, loss = self._choices(
+            at[order], goal.line(order, rival, k), *goal.kept_floors(order, rival, k)
+        )
         if not len(values):
             return False
         price = self.of.penalty[k]
@@ -255,11 +299,15 @@ class _Lines:
         self._move(k, float(values[best]))
         return True
 
-    def _choices(self, at: np.ndarray, losses: np.ndarray, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+    def _choices(
+        self, at: np.ndarray, losses: np.ndarray, first: int, last: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the offset to take on each stretch of equal loss, and that loss: 0, or half a unit from an end."""
         if first > last:
             return np.zeros(0), np.zeros(0)
-        losses = np.zeros(len(losses)) if not np.isfinite(self.of.pull) else losses  # the floors alone count
+        losses = (
+            np.zeros(len(losses)) if not np.isfinite(self.of.pull) else losses
+        )  # the floors alone count
         losses = losses[first : last + 1]
         edges = np.concatenate([[-np.inf], at, [np.inf]])[first : last + 2]
         opens = np.flatnonzero(np.append(True, np.abs(np.diff(losses)) > _SAME))
@@ -273,17 +321,25 @@ class _Lines:
         """Set an offset; only samples of which the class was or becomes one of the two best change."""
         self.offset[k] = to
         scores = self.of.scores
-        rows = np.flatnonzero((self.winner == k) | (self.second == k) | (scores[k] + to > self.best[1]))
-        best, self.winner[rows], self.second[rows] = _two_best(scores[:, rows] + self.offset[:, None])
+        rows = np.flatnonzero(
+            (self.winner == k) | (self.second == k) | (scores[k] + to > self.best[1])
+        )
+        best, self.winner[rows], self.second[rows] = _two_best(
+            scores[:, rows] + self.offset[:, None]
+        )
         self.best[:, rows] = best
         self.loss = self.of.goal.loss(self.winner)
 
     def search_pairs(self) -> bool:
         """Move two offsets at once where that improves the loss; return whether it did."""
         n, size, free = len(self.winner), len(self.offset), len(self.of.free)
-        if n * n * n * size * free * (free - 1) // 2 > _PAIR_NUMBERS or not np.isfinite(self.of.pull):
+        if n * n * n * size * free * (free - 1) // 2 > _PAIR_NUMBERS or not np.isfinite(
+            self.of.pull
+        ):
             return False
-        return any(_search_pair(self, int(j), int(k)) for j in self.of.free for k in self.of.free if j < k)
+        return any(
+            _search_pair(self, int(j), int(k)) for j in self.of.free for k in self.of.free if j < k
+        )
 
 
 def _search_pair(lines: _Lines, j: int, k: int) -> bool:
@@ -307,7 +363,11 @@ def _search_pair(lines: _Lines, j: int, k: int) -> bool:
         rival = np.full(rival_score.shape, j)
     steps = rival_score - scores[k]
     order = np.argsort(steps, axis=1)
-    edges = np.pad(np.take_along_axis(steps, order, axis=1), ((0, 0), (1, 1)), constant_values=(-np.inf, np.inf))
+    edges = np.pad(
+        np.take_along_axis(steps, order, axis=1),
+        ((0, 0), (1, 1)),
+        constant_values=(-np.inf, np.inf),
+    )
     losses, kept = _table_losses(goal, order, rival, k)
     low, high = edges[:, :-1], edges[:, 1:]
     width = high - low
@@ -317,7 +377,11 @@ def _search_pair(lines: _Lines, j: int, k: int) -> bool:
     cost = losses + search.penalty[j] * np.abs(values[:, None]) + search.penalty[k] * np.abs(second)
     cost[(width <= _SLIVER * search.unit) | ~kept] = np.inf
     at_best = np.unravel_index(int(cost.argmin()), cost.shape)
-    now = lines.loss + search.penalty[j] * abs(lines.offset[j]) + search.penalty[k] * abs(lines.offset[k])
+    now = (
+        lines.loss
+        + search.penalty[j] * abs(lines.offset[j])
+        + search.penalty[k] * abs(lines.offset[k])
+    )
     if not cost[at_best] < now - _SAME:
         return False
     lines._move(j, float(values[at_best[0]]))
@@ -325,7 +389,9 @@ def _search_pair(lines: _Lines, j: int, k: int) -> bool:
     return True
 
 
-def _table_losses(goal: OffsetGoal, order: np.ndarray, rival: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _table_losses(
+    goal: OffsetGoal, order: np.ndarray, rival: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return what `OffsetGoal.line` does for G lines, [G, N + 1], and whether all floors are met there."""
     # For few samples: every class is counted after every change.
     true, old = goal.labels[order], np.take_along_axis(rival, order, axis=1)
@@ -336,9 +402,14 @@ def _table_losses(goal: OffsetGoal, order: np.ndarray, rival: np.ndarray, k: int
         first = of_rival.sum(axis=1, keepdims=True)
         return np.concatenate([first, first + np.cumsum(of_k - of_rival, axis=1)], axis=1)
 
-    was, new = (old[..., None] == classes), np.broadcast_to(classes == k, (*old.shape, goal.classes))
+    was, new = (
+        (old[..., None] == classes),
+        np.broadcast_to(classes == k, (*old.shape, goal.classes)),
+    )
     is_true = true[..., None] == classes
-    kept = np.asarray((running(1.0 * (was & is_true), 1.0 * (new & is_true)) >= goal.need - 0.5).all(axis=2))
+    kept = np.asarray(
+        (running(1.0 * (was & is_true), 1.0 * (new & is_true)) >= goal.need - 0.5).all(axis=2)
+    )
     if goal.price is not None:
         first = weights[..., 0] * goal.price[true, old]
         steps = weights[..., 0] * goal.price[true, k] - first
@@ -349,7 +420,9 @@ def _table_losses(goal: OffsetGoal, order: np.ndarray, rival: np.ndarray, k: int
     of_true = np.bincount(goal.labels, goal.weights, goal.classes)
     whole = np.broadcast_to(of_true, right.shape)
     if goal.metric not in FORMULAS:  # the worst recall
-        return 1 - np.divide(right, whole, out=np.full(right.shape, np.inf), where=whole > 0).min(axis=2), kept
+        return 1 - np.divide(right, whole, out=np.full(right.shape, np.inf), where=whole > 0).min(
+            axis=2
+        ), kept
     formula = FORMULAS[goal.metric]
     terms = formula.terms(Totals(right.ravel(), predicted.ravel(), whole.ravel()), goal.total)
     sums = [term.reshape(right.shape).sum(axis=2) for term in terms]

@@ -29,15 +29,23 @@ from .samples import Samples, TuneOptions, class_shares
 class RulePath:
     """One rule over its range, on all labelled samples."""
 
-    parts: tuple[GammaPath, ...]  # of each set of samples that has its own counts, with its logits; most often one
+    parts: tuple[
+        GammaPath, ...
+    ]  # of each set of samples that has its own counts, with its logits; most often one
     path: GammaPath  # where the samples of all parts are right; without logits if parts are several
-    changes: Envelope | None  # the predictions whose shares guide the choice; None if only right and wrong count
+    changes: (
+        Envelope | None
+    )  # the predictions whose shares guide the choice; None if only right and wrong count
     pull: Pull | None = None
-    last: list[tuple[TuneOptions, np.ndarray, float]] = field(default_factory=list, init=False)  # gamma of which rows
+    last: list[tuple[TuneOptions, np.ndarray, float]] = field(
+        default_factory=list, init=False
+    )  # gamma of which rows
     _known: list[tuple[TuneOptions, Objective]] = field(default_factory=list, init=False)
 
     @staticmethod
-    def of(parts: Sequence[GammaPath], options: TuneOptions, *, pull: Pull | None = None) -> "RulePath":
+    def of(
+        parts: Sequence[GammaPath], options: TuneOptions, *, pull: Pull | None = None
+    ) -> "RulePath":
         """Return the rule's path of all parts together, with every change that the options ask for."""
         changes = None
         if options.unlabelled is not None:
@@ -58,14 +66,22 @@ class RulePath:
         if rows is None and known:
             return known[0]
         floors, cost = options.goal.floors, options.goal.cost
-        floors = None if floors is None else check_floors(floors, path.labels, len(path.counts), options.names)
+        floors = (
+            None
+            if floors is None
+            else check_floors(floors, path.labels, len(path.counts), options.names)
+        )
         if rows is not None and options.metric in ERRORS and floors is None:
             kept = np.zeros(len(path.labels), bool)
             kept[rows] = True
-            return self.objective(options).coarse.on(kept, class_shares(path.labels[rows], len(path.counts), options))
+            return self.objective(options).coarse.on(
+                kept, class_shares(path.labels[rows], len(path.counts), options)
+            )
         if rows is not None:
             path = path.take(rows)
-            changes = changes if changes is None or options.unlabelled is not None else changes.take(rows)
+            changes = (
+                changes if changes is None or options.unlabelled is not None else changes.take(rows)
+            )
         found = Objective(
             path,
             class_shares(path.labels, len(path.counts), options),
@@ -86,7 +102,9 @@ class Paths:
     """The paths of the rules on the same samples, each computed when it is asked for."""
 
     samples: Samples
-    shared: dict[str, Any] = field(default_factory=dict, init=False)  # fitters of rules from which others begin
+    shared: dict[str, Any] = field(
+        default_factory=dict, init=False
+    )  # fitters of rules from which others begin
     _known: dict[str, RulePath] = field(default_factory=dict, init=False)
     _locks: dict[str, Lock] = field(default_factory=lambda: defaultdict(Lock), init=False)
 
@@ -101,20 +119,39 @@ class Paths:
         target = self.samples.target if made.follows_target else None
         bias = options.bias if made.multiplies or options.rule == rule else None
         made = replace(made, bias=bias, norms=options.norms if made.needs_norms else None)
-        how: dict[str, Any] = {"target": target, "kind": options.kind, "progress": options.stage("path")}
+        how: dict[str, Any] = {
+            "target": target,
+            "kind": options.kind,
+            "progress": options.stage("path"),
+        }
         how["with_changes"] = options.follows_predictions
         reach, scores = (low, high), [own for own, *_ in self.samples.parts]
         if logits is not None:  # once scaled, the shift may be negative
-            reach, scores, how = (-high, high), list(logits), {"target": target, "with_changes": True}
+            reach, scores, how = (
+                (-high, high),
+                list(logits),
+                {"target": target, "with_changes": True},
+            )
         samples = zip(scores, self.samples.parts, strict=True)
-        return [path_along(made, some, labels, counts, reach, **how) for some, (_, labels, counts) in samples]
+        return [
+            path_along(made, some, labels, counts, reach, **how)
+            for some, (_, labels, counts) in samples
+        ]
 
     def of(self, rule: str) -> RulePath:
         """Return a rule's path over its range, computed once; with `auto`, the shift is pulled."""
         with self._locks[rule]:
             if rule not in self._known:
-                pulled = RULES[rule].pulled and self.samples.options.is_auto and self.samples.options.metric in ERRORS
-                pull = Pull(self.samples.calibration[1], self.samples.calibration[0]) if pulled else None
+                pulled = (
+                    RULES[rule].pulled
+                    and self.samples.options.is_auto
+                    and self.samples.options.metric in ERRORS
+                )
+                pull = (
+                    Pull(self.samples.calibration[1], self.samples.calibration[0])
+                    if pulled
+                    else None
+                )
                 self._known[rule] = RulePath.of(self.parts(rule), self.samples.options, pull=pull)
             return self._known[rule]
 
@@ -135,10 +172,17 @@ class Fitted:
 
     gamma: float
     predicted: np.ndarray  # [N], the class of every sample, also of those that it was not fitted on
-    second: float | None = None  # the strength of the shift in `rescale+shift`, and of a shift after `vector`
-    scale: np.ndarray = field(default_factory=lambda: np.zeros(0))  # [K] each, for rules with numbers for each class
+    second: float | None = (
+        None  # the strength of the shift in `rescale+shift`, and of a shift after `vector`
+    )
+    scale: np.ndarray = field(
+        default_factory=lambda: np.zeros(0)
+    )  # [K] each, for rules with numbers for each class
     offset: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    plateau: tuple[float, float] = (0.0, 0.0)  # the strengths that do as well; of the second, where there is one
+    plateau: tuple[float, float] = (
+        0.0,
+        0.0,
+    )  # the strengths that do as well; of the second, where there is one
     reach: tuple[float, float] = (0.0, 1.0)  # the range of that strength
     floors_met: bool = True  # whether some strength meets the floors on these samples
     smoothing: float = 0.0  # what is added to probabilities before their logarithm, for `vector`
@@ -198,7 +242,10 @@ def path_along(
     progress: RowProgress | None = None,
 ) -> GammaPath:
     """Return the path of a rule on samples that are checked, toward a target [K], if any, and with every change."""
-    direction, how = rule.direction(toward(counts, target), kind=kind), {"kind": kind, "progress": progress}
+    direction, how = (
+        rule.direction(toward(counts, target), kind=kind),
+        {"kind": kind, "progress": progress},
+    )
     if with_changes and direction.bias is None:
         changes = find_changes(logits, direction, reach, **how)
         return GammaPath.of_changes(changes, labels, counts, direction, logits=(logits,), kind=kind)
@@ -209,7 +256,10 @@ def path_along(
 def labelled_changes(parts: Sequence[GammaPath], options: TuneOptions) -> Envelope:
     """Return every change of the predictions of the labelled samples."""
     bent = parts[0].rule.bias is not None
-    known = [predicted_changes(part.whole_logits()[0], part, options) if bent else part.envelope for part in parts]
+    known = [
+        predicted_changes(part.whole_logits()[0], part, options) if bent else part.envelope
+        for part in parts
+    ]
     return known[0].joined(known[1:]) if len(known) > 1 else known[0]
 
 
@@ -220,9 +270,14 @@ def predicted_changes(logits: Any, path: GammaPath, options: TuneOptions) -> Env
         return find_changes(logits, path.rule, path.range, kind=path.kind, progress=progress)
     gammas = np.linspace(*path.range, 401)
     chunks = (chunk for _, chunk in read_chunks(logits, kind=path.kind, progress=progress))
-    found = (np.stack([path.rule.scores(chunk, gamma).argmax(axis=1) for gamma in gammas]) for chunk in chunks)
+    found = (
+        np.stack([path.rule.scores(chunk, gamma).argmax(axis=1) for gamma in gammas])
+        for chunk in chunks
+    )
     table = np.concatenate(list(found), axis=1)
     step, sample = np.nonzero(table[1:] != table[:-1])
-    between = (gammas[step] + gammas[step + 1]) / 2  # so that each stretch is judged at its own gamma of the 401
+    between = (
+        gammas[step] + gammas[step + 1]
+    ) / 2  # so that each stretch is judged at its own gamma of the 401
     new, old = table[step + 1, sample], table[step, sample]
     return Envelope(table[0], sample, between, new, old, classes=len(path.counts), range=path.range)

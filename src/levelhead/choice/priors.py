@@ -19,7 +19,16 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ..core.array import Array, as_array, check_columns, check_logits, log_softmax, raise_masked, to_numpy, to_plain
+from ..core.array import (
+    Array,
+    as_array,
+    check_columns,
+    check_logits,
+    log_softmax,
+    raise_masked,
+    to_numpy,
+    to_plain,
+)
 from ..core.choices import Kind, PriorMethod
 from ..core.counts import Counts, check_labels, resolve
 from ..core.errors import Advice, LevelheadError, check_choice, named
@@ -38,7 +47,9 @@ _RIDGE = 10.0  # calibration (variance 1 / 10 of each number), the estimate is o
 # among 4 to 32 on the sets of bench/decisions.py at five mixes; docs/decisions.md has what comes of it. As training's
 # shares they gain less there, as equal ones they risk more.
 _USUAL = 16.0
-_LEAST_SINGULAR_VALUE = 0.1  # of the confusion matrix: below, errors of the predicted shares may grow tenfold
+_LEAST_SINGULAR_VALUE = (
+    0.1  # of the confusion matrix: below, errors of the predicted shares may grow tenfold
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,10 +94,17 @@ class PriorEstimate:
         between = [""] * len(self.shares)
         if self.interval is not None:
             between = [f" ({low:.1%} to {high:.1%})" for low, high in self.interval]
-        return listed([f"{title(k, self.names)} {self.shares[k]:.1%}{between[k]}" for k in range(len(self.shares))])
+        return listed(
+            [
+                f"{title(k, self.names)} {self.shares[k]:.1%}{between[k]}"
+                for k in range(len(self.shares))
+            ]
+        )
 
 
-_Estimator = Callable[[np.ndarray, np.ndarray | None], np.ndarray]  # weights of both kinds of samples -> shares [K]
+_Estimator = Callable[
+    [np.ndarray, np.ndarray | None], np.ndarray
+]  # weights of both kinds of samples -> shares [K]
 _Labelled = tuple[np.ndarray, np.ndarray]  # held-out scores [N, K] and labels [N]
 
 
@@ -128,7 +146,9 @@ def estimate_prior(
     labelled = None if held_out is None else _check_held_out(held_out, len(n), kind)
     if kind == "probabilities":
         both = unlabelled if labelled is None else np.concatenate([unlabelled, labelled[0]])
-        unlabelled, rest = np.split(smooth_votes(both)[0], [len(unlabelled)])  # alike, if there are zeros among them
+        unlabelled, rest = np.split(
+            smooth_votes(both)[0], [len(unlabelled)]
+        )  # alike, if there are zeros among them
         labelled = None if labelled is None else (rest, labelled[1])
     warning, every = None, np.ones(len(unlabelled))
     if method == "em":
@@ -149,7 +169,9 @@ def estimate_prior(
     return PriorEstimate(
         shares=estimate(every, None),
         target=target,
-        interval=np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2], axis=0).T if len(replicates) else None,
+        interval=np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2], axis=0).T
+        if len(replicates)
+        else None,
         method=method,
         n=len(unlabelled),
         held_out=0 if labelled is None else len(labelled[1]),
@@ -168,17 +190,24 @@ def estimate_target(
         raise LevelheadError(reason, parameter="target", advice=Advice("unlabelled", None, advice))
     unlabelled = as_array(options.unlabelled)
     check_columns(unlabelled, len(counts), "unlabelled")
-    labelled = tuple(np.concatenate([to_numpy(part) for part in same]) for same in zip(*held_out, strict=True))
+    labelled = tuple(
+        np.concatenate([to_numpy(part) for part in same]) for same in zip(*held_out, strict=True)
+    )
     try:
         known = {name: getattr(options, name) for name in ("level", "rng", "names", "kind")}
         known |= {"held_out": labelled or None, "bootstrap": min(options.bootstrap, 200)}
         return estimate_prior(unlabelled, counts, **known)
     except LevelheadError as error:
-        raise LevelheadError(error.message, parameter=error.parameter or "unlabelled", advice=error.advice) from None
+        raise LevelheadError(
+            error.message, parameter=error.parameter or "unlabelled", advice=error.advice
+        ) from None
 
 
 def maximize_shares(
-    ratios: np.ndarray, weights: np.ndarray, start: np.ndarray | None = None, more: float | np.ndarray = 0.0
+    ratios: np.ndarray,
+    weights: np.ndarray,
+    start: np.ndarray | None = None,
+    more: float | np.ndarray = 0.0,
 ) -> np.ndarray:
     """Return the shares [K] of greatest likelihood, ``sum_i w_i log(ratios share)_i + more sum log share``."""
     # Two steps of EM give a direction and its bend; a longer step along both is taken if it raises the likelihood
@@ -220,7 +249,9 @@ def _em_estimator(
     unlabelled: np.ndarray, counts: np.ndarray, labelled: _Labelled | None, more: float | np.ndarray
 ) -> _Estimator:
     if labelled is None:
-        ratios = np.exp(log_softmax(unlabelled - np.log(counts)))  # p(x_i | k), up to a factor for each sample
+        ratios = np.exp(
+            log_softmax(unlabelled - np.log(counts))
+        )  # p(x_i | k), up to a factor for each sample
         whole = maximize_shares(ratios, np.ones(len(unlabelled)), more=more)
         return lambda weights, _: maximize_shares(ratios, weights, whole, more)
     ridge, loss = _RIDGE / len(labelled[1]), vector_loss(*labelled, counts)
@@ -230,7 +261,9 @@ def _em_estimator(
     def estimate(weights: np.ndarray, times: np.ndarray | None) -> np.ndarray:
         own = fitted if times is None else narrow.on(times).minimum(ridge, fitted, seen, ONE_STEP)
         scale, offset = loss.affine(own)
-        ratios = np.exp(log_softmax(scale * unlabelled + offset))  # of scores calibrated for equal shares
+        ratios = np.exp(
+            log_softmax(scale * unlabelled + offset)
+        )  # of scores calibrated for equal shares
         shares = maximize_shares(ratios, weights, start[0] if start else None, more)
         start[:] = start or [shares]
         return shares
@@ -250,7 +283,9 @@ def _bbse_estimator(
         reason = f"{which}, so 'bbse' cannot know how it is predicted; add some, or use 'em'"
         raise LevelheadError(reason, parameter="held_out")
     loss = vector_loss(held_out, labels, counts)
-    here, there = ((loss.columns.inverse * each + loss.shift).argmax(axis=1) for each in (unlabelled, held_out))
+    here, there = (
+        (loss.columns.inverse * each + loss.shift).argmax(axis=1) for each in (unlabelled, held_out)
+    )
 
     def confusion(times: np.ndarray | None) -> np.ndarray:
         found = np.bincount(there * size + labels, times, size * size).reshape(size, size)
@@ -276,5 +311,7 @@ def _check_held_out(held_out: Any, size: int, kind: Kind) -> _Labelled:
             raise LevelheadError(f"expected logits [N, {size}], got shape {list(scores.shape)}")
         labels = check_labels(held_out[1], size)
         if len(labels) != len(scores):
-            raise LevelheadError(f"expected one label per row of logits, got {len(labels)} and {len(scores)} rows")
+            raise LevelheadError(
+                f"expected one label per row of logits, got {len(labels)} and {len(scores)} rows"
+            )
     return scores, labels

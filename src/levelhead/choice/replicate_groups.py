@@ -56,17 +56,30 @@ def _ends(low: np.ndarray) -> tuple[int, int]:
 
 def _most_added(objective: Objective, strength: float, best: int, doubt: float) -> float:
     """Return the most that pull and mismatch add to a replicate's error on the interval `best`."""
-    sizes, gamma = np.bincount(objective.path.labels, minlength=len(objective.target)), objective.grid.middles[best]
-    largest = float(np.sqrt((objective.prior**2 / (sizes + 2)).sum() / 4))  # of any replicate's standard error
-    added = 0.0 if objective.pull is None else float(objective.pull.values(np.array([gamma]), largest)[0])
+    sizes, gamma = (
+        np.bincount(objective.path.labels, minlength=len(objective.target)),
+        objective.grid.middles[best],
+    )
+    largest = float(
+        np.sqrt((objective.prior**2 / (sizes + 2)).sum() / 4)
+    )  # of any replicate's standard error
+    added = (
+        0.0
+        if objective.pull is None
+        else float(objective.pull.values(np.array([gamma]), largest)[0])
+    )
     if objective.mismatch is None or strength == 0:
         return added
     n, weights = len(objective.mismatch.changes.start), objective.mismatch.weights
-    mismatch = _most_mismatch(objective.mismatch, np.full(n, 1 / n) if weights is None else weights, gamma, doubt)
+    mismatch = _most_mismatch(
+        objective.mismatch, np.full(n, 1 / n) if weights is None else weights, gamma, doubt
+    )
     return added + min(1.0, strength * largest) * mismatch
 
 
-def _most_mismatch(mismatch: ShareMismatch, weights: np.ndarray, gamma: float, doubt: float) -> float:
+def _most_mismatch(
+    mismatch: ShareMismatch, weights: np.ndarray, gamma: float, doubt: float
+) -> float:
     """Return the largest mismatch that a replicate of samples that weigh `weights` [N] can have at gamma."""
     predicted, prior = mismatch.changes.predictions(gamma), mismatch.prior
     off = np.bincount(predicted, weights, len(prior)) - prior
@@ -74,7 +87,10 @@ def _most_mismatch(mismatch: ShareMismatch, weights: np.ndarray, gamma: float, d
     return float(np.sqrt(off**2 + square).sum() / 2 + np.sqrt(doubt / 2 * square.sum()))
 
 
-TABLE_NUMBERS, DRAWN_AT_ONCE = 1 << 18, 1 << 15  # numbers of tables that stay in the cache, and in the fastest one
+TABLE_NUMBERS, DRAWN_AT_ONCE = (
+    1 << 18,
+    1 << 15,
+)  # numbers of tables that stay in the cache, and in the fastest one
 LARGE_GROUP = 16  # a group of so many samples is drawn as one number, which takes about as long as to draw so many
 MOST_SAMPLES = 0.5  # if at least this share of the samples is in such groups
 
@@ -121,14 +137,20 @@ class Groups:
             size = int(some.sum())
             if first % (rows * digits) == 0:
                 uniform = rng.random(out=SCRATCH.table("uniform", (size,)))
-            span, start = bounds if counts is None else (np.repeat(x[: some.size], some.reshape(-1)) for x in bounds)
+            span, start = (
+                bounds
+                if counts is None
+                else (np.repeat(x[: some.size], some.reshape(-1)) for x in bounds)
+            )
             uniform = uniform[:size]
             uniform *= span[:size]
             place = np.floor(uniform, out=SCRATCH.table("place", (size,)))
             uniform -= place
             place += start[:size]
             index = members.take(place.astype(np.int64), mode="clip")
-            found[first : first + rows] = np.bincount(index, minlength=len(some) * width).reshape(-1, width)
+            found[first : first + rows] = np.bincount(index, minlength=len(some) * width).reshape(
+                -1, width
+            )
         if counts is not None:
             found[:, group] = counts[:, large[0], large[1]]
         return found
@@ -158,11 +180,27 @@ class Groups:
         rows = max(1, DRAWN_AT_ONCE // max(1, len(members)))
         each = np.arange(rows)[:, None]
         starts = np.cumsum(spans) - spans + each * len(members)
-        bounds, digits = [x.reshape(-1).astype(np.float64) for x in (np.broadcast_to(spans, starts.shape), starts)], 1
-        if not len(group):  # a number of 53 bits gives so many places, and each has 16 bits more than it needs
+        bounds, digits = (
+            [
+                x.reshape(-1).astype(np.float64)
+                for x in (np.broadcast_to(spans, starts.shape), starts)
+            ],
+            1,
+        )
+        if not len(
+            group
+        ):  # a number of 53 bits gives so many places, and each has 16 bits more than it needs
             bounds = [np.repeat(x, np.tile(self.totals, rows)) for x in bounds]
             digits = max(1, int(37 / np.log2(spans.max() + 1)))
-        return (row, column), chances, group, rows, digits, bounds, (members + each * len(self.sizes)).reshape(-1)
+        return (
+            (row, column),
+            chances,
+            group,
+            rows,
+            digits,
+            bounds,
+            (members + each * len(self.sizes)).reshape(-1),
+        )
 
 
 class Tables:
@@ -171,7 +209,10 @@ class Tables:
     # Tables of a name use the same memory again. What is summed or accumulated along rows is one long row: while numpy
     # sums the rows of a table, no other thread can run.
 
-    numbers, threads = TABLE_NUMBERS, True  # of a table that a block of replicates has, and whether threads share these
+    numbers, threads = (
+        TABLE_NUMBERS,
+        True,
+    )  # of a table that a block of replicates has, and whether threads share these
 
     def draw(self, groups: Groups, n: int, rng: np.random.Generator, name: str = "times") -> Any:
         """Return how often each group is drawn, [n, M]."""
@@ -180,7 +221,9 @@ class Tables:
     def take(self, table: Any, columns: np.ndarray, name: str) -> Any:
         """Return some columns."""
         room = SCRATCH.table(name, (len(table), len(columns)))
-        return table.take(columns, axis=1, out=room, mode="clip")  # all within bounds: "clip" avoids a copy
+        return table.take(
+            columns, axis=1, out=room, mode="clip"
+        )  # all within bounds: "clip" avoids a copy
 
     def scale(self, table: Any, row: Any, name: str) -> Any:
         """Return each row times a row [M]."""
@@ -197,7 +240,9 @@ class Tables:
         every = (opens + table.shape[1] * np.arange(len(table))[:, None]).reshape(-1)
         return np.add.reduceat(table.reshape(-1), every).reshape(len(table), len(opens))
 
-    def sums_within(self, table: Any, at: np.ndarray, low: np.ndarray, high: np.ndarray, opens: np.ndarray) -> Any:
+    def sums_within(
+        self, table: Any, at: np.ndarray, low: np.ndarray, high: np.ndarray, opens: np.ndarray
+    ) -> Any:
         """Return the sums of the columns for which low [M] <= at [B] <= high [M]; the table is overwritten."""
         right, other = (SCRATCH.table(name, table.shape, np.bool_) for name in ("right", "other"))
         np.less_equal(low, at[:, None], out=right)
@@ -208,13 +253,17 @@ class Tables:
     def running_at(self, table: Any, columns: np.ndarray, heads: np.ndarray) -> tuple[Any, Any]:
         """Return the running sum of each row at some columns, [B, C]; and what it was before some of these, the first
         among them. Both may begin at any number."""
-        table = np.cumsum(table.reshape(-1), out=SCRATCH.table("running", (table.size,))).reshape(table.shape)
+        table = np.cumsum(table.reshape(-1), out=SCRATCH.table("running", (table.size,))).reshape(
+            table.shape
+        )
         found = self.take(table, columns, "steps")
         before = found[:, heads - 1]
         before[1:, :1], before[:1, :1] = found[:-1, -1:], 0.0
         return found, before
 
-    def distances(self, table: Any, begins: Any, heads: np.ndarray, owner: np.ndarray, first: Any) -> Any:
+    def distances(
+        self, table: Any, begins: Any, heads: np.ndarray, owner: np.ndarray, first: Any
+    ) -> Any:
         """Return by how much ``|table + begins[owner]|`` grows from column to column, from `first` at `heads`."""
         table += self.take(begins, owner, "opened")
         np.abs(table, out=table)
@@ -245,7 +294,9 @@ class DeviceTables(Tables):
         self.torch, self.device = torch, device
 
     def place(self, values: np.ndarray) -> Any:
-        return self.torch.from_numpy(np.ascontiguousarray(values)).to(self.device, non_blocking=True)
+        return self.torch.from_numpy(np.ascontiguousarray(values)).to(
+            self.device, non_blocking=True
+        )
 
     def host(self, values: Any) -> np.ndarray:
         return values.cpu().numpy()
@@ -256,7 +307,10 @@ class DeviceTables(Tables):
         order = stable_order(groups.stratum)
         members = self.place(np.repeat(order, groups.sizes[order]))
         sizes = np.repeat(groups.totals, groups.totals)
-        span, start = self.place(sizes), self.place(np.repeat(np.cumsum(groups.totals) - groups.totals, groups.totals))
+        span, start = (
+            self.place(sizes),
+            self.place(np.repeat(np.cumsum(groups.totals) - groups.totals, groups.totals)),
+        )
         source = self.torch.Generator(self.device).manual_seed(int(rng.integers(1 << 63)))
         on: dict[str, Any] = {"dtype": self.torch.float64, "device": self.device}
         width, found = len(groups.sizes), self.torch.empty((n, len(groups.sizes)), **on)
@@ -266,7 +320,9 @@ class DeviceTables(Tables):
             uniform = self.torch.rand((len(rows), len(members)), generator=source, **on)
             index = members[uniform.mul_(span).long().clamp_max_(span - 1).add_(start)]
             index += width * self.torch.arange(len(rows), device=self.device)[:, None]
-            rows.copy_(self.torch.bincount(index.reshape(-1), minlength=rows.numel()).reshape(rows.shape))
+            rows.copy_(
+                self.torch.bincount(index.reshape(-1), minlength=rows.numel()).reshape(rows.shape)
+            )
         return found
 
     def take(self, table: Any, columns: np.ndarray, name: str) -> Any:
@@ -282,7 +338,9 @@ class DeviceTables(Tables):
         total = table.cumsum(1)[:, self.place(np.append(opens[1:], table.shape[1]) - 1)]
         return total.diff(dim=1, prepend=self.torch.zeros_like(total[:, :1]))
 
-    def sums_within(self, table: Any, at: np.ndarray, low: np.ndarray, high: np.ndarray, opens: np.ndarray) -> Any:
+    def sums_within(
+        self, table: Any, at: np.ndarray, low: np.ndarray, high: np.ndarray, opens: np.ndarray
+    ) -> Any:
         here = self.place(at)[:, None]
         return self.sums(table * ((self.place(low) <= here) & (here <= self.place(high))), opens)
 
@@ -292,7 +350,9 @@ class DeviceTables(Tables):
         before[:, 0] = 0.0
         return found, before
 
-    def distances(self, table: Any, begins: Any, heads: np.ndarray, owner: np.ndarray, first: Any) -> Any:
+    def distances(
+        self, table: Any, begins: Any, heads: np.ndarray, owner: np.ndarray, first: Any
+    ) -> Any:
         table = table.add_(begins[:, self.place(owner)]).abs_()
         moved, at = table.diff(dim=1, prepend=table[:, :1]), self.place(heads)
         moved[:, at] = table[:, at] - first
@@ -314,7 +374,9 @@ class BlockShares:
     mismatch: ShareMismatch
     likely: tuple[int, int]  # the first and the last interval on which the choice is likely to fall
     tables: Tables = HOST
-    known: dict[tuple[int, int], tuple] = field(default_factory=dict)  # what `_steps` returned, by its intervals
+    known: dict[tuple[int, int], tuple] = field(
+        default_factory=dict
+    )  # what `_steps` returned, by its intervals
 
     def add(self, values: np.ndarray, mass: Any, guide: np.ndarray) -> np.ndarray:
         """Return values [B, G] plus `guide` [B] times the mismatch, or infinity where that cannot be the lowest."""
@@ -336,7 +398,18 @@ class BlockShares:
     def between(self, first: int, last: int, mass: Any) -> np.ndarray:
         """Return the mismatch on the intervals from `first` to `last`, [B, ...]; the masses [B, M] sum to 1."""
         known, tables = self._steps(first, last), self.tables
-        by_start, opens, classes, samples, signs, cells, (some, heads, owner), by_bin, bins, firsts = known
+        (
+            by_start,
+            opens,
+            classes,
+            samples,
+            signs,
+            cells,
+            (some, heads, owner),
+            by_bin,
+            bins,
+            firsts,
+        ) = known
         # How far each class's share is off its prior on the first interval: sums over samples sorted by prediction.
         start = mass if by_start is None else tables.take(mass, by_start, "start")
         off = tables.add_at(-self.mismatch.prior, classes, tables.sums(start, opens))
@@ -351,7 +424,9 @@ class BlockShares:
         # interval and added up, a running sum of them is the mismatch on each interval, doubled.
         begins = tables.take(off, some, "begins")
         moved = tables.distances(steps, begins - before, heads, owner, abs(begins))
-        found[:, bins - first] += tables.host(tables.sums(tables.take(moved, by_bin, "steps"), firsts))
+        found[:, bins - first] += tables.host(
+            tables.sums(tables.take(moved, by_bin, "steps"), firsts)
+        )
         return np.cumsum(found, axis=1, out=found) / 2
 
     def _steps(self, first: int, last: int) -> tuple:
@@ -367,20 +442,35 @@ class BlockShares:
             kept = np.flatnonzero((bins > first) & (bins <= last))
             changed, bins = np.repeat(np.arange(len(sizes)), sizes)[kept], bins[kept]
             new = (np.diff(changed, prepend=-1) != 0) | (np.diff(bins, prepend=-1) != 0)
-            cells = np.flatnonzero(np.append(new, True)[1:])  # the last change of each class on each interval
+            cells = np.flatnonzero(
+                np.append(new, True)[1:]
+            )  # the last change of each class on each interval
             changed, bins = changed[cells], bins[cells]
             by_bin = stable_order(bins)
             by_class = *runs(changed), np.cumsum(np.diff(changed, prepend=changed[:1]) > 0)
             cells = sample[kept], sign[kept], cells
-            self.known[first, last] = by_start, opens, classes, *cells, by_class, by_bin, *runs(bins[by_bin])
+            self.known[first, last] = (
+                by_start,
+                opens,
+                classes,
+                *cells,
+                by_class,
+                by_bin,
+                *runs(bins[by_bin]),
+            )
         return self.known[first, last]
 
 
-def choose_by_shares(mismatch: ShareMismatch, n: int, rng: np.random.Generator, tables: Tables = HOST) -> np.ndarray:
+def choose_by_shares(
+    mismatch: ShareMismatch, n: int, rng: np.random.Generator, tables: Tables = HOST
+) -> np.ndarray:
     """Return the gamma that each of n resamples chooses by the mismatch of shares alone, [n]."""
     changes, (first, last) = mismatch.changes, possible_by_shares(mismatch)
     groups, few = group_predictions(changes, mismatch.grid, first, last)
-    grid, whole = mismatch.grid.part(first, last - first + 1), last - first + 1 == len(mismatch.grid.middles)
+    grid, whole = (
+        mismatch.grid.part(first, last - first + 1),
+        last - first + 1 == len(mismatch.grid.middles),
+    )
     shares = BlockShares(replace(mismatch, changes=few, grid=grid), (0, last - first), tables)
 
     def choose(count: int, rng: np.random.Generator) -> np.ndarray:
@@ -401,12 +491,17 @@ def draw_blocks(
     """Yield n replicates of groups, in blocks that threads draw; the seed alone decides what is drawn."""
     size = max(1, min(64 if tables.threads else n, tables.numbers // len(groups.sizes)))
     sizes = [min(size, n - first) for first in range(0, n, size)]
-    rngs = [np.random.Generator(np.random.SFC64(seed)) for seed in rng.integers(1 << 63, size=len(sizes)).tolist()]
+    rngs = [
+        np.random.Generator(np.random.SFC64(seed))
+        for seed in rng.integers(1 << 63, size=len(sizes)).tolist()
+    ]
     with ThreadPoolExecutor(few_threads() if tables.threads else 1) as pool:
         yield from pool.map(draw, sizes, rngs)
 
 
-def group_predictions(changes: Envelope, grid: Grid, first: int, last: int) -> tuple[Groups, Envelope]:
+def group_predictions(
+    changes: Envelope, grid: Grid, first: int, last: int
+) -> tuple[Groups, Envelope]:
     """Return unlabelled samples in groups that are predicted alike on some intervals, and the groups' changes."""
     some = changes.between(*grid.middles[[first, last]])
     groups = Groups.of(np.zeros(len(some.start), np.int64), [some.start], changing(some))

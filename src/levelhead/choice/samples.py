@@ -58,7 +58,9 @@ class Goal:
 
     def __post_init__(self) -> None:
         name = metric_name(self.metric)
-        if self.cost is not None and name == "balanced_error":  # the default: a cost is a metric by itself
+        if (
+            self.cost is not None and name == "balanced_error"
+        ):  # the default: a cost is a metric by itself
             name = "cost"
         object.__setattr__(self, "metric", name)
         check_choice("criterion", self.criterion, get_args(Criterion))
@@ -97,19 +99,25 @@ class TuneOptions:
     def __post_init__(self) -> None:
         check_choice("rule", self.rule, (AUTO, *RULES))
         if not isinstance(self.chosen_on, str):
-            raise LevelheadError(f"expected text, such as 'held-out', got {self.chosen_on!r}", parameter="chosen_on")
+            raise LevelheadError(
+                f"expected text, such as 'held-out', got {self.chosen_on!r}", parameter="chosen_on"
+            )
         if self.range is not None:
             object.__setattr__(self, "range", check_range(self.range, holds_zero=True))
         if self.metric in ("error", "g_mean", "worst_recall") and self.target is not None:
             weighs = "classes as they occur" if self.metric == "error" else "every class the same"
             instead = "leave out the target, or choose the metric balanced_error"
-            raise LevelheadError(f"the metric {self.metric} weighs {weighs}; {instead}", parameter="target")
+            raise LevelheadError(
+                f"the metric {self.metric} weighs {weighs}; {instead}", parameter="target"
+            )
         if isinstance(self.target, str) and self.target != ESTIMATE:
             expected = "expected a share for each class, or 'estimate'"
             raise LevelheadError(f"{expected}, got {self.target!r}", parameter="target")
         if self.metric not in ERRORS and self.unlabelled is not None and not self.estimates_target:
             guided = "their predicted shares guide only the metrics error and balanced_error"
-            raise LevelheadError(f"{guided}, not {self.metric}; leave them out", parameter="unlabelled")
+            raise LevelheadError(
+                f"{guided}, not {self.metric}; leave them out", parameter="unlabelled"
+            )
         check_replicates(self.bootstrap, self.level)
 
     @property
@@ -151,7 +159,9 @@ class TuneOptions:
 
     def may_take(self, rule: Rule) -> bool:
         """Whether `auto` tries a rule for this goal, wherever it can act."""
-        named = self.goal.floors is not None or self.goal.metric in NAME_CLASSES  # classes may move alone
+        named = (
+            self.goal.floors is not None or self.goal.metric in NAME_CLASSES
+        )  # classes may move alone
         wanted = named or not rule.for_named_classes
         return self.is_auto and wanted and (rule.follows_counts or self.background is None)
 
@@ -168,7 +178,9 @@ def check_background(background: int | str | None, rule: str) -> None:
     """Check that a class can be left alone: by rules that follow counts, of samples that have one class each."""
     if background is not None and rule != AUTO and not RULES[rule].follows_counts:
         able = ", ".join(name for name, other in RULES.items() if other.follows_counts)
-        raise LevelheadError(f"the rule {rule} changes every class; use {able} or auto", parameter="background")
+        raise LevelheadError(
+            f"the rule {rule} changes every class; use {able} or auto", parameter="background"
+        )
 
 
 def rule_options(rule: str | Rule) -> dict[str, Any]:
@@ -189,12 +201,18 @@ def as_rows(
     return logits, *resolve_labels(logits, labels, counts, names)
 
 
-_ROUGH_ROWS = 5000  # tell a temperature to some hundredths, which is enough for the range of a strength
+_ROUGH_ROWS = (
+    5000  # tell a temperature to some hundredths, which is enough for the range of a strength
+)
 Part = tuple[Array, np.ndarray, np.ndarray]  # logits [n, K], labels [n], counts [K]
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
-Folds = Sequence[tuple[np.ndarray, np.ndarray]]  # of each fold, the samples judged, and all others: fitted on
-_MANY_SAMPLES = 10_000  # are dealt into folds once: how they fall moves a gain by less than a tenth of a point
+Folds = Sequence[
+    tuple[np.ndarray, np.ndarray]
+]  # of each fold, the samples judged, and all others: fitted on
+_MANY_SAMPLES = (
+    10_000  # are dealt into folds once: how they fall moves a gain by less than a tenth of a point
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +221,9 @@ class Samples:
 
     parts: tuple[Part, ...]
     options: TuneOptions
-    joined: Mapping[str, GammaPath] | None = None  # the path of each rule, of samples whose logits were not kept
+    joined: Mapping[str, GammaPath] | None = (
+        None  # the path of each rule, of samples whose logits were not kept
+    )
 
     @staticmethod
     def of(parts: Sequence[tuple[Array, Array, Counts]], options: TuneOptions) -> "Samples":
@@ -215,12 +235,16 @@ class Samples:
             # Integers and masked scores become other floats as they are read, chunk by chunk: all at once, they would
             # take as much memory again.
             as_they_are = type(logits) is np.ndarray and options.kind == "logits"
-            if as_they_are and all(np.may_share_memory(part, logits) for _, part in read_chunks(logits)):
+            if as_they_are and all(
+                np.may_share_memory(part, logits) for _, part in read_chunks(logits)
+            ):
                 logits = logits.view(CheckedLogits)
             found.append((logits, *checked))
         if len(sizes := sorted({len(counts) for *_, counts in found})) > 1:
             came = f"folds of {', '.join(map(str, sizes))} classes"
-            raise LevelheadError(f"expected the same classes in every fold, got {came}", parameter="folds")
+            raise LevelheadError(
+                f"expected the same classes in every fold, got {came}", parameter="folds"
+            )
         return Samples(tuple(found), options)
 
     @cached_property
@@ -245,10 +269,18 @@ class Samples:
 
     def deal(self, repeats: int | None = None, rng: np.random.Generator | int = 0) -> list[Folds]:
         """Return the folds of each repeat: by default twice, or once if the samples are many."""
-        repeats, rng = repeats or (1 if len(self.labels) >= _MANY_SAMPLES else 2), np.random.default_rng(rng)
+        repeats, rng = (
+            repeats or (1 if len(self.labels) >= _MANY_SAMPLES else 2),
+            np.random.default_rng(rng),
+        )
         dealt = [draw_folds(self.labels, FOLDS, rng).astype(np.uint8) for _ in range(repeats)]
-        each = [[(np.flatnonzero(fold == i), np.flatnonzero(fold != i)) for i in range(FOLDS)] for fold in dealt]
-        return [[one for one in folds if len(one[0]) and self.weights[one[1]].any()] for folds in each]
+        each = [
+            [(np.flatnonzero(fold == i), np.flatnonzero(fold != i)) for i in range(FOLDS)]
+            for fold in dealt
+        ]
+        return [
+            [one for one in folds if len(one[0]) and self.weights[one[1]].any()] for folds in each
+        ]
 
     def each(self, work: Callable[[_Item], _Found], items: Iterable[_Item]) -> list[_Found]:
         """Return what `work` gives of each item; in threads, if the scores are on an accelerator."""
@@ -257,7 +289,11 @@ class Samples:
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor | None:
-        return ThreadPoolExecutor(few_threads()) if are_on_gpu([logits for logits, *_ in self.parts]) else None
+        return (
+            ThreadPoolExecutor(few_threads())
+            if are_on_gpu([logits for logits, *_ in self.parts])
+            else None
+        )
 
     def read(self) -> list[np.ndarray]:
         """Return the logits of each part, or the logarithms of its probabilities, [n, K]."""
@@ -268,12 +304,20 @@ class Samples:
         """The temperature of the scores, and the shift that a calibrated model would then need."""
         # ``logits / T + log(share_k / n_k)``, with the shares that the metric weighs classes by, has the least log
         # loss. The shift is T times how much of ``log(share_k / n_k)`` lies along ``log(n_max / n_k)``.
-        log_shares = np.log(np.maximum(class_shares(self.labels, self.classes, self.options), 1e-3 / self.classes))
+        log_shares = np.log(
+            np.maximum(class_shares(self.labels, self.classes, self.options), 1e-3 / self.classes)
+        )
         scores, labels, rows = self.some_rows()
         every = slice(None, None, -(-len(rows) // _ROUGH_ROWS))
         moved = [log_shares - np.log(counts) for *_, counts in self.parts]
-        offset = moved[0] if len(moved) == 1 else np.repeat(moved, [len(some) for some in scores], axis=0)[every]
-        temperature = fit_scale(joined(scores)[every], labels[every], self.weights[rows[every]], offset)
+        offset = (
+            moved[0]
+            if len(moved) == 1
+            else np.repeat(moved, [len(some) for some in scores], axis=0)[every]
+        )
+        temperature = fit_scale(
+            joined(scores)[every], labels[every], self.weights[rows[every]], offset
+        )
         rarity = -np.log(toward(self.parts[0][2], self.target))
         rarity = rarity - rarity.mean()
         along = (log_shares + rarity) @ rarity / (rarity @ rarity) if rarity.any() else 0.0
@@ -281,7 +325,9 @@ class Samples:
 
     def some_rows(self) -> tuple[list[Array], np.ndarray, np.ndarray]:
         """Return, of as many samples as a temperature needs, the scores [n, K] of each part, labels and rows [m]."""
-        found = [some_rows(logits, labels, kind=self.options.kind) for logits, labels, _ in self.parts]
+        found = [
+            some_rows(logits, labels, kind=self.options.kind) for logits, labels, _ in self.parts
+        ]
         scores, labels, rows = zip(*found, strict=True)
         before = np.cumsum([0, *(len(labels) for _, labels, _ in self.parts)])
         return list(scores), np.concatenate(labels), np.concatenate([*map(np.add, rows, before)])
@@ -310,7 +356,9 @@ def class_shares(labels: np.ndarray, classes: int, options: TuneOptions) -> np.n
         return sizes / sizes.sum()
     shares = target_prior(options.target, classes, options.names)
     if not shares[sizes > 0].any():
-        raise LevelheadError("expected a share above 0 for some class that has a sample here", parameter="target")
+        raise LevelheadError(
+            "expected a share above 0 for some class that has a sample here", parameter="target"
+        )
     return shares
 
 

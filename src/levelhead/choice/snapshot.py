@@ -49,11 +49,15 @@ class Snapshot:
         if 0 in self.head.weight.shape:  # takes no bytes of a file, whatever else it claims
             came = list(self.head.weight.shape)
             raise LevelheadError(f"expected a weight [K, d], got shape {came}", parameter="head")
-        object.__setattr__(self, "counts", resolve(self.counts, self.head.classes, names=self.head.names))
+        object.__setattr__(
+            self, "counts", resolve(self.counts, self.head.classes, names=self.head.names)
+        )
         if self.features.keys() != self.labels.keys():
             came = f"{sorted(self.features)} and {sorted(self.labels)}"
             raise LevelheadError(f"expected features and labels of the same splits, got {came}")
-        object.__setattr__(self, "features", {split: to_numpy(x) for split, x in self.features.items()})
+        object.__setattr__(
+            self, "features", {split: to_numpy(x) for split, x in self.features.items()}
+        )
         object.__setattr__(self, "labels", {split: to_numpy(y) for split, y in self.labels.items()})
         for split, x in self.features.items():
             expected = [len(self.labels[split]), self.head.weight.shape[1]]
@@ -64,11 +68,18 @@ class Snapshot:
     def logits(self, split: str, head: Head | None = None) -> Array:
         """Return the logits of one split, [N, K], under this head or another."""
         if split not in self.features:
-            raise LevelheadError(f"the snapshot has no split {split!r}; it has {', '.join(self.features) or 'none'}")
+            raise LevelheadError(
+                f"the snapshot has no split {split!r}; it has {', '.join(self.features) or 'none'}"
+            )
         return (head or self.head).numpy().logits(self.features[split])
 
     def plot(
-        self, ax: Axes | None = None, *, split: str | None = None, gamma: float | None = None, head: Head | None = None
+        self,
+        ax: Axes | None = None,
+        *,
+        split: str | None = None,
+        gamma: float | None = None,
+        head: Head | None = None,
     ) -> Axes:
         """Draw the recall of each class on the Axes given, or on new ones (extra `plot`), and return them.
 
@@ -76,17 +87,25 @@ class Snapshot:
         """
         from ..show.plot import draw_recall
 
-        split = split or ("held-out" if "held-out" in self.features and "test" not in self.features else "test")
+        split = split or (
+            "held-out" if "held-out" in self.features and "test" not in self.features else "test"
+        )
         before, after = recall(self.logits(split), self.labels[split]), None
         title = f"{split}, {len(self.labels[split])} samples"
         if gamma is not None:
-            head, title = rescale(self.head, self.counts, gamma=gamma), f"{title}; gamma = {gamma:.3f}"
+            head, title = (
+                rescale(self.head, self.counts, gamma=gamma),
+                f"{title}; gamma = {gamma:.3f}",
+            )
         if head is not None:
             after = recall(self.logits(split, head), self.labels[split])
         return draw_recall(before, self.counts, ax, after=after, names=self.head.names, title=title)
 
     def __repr__(self) -> str:
-        splits = ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items()) or "no features"
+        splits = (
+            ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items())
+            or "no features"
+        )
         classes = f"{self.head.classes} classes of {self.counts.max()} to {self.counts.min()} training samples"
         return f"Snapshot({classes}, head {list(self.head.weight.shape)}; {splits})"
 
@@ -95,14 +114,24 @@ class Snapshot:
 
         names = self.head.names or ()
         shown = ", ".join([*map(short, names[:5]), *["..."] * (len(names) > 5)])
-        samples, bias = f"of {self.counts.max()} to {self.counts.min()} training samples", self.head.bias
+        samples, bias = (
+            f"of {self.counts.max()} to {self.counts.min()} training samples",
+            self.head.bias,
+        )
         rows = {
             "classes": f"{self.head.classes}{f' ({shown})' if shown else ''}, {samples}",
             "head": f"weight {list(self.head.weight.shape)}, {'no bias' if bias is None else 'with a bias'}",
-            "splits": ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items()) or "none",
+            "splits": ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items())
+            or "none",
         }
-        facts = {key: str(value) for key, value in self.meta.items() if isinstance(value, str | int | float)}
-        return html("Snapshot", rows | {key: fact for key, fact in facts.items() if len(fact) <= 80})
+        facts = {
+            key: str(value)
+            for key, value in self.meta.items()
+            if isinstance(value, str | int | float)
+        }
+        return html(
+            "Snapshot", rows | {key: fact for key, fact in facts.items() if len(fact) <= 80}
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the snapshot as one safetensors file, atomically."""
@@ -111,10 +140,20 @@ class Snapshot:
         head = self.head.numpy()
         tensors = {"head.weight": head.weight, "counts": self.counts, "head.bias": head.bias}
         for split in self.features:
-            tensors |= {f"features.{split}": self.features[split], f"labels.{split}": self.labels[split]}
+            tensors |= {
+                f"features.{split}": self.features[split],
+                f"labels.{split}": self.labels[split],
+            }
         names = None if head.names is None else list(head.names)
-        metadata = {"levelhead.snapshot": json.dumps({"version": 1, "names": names, "meta": self.meta})}
-        atomic.write(path, save({k: np.ascontiguousarray(v) for k, v in tensors.items() if v is not None}, metadata))
+        metadata = {
+            "levelhead.snapshot": json.dumps({"version": 1, "names": names, "meta": self.meta})
+        }
+        atomic.write(
+            path,
+            save(
+                {k: np.ascontiguousarray(v) for k, v in tensors.items() if v is not None}, metadata
+            ),
+        )
 
     @staticmethod
     def load(path: str | Path) -> Snapshot:
@@ -127,13 +166,21 @@ class Snapshot:
                 metadata = (file.metadata() or {}).get("levelhead.snapshot")
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         except SafetensorError as error:
-            raise LevelheadError(f"{path}: not a complete safetensors file ({visible(str(error))})") from None
+            raise LevelheadError(
+                f"{path}: not a complete safetensors file ({visible(str(error))})"
+            ) from None
         if metadata is None:
-            raise LevelheadError(f"{path}: expected a snapshot, as a training writes it, got another safetensors file")
+            raise LevelheadError(
+                f"{path}: expected a snapshot, as a training writes it, got another safetensors file"
+            )
         try:
             facts = parse_json(metadata)
             features, labels = (
-                {key.removeprefix(part): values for key, values in tensors.items() if key.startswith(part)}
+                {
+                    key.removeprefix(part): values
+                    for key, values in tensors.items()
+                    if key.startswith(part)
+                }
                 for part in ("features.", "labels.")
             )
             head = Head(tensors["head.weight"], tensors.get("head.bias"), facts["names"])

@@ -24,7 +24,15 @@ from .objective import Grid, ShareMismatch
 from .paths import Paths, RulePath
 from .priors import estimate_target
 from .replicate_groups import choose_by_shares, tables_for
-from .samples import Goal, Samples, TuneOptions, as_rows, check_background, kind_of_scores, rule_options
+from .samples import (
+    Goal,
+    Samples,
+    TuneOptions,
+    as_rows,
+    check_background,
+    kind_of_scores,
+    rule_options,
+)
 from .tuned import Tuned
 
 
@@ -86,32 +94,56 @@ def tune(
     (True, True)
     """
     background = counts.background if isinstance(counts, WithBackground) else None
-    given: dict[str, Any] = rule_options(rule) | {"goal": Goal.of(metric), "chosen_on": chosen_on, "progress": progress}
+    given: dict[str, Any] = rule_options(rule) | {
+        "goal": Goal.of(metric),
+        "chosen_on": chosen_on,
+        "progress": progress,
+    }
     given |= {"unlabelled": unlabelled, "training": training, "background": background}
-    options = TuneOptions(target=target, bootstrap=bootstrap, level=level, rng=rng, names=names, kind=kind, **given)
+    options = TuneOptions(
+        target=target, bootstrap=bootstrap, level=level, rng=rng, names=names, kind=kind, **given
+    )
     check_background(background, options.rule)
     if labels is None:
-        raise LevelheadError("expected labels [N]; without labels, use match_prior", parameter="labels")
+        raise LevelheadError(
+            "expected labels [N]; without labels, use match_prior", parameter="labels"
+        )
     if counts is None:
-        raise LevelheadError("expected the training samples of each class, got none", parameter="counts")
+        raise LevelheadError(
+            "expected the training samples of each class, got none", parameter="counts"
+        )
     logits, labels, names = as_rows(logits, labels, counts, names)
     if background is not None:
         counts = resolve(counts, logits.shape[1], names=names)
     return _tune_parts([(logits, labels, counts)], replace(options, names=names))
 
 
-def tune_path(path: GammaPath, counts: Counts | None = None, options: TuneOptions | None = None) -> Tuned:
+def tune_path(
+    path: GammaPath, counts: Counts | None = None, options: TuneOptions | None = None
+) -> Tuned:
     """Choose gamma as `tune` does, on a path that is already computed and with its rule."""
     if path.weights is not None or path.k > 1:
-        raise LevelheadError("expected a path of top-1 without weights of samples; or use its best()")
+        raise LevelheadError(
+            "expected a path of top-1 without weights of samples; or use its best()"
+        )
     options = TuneOptions() if options is None else options
     rule = path.rule.name if options.is_auto else options.rule
     if rule != path.rule.name:
-        raise LevelheadError(f"the path is of the rule {path.rule.name!r}, got {rule!r}", parameter="rule")
-    if counts is not None and not np.array_equal(resolve(counts, len(path.counts), names=options.names), path.counts):
-        raise LevelheadError("they are not those that the path was made with; leave them out", parameter="counts")
-    options = replace(options, rule=rule, target=path.target if options.target is None else options.target)
-    found = _diagnose_logits(path.whole_logits()[0], path.labels[: len(path.logits[0])], path.counts, options)
+        raise LevelheadError(
+            f"the path is of the rule {path.rule.name!r}, got {rule!r}", parameter="rule"
+        )
+    if counts is not None and not np.array_equal(
+        resolve(counts, len(path.counts), names=options.names), path.counts
+    ):
+        raise LevelheadError(
+            "they are not those that the path was made with; leave them out", parameter="counts"
+        )
+    options = replace(
+        options, rule=rule, target=path.target if options.target is None else options.target
+    )
+    found = _diagnose_logits(
+        path.whole_logits()[0], path.labels[: len(path.logits[0])], path.counts, options
+    )
     return choose_gamma(RulePath.of([path], options), options, path.counts, found)
 
 
@@ -149,11 +181,19 @@ def cross_fit(
     >>> tuned.chosen_on, tuned.n, round(tuned.gamma, 3)
     ('out-of-fold', 5, 0.354)
     """
-    given: dict[str, Any] = rule_options(rule) | {"goal": Goal.of(metric), "chosen_on": "out-of-fold"}
-    options = TuneOptions(target=target, bootstrap=bootstrap, level=level, rng=rng, names=names, kind=kind, **given)
+    given: dict[str, Any] = rule_options(rule) | {
+        "goal": Goal.of(metric),
+        "chosen_on": "out-of-fold",
+    }
+    options = TuneOptions(
+        target=target, bootstrap=bootstrap, level=level, rng=rng, names=names, kind=kind, **given
+    )
     folds = list(folds)
     if not folds or not all(isinstance(fold, Sequence) and len(fold) == 3 for fold in folds):
-        raise LevelheadError("expected at least one fold, each (logits [N, K], labels [N], counts)", parameter="folds")
+        raise LevelheadError(
+            "expected at least one fold, each (logits [N, K], labels [N], counts)",
+            parameter="folds",
+        )
     return _tune_parts(folds, options)
 
 
@@ -161,7 +201,9 @@ def _tune_parts(parts: Sequence[tuple[Array, Array, Counts]], options: TuneOptio
     """Do what `tune` and `cross_fit` share."""
     samples = Samples.of(parts, options)
     if options.estimates_target:
-        prior = estimate_target(options, samples.counts, [(logits, labels) for logits, labels, _ in samples.parts])
+        prior = estimate_target(
+            options, samples.counts, [(logits, labels) for logits, labels, _ in samples.parts]
+        )
         options = replace(options, target=prior.target, unlabelled=None)
         return replace(_tune_parts(parts, options), prior=prior)
     return tune_samples(samples)
@@ -186,13 +228,19 @@ def _diagnose_logits(
     """Return what is wrong with the samples, or with the rule that was asked for on them."""
     asked = None if options.is_auto else RULES[options.rule]
     folds = options.chosen_on == "out-of-fold"
-    named = asked if asked is not None and asked.has_path else Shift()  # of other rules, the samples themselves say
+    named = (
+        asked if asked is not None and asked.has_path else Shift()
+    )  # of other rules, the samples themselves say
     return [
         diagnostics.diagnose_training_rows(logits, options.training),
         diagnostics.diagnose_norms(options.norms, counts, named),
         diagnostics.diagnose_binary_head(logits, named),
         diagnostics.diagnose_negative_logits(logits, labels, named),
-        *(diagnostics.diagnose_counts(logits, labels, counts, asked or Shift()) if not folds else ()),
+        *(
+            diagnostics.diagnose_counts(logits, labels, counts, asked or Shift())
+            if not folds
+            else ()
+        ),
     ]
 
 
@@ -226,7 +274,9 @@ def match_prior(
     gamma = 0.604 for rule rescale, chosen on unlabelled (4 samples); predicted shares off the target by 50.00% -> 0.00%
     """
     given: dict[str, Any] = rule_options(rule) | {"progress": progress}
-    options = TuneOptions(target=target, bootstrap=bootstrap, level=level, rng=rng, names=names, kind=kind, **given)
+    options = TuneOptions(
+        target=target, bootstrap=bootstrap, level=level, rng=rng, names=names, kind=kind, **given
+    )
     return match_prior_with(logits, counts, options)
 
 
@@ -237,17 +287,23 @@ def match_prior_with(logits: Array, counts: Counts, options: TuneOptions) -> Tun
     n = resolve(counts, logits.shape[1], names=options.names)
     if options.estimates_target:
         prior = estimate_target(replace(options, unlabelled=logits), n)
-        return replace(match_prior_with(logits, n, replace(options, target=prior.target)), prior=prior)
+        return replace(
+            match_prior_with(logits, n, replace(options, target=prior.target)), prior=prior
+        )
     rule = find_path_rule(Rescale.name if options.is_auto else options.rule)
     target = target_prior(options.target, len(n), options.names)
     moved = toward(n, target) if rule.follows_target and options.target is not None else n
     made = rule.direction(moved, norms=norms if rule.needs_norms else None, kind=options.kind)
-    changes = find_changes(logits, made, options.range_of(rule.name), kind=options.kind, progress=options.stage("path"))
+    changes = find_changes(
+        logits, made, options.range_of(rule.name), kind=options.kind, progress=options.stage("path")
+    )
     mismatch = ShareMismatch(changes, target, Grid.between(changes.gamma, changes.range))
     curve = mismatch.grid.curve(mismatch.values())
     gamma, plateau = mismatch.grid.choose(curve.values)
     coarse = ShareMismatch(changes, target, Grid.between(changes.gamma, changes.range, 1000))
-    gammas = choose_by_shares(coarse, options.bootstrap, np.random.default_rng(options.rng), tables_for([logits]))
+    gammas = choose_by_shares(
+        coarse, options.bootstrap, np.random.default_rng(options.rng), tables_for([logits])
+    )
     found = diagnostics.issue_warnings(
         diagnostics.diagnose_binary_head(logits, rule),
         diagnostics.diagnose_norms(norms, n, rule),

@@ -17,7 +17,14 @@ from .priors import PriorEstimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NOT_IN_JSON = ("curve", "criterion_curve", "prior", "candidates", "labels", "sources")  # or not as they are
+NOT_IN_JSON = (
+    "curve",
+    "criterion_curve",
+    "prior",
+    "candidates",
+    "labels",
+    "sources",
+)  # or not as they are
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +37,9 @@ class Candidate:
     gain: float  # how much better that is than the model as it is; above 0 is better, whatever the metric
     interval: tuple[float, float] | None = None  # of the gain; None if it is not known
     second: float | None = None  # of `rescale+shift`, the strength of the shift
-    curve: Curve | None = None  # the metric over gamma on all samples; None for rules that are not a path
+    curve: Curve | None = (
+        None  # the metric over gamma on all samples; None for rules that are not a path
+    )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers without the curve, as JSON can hold them."""
@@ -49,9 +58,13 @@ class LabelChoice:
     value_at_zero: float | None = None
     recall: float | None = None  # of its positives
     recall_at_zero: float | None = None
-    gain: float | None = None  # how much the offset improves the metric on new samples; without a bootstrap, on these
+    gain: float | None = (
+        None  # how much the offset improves the metric on new samples; without a bootstrap, on these
+    )
     interval: tuple[float, float] | None = None
-    precision: float | None = None  # of what is predicted to have it, with the offset, and without; None of nothing
+    precision: float | None = (
+        None  # of what is predicted to have it, with the offset, and without; None of nothing
+    )
     precision_at_zero: float | None = None
 
     @property
@@ -191,8 +204,14 @@ class Tuned:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers without the curves, as JSON can hold them."""
-        kept = {field.name: getattr(self, field.name) for field in fields(Tuned) if field.name not in NOT_IN_JSON}
-        found = {name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()}
+        kept = {
+            field.name: getattr(self, field.name)
+            for field in fields(Tuned)
+            if field.name not in NOT_IN_JSON
+        }
+        found = {
+            name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()
+        }
         for name in ("recall", "recall_at_zero"):
             found[name] = [None if value != value else value for value in found[name]]
         found["prior"] = None if self.prior is None else self.prior.to_dict()
@@ -203,7 +222,11 @@ class Tuned:
 
     def facts(self) -> dict[str, str]:
         """Return the result in words, part by part, with a `verdict` if 0 may be the better gamma."""
-        source = "TEST DATA, so no test result at this gamma is honest" if self.chosen_on == "test" else self.chosen_on
+        source = (
+            "TEST DATA, so no test result at this gamma is honest"
+            if self.chosen_on == "test"
+            else self.chosen_on
+        )
         on = f"chosen on {source} ({self.n} samples)"
         if RULES[self.rule].strengths:
             between = "" if self.interval is None else " ({:.3f} to {:.3f})".format(*self.interval)
@@ -222,8 +245,14 @@ class Tuned:
             parts["verdict"] = f"{self.verdict} (gain above 0: {self.verdict.probability:.0%})"
         if self.prior is not None:
             parts["target"] = f"{self.prior.shares_text()}; estimated by {self.prior.source}"
-        if self.balanced_error is None and self.mismatch is not None and self.mismatch_at_zero is not None:
-            parts["predicted shares"] = f"off the target by {self.mismatch_at_zero:.2%} -> {self.mismatch:.2%}"
+        if (
+            self.balanced_error is None
+            and self.mismatch is not None
+            and self.mismatch_at_zero is not None
+        ):
+            parts["predicted shares"] = (
+                f"off the target by {self.mismatch_at_zero:.2%} -> {self.mismatch:.2%}"
+            )
         return parts
 
     def __str__(self) -> str:
@@ -233,11 +262,15 @@ class Tuned:
         """Return the result as text: the curve, the numbers, and what they mean."""
         lines = self._lines() + self._class_lines() + self._candidate_lines()
         if self._drawn:
-            drawn = draw_text_curve(self.curve, self.gamma, self.interval, form=value_form(self.metric))
+            drawn = draw_text_curve(
+                self.curve, self.gamma, self.interval, form=value_form(self.metric)
+            )
             lines = [drawn, f"{self.title} over gamma; ^ chosen, - its interval", "", *lines]
         if self.error is not None:
             for kind, other in (("plain", "error"), ("balanced", "balanced_error")):
-                lines += [f"{kind} error on these samples {self._change(other, other)}"] * (other != self.metric)
+                lines += [f"{kind} error on these samples {self._change(other, other)}"] * (
+                    other != self.metric
+                )
         return "\n".join(lines)
 
     @property
@@ -270,15 +303,25 @@ class Tuned:
 
     def _repr_html_(self) -> str:
         picture = sparkline(self.curve, self.gamma, self.interval) if self._drawn else ""
-        return html("Tuned", self.facts(), picture=picture, notes=[f"warning: {line}" for line in self.warnings])
+        return html(
+            "Tuned",
+            self.facts(),
+            picture=picture,
+            notes=[f"warning: {line}" for line in self.warnings],
+        )
 
     def _lines(self) -> list[str]:
-        return [f"{name}{' = ' if name == 'gamma' else ' '}{words}" for name, words in self.facts().items()]
+        return [
+            f"{name}{' = ' if name == 'gamma' else ' '}{words}"
+            for name, words in self.facts().items()
+        ]
 
     def _class_lines(self, most: int = 30) -> list[str]:
         """Return each class's recall before and after; of many classes, those that change most."""
         known = [i for i, value in enumerate(self.recall) if value == value]
-        some = sorted(sorted(known, key=lambda i: -abs(self.recall[i] - self.recall_at_zero[i]))[:most])
+        some = sorted(
+            sorted(known, key=lambda i: -abs(self.recall[i] - self.recall_at_zero[i]))[:most]
+        )
         change = {i: f"{self.recall_at_zero[i]:>7.1%} -> {self.recall[i]:.1%}" for i in some}
         rows = [f"  {class_title(i, self.names):24} {words}" for i, words in change.items()]
         more = [f"  and {len(known) - most} that change less"] * (len(known) > most)
@@ -291,7 +334,12 @@ class Tuned:
             f"  {one.rule:14} {format(one.value, form):>8}  gain {gain_text(self.metric, one.gain, one.interval)}"
             for one in self.candidates
         ]
-        return [f"rules tried, {self.title} on samples that each was not fitted on", *rows, self.why, ""] * bool(rows)
+        return [
+            f"rules tried, {self.title} on samples that each was not fitted on",
+            *rows,
+            self.why,
+            "",
+        ] * bool(rows)
 
     def _change(self, metric: str, field: str) -> str:
         form = value_form(metric)
@@ -299,8 +347,15 @@ class Tuned:
 
     def _floors_text(self) -> str:
         """Return the floors in words: one for all classes, or each."""
-        rest, (at, what) = {floor for i, floor in enumerate(self.floors) if i not in self.missing}, self._each
+        rest, (at, what) = (
+            {floor for i, floor in enumerate(self.floors) if i not in self.missing},
+            self._each,
+        )
         if len(rest) == 1:
             return f"recall of at least {rest.pop():.1%} {at} every {what}"
-        some = [f"{floor:.1%} {at} {class_title(i, self.names)}" for i, floor in enumerate(self.floors) if floor > 0]
+        some = [
+            f"{floor:.1%} {at} {class_title(i, self.names)}"
+            for i, floor in enumerate(self.floors)
+            if floor > 0
+        ]
         return f"recall of at least {listed(some)}"

@@ -39,13 +39,19 @@ class _Sources:
     def __post_init__(self) -> None:
         convert_fields_(self)
         if not {"logits"} <= self.files.keys() <= {"logits", "labels", "counts", "norms"}:
-            raise LevelheadError(f"expected logits, labels, counts, norms, got {list(self.files)}", parameter="files")
+            raise LevelheadError(
+                f"expected logits, labels, counts, norms, got {list(self.files)}", parameter="files"
+            )
         if "counts" not in self.files and self.counts is None:
             raise LevelheadError("expected counts, or the file that they are in", parameter="files")
         if self.files.keys() != self.sha256.keys():
-            raise LevelheadError(f"expected one for each file, got {list(self.sha256)}", parameter="sha256")
+            raise LevelheadError(
+                f"expected one for each file, got {list(self.sha256)}", parameter="sha256"
+            )
         if self.counts is not None and not (self.counts and min(self.counts) >= 0):
-            raise LevelheadError(f"expected positive numbers, got {list(self.counts)}", parameter="counts")
+            raise LevelheadError(
+                f"expected positive numbers, got {list(self.counts)}", parameter="counts"
+            )
 
 
 def write_tuned(tuned: Tuned, path: str | Path, *, new: bool = False) -> None:
@@ -62,14 +68,18 @@ def read_tuned(path: str | Path, *, rule: str | None = None) -> Tuned:
         flaw = str(error).removeprefix(f"{path}: ")
         raise LevelheadError(f"{path}: not a file that `levelhead tune` wrote ({flaw})") from None
     if rule not in (None, tuned.rule):
-        raise LevelheadError(f"{path}: gamma was chosen for rule {tuned.rule!r}, not {rule!r}; leave out the rule")
+        raise LevelheadError(
+            f"{path}: gamma was chosen for rule {tuned.rule!r}, not {rule!r}; leave out the rule"
+        )
     return tuned
 
 
 def tuned_of(tuned: Tuned | str | Path) -> Tuned:
     """Return what was tuned, with its counts, from itself or from the path of a file that `levelhead tune` wrote."""
     if not isinstance(tuned, Tuned | str | Path):
-        expected = "expected what `tune` returned, or the path of a file that `levelhead tune` wrote"
+        expected = (
+            "expected what `tune` returned, or the path of a file that `levelhead tune` wrote"
+        )
         raise LevelheadError(f"{expected}, got {type(tuned).__name__}", parameter="tuned")
     known = tuned if isinstance(tuned, Tuned) else read_tuned(tuned)
     _check(known)
@@ -85,10 +95,14 @@ def counts_for(tuned: Tuned, classes: int, names: Sequence[str] | None, where: s
     if (reason := RULES[tuned.rule].refuses_kind(tuned.kind)) is not None:
         raise LevelheadError(f"{where}: {reason}")
     if tuned.multilabel and len(counts) != classes:
-        raise LevelheadError(f"{where} has {classes} outputs, but {len(counts)} labels were tuned; {instead}")
+        raise LevelheadError(
+            f"{where} has {classes} outputs, but {len(counts)} labels were tuned; {instead}"
+        )
     if not tuned.multilabel and len(counts) != max(classes, 2):
         has = "gives a single logit" if classes == 1 else f"has {classes} classes"
-        raise LevelheadError(f"{where} {has}, but gamma was tuned on {len(counts)} classes; {instead}")
+        raise LevelheadError(
+            f"{where} {has}, but gamma was tuned on {len(counts)} classes; {instead}"
+        )
     here, there = names or (), tuned.names or ()
     if any(one != other and one in there for one, other in zip(here, there, strict=False)):
         orders = f"another order ({listed(here)}) than the logits that gamma was tuned on ({listed(there)})"
@@ -97,7 +111,12 @@ def counts_for(tuned: Tuned, classes: int, names: Sequence[str] | None, where: s
 
 
 def describe_sources(
-    files: Mapping[str, Any], counts: np.ndarray, *, kind: Kind, target: str | None, background: str | None = None
+    files: Mapping[str, Any],
+    counts: np.ndarray,
+    *,
+    kind: Kind,
+    target: str | None,
+    background: str | None = None,
 ) -> dict[str, Any]:
     """Return what a choice was made on, for `Tuned.sources`: files with their sha256, counts, and how to read them."""
     given = {what: str(source) for what, source in files.items() if source is not None}
@@ -115,16 +134,30 @@ def _from_json(content: Any) -> Tuned:
     """Return what the entries of a tuned.json say; `null` is an absent entry, and older files have few of them."""
     if not isinstance(content, dict):
         raise LevelheadError("not a JSON object")
-    given = {name: value for name, value in content.items() if value is not None and name not in NOT_IN_JSON}
+    given = {
+        name: value
+        for name, value in content.items()
+        if value is not None and name not in NOT_IN_JSON
+    }
     if not fits(given.get("gamma", 0.0), float):
         raise LevelheadError(f"expected a number, got {given['gamma']!r}", parameter="gamma")
     recalls = {name: _recall(name, given.pop(name, [])) for name in ("recall", "recall_at_zero")}
     if (sources := content.get("sources") or None) is not None:
         with in_file("sources"):
             record_from(_Sources, sources)
-        older = {"counts": sources.get("counts"), "kind": sources["kind"]}  # where older files have them
+        older = {
+            "counts": sources.get("counts"),
+            "kind": sources["kind"],
+        }  # where older files have them
         given = {name: value for name, value in older.items() if value} | given
-    unsaid = {"interval": None, "criterion": "", "n": 0, "classes": 0, "plateau": [0.0, 0.0], "kind": None}
+    unsaid = {
+        "interval": None,
+        "criterion": "",
+        "n": 0,
+        "classes": 0,
+        "plateau": [0.0, 0.0],
+        "kind": None,
+    }
     unknown = Curve(np.zeros(1), np.full(1, np.nan), 0.0)
     parts = {
         "curve": unknown,
@@ -139,16 +172,27 @@ def _from_json(content: Any) -> Tuned:
     for name in {"n", "classes"} & given.keys():
         if getattr(tuned, name) < 1:
             raise LevelheadError(f"expected at least 1, got {getattr(tuned, name)}", parameter=name)
-    if tuned.classes > MOST_CLASSES and not tuned.counts:  # as many counts would take as much of the file
-        raise LevelheadError(f"expected the counts of so many classes, got {tuned.classes} alone", parameter="classes")
+    if (
+        tuned.classes > MOST_CLASSES and not tuned.counts
+    ):  # as many counts would take as much of the file
+        raise LevelheadError(
+            f"expected the counts of so many classes, got {tuned.classes} alone",
+            parameter="classes",
+        )
     for name in ("gamma", "interval", "plateau", "temperature"):
         found = getattr(tuned, name)
         for number in found if isinstance(found, tuple) else [found] * (found is not None):
-            if abs(number) > LARGEST_STRENGTH or (name == "temperature" and abs(number) < 1 / LARGEST_STRENGTH):
-                raise LevelheadError(f"expected a number of a usual size, got {number:g}", parameter=name)
+            if abs(number) > LARGEST_STRENGTH or (
+                name == "temperature" and abs(number) < 1 / LARGEST_STRENGTH
+            ):
+                raise LevelheadError(
+                    f"expected a number of a usual size, got {number:g}", parameter=name
+                )
     _check(tuned)
     value = tuned.mismatch if tuned.value is None else tuned.value
-    here = Curve(np.array([tuned.gamma]), np.array([np.nan if value is None else value]), tuned.gamma)
+    here = Curve(
+        np.array([tuned.gamma]), np.array([np.nan if value is None else value]), tuned.gamma
+    )
     return replace(tuned, curve=here, criterion_curve=here, **recalls)
 
 
@@ -190,28 +234,50 @@ def _prior(values: Any) -> PriorEstimate | None:
 
 def _check(tuned: Tuned) -> None:
     """Raise LevelheadError where the parts of a choice do not fit each other."""
-    if not 1e-9 < tuned.level < 1 - 1e-9:  # nearer to 0 and 1, no normal distribution has a quantile
-        raise LevelheadError(f"expected a number between 0 and 1, got {tuned.level:g}", parameter="level")
-    if (tuned.value is None) != (tuned.value_at_zero is None) or (tuned.labels and tuned.value is None):
-        raise LevelheadError("expected a value at gamma and one at 0, got one of them or none", parameter="value")
+    if (
+        not 1e-9 < tuned.level < 1 - 1e-9
+    ):  # nearer to 0 and 1, no normal distribution has a quantile
+        raise LevelheadError(
+            f"expected a number between 0 and 1, got {tuned.level:g}", parameter="level"
+        )
+    if (tuned.value is None) != (tuned.value_at_zero is None) or (
+        tuned.labels and tuned.value is None
+    ):
+        raise LevelheadError(
+            "expected a value at gamma and one at 0, got one of them or none", parameter="value"
+        )
     check_choice("rule", tuned.rule, tuple(RULES))
     if isinstance(RULES[tuned.rule], PerClass) and not (tuned.scale and tuned.offset):
         raise LevelheadError(f"the rule {tuned.rule} needs a scale and an offset for each class")
     if tuned.scale and not tuned.offset:
-        raise LevelheadError("expected one for each class, as there is a scale of each", parameter="offset")
+        raise LevelheadError(
+            "expected one for each class, as there is a scale of each", parameter="offset"
+        )
     if tuned.scale and min(tuned.scale) <= 0:
-        raise LevelheadError(f"expected positive numbers, got {list(tuned.scale)}", parameter="scale")
+        raise LevelheadError(
+            f"expected positive numbers, got {list(tuned.scale)}", parameter="scale"
+        )
     if tuned.temperature is not None and tuned.temperature <= 0:
-        raise LevelheadError(f"expected a number above 0, got {tuned.temperature:g}", parameter="temperature")
+        raise LevelheadError(
+            f"expected a number above 0, got {tuned.temperature:g}", parameter="temperature"
+        )
     if any(one.interval is not None and one.gain is None for one in tuned.labels):
-        raise LevelheadError("expected a gain wherever there is an interval of it", parameter="labels")
+        raise LevelheadError(
+            "expected a gain wherever there is an interval of it", parameter="labels"
+        )
     if tuned.multilabel and (RULES[tuned.rule].multiplies or not tuned.offset):
-        raise LevelheadError("several labels per sample need the rule shift and an offset for each label")
+        raise LevelheadError(
+            "several labels per sample need the rule shift and an offset for each label"
+        )
     if tuned.counts and (min(tuned.counts) < 0 or (0 in tuned.counts and not tuned.multilabel)):
-        raise LevelheadError(f"expected positive numbers, got {list(tuned.counts)}", parameter="counts")
+        raise LevelheadError(
+            f"expected positive numbers, got {list(tuned.counts)}", parameter="counts"
+        )
     for name in ("counts", "names", "scale", "offset", "labels"):
         values = getattr(tuned, name)
         if values and tuned.classes not in (0, len(values)):
-            raise LevelheadError(f"expected {tuned.classes}, one per class, got {len(values)}", parameter=name)
+            raise LevelheadError(
+                f"expected {tuned.classes}, one per class, got {len(values)}", parameter=name
+            )
         if values and name not in ("names", "labels") and not np.isfinite(values).all():
             raise LevelheadError(f"expected finite numbers, got {list(values)}", parameter=name)

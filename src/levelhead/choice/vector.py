@@ -46,7 +46,9 @@ class Until(NamedTuple):
 EXACTLY = Until(1e-7, 0.0)
 _ROUGHLY = Until(1e-5, 1e-3)  # what is left is little beside what ridges differ by
 ONE_STEP = Until(1e-5, 1e-2)  # a step that gains less than 0.01 leaves about the square of that
-Seen = tuple[np.ndarray, np.ndarray]  # log losses [N]; probabilities times standard logits, and alone, [2, K, N]
+Seen = tuple[
+    np.ndarray, np.ndarray
+]  # log losses [N]; probabilities times standard logits, and alone, [2, K, N]
 
 
 class Ridge(NamedTuple):
@@ -60,7 +62,10 @@ class Ridge(NamedTuple):
 def choose_ridge(loss: "VectorLoss", fold: np.ndarray | None = None) -> Ridge:
     """Return the one of `RIDGES` with the least log loss on samples that the numbers were not fitted on: five folds."""
     if np.bincount(loss.labels).max() < 2:
-        raise LevelheadError("expected a class with at least two samples, got one sample per class", parameter="labels")
+        raise LevelheadError(
+            "expected a class with at least two samples, got one sample per class",
+            parameter="labels",
+        )
     fold = draw_folds(loss.labels, FOLDS, np.random.default_rng(0)) if fold is None else fold
     start, whole, found = np.zeros((2, len(loss.shift))), loss.narrow(), []
     each = np.unique(fold).tolist()
@@ -70,7 +75,12 @@ def choose_ridge(loss: "VectorLoss", fold: np.ndarray | None = None) -> Ridge:
         for ridge in (np.inf, *RIDGES[:0:-1]):
             start = whole.fit(ridge, start, None, _ROUGHLY)
             seen = whole.look(start)
-            own = list(pool.map(partial(VectorLoss.fit, ridge=ridge, start=start, seen=seen, until=ONE_STEP), kept))
+            own = list(
+                pool.map(
+                    partial(VectorLoss.fit, ridge=ridge, start=start, seen=seen, until=ONE_STEP),
+                    kept,
+                )
+            )
             value = sum(pool.map(lambda part, of: part.weights @ part.look(of)[0], held, own))
             found.append((value, Ridge(ridge, start, dict(zip(each, own, strict=True)))))
             if len(found) > 2 and value > found[-2][0]:
@@ -95,7 +105,9 @@ class Columns:
         mean = calibrated @ weights
         spread = np.sqrt((calibrated - mean[:, None]) ** 2 @ weights)
         spread = np.where(spread > 1e-9 * (1 + np.abs(mean)), spread, 1.0)
-        return Columns(calibrated, (calibrated - mean[:, None]) / spread[:, None], mean, spread, inverse)
+        return Columns(
+            calibrated, (calibrated - mean[:, None]) / spread[:, None], mean, spread, inverse
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,12 +121,22 @@ class VectorLoss:
 
     def narrow(self) -> "VectorLoss":
         """Return the loss in float32."""
-        both = (table.astype(np.float32) for table in (self.columns.calibrated, self.columns.standard))
-        return replace(self, columns=replace(self.columns, **dict(zip(("calibrated", "standard"), both, strict=True))))
+        both = (
+            table.astype(np.float32) for table in (self.columns.calibrated, self.columns.standard)
+        )
+        return replace(
+            self,
+            columns=replace(
+                self.columns, **dict(zip(("calibrated", "standard"), both, strict=True))
+            ),
+        )
 
     def take(self, rows: np.ndarray) -> "VectorLoss":
         """Return the loss of some samples, [N] bool, with the weights that they have."""
-        both = {name: np.ascontiguousarray(getattr(self.columns, name)[:, rows]) for name in ("calibrated", "standard")}
+        both = {
+            name: np.ascontiguousarray(getattr(self.columns, name)[:, rows])
+            for name in ("calibrated", "standard")
+        }
         columns = replace(self.columns, **both)
         return replace(self, columns=columns, labels=self.labels[rows], weights=self.weights[rows])
 
@@ -129,7 +151,11 @@ class VectorLoss:
         return np.bincount(self.labels, self.weights, len(self.shift)) > 0
 
     def fit(
-        self, ridge: float, start: np.ndarray | None = None, seen: Seen | None = None, until: Until = EXACTLY
+        self,
+        ridge: float,
+        start: np.ndarray | None = None,
+        seen: Seen | None = None,
+        until: Until = EXACTLY,
     ) -> np.ndarray:
         """Return the minimum, or that of the least larger ridge at which no scale is too small."""
         if self.is_sound(found := self.minimum(ridge, start, seen, until)):
@@ -145,7 +171,11 @@ class VectorLoss:
         return bool((1 + parameters[0] / self.columns.spread).min() >= _LEAST_SCALE)
 
     def minimum(
-        self, ridge: float, start: np.ndarray | None = None, seen: Seen | None = None, until: Until = EXACTLY
+        self,
+        ridge: float,
+        start: np.ndarray | None = None,
+        seen: Seen | None = None,
+        until: Until = EXACTLY,
     ) -> np.ndarray:
         """Return the parameters [2, K] of least loss, from a start at which `look` has seen what is given, if any."""
         found = np.zeros((2, len(self.shift)))
@@ -185,7 +215,9 @@ class VectorLoss:
         """Return the log loss of each sample and its probabilities, in the tables given, if any."""
         standard, (a, c) = self.columns.standard, parameters
         tables = np.empty((2, *standard.shape), standard.dtype) if out is None else out
-        found = np.multiply(a[:, None].astype(standard.dtype), standard, out=tables[1])  # first the scores
+        found = np.multiply(
+            a[:, None].astype(standard.dtype), standard, out=tables[1]
+        )  # first the scores
         found += self.columns.calibrated
         found += (self.shift + c)[:, None].astype(standard.dtype)
         found -= found.max(axis=0)
@@ -198,7 +230,11 @@ class VectorLoss:
 
     def gradient(self, parameters: np.ndarray, tables: np.ndarray, ridge: float) -> np.ndarray:
         """Return the derivatives by the parameters, [2, K]."""
-        return self.free * (tables @ self.weights.astype(tables.dtype)) - self._observed + ridge * parameters
+        return (
+            self.free * (tables @ self.weights.astype(tables.dtype))
+            - self._observed
+            + ridge * parameters
+        )
 
     def curvature(self, tables: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
         """Return what multiplies a direction [2, K] by the second derivatives."""
@@ -211,10 +247,15 @@ class VectorLoss:
         both = tables.reshape(-1, len(weights))
 
         def product(direction: np.ndarray) -> np.ndarray:
-            moved = direction.astype(both.dtype).reshape(-1) @ both  # the mean move of each sample's scores
+            moved = (
+                direction.astype(both.dtype).reshape(-1) @ both
+            )  # the mean move of each sample's scores
             a, c = direction
             own = np.stack([square * a + mixed * c, mixed * a + plain * c])
-            return self.free * (own - (both @ (weights * moved)).reshape(own.shape)) + ridge * direction
+            return (
+                self.free * (own - (both @ (weights * moved)).reshape(own.shape))
+                + ridge * direction
+            )
 
         return product
 
@@ -227,7 +268,9 @@ class VectorLoss:
     def _observed(self) -> np.ndarray:
         """What of the derivatives is due to the true classes alone, [2, K]."""
         own = self.columns.standard[self.labels, np.arange(len(self.labels))] * self.weights
-        return np.stack([np.bincount(self.labels, of, len(self.shift)) for of in (own, self.weights)])
+        return np.stack(
+            [np.bincount(self.labels, of, len(self.shift)) for of in (own, self.weights)]
+        )
 
 
 def _solve(product: Callable[[np.ndarray], np.ndarray], right: np.ndarray) -> np.ndarray:
@@ -258,11 +301,16 @@ def vector_loss(
     shift = np.log(np.maximum(prior, _LEAST_SHARE) * counts.max() / counts)
     weights = _class_weights(labels, prior)
     return VectorLoss(
-        Columns.of(logits.astype(np.float64, copy=False), weights, 1 / temperature), labels, weights, shift
+        Columns.of(logits.astype(np.float64, copy=False), weights, 1 / temperature),
+        labels,
+        weights,
+        shift,
     )
 
 
-def _class_weights(labels: np.ndarray, prior: np.ndarray, kept: np.ndarray | None = None) -> np.ndarray:
+def _class_weights(
+    labels: np.ndarray, prior: np.ndarray, kept: np.ndarray | None = None
+) -> np.ndarray:
     """Return weights [N] that sum to 1: those of class k in the proportion of prior_k, if it has a sample."""
     weights = (prior / np.maximum(np.bincount(labels, kept, len(prior)), 1))[labels]
     weights = weights if kept is None else weights * kept

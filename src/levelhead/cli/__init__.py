@@ -39,7 +39,9 @@ def main() -> None:
 
 def _run() -> int:
     if len(sys.argv) > 2 and sys.argv[1] in WRITERS:
-        begin_early_digest(*sys.argv[1:])  # before anything else is imported, as it takes longest of all
+        begin_early_digest(
+            *sys.argv[1:]
+        )  # before anything else is imported, as it takes longest of all
     import typer
 
     app = __getattr__("app")

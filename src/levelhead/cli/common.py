@@ -25,7 +25,11 @@ GROUPS = {  # of commands, each in the order of their use
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which typer does not export
 # Reported in one line; any other error is a bug of ours.
 EXPECTED = (ValueError, OSError, ImportError, MemoryError, UsageError)
-OTHER_NAMES = {"range": "--max", "rng": "--seed", "floors": "--floor"}  # parameters whose option has another name
+OTHER_NAMES = {
+    "range": "--max",
+    "rng": "--seed",
+    "floors": "--floor",
+}  # parameters whose option has another name
 START = """
 \b
 To see what it does, with nothing at hand:
@@ -50,7 +54,9 @@ class Grouped(TyperGroup):
         room = formatter.width - 6 - max(map(len, self.commands))
         for title, names in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(room)) for name in names])
+                formatter.write_dl(
+                    [(name, self.commands[name].get_short_help_str(room)) for name in names]
+                )
 
 
 app = typer.Typer(
@@ -66,17 +72,24 @@ app = typer.Typer(
 COUNTS = "Training samples per class: 4000,2000,500, or a file of them or of training labels (.json, .csv, .npy, ...)."
 Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
 Force = Annotated[bool, Option("--force", help="Replace files that exist.")]
-Page = Annotated[Path | None, Option("--report", help="Write a page that shows the effect: page.html.")]
+Page = Annotated[
+    Path | None, Option("--report", help="Write a page that shows the effect: page.html.")
+]
 Names = Annotated[
     str | None,
-    Option(help="Class names, in order: cat,dog,owl, or a file (.txt, .json, a config.json with id2label, ...)."),
+    Option(
+        help="Class names, in order: cat,dog,owl, or a file (.txt, .json, a config.json with id2label, ...)."
+    ),
 ]
-Background = Annotated[str | None, Option(help="A class to leave alone, by name or index: `no object` of a detector.")]
+Background = Annotated[
+    str | None, Option(help="A class to leave alone, by name or index: `no object` of a detector.")
+]
 
 
 @app.callback(invoke_without_command=True)
 def root(
-    context: typer.Context, version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False
+    context: typer.Context,
+    version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         typer.echo(f"levelhead {__version__}")
@@ -129,17 +142,25 @@ def check_outputs(
     from ..show.plot import check_picture
 
     outputs = [path for path in (out, plot, page) if path is not None]
-    sources = [arrays.file_of(source) for source in inputs if source is not None and arrays.has_known_suffix(source)]
+    sources = [
+        arrays.file_of(source)
+        for source in inputs
+        if source is not None and arrays.has_known_suffix(source)
+    ]
     for path in outputs:
         atomic.check_plain(path)
         if path.exists() and any(file.exists() and path.samefile(file) for file in sources):
-            raise LevelheadError(f"{path}: an input, which is never overwritten; choose another name")
+            raise LevelheadError(
+                f"{path}: an input, which is never overwritten; choose another name"
+            )
         if os.path.lexists(path) and not force:
             raise FileExistsError(f"{path} exists; pass --force to replace it")
         if not path.parent.is_dir():
             raise FileNotFoundError(f"{path.parent}: no such folder to write {path.name} into")
     if len({path.resolve() for path in outputs}) < len(outputs):
-        raise LevelheadError(f"{outputs[0]}: expected a different file for each of --out, --plot and --report")
+        raise LevelheadError(
+            f"{outputs[0]}: expected a different file for each of --out, --plot and --report"
+        )
     if page is not None and page.suffix.lower() not in (".html", ".htm"):
         raise LevelheadError(f"{page}: expected a page that ends in .html")
     if plot is not None:
@@ -151,12 +172,19 @@ def message_for(error: BaseException, group: Any, words: Sequence[str]) -> str:
     name = next((word for word in words if word in group.commands), "")
     if isinstance(error, UsageError):
         text = error.format_message().replace("Value error, ", "").rstrip(".")  # pyright: ignore
-        text = re.sub("^Missing argument '[A-Z_]+'", lambda found: found[0].lower(), text)  # so by an older typer
+        text = re.sub(
+            "^Missing argument '[A-Z_]+'", lambda found: found[0].lower(), text
+        )  # so by an older typer
         return f"{text[:1].lower()}{text[1:]} ({f'levelhead {name}'.strip()} -h explains)"
-    if isinstance(error, ModuleNotFoundError) and (missing := message_for_missing(error)) is not None:
+    if (
+        isinstance(error, ModuleNotFoundError)
+        and (missing := message_for_missing(error)) is not None
+    ):
         return missing
     if isinstance(error, OSError) and error.strerror:
-        return ": ".join([*([str(error.filename)] if error.filename is not None else []), error.strerror.lower()])
+        return ": ".join(
+            [*([str(error.filename)] if error.filename is not None else []), error.strerror.lower()]
+        )
     if isinstance(error, MemoryError):
         reason = f" ({error})" if str(error) else ""
         return f"not enough memory on this machine{reason}; give fewer samples, or free some memory"
@@ -167,7 +195,9 @@ def message_for(error: BaseException, group: Any, words: Sequence[str]) -> str:
 
 def in_cli_words(error: LevelheadError, options: Mapping[str, str]) -> str:
     """Return the message of an error in the words of a command, with its advice only if the command has that option."""
-    subject = "" if error.parameter is None else f"{options.get(error.parameter, error.parameter)}: "
+    subject = (
+        "" if error.parameter is None else f"{options.get(error.parameter, error.parameter)}: "
+    )
     text = " ".join(f"{subject}{error.message}".split())
     if error.advice is None or error.advice.parameter not in options:
         return text
@@ -177,5 +207,11 @@ def in_cli_words(error: LevelheadError, options: Mapping[str, str]) -> str:
 
 def options_of(command: Any) -> dict[str, str]:
     """Return {parameter: option} of a command, under the library's name for the parameter too."""
-    options = {each.name: max(each.opts, key=len) for each in command.params if each.opts[0].startswith("-")}
-    return options | {name: option for name, option in OTHER_NAMES.items() if option in options.values()}
+    options = {
+        each.name: max(each.opts, key=len)
+        for each in command.params
+        if each.opts[0].startswith("-")
+    }
+    return options | {
+        name: option for name, option in OTHER_NAMES.items() if option in options.values()
+    }

@@ -18,21 +18,27 @@ Model = Annotated[
         ".onnx, .keras or .weights.h5 file, or a state dict as .pt, .pth, .ckpt or .bin."
     ),
 ]
-Out = Annotated[Path, Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")]
+Out = Annotated[
+    Path, Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")
+]
 HeadName = Annotated[
-    str | None, Option("--head", help="Name of the layer, where several could be the head: classifier.")
+    str | None,
+    Option("--head", help="Name of the layer, where several could be the head: classifier."),
 ]
 Original = Annotated[bool, Option(help="Keep the old bytes in OUT.original for an exact undo.")]
 Again = Annotated[bool, Option("--again", help="Allow a model that was adjusted before.")]
 ModelLogits = Annotated[
-    Path | None, Option(help="Logits of the model: count the predictions that rounding could change.")
+    Path | None,
+    Option(help="Logits of the model: count the predictions that rounding could change."),
 ]
 
 
 @app.command(epilog=example("inspect model.safetensors --counts counts.json"))
 def inspect(
     model: Model,
-    counts: Annotated[Path | None, Option(help=f"{COUNTS} Shows whether the weight norms follow them.")] = None,
+    counts: Annotated[
+        Path | None, Option(help=f"{COUNTS} Shows whether the weight norms follow them.")
+    ] = None,
     head: HeadName = None,
     names: Names = None,
     as_json: Json = False,
@@ -54,12 +60,17 @@ def inspect(
 def adjust(
     model: Model,
     out: Out,
-    tuned: Annotated[Path, Option(help="What `levelhead tune` wrote: the rule, its strength and the counts.")],
+    tuned: Annotated[
+        Path, Option(help="What `levelhead tune` wrote: the rule, its strength and the counts.")
+    ],
     head: HeadName = None,
     background: Background = None,
-    anyway: Annotated[bool, Option("--anyway", help="Adjust also where no gain is to be expected.")] = False,
+    anyway: Annotated[
+        bool, Option("--anyway", help="Adjust also where no gain is to be expected.")
+    ] = False,
     certain: Annotated[
-        bool, Option("--only-if-certain", help="Adjust only if the interval of the gain is above 0.")
+        bool,
+        Option("--only-if-certain", help="Adjust only if the interval of the gain is above 0."),
     ] = False,
     original: Original = True,
     force: Force = False,
@@ -77,23 +88,38 @@ def adjust(
     from ..files.model import adjust_file, check_worthwhile, rescale_text
     from ..io.arrays import read, read_names
 
-    if model.suffix == ".json" != tuned.suffix and any(tuned.name.endswith(one.suffixes) for one in MODEL_FORMATS):
-        raise LevelheadError(f"{model} is no model; give the model first: levelhead adjust {tuned} --tuned {model}")
+    if model.suffix == ".json" != tuned.suffix and any(
+        tuned.name.endswith(one.suffixes) for one in MODEL_FORMATS
+    ):
+        raise LevelheadError(
+            f"{model} is no model; give the model first: levelhead adjust {tuned} --tuned {model}"
+        )
     if not anyway:
         check_worthwhile(tuned, certain=certain)
     scores = None if logits is None else read(logits)
     with copy_progress(model) as bar:
-        how: dict[str, Any] = {"head": head, "background": background, "logits": scores, "names": read_names(names)}
-        done = adjust_file(model, out, tuned, original=original, force=force, again=again, progress=bar, **how)
+        how: dict[str, Any] = {
+            "head": head,
+            "background": background,
+            "logits": scores,
+            "names": read_names(names),
+        }
+        done = adjust_file(
+            model, out, tuned, original=original, force=force, again=again, progress=bar, **how
+        )
     show(done, rescale_text(done), as_json)
 
 
-@app.command(epilog=example("rescale model.safetensors --counts 5000,500,50 --gamma 0.5 -o rs.safetensors"))
+@app.command(
+    epilog=example("rescale model.safetensors --counts 5000,500,50 --gamma 0.5 -o rs.safetensors")
+)
 def rescale(
     model: Model,
     out: Out,
     counts: Annotated[Path, Option(help=COUNTS)],
-    gamma: Annotated[float | None, Option(help="Strength, chosen on held-out samples; 0 is none.")] = None,
+    gamma: Annotated[
+        float | None, Option(help="Strength, chosen on held-out samples; 0 is none.")
+    ] = None,
     tuned: Annotated[Path | None, Option(hidden=True, help="Use `levelhead adjust`.")] = None,
     rule: Annotated[
         PathRule,
@@ -103,8 +129,12 @@ def rescale(
         ),
     ] = "rescale",
     head: HeadName = None,
-    bias: Annotated[BiasPolicy, Option(help="Scale the bias with its weight vector, as tune assumes.")] = "scale",
-    missing: Annotated[Missing, Option(help="A class without samples is an error, or is left as is.")] = "error",
+    bias: Annotated[
+        BiasPolicy, Option(help="Scale the bias with its weight vector, as tune assumes.")
+    ] = "scale",
+    missing: Annotated[
+        Missing, Option(help="A class without samples is an error, or is left as is.")
+    ] = "error",
     background: Background = None,
     original: Original = True,
     force: Force = False,
@@ -124,16 +154,37 @@ def rescale(
     from ..io.arrays import read, read_counts, read_names
 
     if gamma is None or tuned is not None:
-        instead = join(["levelhead", "adjust", str(model), "--tuned", str(tuned or "tuned.json"), "-o", str(out)])
-        came = "is for a strength of one's own, got a file" if tuned else "expected a number, got none"
-        raise LevelheadError(f"{came}; for what `levelhead tune` chose: {instead}", parameter="gamma")
+        instead = join(
+            [
+                "levelhead",
+                "adjust",
+                str(model),
+                "--tuned",
+                str(tuned or "tuned.json"),
+                "-o",
+                str(out),
+            ]
+        )
+        came = (
+            "is for a strength of one's own, got a file" if tuned else "expected a number, got none"
+        )
+        raise LevelheadError(
+            f"{came}; for what `levelhead tune` chose: {instead}", parameter="gamma"
+        )
     scores, n = None if logits is None else read(logits), read_counts(counts)
     with copy_progress(model) as bar:
         found = locate_head(model, head=head, counts=n, names=read_names(names))
         place = InFile(model, Output(out, original, force, bar), found)
         alone = n if background is None else with_background(n, background)
         done = rescale_place(
-            place, alone, gamma=gamma, rule=rule, bias=bias, missing=missing, logits=scores, again=again
+            place,
+            alone,
+            gamma=gamma,
+            rule=rule,
+            bias=bias,
+            missing=missing,
+            logits=scores,
+            again=again,
         )
     show(done, rescale_text(done), as_json)
 

@@ -35,11 +35,15 @@ def to_numpy(x: Array) -> np.ndarray:
         x = x.detach().cpu()
         return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
     if np.ma.is_masked(x):
-        raise LevelheadError("some values are masked, and would be used all the same; fill them or leave them out")
+        raise LevelheadError(
+            "some values are masked, and would be used all the same; fill them or leave them out"
+        )
     try:
         return np.asarray(x)
     except ValueError:
-        raise LevelheadError("expected an array of one shape, got rows of different lengths") from None
+        raise LevelheadError(
+            "expected an array of one shape, got rows of different lengths"
+        ) from None
 
 
 def as_array(x: Array) -> Array:
@@ -50,7 +54,9 @@ def as_array(x: Array) -> Array:
 def check_finite_rows(values: np.ndarray, first: int = 0) -> None:
     """Check that logits [n, K] are finite. Rows are numbered from `first` in the message."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(np.einsum("ij->", values)):  # twice as fast as values.sum(), which rounds better
+        if np.isfinite(
+            np.einsum("ij->", values)
+        ):  # twice as fast as values.sum(), which rounds better
             return
     finite = np.isfinite(values).all(axis=1)
     if not finite.all():  # a sum may overflow
@@ -63,7 +69,9 @@ def lower_masked(values: np.ndarray, first: int = 0) -> np.ndarray:
         check_finite_rows(values, first)
     except LevelheadError:
         masked = np.isneginf(values)
-        refused = (~np.isfinite(values) & ~masked).any(axis=1) | masked.all(axis=1)  # where all are, no class is left
+        refused = (~np.isfinite(values) & ~masked).any(axis=1) | masked.all(
+            axis=1
+        )  # where all are, no class is left
         if refused.any():
             raise not_finite(first + int(np.argmax(refused))) from None
         wide = widen(values)
@@ -83,7 +91,11 @@ class CheckedLogits(np.ndarray):
 
 def read_logits(logits: Array, kind: Kind = "logits") -> np.ndarray:
     """Return logits [N, K] in memory, checked unless they are already."""
-    return np.asarray(logits) if isinstance(logits, CheckedLogits) else check_logits(to_numpy(logits), kind=kind)
+    return (
+        np.asarray(logits)
+        if isinstance(logits, CheckedLogits)
+        else check_logits(to_numpy(logits), kind=kind)
+    )
 
 
 def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.ndarray:
@@ -105,7 +117,9 @@ def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.
     if looks_like_probabilities(values):
         got = "got what looks like probabilities: rows in [0, 1] that sum to 1"
         advice = Advice("kind", "probabilities", "with the rule shift, which uses their logarithms")
-        raise LevelheadError(f"expected logits, {got}; save the values before the softmax", advice=advice)
+        raise LevelheadError(
+            f"expected logits, {got}; save the values before the softmax", advice=advice
+        )
     return values
 
 
@@ -122,19 +136,25 @@ def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
         raise LevelheadError(f"expected logits {size}, got shape {list(shape)}{aside}")
     if labels == shape[1] != shape[0]:
         got = f"got shape {list(shape)} and {labels} labels"
-        raise LevelheadError(f"expected logits [N, K], one row per label, {got}; transpose the logits")
+        raise LevelheadError(
+            f"expected logits [N, K], one row per label, {got}; transpose the logits"
+        )
 
 
 def check_columns(logits: Array, classes: int, parameter: str, *, least: int = 0) -> None:
     """Check that other logits than those tuned on have a column for each class."""
     if logits.ndim != 2 or logits.shape[1] != classes or len(logits) < least:
-        raise LevelheadError(f"expected logits [M, {classes}], got shape {list(logits.shape)}", parameter=parameter)
+        raise LevelheadError(
+            f"expected logits [M, {classes}], got shape {list(logits.shape)}", parameter=parameter
+        )
 
 
 def looks_like_probabilities(values: np.ndarray, sample: int = 1000) -> bool:
     """Return whether rows lie within [0, 1] and each sum to 1, as after a softmax."""
     some = np.asarray(values[:sample], np.float64)
-    return bool((some >= 0).all() and (some <= 1).all() and np.allclose(some.sum(axis=1), 1, atol=2e-3))
+    return bool(
+        (some >= 0).all() and (some <= 1).all() and np.allclose(some.sum(axis=1), 1, atol=2e-3)
+    )
 
 
 def numeric_logits(logits: Array) -> np.ndarray:
@@ -186,7 +206,9 @@ def narrow(x: Array, to: Array) -> Array:
 def scale_rows(x: Array, factors: np.ndarray) -> Array:
     """Return row i of x [K, ...] times factors[i], computed in float32 or better, in x's dtype."""
     wide = widen(x)
-    with np.errstate(over="ignore", invalid="ignore"):  # the caller names the class whose values do not fit
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # the caller names the class whose values do not fit
         return narrow(wide * like(factors, wide).reshape(-1, *[1] * (x.ndim - 1)), x)
 
 
@@ -198,8 +220,14 @@ def row_norms(x: Array) -> Array:
 
 def to_plain(record: Any) -> dict[str, Any]:
     """Return a dataclass as a dict that JSON can hold: arrays and tuples become lists."""
-    found = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(record).items()}
-    return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in found.items()}
+    found = {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in asdict(record).items()
+    }
+    return {
+        key: value.tolist() if isinstance(value, np.ndarray) else value
+        for key, value in found.items()
+    }
 
 
 def usable_cores() -> int:
@@ -218,7 +246,9 @@ class _Scratch(threading.local):
     def __init__(self) -> None:  # called once in each thread
         self.tables: dict[str, np.ndarray] = {}
 
-    def table(self, name: str, shape: tuple[int, ...], kind: type | np.dtype = np.float64) -> np.ndarray:
+    def table(
+        self, name: str, shape: tuple[int, ...], kind: type | np.dtype = np.float64
+    ) -> np.ndarray:
         """Return an array of that shape, with whatever it holds; the one of the same name before is lost."""
         size, known = math.prod(shape), self.tables.get(name)
         if known is None or len(known) < size or known.dtype != kind:
@@ -227,12 +257,17 @@ class _Scratch(threading.local):
 
 
 SCRATCH = _Scratch()
-_MOST_ROWS, _MOST_NUMBERS = 20_000, 1 << 21  # that a temperature is fitted on: its error is then below any choice's
+_MOST_ROWS, _MOST_NUMBERS = (
+    20_000,
+    1 << 21,
+)  # that a temperature is fitted on: its error is then below any choice's
 _LEAST_ROWS, _FIRST_ROWS = 200, 120
 _BLOCK = 1 << 15  # numbers that fit in the cache
 _FEW_BLOCKS = 4  # that are not worth threads
 _POWERS = np.arange(1, 6)  # of the series of a derivative
-_Fit = tuple[Any, np.ndarray, np.ndarray, Any]  # logits [N, K], those of the labels and weights, [N] each; offset
+_Fit = tuple[
+    Any, np.ndarray, np.ndarray, Any
+]  # logits [N, K], those of the labels and weights, [N] each; offset
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +295,9 @@ class KeptRows:
         return self.__array__()
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
-        raise LevelheadError("this needs all logits at once, and they were read in chunks and not kept")
+        raise LevelheadError(
+            "this needs all logits at once, and they were read in chunks and not kept"
+        )
 
 
 def log_softmax(logits: Array) -> np.ndarray:
@@ -296,11 +333,17 @@ def fit_scale(logits: Array, labels: np.ndarray, weights: np.ndarray, offset: Ar
         values = values - values.mean(1, keepdim=True)
         spread = float(values.square().mean().sqrt())
     else:
-        logits = raise_masked(np.ascontiguousarray(logits))  # sums are then the same, however the numbers lie
+        logits = raise_masked(
+            np.ascontiguousarray(logits)
+        )  # sums are then the same, however the numbers lie
         # What float32 rounds is some millionths of T, and T is known to a hundredth.
         kind = np.float32 if logits.dtype == np.float32 else np.float64
         with np.errstate(over="ignore", invalid="ignore"):
-            values = np.subtract(logits, logits.mean(axis=1, dtype=np.float64, keepdims=True).astype(kind), dtype=kind)
+            values = np.subtract(
+                logits,
+                logits.mean(axis=1, dtype=np.float64, keepdims=True).astype(kind),
+                dtype=kind,
+            )
             spread = float(np.sqrt(np.vdot(values, values) / values.size))
     # Squares of huge or tiny numbers overflow or vanish: a power of two is taken out, which changes no digit.
     spread = spread or float(abs(values).max()) or 1.0
@@ -308,14 +351,20 @@ def fit_scale(logits: Array, labels: np.ndarray, weights: np.ndarray, offset: Ar
         largest = float(abs(values).max())
         unit = 2.0 ** (round(np.log2(largest)) if np.isfinite(largest) else 1000)
         return unit * fit_scale(to_numpy(logits).astype(np.float64) / unit, labels, weights, offset)
-    inverse, own, added = 1 / spread, to_numpy(values[np.arange(len(labels)), labels]), like(np.asarray(offset), values)
+    inverse, own, added = (
+        1 / spread,
+        to_numpy(values[np.arange(len(labels)), labels]),
+        like(np.asarray(offset), values),
+    )
     # Of many rows, a few tell nearly as much, and eight times as many begin where these have led.
     levels = int(np.log2(max(1, len(labels) / _FIRST_ROWS)) / 3)
     for few in (slice(None, None, 8**level) for level in range(levels, 0, -1)):
         if weights[few].any():
             fit = values[few], own[few], weights[few], added[few] if added.ndim == 2 else added
             inverse = _minimize(fit, inverse, spread, 5e-3)
-    return 1 / _minimize((values, own, weights, added), inverse, spread, 1e-9 if values.itemsize > 4 else 1e-6)
+    return 1 / _minimize(
+        (values, own, weights, added), inverse, spread, 1e-9 if values.itemsize > 4 else 1e-6
+    )
 
 
 def _is_usual(logits: Any) -> bool:
@@ -354,7 +403,9 @@ def pick_rows(n: int, classes: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
 
 
-def some_rows(logits: Array, labels: np.ndarray, *, kind: Kind = "logits") -> tuple[Array, np.ndarray, np.ndarray]:
+def some_rows(
+    logits: Array, labels: np.ndarray, *, kind: Kind = "logits"
+) -> tuple[Array, np.ndarray, np.ndarray]:
     """Return logits [n, K] and labels [n] of all samples or, of many, as many as are enough; and their rows, [n]."""
     if isinstance(logits, KeptRows):
         rows, some = logits.rows, logits.values
@@ -376,13 +427,19 @@ def _minimize(fit: _Fit, start: float, spread: float, enough: float) -> float:
         slope, bend = map(float, series[:2])
         if (inverse == most and slope <= 0) or (inverse == least and slope >= 0):
             break
-        low, high = (low, np.nextafter(inverse, 0)) if slope > 0 else (np.nextafter(inverse, np.inf), high)
+        low, high = (
+            (low, np.nextafter(inverse, 0)) if slope > 0 else (np.nextafter(inverse, np.inf), high)
+        )
         step = -slope / bend if bend > 0 else np.inf if slope < 0 else -1.0
-        sure = bend > 1e-6 * (spread * inverse) ** 2 * fit[2].sum()  # by the weights, and not rounding alone
+        sure = (
+            bend > 1e-6 * (spread * inverse) ** 2 * fit[2].sum()
+        )  # by the weights, and not rounding alone
         near = sure and abs(step) < 0.2
         if near:  # from Newton's step on to the zero of the whole series: what it leaves is about its last term
             for _ in range(5):
-                step -= np.polyval(series[::-1], step) / np.polyval((series[1:] * _POWERS)[::-1], step)
+                step -= np.polyval(series[::-1], step) / np.polyval(
+                    (series[1:] * _POWERS)[::-1], step
+                )
             near = abs(series[-1] * step ** len(_POWERS)) <= enough * bend
         inverse, before = float(inverse * (1 + step)), inverse
         if not near and not low < inverse < high:
@@ -393,7 +450,9 @@ def _minimize(fit: _Fit, start: float, spread: float, enough: float) -> float:
     return inverse
 
 
-@np.errstate(over="ignore", invalid="ignore")  # of high powers, without which a step is found as well
+@np.errstate(
+    over="ignore", invalid="ignore"
+)  # of high powers, without which a step is found as well
 def _slopes(fit: _Fit, inverse: float) -> np.ndarray:
     """Return the series of the weighted log loss's derivative by t, where 1 / T is `inverse` times 1 + t."""
     values, own, weights, offset = fit

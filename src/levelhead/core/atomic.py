@@ -19,7 +19,9 @@ try:
 except ImportError:  # Windows: nothing is locked there, so nothing can be told to be left over
     fcntl = None
 
-_seen: set[tuple[int, int]] = set()  # folders that this process has looked through, by device and inode
+_seen: set[tuple[int, int]] = (
+    set()
+)  # folders that this process has looked through, by device and inode
 
 
 class OutputExists(LevelheadError, FileExistsError):
@@ -53,7 +55,9 @@ def link_new(path: Path, target: Path) -> bool:
     try:
         os.link(path, target)
     except FileExistsError:
-        raise OutputExists(f"{target} exists", advice=Advice("force", None, "to replace it")) from None
+        raise OutputExists(
+            f"{target} exists", advice=Advice("force", None, "to replace it")
+        ) from None
     except OSError:
         return False
     return True
@@ -66,7 +70,11 @@ def named_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         name = error.filename
-        here = os.path.relpath(os.fsdecode(name), path.parent) if isinstance(name, str | bytes | os.PathLike) else ""
+        here = (
+            os.path.relpath(os.fsdecode(name), path.parent)
+            if isinstance(name, str | bytes | os.PathLike)
+            else ""
+        )
         first = here.split(os.sep)[0]  # the temporary file, or the folder that the file is in
         temporary = first.lstrip(".").startswith(path.name.lstrip(".")) and first.endswith(".tmp")
         if error.errno is None or not (name is None or temporary):
@@ -110,7 +118,11 @@ def remove_leftovers(folder: Path) -> None:
         _seen.add((place.st_dev, place.st_ino))
         ours = re.compile(rf".+\.{_machine()}[0-9a-f]{{8}}\.tmp")
         for entry in list(os.scandir(folder)):
-            if not ours.fullmatch(entry.name) or entry.is_symlink() or entry.stat().st_uid != os.geteuid():
+            if (
+                not ours.fullmatch(entry.name)
+                or entry.is_symlink()
+                or entry.stat().st_uid != os.geteuid()
+            ):
                 continue
             with suppress(OSError):  # it is locked, or gone
                 lock = os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK)
@@ -123,7 +135,9 @@ def remove_leftovers(folder: Path) -> None:
 
 def _remove(place: Path) -> None:
     if place.is_dir():
-        for _ in range(2):  # a folder that could not be listed once, as a disk failed, may well be the second time
+        for _ in range(
+            2
+        ):  # a folder that could not be listed once, as a disk failed, may well be the second time
             shutil.rmtree(place, ignore_errors=True)
     else:
         with suppress(OSError):

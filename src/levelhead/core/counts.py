@@ -10,7 +10,15 @@ import numpy as np
 from .array import Array, as_array, described, is_torch, to_numpy
 from .choices import Missing
 from .errors import Advice, LevelheadError, check_choice
-from .per_class import as_mapping, check_names, find_classes, first_repeated, in_order, listed, title
+from .per_class import (
+    as_mapping,
+    check_names,
+    find_classes,
+    first_repeated,
+    in_order,
+    listed,
+    title,
+)
 
 __all__ = ["check_labels", "groups", "long_tail", "of", "resolve", "step", "with_background"]
 
@@ -19,7 +27,9 @@ IGNORED = -100  # the label that torch's and Hugging Face's losses leave out
 Counts = Any  # a list, an array, {class: n}, or the labels themselves
 
 
-def of(labels: Any, *, classes: int | None = None, names: Sequence[str] | None = None) -> np.ndarray:
+def of(
+    labels: Any, *, classes: int | None = None, names: Sequence[str] | None = None
+) -> np.ndarray:
     """Return how many labels each class has, [K].
 
     Args:
@@ -34,9 +44,14 @@ def of(labels: Any, *, classes: int | None = None, names: Sequence[str] | None =
     if classes is None and names is not None:
         classes = len(names)
     if names is not None and labels.dtype.kind in "UO":
-        index, labels = {str(name): i for i, name in enumerate(names)}, [str(label) for label in labels.tolist()]
+        index, labels = (
+            {str(name): i for i, name in enumerate(names)},
+            [str(label) for label in labels.tolist()],
+        )
         if unknown := sorted(set(labels) - index.keys()):
-            raise LevelheadError(f"unknown class name {unknown[0]!r}; the classes are {listed(names)}")
+            raise LevelheadError(
+                f"unknown class name {unknown[0]!r}; the classes are {listed(names)}"
+            )
         labels = [index[label] for label in labels]
     return np.bincount(check_labels(labels, classes), minlength=classes or 0)
 
@@ -52,7 +67,11 @@ def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
         table = "of one-hot labels give labels.argmax(axis=1); several labels per sample are for lh.tune_labels"
         aside = "; give labels.ravel()" if labels.ndim == 2 and 1 in labels.shape else f"; {table}"
         raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}{aside}")
-    whole = labels.dtype.kind == "f" and np.isfinite(labels).all() and np.all(labels == np.floor(labels))
+    whole = (
+        labels.dtype.kind == "f"
+        and np.isfinite(labels).all()
+        and np.all(labels == np.floor(labels))
+    )
     if labels.dtype.kind not in "iub" and not whole:
         raise LevelheadError(f"expected integer labels, got {described(labels)}")
     labels = labels.astype(np.int64)
@@ -62,7 +81,9 @@ def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
         advice = "; leave those samples out (torch's ignore_index)" if labels[at] == -100 else ""
         if labels.min() == 1 and labels.max() == classes:
             advice = "; they seem to count from 1: subtract 1"
-        raise LevelheadError(f"expected labels from 0{top}, got {labels[at]} at position {at}{advice}")
+        raise LevelheadError(
+            f"expected labels from 0{top}, got {labels[at]} at position {at}{advice}"
+        )
     return labels
 
 
@@ -76,7 +97,9 @@ def long_tail(largest: int, classes: int, ratio: float) -> np.ndarray:
     [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
     """
     _check_profile(largest, classes, ratio)
-    return np.array([max(1, int(largest * (1 / ratio) ** (i / max(1, classes - 1)))) for i in range(classes)])
+    return np.array(
+        [max(1, int(largest * (1 / ratio) ** (i / max(1, classes - 1)))) for i in range(classes)]
+    )
 
 
 def step(largest: int, classes: int, ratio: float) -> np.ndarray:
@@ -86,7 +109,9 @@ def step(largest: int, classes: int, ratio: float) -> np.ndarray:
         largest, classes, ratio: n_1; K; of the large counts to the small ones.
     """
     _check_profile(largest, classes, ratio)
-    return np.where(np.arange(classes) < classes - classes // 2, largest, max(1, int(largest / ratio)))
+    return np.where(
+        np.arange(classes) < classes - classes // 2, largest, max(1, int(largest / ratio))
+    )
 
 
 def groups(counts: Counts, *, many: int = 100, few: int = 20) -> dict[str, np.ndarray]:
@@ -162,16 +187,24 @@ def resolve(
             raise LevelheadError(f"expected {classes} class names, got {len(names)}")
     values = _values(counts, classes, names)
     if classes is not None and len(values) != classes:
-        titled = len(values) == classes + 1 and values[0] == 0  # pandas writes 0 over a column without a name
-        aside = "; if the first, 0, is a title, leave it out: header=False in pandas" if titled else ""
+        titled = (
+            len(values) == classes + 1 and values[0] == 0
+        )  # pandas writes 0 over a column without a name
+        aside = (
+            "; if the first, 0, is a title, leave it out: header=False in pandas" if titled else ""
+        )
         raise LevelheadError(f"expected {classes} counts, one per class, got {len(values)}{aside}")
     if len(values) == 0:
         raise LevelheadError("expected one count per class, got none")
     if background is not None:
         alone = find_background(background, len(values), names)
         if len(values) == 1:
-            raise LevelheadError("expected a class next to the background, got none", parameter="background")
-        values = np.where(np.arange(len(values)) == alone, np.delete(values, alone).max(), values)  # no rule moves that
+            raise LevelheadError(
+                "expected a class next to the background, got none", parameter="background"
+            )
+        values = np.where(
+            np.arange(len(values)) == alone, np.delete(values, alone).max(), values
+        )  # no rule moves that
     with np.errstate(invalid="ignore"):
         valid = (values > 0) & (values <= 2**53) & (values == np.floor(values))
     for i in np.flatnonzero(~valid).tolist():
@@ -184,12 +217,17 @@ def resolve(
 
 
 def check_left_alone(
-    scale: np.ndarray | None, offset: np.ndarray | None, background: int | str | None, names: Sequence[str] | None
+    scale: np.ndarray | None,
+    offset: np.ndarray | None,
+    background: int | str | None,
+    names: Sequence[str] | None,
 ) -> None:
     """Raise LevelheadError if an adjustment by a scale and an offset, [K] or None, would change the background."""
     if background is None:
         return
-    alone = find_background(background, max(len(each) for each in (scale, offset) if each is not None), names)
+    alone = find_background(
+        background, max(len(each) for each in (scale, offset) if each is not None), names
+    )
     if (scale is not None and scale[alone] != 1) or (offset is not None and offset[alone] != 0):
         change = f"{title(alone, names)} would change: the choice was made without a background; tune with it"
         raise LevelheadError(change, parameter="background")
@@ -202,12 +240,18 @@ def find_background(background: int | str, classes: int, names: Sequence[str] | 
             raise LevelheadError(f"got {background}")
         return find_classes([background], classes, names, what="class")[0]
     except LevelheadError as error:
-        raise LevelheadError(f"expected the index or the name of one class ({error})", parameter="background") from None
+        raise LevelheadError(
+            f"expected the index or the name of one class ({error})", parameter="background"
+        ) from None
 
 
 def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError:
     if n == 0:
-        aside = "; leave it out, or give it the largest count, which leaves it as it is" if missing is None else ""
+        aside = (
+            "; leave it out, or give it the largest count, which leaves it as it is"
+            if missing is None
+            else ""
+        )
         advice = None if missing is None else Advice("missing", "neutral", "to leave it as it is")
         return LevelheadError(f"{name} has no samples{aside}", advice=advice)
     flaw = f"negative ({n:g})" if n < 0 else f"fractional ({n:g}); give samples, not shares"
@@ -225,7 +269,9 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
     try:
         values = to_numpy(counts)
     except ValueError:
-        raise LevelheadError("expected one count per class, got rows of different lengths") from None
+        raise LevelheadError(
+            "expected one count per class, got rows of different lengths"
+        ) from None
     if values.ndim != 1:
         raise LevelheadError(f"expected one count per class, got shape {list(values.shape)}")
     if values.dtype.kind in "UO" and len(values) and isinstance(values[0], str):
@@ -240,8 +286,14 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
             try:
                 float(value)
             except (TypeError, ValueError, OverflowError) as error:
-                got = f"a number of {len(str(value))} digits" if isinstance(error, OverflowError) else repr(value)
-                raise LevelheadError(f"expected counts as numbers, got {got} for class {i}") from None
+                got = (
+                    f"a number of {len(str(value))} digits"
+                    if isinstance(error, OverflowError)
+                    else repr(value)
+                )
+                raise LevelheadError(
+                    f"expected counts as numbers, got {got} for class {i}"
+                ) from None
         raise LevelheadError(f"expected counts as numbers, got {described(values)}")
     if classes is not None and len(values) > classes and values.dtype.kind in "iu":
         inside = (values >= 0) & (values < classes)
@@ -252,15 +304,21 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
 
 def _check_profile(largest: int, classes: int, ratio: float) -> None:
     if not (np.isfinite(ratio) and ratio >= 1):
-        raise LevelheadError(f"expected an imbalance ratio of at least 1, got {ratio}", parameter="ratio")
+        raise LevelheadError(
+            f"expected an imbalance ratio of at least 1, got {ratio}", parameter="ratio"
+        )
     if largest < 1 or classes < 1:
-        raise LevelheadError(f"expected at least one class and one sample, got {classes} classes of {largest}")
+        raise LevelheadError(
+            f"expected at least one class and one sample, got {classes} classes of {largest}"
+        )
 
 
 def are_names(labels: Any) -> bool:
     """Return whether labels are text, not class indices."""
     values = to_numpy(labels)
-    return values.dtype.kind in "UT" or (values.dtype.kind == "O" and any(isinstance(y, str) for y in values.flat))
+    return values.dtype.kind in "UT" or (
+        values.dtype.kind == "O" and any(isinstance(y, str) for y in values.flat)
+    )
 
 
 def index_labels(labels: Any, names: Sequence[str], known: str = "the classes") -> np.ndarray:
@@ -268,9 +326,13 @@ def index_labels(labels: Any, names: Sequence[str], known: str = "the classes") 
     values = to_numpy(labels)
     if values.ndim != 1:
         raise LevelheadError(f"expected labels [N], got shape {list(values.shape)}")
-    unique, inverse = np.unique(np.array([str(label) for label in values.tolist()]), return_inverse=True)
+    unique, inverse = np.unique(
+        np.array([str(label) for label in values.tolist()]), return_inverse=True
+    )
     if (repeated := first_repeated(map(str, names))) is not None:
-        raise LevelheadError(f"labels are names, but two classes are called {repeated!r}; give class indices")
+        raise LevelheadError(
+            f"labels are names, but two classes are called {repeated!r}; give class indices"
+        )
     index = {str(name): i for i, name in enumerate(names)}
     if unknown := [repr(str(label)) for label in unique if label not in index]:
         raise LevelheadError(f"unknown labels {listed(unknown)}; {known} are {listed(list(names))}")
@@ -286,7 +348,9 @@ def resolve_labels(
     shape = as_array(logits).shape
     mapping = as_mapping(counts, shape[1]) if len(shape) == 2 else None
     if names is not None or not are_names(labels):
-        return (index_labels(labels, names) if names is not None and are_names(labels) else labels), names
+        return (
+            index_labels(labels, names) if names is not None and are_names(labels) else labels
+        ), names
     if mapping is None or not all(isinstance(key, str) for key in mapping):
         first = next(str(label) for label in to_numpy(labels).flat if isinstance(label, str))
         unknown = f"labels are names ({first!r}, ...), but the order of the classes is not known"
@@ -301,11 +365,15 @@ def resolve_labels(
     if order != names and len(indices) == len(logits):
         predicted = to_numpy(logits).argmax(axis=1)
         true = np.array(names)[indices]
-        right, sorted_right = (int((np.array(each)[predicted] == true).sum()) for each in (names, order))
+        right, sorted_right = (
+            int((np.array(each)[predicted] == true).sum()) for each in (names, order)
+        )
         if sorted_right > right:
             given = f"in the order of the counts ({listed(names)}) {right} of {len(indices)} predictions are right"
             reason = f"{given}, in alphabetical order {sorted_right}; the order of the logits' columns is in doubt"
-            advice = Advice("names", None, "to list the classes in the order of the logits' columns")
+            advice = Advice(
+                "names", None, "to list the classes in the order of the logits' columns"
+            )
             raise LevelheadError(reason, parameter="counts", advice=advice)
     return indices, names
 
@@ -332,7 +400,9 @@ def flatten_positions(
     weights = None if weights is None else to_numpy(weights).reshape(-1)
     counted = labels != ignore_index
     if not counted.any():
-        raise LevelheadError(f"every position has the label {ignore_index}, which is ignored", parameter="labels")
+        raise LevelheadError(
+            f"every position has the label {ignore_index}, which is ignored", parameter="labels"
+        )
     if counted.all():
         return logits, labels, weights
     if weights is not None and len(weights) == len(labels):

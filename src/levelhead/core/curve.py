@@ -29,7 +29,9 @@ def metric_name(name: str) -> Metric:
     known: dict[str, Metric] = {**dict(zip(METRICS, METRICS, strict=True)), **METRIC_ALIASES}
     if not isinstance(name, str) or name not in known:
         others = ", ".join(f"{other} for {metric}" for other, metric in METRIC_ALIASES.items())
-        raise LevelheadError(f"expected {', '.join(METRICS)} (also {others}), got {name!r}", parameter="metric")
+        raise LevelheadError(
+            f"expected {', '.join(METRICS)} (also {others}), got {name!r}", parameter="metric"
+        )
     return known[name]
 
 
@@ -46,7 +48,9 @@ class Curve:
         where = np.asarray(gamma, np.float64)
         if np.any((where < self.gammas[0]) | (where > self.end)) or np.isnan(where).any():
             bounds = f"[{self.gammas[0]:g}, {self.end:g}]"
-            raise LevelheadError(f"expected a value within {bounds}, got {gamma}", parameter="gamma")
+            raise LevelheadError(
+                f"expected a value within {bounds}, got {gamma}", parameter="gamma"
+            )
         found = self.values[np.searchsorted(self.gammas, where, side="right") - 1]
         return float(found) if found.ndim == 0 else found
 
@@ -71,10 +75,14 @@ class Curve:
         if b - a <= SLIVER:
             return 0.0 if a <= 0 < b else a
         at = a + (b - a) / 2
-        steps = self.gammas[np.searchsorted(self.gammas, a, side="right") : np.searchsorted(self.gammas, b)]
+        steps = self.gammas[
+            np.searchsorted(self.gammas, a, side="right") : np.searchsorted(self.gammas, b)
+        ]
         if not len(steps) or np.abs(steps - at).min() > SLIVER / 2:
             return at
-        edges = np.concatenate([[a], steps, [b]])  # changes at the middle cancel, unless rounding parts them
+        edges = np.concatenate(
+            [[a], steps, [b]]
+        )  # changes at the middle cancel, unless rounding parts them
         widest = int(np.argmax(np.diff(edges)))
         return float(edges[widest] + (edges[widest + 1] - edges[widest]) / 2)
 
@@ -82,7 +90,9 @@ class Curve:
         """Return the ends of each stretch on which the curve is lowest, and whether no part but slivers is higher."""
         ends = np.append(self.gammas[1:], self.end)
         counts = (ends - self.gammas > SLIVER) | ((self.gammas <= 0) & (ends > 0))
-        if not np.isfinite(self.values[counts]).any():  # a narrow range, or floors that only slivers meet
+        if not np.isfinite(
+            self.values[counts]
+        ).any():  # a narrow range, or floors that only slivers meet
             counts[:] = True
         low = self.values <= self.values[counts].min() + tolerance
         starts = np.flatnonzero(low & ~np.r_[False, low[:-1]])
@@ -104,14 +114,21 @@ class Point:
     balanced_error: float
     class_accuracy: np.ndarray  # [K], NaN for a class without samples
     groups: dict[str, float]
-    plateau: tuple[float, float]  # the stretch around gamma on which the metric asked for does not change
+    plateau: tuple[
+        float, float
+    ]  # the stretch around gamma on which the metric asked for does not change
     metric: Metric
     value: float  # of that metric here
 
 
-def accumulate(start: float, gammas: np.ndarray, steps: np.ndarray, range: tuple[float, float]) -> Curve:
+def accumulate(
+    start: float, gammas: np.ndarray, steps: np.ndarray, range: tuple[float, float]
+) -> Curve:
     """Return the curve that begins at `start` and changes by steps[i] at gammas[i], which ascend."""
-    gammas, totals = np.concatenate([range[:1], gammas]), np.cumsum(np.concatenate([[start], steps]))
+    gammas, totals = (
+        np.concatenate([range[:1], gammas]),
+        np.cumsum(np.concatenate([[start], steps])),
+    )
     if (same := gammas[1:] == gammas[:-1]).any():
         last = np.append(~same, True)  # the last of several steps at one gamma
         gammas, totals = gammas[last], totals[last]
@@ -122,8 +139,13 @@ def ascending(gammas: np.ndarray) -> np.ndarray:
     """Return np.argsort(gammas, kind="stable"), in a third of the time."""
     # The last bits of each gamma are replaced by its position, and the numbers are sorted as integers. Where that is
     # not their order (two differ in those bits only), np.argsort is used.
-    taken, bits = (1 << len(gammas).bit_length()) - 1, (gammas + 0.0).view(np.int64)  # no -0, which is before 0
-    whole = bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))  # of negative ones, all other bits are turned
+    taken, bits = (
+        (1 << len(gammas).bit_length()) - 1,
+        (gammas + 0.0).view(np.int64),
+    )  # no -0, which is before 0
+    whole = bits ^ (
+        (bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF)
+    )  # of negative ones, all other bits are turned
     order = np.sort(whole & ~taken | np.arange(len(gammas))) & taken
     ordered = gammas[order]
     return order if (ordered[1:] >= ordered[:-1]).all() else np.argsort(gammas, kind="stable")

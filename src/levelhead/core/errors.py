@@ -47,7 +47,11 @@ class LevelheadError(ValueError):
 
 def visible(text: str) -> str:
     """Return a text of a file on one line, with what a terminal would obey written out."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    )
 
 
 @contextmanager
@@ -78,7 +82,9 @@ def reported_as(message: str, *kinds: type[BaseException]) -> Iterator[None]:
     except LevelheadError:
         raise
     except kinds as error:
-        raise LevelheadError(message.replace("{}", visible(str(error)) or type(error).__name__)) from None
+        raise LevelheadError(
+            message.replace("{}", visible(str(error)) or type(error).__name__)
+        ) from None
 
 
 def check_choice(parameter: str, value: Any, choices: Iterable[str]) -> None:

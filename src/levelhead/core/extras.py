@@ -9,8 +9,21 @@ from typing import Any
 from .warnings import warn
 
 # What installs each module: an extra of the same name, or another.
-_SAME = ("torch", "sklearn", "onnx", "lightning", "transformers", "keras", "ray", "tensorboard", "mlflow", "wandb")
-EXTRAS = {"matplotlib": "plot", "pyarrow": "parquet", "PIL": "images"} | dict(zip(_SAME, _SAME, strict=True))
+_SAME = (
+    "torch",
+    "sklearn",
+    "onnx",
+    "lightning",
+    "transformers",
+    "keras",
+    "ray",
+    "tensorboard",
+    "mlflow",
+    "wandb",
+)
+EXTRAS = {"matplotlib": "plot", "pyarrow": "parquet", "PIL": "images"} | dict(
+    zip(_SAME, _SAME, strict=True)
+)
 
 
 def install_command(extra: str) -> str:

@@ -37,10 +37,14 @@ class Head:
         if not _is_array(self.weight) or self.weight.ndim != 2:
             raise LevelheadError(f"expected weight [K, d], a numpy array or a tensor, got {weight}")
         if not _is_floating(self.weight):
-            raise LevelheadError(f"expected a floating-point weight, got {self.weight.dtype}; dequantize it first")
+            raise LevelheadError(
+                f"expected a floating-point weight, got {self.weight.dtype}; dequantize it first"
+            )
         if self.bias is not None:
             if tuple(getattr(self.bias, "shape", ())) != (self.classes,):
-                raise LevelheadError(f"expected bias [{self.classes}], one per row of weight, got {bias}")
+                raise LevelheadError(
+                    f"expected bias [{self.classes}], one per row of weight, got {bias}"
+                )
             if is_torch(self.bias) != is_torch(self.weight) or not _is_floating(self.bias):
                 same = f"expected a floating-point bias of the same kind as the weight, {weight}"
                 raise LevelheadError(f"{same}, got {bias}")
@@ -61,10 +65,16 @@ class Head:
         """Return the logits [N, K] of features [N, d], numpy or torch as the weight is, in float32 or better."""
         features = features if is_torch(features) else to_numpy(features)
         if is_torch(features) != is_torch(self.weight):
-            expected = f"expected features of the same kind as the weight, {_kind_and_shape(self.weight)}"
-            raise LevelheadError(f"{expected}, got {_kind_and_shape(features)}; head.numpy() converts the head")
+            expected = (
+                f"expected features of the same kind as the weight, {_kind_and_shape(self.weight)}"
+            )
+            raise LevelheadError(
+                f"{expected}, got {_kind_and_shape(features)}; head.numpy() converts the head"
+            )
         if features.ndim < 1 or features.shape[-1] != self.weight.shape[1]:
-            raise LevelheadError(f"expected features [N, {self.weight.shape[1]}], got shape {list(features.shape)}")
+            raise LevelheadError(
+                f"expected features [N, {self.weight.shape[1]}], got shape {list(features.shape)}"
+            )
         scores = product(features, self.weight)
         return scores if self.bias is None else scores + widen(self.bias)
 
@@ -79,13 +89,19 @@ class Head:
                 continue
             finite = values.isfinite() if is_torch(values) else np.isfinite(values)
             if not finite.all():
-                name = self.name(int(np.argmin(to_numpy(finite).reshape(self.classes, -1).all(axis=1))))
+                name = self.name(
+                    int(np.argmin(to_numpy(finite).reshape(self.classes, -1).all(axis=1)))
+                )
                 raise LevelheadError(f"{where} has NaN or infinite {part} values in {name}{advice}")
         return self
 
     def numpy(self) -> Head:
         """Return the same head in numpy, half precision widened to float32."""
-        return replace(self, weight=to_numpy(self.weight), bias=None if self.bias is None else to_numpy(self.bias))
+        return replace(
+            self,
+            weight=to_numpy(self.weight),
+            bias=None if self.bias is None else to_numpy(self.bias),
+        )
 
 
 def check_finite(head: Head, where: str = "the head", *, advice: str = "") -> Head:
@@ -108,7 +124,9 @@ def doubts_about(head: Head, counts: np.ndarray) -> Iterator[LevelheadWarning]:
     """Yield what speaks against scaling a head by counts [K], as the head alone shows it."""
     if (correlation := norm_follows_count(head, counts)) < 0.2:
         seen = f"weight norms do not follow the counts (rank correlation {correlation:.2f}; typical of Adam)"
-        yield NormWarning(f"{seen}: scaling by counts may not be what this head needs; compare with the rule shift")
+        yield NormWarning(
+            f"{seen}: scaling by counts may not be what this head needs; compare with the rule shift"
+        )
     if counts.min() == counts.max():
         yield CountsWarning("the counts are all equal: rescaling by them changes nothing")
 
@@ -116,26 +134,43 @@ def doubts_about(head: Head, counts: np.ndarray) -> Iterator[LevelheadWarning]:
 def rank_correlation(a: Array, b: Array) -> float:
     """Return Spearman's correlation; equal values share the mean of their ranks. NaN if either side is all equal."""
     ranks = _ranks(to_numpy(a)), _ranks(to_numpy(b))
-    return float("nan") if min(map(np.ptp, ranks)) == 0 else float(np.round(np.corrcoef(*ranks)[0, 1], 12))
+    return (
+        float("nan")
+        if min(map(np.ptp, ranks)) == 0
+        else float(np.round(np.corrcoef(*ranks)[0, 1], 12))
+    )
 
 
 def rounding_flips(
-    logits: Array, by: np.ndarray, dtype: object, *, head: Head | None = None, features: Array | None = None
+    logits: Array,
+    by: np.ndarray,
+    dtype: object,
+    *,
+    head: Head | None = None,
+    features: Array | None = None,
 ) -> int:
     """Count the predictions that could flip because the weights, scaled by factors [K], are rounded to `dtype`."""
     # Rounding moves a scaled weight by at most u of its size (u = 2^-11 in float16, 2^-8 in bfloat16), and not at all
     # if its factor is a power of two. So logit i of x moves by at most ``u f_i sum_k |w_ik x_k|``, and a prediction is
     # safe if the largest logit leads every other by more than the two can move. Without features ``|l_i|`` stands for
     # the sum: an estimate, which is a bound only where no terms cancel.
-    name = str(dtype).removeprefix("torch.") if not isinstance(dtype, np.dtype | type) else np.dtype(dtype).name
+    name = (
+        str(dtype).removeprefix("torch.")
+        if not isinstance(dtype, np.dtype | type)
+        else np.dtype(dtype).name
+    )
     check_choice("dtype", name, _ROUNDOFF)
     scores = to_numpy(logits).astype(np.float64)
     if scores.ndim != 2 or scores.shape[1] != len(by):
-        raise LevelheadError(f"expected logits [N, {len(by)}], one column per class, got shape {list(scores.shape)}")
+        raise LevelheadError(
+            f"expected logits [N, {len(by)}], one column per class, got shape {list(scores.shape)}"
+        )
     size = np.abs(scores)
     if head is not None and features is not None:
         wide = head.numpy()
-        size = np.abs(to_numpy(features)) @ np.abs(wide.weight).T + (0 if wide.bias is None else np.abs(wide.bias))
+        size = np.abs(to_numpy(features)) @ np.abs(wide.weight).T + (
+            0 if wide.bias is None else np.abs(wide.bias)
+        )
     reach = _ROUNDOFF[name] * size * np.where(np.frexp(by)[0] == 0.5, 0.0, by)
     scores = scores * by
     top = scores.argmax(axis=1)[:, None]

@@ -24,8 +24,23 @@ from .array import (
 from .counts import Counts, check_labels, groups, resolve
 from .errors import LevelheadError
 
-__all__ = ["Measures", "are_log_probabilities", "balanced_error", "calibration_error", "check_logits", "check_shape"]
-__all__ += ["confusion", "error", "fit_temperature", "log_softmax", "looks_like_probabilities", "measure", "precision"]
+__all__ = [
+    "Measures",
+    "are_log_probabilities",
+    "balanced_error",
+    "calibration_error",
+    "check_logits",
+    "check_shape",
+]
+__all__ += [
+    "confusion",
+    "error",
+    "fit_temperature",
+    "log_softmax",
+    "looks_like_probabilities",
+    "measure",
+    "precision",
+]
 __all__ += ["negative_log_likelihood", "negative_share", "predict", "rank", "recall"]
 
 
@@ -85,10 +100,14 @@ def negative_log_likelihood(
     """Return the mean of ``-log p(true class)``, with logits divided by the temperature and samples weighted, [N]."""
     scores, labels = _log_probabilities(logits, labels, temperature)
     losses = -np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
-    return float(losses.mean() if weights is None else np.average(losses, weights=to_numpy(weights)))
+    return float(
+        losses.mean() if weights is None else np.average(losses, weights=to_numpy(weights))
+    )
 
 
-def calibration_error(logits: Array, labels: Array, *, bins: int = 15, temperature: float = 1.0) -> float:
+def calibration_error(
+    logits: Array, labels: Array, *, bins: int = 15, temperature: float = 1.0
+) -> float:
     """Return the ECE: the mean gap between confidence and accuracy over equal-width bins of confidence.
 
     Reference: Guo et al., On Calibration of Modern Neural Networks, 2017.
@@ -101,7 +120,12 @@ def calibration_error(logits: Array, labels: Array, *, bins: int = 15, temperatu
 
 
 def fit_temperature(
-    logits: Array, labels: Array, *, low: float = 0.05, high: float = 20.0, weights: Array | None = None
+    logits: Array,
+    labels: Array,
+    *,
+    low: float = 0.05,
+    high: float = 20.0,
+    weights: Array | None = None,
 ) -> float:
     """Return the temperature of least negative log-likelihood on held-out data, between `low` and `high`.
 
@@ -133,7 +157,11 @@ class Measures:
 
 
 def measure(
-    logits: Array, labels: Array, counts: Counts | None = None, *, names: Sequence[str] | None = None
+    logits: Array,
+    labels: Array,
+    counts: Counts | None = None,
+    *,
+    names: Sequence[str] | None = None,
 ) -> Measures:
     """Return all measures at once.
 
@@ -156,7 +184,9 @@ def measure(
         balanced_error=float(1 - np.nanmean(recalls)),
         recall=recalls,
         precision=precision(values, labels),
-        groups={name: float(np.nanmean(recalls[of])) for name, of in members.items() if known[of].any()},
+        groups={
+            name: float(np.nanmean(recalls[of])) for name, of in members.items() if known[of].any()
+        },
         worst_class=worst,
         worst_recall=float(recalls[worst]),
         negative_share=negative_share(values, labels),
@@ -170,14 +200,20 @@ def _pair(logits: Array, labels: Array) -> tuple[np.ndarray, np.ndarray]:
     logits = numeric_logits(logits)
     labels = check_labels(labels, logits.shape[1])
     if len(labels) != len(logits):
-        raise LevelheadError(f"expected one label per row of logits, got {len(labels)} labels and {len(logits)} rows")
+        raise LevelheadError(
+            f"expected one label per row of logits, got {len(labels)} labels and {len(logits)} rows"
+        )
     return logits, labels
 
 
-def _log_probabilities(logits: Array, labels: Array, temperature: float) -> tuple[np.ndarray, np.ndarray]:
+def _log_probabilities(
+    logits: Array, labels: Array, temperature: float
+) -> tuple[np.ndarray, np.ndarray]:
     logits, labels = _pair(logits, labels)
     if not 0 < temperature < np.inf:
-        raise LevelheadError(f"expected a positive number, got {temperature}", parameter="temperature")
+        raise LevelheadError(
+            f"expected a positive number, got {temperature}", parameter="temperature"
+        )
     return log_softmax(logits / temperature), labels
 
 

@@ -21,17 +21,25 @@ def as_mapping(values: Any, most: int | None = None) -> Mapping[Any, Any] | None
 
 
 def in_order(
-    values: Mapping[Any, Any], classes: int | None, names: Sequence[str] | None, *, what: str = "count"
+    values: Mapping[Any, Any],
+    classes: int | None,
+    names: Sequence[str] | None,
+    *,
+    what: str = "count",
 ) -> np.ndarray:
     """Return {class: value}, by index or known name, as [K] in class order; K is the number of values if not given."""
     size = classes if classes is not None else len(values)
     found: dict[int, float] = {}
-    for i, (key, value) in zip(find_classes(values, size, names, what=what), values.items(), strict=True):
+    for i, (key, value) in zip(
+        find_classes(values, size, names, what=what), values.items(), strict=True
+    ):
         try:
             found[i] = float(value)
         except (TypeError, ValueError, OverflowError) as error:
             flaw = "beyond any float" if isinstance(error, OverflowError) else repr(value)
-            raise LevelheadError(f"the {what} of class {key!r} is {flaw}; expected a number") from None
+            raise LevelheadError(
+                f"the {what} of class {key!r} is {flaw}; expected a number"
+            ) from None
     if len(found) < size:
         absent = next(i for i in range(size) if i not in found)
         expected = f"expected {size} {what}s, one per class, got {len(values)}"
@@ -39,7 +47,9 @@ def in_order(
     return np.array([found[i] for i in range(size)])
 
 
-def find_classes(keys: Iterable[Any], classes: int, names: Sequence[str] | None, *, what: str = "value") -> list[int]:
+def find_classes(
+    keys: Iterable[Any], classes: int, names: Sequence[str] | None, *, what: str = "value"
+) -> list[int]:
     """Return the indices of classes that are given by index or by known name, each once."""
     known = {str(name): i for i, name in enumerate(names or ())}
     if (repeated := first_repeated(map(str, names or ()))) is not None:
@@ -51,7 +61,9 @@ def find_classes(keys: Iterable[Any], classes: int, names: Sequence[str] | None,
         elif str(key).removeprefix("-").isdecimal():
             i = int(key)
         elif known:
-            raise LevelheadError(f"unknown class name {str(key)!r}; the classes are {listed(names or [])}")
+            raise LevelheadError(
+                f"unknown class name {str(key)!r}; the classes are {listed(names or [])}"
+            )
         else:
             unknown = f"got the class name {str(key)!r}, but class names are not known here"
             advice = Advice("names", None, "to say which class is which")
@@ -129,4 +141,8 @@ def names_in_config(config: Any, classes: int) -> list[str] | None:
     if not isinstance(labels, Mapping) or set(map(str, labels)) != set(map(str, range(classes))):
         return None
     names = [str(name) for _, name in sorted(labels.items(), key=lambda item: int(item[0]))]
-    return names if len(set(names)) == len(names) and names != [f"LABEL_{i}" for i in range(len(names))] else None
+    return (
+        names
+        if len(set(names)) == len(names) and names != [f"LABEL_{i}" for i in range(len(names))]
+        else None
+    )

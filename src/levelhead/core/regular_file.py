@@ -10,7 +10,12 @@ from .errors import LevelheadError
 
 Stamp = tuple[int, int, int, int]  # device, inode, size, time of the last change
 
-_OTHER_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+_OTHER_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 def check_regular_file(path: str | Path, wanted: str = "a file") -> Stamp:
@@ -22,7 +27,9 @@ def check_regular_file(path: str | Path, wanted: str = "a file") -> Stamp:
     except ValueError as error:  # a name with a null byte
         raise LevelheadError(f"{str(path)!r}: not the name of a file ({error})") from None
     if stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(f"{path}: a folder; expected a file of {wanted.removeprefix('a file of ')}")
+        raise IsADirectoryError(
+            f"{path}: a folder; expected a file of {wanted.removeprefix('a file of ')}"
+        )
     if not stat.S_ISREG(found.st_mode):
         kind = _OTHER_KINDS.get(stat.S_IFMT(found.st_mode), "not a regular file")
         raise LevelheadError(f"{path}: {kind}; expected a regular file that holds {wanted}")

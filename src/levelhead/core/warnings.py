@@ -79,6 +79,8 @@ _OURS = ("levelhead", "levelhead_lab", "sklearn")  # scikit-learn wraps every `f
 def warn(message: Warning | str, category: type[Warning] | None = None) -> None:
     """Issue a warning at the line that called levelhead: the first frame that is not in it."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+    while (
+        frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS
+    ):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)

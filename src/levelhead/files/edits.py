@@ -15,7 +15,9 @@ from ..core.errors import Advice, LevelheadError
 from ..core.regular_file import check_regular_file
 from ..show.progress import ByteProgress
 
-BLOCK_BYTES = 1 << 22  # bytes at a time: each block takes the interpreter's lock twice, which others may hold
+BLOCK_BYTES = (
+    1 << 22
+)  # bytes at a time: each block takes the interpreter's lock twice, which others may hold
 LARGE = 1 << 26  # from so many bytes on, a part of a file is not held in memory
 LARGE_INPUT = 1 << 24  # bytes, from which on a thread is worth its start
 CHUNK = 1 << 24
@@ -39,12 +41,16 @@ class FileRange:
 
     def read(self, size: int) -> Iterator[bytes]:
         """Yield the bytes of the file, so many at a time."""
-        with self.path.open("rb") as file:  # read, not mapped: a mapped file that becomes shorter kills the process
+        with self.path.open(
+            "rb"
+        ) as file:  # read, not mapped: a mapped file that becomes shorter kills the process
             file.seek(self.offset)
             for done in range(0, self.length, size):
                 wanted = min(size, self.length - done)
                 if len(block := file.read(wanted)) != wanted:
-                    raise LevelheadError(f"{self.path}: became shorter while it was read; nothing was written")
+                    raise LevelheadError(
+                        f"{self.path}: became shorter while it was read; nothing was written"
+                    )
                 yield block
 
 
@@ -125,7 +131,10 @@ def digest_meanwhile(path: Path, edits: Sequence[Edit] = ()) -> Iterator[Digest]
 
 
 def rewrite(
-    source: Path, out: Path, edits: Callable[[str], list[Edit]], progress: ByteProgress | None = None
+    source: Path,
+    out: Path,
+    edits: Callable[[str], list[Edit]],
+    progress: ByteProgress | None = None,
 ) -> tuple[str, tuple[Edit, ...]]:
     """Write source with its edits to out, another file; return source's sha256, and the edits that turn out into it."""
     # `edits` gives them from the sha256. Their offsets and lengths may not depend on it: the bytes between are copied
@@ -137,15 +146,24 @@ def rewrite(
         sizes = [[(edit.offset, len(edit.data)) for edit in each] for each in (final, layout)]
         assert sizes[0] == sizes[1], "edits moved"
         places = zip(final, _write_edits(write, final), strict=True)
-        back = tuple(Edit(at, len(edit.data), _held(read, source, edit.offset, edit.length)) for edit, at in places)
+        back = tuple(
+            Edit(at, len(edit.data), _held(read, source, edit.offset, edit.length))
+            for edit, at in places
+        )
     out.chmod(permissions(source))
     return digest(), back
 
 
-def restore(source: Path, out: Path, edits: Sequence[Edit], progress: ByteProgress | None = None) -> str:
+def restore(
+    source: Path, out: Path, edits: Sequence[Edit], progress: ByteProgress | None = None
+) -> str:
     """Write source with its edits to out, another file; return the sha256 that this gives, computed meanwhile."""
     ordered = sorted(edits, key=lambda edit: edit.offset)
-    with digest_meanwhile(source, ordered) as digest, source.open("rb") as read, out.open("wb") as write:
+    with (
+        digest_meanwhile(source, ordered) as digest,
+        source.open("rb") as read,
+        out.open("wb") as write,
+    ):
         _copy_between(read, write, ordered, progress, digest)
         _write_edits(write, ordered)
     out.chmod(permissions(source))
@@ -163,17 +181,27 @@ def _write_edits(write: BinaryIO, edits: Sequence[Edit]) -> list[int]:
 
 
 def _copy_between(
-    read: BinaryIO, write: BinaryIO, edits: Sequence[Edit], progress: ByteProgress | None, digest: Digest | None = None
+    read: BinaryIO,
+    write: BinaryIO,
+    edits: Sequence[Edit],
+    progress: ByteProgress | None,
+    digest: Digest | None = None,
 ) -> None:
     """Copy what lies between edits, which are in order, to where it will lie after them."""
-    at, shift, inside = 0, 0, hasattr(os, "copy_file_range")  # whether the kernel can copy from file to file
+    at, shift, inside = (
+        0,
+        0,
+        hasattr(os, "copy_file_range"),
+    )  # whether the kernel can copy from file to file
     for edit in [*edits, Edit(os.fstat(read.fileno()).st_size, 0, b"")]:
         assert at <= edit.offset, "edits overlap"
         while at < edit.offset:
             length = edit.offset - at
             if inside:
                 try:
-                    done = os.copy_file_range(read.fileno(), write.fileno(), min(length, CHUNK), at, at + shift)
+                    done = os.copy_file_range(
+                        read.fileno(), write.fileno(), min(length, CHUNK), at, at + shift
+                    )
                 except OSError:  # this file system cannot: read and write instead
                     inside = False
                     continue
@@ -182,12 +210,16 @@ def _copy_between(
                 write.seek(at + shift)
                 done = write.write(read.read(min(length, 1 << 20)))
             if not done:
-                raise LevelheadError("the input became shorter while it was read; nothing was written")
+                raise LevelheadError(
+                    "the input became shorter while it was read; nothing was written"
+                )
             at += done
             if progress:
                 progress(done)
         at, shift = edit.offset + edit.length, shift + len(edit.data) - edit.length
-    if digest is not None and digest.thread.is_alive() and hasattr(os, "posix_fadvise"):  # let the disk write meanwhile
+    if (
+        digest is not None and digest.thread.is_alive() and hasattr(os, "posix_fadvise")
+    ):  # let the disk write meanwhile
         write.flush()
         os.posix_fadvise(write.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -206,23 +238,37 @@ def staged(out: Path, *, force: bool) -> Iterator[Path]:
     # nothing behind. Files that exist are replaced only by `force`, after their successors were synced to disk. Neither
     # a file that is replaced nor a new folder becomes more open than it was.
     if not out.parent.is_dir():
-        raise FileNotFoundError(f"{out.parent}: no such folder; expected one to write {out.name} into")
+        raise FileNotFoundError(
+            f"{out.parent}: no such folder; expected one to write {out.name} into"
+        )
     _check_free(out, force)
     with named_errors(out), scratch(out, folder=True) as stage:
         yield stage
-        moves = [(path, out.parent / path.relative_to(stage)) for path in sorted(stage.rglob("*")) if path.is_file()]
+        moves = [
+            (path, out.parent / path.relative_to(stage))
+            for path in sorted(stage.rglob("*"))
+            if path.is_file()
+        ]
         for path, target in moves:
             _check_free(target, force)
             if target.is_dir():
                 raise LevelheadError(f"{target}: a folder; expected the name of a file to write")
             if target.parent.is_file():
-                raise LevelheadError(f"{target.parent}: a file; expected the name of a folder to write")
+                raise LevelheadError(
+                    f"{target.parent}: a file; expected the name of a folder to write"
+                )
             if target.exists():
-                writable = os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+                writable = os.access(
+                    path, os.W_OK, effective_ids=os.access in os.supports_effective_ids
+                )
                 with path.open("rb+" if writable else "rb") as file:
                     os.fsync(file.fileno())
                 path.chmod(permissions(path, target))
-        _move_all(sorted(moves, key=lambda move: move[1] == out or move[1].name.endswith(".index.json")), stage, force)
+        _move_all(
+            sorted(moves, key=lambda move: move[1] == out or move[1].name.endswith(".index.json")),
+            stage,
+            force,
+        )
 
 
 def _move_all(moves: list[tuple[Path, Path]], stage: Path, force: bool) -> None:
@@ -268,7 +314,9 @@ def save_originals(path: Path, originals: Mapping[str, Original], bits: int = 0o
         files[name] = {"name": one.name, "sha256": one.sha256, "edits": edits}
     with path.open("wb") as file:
         file.write(json.dumps({"levelhead": "original", "files": files}).encode() + b"\n")
-        file.writelines(block for one in originals.values() for edit in one.edits for block in edit.blocks())
+        file.writelines(
+            block for one in originals.values() for edit in one.edits for block in edit.blocks()
+        )
     path.chmod(bits)  # it holds some of the old files' numbers
 
 
@@ -285,7 +333,12 @@ def load_originals(path: Path) -> dict[str, Original]:
                 end = 0
                 for offset, length, size in sorted(one["edits"]):  # no two may overlap
                     numbers = all(type(n) is int and n < 1 << 62 for n in (offset, length, size))
-                    if not numbers or offset < end or length < 0 or not 0 <= size <= path.stat().st_size:
+                    if (
+                        not numbers
+                        or offset < end
+                        or length < 0
+                        or not 0 <= size <= path.stat().st_size
+                    ):
                         raise LevelheadError(f"invalid edit {[offset, length, size]}")
                     end = offset + length
                 edits = []
@@ -295,11 +348,15 @@ def load_originals(path: Path) -> dict[str, Original]:
                 if at > path.stat().st_size:
                     raise LevelheadError("cut short")
                 if not isinstance(one["sha256"], str) or Path(one["name"]).name != one["name"]:
-                    raise LevelheadError(f"expected the name of a file in the same folder, got {one['name']!r}")
+                    raise LevelheadError(
+                        f"expected the name of a file in the same folder, got {one['name']!r}"
+                    )
                 found[name] = Original(one["name"], one["sha256"], tuple(edits))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         reason = f"not a file that `levelhead rescale` kept ({error})"
-        raise LevelheadError(f"{path}: {reason}; move it away to undo by division instead") from None
+        raise LevelheadError(
+            f"{path}: {reason}; move it away to undo by division instead"
+        ) from None
     return found
 
 

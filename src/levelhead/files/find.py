@@ -32,7 +32,10 @@ NOT_PLAIN = (
         r"weight_g|weight_v|weight_orig|weight_u|weight_mask|parametrizations\.weight\..*",
         "is parametrized (weight_norm, pruning or the like); remove the parametrization and save the model again",
     ),
-    (r"lora_.*|base_layer\..*", "is wrapped by LoRA; merge the adapter (merge_and_unload) and save the model again"),
+    (
+        r"lora_.*|base_layer\..*",
+        "is wrapped by LoRA; merge the adapter (merge_and_unload) and save the model again",
+    ),
     (
         r"qweight|qzeros|scales|g_idx|SCB|weight\.(absmax|quant.*|nested.*)|weight_scale.*|weight_zero_point|"
         r"_packed_params.*|zero_point|scale_inv",
@@ -55,9 +58,14 @@ def find_layers(
 ) -> tuple[LayerSpans, ...]:
     """Find the layers of the head: those named, those of well-known names, or the only matrix with a row per class."""
     leaves = {re.split("[./]", key)[-1] for key in spans}
-    if "kernel" in leaves and "weight" not in leaves:  # of Flax or Keras: kernels [d, K], and a slash between names
+    if (
+        "kernel" in leaves and "weight" not in leaves
+    ):  # of Flax or Keras: kernels [d, K], and a slash between names
         dotted = {key.replace("/", "."): span for key, span in spans.items()}
-        spans = {key: replace(s, transposed=True) if key.split(".")[-1] == "kernel" else s for key, s in dotted.items()}
+        spans = {
+            key: replace(s, transposed=True) if key.split(".")[-1] == "kernel" else s
+            for key, s in dotted.items()
+        }
         named = None if named is None else named.replace("/", ".")
     tensors = _Tensors(path, spans)
     if named is not None:
@@ -65,10 +73,14 @@ def find_layers(
         for layer in found:
             _check_plain(tensors, layer)
             if (shape := tensors.shapes.get(layer)) is None:
-                near = list_layers(tensors.with_shapes(tensors.candidates(classes) or tensors.candidates()))
+                near = list_layers(
+                    tensors.with_shapes(tensors.candidates(classes) or tensors.candidates())
+                )
                 raise tensors.error(f"no layer {layer!r}; layers of a head's shape: {near}")
             if len(shape) < 2 or any(n != 1 for n in shape[2:]):
-                raise tensors.error(f"expected a weight [K, d] or [K, d, 1, 1], {layer} has {list(shape)}")
+                raise tensors.error(
+                    f"expected a weight [K, d] or [K, d, 1, 1], {layer} has {list(shape)}"
+                )
         if len(set(found)) < len(found):
             raise LevelheadError(f"expected different layers, got {named}", parameter="head")
     else:
@@ -85,7 +97,10 @@ def find_layers(
     ours = {span.key: span for layer in layers for span in layer.spans}
     for key, span in ours.items():
         # A second copy of a whole matrix that is not all zeros was the same tensor before it was saved.
-        data, different = span.bytes() if len(span.shape) > 1 else b"", set()  # places whose numbers are others
+        data, different = (
+            span.bytes() if len(span.shape) > 1 else b"",
+            set(),
+        )  # places whose numbers are others
         for other in tensors.spans.values():
             tied, place = overlap(span, other), (other.file, other.offset)
             alike = other.key not in ours and (span.dtype, span.shape) == (other.dtype, other.shape)
@@ -93,7 +108,9 @@ def find_layers(
                 tied = data == other.bytes()
                 different.add(place)
             if tied:
-                raise tensors.error(f"{key} is tied to {other.key}, and scaling it would change both; untie them first")
+                raise tensors.error(
+                    f"{key} is tied to {other.key}, and scaling it would change both; untie them first"
+                )
     return layers
 
 
@@ -115,7 +132,11 @@ class _Tensors:
 
     @cached_property
     def weights(self) -> dict[str, Span]:
-        matrices = {key: span for key, span in self.spans.items() if key.split(".")[-1] == "weight" or span.transposed}
+        matrices = {
+            key: span
+            for key, span in self.spans.items()
+            if key.split(".")[-1] == "weight" or span.transposed
+        }
         return {key.rpartition(".")[0]: span for key, span in matrices.items()}
 
     @cached_property
@@ -131,12 +152,20 @@ class _Tensors:
     def blocks(self) -> set[str]:
         """The layers and all that is around them, by these names."""
         parts = (name.split(".") for name in self.names.values())
-        return {".".join(one[:depth]) for one in parts for depth in range(1, min(len(one), DEEPEST_NAME) + 1)}
+        return {
+            ".".join(one[:depth])
+            for one in parts
+            for depth in range(1, min(len(one), DEEPEST_NAME) + 1)
+        }
 
     @cached_property
     def taking(self) -> Counter[tuple[str, int]]:
         """How many layers of a block take so many inputs."""
-        return Counter((layer.rpartition(".")[0], shape[1]) for layer, shape in self.shapes.items() if len(shape) > 1)
+        return Counter(
+            (layer.rpartition(".")[0], shape[1])
+            for layer, shape in self.shapes.items()
+            if len(shape) > 1
+        )
 
     def candidates(self, classes: int | None = None, *, least: int = 2) -> list[str]:
         """Return the layers of a head's shape with K rows or, if that is not known, at least so many."""
@@ -145,7 +174,11 @@ class _Tensors:
 
     def computed(self, classes: int | None) -> list[str]:
         """Return the layers of a head's shape whose weights are computed from others, as by weight norm."""
-        return [layer for layer, shape in _matrices(self._computed).items() if classes in (None, shape[0])]
+        return [
+            layer
+            for layer, shape in _matrices(self._computed).items()
+            if classes in (None, shape[0])
+        ]
 
     @cached_property
     def _computed(self) -> dict[str, tuple[int, ...]]:
@@ -156,7 +189,9 @@ class _Tensors:
         """Return layers with their shapes, in the order of the file, where heads come late."""
         shapes = self.shapes | self._computed
         order = {_owner(key): i for i, key in enumerate(self.spans)}
-        return [(layer, shapes[layer]) for layer in sorted({*layers}, key=lambda one: order.get(one, 0))]
+        return [
+            (layer, shapes[layer]) for layer in sorted({*layers}, key=lambda one: order.get(one, 0))
+        ]
 
     def rows(self, layer: str) -> int:
         return self.shapes[layer][0]
@@ -170,12 +205,20 @@ class _Tensors:
 
     def ends(self, block: str, classes: int | None) -> list[str]:
         """Return the layers that may be a block's last: itself, or the last of a Sequential, or all that fit."""
-        inside = [one for one in self.candidates(classes, least=1) if f"{self.names[one]}.".startswith(f"{block}.")]
+        inside = [
+            one
+            for one in self.candidates(classes, least=1)
+            if f"{self.names[one]}.".startswith(f"{block}.")
+        ]
         direct = [layer for layer in inside if self.names[layer] == block]
-        places = {layer: re.fullmatch(r"\d+", self.names[layer][len(block) + 1 :]) for layer in inside}
+        places = {
+            layer: re.fullmatch(r"\d+", self.names[layer][len(block) + 1 :]) for layer in inside
+        }
         numbered = {int(place[0]): layer for layer, place in places.items() if place}
         chain = [self.shapes[numbered[i]] for i in sorted(numbered)]
-        if len(numbered) == len(inside) and all(one[0] == after[1] for one, after in pairwise(chain)):
+        if len(numbered) == len(inside) and all(
+            one[0] == after[1] for one, after in pairwise(chain)
+        ):
             return [numbered[max(numbered)]] if numbered else []
         return direct or inside
 
@@ -200,7 +243,9 @@ class _Tensors:
 
 def _matrices(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Return the layers of a head's shape, [K, d] or [K, d, 1, 1]; never embeddings."""
-    found = {layer: shape for layer, shape in shapes.items() if len(shape) > 1 and {*shape[2:]} <= {1}}
+    found = {
+        layer: shape for layer, shape in shapes.items() if len(shape) > 1 and {*shape[2:]} <= {1}
+    }
     return {layer: shape for layer, shape in found.items() if not NOT_HEADS.search(layer)}
 
 
@@ -222,7 +267,10 @@ def _only_candidate(tensors: _Tensors, classes: int | None) -> list[str]:
         raise tensors.several(found, single)
     if found:
         return found
-    hint, rows = "is it a backbone alone?", "" if classes is None else f" with {classes} rows, one per class"
+    hint, rows = (
+        "is it a backbone alone?",
+        "" if classes is None else f" with {classes} rows, one per class",
+    )
     if others := [*tensors.candidates(), *tensors.computed(None)]:
         hint = f"layers of a head's shape: {list_layers(tensors.with_shapes([*others, *single]))}"
     elif single:
@@ -246,26 +294,52 @@ def _check_not_hidden(tensors: _Tensors, found: Sequence[str]) -> None:
         block, _, name = layer.rpartition(".")
         for other in tensors.candidates(least=1):
             beside, _, title = other.rpartition(".")
-            takes = beside == block and other != layer and tensors.shapes[other][1] == tensors.rows(layer) > 1
-            if takes and (tensors.rows(other) == 1 or re.fullmatch(re.escape(name) + r"_?\d+", title)):
+            takes = (
+                beside == block
+                and other != layer
+                and tensors.shapes[other][1] == tensors.rows(layer) > 1
+            )
+            if takes and (
+                tensors.rows(other) == 1 or re.fullmatch(re.escape(name) + r"_?\d+", title)
+            ):
                 raise tensors.several(found, [other, *tensors.candidates(1)])
-        for key, span in tensors.spans.items():  # matrices that are no layer, such as one of many small heads
+        for (
+            key,
+            span,
+        ) in tensors.spans.items():  # matrices that are no layer, such as one of many small heads
             beside, _, leaf = key.rpartition(".")
-            bare = beside == block and leaf not in ("weight", "kernel") and len(span.shape) == 2 and min(span.shape) > 1
-            if bare and tensors.rows(layer) in ({span.shape[1], prod(span.shape)} - {span.shape[0]}):
+            bare = (
+                beside == block
+                and leaf not in ("weight", "kernel")
+                and len(span.shape) == 2
+                and min(span.shape) > 1
+            )
+            if bare and tensors.rows(layer) in (
+                {span.shape[1], prod(span.shape)} - {span.shape[0]}
+            ):
                 reason = f"{layer} looks like the head, but {key} {list(span.shape)} next to it may take its outputs"
-                raise LevelheadError(f"{tensors.path}: {reason}", advice=Advice("head", None, "to name it if not"))
+                raise LevelheadError(
+                    f"{tensors.path}: {reason}", advice=Advice("head", None, "to name it if not")
+                )
 
 
 def _layer_spans(tensors: _Tensors, layer: str) -> LayerSpans:
     _check_plain(tensors, layer)
     weight, bias = tensors.weights[layer], tensors.spans.get(f"{layer}.bias" if layer else "bias")
     if bias is not None and bias.shape != weight.logical[:1]:
-        raise tensors.error(f"expected {bias.key} [{weight.logical[0]}], one per class, got {list(bias.shape)}")
+        raise tensors.error(
+            f"expected {bias.key} [{weight.logical[0]}], one per class, got {list(bias.shape)}"
+        )
     found = LayerSpans(layer, weight, bias)
     for span in (span for span in found.spans if span.dtype not in HEAD_DTYPES):
-        advice = "adjust the model before quantizing" if "," not in span.dtype else "save it as a plain tensor"
-        raise tensors.error(f"{span.key} holds {span.dtype}; expected F64, F32, F16 or BF16: {advice}")
+        advice = (
+            "adjust the model before quantizing"
+            if "," not in span.dtype
+            else "save it as a plain tensor"
+        )
+        raise tensors.error(
+            f"{span.key} holds {span.dtype}; expected F64, F32, F16 or BF16: {advice}"
+        )
     return found
 
 
@@ -273,20 +347,34 @@ def _check_no_norm_follows(tensors: _Tensors, head: LayerSpans) -> None:
     """Check that no norm of K numbers follows the head: it would undo the scaling."""
     rows, columns = head.weight.logical[:2]
     block, _, name = head.key.rpartition(".")
-    others = [span.logical[:2] for span in tensors.spans.values() if len(span.logical) > 1 and span is not head.weight]
+    others = [
+        span.logical[:2]
+        for span in tensors.spans.values()
+        if len(span.logical) > 1 and span is not head.weight
+    ]
     for key, span in tensors.spans.items():
         layer, _, leaf = key.rpartition(".")
         inside, _, neighbor = layer.rpartition(".")
-        if span.shape != (rows,) or rows == columns or inside != block or layer == head.key or not neighbor:
+        if (
+            span.shape != (rows,)
+            or rows == columns
+            or inside != block
+            or layer == head.key
+            or not neighbor
+        ):
             continue
         paired = tensors.spans.get(f"{layer}.bias")
-        like_norm = (paired and paired.shape == span.shape) or re.search(r"norm|\bln|\bbn", neighbor)
+        like_norm = (paired and paired.shape == span.shape) or re.search(
+            r"norm|\bln|\bbn", neighbor
+        )
         if leaf != "running_mean" and not (leaf in ("weight", "scale") and like_norm):
             continue  # such as the class weights of a loss
         numbered = neighbor.isdecimal() and name.isdecimal()
         if int(neighbor) > int(name) if numbered else not any(rows in shape for shape in others):
             reason = f"{layer} of its {rows} outputs seems to follow, and would undo the scaling"
-            raise tensors.error(f"{head.key} is not the head: {reason}; adjust the logits, or the model itself")
+            raise tensors.error(
+                f"{head.key} is not the head: {reason}; adjust the logits, or the model itself"
+            )
 
 
 def _check_logits(tensors: _Tensors, head: LayerSpans) -> None:
@@ -299,7 +387,11 @@ def _check_logits(tensors: _Tensors, head: LayerSpans) -> None:
             reason = "the model may normalize the weights, as cosine heads do, or scale the logits"
             raise tensors.doubtful(head, key, reason, f"to name it {doubt}")
     sizes = [(n, n) for n in range(head.classes, head.classes + 3)]
-    crf = (key for key, span in tensors.spans.items() if span.shape in sizes and TRANSITIONS.search(key))
+    crf = (
+        key
+        for key, span in tensors.spans.items()
+        if span.shape in sizes and TRANSITIONS.search(key)
+    )
     if (key := next(crf, None)) is not None and not key.startswith(f"{head.key}."):
         reason = "a CRF seems to follow, which adds its own scores of one class after another to the head's"
         doubt = "to name it, for a rule that adds, if the classes are to be adjusted all the same"
@@ -309,7 +401,12 @@ def _check_logits(tensors: _Tensors, head: LayerSpans) -> None:
 def overlap(a: Span, b: Span) -> bool:
     """Return whether two tensors have bytes of the file in common."""
     size = b.nbytes if b.dtype in HEAD_DTYPES else b.reach
-    return a.file == b.file and a.key != b.key and a.offset < b.offset + size and b.offset < a.offset + a.nbytes
+    return (
+        a.file == b.file
+        and a.key != b.key
+        and a.offset < b.offset + size
+        and b.offset < a.offset + a.nbytes
+    )
 
 
 def _check_plain(tensors: _Tensors, layer: str) -> None:

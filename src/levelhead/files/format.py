@@ -34,11 +34,17 @@ class Output:
     progress: ByteProgress | None = None
 
     @contextmanager
-    def staged(self, names: Mapping[Path, str], stamps: Mapping[Path, Stamp], folder: bool) -> Iterator[Path]:
+    def staged(
+        self, names: Mapping[Path, str], stamps: Mapping[Path, Stamp], folder: bool
+    ) -> Iterator[Path]:
         """Yield where to write a model's files, {file: name}, with what else is in its folder; none may be an input."""
         for target in (self.path, *(self.path.parent / name for name in names.values())):
-            if target.exists() and any(target.samefile(one) for file in stamps for one in (file, file.parent)):
-                raise LevelheadError(f"{target} is the input itself, which is never overwritten; give another name")
+            if target.exists() and any(
+                target.samefile(one) for file in stamps for one in (file, file.parent)
+            ):
+                raise LevelheadError(
+                    f"{target} is the input itself, which is never overwritten; give another name"
+                )
         with staged(self.path, force=self.force) as stage:
             if folder:
                 around, out = next(iter(stamps)).parent, stage / self.path.name
@@ -57,13 +63,22 @@ class Format:
 
     name: str
     suffixes: tuple[str, ...]
-    find: Callable[..., LocatedHead]  # (path, named=layer or None, classes=K or None), runs none of the file's code
+    find: Callable[
+        ..., LocatedHead
+    ]  # (path, named=layer or None, classes=K or None), runs none of the file's code
     note: Callable[[Path], Note | None]  # what an earlier adjustment recorded
     check: Callable[[Path], object]  # raises if a written model is not whole
-    files: Callable[[Path], tuple[Path, ...]] = lambda path: (path,)  # all of the model, what stands for it first
+    files: Callable[[Path], tuple[Path, ...]] = lambda path: (
+        path,
+    )  # all of the model, what stands for it first
 
     def save(
-        self, found: LocatedHead, heads: Sequence[Head], to: Output, note: Note | None, rows: ScaledRows | None = None
+        self,
+        found: LocatedHead,
+        heads: Sequence[Head],
+        to: Output,
+        note: Note | None,
+        rows: ScaledRows | None = None,
     ) -> dict[str, Original]:
         """Write a model with other heads, one per layer, all or nothing; return the way back from each changed file."""
         edits: dict[Path, list[Edit]] = defaultdict(list)
@@ -78,12 +93,16 @@ class Format:
 
         @cache  # a note of many classes takes seconds: made once for each digest
         def complete(source: Path, digest: str) -> list[Edit]:
-            return found.complete(source, edits[source], {"sha256": digest, **note} if note else note, names)
+            return found.complete(
+                source, edits[source], {"sha256": digest, **note} if note else note, names
+            )
 
         with to.staged(names, found.stamps, found.folder) as stage:
             for source, name in names.items():
                 if complete(source, UNKNOWN_SHA256):
-                    digest, back = rewrite(source, stage / name, partial(complete, source), to.progress)
+                    digest, back = rewrite(
+                        source, stage / name, partial(complete, source), to.progress
+                    )
                     originals[Path(name).name] = Original(source.name, digest, back)
                 else:
                     copy(source, stage / name, to.progress)
@@ -91,7 +110,11 @@ class Format:
                 self._check_as_before(found.path, stage / names[found.path])
             if to.original:
                 around = (found.path.parent,) if found.folder else ()
-                save_originals(stage / f"{to.path.name}.original", originals, permissions(*found.files, *around))
+                save_originals(
+                    stage / f"{to.path.name}.original",
+                    originals,
+                    permissions(*found.files, *around),
+                )
         return originals
 
     def _check_as_before(self, path: Path, written: Path) -> None:
@@ -112,15 +135,29 @@ def companion_files(folder: Path, files: Sequence[Path]) -> tuple[list[Path], li
     own, root = {file.name for file in files}, folder.resolve()
     # A link may lead anywhere, to what must not be given away; the cache of Hugging Face is a folder of links to blobs.
     places = [root, *([root.parent.parent / "blobs"] if root.parent.name == "snapshots" else [])]
-    others = [path for path in sorted(folder.iterdir()) if path.name not in own and not path.name.startswith(".")]
-    ends = {path: Path(os.path.realpath(path)) for path in others}  # unlike `resolve`, of a link to itself as well
-    outside = [path for path, end in ends.items() if not any(end.is_relative_to(place) for place in places)]
-    copied = [one for one in others if one.is_file() and not one.name.lower().endswith(LEFT_OUT) and one not in outside]
+    others = [
+        path
+        for path in sorted(folder.iterdir())
+        if path.name not in own and not path.name.startswith(".")
+    ]
+    ends = {
+        path: Path(os.path.realpath(path)) for path in others
+    }  # unlike `resolve`, of a link to itself as well
+    outside = [
+        path for path, end in ends.items() if not any(end.is_relative_to(place) for place in places)
+    ]
+    copied = [
+        one
+        for one in others
+        if one.is_file() and not one.name.lower().endswith(LEFT_OUT) and one not in outside
+    ]
     why = dict.fromkeys(outside, " (a link that leads out of the folder)")
     return copied, [f"{path.name}{why.get(path, '')}" for path in others if path not in copied]
 
 
-def layout(files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool) -> dict[Path, str]:
+def layout(
+    files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool
+) -> dict[Path, str]:
     """Return where each file of a model goes, relative to out's folder: {source: name}."""
     # A folder keeps its files' names. Elsewhere the file that stands for the model becomes `out`, and those it refers
     # to keep their names. Within the same folder they stay where they are or, if they change, take a new name after
@@ -131,4 +168,6 @@ def layout(files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool
     if out.parent.resolve() != main.parent.resolve():
         return {main: out.name} | {file: file.name for file in others}
     rest = {file: file.name.removeprefix(main.stem) for file in others if file in changed}
-    return {main: out.name} | {file: f"{out.stem}{'.' if end == file.name else ''}{end}" for file, end in rest.items()}
+    return {main: out.name} | {
+        file: f"{out.stem}{'.' if end == file.name else ''}{end}" for file, end in rest.items()
+    }

@@ -26,10 +26,20 @@ HDF5_FLOATS: dict[tuple[int, ...], str] = {
     (8, 64, 52, 11, 0, 52, 1023): "F64",
 }
 # The kinds of message that are read.
-KINDS = SPACE, TYPE, EXTERNAL, LAYOUT, ATTRIBUTE, CONTINUATION, TABLE = (0x1, 0x3, 0x7, 0x8, 0xC, 0x10, 0x11)
+KINDS = SPACE, TYPE, EXTERNAL, LAYOUT, ATTRIBUTE, CONTINUATION, TABLE = (
+    0x1,
+    0x3,
+    0x7,
+    0x8,
+    0xC,
+    0x10,
+    0x11,
+)
 
 
-def hdf5_arrays(path: Path, start: int = 0, size: int | None = None) -> tuple[dict[str, Span], dict[str, str]]:
+def hdf5_arrays(
+    path: Path, start: int = 0, size: int | None = None
+) -> tuple[dict[str, Span], dict[str, str]]:
     """Return every array of an HDF5 file, and the name that groups state as their attribute `name`."""
     with path.open("rb") as file:
         reader = _Reader(file, start, path.stat().st_size - start if size is None else size)
@@ -42,9 +52,15 @@ def hdf5_arrays(path: Path, start: int = 0, size: int | None = None) -> tuple[di
                 raise LevelheadError(f"expected {end} bytes, got {reader.size}")
             found = list(_walk(reader, _messages(reader, root), "", 0))
             spans = {key: _span(reader, path, key, one) for key, one in found if SPACE in one}
-            names = {key: name for key, one in found if (name := _attribute(reader, one, "name")) is not None}
+            names = {
+                key: name
+                for key, one in found
+                if (name := _attribute(reader, one, "name")) is not None
+            }
         except (LevelheadError, error, UnicodeDecodeError, OverflowError) as flaw:
-            raise LevelheadError(f"{path}: cut short, or not HDF5 as Keras writes it ({flaw}); save it again") from None
+            raise LevelheadError(
+                f"{path}: cut short, or not HDF5 as Keras writes it ({flaw}); save it again"
+            ) from None
     return spans, names
 
 
@@ -61,11 +77,17 @@ class _Reader:
     reads: int = 0
     taken: int = 0  # bytes so far, and letters of names
     seen: set[int] = field(default_factory=set)  # blocks of object headers: none may be there twice
-    heaps: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)  # by place: where each text lies
+    heaps: dict[int, dict[int, tuple[int, int]]] = field(
+        default_factory=dict
+    )  # by place: where each text lies
 
     def read(self, at: int, length: int) -> bytes:
         self.reads += 1
-        if not 0 <= at <= at + length <= self.size or length > LONGEST_PIECE or self.reads > MOST_READS:
+        if (
+            not 0 <= at <= at + length <= self.size
+            or length > LONGEST_PIECE
+            or self.reads > MOST_READS
+        ):
             raise LevelheadError(f"no {length} bytes at {at}")
         self.take(length)
         self.file.seek(self.start + at)
@@ -87,7 +109,9 @@ class _Reader:
         return self.numbers(at + 4, form)
 
 
-def _walk(reader: _Reader, group: Messages, prefix: str, depth: int) -> Iterator[tuple[str, Messages]]:
+def _walk(
+    reader: _Reader, group: Messages, prefix: str, depth: int
+) -> Iterator[tuple[str, Messages]]:
     """Yield every group and array below a group with its key, and what its header says."""
     if depth > DEEPEST:
         raise LevelheadError("its groups are too deep")
@@ -201,7 +225,9 @@ def _attribute(reader: _Reader, one: Messages, wanted: str) -> str | None:
         kind, width = form[0] & 15, unpack_from("<I", form, 4)[0]
         if kind == 3 or (kind == 9 and form[1] & 15 == 1):  # of a fixed length, or in a heap
             data = body[at : at + width].rstrip(b"\0 ") if kind == 3 else None
-            text = (_heap_text(reader, *unpack_from("<IQI", body, at)) if data is None else data).decode()
+            text = (
+                _heap_text(reader, *unpack_from("<IQI", body, at)) if data is None else data
+            ).decode()
             return text if text.isprintable() else None
     return None
 
@@ -212,7 +238,9 @@ def _heap_text(reader: _Reader, length: int, collection: int, wanted: int) -> by
         reader.heaps[collection] = {}
         _, size = reader.block(collection, b"GCOL", "IQ")
         at, end = collection + 16, min(collection + size, reader.size)
-        while at + 16 <= end and (entry := reader.numbers(at, "HHIQ"))[0]:  # 0 is the number of what is free
+        while (
+            at + 16 <= end and (entry := reader.numbers(at, "HHIQ"))[0]
+        ):  # 0 is the number of what is free
             reader.heaps[collection][entry[0]] = at + 16, entry[3]
             at += 16 + (entry[3] + 7) // 8 * 8
     if wanted not in reader.heaps[collection]:

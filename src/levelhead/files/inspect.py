@@ -40,13 +40,19 @@ class Inspection:
     counts: np.ndarray | None  #: [K], where given
     correlation: float | None  #: Spearman's, of norms with counts; None if all of either are equal
     bias_share: float | None  #: median over classes of |b_i| / ||w_i||; None without a bias
-    bias_gap: float | None  #: the largest |(n_1 / n_i)^0.5 - 1| |b_i|: a bias scaled or kept, apart at gamma 0.5
+    bias_gap: (
+        float | None
+    )  #: the largest |(n_1 / n_i)^0.5 - 1| |b_i|: a bias scaled or kept, apart at gamma 0.5
     adjusted: Note | None  #: what an earlier `rescale` recorded in the file
     warnings: tuple[str, ...]  #: what to beware of
 
 
 def inspect_file(
-    path: str | Path, *, counts: Counts | None = None, head: str | None = None, names: Sequence[str] | None = None
+    path: str | Path,
+    *,
+    counts: Counts | None = None,
+    head: str | None = None,
+    names: Sequence[str] | None = None,
 ) -> Inspection:
     """Find the head in a model's file and describe it.
 
@@ -64,8 +70,14 @@ def inspect_file(
     found = locate_head(path, head=head, counts=counts, names=names)
     first = (load_norms if is_large(found) else load)(found.layers[0], found.names)
     norms = to_numpy(first.norms).astype(np.float64)
-    n = None if counts is None or first.classes < 2 else resolve(counts, first.classes, names=found.names)
-    correlation = None if n is None or np.isnan(follows := norm_follows_count(first, n)) else follows
+    n = (
+        None
+        if counts is None or first.classes < 2
+        else resolve(counts, first.classes, names=found.names)
+    )
+    correlation = (
+        None if n is None or np.isnan(follows := norm_follows_count(first, n)) else follows
+    )
     note, warnings = earlier_note(found), []
     if note:
         done = f"{note['rule']}, gamma {note['gamma']:g}, by levelhead {note['version']}"
@@ -77,7 +89,9 @@ def inspect_file(
     if n is not None and not note:
         warnings += [f"{type(doubt).__name__}: {doubt}" for doubt in doubts_about(first, n)]
     parts = [(one.key, one.weight, one.bias and one.bias.key) for one in found.layers]
-    layers = tuple(HeadLayer(key, weight.key, bias, weight.shape, weight.dtype) for key, weight, bias in parts)
+    layers = tuple(
+        HeadLayer(key, weight.key, bias, weight.shape, weight.dtype) for key, weight, bias in parts
+    )
     size = None if first.bias is None else np.abs(first.bias.astype(np.float64))
     return Inspection(
         path=str(path),
@@ -87,7 +101,9 @@ def inspect_file(
         names=found.names,
         counts=n,
         correlation=correlation,
-        bias_share=None if size is None else float(np.median(size / np.maximum(norms, np.finfo(float).tiny))),
+        bias_share=None
+        if size is None
+        else float(np.median(size / np.maximum(norms, np.finfo(float).tiny))),
         bias_gap=None if size is None or n is None else float(np.max((factors(n, 0.5) - 1) * size)),
         adjusted=note,
         warnings=tuple(warnings),
@@ -100,7 +116,11 @@ def inspection_text(seen: Inspection, width: int = 30) -> str:
     for one in seen.layers:
         key, weight, bias = map(visible, (one.key, one.weight, one.bias or "no bias"))
         lines.append(f"  head {key}: {weight} {list(one.shape)} {one.dtype}, {bias}")
-    order = np.arange(len(seen.norms)) if seen.counts is None else np.argsort(-seen.counts, kind="stable")
+    order = (
+        np.arange(len(seen.norms))
+        if seen.counts is None
+        else np.argsort(-seen.counts, kind="stable")
+    )
     top = max(float(seen.norms.max()), np.finfo(float).tiny)
     for i in order.tolist():
         count = "" if seen.counts is None else str(seen.counts[i])
@@ -112,5 +132,7 @@ def inspection_text(seen: Inspection, width: int = 30) -> str:
     if seen.bias_share is not None:
         lines.append(f"bias: |b| is {seen.bias_share:.2g} of ||w|| in the median class")
     if seen.bias_gap is not None:
-        lines.append(f"at gamma 0.5, scaling and keeping the bias are up to {seen.bias_gap:.3g} apart in a logit")
+        lines.append(
+            f"at gamma 0.5, scaling and keeping the bias are up to {seen.bias_gap:.3g} apart in a logit"
+        )
     return "\n".join([*lines, *(f"warning: {visible(text)}" for text in seen.warnings)]).rstrip()

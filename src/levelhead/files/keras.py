@@ -12,7 +12,14 @@ from zipfile import BadZipFile
 
 from ..core.errors import Advice, LevelheadError, in_file, reported_as
 from ..core.regular_file import bytes_at, check_regular_file
-from ..heads.graph import KERAS_ACTIVATIONS, KERAS_LINEAR, KERAS_POINTWISE, GraphHead, KerasNode, find_keras_heads
+from ..heads.graph import (
+    KERAS_ACTIVATIONS,
+    KERAS_LINEAR,
+    KERAS_POINTWISE,
+    GraphHead,
+    KerasNode,
+    find_keras_heads,
+)
 from ..heads.notes import Note, note_from_json
 from ..io.text import parse_json
 from .edits import Edit
@@ -49,22 +56,32 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
             named, units = ",".join(places[one] for one in head.layers), head.units
     layers = _find_layers(path, arrays, names, named, classes)
     if units is not None and any(layer.classes != units for layer in layers):
-        raise LevelheadError(f"{path}: its weights do not fit its config.json; save the model again with Keras 3")
+        raise LevelheadError(
+            f"{path}: its weights do not fit its config.json; save the model again with Keras 3"
+        )
     layers = tuple(replace(layer, task=task, plain=plain) for layer in layers)
     return LocatedHead(path, layers, {path: stamp}, archive.complete, archive.note)
 
 
 def _arrays(archive: Archive) -> tuple[dict[str, Span], dict[str, str]]:
     if (record := archive.find(WEIGHTS)) is None:
-        raise LevelheadError(f"{archive.path}: no {WEIGHTS} in it; save the model again with Keras 3")
+        raise LevelheadError(
+            f"{archive.path}: no {WEIGHTS} in it; save the model again with Keras 3"
+        )
     if not archive.is_plain(record):
-        raise LevelheadError(f"{archive.path}: its weights are compressed; save the model again with Keras itself")
+        raise LevelheadError(
+            f"{archive.path}: its weights are compressed; save the model again with Keras itself"
+        )
     return hdf5_arrays(archive.path, archive.data_at[record.filename], record.file_size)
 
 
 def _places(names: Mapping[str, str]) -> dict[tuple[str, ...], str]:
     """Return {names that lead to a layer: its place in the file}: each group states the name of its layer."""
-    stated = {key.removesuffix("vars").rstrip("/"): name for key, name in names.items() if key.endswith("vars")}
+    stated = {
+        key.removesuffix("vars").rstrip("/"): name
+        for key, name in names.items()
+        if key.endswith("vars")
+    }
     found = {}
     for place in stated:
         parts = place.split("/")
@@ -73,7 +90,9 @@ def _places(names: Mapping[str, str]) -> dict[tuple[str, ...], str]:
     return found
 
 
-def _walk(config: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str, int, Mapping[str, Any]]]:
+def _walk(
+    config: Mapping[str, Any],
+) -> Iterator[tuple[tuple[str, ...], str, int, Mapping[str, Any]]]:
     """Yield each layer, also of models inside: names that lead to it, its place by class, how often it is applied."""
     # Up to Keras 3.3 the groups of a file state no names: a layer's place is its class, numbered in order.
     waiting: list[tuple[tuple[str, ...], str, int, Mapping[str, Any]]] = [((), "", 1, config)]
@@ -81,11 +100,16 @@ def _walk(config: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str, int
         inside, around, times, model = waiting.pop()
         used = Counter[str]()
         for layer in model["config"]["layers"]:
-            path, often = (*inside, _name(layer)), times * max(1, len(layer.get("inbound_nodes") or ()))
+            path, often = (
+                (*inside, _name(layer)),
+                times * max(1, len(layer.get("inbound_nodes") or ())),
+            )
             word = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", str(layer["class_name"]))
             word = re.sub("([a-z])([A-Z])", r"\1_\2", word).lower()
             place = f"{around}layers/{word}" + (f"_{used[word]}" if used[word] else "")
-            used[word] += ".ops" not in str(layer.get("module"))  # an operation between layers has no place
+            used[word] += ".ops" not in str(
+                layer.get("module")
+            )  # an operation between layers has no place
             yield path, place, often, layer
             if _is_own(layer, *MODELS) and "layers" in layer["config"]:
                 waiting.append((path, f"{place}/", often, layer))
@@ -94,7 +118,10 @@ def _walk(config: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str, int
 
 
 def _open(path: Path) -> Archive:
-    with in_file(path), reported_as("cut short, or not a Keras 3 model ({}); save the model again", BadZipFile):
+    with (
+        in_file(path),
+        reported_as("cut short, or not a Keras 3 model ({}); save the model again", BadZipFile),
+    ):
         return Archive(path, in_folder=False)
 
 
@@ -108,10 +135,21 @@ def head_in_config(config: Any, classes: int | None) -> GraphHead[tuple[str, ...
         fitting, heads = find_keras_heads(outputs, graph.node_of, classes, NAME_HEAD_LAYER)
     except LevelheadError:
         raise
-    except (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
-        raise LevelheadError(f"its config.json is not as Keras writes it ({error!r}); save the model again") from None
+    except (
+        LookupError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        raise LevelheadError(
+            f"its config.json is not as Keras writes it ({error!r}); save the model again"
+        ) from None
     if len(fitting) > 1:
-        raise several_heads(("/".join(path), [head.units]) for head in heads for path in head.layers)
+        raise several_heads(
+            ("/".join(path), [head.units]) for head in heads for path in head.layers
+        )
     return fitting[0] if fitting else heads[0] if len(heads) == 1 else None
 
 
@@ -120,7 +158,9 @@ class _ConfiguredGraph:
     """The models of a config.json by the names of the layers that lead to each; those inside are added on the way."""
 
     models: dict[tuple[str, ...], Mapping[str, Any]]
-    places: dict[tuple[str, ...], dict[str, int]] = field(default_factory=dict)  # of the layers in each, by name
+    places: dict[tuple[str, ...], dict[str, int]] = field(
+        default_factory=dict
+    )  # of the layers in each, by name
 
     @cached_property
     def calls(self) -> Counter[Hashable]:
@@ -130,8 +170,12 @@ class _ConfiguredGraph:
             found[_identity(layer, path)] += often
         return found
 
-    def node_of(self, value: tuple[tuple[str, ...], str, int, int]) -> KerasNode[tuple[str, ...], None]:
-        inside, name, node, index = value  # the names that lead to its model, its layer, node and index
+    def node_of(
+        self, value: tuple[tuple[str, ...], str, int, int]
+    ) -> KerasNode[tuple[str, ...], None]:
+        inside, name, node, index = (
+            value  # the names that lead to its model, its layer, node and index
+        )
         model = self.models[inside]
         layers = model["config"]["layers"]
         if inside not in self.places:
@@ -150,13 +194,23 @@ class _ConfiguredGraph:
         linear = _is_own(wrapped, *KERAS_LINEAR) and {*settings.get("kernel_size", (1,))} == {1}
         activation = settings.get("activation") or "linear"
         while isinstance(activation, Mapping):
-            activation = activation["config"] if isinstance(activation["config"], str) else activation["class_name"]
+            activation = (
+                activation["config"]
+                if isinstance(activation["config"], str)
+                else activation["class_name"]
+            )
         if linear and activation not in KERAS_ACTIVATIONS:
             raise LevelheadError(f"cannot change {title}: its activation is {activation}")
-        if linear and (settings.get("quantization_config") or "Quantized" in str(settings.get("dtype"))):
-            raise LevelheadError(f"cannot change {title}: it is quantized; adjust the model before quantizing")
+        if linear and (
+            settings.get("quantization_config") or "Quantized" in str(settings.get("dtype"))
+        ):
+            raise LevelheadError(
+                f"cannot change {title}: it is quantized; adjust the model before quantizing"
+            )
         if linear and settings.get("lora_rank"):
-            raise LevelheadError(f"cannot change {title}: it has LoRA enabled; save the model without it")
+            raise LevelheadError(
+                f"cannot change {title}: it has LoRA enabled; save the model without it"
+            )
         if _is_own(layer, *MODELS) and "layers" in settings:
             self.models[path] = layer
             inner = (path, *_outputs(layer)[index])
@@ -185,7 +239,11 @@ class _ConfiguredGraph:
 def _is_own(layer: Mapping[str, Any], *kinds: str) -> bool:
     """Return whether a layer is of one of these classes of Keras's own, not one that somebody registered."""
     module = layer.get("module")
-    return layer["class_name"] in kinds and isinstance(module, str) and module.partition(".")[0] == "keras"
+    return (
+        layer["class_name"] in kinds
+        and isinstance(module, str)
+        and module.partition(".")[0] == "keras"
+    )
 
 
 def _name(layer: Mapping[str, Any]) -> str:
@@ -222,11 +280,15 @@ def _tensors(found: Any) -> Iterator[tuple[tuple[str, int, int], Any]]:
         for one in _references(found["config"]["keras_history"]):
             yield one, found["config"].get("shape")
         return
-    for part in found.values() if isinstance(found, Mapping) else found if isinstance(found, list) else ():
+    for part in (
+        found.values() if isinstance(found, Mapping) else found if isinstance(found, list) else ()
+    ):
         yield from _tensors(part)
 
 
-def _find_in_weights(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
+def _find_in_weights(
+    path: Path, *, named: str | None = None, classes: int | None = None
+) -> LocatedHead:
     """Find the head in a file of weights: by the name of its layer or of its place, or as the only one that fits."""
     stamps = {path: check_regular_file(path, "weights of Keras")}
     layers = _find_layers(path, *hdf5_arrays(path), named, classes)
@@ -234,16 +296,28 @@ def _find_in_weights(path: Path, *, named: str | None = None, classes: int | Non
 
 
 def _find_layers(
-    path: Path, arrays: Mapping[str, Span], names: Mapping[str, str], named: str | None, classes: int | None
+    path: Path,
+    arrays: Mapping[str, Span],
+    names: Mapping[str, str],
+    named: str | None,
+    classes: int | None,
 ) -> tuple[LayerSpans, ...]:
     """Find the head among the arrays of a Keras model; it is named as in the model, or by its place in the file."""
     places = []
     for one in [] if named is None else named.split(","):
-        keys = [key.removesuffix("/vars").removesuffix("vars") for key, name in names.items() if name == one]
+        keys = [
+            key.removesuffix("/vars").removesuffix("vars")
+            for key, name in names.items()
+            if name == one
+        ]
         if len(keys) > 1:
-            raise LevelheadError(f"{path}: more than one layer is called {one!r}; name its place: {', '.join(keys)}")
+            raise LevelheadError(
+                f"{path}: more than one layer is called {one!r}; name its place: {', '.join(keys)}"
+            )
         places += keys or [one.replace(".", "/")]
-    return find_layers(path, _name_variables(arrays), named=",".join(places) or None, classes=classes)
+    return find_layers(
+        path, _name_variables(arrays), named=",".join(places) or None, classes=classes
+    )
 
 
 def _name_variables(arrays: Mapping[str, Span]) -> dict[str, Span]:
@@ -277,7 +351,9 @@ def _note_range(path: Path) -> tuple[int, int, int]:
         return end, end, end
     length = int.from_bytes(tail[:8], "little")
     start = end - len(tail) - length
-    return (start, end - len(tail), end) if start > 0 and length <= LONGEST_NOTE else (end, end, end)
+    return (
+        (start, end - len(tail), end) if start > 0 and length <= LONGEST_NOTE else (end, end, end)
+    )
 
 
 def _note_behind(path: Path) -> dict[str, Any] | None:
@@ -285,7 +361,9 @@ def _note_behind(path: Path) -> dict[str, Any] | None:
     return note_from_json(bytes_at(path, start, stop - start), path)  # None without one
 
 
-def _complete_weights(source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]) -> list[Edit]:
+def _complete_weights(
+    source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
+) -> list[Edit]:
     """Return the edits with the note behind the end of the HDF5 file."""
     if note is None:
         return edits
@@ -293,8 +371,19 @@ def _complete_weights(source: Path, edits: list[Edit], note: Note | None, names:
     data = json.dumps(note).encode() if note else b""
     if not data and start == end:
         return edits
-    return [*edits, Edit(start, end - start, data + len(data).to_bytes(8, "little") + MAGIC if data else b"")]
+    return [
+        *edits,
+        Edit(start, end - start, data + len(data).to_bytes(8, "little") + MAGIC if data else b""),
+    ]
 
 
-FORMAT = Format("Keras", (".keras",), _find, lambda path: _open(path).note, check=lambda path: _arrays(_open(path)))
-WEIGHTS_FORMAT = Format("Keras weights", (".weights.h5",), _find_in_weights, _note_behind, check=hdf5_arrays)
+FORMAT = Format(
+    "Keras",
+    (".keras",),
+    _find,
+    lambda path: _open(path).note,
+    check=lambda path: _arrays(_open(path)),
+)
+WEIGHTS_FORMAT = Format(
+    "Keras weights", (".weights.h5",), _find_in_weights, _note_behind, check=hdf5_arrays
+)

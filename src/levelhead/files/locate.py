@@ -16,7 +16,13 @@ from .find import NoHead
 from .format import Format
 from .spans import LocatedHead, json_of
 
-MODEL_FORMATS = (safetensors.FORMAT, onnx.FORMAT, state_dict.FORMAT, keras.FORMAT, keras.WEIGHTS_FORMAT)
+MODEL_FORMATS = (
+    safetensors.FORMAT,
+    onnx.FORMAT,
+    state_dict.FORMAT,
+    keras.FORMAT,
+    keras.WEIGHTS_FORMAT,
+)
 MODEL_SUFFIXES = ", ".join(suffix for one in MODEL_FORMATS for suffix in one.suffixes)
 
 RUNS_CODE = "opening it would run whatever code it holds"
@@ -42,9 +48,16 @@ REFUSED = {  # suffixes: why it is never opened, and what to do instead
     (".ftz",): FASTTEXT,
     (".engine",): f"a TensorRT engine; {BEFORE}",
     (".ort",): f"a model in onnxruntime's own format; {BEFORE}",
-    (".pkl", ".pickle"): f"a pickle: {RUNS_CODE}; save model.state_dict(), or use lh.rescale_(model, ...) in Python",
-    (".joblib",): f"a joblib pickle: {RUNS_CODE}; use levelhead.hosts.sklearn.RescaledClassifier in Python",
-    (".bin.index.json",): "an index of pickled shards; save the model as safetensors (save_pretrained does)",
+    (
+        ".pkl",
+        ".pickle",
+    ): f"a pickle: {RUNS_CODE}; save model.state_dict(), or use lh.rescale_(model, ...) in Python",
+    (
+        ".joblib",
+    ): f"a joblib pickle: {RUNS_CODE}; use levelhead.hosts.sklearn.RescaledClassifier in Python",
+    (
+        ".bin.index.json",
+    ): "an index of pickled shards; save the model as safetensors (save_pretrained does)",
 }
 
 
@@ -68,11 +81,17 @@ def format_of(path: str | Path) -> Format:
                 if not start.startswith(b"PK") and path.with_suffix(".xml").exists():
                     raise LevelheadError(f"{path}: {OPENVINO}")
             return one
-    raise LevelheadError(f"{path}: expected a model as {MODEL_SUFFIXES}, got {path.suffix or 'no suffix'}")
+    raise LevelheadError(
+        f"{path}: expected a model as {MODEL_SUFFIXES}, got {path.suffix or 'no suffix'}"
+    )
 
 
 def locate_head(
-    path: str | Path, *, head: str | None = None, counts: Counts | None = None, names: Sequence[str] | None = None
+    path: str | Path,
+    *,
+    head: str | None = None,
+    counts: Counts | None = None,
+    names: Sequence[str] | None = None,
 ) -> LocatedHead:
     """Find the head in a model's file. The number of counts helps to tell it apart, and so does an earlier note."""
     path, one = Path(path), format_of(path)
@@ -87,17 +106,30 @@ def locate_head(
             raise
         # Without a note, counts are wrong in number, or are labels: that is reported when K is known.
         found = one.find(path, named=",".join(noted) if noted else head)
-    known = None if names is None else check_names(names, max(2, found.classes))  # one logit is of two classes
-    return replace(found, given_names=tuple(known)) if known is not None and found.classes > 1 else found
+    known = (
+        None if names is None else check_names(names, max(2, found.classes))
+    )  # one logit is of two classes
+    return (
+        replace(found, given_names=tuple(known))
+        if known is not None and found.classes > 1
+        else found
+    )
 
 
 def earlier_note(found: LocatedHead) -> Note | None:
     """Return what was done to a head before: in a file, by its note; in memory, by that of a config next to it."""
     version = json_of(found.path.parent / "adapter_config.json").get("peft_version")
-    for note in (found.config.get(NOTE_KEY), note_in_version(version)) if found.note is None else ():
+    for note in (
+        (found.config.get(NOTE_KEY), note_in_version(version)) if found.note is None else ()
+    ):
         if is_note(note):  # it counts if the head is as that adjustment left it
-            spans = [layer.weight if RULES[note["rule"]].multiplies else layer.bias for layer in found.layers]
-            if {sha256(span.bytes()).hexdigest() for span in spans if span is not None} & {*digests_in(note)}:
+            spans = [
+                layer.weight if RULES[note["rule"]].multiplies else layer.bias
+                for layer in found.layers
+            ]
+            if {sha256(span.bytes()).hexdigest() for span in spans if span is not None} & {
+                *digests_in(note)
+            }:
                 return note
     return found.note
 
@@ -107,7 +139,9 @@ def output_path(path: Path, out: Path, folder: bool) -> Path:
     if folder:
         return with_name(out.parent if out.name.endswith(safetensors.INDEX) else out)
     if not out.name.lower().endswith(format_of(path).suffixes):
-        raise LevelheadError(f"{out}: expected an output that ends in {path.suffix}, as the input does")
+        raise LevelheadError(
+            f"{out}: expected an output that ends in {path.suffix}, as the input does"
+        )
     return out
 
 

@@ -51,7 +51,9 @@ class RescaleResult:
     sha256: Mapping[str, str]  #: of each changed file as it was, by its new name
     names: tuple[str, ...] | None = None  #: of the classes, where known
     offset: np.ndarray | None = None  #: [K], what was added to each bias after it was multiplied
-    flips: int | None = None  #: how many predictions rounding could flip; None if not asked, or not in half precision
+    flips: int | None = (
+        None  #: how many predictions rounding could flip; None if not asked, or not in half precision
+    )
     notes: tuple[str, ...] = ()  #: what to know about the result
 
 
@@ -67,9 +69,14 @@ class InFile:
     @property
     def facts(self) -> Facts:
         found, first = self.found, self.found.layers[0]
-        where, sizes = f"{found.path}: {', '.join(found.keys)}", tuple(layer.classes for layer in found.layers)
+        where, sizes = (
+            f"{found.path}: {', '.join(found.keys)}",
+            tuple(layer.classes for layer in found.layers),
+        )
         half = HALVES.get(first.weight.dtype)
-        return Facts(found.keys, where, sizes, found.names, found.task, half, first.plain, self.path)
+        return Facts(
+            found.keys, where, sizes, found.names, found.task, half, first.plain, self.path
+        )
 
     def earlier(self) -> str | None:
         if (note := earlier_note(self.found)) is None:
@@ -98,11 +105,22 @@ class InFile:
             rows, *norms = scale_large(self.found.layers[0], change.by.scale, self.found.names)
         else:
             layers = zip(self.found.layers, change.before, change.after, strict=True)
-            weights = [(layer, to_numpy(old.weight), to_numpy(new.weight)) for layer, old, new in layers]
+            weights = [
+                (layer, to_numpy(old.weight), to_numpy(new.weight)) for layer, old, new in layers
+            ]
             norms, *_ = [check_rows(*each, self.found.names) for each in weights]
         to = replace(self.to, path=output_path(self.path, self.to.path, self.found.folder))
-        note = {"version": __version__, "rule": change.rule.name, "gamma": change.gamma, "bias": change.by.bias}
-        note |= {"counts": change.counts.tolist(), "head": [*self.found.keys], "factors": change.by.first.tolist()}
+        note = {
+            "version": __version__,
+            "rule": change.rule.name,
+            "gamma": change.gamma,
+            "bias": change.by.bias,
+        }
+        note |= {
+            "counts": change.counts.tolist(),
+            "head": [*self.found.keys],
+            "factors": change.by.first.tolist(),
+        }
         note |= {} if change.offset is None else {"offset": change.offset.tolist()}
         note |= {"before": self.found.note} if self.found.note else {}
         kept = format_of(self.path).save(self.found, change.after, to, note, rows)
@@ -131,7 +149,11 @@ class InFile:
             yield f"{type(doubt).__name__}: {doubt}"
         if change.flips:
             yield f"rounding to half precision could flip {change.flips} of the predictions given"
-        if left_out := companion_files(self.found.path.parent, self.found.files)[1] if self.found.folder else []:
+        if (
+            left_out := companion_files(self.found.path.parent, self.found.files)[1]
+            if self.found.folder
+            else []
+        ):
             yield f"copied with its config, tokenizer and the like; left out: {listed(left_out)}"
         if change.rule.multiplies:
             yield "probabilities are no longer calibrated; fit a temperature if you use them"
@@ -186,13 +208,19 @@ def rescale_place(
     made, missing = find_path_rule(rule), options.pop("missing", None)
     check_choice("bias", options.get("bias", "scale"), ("scale", "keep"))
     if isinstance(counts, WithBackground):
-        from ..choice.samples import check_background  # loads as much as all else here, and few need it
+        from ..choice.samples import (
+            check_background,
+        )  # loads as much as all else here, and few need it
 
         check_background(counts.background, made.name)
     check_fits(place, made)
-    classes, names = (2, None) if place.found.classes == 1 else (place.found.classes, place.found.names)
+    classes, names = (
+        (2, None) if place.found.classes == 1 else (place.found.classes, place.found.names)
+    )
     n = resolve(counts, classes, names=names, missing=missing)
-    strength = Strengths(check_strength(gamma, made.name, n, instead="adjust_file(path, out, tuned)"))
+    strength = Strengths(
+        check_strength(gamma, made.name, n, instead="adjust_file(path, out, tuned)")
+    )
     by_hand = not hasattr(gamma, "rule")  # as a `Tuned` and its gamma have
     return apply(place, made, strength, n, by_hand=by_hand, **options)
 
@@ -256,22 +284,33 @@ def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> Non
     source = f"{tuned}: " if isinstance(tuned, str | Path) else ""
     reason = f"{source}no {'certain ' if certain else ''}gain is to be expected ({gain})"
     advice = Advice("anyway", None, "to adjust it all the same")
-    raise LevelheadError(f"{reason}, so the model is left as it is and nothing is written", advice=advice)
+    raise LevelheadError(
+        f"{reason}, so the model is left as it is and nothing is written", advice=advice
+    )
 
 
 def rescale_text(done: RescaleResult) -> str:
     """Return what changed, class by class, and how to undo it."""
     rule = RULES[done.rule]
     shift, strength = not rule.multiplies, f", gamma {done.gamma:g}" if rule.strengths else ""
-    policy = {"scale": ", bias scaled", "keep": ", bias kept", None: ""}[None if shift else done.bias]
+    policy = {"scale": ", bias scaled", "keep": ", bias kept", None: ""}[
+        None if shift else done.bias
+    ]
     then = "" if done.offset is None else "then shift"
     one_logit = len(done.factors) < len(done.counts)
-    rows, titles = [], ["class", "count", "norm before", "after", "shift" if shift else "factor", then]
+    rows, titles = (
+        [],
+        ["class", "count", "norm before", "after", "shift" if shift else "factor", then],
+    )
     for i in [0] if one_logit else np.argsort(-done.counts, kind="stable").tolist():
         name, count = row_title(i, done.names), f"{done.counts[i]:.15g}"
-        name, count = ("the logit", "/".join(f"{n:g}" for n in done.counts)) if one_logit else (name, count)
+        name, count = (
+            ("the logit", "/".join(f"{n:g}" for n in done.counts)) if one_logit else (name, count)
+        )
         offset = "" if done.offset is None else f"{done.offset[i]:.4g}"
-        rows.append([name, count, *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors)), offset])
+        rows.append(
+            [name, count, *(f"{x[i]:.4g}" for x in (done.before, done.after, done.factors)), offset]
+        )
     what = f"  {visible(', '.join(done.head))}: {rule.title}{strength}{policy}"
     lines = [f"{done.path} -> {done.out}", what, "", *table(titles, rows), ""]
     if done.original:

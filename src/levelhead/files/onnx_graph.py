@@ -28,7 +28,12 @@ COMPETING = ("Softmax", "LogSoftmax", "ArgMax", "TopK")
 PASSING = ("Identity", "Cast", "Transpose", "Reshape")
 SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
 LINEAR = ("Gemm", "MatMul", "Conv")
-FLOAT_TYPES = {1, 10, 11, 16}  # the types of numbers that a Cast may give on the way from a layer to its bias
+FLOAT_TYPES = {
+    1,
+    10,
+    11,
+    16,
+}  # the types of numbers that a Cast may give on the way from a layer to its bias
 PLACES = Advice("head", None, "to name the layer, with a count for each of its rows")
 MIXED = -1  # in place of the axis of the classes, if no axis has one entry for each
 NORMALIZER = "Normalizer"  # of ai.onnx.ml, of the probabilities of a LinearClassifier
@@ -44,8 +49,12 @@ class Graph:
     data: bytes
     stamp: Stamp  # of the file, when it was read
     named: bool = False  # whether the caller says which layer is the head
-    parts: Parts = field(default_factory=dict)  # where fields lie in the file, of those that `locate` came to
-    walked: dict[Hashable, Any] = field(default_factory=dict)  # what is behind a value, for `layers_behind`
+    parts: Parts = field(
+        default_factory=dict
+    )  # where fields lie in the file, of those that `locate` came to
+    walked: dict[Hashable, Any] = field(
+        default_factory=dict
+    )  # what is behind a value, for `layers_behind`
     fixed: dict[str, bool] = field(default_factory=dict)  # what `is_constant` said
 
     @cached_property
@@ -69,10 +78,19 @@ class Graph:
 
         try:
             graph = infer_shapes(self.model, data_prop=True).graph
-        except Exception:  # of many kinds, for a model that cannot be run or is too large: then no rank is known
+        except (
+            Exception
+        ):  # of many kinds, for a model that cannot be run or is too large: then no rank is known
             return {}
-        types = [(one.name, one.type.tensor_type) for one in (*graph.input, *graph.value_info, *graph.output)]
-        return {name: tuple(n.dim_value for n in kind.shape.dim) for name, kind in types if kind.HasField("shape")}
+        types = [
+            (one.name, one.type.tensor_type)
+            for one in (*graph.input, *graph.value_info, *graph.output)
+        ]
+        return {
+            name: tuple(n.dim_value for n in kind.shape.dim)
+            for name, kind in types
+            if kind.HasField("shape")
+        }
 
     def is_constant(self, name: str) -> bool:
         """Return whether a value comes from a constant by way of casts, transposes and scales alone."""
@@ -100,11 +118,15 @@ class Graph:
     def constants(self) -> dict[str, tuple[Any, Steps]]:
         """{name: (tensor, where it is in the file, as field numbers and indices)}."""
         given = enumerate(self.model.graph.initializer)
-        found: list[tuple[str, Any, Steps]] = [(one.name, one, [(7, None), (5, i)]) for i, one in given]
+        found: list[tuple[str, Any, Steps]] = [
+            (one.name, one, [(7, None), (5, i)]) for i, one in given
+        ]
         for i, node in enumerate(self.model.graph.node):
             for j, attribute in enumerate(node.attribute):
                 if node.op_type == "Constant" and attribute.name == "value" and node.output:
-                    found.append((node.output[0], attribute.t, [(7, None), (1, i), (5, j), (5, None)]))
+                    found.append(
+                        (node.output[0], attribute.t, [(7, None), (1, i), (5, j), (5, None)])
+                    )
         if repeated := first_repeated([name for name, *_ in found]):
             raise LevelheadError(f"two constants are called {repeated!r}; export the model again")
         return {name: (tensor, steps) for name, tensor, steps in found}
@@ -118,7 +140,9 @@ class LinearNode:
     weight: str
     bias: str | None
     transposed: bool
-    shape: tuple[int, ...] = ()  # of the weight, as the file has it or as the graph reshapes it first
+    shape: tuple[
+        int, ...
+    ] = ()  # of the weight, as the file has it or as the graph reshapes it first
 
     @property
     def key(self) -> str:
@@ -130,8 +154,12 @@ def heads_of(graph: Graph, value: str) -> list[Linear[str, LinearNode]]:
     layers = list(layers_behind(value, partial(_maker_of, graph), graph.walked).values())
     for one in layers:
         if NORMALIZER in one.follows and one.layer.node.op_type != CLASSIFIER:
-            raise LevelheadError(f"{NORMALIZER} follows the head {one.layer.key!r}, and may mix the classes")
-    return [replace(one, follows=tuple(op for op in one.follows if op != NORMALIZER)) for one in layers]
+            raise LevelheadError(
+                f"{NORMALIZER} follows the head {one.layer.key!r}, and may mix the classes"
+            )
+    return [
+        replace(one, follows=tuple(op for op in one.follows if op != NORMALIZER)) for one in layers
+    ]
 
 
 def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
@@ -154,34 +182,58 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
         if op == "Transpose" and _class_axis(graph, value) in (None, MIXED):
             where = "where it puts the classes is not known"
             raise LevelheadError(f"Transpose {node.name!r} follows the head, and {where}")
-        if op == "ReduceMean":  # which may be over other axes than that of the classes, or of layers of one row each
+        if (
+            op == "ReduceMean"
+        ):  # which may be over other axes than that of the classes, or of layers of one row each
             axes, rank = _reduced_axes(graph, node), len(graph.shapes.get(input_of(node), ()))
             over = (None, MIXED, *(axis % rank for axis in axes if rank))
             apart = axes and rank and _class_axis(graph, input_of(node)) not in over
             heads = [] if apart else heads_of(graph, input_of(node))
             if any(one.layer.shape[-1 if one.layer.transposed else 0] != 1 for one in heads):
-                raise LevelheadError(f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes")
-        if op == "Resize":  # only of pixels [N, K, H, W], class by class, and with nothing of its own added
-            before, after = (graph.shapes.get(name, ()) for name in (input_of(node), node.output[0]))
+                raise LevelheadError(
+                    f"ReduceMean {node.name!r} follows the head, and its mean may be over the classes"
+                )
+        if (
+            op == "Resize"
+        ):  # only of pixels [N, K, H, W], class by class, and with nothing of its own added
+            before, after = (
+                graph.shapes.get(name, ()) for name in (input_of(node), node.output[0])
+            )
             same = len(before) == len(after) == 4 and 0 < before[1] == after[1]
             how = [one.s for one in node.attribute if one.name == "coordinate_transformation_mode"]
             if not same or b"tf_crop_and_resize" in how or _class_axis(graph, input_of(node)) != 1:
-                raise LevelheadError(f"Resize {node.name!r} follows the head, and may mix the classes")
+                raise LevelheadError(
+                    f"Resize {node.name!r} follows the head, and may mix the classes"
+                )
         if op == "Reshape":
             _class_axis(graph, value)  # raises if it makes places of classes
-        if op in ("AveragePool", "GlobalAveragePool") and _class_axis(graph, input_of(node)) not in (None, 1):
-            raise LevelheadError(f"{op} {node.name!r} follows the head, and its mean is over the classes")
+        if op in ("AveragePool", "GlobalAveragePool") and _class_axis(
+            graph, input_of(node)
+        ) not in (None, 1):
+            raise LevelheadError(
+                f"{op} {node.name!r} follows the head, and its mean is over the classes"
+            )
         if op in COMPETING and not _competes(graph, node):
-            reason = f"{op} {node.name!r} follows the head, over another axis than that of the classes"
-            raise LevelheadError(f"{reason}; export the model with it over the classes, or without it")
-        bends = op == "Relu" or any(one.name == "count_include_pad" and one.i for one in node.attribute)
-        return Passes([input_of(node)], op if op in ("Sigmoid", *COMPETING) else "", plain=not bends)
+            reason = (
+                f"{op} {node.name!r} follows the head, over another axis than that of the classes"
+            )
+            raise LevelheadError(
+                f"{reason}; export the model with it over the classes, or without it"
+            )
+        bends = op == "Relu" or any(
+            one.name == "count_include_pad" and one.i for one in node.attribute
+        )
+        return Passes(
+            [input_of(node)], op if op in ("Sigmoid", *COMPETING) else "", plain=not bends
+        )
     if op in SUMS:
         return _sum(graph, node)
     if _is_quantized(op):
         raise LevelheadError(f"its head is quantized ({op}); adjust the model before quantizing it")
     if op.startswith("TreeEnsemble"):
-        raise LevelheadError(f"comes from {op}, which has no head; adjust its scores (RescaledPredictor) instead")
+        raise LevelheadError(
+            f"comes from {op}, which has no head; adjust its scores (RescaledPredictor) instead"
+        )
     raise LevelheadError(f"comes from {op}; {expected}")
 
 
@@ -199,7 +251,9 @@ def _sum(graph: Graph, node: Any) -> Linear[str, LinearNode] | Passes:
     if added or (op in ("Mul", "Div") and moving == [first] and number):
         return Passes(moving, plain=False)
     if (quantized := _quantized_behind(graph, node)) is not None:
-        raise LevelheadError(f"its head is quantized ({quantized}); adjust the model before quantizing it")
+        raise LevelheadError(
+            f"its head is quantized ({quantized}); adjust the model before quantizing it"
+        )
     raise LevelheadError(f"{op} {node.name!r} follows the head, and may mix or shift the classes")
 
 
@@ -207,11 +261,23 @@ def _layer_under(graph: Graph, name: str) -> Any:
     """Return the linear layer that a bias is added to: at once, or cast, or reshaped with its classes last; or None."""
     value, passed = graph.source(name, ("Identity", "Cast", "Reshape"))
     node, reshapes = graph.makers.get(value), [one for one in passed if one.op_type == "Reshape"]
-    casts = {one.i for cast in passed if cast.op_type == "Cast" for one in cast.attribute if one.name == "to"}
+    casts = {
+        one.i
+        for cast in passed
+        if cast.op_type == "Cast"
+        for one in cast.attribute
+        if one.name == "to"
+    }
     if node is None or node.op_type not in LINEAR or not casts <= FLOAT_TYPES:
         return None
-    classes = [graph.shapes.get(made, (0,))[-1] for made in (value, *(one.output[0] for one in reshapes))]
-    return None if reshapes and (node.op_type == "Conv" or len({*classes}) > 1 or not classes[0]) else node
+    classes = [
+        graph.shapes.get(made, (0,))[-1] for made in (value, *(one.output[0] for one in reshapes))
+    ]
+    return (
+        None
+        if reshapes and (node.op_type == "Conv" or len({*classes}) > 1 or not classes[0])
+        else node
+    )
 
 
 def _softmax_written_out(graph: Graph, node: Any) -> str | None:
@@ -229,16 +295,29 @@ def _softmax_written_out(graph: Graph, node: Any) -> str | None:
     axes, rank = _reduced_axes(graph, total), len(graph.shapes.get(exp.output[0], ()))
     axis = axes[0] % rank if axes and rank else next(iter(axes), 0)
 
-    def is_of_all(name: str) -> bool:  # one number for all classes: in an axis that was kept, or put back
-        reduced, sizes = maker(name, "ReduceSum") or maker(name, "ReduceMax"), graph.shapes.get(name, ())
-        kept = reduced is not None and all(one.i for one in reduced.attribute if one.name == "keepdims")
+    def is_of_all(
+        name: str,
+    ) -> bool:  # one number for all classes: in an axis that was kept, or put back
+        reduced, sizes = (
+            maker(name, "ReduceSum") or maker(name, "ReduceMax"),
+            graph.shapes.get(name, ()),
+        )
+        kept = reduced is not None and all(
+            one.i for one in reduced.attribute if one.name == "keepdims"
+        )
         over = [n % rank if rank else n for n in _reduced_axes(graph, reduced)] if kept else []
         return over == [axis] or (rank == len(sizes) == 2 and sizes[axis] == 1)
 
     source, less = exp.input[0], maker(exp.input[0], "Sub")
-    if less is not None and len(less.input) == 2 and is_of_all(less.input[1]):  # which changes no softmax
+    if (
+        less is not None and len(less.input) == 2 and is_of_all(less.input[1])
+    ):  # which changes no softmax
         source = less.input[0]
-    return source if len(axes) == 1 and is_of_all(node.input[1]) and _competes_along(graph, source, axis) else None
+    return (
+        source
+        if len(axes) == 1 and is_of_all(node.input[1]) and _competes_along(graph, source, axis)
+        else None
+    )
 
 
 def _is_quantized(op: str) -> bool:
@@ -254,7 +333,9 @@ def _quantized_behind(graph: Graph, node: Any, most: int = 4) -> str | None:
         makers = [graph.makers[name] for name in names if name in graph.makers]
         if quantized := next((one.op_type for one in makers if _is_quantized(one.op_type)), None):
             return quantized
-        level = list({id(one): one for one in makers if one.op_type in (*SUMS, "Cast", "Reshape")}.values())
+        level = list(
+            {id(one): one for one in makers if one.op_type in (*SUMS, "Cast", "Reshape")}.values()
+        )
     return None
 
 
@@ -264,7 +345,13 @@ def node_of(graph: Graph, weight: str) -> tuple[int, Any, int]:
         if node.op_type in LINEAR and len(node.input) > 1:
             name, passed = graph.source(node.input[1])
             if name == weight:
-                casts = [to.i for one in passed if one.op_type == "Cast" for to in one.attribute if to.name == "to"]
+                casts = [
+                    to.i
+                    for one in passed
+                    if one.op_type == "Cast"
+                    for to in one.attribute
+                    if to.name == "to"
+                ]
                 return i, node, next(filter(None, casts), graph.constants[name][0].data_type)
     raise AssertionError(f"{weight!r} is the weight of a layer that was found")
 
@@ -282,13 +369,17 @@ def _integers(graph: Graph, name: str) -> list[int] | None:
 
     try:
         return [int(one) for one in to_array(graph.constants[name][0]).ravel().tolist()]
-    except Exception:  # of many kinds: the tensor is in another file, of an unknown type or cut short
+    except (
+        Exception
+    ):  # of many kinds: the tensor is in another file, of an unknown type or cut short
         return None
 
 
 def _competes(graph: Graph, node: Any) -> bool:
     """Return whether a softmax or argmax may be over the classes: not if its axis is known to be another."""
-    opset = next((one.version for one in graph.model.opset_import if one.domain in ("", "ai.onnx")), 13)
+    opset = next(
+        (one.version for one in graph.model.opset_import if one.domain in ("", "ai.onnx")), 13
+    )
     old = opset < 13 and "Softmax" in node.op_type  # over all axes from the one given on
     plain = 0 if node.op_type == "ArgMax" else 1 if old else -1
     axis = next((one.i for one in node.attribute if one.name == "axis"), plain)
@@ -314,12 +405,20 @@ def _class_axis(graph: Graph, value: str) -> int | None:
             return at if at == MIXED and node.op_type == "Flatten" else None
         axes = Axes(at - len(before), before[at], tuple(n or None for n in before))
         try:
-            moved = reshaped(axes, [n or None for n in after[1:]], f"{node.op_type} {node.name!r}", PLACES)
+            moved = reshaped(
+                axes, [n or None for n in after[1:]], f"{node.op_type} {node.name!r}", PLACES
+            )
         except LevelheadError:
             if not graph.named:
                 raise
             return None  # its rows are wanted one by one
-        return None if moved is None else MIXED if moved.classes is None else moved.classes + len(after)
+        return (
+            None
+            if moved is None
+            else MIXED
+            if moved.classes is None
+            else moved.classes + len(after)
+        )
     if node.op_type == "Transpose":
         at, turned = _class_axis(graph, input_of(node)), [*range(len(graph.shapes[value]))][::-1]
         order = next((list(one.ints) for one in node.attribute if one.name == "perm"), turned)
@@ -327,22 +426,36 @@ def _class_axis(graph: Graph, value: str) -> int | None:
     if node.op_type in LINEAR:
         return 1 if node.op_type == "Conv" else len(graph.shapes[value]) - 1
     moving = [name for name in node.input if not graph.is_constant(name)]
-    return _class_axis(graph, moving[0]) if node.op_type in (*AXIS_KEEPING, *SUMS) and moving else None
+    return (
+        _class_axis(graph, moving[0]) if node.op_type in (*AXIS_KEEPING, *SUMS) and moving else None
+    )
 
 
 def _linear(graph: Graph, node: Any, added: str | None) -> Linear[str, LinearNode]:
     attributes = {a.name: a.f if a.name in ("alpha", "beta") else a.i for a in node.attribute}
     weight, turned, shape = _constant_behind(graph, input_of(node, 1))
-    own = node.input[2] if node.op_type != "MatMul" and len(node.input) > 2 and node.input[2] else None
+    own = (
+        node.input[2]
+        if node.op_type != "MatMul" and len(node.input) > 2 and node.input[2]
+        else None
+    )
     if own and added:
-        raise LevelheadError(f"something is added to {node.op_type} {node.name!r}, which has a bias already")
+        raise LevelheadError(
+            f"something is added to {node.op_type} {node.name!r}, which has a bias already"
+        )
     if attributes.get("transA"):
         raise LevelheadError(f"{node.op_type} {node.name!r} has its features transposed")
-    rows_last = node.op_type == "MatMul" or (node.op_type == "Gemm" and not attributes.get("transB"))
+    rows_last = node.op_type == "MatMul" or (
+        node.op_type == "Gemm" and not attributes.get("transB")
+    )
     if node.op_type == "Conv" and attributes.get("group", 1) != 1:
-        raise LevelheadError(f"comes from Conv {node.name!r} in {attributes['group']} groups; expected one group")
+        raise LevelheadError(
+            f"comes from Conv {node.name!r} in {attributes['group']} groups; expected one group"
+        )
     if node.op_type == "Conv" and any(n != 1 for n in shape[2:]):
-        raise LevelheadError(f"comes from Conv {node.name!r} with a kernel of {list(shape[2:])}; expected 1x1")
+        raise LevelheadError(
+            f"comes from Conv {node.name!r} with a kernel of {list(shape[2:])}; expected 1x1"
+        )
     if (turned or node.op_type != "Conv") and len(shape) != 2:
         raise LevelheadError(f"the weight {weight!r} has shape {list(shape)}; expected a matrix")
     name = None
@@ -351,8 +464,12 @@ def _linear(graph: Graph, node: Any, added: str | None) -> Linear[str, LinearNod
         classes = shape[-1 if rows_last != turned else 0]
         at = 1 - len(shape) if node.op_type == "Conv" and not own else -1
         if prod(sizes) == classes > 1 and (len(sizes) < -at or sizes[at] != classes):
-            what = f"{name!r}, which is added to {node.op_type} {node.name!r}, has shape {list(sizes)}"
-            raise LevelheadError(f"{what}; expected {classes} numbers along the axis of the classes")
+            what = (
+                f"{name!r}, which is added to {node.op_type} {node.name!r}, has shape {list(sizes)}"
+            )
+            raise LevelheadError(
+                f"{what}; expected {classes} numbers along the axis of the classes"
+            )
     plain = attributes.get("alpha", 1) == 1 and attributes.get("beta", 1) == 1
     return Linear(weight, LinearNode(node, weight, name, rows_last != turned, shape), plain=plain)
 
@@ -362,30 +479,40 @@ def _constant_behind(graph: Graph, name: str) -> tuple[str, bool, tuple[int, ...
     turned, target = False, None
     while True:  # ends: a circle is entered by a value that is used twice
         if graph.uses[name] > 1:
-            raise LevelheadError(f"{name!r} is shared with another node, and scaling it would change both")
+            raise LevelheadError(
+                f"{name!r} is shared with another node, and scaling it would change both"
+            )
         node = graph.makers.get(name)
         if name in graph.constants:
             shape = tuple(graph.constants[name][0].dims)
             if target is None:
                 return name, turned, shape
             rest = abs(prod(target))
-            sizes = tuple(prod(shape) // rest if n == -1 and rest else n for n in target)  # of which one may be -1
+            sizes = tuple(
+                prod(shape) // rest if n == -1 and rest else n for n in target
+            )  # of which one may be -1
             if any(n < 1 for n in sizes) or prod(sizes) != prod(shape):
-                raise LevelheadError(f"a weight of shape {list(shape)} is reshaped to {target}; export the model again")
+                raise LevelheadError(
+                    f"a weight of shape {list(shape)} is reshaped to {target}; export the model again"
+                )
             return name, turned, sizes
         if node is not None and node.op_type == "Reshape":
             target = target or _integers(graph, input_of(node, 1)) or [0]
         elif node is None or node.op_type not in ("Identity", "Cast", "Transpose"):
             op = "an input" if node is None else node.op_type
             how = "quantized" if "quantize" in op.lower() else "computed, not constant"
-            raise LevelheadError(f"its weights {name!r} are {how} ({op}); adjust the model before that")
+            raise LevelheadError(
+                f"its weights {name!r} are {how} ({op}); adjust the model before that"
+            )
         elif node.op_type == "Transpose":
             order = next((list(one.ints) for one in node.attribute if one.name == "perm"), [1, 0])
             if order not in ([1, 0], sorted(order)):
                 reason = f"Transpose {node.name!r} orders its axes as {order}"
                 raise LevelheadError(f"{reason}; expected a matrix and [1, 0]")
             if target and order == [1, 0]:
-                raise LevelheadError(f"its weights {name!r} are transposed, then reshaped; export the model again")
+                raise LevelheadError(
+                    f"its weights {name!r} are transposed, then reshaped; export the model again"
+                )
             turned ^= order == [1, 0]
         name = input_of(node)
 
@@ -393,7 +520,9 @@ def _constant_behind(graph: Graph, name: str) -> tuple[str, bool, tuple[int, ...
 def input_of(node: Any, index: int = 0) -> str:
     """Return the name of a node's input; raise LevelheadError if it does not have so many."""
     if index >= len(node.input):
-        raise LevelheadError(f"{node.op_type} {node.name!r} has {len(node.input)} inputs, expected {index + 1}")
+        raise LevelheadError(
+            f"{node.op_type} {node.name!r} has {len(node.input)} inputs, expected {index + 1}"
+        )
     return node.input[index]
 
 
@@ -403,7 +532,9 @@ def messages(message: Any, kind: str = "") -> Iterator[Any]:
     for one in waiting:  # which grows
         if kind in ("", name := one.DESCRIPTOR.name):
             yield one
-        for field_of, value in () if name in ("TensorProto", "ValueInfoProto") else one.ListFields():
+        for field_of, value in (
+            () if name in ("TensorProto", "ValueInfoProto") else one.ListFields()
+        ):
             if field_of.message_type is not None:
                 waiting += [value] if hasattr(value, "DESCRIPTOR") else value
 
@@ -411,7 +542,10 @@ def messages(message: Any, kind: str = "") -> Iterator[Any]:
 def texts(model: Any) -> Iterator[Any]:
     """Yield every name in a model."""
     for one in messages(model, "TensorProto"):
-        yield from (one.name, *(text for entry in one.external_data for text in (entry.key, entry.value)))
+        yield from (
+            one.name,
+            *(text for entry in one.external_data for text in (entry.key, entry.value)),
+        )
     for one in messages(model):
         for field_of, value in () if one.DESCRIPTOR.name == "TensorProto" else one.ListFields():
             if field_of.type == field_of.TYPE_STRING and field_of.name != "doc_string":

@@ -11,7 +11,9 @@ from .edits import Edit
 # two, protobuf takes the last, or joins them.
 BYTES = 2  # the wire type of messages, strings and bytes
 Steps = Sequence[tuple[int, int | None]]
-Parts = dict[tuple[int, int], dict[int, list[tuple[int, int]]]]  # of the message from here to there: fields by number
+Parts = dict[
+    tuple[int, int], dict[int, list[tuple[int, int]]]
+]  # of the message from here to there: fields by number
 
 
 class Splice(NamedTuple):
@@ -44,16 +46,22 @@ def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, i
 def locate(data: bytes, steps: Steps, known: Parts | None = None) -> tuple[int, int]:
     """Follow (field number, index among those) from message to message; return where the last one's value is."""
     start, end = 0, len(data)
-    known = {} if known is None else known  # is filled with the fields passed, for whoever locates many
+    known = (
+        {} if known is None else known
+    )  # is filled with the fields passed, for whoever locates many
     for number, index in steps:
         if (start, end) not in known:
             parts = known[start, end] = defaultdict(list)
             for each, kind, at, after in fields(data, start, end):
-                if kind == BYTES:  # as in protobuf itself, one that holds a plain number is another field
+                if (
+                    kind == BYTES
+                ):  # as in protobuf itself, one that holds a plain number is another field
                     parts[each].append((at, after))
         found = known[start, end].get(number, [])
         if index is None and len(found) > 1:
-            raise LevelheadError(f"expected one field {number} in a message, got {len(found)}; export the model again")
+            raise LevelheadError(
+                f"expected one field {number} in a message, got {len(found)}; export the model again"
+            )
         if (index or 0) >= len(found):
             return 0, 0
         start, end = found[index or 0]
@@ -64,7 +72,9 @@ def splice(data: bytes, splices: Sequence[Splice]) -> list[Edit]:
     """Return the edits that make the splices, and correct the length of everything around them."""
     growth: Counter[tuple[tuple[int, int | None], ...]] = Counter()
     for steps, start, end, new in splices:
-        growth.update({tuple(steps[:depth]): len(new) - (end - start) for depth in range(1, len(steps) + 1)})
+        growth.update(
+            {tuple(steps[:depth]): len(new) - (end - start) for depth in range(1, len(steps) + 1)}
+        )
     edits = [Edit(start, end - start, new) for _, start, end, new in splices]
     for steps in sorted(growth, key=len, reverse=True):
         start, end = locate(data, steps)

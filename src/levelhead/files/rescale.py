@@ -20,14 +20,31 @@ _NOW = {
 
 @wraps(model.rescale_file)
 def rescale_file(
-    path: str | Path, out: str | Path, counts: Counts, *, gamma: float, rule: str = "rescale", **options: Any
+    path: str | Path,
+    out: str | Path,
+    counts: Counts,
+    *,
+    gamma: float,
+    rule: str = "rescale",
+    **options: Any,
 ) -> RescaleResult:
     moved = [(f"the parameter {name}", new) for name, new in _NOW.items() if name in options]
     for old, new in moved or [("levelhead.files.rescale", "levelhead.files.model")]:
         warn(f"{old} moved to {new}; levelhead 0.2 no longer takes it", DeprecationWarning)
-    background, how = options.pop("background", None), {"missing": "error", "gamma": gamma, "rule": rule}
-    how |= {name: options.pop(name) for name in ("bias", "missing", "logits", "again") if name in options}
-    written = {name: options.pop(name) for name in ("original", "force", "progress") if name in options}
+    background, how = (
+        options.pop("background", None),
+        {"missing": "error", "gamma": gamma, "rule": rule},
+    )
+    how |= {
+        name: options.pop(name)
+        for name in ("bias", "missing", "logits", "again")
+        if name in options
+    }
+    written = {
+        name: options.pop(name) for name in ("original", "force", "progress") if name in options
+    }
     found = model.locate_head(path, counts=counts, **options)
     place = model.InFile(Path(path), model.Output(Path(out), **written), found)
-    return model.rescale_place(place, counts if background is None else with_background(counts, background), **how)
+    return model.rescale_place(
+        place, counts if background is None else with_background(counts, background), **how
+    )

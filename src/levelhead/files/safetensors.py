@@ -31,12 +31,18 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     files = _files(path)
     stamps = {file: check_regular_file(file, "a safetensors model") for file in files}
     headers = _read(path)
-    tensors = [(key, file, one) for file, header in headers.items() for key, one in header.tensors.items()]
+    tensors = [
+        (key, file, one) for file, header in headers.items() for key, one in header.tensors.items()
+    ]
     spans = {key: Span(key, file, one.offset, one.dtype, one.shape) for key, file, one in tensors}
     if repeated := first_repeated(key for key, *_ in tensors):
-        raise LevelheadError(f"{files[0]}: {repeated} is in two of its shards; save the model again")
+        raise LevelheadError(
+            f"{files[0]}: {repeated} is in two of its shards; save the model again"
+        )
     layers = find_layers(files[0], spans, named=named, classes=classes)
-    return LocatedHead(files[0], layers, stamps, partial(_complete, headers), _note(headers), is_folder(path))
+    return LocatedHead(
+        files[0], layers, stamps, partial(_complete, headers), _note(headers), is_folder(path)
+    )
 
 
 def _files(path: Path) -> tuple[Path, ...]:
@@ -45,7 +51,9 @@ def _files(path: Path) -> tuple[Path, ...]:
         inside = sorted(path.glob(f"*{INDEX}")) or sorted(path.glob("*.safetensors"))
         if len(inside) != 1:
             names = listed([file.name for file in inside]) or "none"
-            raise LevelheadError(f"{path}: expected one safetensors model in it, found {names}; give the file itself")
+            raise LevelheadError(
+                f"{path}: expected one safetensors model in it, found {names}; give the file itself"
+            )
         path = inside[0]
     if not path.name.endswith(INDEX):
         return (path,)
@@ -70,13 +78,19 @@ def _read(path: Path) -> dict[Path, Header]:
 
 
 def _complete(
-    headers: Mapping[Path, Header], source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
+    headers: Mapping[Path, Header],
+    source: Path,
+    edits: list[Edit],
+    note: Note | None,
+    names: Mapping[Path, str],
 ) -> list[Edit]:
     """Return the edits of a file that changes, with the note in its metadata; all other text of its header stays."""
     if note is None or not edits:
         return edits
     header = headers[source]
-    entries = {key: value for key, value in header.metadata.items() if key not in NOTE} | note_entries(note)
+    entries = {
+        key: value for key, value in header.metadata.items() if key not in NOTE
+    } | note_entries(note)
     field = '"__metadata__":' + json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
     start, end = _metadata_range(header.text)
     after = header.text[end:].rstrip(" ")  # without its padding
@@ -87,7 +101,10 @@ def _complete(
 
 
 def _note(headers: Mapping[Path, Header]) -> dict[str, Any] | None:
-    return next((note for file, header in headers.items() if (note := note_from(header.metadata, file))), None)
+    return next(
+        (note for file, header in headers.items() if (note := note_from(header.metadata, file))),
+        None,
+    )
 
 
 def _metadata_range(text: str) -> tuple[int, int]:
@@ -103,4 +120,6 @@ def _metadata_range(text: str) -> tuple[int, int]:
     return first, first
 
 
-FORMAT = Format("safetensors", (".safetensors", INDEX), _find, lambda path: _note(_read(path)), _read, _files)
+FORMAT = Format(
+    "safetensors", (".safetensors", INDEX), _find, lambda path: _note(_read(path)), _read, _files
+)

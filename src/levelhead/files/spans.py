@@ -36,7 +36,9 @@ class Span:
     dtype: str  # one of HEAD_DTYPES for numbers we can scale; other names are kept for messages
     shape: tuple[int, ...]  # as the file has it
     transposed: bool = False  # the file has [d, K] where a head has [K, d]
-    reach: int = 0  # bytes from the first to behind the last number, where they do not lie one after another
+    reach: int = (
+        0  # bytes from the first to behind the last number, where they do not lie one after another
+    )
     tag: int | None = None  # a byte that stands before each number, as in a list of protobuf
 
     @property
@@ -64,9 +66,15 @@ class Span:
         """Return the numbers alone, as the file has them."""
         data = bytes_at(self.file, self.offset, self.nbytes)
         if len(data) != self.nbytes:
-            raise LevelheadError(f"{self.file}: cut short in {self.key!r}; copy or download it again")
+            raise LevelheadError(
+                f"{self.file}: cut short in {self.key!r}; copy or download it again"
+            )
         tagged = self.tag is not None
-        return np.frombuffer(data, np.uint8).reshape(prod(self.shape), -1)[:, 1:].tobytes() if tagged else data
+        return (
+            np.frombuffer(data, np.uint8).reshape(prod(self.shape), -1)[:, 1:].tobytes()
+            if tagged
+            else data
+        )
 
 
 @dataclass(frozen=True)
@@ -77,9 +85,13 @@ class LayerSpans:
     weight: Span
     bias: Span | None = None
     plain: bool = True  # the logits are W x + b, and not alpha W x + beta b, in the layer or by what follows it
-    task: LabelTask | None = None  # where it is known from what follows the layer: a Sigmoid, or a softmax
+    task: LabelTask | None = (
+        None  # where it is known from what follows the layer: a Sigmoid, or a softmax
+    )
     names: tuple[str, ...] | None = None  # of the classes, where the layer itself has them
-    opposite: "LayerSpans | None" = None  # where the file has the one row again, with the other sign
+    opposite: "LayerSpans | None" = (
+        None  # where the file has the one row again, with the other sign
+    )
 
     @property
     def where(self) -> str:
@@ -108,7 +120,9 @@ class LocatedHead:
 
     path: Path  # the file that stands for the model
     layers: tuple[LayerSpans, ...]  # more than one where several feed one output
-    stamps: Mapping[Path, Stamp]  # all files of the model, `path` first: what each was when it was read
+    stamps: Mapping[
+        Path, Stamp
+    ]  # all files of the model, `path` first: what each was when it was read
     complete: Complete
     note: Note | None = None  # what an earlier `rescale` recorded in the file
     folder: bool = False  # whether the model is a folder of files and is written as one
@@ -143,9 +157,16 @@ class LocatedHead:
     @property
     def task(self) -> tuple[LabelTask, str] | None:
         """One class or several labels, and how that is known: by what follows in a graph, or by a config.json."""
-        follows = {"multilabel": "a Sigmoid follows it", "multiclass": "a softmax or argmax follows it"}
+        follows = {
+            "multilabel": "a Sigmoid follows it",
+            "multiclass": "a softmax or argmax follows it",
+        }
         task = self.layers[0].task if self.classes > 1 else None
-        return PROBLEM_TYPES.get(str(self.config.get("problem_type"))) if task is None else (task, follows[task])
+        return (
+            PROBLEM_TYPES.get(str(self.config.get("problem_type")))
+            if task is None
+            else (task, follows[task])
+        )
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -176,47 +197,68 @@ def encode(values: np.ndarray, dtype: str) -> bytes:
     if dtype == "BF16":
         bits = np.ascontiguousarray(values, "<f4").view(np.uint32)
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2").tobytes()
-    with np.errstate(over="ignore"):  # a number too large for its dtype becomes infinite: `store` reports it
+    with np.errstate(
+        over="ignore"
+    ):  # a number too large for its dtype becomes infinite: `store` reports it
         return values.astype(NUMPY_DTYPES[dtype]).tobytes()
 
 
 def load(layer: LayerSpans, names: Sequence[str] | None = None) -> Head:
     """Read a layer as a head in float32 or better, and check that its numbers and norms are finite."""
-    head = check_finite(_decode_head(layer, [span.bytes() for span in layer.spans], names), layer.where)
+    head = check_finite(
+        _decode_head(layer, [span.bytes() for span in layer.spans], names), layer.where
+    )
     with np.errstate(over="ignore"):
         overflows = ~np.isfinite(head.norms)
     if overflows.any():
         name = head.name(int(np.argmax(overflows)))
-        raise LevelheadError(f"{layer.weight.file}: the weight vector of {name} in {layer.key} is too long to measure")
+        raise LevelheadError(
+            f"{layer.weight.file}: the weight vector of {name} in {layer.key} is too long to measure"
+        )
     return head
 
 
-def store(layer: LayerSpans, head: Head, rows: "ScaledRows | None" = None) -> list[tuple[Path, Edit]]:
+def store(
+    layer: LayerSpans, head: Head, rows: "ScaledRows | None" = None
+) -> list[tuple[Path, Edit]]:
     """Return the edits that put a head into a layer, each with its file; its weights are `rows` if they are given."""
     given = np.shape(head.weight) if rows is None else layer.shape
     if given != layer.shape or (head.bias is None) != (layer.bias is None):
         both = (layer.shape, layer.bias), (given, head.bias)
-        want, came = (f"{list(shape)} with {'no' if bias is None else 'a'} bias" for shape, bias in both)
+        want, came = (
+            f"{list(shape)} with {'no' if bias is None else 'a'} bias" for shape, bias in both
+        )
         raise LevelheadError(f"{layer.where} is {want}; a head of {came} does not fit it")
     head = head.numpy()
     bias = [] if layer.bias is None or head.bias is None else [encode(head.bias, layer.bias.dtype)]
     if rows is None:
-        data = [encode(head.weight.T if layer.weight.transposed else head.weight, layer.weight.dtype), *bias]
+        data = [
+            encode(head.weight.T if layer.weight.transposed else head.weight, layer.weight.dtype),
+            *bias,
+        ]
         written = _decode_head(layer, data, head.names)
     else:  # they are checked already
         data = [rows, *bias]
-        written = Head(np.ones((layer.classes, 1)), decode(bias[0], layer.spans[1].dtype) if bias else None)
+        written = Head(
+            np.ones((layer.classes, 1)), decode(bias[0], layer.spans[1].dtype) if bias else None
+        )
     check_finite(written, f"{layer.where}, in {layer.weight.dtype},", advice=SMALLER)
     parts = zip(layer.spans, data, strict=True)
     edits = [(span.file, Edit(span.offset, span.nbytes, span.pack(new))) for span, new in parts]
     if layer.opposite is not None:
-        edits += store(layer.opposite, Head(-head.weight, None if head.bias is None else -head.bias))
+        edits += store(
+            layer.opposite, Head(-head.weight, None if head.bias is None else -head.bias)
+        )
     return edits
 
 
 def _decode_head(layer: LayerSpans, data: list[bytes], names: Sequence[str] | None) -> Head:
     weight, *bias = (decode(part, span.dtype) for part, span in zip(data, layer.spans, strict=True))
-    weight = weight.reshape(-1, layer.classes).T if layer.weight.transposed else weight.reshape(layer.classes, -1)
+    weight = (
+        weight.reshape(-1, layer.classes).T
+        if layer.weight.transposed
+        else weight.reshape(layer.classes, -1)
+    )
     return Head(np.ascontiguousarray(weight), bias[0].ravel() if bias else None, names)
 
 
@@ -234,7 +276,11 @@ class ScaledRows(FileRange):
         step = max(1, BLOCK_BYTES // row_bytes)
         for i, data in enumerate(self.read(step * row_bytes)):
             before = decode(data, self.dtype).reshape(-1, self.width)
-            yield i * step, before, scale_rows(before, self.factors[i * step : i * step + len(before)])
+            yield (
+                i * step,
+                before,
+                scale_rows(before, self.factors[i * step : i * step + len(before)]),
+            )
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the bytes that will be written."""
@@ -247,7 +293,12 @@ def is_large(found: LocatedHead) -> bool:
     layer, *others = found.layers
     simple = not others and layer.opposite is None and layer.classes > 2
     plain = all(span.tag is None and not span.reach and not span.transposed for span in layer.spans)
-    return simple and plain and layer.weight.file.suffix == ".safetensors" and layer.weight.nbytes >= LARGE
+    return (
+        simple
+        and plain
+        and layer.weight.file.suffix == ".safetensors"
+        and layer.weight.nbytes >= LARGE
+    )
 
 
 def thin_head(layer: LayerSpans, names: Sequence[str] | None) -> Head:
@@ -265,15 +316,26 @@ def scale_large(
     layer: LayerSpans, factors: np.ndarray | None, names: Sequence[str] | None
 ) -> tuple[ScaledRows, np.ndarray, np.ndarray]:
     """Return a large head's rows times factors [K], if any, all of them checked, and their lengths before and after."""
-    span, by = layer.weight, np.ones(layer.classes) if factors is None else np.asarray(factors, np.float64)
-    scaled = ScaledRows(span.file, span.offset, span.nbytes, span.dtype, prod(span.shape) // layer.classes, by)
-    norms = [check_rows(layer, before, after, names, first) for first, before, after in scaled.rows()]
+    span, by = (
+        layer.weight,
+        np.ones(layer.classes) if factors is None else np.asarray(factors, np.float64),
+    )
+    scaled = ScaledRows(
+        span.file, span.offset, span.nbytes, span.dtype, prod(span.shape) // layer.classes, by
+    )
+    norms = [
+        check_rows(layer, before, after, names, first) for first, before, after in scaled.rows()
+    ]
     before, after = map(np.concatenate, zip(*norms, strict=True))
     return scaled, before, after
 
 
 def check_rows(
-    layer: LayerSpans, before: np.ndarray, after: np.ndarray, names: Sequence[str] | None, first: int = 0
+    layer: LayerSpans,
+    before: np.ndarray,
+    after: np.ndarray,
+    names: Sequence[str] | None,
+    first: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the lengths of rows of weights; raise if some are not finite, or too small for the file's numbers."""
     span, where = layer.weight, layer.where
@@ -281,9 +343,14 @@ def check_rows(
     lengths = row_norms(before).astype(np.float64), row_norms(after).astype(np.float64)
     problems = {
         f"{where} has NaN or infinite weight values in %s": ~np.isfinite(before).all(axis=1),
-        f"{span.file}: the weight vector of %s in {layer.key} is too long to measure": ~np.isfinite(lengths[0]),
-        f"{where}, in {span.dtype}, has NaN or infinite weight values in %s{SMALLER}": ~np.isfinite(kept).all(axis=1),
-        f"{where}, in {span.dtype}, would become 0 in %s: {NEARER}": before.any(axis=1) & ~kept.any(axis=1),
+        f"{span.file}: the weight vector of %s in {layer.key} is too long to measure": ~np.isfinite(
+            lengths[0]
+        ),
+        f"{where}, in {span.dtype}, has NaN or infinite weight values in %s{SMALLER}": ~np.isfinite(
+            kept
+        ).all(axis=1),
+        f"{where}, in {span.dtype}, would become 0 in %s: {NEARER}": before.any(axis=1)
+        & ~kept.any(axis=1),
     }
     for problem, rows in problems.items():
         if rows.any():

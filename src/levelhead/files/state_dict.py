@@ -21,7 +21,17 @@ from .zip import Archive
 TORCH_DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 # Where training scripts keep a state dict among other things. Optimizers' states, which have the same shapes, are not
 # among them.
-INSIDE = ("state_dict", "model", "model_state_dict", "net", "network", "module", "model_ema", "state_dict_ema", "ema")
+INSIDE = (
+    "state_dict",
+    "model",
+    "model_state_dict",
+    "net",
+    "network",
+    "module",
+    "model_ema",
+    "state_dict_ema",
+    "ema",
+)
 DEEPEST_CHECKPOINT = 100  # dicts and lists inside each other
 HOW_TO_SAVE = "save model.state_dict() with torch.save"
 
@@ -36,7 +46,9 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     if not spans:
         raise LevelheadError(f"{path}: holds no state dict of tensors; {HOW_TO_SAVE}")
     layers = find_layers(path, spans, named=named, classes=classes)
-    others = [_span(archive, storages, key, tensor) for key, tensor in everything if key not in spans]
+    others = [
+        _span(archive, storages, key, tensor) for key, tensor in everything if key not in spans
+    ]
     for span in (span for layer in layers for span in layer.spans):
         if (tied := next((other for other in others if overlap(span, other)), None)) is not None:
             reason = f"{span.key} is tied to {tied.key}, and scaling it would change both"
@@ -64,13 +76,17 @@ def _tensors_in(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
     while waiting:
         key, found, depth = waiting.pop()
         if depth > DEEPEST_CHECKPOINT:
-            raise LevelheadError(f"{path}: nested more than {DEEPEST_CHECKPOINT} levels deep; {HOW_TO_SAVE}")
+            raise LevelheadError(
+                f"{path}: nested more than {DEEPEST_CHECKPOINT} levels deep; {HOW_TO_SAVE}"
+            )
         if hasattr(found, "untyped_storage"):
             yield key, found
         elif id(found) not in seen and isinstance(found, Mapping | list | tuple):
             seen.add(id(found))
             pairs = found.items() if isinstance(found, Mapping) else enumerate(found)
-            waiting += [(f"{key}.{name}" if key else str(name), inner, depth + 1) for name, inner in pairs]
+            waiting += [
+                (f"{key}.{name}" if key else str(name), inner, depth + 1) for name, inner in pairs
+            ]
 
 
 def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: Any) -> Span:
@@ -86,7 +102,11 @@ def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: A
         what = f"expected {size} bytes in its record {name}, got {record.file_size}"
         raise LevelheadError(f"{path}: {key}: {what}; {HOW_TO_SAVE}")
     turned = len(shape) == 2 and tensor.stride() == (1, shape[0]) and not tensor.is_contiguous()
-    stored = TORCH_DTYPES.get(dtype, dtype) if tensor.is_contiguous() or turned else f"{dtype}, not contiguous"
+    stored = (
+        TORCH_DTYPES.get(dtype, dtype)
+        if tensor.is_contiguous() or turned
+        else f"{dtype}, not contiguous"
+    )
     offset = archive.data_at[record.filename] + tensor.storage_offset() * tensor.element_size()
     last = sum((n - 1) * step for n, step in zip(shape, tensor.stride(), strict=True))
     reach = (last + 1) * tensor.element_size() if tensor.numel() else 0
@@ -99,25 +119,46 @@ def _load(archive: Archive) -> tuple[Any, dict[int, ZipInfo]]:
     with naming_what_is_missing(f"reading {path.suffix}"):
         import torch
     try:
-        pickled, order = archive.unpack("data.pkl"), archive.find("byteorder") and archive.unpack("byteorder", 10)
+        pickled, order = (
+            archive.unpack("data.pkl"),
+            archive.find("byteorder") and archive.unpack("byteorder", 10),
+        )
         check_pickle(pickled)
         if order not in (None, b"little"):
-            raise LevelheadError("expected little-endian numbers, got a file of a big-endian machine")
+            raise LevelheadError(
+                "expected little-endian numbers, got a file of a big-endian machine"
+            )
     except (BadZipFile, LevelheadError) as error:
-        raise LevelheadError(f"{path}: cut short, or not a state dict ({error}); {HOW_TO_SAVE}") from None
-    load = _load_skeleton if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 11) else _load_pickle
+        raise LevelheadError(
+            f"{path}: cut short, or not a state dict ({error}); {HOW_TO_SAVE}"
+        ) from None
+    load = (
+        _load_skeleton
+        if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 11)
+        else _load_pickle
+    )
     try:
-        with catch_warnings(action="ignore"):  # torch's, of its own deprecated storages and of protocols
+        with catch_warnings(
+            action="ignore"
+        ):  # torch's, of its own deprecated storages and of protocols
             return load(archive, pickled)
     except UnpicklingError as error:
-        kind = re.search(r"(?:Unsupported global: GLOBAL|Unsupported class|GLOBAL) ([\w.]+)", str(error))
+        kind = re.search(
+            r"(?:Unsupported global: GLOBAL|Unsupported class|GLOBAL) ([\w.]+)", str(error)
+        )
         what = f"needs {kind[1]} to open" if kind else "cannot be opened by weights_only"
         raise LevelheadError(f"{path}: {what}, which would run its code; {HOW_TO_SAVE}") from None
     except NotImplementedError:  # raised by meta tensors, which hold no data
-        raise LevelheadError(f"{path}: holds quantized tensors; adjust the model before quantizing") from None
-    except Exception as error:  # of any kind, as a damaged pickle calls torch's functions with any arguments
+        raise LevelheadError(
+            f"{path}: holds quantized tensors; adjust the model before quantizing"
+        ) from None
+    except (
+        Exception
+    ) as error:  # of any kind, as a damaged pickle calls torch's functions with any arguments
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise LevelheadError(f"{path}: cut short, or not a state dict ({reason}); {HOW_TO_SAVE}") from None
+        raise LevelheadError(
+            f"{path}: cut short, or not a state dict ({reason}); {HOW_TO_SAVE}"
+        ) from None
 
 
 def _load_skeleton(archive: Archive, pickled: bytes) -> tuple[Any, dict[int, ZipInfo]]:
@@ -147,7 +188,9 @@ def _load_pickle(archive: Archive, pickled: bytes) -> tuple[Any, dict[int, ZipIn
     def storage_of(saved: tuple) -> Any:
         _, kind, key, _, count = saved
         if (record := archive.find(f"data/{key}")) is None:
-            raise RuntimeError(f"locating file data/{key}: not found")  # in the words of later versions
+            raise RuntimeError(
+                f"locating file data/{key}: not found"
+            )  # in the words of later versions
         dtype = torch.uint8 if kind is torch.UntypedStorage else kind.dtype
         storage = torch.UntypedStorage(count * dtype.itemsize, device="meta")
         storage._checkpoint_offset = record.header_offset  # pyright: ignore[reportAttributeAccessIssue]  as torch calls it
@@ -168,13 +211,28 @@ def _open(path: Path) -> Archive:
         archive = Archive(path)
     except BadZipFile as error:
         old = bytes_at(path, 0, 2) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-        what = "a pickle or torch's format before 1.6" if old else f"cut short, or not a state dict ({error})"
+        what = (
+            "a pickle or torch's format before 1.6"
+            if old
+            else f"cut short, or not a state dict ({error})"
+        )
         raise LevelheadError(f"{path}: {what}; {HOW_TO_SAVE}") from None
-    if any(name.endswith(("/constants.pkl", "/model.json")) or "/code/" in name for name in archive.by_name):
+    if any(
+        name.endswith(("/constants.pkl", "/model.json")) or "/code/" in name
+        for name in archive.by_name
+    ):
         instead = f"{HOW_TO_SAVE}, or adjust the model before converting it"
-        raise LevelheadError(f"{path}: a TorchScript or export archive, which holds code; {instead}")
+        raise LevelheadError(
+            f"{path}: a TorchScript or export archive, which holds code; {instead}"
+        )
     return archive
 
 
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".pth.tar")
-FORMAT = Format("state dict", SUFFIXES, _find, lambda path: _open(path).note, check=lambda path: _load(_open(path)))
+FORMAT = Format(
+    "state dict",
+    SUFFIXES,
+    _find,
+    lambda path: _open(path).note,
+    check=lambda path: _load(_open(path)),
+)

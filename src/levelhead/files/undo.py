@@ -61,7 +61,9 @@ def undo_file(
     if kept.is_file():
         return UndoResult(str(path), str(to.path), True, _restore(path, to, kept, folder))
     if (note := one.note(path)) is None:
-        raise LevelheadError(f"{path}: nothing to undo; expected a record of an adjustment in it, or {kept.name}")
+        raise LevelheadError(
+            f"{path}: nothing to undo; expected a record of an adjustment in it, or {kept.name}"
+        )
     found = one.find(path, named=",".join(note["head"]))
     heads = [_divide(path, load(layer, found.names), note) for layer in found.layers]
     one.save(found, heads, to, note.get("before", {}))
@@ -76,18 +78,31 @@ def _restore(path: Path, to: Output, kept: Path, folder: bool) -> dict[str, str]
     if len(files) == len(originals) == 1:  # the file may have been renamed
         known = {files[0]: next(iter(originals.values()))}
     if not originals or len(known) != len(originals):
-        raise LevelheadError(f"{kept} belongs to {', '.join(originals) or 'no file'}, not to {files[0]}")
+        raise LevelheadError(
+            f"{kept} belongs to {', '.join(originals) or 'no file'}, not to {files[0]}"
+        )
     names, out = layout(files, to.path, changed=set(known), folder=folder), to.path
     for file, original in known.items():
         if folder or file != files[0]:
             names[file] = str(Path(names[file]).with_name(original.name))
     for file, name in names.items():
-        if not folder and file != files[0] and (out.parent / name).exists() and (out.parent / name).samefile(file):
+        if (
+            not folder
+            and file != files[0]
+            and (out.parent / name).exists()
+            and (out.parent / name).samefile(file)
+        ):
             problem = f"{out.parent / name} is of {files[0].name}, and {out.name} needs another file of that name"
             raise LevelheadError(f"{problem}; write to another folder")
     # Files that the model refers to and that are still there as they were stay.
-    others = {} if folder else {file: out.parent / names[file] for file in known if file != files[0]}
-    there = [file for file, at in others.items() if at.is_file() and file_sha256(at) == known[file].sha256]
+    others = (
+        {} if folder else {file: out.parent / names[file] for file in known if file != files[0]}
+    )
+    there = [
+        file
+        for file, at in others.items()
+        if at.is_file() and file_sha256(at) == known[file].sha256
+    ]
     with to.staged(names, stamps, folder) as stage:
         for file, name in names.items():
             if file in there:
@@ -97,13 +112,18 @@ def _restore(path: Path, to: Output, kept: Path, folder: bool) -> dict[str, str]
                 continue
             original, size = known[file], file.stat().st_size
             inside = all(edit.offset + edit.length <= size for edit in original.edits)
-            if not inside or restore(file, stage / name, original.edits, to.progress) != original.sha256:
+            if (
+                not inside
+                or restore(file, stage / name, original.edits, to.progress) != original.sha256
+            ):
                 left = f"move {kept.name} away to undo by division instead"
                 with suppress(ValueError):  # damaged, which an undo by division would say
                     if format_of(path).note(path) is None:
                         lost = "it has no record of an adjustment left, to undo by division"
                         left = f"{lost}; use the model that it was made from"
-                changed = f"{file} is not the file that {kept.name} was kept for, or was changed since"
+                changed = (
+                    f"{file} is not the file that {kept.name} was kept for, or was changed since"
+                )
                 raise LevelheadError(f"{changed}; {left}")
     return {names[file]: original.sha256 for file, original in known.items()}
 
@@ -111,11 +131,17 @@ def _restore(path: Path, to: Output, kept: Path, folder: bool) -> dict[str, str]
 def _divide(path: Path, head: Head, note: Note) -> Head:
     by = np.array(note["factors"])
     if len(by) != head.classes:
-        raise LevelheadError(f"{path}: expected a record of {head.classes} classes, as the head has, got {len(by)}")
+        raise LevelheadError(
+            f"{path}: expected a record of {head.classes} classes, as the head has, got {len(by)}"
+        )
     multiplies = RULES[note["rule"]].multiplies
     if not multiplies or "offset" in note:
         if head.bias is None:
-            what = "adds to a bias, but its head has none" if multiplies else "is of a shift, but its head has no bias"
+            what = (
+                "adds to a bias, but its head has none"
+                if multiplies
+                else "is of a shift, but its head has no bias"
+            )
             raise LevelheadError(f"{path}: its record {what}")
         added = np.array(note["offset"]) if multiplies else by
         head = replace(head, bias=(head.bias - added).astype(head.bias.dtype))

@@ -17,13 +17,19 @@ from ..heads.notes import Note, note_from_json
 from .edits import Edit, edited_blocks
 
 RECORD = "levelhead.json"  # the note of an adjustment
-LOCAL = struct.Struct("<4s5H3I2H")  # signature, version, flags, method, time, date, crc, 2 sizes, 2 lengths
+LOCAL = struct.Struct(
+    "<4s5H3I2H"
+)  # signature, version, flags, method, time, date, crc, 2 sizes, 2 lengths
 CENTRAL = struct.Struct("<4s6H3I5H2I")
 END = struct.Struct("<4s4H2IH")
 END64 = struct.Struct("<4sQ2H2I4Q")
 LOCATOR = struct.Struct("<4sIQI")
-LONGEST_RECORD = 100_000_000  # bytes of a record of our own: more than a note on a million classes has
-LONGEST_UNPACKED = 10_000_000  # bytes of a compressed record of torch, which itself stores records as they are
+LONGEST_RECORD = (
+    100_000_000  # bytes of a record of our own: more than a note on a million classes has
+)
+LONGEST_UNPACKED = (
+    10_000_000  # bytes of a compressed record of torch, which itself stores records as they are
+)
 ENCRYPTED = 0x01
 DESCRIBED = 0x08  # flag: the checksum follows the data
 UTF8 = 0x800
@@ -53,7 +59,9 @@ class Archive:
 
     def _check(self, in_folder: bool) -> None:
         """Check the names of records, that each ends before the next begins, and that offsets count from byte 0."""
-        if not self.records or (in_folder and not all("/" in n.strip("/") or n.endswith("/") for n in self.by_name)):
+        if not self.records or (
+            in_folder and not all("/" in n.strip("/") or n.endswith("/") for n in self.by_name)
+        ):
             raise BadZipFile("its records are not in a folder")
         seen: set[str] = set()
         for one in self.records:
@@ -66,9 +74,16 @@ class Archive:
             seen.add(one.filename.lower())
         *_, listed_at, _ = END.unpack(self.tail[-END.size :])
         if listed_at == 0xFFFFFFFF:
-            *_, listed_at = END64.unpack(self.tail[-END.size - LOCATOR.size - END64.size : -END.size - LOCATOR.size])
-        behind = {one.filename: 12 if one.flag_bits & DESCRIBED else 0 for one in self.records}  # checksum and sizes
-        ends = {name: self.data_at[name] + one.compress_size + behind[name] for name, one in self.by_name.items()}
+            *_, listed_at = END64.unpack(
+                self.tail[-END.size - LOCATOR.size - END64.size : -END.size - LOCATOR.size]
+            )
+        behind = {
+            one.filename: 12 if one.flag_bits & DESCRIBED else 0 for one in self.records
+        }  # checksum and sizes
+        ends = {
+            name: self.data_at[name] + one.compress_size + behind[name]
+            for name, one in self.by_name.items()
+        }
         ranges = sorted((one.header_offset, ends[one.filename]) for one in self.records)
         if ranges[0][0] != 0 or listed_at != self.start:
             raise BadZipFile("something precedes its first record")
@@ -81,50 +96,76 @@ class Archive:
 
     def is_plain(self, one: ZipInfo) -> bool:
         """Return whether a record's data lie in the file as they are."""
-        return one.compress_type == ZIP_STORED and not one.flag_bits & ENCRYPTED and one.file_size == one.compress_size
+        return (
+            one.compress_type == ZIP_STORED
+            and not one.flag_bits & ENCRYPTED
+            and one.file_size == one.compress_size
+        )
 
     def record_at(self, offset: int) -> ZipInfo | None:
         """Return the stored record whose data this byte of the file belongs to."""
         plain = ((one, self.data_at[one.filename]) for one in self.records if self.is_plain(one))
-        return next((one for one, first in plain if first <= offset < first + max(1, one.file_size)), None)
+        return next(
+            (one for one, first in plain if first <= offset < first + max(1, one.file_size)), None
+        )
 
     @property
     def note(self) -> dict[str, Any] | None:
         """The note in the archive's record of ours, or None."""
         if (one := self.find(RECORD)) is None:
             return None
-        if not self.is_plain(one) or one.file_size > LONGEST_RECORD:  # a few bytes may stand for gigabytes
+        if (
+            not self.is_plain(one) or one.file_size > LONGEST_RECORD
+        ):  # a few bytes may stand for gigabytes
             reason = f"its record {RECORD} is compressed or too long, so it is not ours"
             raise LevelheadError(f"{self.path}: {reason}; save the model again without it")
-        return note_from_json(bytes_at(self.path, self.data_at[one.filename], one.file_size), self.path)
+        return note_from_json(
+            bytes_at(self.path, self.data_at[one.filename], one.file_size), self.path
+        )
 
     def unpack(self, name: str, longest: int = LONGEST_UNPACKED) -> bytes:
         """Read a record that another program may have compressed, unless it unpacks to more bytes than `longest`."""
         if (one := self.find(name)) is None:
             raise BadZipFile(f"no record {name}")
         if not self.is_plain(one) and one.file_size > longest:
-            raise LevelheadError(f"{self.path}: its record {name} is compressed and too long ({one.file_size} bytes)")
+            raise LevelheadError(
+                f"{self.path}: its record {name} is compressed and too long ({one.file_size} bytes)"
+            )
         try:
             with ZipFile(self.path) as zip_file, zip_file.open(one) as record:
                 return record.read(one.file_size + 1)  # more bytes than it states are not read
         except (ValueError, RuntimeError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             raise BadZipFile(f"its record {name} cannot be read: {error}") from None
 
-    def complete(self, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]) -> list[Edit]:
+    def complete(
+        self, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
+    ) -> list[Edit]:
         """Return the edits with the checksums they need, and the note as a record of the zip; an empty note is none."""
         extra, sums = [], {}
-        for one in {id(one): one for edit in edits if (one := self.record_at(edit.offset))}.values():
+        for one in {
+            id(one): one for edit in edits if (one := self.record_at(edit.offset))
+        }.values():
             start = self.data_at[one.filename]
             end, place = start + one.file_size, one.header_offset + 14
-            inside = sorted((edit for edit in edits if start <= edit.offset < end), key=lambda edit: edit.offset)
+            inside = sorted(
+                (edit for edit in edits if start <= edit.offset < end), key=lambda edit: edit.offset
+            )
             blocks = edited_blocks(self.path, start, end, inside)
-            sums[one.header_offset] = crc = reduce(lambda crc, block: zlib.crc32(block, crc), blocks, 0)
-            if one.flag_bits & DESCRIBED:  # after the data, where most programs put a signature before it
+            sums[one.header_offset] = crc = reduce(
+                lambda crc, block: zlib.crc32(block, crc), blocks, 0
+            )
+            if (
+                one.flag_bits & DESCRIBED
+            ):  # after the data, where most programs put a signature before it
                 place = end + (4 if bytes_at(self.path, end, 4) == b"PK\x07\x08" else 0)
             extra.append(Edit(place, 4, struct.pack("<I", crc)))
         if not sums and note is None:
             return edits
-        return [*edits, *extra, Edit(self.start, self.size - self.start, self._new_tail(sums, note))]
+        return [
+            *edits,
+            *extra,
+            Edit(self.start, self.size - self.start, self._new_tail(sums, note)),
+        ]
 
     def _new_tail(self, sums: dict[int, int], note: Note | None) -> bytes:
         """Return the list of records that ends a zip, with new checksums, and our record before it."""
@@ -140,10 +181,14 @@ class Archive:
             return b"".join(entries) + self.tail[at:]
         body = b""
         if note:
-            body, entry = _stored(f"{self.prefix}{RECORD}".encode(), json.dumps(note).encode(), self.start)
+            body, entry = _stored(
+                f"{self.prefix}{RECORD}".encode(), json.dumps(note).encode(), self.start
+            )
             entries.append(entry)
         listed, start = b"".join(entries), self.start + len(body)
-        ends = END64.pack(b"PK\x06\x06", 44, 45, 45, 0, 0, len(entries), len(entries), len(listed), start)
+        ends = END64.pack(
+            b"PK\x06\x06", 44, 45, 45, 0, 0, len(entries), len(entries), len(listed), start
+        )
         ends += LOCATOR.pack(b"PK\x06\x07", 0, start + len(listed), 1)
         small = min(len(entries), 0xFFFF), min(len(listed), 0xFFFFFFFF), min(start, 0xFFFFFFFF)
         return body + listed + ends + END.pack(b"PK\x05\x06", 0, 0, small[0], *small, 0)
@@ -162,7 +207,9 @@ def _data_at(file: BinaryIO, one: ZipInfo) -> int:
 def _stored(name: bytes, data: bytes, offset: int) -> tuple[bytes, bytes]:
     """Return a record and its entry in the list, dated 1980-01-01, the first day that zip knows."""
     crc, size, date, wide = zlib.crc32(data), len(data), 0x21, offset >= 0xFFFFFFFF
-    local = LOCAL.pack(b"PK\x03\x04", 20, UTF8, 0, 0, date, crc, size, size, len(name), 0) + name + data
+    local = (
+        LOCAL.pack(b"PK\x03\x04", 20, UTF8, 0, 0, date, crc, size, size, len(name), 0) + name + data
+    )
     extra = struct.pack("<2HQ", 1, 8, offset) if wide else b""
     lengths, place = (size, size, len(name), len(extra), 0), 0xFFFFFFFF if wide else offset
     entry = CENTRAL.pack(b"PK\x01\x02", 20, 20, UTF8, 0, 0, date, crc, *lengths, 0, 0, 0, place)

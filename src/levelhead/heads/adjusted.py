@@ -55,7 +55,13 @@ class Adjusted:
         """Draw the norms against the counts, before and after, on the Axes given or new ones (extra `plot`)."""
         from ..show.plot import draw_norms
 
-        return draw_norms(self.counts, self.before, self.after, ax, title=f"{self._prefix}gamma = {self.gamma:.3g}")
+        return draw_norms(
+            self.counts,
+            self.before,
+            self.after,
+            ax,
+            title=f"{self._prefix}gamma = {self.gamma:.3g}",
+        )
 
     def _repr_html_(self) -> str:
         rule, by = RULES[self.rule], f"{self.factors.min():.3g} to {self.factors.max():.3g}"
@@ -65,7 +71,9 @@ class Adjusted:
         if self.offset is not None:
             rows["added to the bias"] = _range(self.offset)
         for path in self.layers if rule.multiplies else ():
-            rows[f"norms of {path or 'the head'}"] = f"{_range(self.before[path])} -> {_range(self.after[path])}"
+            rows[f"norms of {path or 'the head'}"] = (
+                f"{_range(self.before[path])} -> {_range(self.after[path])}"
+            )
         if self.flips is not None:
             rows["predictions rounding could flip"] = str(self.flips)
         return html("Adjusted", rows, notes=["restore() gives the old values back, bit for bit"])
@@ -73,9 +81,15 @@ class Adjusted:
     def __repr__(self) -> str:
         scales, done = RULES[self.rule].multiplies, []
         added = self.offset if scales else self.factors
-        bias = "" if added is None else f"bias {'..'.join(f'{x:+.3g}' for x in sorted({added.min(), added.max()}))}"
+        bias = (
+            ""
+            if added is None
+            else f"bias {'..'.join(f'{x:+.3g}' for x in sorted({added.min(), added.max()}))}"
+        )
         for path in self.layers:
-            norms = f"norms {_range(self.before[path])} -> {_range(self.after[path])}" if scales else ""
+            norms = (
+                f"norms {_range(self.before[path])} -> {_range(self.after[path])}" if scales else ""
+            )
             done.append(f"{path or 'head'}: {', '.join(filter(None, (norms, bias)))}")
         return f"Adjusted({self._prefix}gamma={self.gamma:g}, {len(self.counts)} classes; {'; '.join(done)})"
 

@@ -62,7 +62,9 @@ def apply(
     by = replace(rule.amounts(before[0], counts, chosen), bias=bias)
     check_left_alone(by.scale, by.offset, background, place.facts.names)
     with nullcontext() if (file := place.facts.file) is None else in_file(file):
-        after = tuple(by.head(head) if by.changes else head for head in before)  # 0 needs no new bias
+        after = tuple(
+            by.head(head) if by.changes else head for head in before
+        )  # 0 needs no new bias
     for key, old, new in zip(place.facts.keys, before, after, strict=True):
         if old.bias is None and new.bias is not None:
             place.check_takes_bias(key)
@@ -70,11 +72,24 @@ def apply(
     if logits is not None:
         values, predictions = check_logits(logits), len(logits)
         if sizes[0] > 1 and values.shape[1] != sizes[0]:
-            raise LevelheadError(f"expected [N, {sizes[0]}], got {list(values.shape)}", parameter="logits")
+            raise LevelheadError(
+                f"expected [N, {sizes[0]}], got {list(values.shape)}", parameter="logits"
+            )
         if by.offset is None and place.facts.half is not None:
             flips = rounding_flips(values, by.first, place.facts.half)
     stuck = rule.multiplies and not rule.adds and not can_flip(before[0])
-    change = Change(rule, chosen.gamma, counts, by, before, after, flips, predictions, stuck, by_hand and not again)
+    change = Change(
+        rule,
+        chosen.gamma,
+        counts,
+        by,
+        before,
+        after,
+        flips,
+        predictions,
+        stuck,
+        by_hand and not again,
+    )
     return place.write(change)
 
 
@@ -220,16 +235,35 @@ def rescale_(
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
     how = {"missing": missing, "background": background}
-    place, n, strength = check_rescale(model, counts, gamma=gamma, layer=layer, example=example, **how)
+    place, n, strength = check_rescale(
+        model, counts, gamma=gamma, layer=layer, example=example, **how
+    )
     by_hand = not hasattr(gamma, "rule")  # as a `Tuned` and its gamma have
-    return apply(place, Rescale(), Strengths(strength), n, bias=bias, logits=logits, again=again, by_hand=by_hand)
+    return apply(
+        place,
+        Rescale(),
+        Strengths(strength),
+        n,
+        bias=bias,
+        logits=logits,
+        again=again,
+        by_hand=by_hand,
+    )
 
 
 def check_rescale(
-    model: Any, counts: Counts, *, gamma: float | Tuned, layer: Any = None, example: Any = None, **options: Any
+    model: Any,
+    counts: Counts,
+    *,
+    gamma: float | Tuned,
+    layer: Any = None,
+    example: Any = None,
+    **options: Any,
 ) -> tuple[InMemory, np.ndarray, float]:
     """Check what `rescale_` would, before training, reading no weight; return the head, its counts and the strength."""
-    size = len(counts) if hasattr(counts, "__len__") else None  # counts may be labels, of any number
+    size = (
+        len(counts) if hasattr(counts, "__len__") else None
+    )  # counts may be labels, of any number
     place = _head_of(model, layer, example, size)
     check_fits(place, Rescale())
     n = resolve(counts, place.facts.sizes[0], names=place.facts.names, **options)

@@ -34,10 +34,18 @@ class Candidates(Protocol):
     def rows(self, layer: str) -> int: ...
     def layers(self, rows: int, /) -> Iterable[str]: ...  # of a head's shape with so many rows
     def has(self, block: str) -> bool: ...  # whether there are linear layers in a block
-    def fits(self, block: str, classes: int | None) -> bool: ...  # whether one may be a head of so many classes
-    def ends(self, block: str, classes: int | None) -> list[str]: ...  # the layers that may be a block's last
-    def is_hidden(self, layer: str, found: Sequence[str]) -> bool: ...  # whether its rows are as many by chance
-    def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError: ...  # for any that could be
+    def fits(
+        self, block: str, classes: int | None
+    ) -> bool: ...  # whether one may be a head of so many classes
+    def ends(
+        self, block: str, classes: int | None
+    ) -> list[str]: ...  # the layers that may be a block's last
+    def is_hidden(
+        self, layer: str, found: Sequence[str]
+    ) -> bool: ...  # whether its rows are as many by chance
+    def several(
+        self, found: Sequence[str], rivals: Sequence[str] = ()
+    ) -> LevelheadError: ...  # for any that could be
 
 
 def find_by_names(model: Candidates, classes: int | None) -> list[str]:

@@ -14,7 +14,9 @@ from ..show.progress import StageProgress
 
 LABEL_KEYS = ("labels", "label", "targets", "target", "y")  # of a batch that is a dict
 BATCHES = "expected batches (inputs, labels), or dicts with 'labels'"
-BatchScores = Callable[[Any, Any], tuple[Array, Array]]  # model, batch on its device -> logits [n, K], labels [n]
+BatchScores = Callable[
+    [Any, Any], tuple[Array, Array]
+]  # model, batch on its device -> logits [n, K], labels [n]
 
 
 def is_module(model: Any) -> bool:
@@ -57,7 +59,10 @@ def scores(
     import torch
 
     if is_torch(loader) or not isinstance(loader, Iterable) or isinstance(loader, str | Mapping):
-        raise LevelheadError(f"expected a loader of held-out samples, got {type(loader).__name__}", parameter="labels")
+        raise LevelheadError(
+            f"expected a loader of held-out samples, got {type(loader).__name__}",
+            parameter="labels",
+        )
     check_held_out(loader)
     of_batch, found = scores or batch_scores, []
     device = next((p.device for p in model.parameters()), None)
@@ -83,13 +88,17 @@ def check_held_out(loader: Any) -> None:
     sampler, weighted = getattr(loader, "sampler", None), "WeightedRandomSampler"
     if type(sampler).__name__ == weighted or getattr(sampler, "replacement", False):
         drawn = "the loader draws some samples twice and leaves others out, as those of training data do"
-        raise LevelheadError(f"{drawn}; pass a loader of held-out samples, each once", parameter="labels")
+        raise LevelheadError(
+            f"{drawn}; pass a loader of held-out samples, each once", parameter="labels"
+        )
     if type(sampler).__name__ != "RandomSampler":
         return
     if getattr(loader, "drop_last", False):
         like = "so it looks like one of training data, on which nothing can be chosen"
         instead = "pass a loader of held-out samples, with shuffle=False"
-        raise LevelheadError(f"the loader shuffles and drops its last batch, {like}; {instead}", parameter="labels")
+        raise LevelheadError(
+            f"the loader shuffles and drops its last batch, {like}; {instead}", parameter="labels"
+        )
     wrong = "what is chosen on training data is wrong, so pass held-out samples (shuffle=False)"
     warn(f"the loader shuffles, as those of training data do; {wrong}", LeakageWarning)
 
@@ -98,8 +107,12 @@ def batch_scores(model: Any, batch: Any) -> tuple[Array, Array]:
     """Return the logits and labels of one batch: (inputs, labels), (input, ..., labels), or a dict with labels."""
     if isinstance(batch, Mapping) or hasattr(batch, "keys"):
         if (key := next((key for key in LABEL_KEYS if key in batch), None)) is None:
-            raise LevelheadError(f"{BATCHES}, got a dict with {', '.join(map(str, batch))}", parameter="labels")
-        return _logits_in(_call(model, {name: batch[name] for name in batch if name != key})), batch[key]
+            raise LevelheadError(
+                f"{BATCHES}, got a dict with {', '.join(map(str, batch))}", parameter="labels"
+            )
+        return _logits_in(
+            _call(model, {name: batch[name] for name in batch if name != key})
+        ), batch[key]
     if not isinstance(batch, Sequence) or isinstance(batch, str) or len(batch) < 2:
         raise LevelheadError(f"{BATCHES}, got {type(batch).__name__}", parameter="labels")
     *inputs, labels = batch
@@ -116,7 +129,9 @@ def _call(model: Any, inputs: Mapping[str, Any]) -> Any:
     if len(inputs) == 1:
         return model(*inputs.values())
     takes = f"it takes {', '.join(known)}: give batches of these and of labels"
-    raise LevelheadError(f"the model's forward does not take {', '.join(unknown)}; {takes}", parameter="labels")
+    raise LevelheadError(
+        f"the model's forward does not take {', '.join(unknown)}; {takes}", parameter="labels"
+    )
 
 
 def _logits_in(output: Any) -> Any:
@@ -131,7 +146,9 @@ def _logits_in(output: Any) -> Any:
     if not is_torch(found):
         keys = f" with {', '.join(map(str, output))}" if isinstance(output, Mapping) else ""
         expected = "logits [N, K] from the model, a tuple that begins with them or a dict that has 'logits'"
-        raise LevelheadError(f"expected {expected}, got {type(output).__name__}{keys}", parameter="logits")
+        raise LevelheadError(
+            f"expected {expected}, got {type(output).__name__}{keys}", parameter="logits"
+        )
     return found
 
 
@@ -141,7 +158,9 @@ def _as_samples(logits: Any, labels: Any) -> tuple[Any, Any]:
 
     labels = torch.as_tensor(labels, device=logits.device)
     if len(logits) != len(labels):
-        raise LevelheadError(f"a batch has {len(logits)} samples, but {len(labels)} labels", parameter="labels")
+        raise LevelheadError(
+            f"a batch has {len(logits)} samples, but {len(labels)} labels", parameter="labels"
+        )
     if logits.ndim == 1 or (logits.ndim == 2 and logits.shape[1] == 1):
         z, labels = logits.reshape(-1, 1), labels.reshape(-1)
         logits = torch.cat([torch.zeros_like(z), z], dim=1)

@@ -20,8 +20,17 @@ KERAS_HARMLESS = (
 )  # fmt: skip
 KERAS_SUMS = ("Add", "Average")
 KERAS_ACTIVATIONS = ("linear", "softmax", "log_softmax", "sigmoid")
-KERAS_POINTWISE = ("Activation", "Softmax", "Dropout", "Identity")  # of the harmless, those that keep every axis
-KERAS_CHANNELS = ("AveragePooling", "GlobalAveragePooling", "UpSampling")  # of these, each channel by itself
+KERAS_POINTWISE = (
+    "Activation",
+    "Softmax",
+    "Dropout",
+    "Identity",
+)  # of the harmless, those that keep every axis
+KERAS_CHANNELS = (
+    "AveragePooling",
+    "GlobalAveragePooling",
+    "UpSampling",
+)  # of these, each channel by itself
 
 Key = TypeVar("Key", bound=Hashable)  # how a graph tells its layers apart
 Layer = TypeVar("Layer")  # what a layer is in its graph
@@ -31,9 +40,13 @@ Layer = TypeVar("Layer")  # what a layer is in its graph
 class Axes:
     """The axes of a value that comes from a head."""
 
-    classes: int | None  # which has one entry per class, counted back from the last, -1; None if it has others as well
+    classes: (
+        int | None
+    )  # which has one entry per class, counted back from the last, -1; None if it has others as well
     size: int  # how many classes there are
-    shape: tuple[int | None, ...] | None = None  # the sizes of all axes, None for those that are not known
+    shape: tuple[int | None, ...] | None = (
+        None  # the sizes of all axes, None for those that are not known
+    )
 
 
 @dataclass(frozen=True)
@@ -54,7 +67,9 @@ class Passes:
     sources: Sequence[Hashable]  # the values that it comes from
     follows: str = ""  # what it does to them, if that has a name
     plain: bool = True  # whether what is added before it is added after it as well
-    moves: Callable[[Axes], Axes | None] | None = None  # where it puts the axis of the classes; raises if it mixes them
+    moves: Callable[[Axes], Axes | None] | None = (
+        None  # where it puts the axis of the classes; raises if it mixes them
+    )
 
 
 def layers_behind(
@@ -65,7 +80,9 @@ def layers_behind(
     _depth: int = 0,
 ) -> dict[Key, Linear[Key, Layer]]:
     """Return the linear layers whose outputs become a value; `look`, which may raise, says what a value comes from."""
-    if value in known:  # outputs of one model share it: a value come to on several ways is looked at once
+    if (
+        value in known
+    ):  # outputs of one model share it: a value come to on several ways is looked at once
         if isinstance(before := known[value], LevelheadError):
             raise before
         return before
@@ -84,18 +101,28 @@ def layers_behind(
                     along |= {layer.axes.classes} if layer.axes else set()
                     # Of two ways to a layer, the first says what is done to its outputs in the end.
                     first = found.get(key)
-                    others = () if first is None else tuple(one for one in layer.follows if one not in first.follows)
+                    others = (
+                        ()
+                        if first is None
+                        else tuple(one for one in layer.follows if one not in first.follows)
+                    )
                     plain = layer.plain and (first is None or first.plain)
-                    found[key] = replace(first or layer, follows=(*others, *(first or layer).follows), plain=plain)
+                    found[key] = replace(
+                        first or layer, follows=(*others, *(first or layer).follows), plain=plain
+                    )
             if len(along) > 1:
                 raise LevelheadError("is a sum of values with their classes along different axes")
             if len(found) > MOST_LAYERS:
                 raise LevelheadError(f"comes from more than {MOST_LAYERS} layers at once")
             then = (step.follows,) if step.follows else ()
             for key, one in found.items():
-                before = tuple(op for op in one.follows if op not in then)  # each once: a chain may be long
+                before = tuple(
+                    op for op in one.follows if op not in then
+                )  # each once: a chain may be long
                 axes = step.moves(one.axes) if step.moves and one.axes else one.axes
-                found[key] = replace(one, follows=(*before, *then), plain=one.plain and step.plain, axes=axes)
+                found[key] = replace(
+                    one, follows=(*before, *then), plain=one.plain and step.plain, axes=axes
+                )
     except LevelheadError as error:
         known[value] = error
         raise
@@ -139,7 +166,10 @@ class KerasNode(Generic[Key, Layer]):
 
 
 def find_keras_heads(
-    outputs: Iterable[Hashable], node_of: Callable[[Any], KerasNode[Key, Layer]], classes: int | None, advice: Advice
+    outputs: Iterable[Hashable],
+    node_of: Callable[[Any], KerasNode[Key, Layer]],
+    classes: int | None,
+    advice: Advice,
 ) -> tuple[list[GraphHead[Key, Layer]], list[GraphHead[Key, Layer]]]:
     """Return the heads of a model's outputs that may be meant, and all; raise if an output without one may be."""
     by_layers: dict[frozenset[Key], GraphHead[Key, Layer]] = {}
@@ -154,7 +184,9 @@ def find_keras_heads(
                 raise LevelheadError(reason, advice=advice)
             at = _keras_channels(node)
             shape = None
-            if node.shape is not None:  # of a convolution of single pixels, those axes that have one stay so
+            if (
+                node.shape is not None
+            ):  # of a convolution of single pixels, those axes that have one stay so
                 sizes = [n if node.kind == "Dense" or n == 1 else None for n in node.shape]
                 sizes[at] = node.units
                 shape = tuple(sizes)
@@ -180,7 +212,10 @@ def find_keras_heads(
             reasons.append(error)
             continue
         if frozenset(found) not in by_layers:
-            layers, [first, *_] = {key: one.layer.layer for key, one in found.items()}, found.values()
+            layers, [first, *_] = (
+                {key: one.layer.layer for key, one in found.items()},
+                found.values(),
+            )
             follows = frozenset(name for one in found.values() for name in one.follows)
             plain = all(one.plain for one in found.values())
             by_layers[frozenset(found)] = GraphHead(layers, first.layer.units or 0, follows, plain)
@@ -191,7 +226,9 @@ def find_keras_heads(
     return fitting, heads
 
 
-def reshaped(axes: Axes, target: Sequence[int | None], title: str, advice: Advice | None = None) -> Axes | None:
+def reshaped(
+    axes: Axes, target: Sequence[int | None], title: str, advice: Advice | None = None
+) -> Axes | None:
     """Return the axes behind a reshape to a shape without that of samples; sizes that are not known are None or -1."""
     shape = (None, *(n if n and n > 0 else None for n in target))
     if axes.classes != -1:  # [K, H, W] may become [K, H * W]
@@ -205,18 +242,24 @@ def reshaped(axes: Axes, target: Sequence[int | None], title: str, advice: Advic
         return None
     if 1 < last < axes.size and axes.size % last == 0:
         places = f"{axes.size // last} places with {last} classes each; counts are of the classes of one place"
-        raise LevelheadError(f"{title} turns the {axes.size} outputs of the head into {places}", advice=advice)
+        raise LevelheadError(
+            f"{title} turns the {axes.size} outputs of the head into {places}", advice=advice
+        )
     return replace(axes, classes=-1 - ones if last == axes.size else None, shape=shape)
 
 
-def _keras_moves(node: KerasNode[Any, Any], activation: str, advice: Advice, axes: Axes) -> Axes | None:
+def _keras_moves(
+    node: KerasNode[Any, Any], activation: str, advice: Advice, axes: Axes
+) -> Axes | None:
     """Return where a layer that may follow a head puts the axis of the classes."""
     axes = _keras_competes(node, activation, replace(axes, shape=node.shape or axes.shape))
     kind, shape, settings = node.kind, axes.shape, node.settings
     if kind == "Permute" and axes.classes is not None:
         order = [0, *map(int, settings["dims"])]
         turned = tuple(shape[i] for i in order) if shape and len(shape) == len(order) else None
-        return replace(axes, classes=order.index(axes.classes % len(order)) - len(order), shape=turned)
+        return replace(
+            axes, classes=order.index(axes.classes % len(order)) - len(order), shape=turned
+        )
     if kind == "Reshape":
         return reshaped(axes, [int(n) for n in settings["target_shape"]], node.name, advice)
     if kind == "Flatten":
@@ -225,10 +268,14 @@ def _keras_moves(node: KerasNode[Any, Any], activation: str, advice: Advice, axe
         others = [n for i, n in enumerate(shape[1:], 1) if i != axes.classes % len(shape)]
         if any(n is not None and n > 1 for n in others):
             return replace(axes, classes=None, shape=None)
-        return replace(axes, classes=-1, shape=(shape[0], axes.size)) if None not in others else None
+        return (
+            replace(axes, classes=-1, shape=(shape[0], axes.size)) if None not in others else None
+        )
     if kind.startswith(KERAS_CHANNELS) and axes.classes is not None:
         if axes.classes != _keras_channels(node):
-            raise LevelheadError(f"{node.name} ({node.type_name}) follows the head, and may mix the classes")
+            raise LevelheadError(
+                f"{node.name} ({node.type_name}) follows the head, and may mix the classes"
+            )
         kept = not kind.startswith("Global") or settings.get("keepdims")
         return replace(axes, classes=axes.classes if kept else -1, shape=None)
     return axes

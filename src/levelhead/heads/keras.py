@@ -15,14 +15,27 @@ from ..core.extras import naming_what_is_missing
 from ..core.head import Head
 from ..rules.rule import RULES
 from .candidates import IF_SOFTMAX, NOT_ADDED, list_layers
-from .graph import KERAS_ACTIVATIONS, KERAS_LINEAR, KERAS_POINTWISE, GraphHead, KerasNode, find_keras_heads
+from .graph import (
+    KERAS_ACTIVATIONS,
+    KERAS_LINEAR,
+    KERAS_POINTWISE,
+    GraphHead,
+    KerasNode,
+    find_keras_heads,
+)
 from .notes import run_all
 from .place import Facts, InMemory
 
 KerasHead = GraphHead[str, Any]  # layers of Keras by name
 HALF_DTYPES = ("float16", "bfloat16")
 NAME_LAYER = Advice("layer", None, "to name the head")
-SETTINGS = ("axis", "data_format", "dims", "keepdims", "target_shape")  # of layers, that say what becomes of an axis
+SETTINGS = (
+    "axis",
+    "data_format",
+    "dims",
+    "keepdims",
+    "target_shape",
+)  # of layers, that say what becomes of an axis
 
 
 def read(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Head:
@@ -55,12 +68,16 @@ class KerasModel(InMemory):
     def __init__(self, model: Any) -> None:
         keras = keras_library()
         if int(keras.__version__.partition(".")[0]) < 3 or not isinstance(model, keras.Layer):
-            raise LevelheadError(f"expected a model of Keras 3, got {type(model).__module__}.{type(model).__name__}")
+            raise LevelheadError(
+                f"expected a model of Keras 3, got {type(model).__module__}.{type(model).__name__}"
+            )
         self.model, self._found = model, KerasHead({}, 0)
 
     def find_layers(self, layer: Any, example: Any, classes: int | None) -> dict[str, Any]:
         if not self.model.built:
-            raise LevelheadError("the model is not built yet; run it once, or call model.build(input_shape)")
+            raise LevelheadError(
+                "the model is not built yet; run it once, or call model.build(input_shape)"
+            )
         self._found = find_keras_head(self.model, layer, example, classes)
         return self._found.layers
 
@@ -91,7 +108,11 @@ class KerasModel(InMemory):
     @property
     def facts(self) -> Facts:
         keys, modules, task = tuple(self.layers), list(self.layers.values()), self._found.task
-        known = None if task is None else (task, f"a {'sigmoid' if task == 'multilabel' else 'softmax'} follows it")
+        known = (
+            None
+            if task is None
+            else (task, f"a {'sigmoid' if task == 'multilabel' else 'softmax'} follows it")
+        )
         half = modules[0].kernel.dtype if modules[0].kernel.dtype in HALF_DTYPES else None
         sizes = tuple(keras_units(module) or 0 for module in modules)
         return Facts(keys, ", ".join(keys), sizes, None, known, half, self._found.plain)
@@ -99,7 +120,11 @@ class KerasModel(InMemory):
     def head(self, module: Any, names: Sequence[str] | None = None) -> Head:
         """Return a copy of a layer's variables, in float32 or better: the kernel transposed to [K, d]."""
         kernel, *bias = (_numpy(variable) for variable in _variables(module))
-        return Head(np.ascontiguousarray(kernel.reshape(-1, kernel.shape[-1]).T), bias[0] if bias else None, names)
+        return Head(
+            np.ascontiguousarray(kernel.reshape(-1, kernel.shape[-1]).T),
+            bias[0] if bias else None,
+            names,
+        )
 
     def state(self, module: Any, rule: str) -> tuple[str, tuple[str]]:
         variable = module.kernel if RULES[rule].multiplies else module.bias
@@ -108,7 +133,11 @@ class KerasModel(InMemory):
 
     def check_adds(self) -> None:
         """Check on an example that what is added to a bias is added to the outputs of a model without a graph."""
-        tried = [] if self.example is None or getattr(self.model, "outputs", None) else self.layers.values()
+        tried = (
+            []
+            if self.example is None or getattr(self.model, "outputs", None)
+            else self.layers.values()
+        )
         for layer in (one for one in tried if one.bias is not None):
             offsets = np.arange(keras_units(layer) or 0) % 2 * 2.0 - 1
             if not _follows(self.model, self.example, layer, offsets):
@@ -116,7 +145,9 @@ class KerasModel(InMemory):
 
     def check_takes_bias(self, key: str) -> None:
         reason = f"cannot give {key} the bias that the rule shift needs: a Keras layer without one is built so"
-        raise LevelheadError(f"{reason}; tune with the rule rescale, or build the layer with use_bias=True")
+        raise LevelheadError(
+            f"{reason}; tune with the rule rescale, or build the layer with use_bias=True"
+        )
 
     def keep(self, heads: Sequence[Head]) -> Callable[[], None]:
         saved = [(v, _numpy(v)) for layer in self.layers.values() for v in _variables(layer)]
@@ -134,7 +165,9 @@ def normalize_columns(layer: Any) -> None:
     ops = keras_library().ops
     kernel = layer.kernel.value
     wide = ops.cast(kernel, "float32") if layer.kernel.dtype in HALF_DTYPES else kernel
-    length = ops.sqrt(ops.sum(ops.square(wide), axis=tuple(range(len(kernel.shape) - 1)), keepdims=True))
+    length = ops.sqrt(
+        ops.sum(ops.square(wide), axis=tuple(range(len(kernel.shape) - 1)), keepdims=True)
+    )
     layer.kernel.assign(ops.cast(wide / length, layer.kernel.dtype))
 
 
@@ -146,7 +179,9 @@ def _numpy(variable: Any) -> np.ndarray:
     """Return a copy of a variable's values; half precision is widened to float32, which is exact."""
     ops = keras_library().ops
     half = variable.dtype in HALF_DTYPES
-    return np.array(ops.convert_to_numpy(ops.cast(variable.value, "float32") if half else variable.value))
+    return np.array(
+        ops.convert_to_numpy(ops.cast(variable.value, "float32") if half else variable.value)
+    )
 
 
 def find_keras_head(model: Any, layer: Any, example: Any, classes: int | None) -> KerasHead:
@@ -158,7 +193,9 @@ def find_keras_head(model: Any, layer: Any, example: Any, classes: int | None) -
             return fitting[0]
         listed = _listing(layer for head in heads for layer in head.layers.values())
         if fitting:
-            raise LevelheadError(f"the model has more than one head: {listed}; none is taken", advice=NAME_LAYER)
+            raise LevelheadError(
+                f"the model has more than one head: {listed}; none is taken", advice=NAME_LAYER
+            )
         raise LevelheadError(f"no head has {classes} outputs, one per class; there is {listed}")
     layers = keras_linear_layers(model)
     fitting = [one for one in layers if classes in (None, keras_units(one))]
@@ -169,11 +206,17 @@ def find_keras_head(model: Any, layer: Any, example: Any, classes: int | None) -
             matching = [one for one in layers if one is wanted or (by_name and one.name == wanted)]
             if len(matching) != 1:
                 what = repr(wanted) if by_name else f"a {type(wanted).__name__}"
-                many = "more than one layer is" if matching else "no Dense layer or 1x1 convolution is"
-                raise LevelheadError(f"{many} called {what}; the model has {_listing(layers)}", parameter="layer")
+                many = (
+                    "more than one layer is" if matching else "no Dense layer or 1x1 convolution is"
+                )
+                raise LevelheadError(
+                    f"{many} called {what}; the model has {_listing(layers)}", parameter="layer"
+                )
             found += matching
         if not found:
-            raise LevelheadError("expected at least one layer, got an empty list", parameter="layer")
+            raise LevelheadError(
+                "expected at least one layer, got an empty list", parameter="layer"
+            )
     elif example is not None:
         candidates = fitting or layers
         found = [one for one in candidates if _follows(model, example, one)]
@@ -185,21 +228,29 @@ def find_keras_head(model: Any, layer: Any, example: Any, classes: int | None) -
         found = fitting
     else:
         reason = f"no layer of this model has {classes} outputs, one per class; it has {_listing(layers)}"
-        reason = f"which layer is the head is not certain: {_listing(layers)}" if fitting else reason
-        raise LevelheadError(f"{reason}; pass an example input, as the model has no graph to tell", advice=NAME_LAYER)
+        reason = (
+            f"which layer is the head is not certain: {_listing(layers)}" if fitting else reason
+        )
+        raise LevelheadError(
+            f"{reason}; pass an example input, as the model has no graph to tell", advice=NAME_LAYER
+        )
     activations = frozenset(map(activation_of, found))  # what follows the layers is not known
     return KerasHead({one.name: one for one in found}, keras_units(found[0]) or 0, activations)
 
 
 def keras_linear_layers(model: Any) -> list[Any]:
     """Return every Dense layer and 1x1 convolution of a Keras model that is built, each once."""
-    layers = {id(one): one for one in [model, *model._flatten_layers(include_self=False, recursive=True)]}
+    layers = {
+        id(one): one for one in [model, *model._flatten_layers(include_self=False, recursive=True)]
+    }
     return [one for one in layers.values() if keras_units(one) is not None]
 
 
 def keras_units(layer: Any) -> int | None:
     """Return how many outputs a Dense layer or 1x1 convolution has; None for any other layer."""
-    if _kind(layer) not in KERAS_LINEAR or (_kind(layer) != "Dense" and set(layer.kernel_size) != {1}):
+    if _kind(layer) not in KERAS_LINEAR or (
+        _kind(layer) != "Dense" and set(layer.kernel_size) != {1}
+    ):
         return None
     return layer.units if _kind(layer) == "Dense" else layer.filters
 
@@ -215,20 +266,37 @@ def keras_library() -> Any:
 def activation_of(layer: Any) -> str:
     """Return the name of a layer's activation: linear if it has none."""
     activation = getattr(layer, "activation", None)
-    return "linear" if activation is None else getattr(activation, "__name__", type(activation).__name__)
+    return (
+        "linear"
+        if activation is None
+        else getattr(activation, "__name__", type(activation).__name__)
+    )
 
 
 def _kind(layer: Any) -> str:
     """Return which class of Keras's own a layer is of, also if the user derived one from it."""
-    return next((one.__name__ for one in type(layer).__mro__ if one.__module__.startswith("keras.src.layers.")), "")
+    return next(
+        (
+            one.__name__
+            for one in type(layer).__mro__
+            if one.__module__.startswith("keras.src.layers.")
+        ),
+        "",
+    )
 
 
 def _node_of(model: Any, history: Any) -> KerasNode[str, Any]:
     """Return what a tensor comes from, by its history: layer, node, index."""
     layer, node, index = history
     wrapped = layer.layer if type(layer).__name__ == "TimeDistributed" else layer
-    inside = getattr(layer, "outputs", None) if hasattr(layer, "layers") else None  # of a model inside the model
-    units, kind, taken = keras_units(wrapped), _kind(wrapped), layer._inbound_nodes[node].input_tensors
+    inside = (
+        getattr(layer, "outputs", None) if hasattr(layer, "layers") else None
+    )  # of a model inside the model
+    units, kind, taken = (
+        keras_units(wrapped),
+        _kind(wrapped),
+        layer._inbound_nodes[node].input_tensors,
+    )
     own_call = not getattr(type(wrapped).call, "__module__", "").startswith("keras.src.")
     if units is None and (own_call or (wrapped is not layer and kind not in KERAS_POINTWISE)):
         kind = ""  # it may do anything
@@ -262,12 +330,19 @@ def _calls(model: Any, layer: Any, known: dict[int, int]) -> int:
 def _follows(model: Any, example: Any, layer: Any, offset: Any = 0.0) -> bool:
     """Return whether outputs are moved as a layer's bias is or, without an offset, scaled as its columns are."""
     # The layer gets random weights for it, but no variable is changed. The factors are powers of two: exact.
-    keras, rng, units, scale = keras_library(), np.random.default_rng(1), keras_units(layer) or 0, np.ones(1)
+    keras, rng, units, scale = (
+        keras_library(),
+        np.random.default_rng(1),
+        keras_units(layer) or 0,
+        np.ones(1),
+    )
     if not np.any(offset):
         scale = 2.0 ** np.random.default_rng(0).integers(-1, 3, size=units)
         scale[:2] = [0.5, 2.0][:units]
     mine = _variables(layer)
-    drawn = [rng.normal(size=tuple(v.shape)) / max(1, int(np.prod(v.shape[:-1]))) ** 0.5 for v in mine]
+    drawn = [
+        rng.normal(size=tuple(v.shape)) / max(1, int(np.prod(v.shape[:-1]))) ** 0.5 for v in mine
+    ]
     activation, outputs = layer.activation, []
     layer.activation = keras.activations.linear
     try:
@@ -278,15 +353,23 @@ def _follows(model: Any, example: Any, layer: Any, offset: Any = 0.0) -> bool:
             values = [[new.get(id(v), v.value) for v in part] for part in parts]
             args = tuple(example) if isinstance(example, tuple | list) else (example,)
             given, _ = model.stateless_call(*values, *args)
-            outputs.append(keras.ops.convert_to_numpy(given).astype(np.float64) if hasattr(given, "shape") else None)
+            outputs.append(
+                keras.ops.convert_to_numpy(given).astype(np.float64)
+                if hasattr(given, "shape")
+                else None
+            )
     except Exception as error:
-        raise LevelheadError(f"the model fails on it: {type(error).__name__}: {error}", parameter="example") from error
+        raise LevelheadError(
+            f"the model fails on it: {type(error).__name__}: {error}", parameter="example"
+        ) from error
     finally:
         layer.activation = activation
     before, after = outputs
     if before is None or before.shape[-1] != units or not before.any():
         return False
-    return bool(np.allclose(after, before * scale + offset, rtol=0, atol=1e-4 * np.abs(before).max()))
+    return bool(
+        np.allclose(after, before * scale + offset, rtol=0, atol=1e-4 * np.abs(before).max())
+    )
 
 
 def _listing(layers: Any) -> str:

@@ -23,14 +23,19 @@ IN_VERSION = "@levelhead:"
 TEXTS = ("version", "rule", "bias", "sha256")
 # The entries of a note in a file's metadata: {name there: field}. A snapshot's entries have the same prefix; those are
 # not a note's.
-NOTE = {f"levelhead.{field}": field for field in (*TEXTS, "gamma", "counts", "head", "factors", "offset", "before")}
+NOTE = {
+    f"levelhead.{field}": field
+    for field in (*TEXTS, "gamma", "counts", "head", "factors", "offset", "before")
+}
 _ADAPTER = re.compile(r"\.modules_to_save\.([^.]+)")
 
 
 def note_entries(note: Note) -> dict[str, str]:
     """Return a note as the strings that metadata can hold: texts as they are, everything else as JSON."""
     held = {key: (field, note[field]) for key, field in NOTE.items() if field in note}
-    return {key: value if field in TEXTS else json.dumps(value) for key, (field, value) in held.items()}
+    return {
+        key: value if field in TEXTS else json.dumps(value) for key, (field, value) in held.items()
+    }
 
 
 def note_from(entries: Mapping[str, str], file: Path) -> dict[str, Any] | None:
@@ -73,13 +78,17 @@ def check_note(note: Any, file: Path) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError, OverflowError):
         valid = False
     if not valid:
-        raise LevelheadError(f"{file}: its record of an earlier adjustment is damaged; save the model again without it")
+        raise LevelheadError(
+            f"{file}: its record of an earlier adjustment is damaged; save the model again without it"
+        )
     return note
 
 
 def is_note(note: Any) -> TypeGuard[Note]:
     """Return whether something in a config is a note of ours: rule, strength, sha256 of what changed, version."""
-    if not isinstance(note, Mapping) or not all(isinstance(note.get(k), str) for k in ("rule", "sha256", "version")):
+    if not isinstance(note, Mapping) or not all(
+        isinstance(note.get(k), str) for k in ("rule", "sha256", "version")
+    ):
         return False
     return note["rule"] in RULES and isinstance(note.get("gamma"), int | float)
 
@@ -102,8 +111,12 @@ def leave_note(model: Any, note: Note) -> Callable[[], None]:
     if callable(getattr(config, "to_json_string", None)):
         back.append(partial(_put, config, getattr(config, NOTE_KEY, None)))
         _put(config, dict(note))
-    names = dict.fromkeys(name for path in note.get("head", ()) for name in _ADAPTER.findall(f".{path}"))
-    for adapter in [one for name, one in _adapters(model).items() if name in names]:  # whose own heads were adjusted
+    names = dict.fromkeys(
+        name for path in note.get("head", ()) for name in _ADAPTER.findall(f".{path}")
+    )
+    for adapter in [
+        one for name, one in _adapters(model).items() if name in names
+    ]:  # whose own heads were adjusted
         back.append(partial(setattr, adapter, "peft_version", adapter.peft_version))
         version, *_ = adapter.peft_version.partition(IN_VERSION)
         adapter.peft_version = f"{version}{IN_VERSION}{json.dumps(note)}"
@@ -134,18 +147,26 @@ def run_all(steps: Sequence[Callable[[], None]]) -> None:
 def notes_in_configs(model: Any) -> list[Note]:
     """Return what the configs of a model and its active adapters say was done."""
     own = getattr(getattr(model, "config", None), NOTE_KEY, None)
-    return [n for n in (own, *(note_in_version(a.peft_version) for a in _adapters(model).values())) if is_note(n)]
+    return [
+        n
+        for n in (own, *(note_in_version(a.peft_version) for a in _adapters(model).values()))
+        if is_note(n)
+    ]
 
 
 def notes_in_files(model: Any, digests: Callable[[bytes, str], tuple[str, ...]]) -> Iterator[Note]:
     """Yield what the safetensors files of the folder that a model was loaded from say, with the sha256 of the head."""
     folder = getattr(getattr(model, "config", None), "_name_or_path", None)
-    for file in sorted(Path(folder).glob("*.safetensors")) if isinstance(folder, str) and folder else []:
+    for file in (
+        sorted(Path(folder).glob("*.safetensors")) if isinstance(folder, str) and folder else []
+    ):
         try:
             header = read_header(file)
             if (note := note_from(header.metadata, file)) is None:
                 continue
-            tensor = header.tensors[f"{note['head'][0]}.{'weight' if RULES[note['rule']].multiplies else 'bias'}"]
+            tensor = header.tensors[
+                f"{note['head'][0]}.{'weight' if RULES[note['rule']].multiplies else 'bias'}"
+            ]
             data = bytes_at(file, tensor.offset, ITEM_BYTES[tensor.dtype] * prod(tensor.shape))
             first, *others = digests(data, tensor.dtype)
             yield {**note, "sha256": first, "rounded": others}
@@ -160,7 +181,11 @@ def _adapters(model: Any) -> dict[str, Any]:
         return {}
     active: Any = model.active_adapters  # a property in PEFT, a method in transformers
     names: Any = active() if callable(active) else active
-    return {name: configs[name] for name in names if isinstance(getattr(configs[name], "peft_version", None), str)}
+    return {
+        name: configs[name]
+        for name in names
+        if isinstance(getattr(configs[name], "peft_version", None), str)
+    }
 
 
 def _put(config: Any, note: Any) -> None:

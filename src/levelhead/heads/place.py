@@ -34,7 +34,9 @@ class Change:
     by: Adjustment  # what is done to each class
     before: tuple[Head, ...]  # one for each layer that feeds the output
     after: tuple[Head, ...]
-    flips: int | None  # how many of so many predictions rounding to half precision could flip; None if not asked
+    flips: (
+        int | None
+    )  # how many of so many predictions rounding to half precision could flip; None if not asked
     predictions: int
     stuck: bool  # whether it only scales two opposite rows, which never changes a prediction
     by_hand: bool  # whether the strength was given, not chosen on held-out samples
@@ -77,10 +79,18 @@ class Place(Protocol[Written]):
 
     @property
     def facts(self) -> Facts: ...
-    def earlier(self) -> str | None: ...  # what was done to the head before and holds, as an error says it
-    def check_adds(self) -> None: ...  # raises if what is added to the biases is known not to be added to the logits
-    def check_takes_bias(self, key: str) -> None: ...  # raises if a layer without a bias cannot get one
-    def heads(self, rule: Rule) -> tuple[Head, ...]: ...  # one for each layer; of a large one, what the rule needs
+    def earlier(
+        self,
+    ) -> str | None: ...  # what was done to the head before and holds, as an error says it
+    def check_adds(
+        self,
+    ) -> None: ...  # raises if what is added to the biases is known not to be added to the logits
+    def check_takes_bias(
+        self, key: str
+    ) -> None: ...  # raises if a layer without a bias cannot get one
+    def heads(
+        self, rule: Rule
+    ) -> tuple[Head, ...]: ...  # one for each layer; of a large one, what the rule needs
     def write(self, change: Change) -> Written: ...  # puts the new head into its place
 
 
@@ -101,13 +111,21 @@ class InMemory(Place[Adjusted], Protocol):
     layers: Mapping[str, Any]  # the head's, by path
     example: Any  # an input, to try whether what is added to a bias is added to the logits
 
-    def find_layers(self, layer: Any, example: Any, classes: int | None) -> dict[str, Any]: ...  # the head's, by path
-    def why_not(self, module: Any) -> str | None: ...  # why changing it would not scale its outputs, or others too
+    def find_layers(
+        self, layer: Any, example: Any, classes: int | None
+    ) -> dict[str, Any]: ...  # the head's, by path
+    def why_not(
+        self, module: Any
+    ) -> str | None: ...  # why changing it would not scale its outputs, or others too
     def sizes(self) -> set[int | None]: ...  # how many outputs the linear layers of the model have
     def head(self, module: Any, names: Sequence[str] | None = None) -> Head: ...  # a copy
     def put(self, module: Any, head: Head) -> None: ...  # of the same shape
-    def keep(self, heads: Sequence[Head]) -> Callable[[], None]: ...  # adds biases that they have; returns the way back
-    def state(self, module: Any, rule: str) -> tuple[Any, tuple[str, ...]]: ...  # version, digests of what it changes
+    def keep(
+        self, heads: Sequence[Head]
+    ) -> Callable[[], None]: ...  # adds biases that they have; returns the way back
+    def state(
+        self, module: Any, rule: str
+    ) -> tuple[Any, tuple[str, ...]]: ...  # version, digests of what it changes
 
     def notes(self) -> Sequence[Mapping[str, Any]]:
         """Return what is saved with the model about earlier adjustments."""
@@ -117,7 +135,9 @@ class InMemory(Place[Adjusted], Protocol):
         """Write a note into what is saved with the model; return the way back."""
         return lambda: None
 
-    def find(self, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Mapping[str, Any]:
+    def find(
+        self, *, layer: Any = None, example: Any = None, classes: int | None = None
+    ) -> Mapping[str, Any]:
         """Find the head and check that each of its layers can be changed in place without changing anything else."""
         self.layers, self.example = self.find_layers(layer, example, classes), example
         for path, module in self.layers.items():
@@ -148,12 +168,16 @@ class InMemory(Place[Adjusted], Protocol):
 
     def _single(self, **search: Any) -> tuple[str, Any]:
         if len(found := self.find(**search)) > 1:
-            raise LevelheadError(f"{len(found)} heads feed the one output: {', '.join(found)}", advice=self.advice)
+            raise LevelheadError(
+                f"{len(found)} heads feed the one output: {', '.join(found)}", advice=self.advice
+            )
         return next(iter(found.items()))
 
     def earlier(self) -> str | None:
         """Return the last mark on a layer, or note about the model, that tells of the layer as it is."""
-        noted = [_Mark(note["rule"], note["gamma"], None, digests_in(note)) for note in self.notes()]
+        noted = [
+            _Mark(note["rule"], note["gamma"], None, digests_in(note)) for note in self.notes()
+        ]
         for path, module in self.layers.items():
             for mark in reversed((*noted, *getattr(module, MARKS, ()))):
                 version, (digest, *_) = self.state(module, mark.rule)
@@ -164,7 +188,9 @@ class InMemory(Place[Adjusted], Protocol):
 
     def heads(self, rule: Rule) -> tuple[Head, ...]:
         names = self.facts.names
-        return tuple(check_finite(self.head(m, names), path or "the head") for path, m in self.layers.items())
+        return tuple(
+            check_finite(self.head(m, names), path or "the head") for path, m in self.layers.items()
+        )
 
     def write(self, change: Change) -> Adjusted:
         """Put the new head into its layers, mark them, note it with the model."""
@@ -180,17 +206,32 @@ class InMemory(Place[Adjusted], Protocol):
             self.put(module, head)
             if change.by.changes:
                 mark = _Mark(change.rule.name, change.gamma, *self.state(module, change.rule.name))
-                vars(module)[MARKS] = (*getattr(module, MARKS, ()), mark)  # past the bookkeeping of Keras's __setattr__
+                vars(module)[MARKS] = (
+                    *getattr(module, MARKS, ()),
+                    mark,
+                )  # past the bookkeeping of Keras's __setattr__
                 undo.append(partial(_unmark, module, mark))
-                if path == self.facts.keys[0]:  # of several layers that feed one output, one is enough to notice
+                if (
+                    path == self.facts.keys[0]
+                ):  # of several layers that feed one output, one is enough to notice
                     note = {"version": __version__, "rule": change.rule.name, "gamma": change.gamma}
-                    note |= {"counts": change.counts.tolist(), "head": [*self.layers], "sha256": mark.digests[0]}
+                    note |= {
+                        "counts": change.counts.tolist(),
+                        "head": [*self.layers],
+                        "sha256": mark.digests[0],
+                    }
                     undo.append(self.leave_note({**note, "rounded": list(mark.digests[1:])}))
         both = (zip(self.layers, heads, strict=True) for heads in (change.before, change.after))
         before, after = ({path: to_numpy(head.norms) for path, head in heads} for heads in both)
         for doubt in change.doubts(before[self.facts.keys[0]]):
             warn(doubt)
-        return Adjusted(layers=self.facts.keys, before=before, after=after, _undo=partial(run_all, undo), **change.told)
+        return Adjusted(
+            layers=self.facts.keys,
+            before=before,
+            after=after,
+            _undo=partial(run_all, undo),
+            **change.told,
+        )
 
 
 def _unmark(module: Any, mark: _Mark) -> None:

@@ -21,13 +21,17 @@ def probes_of(model: nn.Module, example: Any, classes: int | None = None) -> tup
     kwargs = dict(example) if named else {}
     args = () if named else tuple(example) if isinstance(example, tuple | list) else (example,)
     if any(type(p.data) is not Tensor for p in model.parameters()):
-        raise LevelheadError("sharded or quantized parameters take no example; leave it out", advice=NAME_HEAD)
+        raise LevelheadError(
+            "sharded or quantized parameters take no example; leave it out", advice=NAME_HEAD
+        )
     outputs, again = (_outputs(model, {}, args, kwargs) for _ in range(2))
     widths = [output.shape[-1] for output in outputs.values()]
     size = classes if classes in widths else widths[0]
     names = [name for name, width in zip(outputs, widths, strict=True) if width == size]
     if not all(torch.equal(outputs[name], again[name]) for name in names):
-        raise LevelheadError("the model is random even in eval mode; leave the example out", advice=NAME_HEAD)
+        raise LevelheadError(
+            "the model is random even in eval mode; leave the example out", advice=NAME_HEAD
+        )
     return tuple(Probe(model, args, kwargs, name, size) for name in names)
 
 
@@ -44,7 +48,9 @@ class Probe:
     def scales(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether scaling row i of these layers scales logit i by the same factor, for every i, as in a head."""
         # The factors are powers of two, so that nothing is rounded.
-        factors = 2.0 ** torch.randint(-1, 3, (self.classes,), generator=torch.Generator().manual_seed(2))
+        factors = 2.0 ** torch.randint(
+            -1, 3, (self.classes,), generator=torch.Generator().manual_seed(2)
+        )
         factors[:2] = torch.tensor([0.5, 2.0])[: self.classes]
         before, after = self._before_and_after(layers, factors)
         return bool(before.any()) and _close(after, before * factors.to(before), before)
@@ -56,8 +62,12 @@ class Probe:
         before = self._logits(weights)
         offsets = (torch.arange(self.classes) % 2 * 2.0 - 1) * before.abs().max()
 
-        def add(layer: nn.Module, _: Any, output: Tensor) -> Tensor:  # on its last axis, or a convolution's channels
-            return output + offsets.to(output).reshape(-1, *[1] * len(getattr(layer, "kernel_size", ())))
+        def add(
+            layer: nn.Module, _: Any, output: Tensor
+        ) -> Tensor:  # on its last axis, or a convolution's channels
+            return output + offsets.to(output).reshape(
+                -1, *[1] * len(getattr(layer, "kernel_size", ()))
+            )
 
         with ExitStack() as hooks:
             for module in layers.values():
@@ -69,18 +79,24 @@ class Probe:
         """Return whether doubling every other row moves those logits alone: true of each of several heads in a sum."""
         moved = torch.arange(self.classes) % 2 == 0
         before, after = self._before_and_after(layers, moved + 1.0)
-        return [_close(after[..., rows], before[..., rows], before) for rows in (~moved, moved)] == [True, False]
+        return [
+            _close(after[..., rows], before[..., rows], before) for rows in (~moved, moved)
+        ] == [True, False]
 
     def moves(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether doubling every other row moves any logit; true as well of layers that cannot be tried."""
         before, after = self._before_and_after(layers, torch.arange(self.classes) % 2 + 1.0)
         return not _close(after, before, before)
 
-    def _before_and_after(self, layers: Mapping[str, nn.Module], factors: Tensor) -> tuple[Tensor, Tensor]:
+    def _before_and_after(
+        self, layers: Mapping[str, nn.Module], factors: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return the logits with random weights (a head may start at zero) before and after scaling their rows."""
         if (weights := self._random_weights(layers)) is None:  # not finite, and so close to nothing
             return torch.full((self.classes,), torch.nan), torch.full((self.classes,), torch.nan)
-        scaled = {name: w * factors.to(w).reshape(-1, *[1] * (w.ndim - 1)) for name, w in weights.items()}
+        scaled = {
+            name: w * factors.to(w).reshape(-1, *[1] * (w.ndim - 1)) for name, w in weights.items()
+        }
         return self._logits(weights), self._logits(scaled)
 
     def _logits(self, weights: dict[str, Tensor]) -> Tensor:
@@ -100,9 +116,13 @@ class Probe:
         return weights
 
 
-def _outputs(model: nn.Module, weights: dict[str, Tensor], args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
+def _outputs(
+    model: nn.Module, weights: dict[str, Tensor], args: tuple, kwargs: Mapping[str, Any]
+) -> dict[str, Tensor]:
     """Return what could be logits, by name, with these weights in place, classes last, in float64 on the host."""
-    boxes: list[Any] = []  # torchvision's R-CNNs return what is left of their boxes in the end: here are the logits
+    boxes: list[
+        Any
+    ] = []  # torchvision's R-CNNs return what is left of their boxes in the end: here are the logits
     predictor = getattr(getattr(model, "roi_heads", None), "box_predictor", None)
     watched = nullcontext()
     if isinstance(predictor, nn.Module):
@@ -112,8 +132,12 @@ def _outputs(model: nn.Module, weights: dict[str, Tensor], args: tuple, kwargs: 
             output = functional_call(model, weights, args, dict(kwargs))
             output = boxes[0] if boxes else output
     except Exception as error:
-        raise LevelheadError(f"the model fails on it: {type(error).__name__}: {error}", parameter="example") from error
-    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+        raise LevelheadError(
+            f"the model fails on it: {type(error).__name__}: {error}", parameter="example"
+        ) from error
+    logits = (
+        output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    )
     output = output if logits is None else logits
     floats = ((name, x) for name, x in _tensors_in(output) if x.is_floating_point() and x.ndim > 0)
     found = {name: (x.movedim(1, -1) if x.ndim > 3 else x).double().cpu() for name, x in floats}

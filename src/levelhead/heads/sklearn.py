@@ -28,13 +28,23 @@ def read(estimator: Any) -> Head:
     """
     model = linear_model(estimator)
     head = Head(model.coef_, _bias(model), [str(label) for label in model.classes_])
-    probe = np.random.default_rng(0).standard_normal((8, head.weight.shape[1])).astype(head.weight.dtype)
+    probe = (
+        np.random.default_rng(0)
+        .standard_normal((8, head.weight.shape[1]))
+        .astype(head.weight.dtype)
+    )
     with catch_warnings(action="ignore"):  # about the feature names that the probe does not have
         scores, labels = model.decision_function(probe), model.predict(probe)
-    if scores.shape != (8, head.classes) or not np.allclose(scores, head.logits(probe), rtol=1e-3, atol=1e-5):
-        raise LevelheadError(f"{_kind(model)} does not score classes by coef_ and intercept_ alone; {_WRAP_IT}")
+    if scores.shape != (8, head.classes) or not np.allclose(
+        scores, head.logits(probe), rtol=1e-3, atol=1e-5
+    ):
+        raise LevelheadError(
+            f"{_kind(model)} does not score classes by coef_ and intercept_ alone; {_WRAP_IT}"
+        )
     if not np.array_equal(labels, model.classes_[scores.argmax(axis=1)]):
-        raise LevelheadError(f"{_kind(model)} does not predict the class of the largest score; has it several labels?")
+        raise LevelheadError(
+            f"{_kind(model)} does not predict the class of the largest score; has it several labels?"
+        )
     return head
 
 
@@ -60,8 +70,12 @@ def write(estimator: Any, head: Head) -> None:
         want, got = list(model.coef_.shape), list(new.weight.shape)
         raise LevelheadError(f"expected weight {want} for {_kind(model)}, got {got}")
     if new.bias is None and _bias(model) is not None:
-        raise LevelheadError(f"expected a bias [{new.classes}]: {_kind(model)} has an intercept, the head has none")
-    model.coef_ = np.array(new.weight, dtype=model.coef_.dtype, order="F" if np.isfortran(model.coef_) else "C")
+        raise LevelheadError(
+            f"expected a bias [{new.classes}]: {_kind(model)} has an intercept, the head has none"
+        )
+    model.coef_ = np.array(
+        new.weight, dtype=model.coef_.dtype, order="F" if np.isfortran(model.coef_) else "C"
+    )
     if new.bias is not None:
         model.intercept_ = np.array(new.bias, dtype=np.asarray(model.intercept_).dtype)
 
@@ -71,8 +85,14 @@ def linear_model(estimator: Any) -> Any:
     check_is_fitted(estimator)
     model = innermost(estimator)
     coef = getattr(model, "coef_", None)
-    if coef is None or isinstance(getattr(type(model), "coef_", None), property) or not hasattr(model, "classes_"):
-        raise LevelheadError(f"{_kind(model)} has no linear head of its own (no coef_ that can be set); {_WRAP_IT}")
+    if (
+        coef is None
+        or isinstance(getattr(type(model), "coef_", None), property)
+        or not hasattr(model, "classes_")
+    ):
+        raise LevelheadError(
+            f"{_kind(model)} has no linear head of its own (no coef_ that can be set); {_WRAP_IT}"
+        )
     if not isinstance(coef, np.ndarray):
         raise LevelheadError(f"{_kind(model)} has a sparse coef_; call its densify() first")
     if coef.ndim == 1 or len(coef) == 1:

@@ -27,7 +27,9 @@ Editable = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
-def read(model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Head:
+def read(
+    model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None
+) -> Head:
     """Read the head of a torch module, as a copy, with class names where the model's config has them.
 
     Args:
@@ -104,7 +106,9 @@ class TorchModel(InMemory):
         else:
             layer.register_parameter("bias", new_bias(layer))
             try:
-                layer.bias.data += 1 + float(layer.weight.detach().float().abs().max())  # large enough to be seen
+                layer.bias.data += 1 + float(
+                    layer.weight.detach().float().abs().max()
+                )  # large enough to be seen
                 reason = "its forward does not add one" if _why_not_affine(layer) else None
             finally:
                 layer.register_parameter("bias", None)
@@ -116,7 +120,11 @@ class TorchModel(InMemory):
         """Give layers the biases that only their new heads have; return the way back to the values that all have."""
         layers = zip(self.layers.values(), heads, strict=True)
         grown = [module for module, head in layers if module.bias is None and head.bias is not None]
-        held = ((path, *one) for path, module in self.layers.items() for one in module.named_parameters(recurse=False))
+        held = (
+            (path, *one)
+            for path, module in self.layers.items()
+            for one in module.named_parameters(recurse=False)
+        )
         saved = [(path, name, p, p.detach().clone()) for path, name, p in held]
         for module in grown:
             module.register_parameter("bias", new_bias(module))
@@ -127,11 +135,15 @@ class TorchModel(InMemory):
         with torch.no_grad():
             for parameter, values in ((module.weight, head.weight), (module.bias, head.bias)):
                 if parameter is not None:
-                    parameter.copy_(place_like(torch.as_tensor(values).reshape(parameter.shape), parameter))
+                    parameter.copy_(
+                        place_like(torch.as_tensor(values).reshape(parameter.shape), parameter)
+                    )
 
     def notes(self) -> list[Mapping[str, Any]]:
         """Return what configs and the files that the model was loaded from say was done to it."""
-        of_bytes = lambda data, dtype: _digests(torch.frombuffer(bytearray(data), dtype=DTYPES[dtype]))  # noqa: E731
+        of_bytes = lambda data, dtype: _digests(  # noqa: E731
+            torch.frombuffer(bytearray(data), dtype=DTYPES[dtype])
+        )
         return [*notes_in_configs(self.model), *notes_in_files(self.model, of_bytes)]
 
     def leave_note(self, note: Mapping[str, Any]) -> Callable[[], None]:
@@ -140,19 +152,25 @@ class TorchModel(InMemory):
 
 def _digests(values: Tensor) -> tuple[str, ...]:
     """Return the sha256 of a tensor's bytes, as it is and rounded to the other dtypes that models are saved in."""
-    others = [dtype for dtype in (torch.float32, torch.bfloat16, torch.float16) if dtype != values.dtype]
+    others = [
+        dtype for dtype in (torch.float32, torch.bfloat16, torch.float16) if dtype != values.dtype
+    ]
     rounded = [values, *(values.to(dtype) for dtype in others)]
     raw: list[Any] = [one.flatten().contiguous().view(torch.uint8).numpy() for one in rounded]
     return tuple(sha256(one).hexdigest() for one in raw)
 
 
-def _restore(model: nn.Module, saved: list[tuple[str, str, nn.Parameter, Tensor]], grown: Sequence[nn.Module]) -> None:
+def _restore(
+    model: nn.Module, saved: list[tuple[str, str, nn.Parameter, Tensor]], grown: Sequence[nn.Module]
+) -> None:
     reshard(model)
     held = {id(p) for p in model.parameters()}
     for path, name, parameter, _ in saved:
         if id(parameter) not in held:
             since = f"its {name} was replaced since (a new layer, or load_state_dict with assign)"
-            raise LevelheadError(f"cannot restore {path or 'the head'}: {since}; load the weights the model had before")
+            raise LevelheadError(
+                f"cannot restore {path or 'the head'}: {since}; load the weights the model had before"
+            )
     with torch.no_grad():
         for _, _, parameter, original in saved:
             parameter.copy_(original)
@@ -194,7 +212,9 @@ def place_like(values: Tensor, parameter: Any) -> Tensor:
 def new_bias(layer: Editable) -> nn.Parameter:
     """Return a bias of zeros that fits a layer, trained if its weight is."""
     weight = layer.weight
-    return nn.Parameter(torch.zeros(len(weight), dtype=weight.dtype, device=weight.device), weight.requires_grad)
+    return nn.Parameter(
+        torch.zeros(len(weight), dtype=weight.dtype, device=weight.device), weight.requires_grad
+    )
 
 
 def _why_not_plain(layer: nn.Module) -> str | None:
@@ -206,11 +226,19 @@ def _why_not_plain(layer: nn.Module) -> str | None:
         return "it is wrapped by LoRA, whose update would not be scaled; merge it first (model.merge_and_unload())"
     if any(nn.parameter.is_lazy(p) for p in layer.parameters(recurse=False)):
         return "it is not initialized yet; run the model once"
-    if "quantized" in kind.__module__ or "quantization" in kind.__module__ or hasattr(layer, "qweight"):
+    if (
+        "quantized" in kind.__module__
+        or "quantization" in kind.__module__
+        or hasattr(layer, "qweight")
+    ):
         return f"it is quantized ({kind.__module__}.{kind.__name__}); adjust the float model, then quantize"
     if isinstance(weight, Tensor):
         held = type(weight.data)
-        if hasattr(weight, "quant_state") or not weight.is_floating_point() or weight.element_size() < 2:
+        if (
+            hasattr(weight, "quant_state")
+            or not weight.is_floating_point()
+            or weight.element_size() < 2
+        ):
             return f"it is quantized ({kind.__name__} in {weight.dtype}); adjust the float model, then quantize"
         if held is not Tensor and held.__name__ != "DTensor":
             return f"its weight is a {held.__name__}, not a plain tensor; adjust the float model, then quantize"
@@ -239,7 +267,11 @@ def _why_tied(layer: nn.Module, model: nn.Module) -> str | None:
     for own, p in layer.named_parameters(recurse=False):
         for path, other in model.named_modules():
             for name, q in (*other._parameters.items(), *other._buffers.items()):
-                if q is not None and (other is not layer or name != own) and (q is p or _overlap(p, q)):
+                if (
+                    q is not None
+                    and (other is not layer or name != own)
+                    and (q is p or _overlap(p, q))
+                ):
                     tied = f"{path}.{name}" if path else name
                     how = "untie them first (give the head a clone of the weights)"
                     return f"its weights are tied to {tied}, which would change too; {how}"
@@ -247,12 +279,20 @@ def _why_tied(layer: nn.Module, model: nn.Module) -> str | None:
 
 
 def _overlap(p: Tensor, q: Tensor) -> bool:
-    if type(p.data) is not Tensor or type(q.data) is not Tensor or p.device != q.device or p.is_meta:
+    if (
+        type(p.data) is not Tensor
+        or type(q.data) is not Tensor
+        or p.device != q.device
+        or p.is_meta
+    ):
         return False
     if nn.parameter.is_lazy(q) or q.layout is not torch.strided or not q.numel():
         return False
     first, second = p.data_ptr(), q.data_ptr()
-    return first < second + q.numel() * q.element_size() and second < first + p.numel() * p.element_size()
+    return (
+        first < second + q.numel() * q.element_size()
+        and second < first + p.numel() * p.element_size()
+    )
 
 
 def _why_not_affine(layer: nn.Module) -> str | None:
@@ -263,7 +303,9 @@ def _why_not_affine(layer: nn.Module) -> str | None:
     own = type(layer).forward not in plain or "forward" in vars(layer) or hooks
     if not own or type(weight.data) is not Tensor:
         return None
-    features = torch.randn((3, *weight.shape[1:]), generator=torch.Generator().manual_seed(0)).to(weight)
+    features = torch.randn((3, *weight.shape[1:]), generator=torch.Generator().manual_seed(0)).to(
+        weight
+    )
     try:
         with evaluating(layer), torch.no_grad():
             given = layer(features)

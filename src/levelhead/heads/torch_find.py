@@ -9,7 +9,15 @@ from torch import jit, nn
 from ..core.choices import LabelTask
 from ..core.errors import LevelheadError
 from ..rules.adjustment import PROBLEM_TYPES
-from .candidates import HEAD_PAIRS, IF_SOFTMAX, NOT_ADDED, check_no_rivals, find_by_names, is_logit_scale, list_layers
+from .candidates import (
+    HEAD_PAIRS,
+    IF_SOFTMAX,
+    NOT_ADDED,
+    check_no_rivals,
+    find_by_names,
+    is_logit_scale,
+    list_layers,
+)
 from .probe import NAME_HEAD, Probe, probes_of
 
 # What may follow a head without undoing the scaling of its rows: nothing learned, nothing that mixes them but softmax.
@@ -23,7 +31,9 @@ WRAPPERS = ("DistributedDataParallel", "DataParallel", "AveragedModel", "ModelEm
 _Layers = dict[str, nn.Module]  # path -> layer, all of which feed the one output
 
 
-def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None) -> _Layers:
+def find_head(
+    model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None
+) -> _Layers:
     """Find the layer, or layers, whose rows are a model's class weight vectors.
 
     In this order: the layer named, `get_classifier()`, the well-known attribute names, the layer that an example shows
@@ -44,9 +54,14 @@ def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, class
     """
     model = unwrap(model)
     if isinstance(model, jit.ScriptModule):
-        raise LevelheadError("the model is compiled to TorchScript; adjust it before torch.jit.script or trace")
+        raise LevelheadError(
+            "the model is compiled to TorchScript; adjust it before torch.jit.script or trace"
+        )
     if classes is None:  # what the model says it has, if a layer agrees
-        declared = (getattr(getattr(model, "config", None), "num_labels", None), getattr(model, "num_classes", None))
+        declared = (
+            getattr(getattr(model, "config", None), "num_labels", None),
+            getattr(model, "num_classes", None),
+        )
         sizes = {outputs(m) for _, m in linear_layers(model)}
         classes = next((size for size in declared if isinstance(size, int) and size in sizes), None)
     probes = () if example is None else probes_of(model, example, classes)
@@ -59,10 +74,14 @@ def find_head(model: nn.Module, *, layer: Any = None, example: Any = None, class
         found = found or _only_fitting_layer(model, classes)
     if probes and not any(probe.scales(found) for probe in probes):
         reason = f"scaling the rows of {', '.join(found)} does not scale the model's logits one by one on this example"
-        raise LevelheadError(f"{reason}; name another layer, or leave out the example if a softmax follows")
+        raise LevelheadError(
+            f"{reason}; name another layer, or leave out the example if a softmax follows"
+        )
     for path in () if probes else found:
         _check_no_norm_follows(model, path)
-        if layer is None and (name := _scale_around(model, path)):  # the logits are then not W x + b alone
+        if layer is None and (
+            name := _scale_around(model, path)
+        ):  # the logits are then not W x + b alone
             may = "it may normalize the weights, as cosine heads do, or scale the logits"
             raise _undecided(f"{path} looks like the head, but the model has a {name}: {may}")
     return found
@@ -80,7 +99,9 @@ def check_adds(model: nn.Module, found: _Layers, example: Any) -> None:
         raise LevelheadError(f"{reason}; pass an example input, or tune with the rule rescale")
     for block, later in _modules_after(model, first):
         if _is_plain_sequence(block) and any(isinstance(module, nn.ReLU) for module in later):
-            reason = f"a ReLU follows {first}, and what is added before it is not added to the logits"
+            reason = (
+                f"a ReLU follows {first}, and what is added before it is not added to the logits"
+            )
             raise LevelheadError(f"{reason}; tune with the rule rescale")
 
 
@@ -92,12 +113,26 @@ def _named_layers(model: nn.Module, layer: Any, classes: int | None) -> _Layers:
     paths = {id(m): path for path, m in model.named_modules()}
     found: _Layers = {}
     for one in _flat(layer):
-        module = _submodule(model, one) if isinstance(one, str) else unwrap(one) if isinstance(one, nn.Module) else None
+        module = (
+            _submodule(model, one)
+            if isinstance(one, str)
+            else unwrap(one)
+            if isinstance(one, nn.Module)
+            else None
+        )
         if isinstance(one, str) and module is None:
-            raise LevelheadError(f"no layer {one!r} in the model; it has {listing(linear_layers(model))}")
+            raise LevelheadError(
+                f"no layer {one!r} in the model; it has {listing(linear_layers(model))}"
+            )
         if module is None or id(module) not in paths:
-            what = f"{type(one).__name__} that is not part of the model" if isinstance(one, nn.Module) else repr(one)
-            raise LevelheadError(f"expected the path of a layer or the layer itself, got {what}", parameter="layer")
+            what = (
+                f"{type(one).__name__} that is not part of the model"
+                if isinstance(one, nn.Module)
+                else repr(one)
+            )
+            raise LevelheadError(
+                f"expected the path of a layer or the layer itself, got {what}", parameter="layer"
+            )
         check_live(model, paths[id(module)])
         found |= _head_in_block(model, paths[id(module)], module, classes)
     if not found:
@@ -113,7 +148,9 @@ def _declared_layers(model: nn.Module, classes: int | None) -> _Layers | None:
     if not parts or not all(isinstance(part, nn.Module) for part in parts):
         return None
     if all(isinstance(part, nn.Identity) for part in parts):
-        raise LevelheadError("the model was built without a head: its classifier is Identity", advice=NAME_HEAD)
+        raise LevelheadError(
+            "the model was built without a head: its classifier is Identity", advice=NAME_HEAD
+        )
     found = _named_layers(model, parts, classes)
     check_no_rivals(_Modules(model), list(found))
     return found
@@ -121,7 +158,9 @@ def _declared_layers(model: nn.Module, classes: int | None) -> _Layers | None:
 
 def _under_known_names(model: nn.Module, classes: int | None) -> _Layers | None:
     """Return the layers under names that libraries give their heads."""
-    return {path: model.get_submodule(path) for path in find_by_names(_Modules(model), classes)} or None
+    return {
+        path: model.get_submodule(path) for path in find_by_names(_Modules(model), classes)
+    } or None
 
 
 @dataclass(frozen=True)
@@ -144,7 +183,9 @@ class _Modules:
     def fits(self, block: str, classes: int | None) -> bool:
         """Return whether a block has a layer of so many outputs or, if that is not known, the model's last layer."""
         last = [module for _, module in linear_layers(self.model)][-1:]
-        return any(outputs(m) == classes if classes is not None else m in last for m in self._inside(block))
+        return any(
+            outputs(m) == classes if classes is not None else m in last for m in self._inside(block)
+        )
 
     def ends(self, block: str, classes: int | None) -> list[str]:
         return list(_named_layers(self.model, _submodule(self.model, block), classes))
@@ -161,7 +202,9 @@ class _Modules:
     def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
         listed = listing((path, self.model.get_submodule(path)) for path in rivals or found)
         if rivals:
-            return _undecided(f"{', '.join(found)} looks like the head, but {listed} may feed the output too")
+            return _undecided(
+                f"{', '.join(found)} looks like the head, but {listed} may feed the output too"
+            )
         return _undecided(f"more than one layer could be the head: {listed}")
 
     def _inside(self, block: str) -> list[nn.Module]:
@@ -182,7 +225,9 @@ def _proved_layers(model: nn.Module, probes: tuple[Probe, ...]) -> _Layers:
     first = next((layers for layers in found.values() if layers), {})
     if first and all(_is_of(model, first, found[probe.output], probe) for probe in probes):
         return first
-    listed = [f"{name} (from {', '.join(layers) or 'no layer alone'})" for name, layers in found.items()]
+    listed = [
+        f"{name} (from {', '.join(layers) or 'no layer alone'})" for name, layers in found.items()
+    ]
     columns = f"the model gives {len(probes)} outputs of {probes[0].classes} columns"
     raise LevelheadError(f"{columns}: {', '.join(listed)}; none is taken", advice=NAME_HEAD)
 
@@ -191,7 +236,11 @@ def _is_of(model: nn.Module, head: _Layers, proved: _Layers, probe: Probe) -> bo
     """Return whether an output comes from the head: as its logits, or moved by it and no other layer of K outputs."""
     if proved:
         return list(proved) == list(head)
-    others = {path: m for path, m in linear_layers(model) if outputs(m) == probe.classes and path not in head}
+    others = {
+        path: m
+        for path, m in linear_layers(model)
+        if outputs(m) == probe.classes and path not in head
+    }
     return probe.moves(head) and not any(probe.moves({path: m}) for path, m in others.items())
 
 
@@ -210,26 +259,38 @@ def _proved_by(model: nn.Module, probe: Probe) -> _Layers:
         return found
     listed = listing(candidates.items() or linear_layers(model))
     if not candidates:
-        raise LevelheadError(f"the model gives {probe.classes} outputs, but none of its linear layers does: {listed}")
-    raise LevelheadError(f"on this example no layer's rows are the model's logits one by one: {listed}; {IF_SOFTMAX}")
+        raise LevelheadError(
+            f"the model gives {probe.classes} outputs, but none of its linear layers does: {listed}"
+        )
+    raise LevelheadError(
+        f"on this example no layer's rows are the model's logits one by one: {listed}; {IF_SOFTMAX}"
+    )
 
 
 def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
     """Return the one layer with one output per class, if it is the last."""
     if not (layers := list(linear_layers(model))):
-        raise LevelheadError(f"no linear layer or 1x1 convolution in {type(model).__name__}; pass a model that has one")
-    if classes is None and all(_is_plain_sequence(block) for block, _ in _modules_after(model, layers[-1][0])):
+        raise LevelheadError(
+            f"no linear layer or 1x1 convolution in {type(model).__name__}; pass a model that has one"
+        )
+    if classes is None and all(
+        _is_plain_sequence(block) for block, _ in _modules_after(model, layers[-1][0])
+    ):
         return _head_in_block(model, *layers[-1], classes)
     if classes is None and len(layers) > 1:
         raise _undecided(f"could not tell which layer is the head: {listing(layers)}")
     fitting = [(path, m) for path, m in layers if classes in (None, outputs(m))]
     if not fitting:
-        raise LevelheadError(f"no layer has {classes} outputs, one per class; it has {listing(layers)}")
+        raise LevelheadError(
+            f"no layer has {classes} outputs, one per class; it has {listing(layers)}"
+        )
     if len(fitting) > 1:
         raise _undecided(f"more than one layer has {classes} outputs: {listing(fitting)}")
     path, module = fitting[0]
     if module is not layers[-1][1]:
-        raise _undecided(f"{path} has {classes} outputs but is not the last layer ({layers[-1][0]} is)")
+        raise _undecided(
+            f"{path} has {classes} outputs but is not the last layer ({layers[-1][0]} is)"
+        )
     return _head_in_block(model, path, module, classes)
 
 
@@ -240,14 +301,20 @@ def _is_plain_sequence(block: nn.Module) -> bool:
 def _head_in_block(model: nn.Module, path: str, module: nn.Module, classes: int | None) -> _Layers:
     """Return the head inside what was pointed at: a layer, or a block that ends in one."""
     if not (inside := list(linear_layers(module, path))):
-        raise LevelheadError(f"{path or 'the model'} ({type(module).__name__}) has no linear layer or 1x1 convolution")
+        raise LevelheadError(
+            f"{path or 'the model'} ({type(module).__name__}) has no linear layer or 1x1 convolution"
+        )
     size = classes if classes in [outputs(m) for _, m in inside] else outputs(inside[-1][1])
     ends = [(p, m) for p, m in inside if outputs(m) == size]
     if len(ends) > 1:
-        raise _undecided(f"{path or 'the model'} has more than one layer with {size} outputs: {listing(ends)}")
+        raise _undecided(
+            f"{path or 'the model'} has more than one layer with {size} outputs: {listing(ends)}"
+        )
     for block, later in _modules_after(model, ends[0][0]):
         if (after := _first_harmful(later)) is not None and _is_plain_sequence(block):
-            raise LevelheadError(f"{ends[0][0]} is not the head: a {type(after).__name__} follows; name another layer")
+            raise LevelheadError(
+                f"{ends[0][0]} is not the head: a {type(after).__name__} follows; name another layer"
+            )
     return dict(ends)
 
 
@@ -268,16 +335,27 @@ def _modules_after(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, lis
 def _check_no_norm_follows(model: nn.Module, path: str) -> None:
     """Check that no norm of K numbers is registered next in a block around the layer: it would undo the scaling."""
     rows, columns = layer_shape(model.get_submodule(path)) or (0, 0)
-    for _, later in _modules_after(model, path) if rows != columns else ():  # else it could stand before the layer
+    for _, later in (
+        _modules_after(model, path) if rows != columns else ()
+    ):  # else it could stand before the layer
         if (after := _first_harmful(later)) is None:
             continue
         # One number per feature, learned or not, as BatchNorm1d, LayerNorm, RMSNorm and PReLU have.
         weight = after._parameters.get("weight")
-        sizes = [getattr(after, size, None) for size in ("num_features", "num_channels", "normalized_shape")]
-        sizes.append(None if weight is None or isinstance(weight, nn.UninitializedParameter) else tuple(weight.shape))
+        sizes = [
+            getattr(after, size, None)
+            for size in ("num_features", "num_channels", "normalized_shape")
+        ]
+        sizes.append(
+            None
+            if weight is None or isinstance(weight, nn.UninitializedParameter)
+            else tuple(weight.shape)
+        )
         if any(size in (rows, (rows,), [rows]) for size in sizes):
             norm = f"a {type(after).__name__} of its {rows} outputs seems to come after it"
-            raise LevelheadError(f"{path} is not the head: {norm}; pass an example input if it does not")
+            raise LevelheadError(
+                f"{path} is not the head: {norm}; pass an example input if it does not"
+            )
 
 
 def _scale_around(model: nn.Module, path: str) -> str | None:
@@ -285,7 +363,11 @@ def _scale_around(model: nn.Module, path: str) -> str | None:
     rows = outputs(model.get_submodule(path))
     for block in (model.get_submodule(path.rpartition(".")[0]), model):
         for name, p in (*block._parameters.items(), *block._buffers.items()):
-            if p is not None and not nn.parameter.is_lazy(p) and is_logit_scale(name, p.numel(), rows):
+            if (
+                p is not None
+                and not nn.parameter.is_lazy(p)
+                and is_logit_scale(name, p.numel(), rows)
+            ):
                 return name
         for name, number in vars(block).items():
             of_number = (float,) if name == "T" else (int, float)  # a whole T is a number of steps
@@ -296,7 +378,9 @@ def _scale_around(model: nn.Module, path: str) -> str | None:
 
 def known_task(model: nn.Module, path: str) -> tuple[LabelTask, str] | None:
     """Return whether samples have one of the classes or several labels, and how that is known; None if it is not."""
-    for block, later in _modules_after(model, path) if outputs(model.get_submodule(path)) != 1 else ():
+    for block, later in (
+        _modules_after(model, path) if outputs(model.get_submodule(path)) != 1 else ()
+    ):
         for module in later if _is_plain_sequence(block) else ():
             if isinstance(module, nn.Sigmoid):
                 return "multilabel", "a Sigmoid follows it"
@@ -343,7 +427,9 @@ def linear_layers(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn
         if layer_shape(block) is not None and block not in seen:
             yield path, block
         elif block not in seen:
-            waiting += [(f"{path}.{name}" if path else name, child) for name, child in live_children(block)][::-1]
+            waiting += [
+                (f"{path}.{name}" if path else name, child) for name, child in live_children(block)
+            ][::-1]
         seen.add(block)  # what is registered twice is listed once, under its first path
 
 
@@ -359,7 +445,9 @@ def layer_shape(module: nn.Module) -> tuple[int, int] | None:
         return (module.out_channels, module.in_channels) if set(module.kernel_size) == {1} else None
     if hasattr(module, "base_layer") and hasattr(module, "lora_A"):
         return layer_shape(module.base_layer)  # type: ignore[arg-type]
-    if isinstance(module, nn.Linear) or all(layer_shape(child) is None for child in module.children()):
+    if isinstance(module, nn.Linear) or all(
+        layer_shape(child) is None for child in module.children()
+    ):
         into, out = getattr(module, "in_features", None), getattr(module, "out_features", None)
         return (out, into) if isinstance(into, int) and isinstance(out, int) else None
     return None
@@ -375,11 +463,17 @@ def live_children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     if not is_adapted(module):
         yield from module.named_children()
         return
-    adapters = [] if getattr(module, "disable_adapters", True) else list(getattr(module, "active_adapters", []))
+    adapters = (
+        []
+        if getattr(module, "disable_adapters", True)
+        else list(getattr(module, "active_adapters", []))
+    )
     copies: Any = module.modules_to_save
     if not adapters or adapters[0] not in copies:  # it runs the original
         reason = "no adapter is active in this PEFT model, so its head is not that of an adapter"
-        raise LevelheadError(f"{reason}; call model.set_adapter(name), or take the adapters off first (model.unload())")
+        raise LevelheadError(
+            f"{reason}; call model.set_adapter(name), or take the adapters off first (model.unload())"
+        )
     yield f"modules_to_save.{adapters[0]}", copies[adapters[0]]
 
 
@@ -397,4 +491,6 @@ def check_live(model: nn.Module, path: str) -> None:
         for live, _ in live_children(block) if is_adapted(block) else ():
             if below != "modules_to_save." and not below.startswith(f"{live}."):
                 used = ".".join([*parts[:depth], live])
-                raise LevelheadError(f"{path} is not used: the active adapter's copy is {used}", parameter="layer")
+                raise LevelheadError(
+                    f"{path} is not used: the active adapter's copy is {used}", parameter="layer"
+                )

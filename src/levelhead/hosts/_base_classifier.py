@@ -39,13 +39,18 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
     _zero: float = LEAST_PROBABILITY  # what a probability of 0 counts as
 
     _parameter_constraints: ClassVar[dict] = {
-        "estimator": [HasMethods(["fit", "decision_function"]), HasMethods(["fit", "predict_proba"])],
+        "estimator": [
+            HasMethods(["fit", "decision_function"]),
+            HasMethods(["fit", "predict_proba"]),
+        ],
         "counts": [None, "array-like", dict],
         "missing": [StrOptions({"error", "neutral"})],
         "rule": [StrOptions({AUTO, Rescale.name, Shift.name})],
     }
 
-    @_fit_context(prefer_skip_nested_validation=False)  # the estimator's own parameters are not checked yet
+    @_fit_context(
+        prefer_skip_nested_validation=False
+    )  # the estimator's own parameters are not checked yet
     def fit(self, X: Any, y: Any, **params: Any):
         """Fit the classifier and learn how to adjust its scores; return it. Counts ignore sample weights.
 
@@ -53,8 +58,13 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         """
         _raise_for_params(params, self, None)
         X, y = indexable(X, y)
-        if (kind := type_of_target(y, input_name="y", raise_unknown=True)) not in ("binary", "multiclass"):
-            raise LevelheadError(f"expected one class per sample. Unknown label type: {kind}", parameter="y")
+        if (kind := type_of_target(y, input_name="y", raise_unknown=True)) not in (
+            "binary",
+            "multiclass",
+        ):
+            raise LevelheadError(
+                f"expected one class per sample. Unknown label type: {kind}", parameter="y"
+            )
         self._fit(X, column_or_1d(y, warn=True), **params)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
@@ -100,7 +110,9 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         """Return the counts [K] of what the classifier was trained on: those given, else those of y."""
         counts = resolve_counts(self.counts, y, self.classes_, self.missing)
         if self.counts is None and self._already_trained:
-            issue_warnings(diagnose_balanced_counts(counts, type(innermost(self.estimator_)).__name__))
+            issue_warnings(
+                diagnose_balanced_counts(counts, type(innermost(self.estimator_)).__name__)
+            )
         return counts
 
     def _adjustment(self, counts: np.ndarray) -> Adjustment:
@@ -128,13 +140,18 @@ def class_scores(estimator: Any, X: Any, zero: float = LEAST_PROBABILITY) -> np.
     if not hasattr(estimator, "decision_function"):
         probability = np.asarray(estimator.predict_proba(X), dtype=np.float64)
         return np.log(np.where(probability < LEAST_PROBABILITY, zero, probability))
-    values, size = np.asarray(estimator.decision_function(X), dtype=np.float64), len(estimator.classes_)
+    values, size = (
+        np.asarray(estimator.decision_function(X), dtype=np.float64),
+        len(estimator.classes_),
+    )
     if values.ndim == 1:
         return np.outer(values, [-0.5, 0.5])
     model = innermost(estimator)
     if values.shape[1] != size or getattr(model, "decision_function_shape", "ovr") == "ovo":
         pairs = f"{type(model).__name__} scores pairs of classes; set its decision_function_shape to 'ovr'"
-        raise LevelheadError(f"expected {size} scores per sample, one per class, but {pairs}", parameter="estimator")
+        raise LevelheadError(
+            f"expected {size} scores per sample, one per class, but {pairs}", parameter="estimator"
+        )
     return values
 
 
@@ -154,7 +171,11 @@ def acting_rules(estimator: Any, rule: str) -> tuple[OneStrength, ...]:
 
 def is_frozen(estimator: Any) -> bool:
     """Return whether `fit` leaves the classifier as it is: a FrozenEstimator, alone or as the last pipeline step."""
-    return is_frozen(estimator.steps[-1][1]) if hasattr(estimator, "steps") else isinstance(estimator, FrozenEstimator)
+    return (
+        is_frozen(estimator.steps[-1][1])
+        if hasattr(estimator, "steps")
+        else isinstance(estimator, FrozenEstimator)
+    )
 
 
 def encode_labels(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
@@ -166,7 +187,9 @@ def encode_labels(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return np.array([index[label] for label in y.tolist()], dtype=np.int64)
 
 
-def resolve_counts(counts: Counts | None, y: np.ndarray, classes: np.ndarray, missing: Missing) -> np.ndarray:
+def resolve_counts(
+    counts: Counts | None, y: np.ndarray, classes: np.ndarray, missing: Missing
+) -> np.ndarray:
     """Return checked counts [K] in the order of `classes`: those given, or those of y if None."""
     found = of(encode_labels(y, classes), classes=len(classes)) if counts is None else counts
     return resolve(found, len(classes), names=[str(label) for label in classes], missing=missing)

@@ -39,7 +39,9 @@ PAGE = "levelhead.html"  # the page's name among a run's artifacts
 class LevelOutcome:
     """What the adjustment did, for people and trackers."""
 
-    numbers: dict[str, float]  # such as gain, gamma, and the largest over the smallest norm before and after
+    numbers: dict[
+        str, float
+    ]  # such as gain, gamma, and the largest over the smallest norm before and after
     text: str  # the same in a few lines
     write_page: Callable[[Path], object]  # writes the page to the .html file it is called with
 
@@ -88,7 +90,12 @@ class BaseWVNCallback:
     """WVN on the head of a model while it is trained. `hook` is None before and after."""
 
     def __init__(
-        self, layer: str | None = None, *, order: Order = "algorithm", classes: int | None = None, example: Any = None
+        self,
+        layer: str | None = None,
+        *,
+        order: Order = "algorithm",
+        classes: int | None = None,
+        example: Any = None,
     ) -> None:
         self.layer, self.classes, self.example, self.hook = layer, classes, example, None
         self.order: Order = order
@@ -99,13 +106,17 @@ class BaseWVNCallback:
         found = find_head(model, layer=self.layer, classes=self.classes, example=self.example)
         if len(found) > 1:
             advice = Advice("layer", None, "to name one")
-            raise LevelheadError(f"the model has {len(found)} heads: {', '.join(found)}", advice=advice)
+            raise LevelheadError(
+                f"the model has {len(found)} heads: {', '.join(found)}", advice=advice
+            )
         path, head = next(iter(found.items()))
         for optimizer in optimizers:
             if any(p is head.weight for group in optimizer.param_groups for p in group["params"]):
                 self.hook = WVN(optimizer, head, order=self.order)
                 return
-        raise LevelheadError(f"no optimizer trains {path or 'the head'}, so WVN has no step to follow")
+        raise LevelheadError(
+            f"no optimizer trains {path or 'the head'}, so WVN has no step to follow"
+        )
 
     def on_train_end(self, *_: Any, **__: Any) -> None:  # as the trainers call it
         if self.hook is not None:
@@ -116,7 +127,9 @@ class BaseWVNCallback:
 class BaseLevelCallback:
     """A choice applied at the end of a training, undone before the next one starts. `adjusted` is None in between."""
 
-    keeps_new_bias = True  # whether the trainer's library loads a bias that a rule adds to a head without one
+    keeps_new_bias = (
+        True  # whether the trainer's library loads a bias that a rule adds to a head without one
+    )
     tuned: Tuned | str | Path | None = None
     adjusted: Adjusted | None = None
     verdict: str | None = None
@@ -148,7 +161,13 @@ class BaseLevelCallback:
         if anyway and certain:
             raise LevelheadError("expected this or certain=True, got both", parameter="anyway")
         self.tuned, self.layer, self._tunes, self._given = tuned, layer, tune is not None, counts
-        self._rule, self._anyway, self._certain, self._scores, self._page = rule, anyway, certain, scores, page
+        self._rule, self._anyway, self._certain, self._scores, self._page = (
+            rule,
+            anyway,
+            certain,
+            scores,
+            page,
+        )
         self._metric: Metric = metric
 
     def _check(self, model: nn.Module, training: Any = None) -> None:
@@ -174,13 +193,19 @@ class BaseLevelCallback:
     def _count(self, model: nn.Module, training: Any) -> None:
         """Check the head, and know the counts: as given, or from the labels of what training draws from."""
         counted = count_training_labels(training) if self._given is None else self._given
-        self._likely = TorchModel(model).likely_classes(len(counted) if hasattr(counted, "__len__") else None)
+        self._likely = TorchModel(model).likely_classes(
+            len(counted) if hasattr(counted, "__len__") else None
+        )
         classes = max(2, len(next(iter(self._layers(model).values())).weight))
-        if self._given is None and len(counted) < classes:  # the last classes have no sample, which `resolve` tells
+        if (
+            self._given is None and len(counted) < classes
+        ):  # the last classes have no sample, which `resolve` tells
             counted = np.pad(counted, (0, classes - len(counted)))
         self._counts = resolve(counted, classes, names=_names(model, classes))
 
-    def _choose(self, model: nn.Module, training: Any, loader: Callable[[], Any], **gather: Gather | None) -> None:
+    def _choose(
+        self, model: nn.Module, training: Any, loader: Callable[[], Any], **gather: Gather | None
+    ) -> None:
         """Tune on the evaluation. What goes wrong is a warning: a training that has ended must not be lost for it."""
         self.tuned = self.verdict = None
         try:
@@ -188,11 +213,18 @@ class BaseLevelCallback:
                 self._count(model, training)
             self.tuned = self._tune(model, loader(), **gather)
         except Exception as error:
-            self.verdict = f"the head stays as it was trained, as tuning on the evaluation failed: {error}"
+            self.verdict = (
+                f"the head stays as it was trained, as tuning on the evaluation failed: {error}"
+            )
             warn(self.verdict, LevelheadWarning)
 
     def _tune(
-        self, model: nn.Module, loader: Iterable[Any], *, gather: Gather | None = None, gather_all: Gather | None = None
+        self,
+        model: nn.Module,
+        loader: Iterable[Any],
+        *,
+        gather: Gather | None = None,
+        gather_all: Gather | None = None,
     ) -> Tuned:
         """Tune on the logits and labels of the evaluation, each batch's or all gathered from other processes."""
         logits, labels = scores_of(model, loader, scores=self._scores, gather=gather)
@@ -218,10 +250,16 @@ class BaseLevelCallback:
         chosen = self.tuned if self._tunes and isinstance(self.tuned, Tuned) else None
         if self._tunes and chosen is None:
             return None
-        if chosen is None or self._anyway or (chosen.certain if self._certain else chosen.worthwhile is not False):
+        if (
+            chosen is None
+            or self._anyway
+            or (chosen.certain if self._certain else chosen.worthwhile is not False)
+        ):
             self.adjusted = self._adjust_head(model)
             heads = [unwrap(model).get_submodule(path) for path in self.adjusted.layers]
-            self._written = tuple((p, p._version) for head in heads for p in head.parameters(recurse=False))
+            self._written = tuple(
+                (p, p._version) for head in heads for p in head.parameters(recurse=False)
+            )
         if chosen is None:
             return None
         outcome = self._outcome(chosen, type(unwrap(model)).__name__)
@@ -231,14 +269,22 @@ class BaseLevelCallback:
     def _outcome(self, tuned: Tuned, title: str) -> LevelOutcome:
         """Return what was done as text and numbers, with the page about it."""
         adjusted, low_high = self.adjusted, tuned.gain_interval or (None, None)
-        numbers = {"gain": tuned.gain, "gain_low": low_high[0], "gain_high": low_high[1], "gamma": tuned.gamma}
+        numbers = {
+            "gain": tuned.gain,
+            "gain_low": low_high[0],
+            "gain_high": low_high[1],
+            "gamma": tuned.gamma,
+        }
         numbers |= {"applied": float(adjusted is not None)}
         numbers |= {f"{tuned.metric}_as_trained": tuned.value_at_zero, tuned.metric: tuned.value}
         why = "the gain is not certain" if self._certain else "no gain is to be expected"
         done = f"not applied, as {why}: the head stays as it was trained; pass anyway=True to apply it all the same"
         if adjusted is not None:
             done = f"applied to {', '.join(adjusted.layers) or 'the head'}"
-            for name, norms in (("norm_ratio_as_trained", adjusted.before), ("norm_ratio", adjusted.after)):
+            for name, norms in (
+                ("norm_ratio_as_trained", adjusted.before),
+                ("norm_ratio", adjusted.after),
+            ):
                 lengths = norms[adjusted.layers[0]]
                 numbers[name] = lengths.max() / lengths.min()
 
@@ -250,7 +296,9 @@ class BaseLevelCallback:
             options = {"names": tuned.names, "norms": self._norms, "title": title}
             write(path, [of_logits(logits, labels, self._counts, tuned=tuned, **options)])
 
-        known = {f"level/{name}": float(value) for name, value in numbers.items() if value is not None}
+        known = {
+            f"level/{name}": float(value) for name, value in numbers.items() if value is not None
+        }
         return LevelOutcome(known, f"levelhead: {tuned}; {done}", write_page)
 
     def _finish(self, outcome: LevelOutcome) -> None:
@@ -285,7 +333,9 @@ class BaseRescaleCallback(BaseLevelCallback):
 
 def one_loader(loaders: Any) -> Any:
     """Return the loader of the evaluation; raise if there is none, or if there are several."""
-    loaders = list(loaders.values()) if isinstance(loaders, dict) else [] if loaders is None else loaders
+    loaders = (
+        list(loaders.values()) if isinstance(loaders, dict) else [] if loaders is None else loaders
+    )
     if not isinstance(loaders, list | tuple):
         return loaders
     if len(loaders) != 1:
@@ -305,9 +355,14 @@ def tensorboard_folder(output: str | Path) -> Path | None:
 
 def count_training_labels(loader: Any, classes: int | None = None) -> np.ndarray:
     """Return how many samples, tokens or pixels of each class a training loader's dataset has, [K], without -100."""
-    samplers = (getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None))
+    samplers = (
+        getattr(loader, "sampler", None),
+        getattr(getattr(loader, "batch_sampler", None), "sampler", None),
+    )
     if any(type(sampler).__name__ == "WeightedRandomSampler" for sampler in samplers):
-        reason = "training draws samples by weight, so the dataset's labels are not what the loss sees"
+        reason = (
+            "training draws samples by weight, so the dataset's labels are not what the loss sees"
+        )
         raise LevelheadError(reason, advice=_GIVE_COUNTS)
     found = labels_of(getattr(loader, "dataset", None))
     return of(found[found != IGNORED], classes=classes)
@@ -344,17 +399,29 @@ def _label_of(item: Any) -> Any:
             return item[key]
     elif isinstance(item, Sequence) and not isinstance(item, str) and len(item) > 1:
         return item[-1]
-    what = f"a dict with {', '.join(map(str, item))}" if isinstance(item, Mapping) else type(item).__name__
+    what = (
+        f"a dict with {', '.join(map(str, item))}"
+        if isinstance(item, Mapping)
+        else type(item).__name__
+    )
     expected = "expected items (input, ..., label), or dicts with 'labels', in the training data"
     raise LevelheadError(f"{expected}, got {what}", advice=_GIVE_COUNTS)
 
 
 def _flat(labels: Any) -> np.ndarray:
     """Return labels [N], or those of positions one after the other; raise if a sample has several."""
-    parts = labels if isinstance(labels, list) and any(np.ndim(one) for one in labels[:1]) else [labels]
+    parts = (
+        labels if isinstance(labels, list) and any(np.ndim(one) for one in labels[:1]) else [labels]
+    )
     arrays = [to_numpy(one) for one in parts]
-    tables = [one for one in arrays if one.ndim and one.dtype.kind == "f" and (one != np.floor(one)).any()]
+    tables = [
+        one for one in arrays if one.ndim and one.dtype.kind == "f" and (one != np.floor(one)).any()
+    ]
     vectors = len(parts) > 1 and len({one.shape for one in arrays}) == 1
-    if tables or (vectors and arrays[0].ndim == 1 and all(set(one.tolist()) == {0, 1} for one in arrays)):
-        raise LevelheadError("each training sample has a row of labels, not one class", advice=_GIVE_COUNTS)
+    if tables or (
+        vectors and arrays[0].ndim == 1 and all(set(one.tolist()) == {0, 1} for one in arrays)
+    ):
+        raise LevelheadError(
+            "each training sample has a row of labels, not one class", advice=_GIVE_COUNTS
+        )
     return np.concatenate([one.reshape(-1) for one in arrays]) if arrays else np.zeros(0, np.int64)

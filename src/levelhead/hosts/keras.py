@@ -32,16 +32,22 @@ class WVNCallback(Callback):
         classes, example: K and an input of the model: they tell the head from other layers.
     """
 
-    def __init__(self, layer: str | None = None, *, classes: int | None = None, example: Any = None) -> None:
+    def __init__(
+        self, layer: str | None = None, *, classes: int | None = None, example: Any = None
+    ) -> None:
         super().__init__()
         self.layer, self.classes, self.example = layer, classes, example
         self._layers: dict[str, Any] = {}
 
     def on_train_begin(self, logs: Any = None) -> None:
         if (steps := getattr(self.model, "steps_per_execution", 1)) != 1:
-            raise LevelheadError(f"expected steps_per_execution=1, to follow every step, got {steps}; compile with it")
+            raise LevelheadError(
+                f"expected steps_per_execution=1, to follow every step, got {steps}; compile with it"
+            )
         opened = KerasModel(self.model)
-        self._layers = dict(opened.find(layer=self.layer, example=self.example, classes=self.classes))
+        self._layers = dict(
+            opened.find(layer=self.layer, example=self.example, classes=self.classes)
+        )
         for path, one in self._layers.items():
             try:  # a column that is zero, NaN or infinite has no direction
                 normalize(opened.head(one, None))
@@ -50,7 +56,9 @@ class WVNCallback(Callback):
         self.on_train_batch_end(0)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        getattr(self.model, "jax_state_sync", lambda: None)()  # JAX keeps the weights of a step elsewhere
+        getattr(
+            self.model, "jax_state_sync", lambda: None
+        )()  # JAX keeps the weights of a step elsewhere
         for one in self._layers.values():
             normalize_columns(one)
 
@@ -94,7 +102,11 @@ class LevelCallback(Callback):
         opened = KerasModel(self.model)
         classes = None if self.adjusted is None else len(next(iter(self.adjusted.before.values())))
         found = opened.find(layer=self.layer, classes=classes)
-        return [opened.state(one, rule)[0] for one in found.values() for rule in (Rescale.name, Shift.name)]
+        return [
+            opened.state(one, rule)[0]
+            for one in found.values()
+            for rule in (Rescale.name, Shift.name)
+        ]
 
     def _check_head(self) -> None:
         check_adjust(self.model, self.tuned, layer=self.layer)

@@ -36,7 +36,9 @@ class WVNCallback(base.BaseWVNCallback, Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._attach(pl_module, trainer.optimizers)
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
         self.on_train_end()
 
 
@@ -77,11 +79,15 @@ class LevelCallback(base.BaseLevelCallback, Callback):
         self._check(pl_module, trainer.train_dataloader)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not self._tunes:  # while the module is on its device; it is adjusted after the last checkpoint
+        if (
+            not self._tunes
+        ):  # while the module is on its device; it is adjusted after the last checkpoint
             return
         with trainer.precision_plugin.forward_context():
             own, gather_all = trainer.train_dataloader, partial(_gather_all, trainer)
-            self._choose(pl_module, own, lambda: _validation_batches(trainer), gather_all=gather_all)
+            self._choose(
+                pl_module, own, lambda: _validation_batches(trainer), gather_all=gather_all
+            )
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if (outcome := self._apply(pl_module)) is not None and trainer.is_global_zero:
@@ -92,13 +98,20 @@ class LevelCallback(base.BaseLevelCallback, Callback):
     def state_dict(self) -> dict[str, Any]:
         if self.adjusted is None:
             return {}
-        return {"rule": self.adjusted.rule, "gamma": self.adjusted.gamma, "layers": list(self.adjusted.layers)}
+        return {
+            "rule": self.adjusted.rule,
+            "gamma": self.adjusted.gamma,
+            "layers": list(self.adjusted.layers),
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if "rule" in state_dict:
             done = f"{RULES[state_dict['rule']].title}, gamma {state_dict['gamma']:g}"
             after = "and training goes on from it; resume from a checkpoint that fit wrote"
-            warn(f"the head in this checkpoint was adjusted already ({done}), {after}", LevelheadWarning)
+            warn(
+                f"the head in this checkpoint was adjusted already ({done}), {after}",
+                LevelheadWarning,
+            )
 
 
 def _validation_batches(trainer: Trainer) -> Any:

@@ -55,13 +55,17 @@ class RescaledPredictor:
             reason = f"expected a function of X, got {type(predict_proba).__name__}"
             raise LevelheadError(reason, parameter="predict_proba")
         if (counts is None) == (tuned is None):
-            raise LevelheadError("expected counts, to tune with, or what was tuned already; give one of them")
+            raise LevelheadError(
+                "expected counts, to tune with, or what was tuned already; give one of them"
+            )
         self._scores_of, self.counts, self.classes = predict_proba, counts, classes
         self.kind: Kind = kind
         choice = None if tuned is None else tuned_of(tuned)
         if choice and choice.kind == "logits" != kind and RULES[choice.rule].multiplies:
             reason = f"the rule {choice.rule} was chosen on logits, and multiplies those"
-            raise LevelheadError(f"{reason}; give a function of logits and set kind to 'logits'", parameter="tuned")
+            raise LevelheadError(
+                f"{reason}; give a function of logits and set kind to 'logits'", parameter="tuned"
+            )
         self.tuned_ = tuned
 
     def fit(
@@ -79,13 +83,17 @@ class RescaledPredictor:
         X is what the function takes, and y labels [N]: column numbers, or those in `classes`.
         """
         if self.counts is None:
-            raise LevelheadError("it was given what was tuned already", advice=Advice("counts", None, "to tune here"))
+            raise LevelheadError(
+                "it was given what was tuned already", advice=Advice("counts", None, "to tune here")
+            )
         scores, labels, names = self._scores(X), np.asarray(y), None
         if self.classes is not None:
             names = [str(label) for label in self.classes]
             places = {label: i for i, label in enumerate(np.asarray(self.classes).tolist())}
             if unknown := sorted(set(labels.tolist()) - set(places), key=str):
-                raise LevelheadError(f"{unknown[0]!r} is none of the classes {list(places)}", parameter="y")
+                raise LevelheadError(
+                    f"{unknown[0]!r} is none of the classes {list(places)}", parameter="y"
+                )
             labels = np.array([places[label] for label in labels.tolist()])
         given = {"metric": metric, "rule": rule, "bootstrap": bootstrap, "rng": rng, "names": names}
         self.tuned_ = tune(scores, labels, self.counts, **given, kind=self.kind)
@@ -96,8 +104,12 @@ class RescaledPredictor:
         if self.tuned_ is None:
             raise LevelheadError("it is not tuned yet; call fit(X, y) with held-out samples first")
         scores, choice = check_logits(self._scores(X), kind=self.kind), tuned_of(self.tuned_)
-        counts = counts_for(replace(choice, kind=None), scores.shape[1], None, "the function")  # scores, not a head
-        chosen = Strengths(choice.gamma, scale=choice.scale, offset=choice.offset, smoothing=choice.smoothing)
+        counts = counts_for(
+            replace(choice, kind=None), scores.shape[1], None, "the function"
+        )  # scores, not a head
+        chosen = Strengths(
+            choice.gamma, scale=choice.scale, offset=choice.offset, smoothing=choice.smoothing
+        )
         return RULES[choice.rule].on_scores(counts, chosen).scores(scores)
 
     def predict(self, X: Any) -> np.ndarray:

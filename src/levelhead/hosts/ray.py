@@ -56,18 +56,37 @@ def tune_dataset(
     """
     old = {"exact": exact, "criterion": criterion, "range": range, "norms": norms}
     for name in [name for name, value in old.items() if value is not None]:
-        warn(f"tune_dataset({name}=...) goes in levelhead 0.2: use lh.Goal and lh.rules", DeprecationWarning)
+        warn(
+            f"tune_dataset({name}=...) goes in levelhead 0.2: use lh.Goal and lh.rules",
+            DeprecationWarning,
+        )
     goal = Goal.of(metric) if criterion is None else replace(Goal.of(metric), criterion=criterion)
     if batch_size is None:
         first = dataset.take_batch(1, batch_format="numpy") if dataset.limit(1).count() else None
         width = 1 if first is None else _read_batch(first, logits, labels)[0].shape[1]  # type: ignore[arg-type]
         batch_size = max(1, _NUMBERS // width)
-    given: dict[str, Any] = {"rule": rule_with(rule, range=range, norms=norms), "names": names, "kind": kind}
+    given: dict[str, Any] = {
+        "rule": rule_with(rule, range=range, norms=norms),
+        "names": names,
+        "kind": kind,
+    }
     make: Any = partial(_path_of_batch, counts=counts, columns=(logits, labels), options=given)
-    parts = dataset.map_batches(make, batch_size=batch_size, batch_format="numpy", zero_copy_batch=True)
-    parts.context.execution_options.preserve_order = True  # so that replicates draw the same samples every time
-    paths: Iterator[ChunkPath] = (pickle.loads(row["path"]) for row in parts.iter_rows())  # made by our own tasks
-    more = {"metric": goal, "target": target, "chosen_on": chosen_on, "bootstrap": bootstrap, "level": level}
+    parts = dataset.map_batches(
+        make, batch_size=batch_size, batch_format="numpy", zero_copy_batch=True
+    )
+    parts.context.execution_options.preserve_order = (
+        True  # so that replicates draw the same samples every time
+    )
+    paths: Iterator[ChunkPath] = (
+        pickle.loads(row["path"]) for row in parts.iter_rows()
+    )  # made by our own tasks
+    more = {
+        "metric": goal,
+        "target": target,
+        "chosen_on": chosen_on,
+        "bootstrap": bootstrap,
+        "level": level,
+    }
     return tune_chunks(paths, counts, **given, **more, rng=rng)
 
 
@@ -79,13 +98,19 @@ def _path_of_batch(
     return {"path": [pickle.dumps(path) for path in paths]}
 
 
-def _read_batch(batch: Mapping[str, Any], logits: str, labels: str) -> tuple[np.ndarray, np.ndarray]:
+def _read_batch(
+    batch: Mapping[str, Any], logits: str, labels: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the logits [n, K] and labels [n] of a batch."""
     for column in (logits, labels):
         if column not in batch:
-            raise LevelheadError(f"expected a column {column!r} in the table, which has {', '.join(map(str, batch))}")
+            raise LevelheadError(
+                f"expected a column {column!r} in the table, which has {', '.join(map(str, batch))}"
+            )
     rows, known = np.asarray(batch[logits]), np.asarray(batch[labels])
     if rows.dtype == object and len(rows):  # a column of lists
-        with reported_as(f"expected as many numbers in every row of the column {logits!r} ({{}})", ValueError):
+        with reported_as(
+            f"expected as many numbers in every row of the column {logits!r} ({{}})", ValueError
+        ):
             rows = np.stack([np.asarray(row) for row in rows])
     return rows, known

@@ -13,7 +13,11 @@ with naming_what_is_missing():
     from ..heads.sklearn import innermost
     from .sklearn import RescaledClassifier, TunedRescaledClassifierCV
 
-OPTIONS = {"zipmap": [True, False, "columns"], "output_class_labels": [False, True], "nocl": [True, False]}
+OPTIONS = {
+    "zipmap": [True, False, "columns"],
+    "output_class_labels": [False, True],
+    "nocl": [True, False],
+}
 
 
 def register() -> None:
@@ -41,11 +45,18 @@ def _scores(scope: Any, operator: Any, container: Any) -> Any:
 
     model = operator.raw_operator
     inside, final = _thawed(model.estimator_), innermost(model.estimator_)
-    allowed, raw = scope._get_allowed_options(final, fail=False) or (), hasattr(inside, "decision_function")
+    allowed, raw = (
+        scope._get_allowed_options(final, fail=False) or (),
+        hasattr(inside, "decision_function"),
+    )
     if raw and "raw_scores" not in allowed:
         instead = "use a classifier that it can, such as LogisticRegression, or one that gives only probabilities"
-        raise LevelheadError(f"skl2onnx cannot give the raw scores of {type(final).__name__}; {instead}")
-    wanted = ({"zipmap": False} if "zipmap" in allowed else {}) | ({"raw_scores": True} if raw else {})
+        raise LevelheadError(
+            f"skl2onnx cannot give the raw scores of {type(final).__name__}; {instead}"
+        )
+    wanted = ({"zipmap": False} if "zipmap" in allowed else {}) | (
+        {"raw_scores": True} if raw else {}
+    )
     for each in (scope, container):
         each.add_options(id(final), wanted)
     _, scores, *_ = _parse_sklearn(scope, inside, operator.inputs)
@@ -76,7 +87,9 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     if not hasattr(inside, "decision_function"):
         least = np.finfo(dtype).tiny
         log = node("Log", node("Max", scores, constant([least])))
-        scores = node("Where", node("Less", scores, constant([least])), constant([np.log(model._zero)]), log)
+        scores = node(
+            "Where", node("Less", scores, constant([least])), constant([np.log(model._zero)]), log
+        )
     elif len(classes) == 2:  # skl2onnx gives one decision value z or (-z, z); the last column is z
         ends = [constant([n], TensorProto.INT64) for n in (-1, np.iinfo(np.int64).max, 1)]
         scores = node("Mul", node("Slice", scores, *ends), constant([[-0.5, 0.5]]))

@@ -84,7 +84,13 @@ class RescaledClassifier(BaseRescaledClassifier):
         missing: Missing = "error",
         rule: RuleChoice = "auto",
     ) -> None:
-        self.estimator, self.gamma, self.counts, self.missing, self.rule = estimator, gamma, counts, missing, rule
+        self.estimator, self.gamma, self.counts, self.missing, self.rule = (
+            estimator,
+            gamma,
+            counts,
+            missing,
+            rule,
+        )
 
     @property
     def _strengths(self) -> Strengths:
@@ -96,15 +102,22 @@ class RescaledClassifier(BaseRescaledClassifier):
         self.rule_ = acting_rules(self.estimator_, self.rule)[0].name
         self.counts_ = self._training_counts(y)
         some = np.unique(np.linspace(0, _num_samples(X) - 1, 1000).astype(int))
-        values, labels = self._class_scores(_safe_indexing(X, some)), encode_labels(y[some], self.classes_)
+        values, labels = (
+            self._class_scores(_safe_indexing(X, some)),
+            encode_labels(y[some], self.classes_),
+        )
         negative = diagnose_negative_logits(values, labels, RULES[self.rule_])
         issue_warnings(negative, self._diagnose_margins(values), self._diagnose_class_weights())
 
     def _diagnose_class_weights(self) -> CountsWarning | None:
         """Warn if the classifier weighed its classes, so that the counts of y are not what its loss saw."""
         model = innermost(self.estimator_)
-        given = {name: getattr(model, name, None) for name in ("class_weight", "auto_class_weights")}  # of CatBoost
-        name, value = next(((name, value) for name, value in given.items() if value is not None), ("", None))
+        given = {
+            name: getattr(model, name, None) for name in ("class_weight", "auto_class_weights")
+        }  # of CatBoost
+        name, value = next(
+            ((name, value) for name, value in given.items() if value is not None), ("", None)
+        )
         if self.counts is not None or not name or self.gamma == 0:
             return None
         return CountsWarning(
@@ -116,7 +129,11 @@ class RescaledClassifier(BaseRescaledClassifier):
     def _diagnose_margins(self, scores: np.ndarray) -> ScaleWarning | None:
         """Warn if a fixed shift is added to the scores of a classifier without probabilities, which are margins."""
         largest = abs(self.gamma) * float(np.log(self.counts_.max() / self.counts_.min()))
-        if RULES[self.rule_].multiplies or hasattr(self.estimator_, "predict_proba") or largest == 0:
+        if (
+            RULES[self.rule_].multiplies
+            or hasattr(self.estimator_, "predict_proba")
+            or largest == 0
+        ):
             return None
         return ScaleWarning(
             f"{type(innermost(self.estimator_)).__name__} gives margins, whose scale is not that of log-probabilities: "
@@ -180,7 +197,11 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
     _parameter_constraints: ClassVar[dict] = {
         **BaseRescaledClassifier._parameter_constraints,
         "scoring": [StrOptions(set(get_scorer_names())), callable],
-        "cv": ["cv_object", StrOptions({"prefit"}), Interval(RealNotInt, 0.0, 1.0, closed="neither")],
+        "cv": [
+            "cv_object",
+            StrOptions({"prefit"}),
+            Interval(RealNotInt, 0.0, 1.0, closed="neither"),
+        ],
         "refit": ["boolean"],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
@@ -211,7 +232,13 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         names: Sequence[str] | None = None,
         range: tuple[float, float] | None = None,
     ) -> None:
-        self.estimator, self.scoring, self.cv, self.refit, self.n_jobs = estimator, scoring, cv, refit, n_jobs
+        self.estimator, self.scoring, self.cv, self.refit, self.n_jobs = (
+            estimator,
+            scoring,
+            cv,
+            refit,
+            n_jobs,
+        )
         self.random_state, self.store_cv_results = random_state, store_cv_results
         self.counts, self.missing, self.rule, self.range = counts, missing, rule, range
         self.cost, self.floors, self.target, self.names = cost, floors, target, names
@@ -227,7 +254,11 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         """A `levelhead.Tuned` of out-of-fold samples for any scorer, with its score and that as trained; print it."""
         check_is_fitted(self, "estimator_")
         scoring = oof.scorer_name(self.scoring) if self.cost is None else "neg_cost"
-        known: dict[str, Any] = {"counts": tuple(self.counts_.tolist()), "names": self._names, "kind": self._kind}
+        known: dict[str, Any] = {
+            "counts": tuple(self.counts_.tolist()),
+            "names": self._names,
+            "kind": self._kind,
+        }
         known |= {"temperature": self.temperature_, "warnings": self._doubts}
         return self._out_of_fold.summary(scoring, self._adjustment, **known)
 
@@ -265,64 +296,121 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         splits = self._splits(X, y, routed.splitter.split)
         trained_on, fit_params = None if self.refit else splits[0][0], routed.estimator.fit
         given = self.estimator
-        self.estimator_ = given if self._prefit else oof.fit_on(clone(given), X, y, trained_on, fit_params)
+        self.estimator_ = (
+            given if self._prefit else oof.fit_on(clone(given), X, y, trained_on, fit_params)
+        )
         if len(self.classes_) < 2:
             raise LevelheadError("expected two or more classes, got one class", parameter="y")
         if len(self._names) != len(self.classes_):
-            raise LevelheadError(f"expected {len(self.classes_)}, got {len(self._names)}", parameter="names")
+            raise LevelheadError(
+                f"expected {len(self.classes_)}, got {len(self._names)}", parameter="names"
+            )
         self.counts_ = self._training_counts(y if trained_on is None else y[trained_on])
         scorer = cast(Any, check_scoring(self.estimator, scoring=self.scoring))
         base, own = (self.estimator, fit_params) if self.refit else (self.estimator_, None)
         known = None if self.counts is None else self.counts_
-        score = partial(oof.score_fold, classes=self.classes_, counts=known, missing=self.missing, fit_params=own)
-        scored = Parallel(n_jobs=self.n_jobs)(delayed(score)(base, X, y, *split) for split in splits)
+        score = partial(
+            oof.score_fold,
+            classes=self.classes_,
+            counts=known,
+            missing=self.missing,
+            fit_params=own,
+        )
+        scored = Parallel(n_jobs=self.n_jobs)(
+            delayed(score)(base, X, y, *split) for split in splits
+        )
         folds, self._zero = oof.complete_folds(cast(list, scored))
-        metric = None if routed.scorer.score else oof.exact_metric(scorer, oof.pool_labels(folds), len(self.classes_))
+        metric = (
+            None
+            if routed.scorer.score
+            else oof.exact_metric(scorer, oof.pool_labels(folds), len(self.classes_))
+        )
         reach = None if self.range is None else check_range(self.range)
         rules = acting_rules(self.estimator_, self.rule)
         without_zero, exact = reach is not None and not reach[0] <= 0 < reach[1], None
-        lacking = "a range that holds 0" if without_zero else None if metric else "a scorer with an exact curve"
+        lacking = (
+            "a range that holds 0"
+            if without_zero
+            else None
+            if metric
+            else "a scorer with an exact curve"
+        )
         for name in ("cost", "floors", "target"):
             if lacking is not None and getattr(self, name) is not None:
                 raise LevelheadError(f"needs {lacking}", parameter=name)
         if reach is not None and without_zero and metric in ERRORS:
-            chosen, doubts = oof.choose_on_paths(folds, cast(Metric, metric), rules, reach, self.scoring)
+            chosen, doubts = oof.choose_on_paths(
+                folds, cast(Metric, metric), rules, reach, self.scoring
+            )
         elif metric is None or without_zero:
             temperature = oof.pooled_temperature(folds)
             # a shift of 1 is what calibrated scores need for a uniform prior; scores that are T times as large need T
-            ends = {one.name: reach or (0.0, one.reach * (temperature if one.grows else 1.0)) for one in rules}
+            ends = {
+                one.name: reach or (0.0, one.reach * (temperature if one.grows else 1.0))
+                for one in rules
+            }
             gammas = {name: np.linspace(*ends[name], 201) for name in ends}
             classifiers = (oof.FoldClassifier(fold, self.classes_, self._zero) for fold in folds)
-            jobs = (delayed(one.measure)(gammas, scorer, routed.scorer.score, X, y) for one in classifiers)
+            jobs = (
+                delayed(one.measure)(gammas, scorer, routed.scorer.score, X, y)
+                for one in classifiers
+            )
             measured = cast(list, Parallel(n_jobs=self.n_jobs)(jobs))
             how = {"scoring": self.scoring, "already_trained": self._already_trained}
             chosen, doubts = oof.choose_by_scorer(folds, measured, gammas, **how)
         else:
             rule = rule_with(self.rule, range=reach)
             goal = Goal(metric, self.cost, self._by_name(self.floors))
-            how = {"metric": goal, "rule": rule, "names": self._names, "kind": self._kind, "target": self._target}
+            how = {
+                "metric": goal,
+                "rule": rule,
+                "names": self._names,
+                "kind": self._kind,
+                "target": self._target,
+            }
             exact = partial(oof.tune_folds, **how)
             chosen, found = exact(folds)
-            doubts = [one for one in found if self._already_trained or not isinstance(one, LeakageWarning)]
-        self._out_of_fold = made = oof.OutOfFold(chosen, [replace(fold, model=None) for fold in folds], exact)
-        self.rule_, self.best_gamma_, self.best_score_ = chosen.rule, chosen.gamma, made.as_score(chosen.value)
-        self._strengths = Strengths(chosen.gamma, chosen.second, chosen.scale, chosen.offset, chosen.smoothing)
+            doubts = [
+                one for one in found if self._already_trained or not isinstance(one, LeakageWarning)
+            ]
+        self._out_of_fold = made = oof.OutOfFold(
+            chosen, [replace(fold, model=None) for fold in folds], exact
+        )
+        self.rule_, self.best_gamma_, self.best_score_ = (
+            chosen.rule,
+            chosen.gamma,
+            made.as_score(chosen.value),
+        )
+        self._strengths = Strengths(
+            chosen.gamma, chosen.second, chosen.scale, chosen.offset, chosen.smoothing
+        )
         alike = self.cost is None and (metric is None or metric in CLASSES_ALIKE)
         shares = np.ones(len(self.classes_)) if alike and self.target is None else self._target
         self.temperature_ = oof.pooled_temperature(folds, self._adjustment, shares=shares)
         if self.store_cv_results:
-            self.cv_results_ = {"gammas": chosen.curve.gammas, "scores": made.as_score(chosen.curve.values)}
+            self.cv_results_ = {
+                "gammas": chosen.curve.gammas,
+                "scores": made.as_score(chosen.curve.values),
+            }
         self._doubts = issue_warnings(*doubts)
 
-    def _splits(self, X: Any, y: np.ndarray, params: dict) -> list[tuple[np.ndarray | None, np.ndarray]]:
+    def _splits(
+        self, X: Any, y: np.ndarray, params: dict
+    ) -> list[tuple[np.ndarray | None, np.ndarray]]:
         """Return pairs of (train, held-out) indices; train is None for a model that is trained already."""
         if self._prefit:
             if self.refit:
-                raise LevelheadError("expected False: cv 'prefit' trains nothing; got True", parameter="refit")
+                raise LevelheadError(
+                    "expected False: cv 'prefit' trains nothing; got True", parameter="refit"
+                )
             check_is_fitted(self.estimator, "classes_", msg="cv 'prefit' needs a fitted estimator")
             return [(None, np.arange(_num_samples(X)))]
         share = isinstance(self.cv, Real) and not isinstance(self.cv, Integral)
-        once = StratifiedShuffleSplit(1, test_size=self.cv, random_state=self.random_state) if share else None
+        once = (
+            StratifiedShuffleSplit(1, test_size=self.cv, random_state=self.random_state)
+            if share
+            else None
+        )
         splitter = cast(Any, once or check_cv(cast(Any, self.cv), y, classifier=True))
         splits = list(splitter.split(X, y, **params))
         if not self.refit and len(splits) > 1:
@@ -332,11 +420,20 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return where metadata given to `fit` goes: to the classifier's `fit`, the splitter's `split`, the scorer."""
-        router, scorer = super().get_metadata_routing(), check_scoring(self.estimator, scoring=self.scoring)
+        router, scorer = (
+            super().get_metadata_routing(),
+            check_scoring(self.estimator, scoring=self.scoring),
+        )
         if isinstance(self.scoring, str) and get_config()["enable_metadata_routing"]:
-            cast(Any, scorer).set_score_request(sample_weight=False)  # weights are for the fit: samples count once
-        router.add(splitter=self.cv, method_mapping=MethodMapping().add(callee="split", caller="fit"))
-        return router.add(scorer=scorer, method_mapping=MethodMapping().add(callee="score", caller="fit"))
+            cast(Any, scorer).set_score_request(
+                sample_weight=False
+            )  # weights are for the fit: samples count once
+        router.add(
+            splitter=self.cv, method_mapping=MethodMapping().add(callee="split", caller="fit")
+        )
+        return router.add(
+            scorer=scorer, method_mapping=MethodMapping().add(callee="score", caller="fit")
+        )
 
     def report(self, path: str | Path) -> Path:
         """Write an .html page about what the adjustment did on the out-of-fold samples, and return its path."""
@@ -344,8 +441,19 @@ class TunedRescaledClassifierCV(BaseRescaledClassifier):
         from ..report import of_logits, write
 
         tuned, folds = self.tuned_, self._out_of_fold.folds
-        scored = {"gamma": self.best_gamma_, "rule": self.rule_, "chosen_on": "out-of-fold"}  # by another scorer
-        given: dict[str, Any] = {"tuned": tuned or scored, "names": self._names, "samples": "out-of-fold"}
-        given |= {"title": type(innermost(self.estimator)).__name__, "facts": {"estimator": repr(self.estimator)}}
+        scored = {
+            "gamma": self.best_gamma_,
+            "rule": self.rule_,
+            "chosen_on": "out-of-fold",
+        }  # by another scorer
+        given: dict[str, Any] = {
+            "tuned": tuned or scored,
+            "names": self._names,
+            "samples": "out-of-fold",
+        }
+        given |= {
+            "title": type(innermost(self.estimator)).__name__,
+            "facts": {"estimator": repr(self.estimator)},
+        }
         subject = of_logits(oof.pool_scores(folds), oof.pool_labels(folds), self.counts_, **given)
         return write(path, [replace(subject, fitted=type(self).__name__)])

@@ -55,14 +55,18 @@ class WVN:
         while isinstance(getattr(inner, "optimizer", None), torch.optim.Optimizer):
             inner = inner.optimizer
         if not isinstance(inner, torch.optim.Optimizer):
-            raise LevelheadError(f"expected a torch optimizer, got {type(optimizer).__name__}", parameter="optimizer")
+            raise LevelheadError(
+                f"expected a torch optimizer, got {type(optimizer).__name__}", parameter="optimizer"
+            )
         self.weights = _head_weights(layer, classes, example)
         self.order: Order = order
         owned = {id(p) for group in inner.param_groups for p in group["params"]}
         for path, weight in self.weights.items():
             if id(weight) not in owned:
                 wanted = "expected the optimizer of the model that the layer belongs to"
-                raise LevelheadError(f"does not own {path} {list(weight.shape)}; {wanted}", parameter="optimizer")
+                raise LevelheadError(
+                    f"does not own {path} {list(weight.shape)}; {wanted}", parameter="optimizer"
+                )
         _check_directions(self.weights)
         self._normalize()
         if order == "algorithm":
@@ -78,7 +82,9 @@ class WVN:
         for weight in self.weights.values():
             unit_(weight)
 
-    def _normalize_before(self, _: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
+    def _normalize_before(
+        self, _: Any, args: tuple, kwargs: dict[str, Any]
+    ) -> tuple[tuple, dict[str, Any]] | None:
         # A closure contains the backward pass (Lightning passes one), so it runs first.
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
@@ -113,7 +119,9 @@ def normalize_(
     _check_directions(weights)
     for weight in weights.values():
         unit_(weight)
-    return {path.removesuffix("weight").removesuffix("."): weight for path, weight in weights.items()}
+    return {
+        path.removesuffix("weight").removesuffix("."): weight for path, weight in weights.items()
+    }
 
 
 @torch.no_grad()
@@ -123,8 +131,12 @@ def unit_(weight: Tensor) -> None:
     if is_sharded(weight) and all(p.is_replicate() or p.is_shard(0) for p in weight.placements):  # type: ignore
         weight = weight.to_local()  # type: ignore[attr-defined]
     wide = None if weight.element_size() >= 4 else torch.float32  # naming a dtype costs a copy
-    lengths = torch.linalg.vector_norm(weight, dim=tuple(range(1, weight.ndim)), keepdim=True, dtype=wide)
-    weight.mul_(lengths.reciprocal())  # K divisions and d K products, which are four times as fast as d K divisions
+    lengths = torch.linalg.vector_norm(
+        weight, dim=tuple(range(1, weight.ndim)), keepdim=True, dtype=wide
+    )
+    weight.mul_(
+        lengths.reciprocal()
+    )  # K divisions and d K products, which are four times as fast as d K divisions
 
 
 def _check_directions(weights: dict[str, Tensor]) -> None:
@@ -136,7 +148,9 @@ def _check_directions(weights: dict[str, Tensor]) -> None:
             raise LevelheadError(f"cannot normalize {path}: {error}") from None
 
 
-def _head_weights(layer: nn.Module | Tensor, classes: int | None, example: Any, name: Any = None) -> dict[str, Tensor]:
+def _head_weights(
+    layer: nn.Module | Tensor, classes: int | None, example: Any, name: Any = None
+) -> dict[str, Tensor]:
     if isinstance(layer, nn.Module):
         found = TorchModel(layer).find(layer=name, classes=classes, example=example)
         return {f"{path}.weight".lstrip("."): module.weight for path, module in found.items()}

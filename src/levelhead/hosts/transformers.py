@@ -24,7 +24,10 @@ with naming_what_is_missing():
     from ..heads.torch_find import unwrap
     from . import _callback as base
 
-_BEGIN, _END = "<!-- levelhead: begin -->", "<!-- levelhead: end -->"  # of our section in a model card
+_BEGIN, _END = (
+    "<!-- levelhead: begin -->",
+    "<!-- levelhead: end -->",
+)  # of our section in a model card
 
 
 class WVNCallback(base.BaseWVNCallback, TrainerCallback):
@@ -89,17 +92,31 @@ class LevelCallback(base.BaseLevelCallback, TrainerCallback):
     def on_train_end(self, args: Any, state: Any, *_: Any, model: Any, **given: Any) -> None:  # type: ignore[override]
         if self._tunes:
             loaders = [given.get("eval_dataloader")] * len(self._evaluated)
-            self._choose(model, given.get("train_dataloader"), lambda: base.one_loader(loaders), gather=_gather_batch)
+            self._choose(
+                model,
+                given.get("train_dataloader"),
+                lambda: base.one_loader(loaders),
+                gather=_gather_batch,
+            )
         if (outcome := self._apply(model)) is None:
             return
         if self.adjusted is not None and isinstance(tuned := self.tuned, Tuned):
             interval = None if tuned.gain_interval is None else list(tuned.gain_interval)
-            facts = {"chosen_on": tuned.chosen_on, "samples": tuned.n, "metric": tuned.metric, "gain": tuned.gain}
+            facts = {
+                "chosen_on": tuned.chosen_on,
+                "samples": tuned.n,
+                "metric": tuned.metric,
+                "gain": tuned.gain,
+            }
             extend_note(unwrap(model), facts | {"gain_interval": interval})
         if state.is_world_process_zero:
             self._finish(outcome)
             self._card(args)
-            folder = base.tensorboard_folder(args.output_dir) if "tensorboard" in (args.report_to or ()) else None
+            folder = (
+                base.tensorboard_folder(args.output_dir)
+                if "tensorboard" in (args.report_to or ())
+                else None
+            )
             self._trackers.send(outcome, state.global_step, folder)
 
     def on_push_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
@@ -110,7 +127,10 @@ class LevelCallback(base.BaseLevelCallback, TrainerCallback):
         """Write a section about the adjustment into the model card, in place of an older one, or into a new card."""
         if (done := self.adjusted) is None or self.verdict is None:
             return
-        layers, tuned = ", ".join(f"`{layer}`" for layer in done.layers if layer) or "the head", self._choice
+        layers, tuned = (
+            ", ".join(f"`{layer}`" for layer in done.layers if layer) or "the head",
+            self._choice,
+        )
         said = (
             f"## Adjustment\n\nAfter training, {layers} was adjusted for imbalanced classes by levelhead {__version__}"
             f": {RULES[done.rule].title}, gamma {done.gamma:.4g}, for {len(done.counts)} classes of "
@@ -122,11 +142,17 @@ class LevelCallback(base.BaseLevelCallback, TrainerCallback):
                 f"{tuned.metric.replace('_', ' ')} to expect on new samples is "
                 f"{gain_text(tuned.metric, tuned.gain, tuned.gain_interval)}. Results in the log of the training are "
                 "those of the head before. Probabilities are no longer calibrated"
-                + ("." if tuned.temperature is None else f": divide the logits by {tuned.temperature:.3g} for those.")
+                + (
+                    "."
+                    if tuned.temperature is None
+                    else f": divide the logits by {tuned.temperature:.3g} for those."
+                )
             )
         path = Path(args.output_dir, "README.md")
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
-        rest = re.sub(rf"\n*{re.escape(_BEGIN)}.*?{re.escape(_END)}\n*", "\n", text, flags=re.DOTALL)
+        rest = re.sub(
+            rf"\n*{re.escape(_BEGIN)}.*?{re.escape(_END)}\n*", "\n", text, flags=re.DOTALL
+        )
         section = f"{_BEGIN}\n{said}\n{_END}\n"
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic.write(path, f"{rest.rstrip()}\n\n{section}" if rest.strip() else section)
@@ -159,7 +185,9 @@ class TrainerLoss:
 
     loss: Loss
 
-    def __call__(self, outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+    def __call__(
+        self, outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
         counted = labels != -100  # the label of positions in a batch that the loss leaves out
         values = self.loss(logits, labels.where(counted, 0)) * counted

@@ -24,7 +24,9 @@ def read(source: str | Path, *, wanted: str = "logits") -> np.ndarray:
     """Return one array of FILE or FILE:KEY, of several the one called as is `wanted`; a large one is memory-mapped."""
     path, key = split_key(source)
     if (reader := FORMATS.get(path.suffix.lower())) is None:
-        raise LevelheadError(f"{path}: expected {wanted} as {_KNOWN}, got {path.suffix or 'no suffix'}")
+        raise LevelheadError(
+            f"{path}: expected {wanted} as {_KNOWN}, got {path.suffix or 'no suffix'}"
+        )
     with in_file(path), unchanged_while_read(path, wanted):
         try:
             return reader(path, key, wanted)
@@ -47,12 +49,17 @@ def read_counts(source: str | Path, *, wanted: str = "counts") -> Counts:
     [4000.0, 2000.0, 500.0]
     """
     if is_inline(source):
-        pairs = [(name.strip(), number(n)) for name, _, n in (word.rpartition("=") for word in str(source).split(","))]
+        pairs = [
+            (name.strip(), number(n))
+            for name, _, n in (word.rpartition("=") for word in str(source).split(","))
+        ]
         return without_repeats(pairs) if all(name for name, _ in pairs) else [n for _, n in pairs]
     path, key = split_key(source)
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
-        raise LevelheadError(f"{path}: expected {wanted} as {_KNOWN}, or with commas, got {suffix or 'no suffix'}")
+        raise LevelheadError(
+            f"{path}: expected {wanted} as {_KNOWN}, or with commas, got {suffix or 'no suffix'}"
+        )
     if key is None and suffix in _COUNTS:
         check_regular_file(path, wanted)
         with in_file(path):
@@ -68,13 +75,17 @@ def read_names(given: str | Path | None) -> list[str] | None:
     if not has_known_suffix(given) and "," in str(given):
         return check_names([name.strip() for name in str(given).split(",")])
     if not has_known_suffix(given):
-        raise LevelheadError(f"expected names with commas between them, or a file ({_KNOWN}), got {str(given)!r}")
+        raise LevelheadError(
+            f"expected names with commas between them, or a file ({_KNOWN}), got {str(given)!r}"
+        )
     with in_file(path):
         suffix = path.suffix.lower()
         if suffix == ".json" and key is None:
             names = _names_from_json(text.parse_json(text.read(path, "class names")))
         elif suffix in (".csv", ".tsv") and key is None:
-            names = _names_from_csv(text.read(path, "class names"), "\t" if suffix == ".tsv" else None)
+            names = _names_from_csv(
+                text.read(path, "class names"), "\t" if suffix == ".tsv" else None
+            )
         elif suffix == ".txt":
             names = [line.strip() for line in text.read(path, "class names").strip().splitlines()]
         else:
@@ -84,7 +95,9 @@ def read_names(given: str | Path | None) -> list[str] | None:
         return check_names(names)
 
 
-def target_shares(given: str | None, names: Sequence[str] | None, classes: int) -> np.ndarray | None:
+def target_shares(
+    given: str | None, names: Sequence[str] | None, classes: int
+) -> np.ndarray | None:
     """Return shares [K] from "0.5,0.3,0.2", or from a file with a list or {class: share}; None if none are given."""
     if given is None:
         return None
@@ -93,7 +106,10 @@ def target_shares(given: str | None, names: Sequence[str] | None, classes: int) 
         with in_file(given):
             return in_order(shares, classes, names, what="share")
     expected = f"expected {classes} numbers with commas between them, or a file of them"
-    with named("target"), reported_as(f"{expected}, got {given!r}", TypeError, ValueError, OverflowError):
+    with (
+        named("target"),
+        reported_as(f"{expected}, got {given!r}", TypeError, ValueError, OverflowError),
+    ):
         return np.array([float(share) for share in shares])
 
 
@@ -149,7 +165,9 @@ def _read_safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
     tensors = read_header(path).tensors
     tensor = tensors[name := _choose_array(path, key, list(tensors), wanted)]
     if tensor.dtype not in NUMPY_DTYPES:
-        raise LevelheadError(f"{name!r} is {tensor.dtype}; expected floating-point or integer numbers")
+        raise LevelheadError(
+            f"{name!r} is {tensor.dtype}; expected floating-point or integer numbers"
+        )
     if 0 in tensor.shape:
         raise LevelheadError(f"{name!r} is empty, shape {list(tensor.shape)}")
     values = read_or_map(path, NUMPY_DTYPES[tensor.dtype], tensor.offset, tensor.shape)
@@ -163,7 +181,9 @@ def _read_table(path: Path, key: str | None, wanted: str) -> np.ndarray:
     elif len(table.columns) == 1:  # labels, or lists of logits
         values = table.at(0)
     elif wanted != "labels":
-        return table.numbers(find_columns(table).logits if wanted == "logits" else range(len(table.columns)))
+        return table.numbers(
+            find_columns(table).logits if wanted == "logits" else range(len(table.columns))
+        )
     else:
         if (title := find_columns(table).label) is None:
             how = f" ({listed(table.titles)}); name it: {path.name}:TITLE" if table.titles else ""
@@ -191,7 +211,11 @@ def _read_torch(path: Path, key: str | None, wanted: str) -> np.ndarray:
         _check_no_key(key)
         return tensors[""]
     if key is None and wanted not in tensors:  # the only one of its shape
-        shaped = [name for name, values in tensors.items() if values.ndim == (2 if wanted == "logits" else 1)]
+        shaped = [
+            name
+            for name, values in tensors.items()
+            if values.ndim == (2 if wanted == "logits" else 1)
+        ]
         key = shaped[0] if len(shaped) == 1 else None
     return tensors[_choose_array(path, key, list(tensors), wanted)]
 
@@ -201,9 +225,18 @@ def _read_text(path: Path, key: str | None, wanted: str) -> np.ndarray:
     _check_no_key(key)
     lines = [line.strip() for line in text.read(path).splitlines()]
     rows = [line.replace(",", " ").split() for line in lines if line]
-    if all(is_number(word) for row in rows for word in row) and len({len(row) for row in rows}) == 1:
+    if (
+        all(is_number(word) for row in rows for word in row)
+        and len({len(row) for row in rows}) == 1
+    ):
         values = np.array(rows, dtype=np.float64)
-        return values[:, 0] if values.shape[1] == 1 else values[0] if len(rows) == 1 and wanted != "logits" else values
+        return (
+            values[:, 0]
+            if values.shape[1] == 1
+            else values[0]
+            if len(rows) == 1 and wanted != "logits"
+            else values
+        )
     return _check_text(text_array([line for line in lines if line]), wanted)
 
 
@@ -232,17 +265,24 @@ def _counts_from_json(path: Path, wanted: str) -> Counts:
         value = value[wanted]
     if not isinstance(value, list | dict):
         raise LevelheadError("expected a list of counts or {class: n}")
-    if any(isinstance(item, list | dict) for item in (value if isinstance(value, list) else value.values())):
+    if any(
+        isinstance(item, list | dict)
+        for item in (value if isinstance(value, list) else value.values())
+    ):
         raise LevelheadError("expected a list of counts or {class: n}, got one inside another")
     return value
 
 
 def _counts_from_csv(path: Path, wanted: str) -> Counts:
-    first, *others = rows = split_cells(text.read(path, wanted), "\t" if path.suffix.lower() == ".tsv" else None)
+    first, *others = rows = split_cells(
+        text.read(path, wanted), "\t" if path.suffix.lower() == ".tsv" else None
+    )
     titled = not is_number(first[-1]) or not first[0]
     titled |= not is_number(first[0]) and bool(others) and all(is_number(row[0]) for row in others)
     label = next((i for i, cell in enumerate(first) if cell.lower() in LABEL_TITLES), None)
-    if label is not None and others and (label > 0 or len(first) != 2):  # of each sample; label,n are counts
+    if (
+        label is not None and others and (label > 0 or len(first) != 2)
+    ):  # of each sample; label,n are counts
         if any(len(row) != len(first) for row in others):
             raise LevelheadError(f"expected {len(first)} cells in each row, as there are titles")
         return _labels([row[label] for row in others])
@@ -265,7 +305,9 @@ def _counts_from_parquet(path: Path, wanted: str) -> Counts:
         return _with_whole_numbers(table.column(label))
     if len(table.columns) == 2:
         return without_repeats(zip(*(column.tolist() for column in table.columns), strict=True))
-    raise LevelheadError(f"expected the columns class and n, or one of labels, got {listed(table.titles or [])}")
+    raise LevelheadError(
+        f"expected the columns class and n, or one of labels, got {listed(table.titles or [])}"
+    )
 
 
 def _counts_from_txt(path: Path, wanted: str) -> Counts:
@@ -273,7 +315,9 @@ def _counts_from_txt(path: Path, wanted: str) -> Counts:
     lines = [line.strip() for line in content.splitlines() if line.strip()]
     if len(lines) > 1 and not any(map(is_number, lines)) and not any("," in line for line in lines):
         return _labels(lines)
-    return _with_whole_numbers(np.array([number(word) for word in content.replace(",", " ").split()]))
+    return _with_whole_numbers(
+        np.array([number(word) for word in content.replace(",", " ").split()])
+    )
 
 
 def _names_from_json(value: Any) -> Any:
@@ -287,7 +331,9 @@ def _names_from_json(value: Any) -> Any:
     else:  # {name: index}
         pairs = {i: name for name, i in value.items() if type(i) is int}
     if len(pairs) != len(value) or sorted(pairs) != list(range(len(value))):
-        raise LevelheadError("expected a list of names, {index: name} or {name: index} with the indices 0, 1, 2, ...")
+        raise LevelheadError(
+            "expected a list of names, {index: name} or {name: index} with the indices 0, 1, 2, ..."
+        )
     return [pairs[i] for i in range(len(pairs))]
 
 
@@ -305,7 +351,11 @@ def _names_from_csv(content: str, separator: str | None) -> list[str]:
 
 def _labels(cells: list[str]) -> np.ndarray:
     """Return labels to be counted: class indices, or names."""
-    return _with_whole_numbers(np.array(cells, np.float64)) if all(map(is_number, cells)) else text_array(cells)
+    return (
+        _with_whole_numbers(np.array(cells, np.float64))
+        if all(map(is_number, cells))
+        else text_array(cells)
+    )
 
 
 def _with_whole_numbers(values: np.ndarray) -> np.ndarray:
@@ -320,7 +370,9 @@ def _with_whole_numbers(values: np.ndarray) -> np.ndarray:
 
 FORMATS: dict[str, Callable[[Path, str | None, str], np.ndarray]] = {
     ".npy": _read_npy,
-    ".npz": lambda path, key, wanted: read_npz(path, _choose_array(path, key, names_in_npz(path), wanted)),
+    ".npz": lambda path, key, wanted: read_npz(
+        path, _choose_array(path, key, names_in_npz(path), wanted)
+    ),
     ".safetensors": _read_safetensors,
     **dict.fromkeys(TABLE_SUFFIXES, _read_table),
     **dict.fromkeys((".pt", ".pth"), _read_torch),

@@ -9,7 +9,13 @@ from ..core.errors import LevelheadError
 
 _Record = TypeVar("_Record")
 UNFIT = object()  # in place of a value that does not have the type it should
-_IN_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
+_IN_WORDS = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    dict: "an object",
+}
 
 
 def record_from(kind: type[_Record], values: Any) -> _Record:
@@ -17,10 +23,17 @@ def record_from(kind: type[_Record], values: Any) -> _Record:
     if not isinstance(values, dict):
         raise LevelheadError("not a JSON object")
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    if absent := [name for name, field in known.items() if field.default is MISSING and name not in values]:
+    if absent := [
+        name for name, field in known.items() if field.default is MISSING and name not in values
+    ]:
         raise LevelheadError(f"no {absent[0]!r}")
     given = {name: values[name] for name in known if name in values}
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    return kind(
+        **{
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in given.items()
+        }
+    )
 
 
 def convert_fields_(record: Any, *, but: str = "") -> None:
@@ -32,7 +45,9 @@ def convert_fields_(record: Any, *, but: str = "") -> None:
             object.__setattr__(record, field.name, found)  # it may be frozen
         elif field.name != but:
             got = list(value) if isinstance(value, tuple) else value
-            raise LevelheadError(f"expected {type_in_words(hint)}, got {got!r}", parameter=field.name)
+            raise LevelheadError(
+                f"expected {type_in_words(hint)}, got {got!r}", parameter=field.name
+            )
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -44,13 +59,19 @@ def convert(value: Any, hint: Any) -> Any:
     """Return a value as the annotated type, or UNFIT. An int becomes a float, if it is finite; a bool is neither."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return next((found for part in parts if (found := convert(value, part)) is not UNFIT), UNFIT)
+        return next(
+            (found for part in parts if (found := convert(value, part)) is not UNFIT), UNFIT
+        )
     if origin is tuple and isinstance(value, tuple):
         each = [parts[0]] * len(value) if parts[-1] is ... else parts
         items = tuple(map(convert, value, each)) if len(each) == len(value) else (UNFIT,)
         return UNFIT if any(item is UNFIT for item in items) else items
     if hint is float and not isinstance(value, bool):  # JSON has integers of any length
-        return float(value) if isinstance(value, int | float) and abs(value) <= sys.float_info.max else UNFIT
+        return (
+            float(value)
+            if isinstance(value, int | float) and abs(value) <= sys.float_info.max
+            else UNFIT
+        )
     if origin is dict and isinstance(value, dict):
         known = all(fits(key, parts[0]) and fits(value[key], parts[1]) for key in value)
     elif hint is Any or origin is not None:

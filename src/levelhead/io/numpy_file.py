@@ -17,13 +17,26 @@ from numpy.lib import format as npy
 from ..core.errors import LevelheadError, reported_as
 from ..core.regular_file import bytes_at
 
-LARGEST_EXPANSION = 1 << 30  # bytes that a compressed array may always become; beyond, at most 100 times its size
-WIDEST_TEXTS = 1 << 24  # letters that an array of texts may always have room for; beyond, 100 times what they have
+LARGEST_EXPANSION = (
+    1 << 30
+)  # bytes that a compressed array may always become; beyond, at most 100 times its size
+WIDEST_TEXTS = (
+    1 << 24
+)  # letters that an array of texts may always have room for; beyond, 100 times what they have
 LARGEST_READ = 1 << 26  # bytes that are read at once; larger arrays are mapped
 LONGEST_NPY_HEADER = 10_000  # bytes, as for numpy.load; most have 118
 # What numpy raises for a damaged header, and the standard library for a damaged archive; OSError is bz2's, and of a
 # place outside the file.
-_BROKEN = (ValueError, TypeError, LookupError, AttributeError, SyntaxError, TokenError, RecursionError, MemoryError)
+_BROKEN = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    SyntaxError,
+    TokenError,
+    RecursionError,
+    MemoryError,
+)
 _BROKEN += (SystemError,)  # of the tokenizer of Python 3.12
 _NO_ZIP = (BadZipFile, zlib.error, lzma.LZMAError)
 BROKEN_ZIP = (*_NO_ZIP, EOFError, ValueError, LookupError, RuntimeError, ArithmeticError, OSError)
@@ -36,7 +49,11 @@ def read_npy(path: Path) -> np.ndarray:
     with path.open("rb") as file:
         shape, fortran, dtype, offset = _read_npy_header(file, path.name, path.stat().st_size)
     order = "F" if fortran else "C"
-    return np.empty(shape, dtype, order) if 0 in shape else _as_text(read_or_map(path, dtype, offset, shape, order))
+    return (
+        np.empty(shape, dtype, order)
+        if 0 in shape
+        else _as_text(read_or_map(path, dtype, offset, shape, order))
+    )
 
 
 def read_or_map(
@@ -49,7 +66,9 @@ def read_or_map(
         return np.memmap(path, kind, "r", offset, shape, order)
     values = np.fromfile(path, kind, math.prod(shape), offset=offset)
     if values.size != math.prod(shape):
-        raise LevelheadError(f"{path}: became shorter while it was read; try again when nothing writes to it")
+        raise LevelheadError(
+            f"{path}: became shorter while it was read; try again when nothing writes to it"
+        )
     return values.reshape(shape, order=order)
 
 
@@ -99,11 +118,15 @@ def text_array(cells: Sequence[str]) -> np.ndarray:
     """Return texts as an array, in which each takes as much room as the longest: unless that is far more than they."""
     widest, letters = max(map(len, cells), default=0), sum(map(len, cells))
     if widest * len(cells) > max(WIDEST_TEXTS, 100 * letters):
-        raise LevelheadError(f"a text of {widest} letters among {len(cells)}; expected names of classes")
+        raise LevelheadError(
+            f"a text of {widest} letters among {len(cells)}; expected names of classes"
+        )
     return np.array(cells, dtype=str)
 
 
-def _read_npy_header(file: Any, name: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+def _read_npy_header(
+    file: Any, name: str, size: int
+) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     """Return shape, order and dtype of an array in so many bytes, checked, and where its numbers begin."""
     start = BytesIO(file.read(LONGEST_NPY_HEADER + 12))  # a longer header is cut short
     with reported_as("its header is broken", *_BROKEN):
@@ -111,27 +134,38 @@ def _read_npy_header(file: Any, name: str, size: int) -> tuple[tuple[int, ...], 
         if version not in ((1, 0), (2, 0), (3, 0)):
             raise LevelheadError(f"unknown version {list(version)} of the .npy format")
         with catch_warnings(action="ignore", category=UserWarning):  # of files that Python 2 wrote
-            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0  # 3.0 is 2.0 in UTF-8
+            read = (
+                npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            )  # 3.0 is 2.0 in UTF-8
             shape, fortran, dtype = read(start)
     if dtype.hasobject:
-        raise LevelheadError("the file holds Python objects, perhaps lists of different lengths; save plain numbers")
+        raise LevelheadError(
+            "the file holds Python objects, perhaps lists of different lengths; save plain numbers"
+        )
     if not all(type(n) is int and 0 <= n < 1 << 62 for n in shape) or len(shape) > 32:
         raise LevelheadError(f"its header has the shape {shape!r}")
     if dtype.kind not in "biufcUS" or dtype.itemsize == 0:
         raise LevelheadError(f"expected numbers or text, got an array of {dtype}")
     claimed = start.tell() + dtype.itemsize * math.prod(shape)
     if claimed > size:
-        raise LevelheadError(f"cut short: {name}, {dtype} {list(shape)}, needs {claimed} bytes, got {size}")
+        raise LevelheadError(
+            f"cut short: {name}, {dtype} {list(shape)}, needs {claimed} bytes, got {size}"
+        )
     return shape, fortran, dtype, start.tell()
 
 
 def _as_text(values: np.ndarray) -> np.ndarray:
     """Return bytes as text, and other values as they are, after checking that text is text."""
     if values.dtype.kind == "S":
-        with reported_as("the file holds bytes that are not UTF-8; save plain numbers or text", UnicodeDecodeError):
+        with reported_as(
+            "the file holds bytes that are not UTF-8; save plain numbers or text",
+            UnicodeDecodeError,
+        ):
             return np.char.decode(values, "utf-8")
     if values.dtype.kind == "U":
-        codes = np.ascontiguousarray(values).view(values.dtype.byteorder.replace("=", "<").replace("|", "<") + "u4")
+        codes = np.ascontiguousarray(values).view(
+            values.dtype.byteorder.replace("=", "<").replace("|", "<") + "u4"
+        )
         if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any():
             raise LevelheadError("the file holds text that is not Unicode")
     return values

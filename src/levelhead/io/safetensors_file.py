@@ -46,12 +46,20 @@ def read_header(path: Path) -> Header:
                 raw = file.read(length)
         except (SafetensorError, OSError) as error:  # an empty file cannot be mapped
             short = "ncomplete" in str(error) or 8 + length > path.stat().st_size
-            reason = "cut short, or not a safetensors file" if short else "not a safetensors file, its header is broken"
-            raise LevelheadError(f"{path}: {reason} ({visible(str(error))}); copy or download it again") from None
+            reason = (
+                "cut short, or not a safetensors file"
+                if short
+                else "not a safetensors file, its header is broken"
+            )
+            raise LevelheadError(
+                f"{path}: {reason} ({visible(str(error))}); copy or download it again"
+            ) from None
     entries = json.loads(text := raw.decode(), object_pairs_hook=partial(_unrepeated, path))
     metadata = entries.pop("__metadata__", None) or {}
     tensors = {
-        key: StoredTensor(entry["dtype"], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
+        key: StoredTensor(
+            entry["dtype"], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0]
+        )
         for key, entry in entries.items()
     }
     return Header(text, length, metadata, tensors)

@@ -18,7 +18,11 @@ from .table import TABLE_SUFFIXES, columns_called, find_columns
 Source = str | Path  # FILE or FILE:KEY
 Names = Sequence[str] | None  # of the classes, in order
 Say = Callable[[str], object]  # is told what was taken for what; `str` tells nobody
-NAME_ARRAYS = ("names", "classes", "class_names")  # what an array of class names is called in a file of several
+NAME_ARRAYS = (
+    "names",
+    "classes",
+    "class_names",
+)  # what an array of class names is called in a file of several
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +33,9 @@ class SamplesRead:
     labels: np.ndarray | None  # [N], class indices
     counts: np.ndarray  # [K], training samples of each class
     names: list[str] | None  # of the K classes, where known
-    files: dict[str, Source]  # where logits, labels and counts were found, as far as they were in files
+    files: dict[
+        str, Source
+    ]  # where logits, labels and counts were found, as far as they were in files
     stamps: dict[Path, Stamp] = field(default_factory=dict)  # of those files, when they were opened
 
     def check_unchanged(self) -> None:
@@ -64,16 +70,29 @@ def read(
             label_column, labels = column, None
     stamps = {}
     for what, source in {"logits": logits, "labels": labels, "counts": counts}.items():
-        if isinstance(source, str | Path) and arrays.has_known_suffix(source) and not arrays.is_inline(source):
+        if (
+            isinstance(source, str | Path)
+            and arrays.has_known_suffix(source)
+            and not arrays.is_inline(source)
+        ):
             stamps[arrays.file_of(source)] = check_regular_file(arrays.file_of(source), what)
-    given_counts = counts if counts is None or not isinstance(counts, str | Path) else arrays.read_counts(counts)
+    given_counts = (
+        counts
+        if counts is None or not isinstance(counts, str | Path)
+        else arrays.read_counts(counts)
+    )
     scores = _read_scores(logits, names, label_column, given_counts, say)
     if label_column is not None and labels is not None:
-        raise LevelheadError("expected a column of the logits' table or a file of labels, got both", parameter="labels")
+        raise LevelheadError(
+            "expected a column of the logits' table or a file of labels, got both",
+            parameter="labels",
+        )
     labels = labels if label_column is None else scores.label
     names, classes = scores.names, scores.values.shape[1]
     if names is not None and len(names) != classes:
-        raise LevelheadError(f"expected {classes} class names, one per class, got {len(names)}", parameter="names")
+        raise LevelheadError(
+            f"expected {classes} class names, one per class, got {len(names)}", parameter="names"
+        )
     background = None if background is None else find_background(background, classes, names)
     alone = f"name the logits alone: {logits}:logits"
     found: dict[str, np.ndarray] = {}
@@ -82,13 +101,21 @@ def read(
         ("labels", labels, lambda file: _read_labels(file, scores, names, say)),
         ("counts", counts, lambda file: _resolve_counts(file, scores, names, background)),
     ):
-        inside = scores.label if what == "labels" and scores.label else arrays.array_next_to(logits, what)
+        inside = (
+            scores.label
+            if what == "labels" and scores.label
+            else arrays.array_next_to(logits, what)
+        )
         if (file := inside if given is None else given) is None:
             continue
         found[what] = get(file)
         if isinstance(file, str | Path) and not arrays.is_inline(file):
             files[what] = file
-        if given is not None and inside not in (None, given) and not _same_values(found[what], get, inside):
+        if (
+            given is not None
+            and inside not in (None, given)
+            and not _same_values(found[what], get, inside)
+        ):
             here = files.get(what, f"the {what} given")
             way_out = "take that column out of the table" if inside == scores.label else alone
             aside = f"{here} differs from them; leave out {here}, or {way_out}"
@@ -99,15 +126,26 @@ def read(
         with in_file(files["labels"]):
             found["labels"] = check_labels(found["labels"], classes)
             if (n := len(found["labels"])) != len(scores.values):
-                raise LevelheadError(f"expected {len(scores.values)} labels, one per row of {logits}, got {n}")
-    not_given = [what for what, given in (("labels", labels), ("counts", counts)) if given is None and what in found]
+                raise LevelheadError(
+                    f"expected {len(scores.values)} labels, one per row of {logits}, got {n}"
+                )
+    not_given = [
+        what
+        for what, given in (("labels", labels), ("counts", counts))
+        if given is None and what in found
+    ]
     if not_given and scores.label is None:
         say(f"{' and '.join(not_given)} are those in {logits}; to leave them out, {alone}")
     return SamplesRead(scores.values, found.get("labels"), found["counts"], names, files, stamps)
 
 
 def read_label_samples(
-    logits: Source, labels: Source | None = None, counts: Source | None = None, *, names: Names = None, say: Say = str
+    logits: Source,
+    labels: Source | None = None,
+    counts: Source | None = None,
+    *,
+    names: Names = None,
+    say: Say = str,
 ) -> SamplesRead:
     """Read logits and labels, [N, K] each, in one order, and counts; as `read`, but counts may be those of labels."""
     scores, titles = _read_columns(logits, "logits", names)
@@ -119,15 +157,24 @@ def read_label_samples(
     if labels is None:
         say(f"labels are those in {logits}")
     if (given := counts if counts is not None else arrays.array_next_to(logits, "counts")) is None:
-        positives = truth.sum(axis=0) if truth.ndim == 2 and truth.dtype.kind in "biuf" else np.zeros(0)
+        positives = (
+            truth.sum(axis=0) if truth.ndim == 2 and truth.dtype.kind in "biuf" else np.zeros(0)
+        )
     else:
         found = arrays.read_counts(given)
         mapping = as_mapping(found)
         with in_file(given):
-            positives = in_order(mapping, scores.shape[-1], known) if mapping is not None else np.asarray(found)
+            positives = (
+                in_order(mapping, scores.shape[-1], known)
+                if mapping is not None
+                else np.asarray(found)
+            )
         if not arrays.is_inline(given):
             files["counts"] = given
-    stamps = {arrays.file_of(file): check_regular_file(arrays.file_of(file), what) for what, file in files.items()}
+    stamps = {
+        arrays.file_of(file): check_regular_file(arrays.file_of(file), what)
+        for what, file in files.items()
+    }
     return SamplesRead(scores, truth, positives, known, files, stamps)
 
 
@@ -136,7 +183,9 @@ def _nothing_next_to(logits: Source, what: str, effect: str) -> LevelheadError:
     return LevelheadError(message, advice=Advice(what, None, effect))
 
 
-def _read_scores(source: Source, names: Names, label_column: str | None, counts: Counts, say: Say) -> _Scores:
+def _read_scores(
+    source: Source, names: Names, label_column: str | None, counts: Counts, say: Say
+) -> _Scores:
     """Read the logits, and find names and labels next to them; names that are given come first."""
     path, key = arrays.split_key(source)
     is_table = key is None and path.suffix.lower() in TABLE_SUFFIXES
@@ -148,21 +197,38 @@ def _read_scores(source: Source, names: Names, label_column: str | None, counts:
         with in_file(source):
             check_shape(values.shape)
             if values.dtype.kind not in "fiu":
-                raise LevelheadError(f"expected logits as floating-point numbers, got {described(values)}")
-        return _Scores(source, values, names=_names_next_to(source, values.shape[1]) if names is None else list(names))
+                raise LevelheadError(
+                    f"expected logits as floating-point numbers, got {described(values)}"
+                )
+        return _Scores(
+            source,
+            values,
+            names=_names_next_to(source, values.shape[1]) if names is None else list(names),
+        )
     with in_file(path):
         table = arrays.read_table(path, titles=("logits", label_column))
         if len(table.columns) == 1:  # lists of logits
             check_shape(table.columns[0].shape)
             return _Scores(source, table.columns[0], None if names is None else list(names))
-        keys = [str(key) for key in counts] if isinstance(counts, Mapping) else []  # a list may also be of labels
+        keys = (
+            [str(key) for key in counts] if isinstance(counts, Mapping) else []
+        )  # a list may also be of labels
         known = names
-        if names is None and table.titles and keys and (places := columns_called(table.titles, keys)):
-            known = [key for _, key in sorted(zip(places, keys, strict=True))]  # in the order of the columns called so
+        if (
+            names is None
+            and table.titles
+            and keys
+            and (places := columns_called(table.titles, keys))
+        ):
+            known = [
+                key for _, key in sorted(zip(places, keys, strict=True))
+            ]  # in the order of the columns called so
         if label_column is not None:
             table.column(label_column)  # there is one
             rest = [i for i, title in enumerate(table.titles or ()) if title != label_column]
-            table = type(table)([(table.titles or [])[i] for i in rest], [table.columns[i] for i in rest])
+            table = type(table)(
+                [(table.titles or [])[i] for i in rest], [table.columns[i] for i in rest]
+            )
         layout = find_columns(table, known, len(keys) or None)
         values = table.numbers(layout.logits)
         check_shape(values.shape)
@@ -171,7 +237,11 @@ def _read_scores(source: Source, names: Names, label_column: str | None, counts:
         say(f"labels are the column {label!r} of {source}")
     if layout.ignored:
         ignored = "is not a class and is" if len(layout.ignored) == 1 else "are not classes and are"
-        shown = listed([table.titles[i] for i in layout.logits]) if table.titles else f"its {values.shape[1]} columns"
+        shown = (
+            listed([table.titles[i] for i in layout.logits])
+            if table.titles
+            else f"its {values.shape[1]} columns"
+        )
         say(f"{source}: {listed(layout.ignored)} {ignored} ignored; its classes are {shown}")
     label_path = None if label is None else Path(f"{path}:{label}")
     return _Scores(source, values, layout.names if names is None else list(names), label_path)
@@ -193,11 +263,15 @@ def _read_labels(source: Source, scores: _Scores, names: Names, say: Say) -> np.
     labels, rows = arrays.read(source, wanted="labels"), len(scores.values)
     path, key = arrays.split_key(source)
     alone = labels.shape == (rows + 1,) and key is None and path.suffix.lower() == ".csv"
-    if alone and arrays.read_table(path, titles=("labels",)).titles is None:  # the first cell may be a title
+    if (
+        alone and arrays.read_table(path, titles=("labels",)).titles is None
+    ):  # the first cell may be a title
         is_text = labels.dtype.kind == "U"
         is_title = str(labels[0]) not in (names or ()) if is_text else labels[0] == 0
         if is_title and not is_text:
-            say(f"{source}: the first line, 0, is read as a title, because {scores.source} has one row less ({rows})")
+            say(
+                f"{source}: the first line, 0, is read as a title, because {scores.source} has one row less ({rows})"
+            )
         labels = labels[1:] if is_title else labels
     with in_file(source):
         if labels.size == 0:
@@ -205,14 +279,20 @@ def _read_labels(source: Source, scores: _Scores, names: Names, say: Say) -> np.
         if not are_names(labels):
             return labels
         if names is None:
-            unknown = f"labels are names ({str(labels.flat[0])!r}), but class names are not known here"
+            unknown = (
+                f"labels are names ({str(labels.flat[0])!r}), but class names are not known here"
+            )
             how = "give class indices, or logits as .csv or .parquet with one title per class"
-            advice = Advice("names", None, "to list the classes in the order of the logits' columns")
+            advice = Advice(
+                "names", None, "to list the classes in the order of the logits' columns"
+            )
             raise LevelheadError(f"{unknown}; {how}", advice=advice)
         return index_labels(labels, names)
 
 
-def _resolve_counts(source: Any, scores: _Scores, names: Sequence[str] | None, background: int | None) -> np.ndarray:
+def _resolve_counts(
+    source: Any, scores: _Scores, names: Sequence[str] | None, background: int | None
+) -> np.ndarray:
     given = isinstance(source, str | Path)
     counts, logits = (arrays.read_counts(source) if given else source), scores.values
     where = source if given and not arrays.is_inline(source) else "counts"
@@ -224,7 +304,9 @@ def _resolve_counts(source: Any, scores: _Scores, names: Sequence[str] | None, b
         if len(logits) == len(counts):
             index = f"; {scores.source} is {list(logits.shape)}: transpose it, to [N, K]"
         has = f"{scores.source} has {classes} columns{index}"
-        raise LevelheadError(f"{where}: expected {classes} counts, one per class, got {len(counts)}; {has}")
+        raise LevelheadError(
+            f"{where}: expected {classes} counts, one per class, got {len(counts)}; {has}"
+        )
     with in_file(where):
         return resolve(counts, classes, names=names, background=background)
 
@@ -237,7 +319,9 @@ def _same_values(values: np.ndarray, get: Callable[[Any], np.ndarray], source: A
         return False
 
 
-def _read_columns(source: Source, what: str, names: Sequence[str] | None) -> tuple[np.ndarray, list[str] | None]:
+def _read_columns(
+    source: Source, what: str, names: Sequence[str] | None
+) -> tuple[np.ndarray, list[str] | None]:
     """Return an array [N, K] and the titles of its columns, where it has any."""
     path, key = arrays.split_key(source)
     if key is not None or Path(path).suffix.lower() not in TABLE_SUFFIXES:

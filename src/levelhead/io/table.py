@@ -20,15 +20,35 @@ from .numpy_file import check_expansion, text_array
 from .text import is_decimal_comma, is_number, is_numeric
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
-LABEL_TITLES = ("label", "labels", "y", "target", "targets", "y_true", "true_label", "ground_truth", "gt")
+LABEL_TITLES = (
+    "label",
+    "labels",
+    "y",
+    "target",
+    "targets",
+    "y_true",
+    "true_label",
+    "ground_truth",
+    "gt",
+)
 ID_TITLES = re.compile(
     r"(.*[_ .-])?(id|ids|index|idx|uuid|key|pred|preds|prediction|predicted|fold|split|rank)|y_pred|unnamed: ?\d+|"
     r"__index_level_\d+__|(image|img|file|sample|row)([_ ]?(name|path|id|no|number))?|filename|path"
 )
-_LOGITS = re.compile(r"(logits?|scores?|outputs?|probs?|proba|probability|p)[ _.:-]?[\[(]?(.*?)[\])]?", re.IGNORECASE)
+_LOGITS = re.compile(
+    r"(logits?|scores?|outputs?|probs?|proba|probability|p)[ _.:-]?[\[(]?(.*?)[\])]?", re.IGNORECASE
+)
 _WHOLE = re.compile(r"[+-]?\d+")
 # Kinds of values in the footer of a .parquet file.
-_BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 12
+_BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _STRUCT = (
+    (1, 2),
+    3,
+    (4, 5, 6),
+    7,
+    8,
+    (9, 10),
+    12,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +61,9 @@ class Table:
     def column(self, title: str) -> np.ndarray:
         """Return the column with a title."""
         if title not in (self.titles or ()):
-            raise LevelheadError(f"no column {title!r}; the file has {listed(self.titles or []) or 'no titles'}")
+            raise LevelheadError(
+                f"no column {title!r}; the file has {listed(self.titles or []) or 'no titles'}"
+            )
         return self.at((self.titles or []).index(title))
 
     def at(self, i: int) -> np.ndarray:
@@ -52,10 +74,14 @@ class Table:
     def numbers(self, at: Sequence[int]) -> np.ndarray:
         """Return the columns at these places, [N, K], after checking that they are numbers."""
         if not len(at):
-            raise LevelheadError(f"no column holds logits; the file has {listed(self.titles or []) or 'no titles'}")
+            raise LevelheadError(
+                f"no column holds logits; the file has {listed(self.titles or []) or 'no titles'}"
+            )
         for i in at:
             if self.columns[i].dtype.kind not in "iufb":
-                raise _not_numbers(self.columns[i], f" of {self.titles[i]!r}" if self.titles else "")
+                raise _not_numbers(
+                    self.columns[i], f" of {self.titles[i]!r}" if self.titles else ""
+                )
         return np.column_stack([self.columns[i] for i in at])
 
 
@@ -89,16 +115,36 @@ def _read_parquet(path: Path) -> Table:
         import pyarrow as arrow
         from pyarrow import compute, parquet
     except ImportError:
-        raise ImportError(f"{path}: reading .parquet needs pyarrow; {install_command('parquet')}") from None
+        raise ImportError(
+            f"{path}: reading .parquet needs pyarrow; {install_command('parquet')}"
+        ) from None
     try:
-        texts = [one.name for one in parquet.read_schema(path) if one.type in (arrow.string(), arrow.large_string())]
-        with parquet.ParquetFile(path, read_dictionary=texts) as file:  # a text that is there often is kept once
-            check_expansion(8 * max(claimed_values(path), file.metadata.num_rows), path.stat().st_size)
+        texts = [
+            one.name
+            for one in parquet.read_schema(path)
+            if one.type in (arrow.string(), arrow.large_string())
+        ]
+        with parquet.ParquetFile(
+            path, read_dictionary=texts
+        ) as file:  # a text that is there often is kept once
+            check_expansion(
+                8 * max(claimed_values(path), file.metadata.num_rows), path.stat().st_size
+            )
             table = file.read()
-        columns = [_from_arrow(name, table.column(i), arrow, compute) for i, name in enumerate(table.column_names)]
+        columns = [
+            _from_arrow(name, table.column(i), arrow, compute)
+            for i, name in enumerate(table.column_names)
+        ]
     except (LevelheadError, MemoryError):
         raise
-    except (arrow.ArrowException, ValueError, TypeError, LookupError, OverflowError, OSError) as error:
+    except (
+        arrow.ArrowException,
+        ValueError,
+        TypeError,
+        LookupError,
+        OverflowError,
+        OSError,
+    ) as error:
         if getattr(error, "errno", None) is not None:  # the system's
             raise
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
@@ -108,7 +154,9 @@ def _read_parquet(path: Path) -> Table:
     return Table(list(table.column_names), columns)
 
 
-def find_columns(table: Table, names: Sequence[str] | None = None, classes: int | None = None) -> Layout:
+def find_columns(
+    table: Table, names: Sequence[str] | None = None, classes: int | None = None
+) -> Layout:
     """Find the logits, the labels and the rest among the columns of a table; one of K columns holds only logits."""
     # Logits are the columns called like the classes, if names are given; else those called `logit_*`; else all columns
     # of numbers that are neither labels nor ids. Labels are the column called as in `LABEL_TITLES`, if it can be.
@@ -118,13 +166,19 @@ def find_columns(table: Table, names: Sequence[str] | None = None, classes: int 
             return Layout([titles.index(name) for name in names], list(names))
         called = None if not titles or any(map(is_numeric, titles)) else titles
         return Layout(list(range(len(table.columns))), list(names) if names else called)
-    found = (named, list(names)) if names and (named := columns_called(titles, names)) else _prefixed(titles)
+    found = (
+        (named, list(names))
+        if names and (named := columns_called(titles, names))
+        else _prefixed(titles)
+    )
     if found is not None:
         places, called = found
         label = _find_label(titles, lambda i: i not in places)
     else:
         label = _find_label(titles, lambda i: _may_be_labels(table, i))
-        places = [i for i in range(len(titles)) if i != label and not _is_id(titles[i], table.columns[i])]
+        places = [
+            i for i in range(len(titles)) if i != label and not _is_id(titles[i], table.columns[i])
+        ]
         shown = [titles[i] for i in places]
         called = None if any(map(is_numeric, shown)) else shown
     if names and len(places) == len(names):
@@ -172,14 +226,22 @@ def split_cells(content: str, separator: str | None = None) -> list[list[str]]:
     content = content.strip("\r\n")
     if separator is None:
         first = content.split("\n", 1)[0].split("\r", 1)[0]
-        blanks = " " in first.strip() and not first.startswith(" ") and all(map(is_number, first.split()))
+        blanks = (
+            " " in first.strip()
+            and not first.startswith(" ")
+            and all(map(is_number, first.split()))
+        )
         separator = " " if blanks else ","
         for mark in "\t;":
             words = first.split(mark)
-            if len(words) > 1 and all("," not in word or is_decimal_comma(word.strip(' "')) for word in words):
+            if len(words) > 1 and all(
+                "," not in word or is_decimal_comma(word.strip(' "')) for word in words
+            ):
                 separator = mark
     with reported_as("{}", csv.Error):
-        rows = list(csv.reader(StringIO(content, newline=""), delimiter=separator, skipinitialspace=True))
+        rows = list(
+            csv.reader(StringIO(content, newline=""), delimiter=separator, skipinitialspace=True)
+        )
     return [[cell.strip() for cell in row] or [""] for row in rows if row or len(rows[0]) == 1]
 
 
@@ -188,7 +250,12 @@ def _prefixed(titles: list[str]) -> tuple[list[int], list[str] | None] | None:
     groups: dict[str, list[tuple[int, str]]] = {}
     for i, title in enumerate(titles):
         match = _LOGITS.fullmatch(title)
-        if match and match[2] and (len(match[1]) > 1 or match[2].isdigit()) and title.lower() not in LABEL_TITLES:
+        if (
+            match
+            and match[2]
+            and (len(match[1]) > 1 or match[2].isdigit())
+            and title.lower() not in LABEL_TITLES
+        ):
             groups.setdefault(match[1].lower().rstrip("s"), []).append((i, match[2]))
     groups = {word: found for word, found in groups.items() if len(found) > 1}
     if not groups:
@@ -200,7 +267,9 @@ def _prefixed(titles: list[str]) -> tuple[list[int], list[str] | None] | None:
     numbers = [int(name) for _, name in found]
     if numbers not in ([*range(len(found))], [*range(1, len(found) + 1)]):
         shown = listed([*map(str, numbers)])
-        raise LevelheadError(f"expected a column of logits for each class, got those numbered {shown}")
+        raise LevelheadError(
+            f"expected a column of logits for each class, got those numbered {shown}"
+        )
     return [i for i, _ in found], None
 
 
@@ -214,7 +283,11 @@ def _may_be_labels(table: Table, i: int) -> bool:
     values = table.columns[i]
     if values.dtype.kind not in "iufb":
         return True
-    return bool((values >= 0).all() and (values < len(table.columns) - 1).all() and (values == np.floor(values)).all())
+    return bool(
+        (values >= 0).all()
+        and (values < len(table.columns) - 1).all()
+        and (values == np.floor(values)).all()
+    )
 
 
 def _is_id(title: str, values: np.ndarray) -> bool:
@@ -233,7 +306,9 @@ def _not_numbers(cells: np.ndarray, where: str) -> LevelheadError:
         if not is_number(cell):
             held = f"holds {cell!r}" if cell else "has an empty cell"
             return LevelheadError(f"data row {at}{where} {held}; expected a number")
-    return LevelheadError(f"expected numbers, got {'text' if cells.dtype.kind == 'O' else cells.dtype}{where}")
+    return LevelheadError(
+        f"expected numbers, got {'text' if cells.dtype.kind == 'O' else cells.dtype}{where}"
+    )
 
 
 def _is_title(first: str, rest: list[list[str]]) -> bool:
@@ -252,10 +327,14 @@ def _are_titles(first: list[str], rest: list[list[str]]) -> bool:
         return True
     numbers = [cell for cell in first if is_numeric(cell)]
     counted = numbers == [str(i) for i in range(len(numbers))]
-    if counted and any(cell.lower() in LABEL_TITLES for cell in first):  # labels next to columns that pandas numbered
+    if counted and any(
+        cell.lower() in LABEL_TITLES for cell in first
+    ):  # labels next to columns that pandas numbered
         return True
     if name := next((cell for cell in first if cell and not is_numeric(cell)), None):
-        raise LevelheadError(f"the first row holds {name!r} next to numbers; expected only names or only numbers")
+        raise LevelheadError(
+            f"the first row holds {name!r} next to numbers; expected only names or only numbers"
+        )
     if not all(map(_WHOLE.fullmatch, first)) or len(set(first)) < len(first):
         return False
     whole = (bool(_WHOLE.fullmatch(cell)) for row in rest for cell in row)
@@ -272,17 +351,31 @@ def _are_titles(first: list[str], rest: list[list[str]]) -> bool:
 def _from_arrow(name: str, column: Any, arrow: Any, compute: Any) -> np.ndarray:
     """Return a column as numbers, text, or, of lists, [N, K]."""
     if column.null_count:
-        raise LevelheadError(f"the column {name!r} has {column.null_count} empty cells; expected a value in each row")
+        raise LevelheadError(
+            f"the column {name!r} has {column.null_count} empty cells; expected a value in each row"
+        )
     kind = column.type
     if arrow.types.is_dictionary(kind):  # texts, each once, and which of them is where
-        parts = [np.array([str(text) for text in chunk.dictionary.to_pylist()], object) for chunk in column.chunks]
-        placed = [texts[chunk.indices.to_numpy()] for texts, chunk in zip(parts, column.chunks, strict=True)]
+        parts = [
+            np.array([str(text) for text in chunk.dictionary.to_pylist()], object)
+            for chunk in column.chunks
+        ]
+        placed = [
+            texts[chunk.indices.to_numpy()]
+            for texts, chunk in zip(parts, column.chunks, strict=True)
+        ]
         return np.concatenate(placed) if placed else np.zeros(0, object)
-    if arrow.types.is_list(kind) or arrow.types.is_large_list(kind) or arrow.types.is_fixed_size_list(kind):
+    if (
+        arrow.types.is_list(kind)
+        or arrow.types.is_large_list(kind)
+        or arrow.types.is_fixed_size_list(kind)
+    ):
         lengths = compute.unique(compute.list_value_length(column)).to_pylist()
         parts = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
         if len(lengths) != 1 or any(part.dtype.kind not in "iufb" for part in parts):
-            raise LevelheadError(f"the column {name!r} holds {kind}; expected numbers, or lists of them of one length")
+            raise LevelheadError(
+                f"the column {name!r} holds {kind}; expected numbers, or lists of them of one length"
+            )
         return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(len(column), -1)
     values = column.to_numpy()
     if values.dtype.kind in "iufb":

@@ -15,7 +15,10 @@ _TOO_DEEP = f"not JSON (nested more than {DEEPEST_JSON} levels deep)"
 
 def read(path: str | Path, wanted: str = "text") -> str:
     """Return the text of a file; the error for a file without text does not name it."""
-    with reported_as("not valid UTF-8; save the file as UTF-8", UnicodeDecodeError), unchanged_while_read(path, wanted):
+    with (
+        reported_as("not valid UTF-8; save the file as UTF-8", UnicodeDecodeError),
+        unchanged_while_read(path, wanted),
+    ):
         content = Path(path).read_text(encoding="utf-8-sig")
     if not content.strip():
         raise LevelheadError("the file is empty")
@@ -24,11 +27,18 @@ def read(path: str | Path, wanted: str = "text") -> str:
 
 def parse_json(content: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Return what JSON text holds; raise LevelheadError if it is not JSON, or nested deeper than any file of ours."""
-    with reported_as(_TOO_DEEP, RecursionError), reported_as("not JSON ({})", ValueError):  # as of 4300 digits, too
+    with (
+        reported_as(_TOO_DEEP, RecursionError),
+        reported_as("not JSON ({})", ValueError),
+    ):  # as of 4300 digits, too
         value = json.loads(content, object_pairs_hook=pairs)
     level = [value]
     for _ in range(DEEPEST_JSON):
-        below = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
+        below = [
+            item.values() if isinstance(item, dict) else item
+            for item in level
+            if isinstance(item, dict | list)
+        ]
         level = [item for items in below for item in items if isinstance(item, dict | list)]
         if not level:
             return value

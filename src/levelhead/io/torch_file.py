@@ -16,7 +16,9 @@ from ..core.errors import LevelheadError, reported_as
 from ..core.extras import install_command
 from .numpy_file import BROKEN_ZIP, check_expansion, text_array
 
-HOW_TO_SAVE_TENSORS = "save tensors with torch.save(logits, ...) or torch.save({'logits': logits, ...}, ...)"
+HOW_TO_SAVE_TENSORS = (
+    "save tensors with torch.save(logits, ...) or torch.save({'logits': logits, ...}, ...)"
+)
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
@@ -35,13 +37,25 @@ def names_of_tensors(path: Path) -> list[str]:
 def _by_name(value: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if isinstance(value, list | tuple):
         value = {str(i): item for i, item in enumerate(value)}
-    named = {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else {"": value}
+    named = (
+        {str(key): item for key, item in value.items()}
+        if isinstance(value, Mapping)
+        else {"": value}
+    )
     tensors = {key: item for key, item in named.items() if hasattr(item, "untyped_storage")}
-    lists = {key: item for key, item in named.items() if isinstance(item, list | tuple) and len(item)}
-    texts = {key: text_array(item) for key, item in lists.items() if all(isinstance(each, str) for each in item)}
+    lists = {
+        key: item for key, item in named.items() if isinstance(item, list | tuple) and len(item)
+    }
+    texts = {
+        key: text_array(item)
+        for key, item in lists.items()
+        if all(isinstance(each, str) for each in item)
+    }
     if not tensors:
         held = type(value).__name__ if not isinstance(value, Mapping) else "no tensor"
-        raise LevelheadError(f"expected a tensor, or a dict of tensors, got {held}; {HOW_TO_SAVE_TENSORS}")
+        raise LevelheadError(
+            f"expected a tensor, or a dict of tensors, got {held}; {HOW_TO_SAVE_TENSORS}"
+        )
     return tensors, texts
 
 
@@ -67,17 +81,27 @@ def _load(path: Path, *, mmap: bool = False) -> Any:
     try:
         import torch
     except ImportError:
-        raise ImportError(f"{path}: reading {path.suffix} needs torch; {install_command('torch')}") from None
+        raise ImportError(
+            f"{path}: reading {path.suffix} needs torch; {install_command('torch')}"
+        ) from None
     try:
-        with catch_warnings(action="ignore", category=UserWarning):  # torch's, of its own deprecated storages
+        with catch_warnings(
+            action="ignore", category=UserWarning
+        ):  # torch's, of its own deprecated storages
             return torch.load(path, weights_only=True, map_location="cpu", mmap=mmap)
     except UnpicklingError:
-        raise LevelheadError(f"opening it would run code that it holds; {HOW_TO_SAVE_TENSORS}") from None
+        raise LevelheadError(
+            f"opening it would run code that it holds; {HOW_TO_SAVE_TENSORS}"
+        ) from None
     except MemoryError:
         raise
-    except Exception as error:  # a damaged pickle reaches any call inside torch, with any of its errors
+    except (
+        Exception
+    ) as error:  # a damaged pickle reaches any call inside torch, with any of its errors
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise LevelheadError(f"cut short, or not a file of tensors ({reason}); {HOW_TO_SAVE_TENSORS}") from None
+        raise LevelheadError(
+            f"cut short, or not a file of tensors ({reason}); {HOW_TO_SAVE_TENSORS}"
+        ) from None
 
 
 def _values(key: str, tensor: Any, sizes: set[int]) -> np.ndarray:
@@ -88,18 +112,44 @@ def _values(key: str, tensor: Any, sizes: set[int]) -> np.ndarray:
     if tensor.device.type != "cpu" or (stored and stored not in sizes):
         raise LevelheadError(f"{name} has no data of its own in the file; {HOW_TO_SAVE_TENSORS}")
     check_expansion(tensor.numel() * tensor.element_size(), stored)
-    with reported_as(f"{name} is {tensor.dtype}; expected floating-point or integer numbers", TypeError, RuntimeError):
+    with reported_as(
+        f"{name} is {tensor.dtype}; expected floating-point or integer numbers",
+        TypeError,
+        RuntimeError,
+    ):
         return to_numpy(tensor.resolve_conj().resolve_neg())
 
 
 MOST_LEVELS = 60  # tuples and calls inside one another; a tensor in a checkpoint has about 8
 MOST_PARTS = 1_000_000  # parts of one tuple, counted again wherever one is shared
 # Codecs that turn bytes into bytes, most of them longer: by calling them again and again, a few bytes become gigabytes.
-TRANSFORMS = {"hex", "hex_codec", "base64", "base_64", "base64_codec", "zip", "zlib", "zlib_codec", "bz2", "bz2_codec"}
+TRANSFORMS = {
+    "hex",
+    "hex_codec",
+    "base64",
+    "base_64",
+    "base64_codec",
+    "zip",
+    "zlib",
+    "zlib_codec",
+    "bz2",
+    "bz2_codec",
+}
 TRANSFORMS |= {"uu", "uu_codec", "quopri", "quoted_printable", "quotedprintable", "quopri_codec"}
-CONSTANTS = ("NONE", "NEWTRUE", "NEWFALSE", "BINFLOAT", "EMPTY_TUPLE", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET")
+CONSTANTS = (
+    "NONE",
+    "NEWTRUE",
+    "NEWFALSE",
+    "BINFLOAT",
+    "EMPTY_TUPLE",
+    "EMPTY_LIST",
+    "EMPTY_DICT",
+    "EMPTY_SET",
+)
 # What is put on the stack: the text of a constant. How many values are taken from it, to be parts of one, or dropped.
-PUTS = dict.fromkeys(CONSTANTS, "") | dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1"), "number")
+PUTS = dict.fromkeys(CONSTANTS, "") | dict.fromkeys(
+    ("BININT", "BININT1", "BININT2", "LONG1"), "number"
+)
 JOINS = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "BINPERSID": 1}
 DROPS = {"BUILD": 1, "APPEND": 1, "SETITEM": 2}
 
@@ -108,11 +158,17 @@ def check_pickle(data: bytes) -> None:
     """Check that a pickle builds no more than a checkpoint does. What torch refuses by itself is left to torch."""
     # Its `weights_only` runs no code, but builds what a file says: tuples in tuples, until hashing overflows the stack.
     try:
-        with catch_warnings(action="ignore", category=DeprecationWarning):  # of escapes in damaged text
+        with catch_warnings(
+            action="ignore", category=DeprecationWarning
+        ):  # of escapes in damaged text
             _follow((opcode.name, argument) for opcode, argument, _ in genops(data))
     except LevelheadError:
         raise
-    except (LookupError, ValueError, AttributeError):  # nothing on the stack, no such operation, cut short
+    except (
+        LookupError,
+        ValueError,
+        AttributeError,
+    ):  # nothing on the stack, no such operation, cut short
         return
 
 
@@ -166,7 +222,12 @@ def _follow(operations: Iterable[tuple[str, Any]]) -> None:
 
 
 def _together(parts: list[_Value]) -> _Value:
-    size, depth = 1 + sum(one.size for one in parts), 1 + max((one.depth for one in parts), default=0)
+    size, depth = (
+        1 + sum(one.size for one in parts),
+        1 + max((one.depth for one in parts), default=0),
+    )
     if depth > MOST_LEVELS or size > MOST_PARTS:
         raise LevelheadError("its values lie too deep in one another")
-    return _Value(size, depth, parts[0].text if len(parts) == 1 and parts[0].text == "number" else "")
+    return _Value(
+        size, depth, parts[0].text if len(parts) == 1 and parts[0].text == "number" else ""
+    )

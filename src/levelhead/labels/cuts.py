@@ -29,21 +29,29 @@ class LabelCuts:
 
     values: np.ndarray  # [m], its distinct logits, descending
     above: np.ndarray  # [2, m + 1], how many negatives and how many positives each cut predicts
-    order: tuple[np.ndarray, np.ndarray]  # positions of the negatives and of the positives, each by descending logit
+    order: tuple[
+        np.ndarray, np.ndarray
+    ]  # positions of the negatives and of the positives, each by descending logit
     metric: Metric
     cost: np.ndarray | None = None  # [2, 2], row true, column predicted, for the metric cost
     floor: float = 0.0  # least recall of the positives; 0 for none
 
     @staticmethod
     def of(
-        logits: np.ndarray, positive: np.ndarray, metric: Metric, cost: np.ndarray | None = None, floor: float = 0.0
+        logits: np.ndarray,
+        positive: np.ndarray,
+        metric: Metric,
+        cost: np.ndarray | None = None,
+        floor: float = 0.0,
     ) -> "LabelCuts":
         """Return the cuts of logits [N], given which samples have the label, [N]."""
         order = np.argsort(-logits, kind="stable")
         ordered, true = logits[order], positive[order]
         last = np.append(ordered[1:] != ordered[:-1], True)  # of equal logits
         above = [np.concatenate([[0], np.cumsum(part)[last]]) for part in (~true, true)]
-        return LabelCuts(ordered[last], np.stack(above), (order[~true], order[true]), metric, cost, floor)
+        return LabelCuts(
+            ordered[last], np.stack(above), (order[~true], order[true]), metric, cost, floor
+        )
 
     @cached_property
     def recall(self) -> np.ndarray:
@@ -88,17 +96,25 @@ class LabelCuts:
             return 0.0
         values = self.values
         apart = (values[0] - values[-1]) / (len(values) - 1) if len(values) > 1 else 1.0
-        edges = np.concatenate([[values[0] + apart], values, [values[-1] - apart]])  # cut j: edges j + 1 to j
+        edges = np.concatenate(
+            [[values[0] + apart], values, [values[-1] - apart]]
+        )  # cut j: edges j + 1 to j
         first = np.flatnonzero(best & ~np.append(False, best[:-1]))
         last = np.flatnonzero(best & ~np.append(best[1:], False))
         high, low = edges[first], edges[last + 1]
         widest = int(np.argmax(high - low))
         middle = low[widest] + (high[widest] - low[widest]) / 2
-        return float(-(middle if middle < high[widest] else low[widest]))  # between neighbors, rounded up to the higher
+        return float(
+            -(middle if middle < high[widest] else low[widest])
+        )  # between neighbors, rounded up to the higher
 
 
 def label_loss(
-    metric: Metric, recall: np.ndarray, alarms: np.ndarray, share: Any, cost: np.ndarray | None = None
+    metric: Metric,
+    recall: np.ndarray,
+    alarms: np.ndarray,
+    share: Any,
+    cost: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the loss at each recall and share of false alarms, given the share of positives; F1 is of those."""
     predicted = share * recall + (1 - share) * alarms
@@ -111,7 +127,9 @@ def label_loss(
         "kappa": lambda: wrong / (share * (1 - predicted) + (1 - share) * predicted),
         "g_mean": lambda: 1 - np.sqrt(np.maximum(recall * (1 - alarms), 0)),
         "worst_recall": lambda: 1 - np.minimum(recall, 1 - alarms),
-        "cost": lambda: (1 - share) * _mean_cost(cost, 0, alarms) + share * _mean_cost(cost, 1, recall),
+        "cost": lambda: (
+            (1 - share) * _mean_cost(cost, 0, alarms) + share * _mean_cost(cost, 1, recall)
+        ),
     }
     return losses[metric]()
 
@@ -130,7 +148,11 @@ def _mean_cost(cost: np.ndarray | None, true: int, predicted: np.ndarray) -> np.
 
 
 def cross_fitted_gain(
-    label: LabelCuts, logits: np.ndarray, positive: np.ndarray, rng: np.random.Generator, folds: int = 10
+    label: LabelCuts,
+    logits: np.ndarray,
+    positive: np.ndarray,
+    rng: np.random.Generator,
+    folds: int = 10,
 ) -> float:
     """Return what the choice of an offset gains where it was not made: each tenth decided by the rest's best offset."""
     fold = np.empty(len(logits), np.int64)
@@ -143,11 +165,17 @@ def cross_fitted_gain(
         objective = label.metric, label.cost, label.floor
         offset = LabelCuts.of(logits[rest], positive[rest], *objective).offset if known else 0.0
         predicted[inside] = logits[inside] + offset > 0
-    return float(label.losses[label.ends[0]] - label.loss(predicted[positive].mean(), predicted[~positive].mean()))
+    return float(
+        label.losses[label.ends[0]]
+        - label.loss(predicted[positive].mean(), predicted[~positive].mean())
+    )
 
 
 def draw_label_gains(
-    labels: Sequence[LabelCuts], n: int, rng: np.random.Generator, progress: RowProgress | None = None
+    labels: Sequence[LabelCuts],
+    n: int,
+    rng: np.random.Generator,
+    progress: RowProgress | None = None,
 ) -> np.ndarray:
     """Return what each label's best offset gains on n reweightings of the samples, [K, n]."""
     # The weights are exponential, the Bayesian bootstrap, and the same for all labels. Within a label, positives and
@@ -162,8 +190,12 @@ def draw_label_gains(
         for row, label in zip(gains, labels, strict=True):
             shares = []
             for order, above in zip(label.order, label.above, strict=True):  # negatives, positives
-                predicted = np.stack([weights[order[:count]].sum(axis=0) for count in above[label.ends]])
-                more = rng.exponential(size=predicted.shape)  # one predicted only before, one only after
+                predicted = np.stack(
+                    [weights[order[:count]].sum(axis=0) for count in above[label.ends]]
+                )
+                more = rng.exponential(
+                    size=predicted.shape
+                )  # one predicted only before, one only after
                 shares.append((predicted + more) / (weights[order].sum(axis=0) + more.sum(axis=0)))
             before, after = label.loss(shares[1], shares[0])
             row[some] = before - after

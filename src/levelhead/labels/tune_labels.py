@@ -25,7 +25,9 @@ from ..rules.rule import AUTO, RULES, Shift
 from ..show.progress import StageProgress
 from .cuts import LabelCuts, cross_fitted_gain, draw_label_gains
 
-SEEN = NormalDist().inv_cdf(0.95)  # standard errors above which a gain over all labels is taken to be one
+SEEN = NormalDist().inv_cdf(
+    0.95
+)  # standard errors above which a gain over all labels is taken to be one
 _SAYS_ALL = ("offsets", "verdict")  # facts whose words need no name before them
 
 
@@ -48,14 +50,22 @@ class TunedLabels(Tuned):
         """Return the result in words, part by part, with a `verdict` if the model may be better as it is."""
         parts = super().facts()
         if "floors" in parts:
-            parts["floors"] = parts["floors"].replace("at gamma = 0 too", "by the model as it is too")
+            parts["floors"] = parts["floors"].replace(
+                "at gamma = 0 too", "by the model as it is too"
+            )
             parts["floors"] = parts["floors"].replace("gamma = 0", "the model as it is")
         source = parts.pop("gamma").partition("chosen on ")[2]
         moved = [label.offset for label in self.labels if label.moved]
         by = f", by {min(moved):+.3g} to {max(moved):+.3g}" if moved else ""
-        both = [label for label in self.labels if None not in (label.precision_at_zero, label.precision)]
-        for name in ("recall", "precision") if both else ():  # means over the labels predicted before and after
-            before, after = (fmean(getattr(label, f"{name}{end}") for label in both) for end in ("_at_zero", ""))
+        both = [
+            label for label in self.labels if None not in (label.precision_at_zero, label.precision)
+        ]
+        for name in (
+            ("recall", "precision") if both else ()
+        ):  # means over the labels predicted before and after
+            before, after = (
+                fmean(getattr(label, f"{name}{end}") for label in both) for end in ("_at_zero", "")
+            )
             parts[f"mean {name}"] = f"{before:.1%} -> {after:.1%}"
         verdict = parts.pop("verdict", "") if moved else "every label is best as it is"
         offsets = f"{len(moved)} of {self.classes} labels moved{by}, chosen on {source}"
@@ -70,14 +80,25 @@ class TunedLabels(Tuned):
         for i, label in enumerate(self.labels):
             cells = [str(label.positives), f"{label.offset:+.3f}" if label.moved else "-"]
             if label.value is not None and label.value_at_zero is not None:
-                for before, after in ((label.recall_at_zero, label.recall), (label.precision_at_zero, label.precision)):
+                for before, after in (
+                    (label.recall_at_zero, label.recall),
+                    (label.precision_at_zero, label.precision),
+                ):
                     cells += [_percent(before), f"-> {_percent(after)}" if label.moved else ""]
-                cells += [f"{label.value_at_zero:{form}}", f"-> {label.value:{form}}" if label.moved else ""]
-            lines.append(f"{class_title(i, self.names):{width}}" + "".join(f"{cell:>12}" for cell in cells))
+                cells += [
+                    f"{label.value_at_zero:{form}}",
+                    f"-> {label.value:{form}}" if label.moved else "",
+                ]
+            lines.append(
+                f"{class_title(i, self.names):{width}}" + "".join(f"{cell:>12}" for cell in cells)
+            )
         return "\n".join([*(line.rstrip() for line in lines), "", *self._lines()])
 
     def _lines(self) -> list[str]:
-        return [words if name in _SAYS_ALL else f"{name} {words}" for name, words in self.facts().items()]
+        return [
+            words if name in _SAYS_ALL else f"{name} {words}"
+            for name, words in self.facts().items()
+        ]
 
 
 def tune_labels(
@@ -138,9 +159,13 @@ def tune_labels(
     positives = check_label_counts(counts, truth, names)
     usable = np.flatnonzero(truth.any(axis=0) & ~truth.all(axis=0))
     if not len(usable):
-        raise LevelheadError("expected a label with positive and negative samples, got none", parameter="labels")
+        raise LevelheadError(
+            "expected a label with positive and negative samples, got none", parameter="labels"
+        )
     cuts = {
-        int(k): LabelCuts.of(scores[:, k], truth[:, k], metric, None if costs is None else costs[k], least[k])
+        int(k): LabelCuts.of(
+            scores[:, k], truth[:, k], metric, None if costs is None else costs[k], least[k]
+        )
         for k in usable
     }
     generator = np.random.default_rng(rng)
@@ -153,22 +178,33 @@ def tune_labels(
         choices[k] = _describe_label(one, row, level)
     # means over the labels, without the offsets and with them, by the metric and others
     losses, errors, balanced = (
-        np.stack([replace(one, metric=each).losses[one.ends] for one in cuts.values()], axis=1).mean(axis=1).tolist()
+        np.stack([replace(one, metric=each).losses[one.ends] for one in cuts.values()], axis=1)
+        .mean(axis=1)
+        .tolist()
         for each in (metric, "error", "balanced_error")
     )
     total = gains.mean(axis=0)
     gain = float(total.mean()) if bootstrap else losses[0] - losses[1]
     if not any(choice.moved for choice in choices):
         gain, total[:] = 0.0, 0.0
-    elif bootstrap and 0 < gain <= SEEN * total.std():  # of scores that say nothing, half gain that much by chance
+    elif (
+        bootstrap and 0 < gain <= SEEN * total.std()
+    ):  # of scores that say nothing, half gain that much by chance
         gain, total = 0.0, total - gain
     missing = tuple(k for k in range(size) if k not in cuts)
     absent = [
-        f"{k if names is None else f'{k} ({names[k]})'}" + (" (no negative)" if truth[:, k].any() else "")
+        f"{k if names is None else f'{k} ({names[k]})'}"
+        + (" (no negative)" if truth[:, k].any() else "")
         for k in missing
     ]
-    lacking = MissingClassWarning(f"no positive sample here of label {listed(absent)}: left alone") if absent else None
-    warnings = diagnostics.issue_warnings(diagnostics.diagnose_training_rows(scores, training), lacking)
+    lacking = (
+        MissingClassWarning(f"no positive sample here of label {listed(absent)}: left alone")
+        if absent
+        else None
+    )
+    warnings = diagnostics.issue_warnings(
+        diagnostics.diagnose_training_rows(scores, training), lacking
+    )
     curve = _curve_over_share(list(cuts.values()))
     return TunedLabels(
         gamma=1.0,
@@ -181,7 +217,9 @@ def tune_labels(
         value=shown(metric, losses[1]),
         value_at_zero=shown(metric, losses[0]),
         floors=() if floors is None else tuple(least.tolist()),
-        floors_met_at_zero=None if floors is None else all(one.allowed[one.ends[0]] for one in cuts.values()),
+        floors_met_at_zero=None
+        if floors is None
+        else all(one.allowed[one.ends[0]] for one in cuts.values()),
         chosen_on=chosen_on,
         n=len(truth),
         classes=size,
@@ -201,7 +239,9 @@ def tune_labels(
         names=None if names is None else tuple(map(str, names)),
         offset=tuple(choice.offset for choice in choices),
         recall=tuple(nan if choice.recall is None else choice.recall for choice in choices),
-        recall_at_zero=tuple(nan if choice.recall_at_zero is None else choice.recall_at_zero for choice in choices),
+        recall_at_zero=tuple(
+            nan if choice.recall_at_zero is None else choice.recall_at_zero for choice in choices
+        ),
         labels=tuple(choices),
     )
 
@@ -213,9 +253,13 @@ def _describe_label(one: LabelCuts, gains: np.ndarray, level: float) -> LabelCho
     gain = float(gains.mean()) if len(gains) else before - after
     values = shown(one.metric, after), shown(one.metric, before)
     positives, predicted = int(one.above[1, -1]), one.above[:, one.ends]
-    at_zero, precision = (float(hits / (hits + alarms)) if hits + alarms else None for alarms, hits in predicted.T)
+    at_zero, precision = (
+        float(hits / (hits + alarms)) if hits + alarms else None for alarms, hits in predicted.T
+    )
     between = quantiles(gains, level)
-    return LabelChoice(positives, one.offset, *values, recall, recall_at_zero, gain, between, precision, at_zero)
+    return LabelChoice(
+        positives, one.offset, *values, recall, recall_at_zero, gain, between, precision, at_zero
+    )
 
 
 def _curve_over_share(cuts: Sequence[LabelCuts]) -> Curve:
@@ -242,9 +286,14 @@ def _percent(share: float | None) -> str:
 
 def check_multilabel_options(rule: str, criterion: str, **others: Any) -> None:
     """Check that nothing is asked of a multi-label choice that needs classes which compete."""
-    if rule not in (AUTO, *(name for name, known in RULES.items() if known.has_path and not known.multiplies)):
+    if rule not in (
+        AUTO,
+        *(name for name, known in RULES.items() if known.has_path and not known.multiplies),
+    ):
         reason = f"the rule {rule!r} cannot level several labels per sample: scaling never moves the sign of a logit"
-        raise LevelheadError(f"{reason}; leave it out, and each label is shifted by itself", parameter="rule")
+        raise LevelheadError(
+            f"{reason}; leave it out, and each label is shifted by itself", parameter="rule"
+        )
     check_choice("criterion", criterion, ("guided", "balanced_error"))
     for name, value in others.items():
         if value is not None:
@@ -258,8 +307,12 @@ def check_label_table(labels: Any) -> np.ndarray:
         with reported_as("expected 0 or 1 [N, K], got rows of different lengths", ValueError):
             found = to_numpy(labels)
         if found.ndim == 1:
-            reason = "expected 0 or 1 for each label of each sample, [N, K], got one value per sample"
-            instead = "if they are classes, of which each sample has one, leave out the task multilabel"
+            reason = (
+                "expected 0 or 1 for each label of each sample, [N, K], got one value per sample"
+            )
+            instead = (
+                "if they are classes, of which each sample has one, leave out the task multilabel"
+            )
             raise LevelheadError(f"{reason}, [{len(found)}]; {instead}")
         if found.ndim != 2 or 0 in found.shape:
             raise LevelheadError(f"expected 0 or 1 [N, K], got shape {list(found.shape)}")
@@ -287,11 +340,15 @@ def check_label_scores(logits: Array, truth: np.ndarray, kind: Kind) -> np.ndarr
     if kind == "probabilities":
         if outside.any():
             advice = Advice("kind", "logits", "if these are logits")
-            raise LevelheadError(f"expected probabilities, from 0 to 1, got {_first(found, outside)}", advice=advice)
+            raise LevelheadError(
+                f"expected probabilities, from 0 to 1, got {_first(found, outside)}", advice=advice
+            )
         return _log(np.minimum(found, 1.0)) - _log(np.maximum(1 - found, 0.0))
     if not outside.any() and ((found > 0) & (found < 1)).any():
         advice = Advice("kind", "probabilities", "if they come after the sigmoid")
-        raise LevelheadError("expected logits, got what looks like probabilities: all are from 0 to 1", advice=advice)
+        raise LevelheadError(
+            "expected logits, got what looks like probabilities: all are from 0 to 1", advice=advice
+        )
     return found
 
 
@@ -309,13 +366,19 @@ def check_label_floors(floors: Any, truth: np.ndarray, names: Sequence[str] | No
     size, known = truth.shape[1], truth.any(axis=0)
     found, mapping = np.zeros(size), as_mapping(floors)
     with named("floors"):
-        with reported_as(f"expected a recall, or a recall for each label, got {floors!r}", TypeError, ValueError):
+        with reported_as(
+            f"expected a recall, or a recall for each label, got {floors!r}", TypeError, ValueError
+        ):
             if mapping is not None:
-                found[find_classes(mapping, size, names, what="floor")] = [float(value) for value in mapping.values()]
+                found[find_classes(mapping, size, names, what="floor")] = [
+                    float(value) for value in mapping.values()
+                ]
             else:
                 given = to_numpy(floors).astype(np.float64)
                 if given.shape not in ((), (size,)):
-                    raise LevelheadError(f"expected a recall, or one for each of {size} labels, got {given.size}")
+                    raise LevelheadError(
+                        f"expected a recall, or one for each of {size} labels, got {given.size}"
+                    )
                 found[:] = np.where(known, given, 0.0) if given.ndim == 0 else given
         outside = found[~((found >= 0) & (found <= 1))]
         if len(outside):
@@ -331,7 +394,13 @@ def check_label_counts(counts: Any, truth: np.ndarray, names: Sequence[str] | No
     """Return how many training samples have each label, [K]: as given or, of None, as in labels [N, K]."""
     size = truth.shape[1]
     mapping = as_mapping(counts, size)
-    found = truth if counts is None else to_numpy(counts) if mapping is None else in_order(mapping, size, names)
+    found = (
+        truth
+        if counts is None
+        else to_numpy(counts)
+        if mapping is None
+        else in_order(mapping, size, names)
+    )
     if found.ndim == 2 and found.shape[1] == size:
         return check_label_table(found).sum(axis=0).astype(np.float64)
     if found.shape != (size,) or found.dtype.kind not in "iuf":
@@ -340,7 +409,9 @@ def check_label_counts(counts: Any, truth: np.ndarray, names: Sequence[str] | No
     bad = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
     if len(bad):
         of = class_title(int(bad[0]), names)
-        raise LevelheadError(f"expected 0 or more samples of {of}, got {found[bad[0]]:g}", parameter="counts")
+        raise LevelheadError(
+            f"expected 0 or more samples of {of}, got {found[bad[0]]:g}", parameter="counts"
+        )
     return found.astype(np.float64)
 
 

@@ -13,4 +13,6 @@ from .baseline import baseline_loss
 from .method import Method, Retrain
 from .over_sample import over_sample
 
-METHOD = Method("crt", "cRT", baseline_loss, retrain=Retrain(1 / 9, baseline_loss, over_sample), card=__doc__)
+METHOD = Method(
+    "crt", "cRT", baseline_loss, retrain=Retrain(1 / 9, baseline_loss, over_sample), card=__doc__
+)

@@ -24,7 +24,9 @@ class FocalLoss:
 
     def __post_init__(self) -> None:
         if not self.focus >= 0:
-            raise LevelheadError(f"expected a number of at least 0, got {self.focus}", parameter="focus")
+            raise LevelheadError(
+                f"expected a number of at least 0, got {self.focus}", parameter="focus"
+            )
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         entropy = cross_entropy(logits, labels)

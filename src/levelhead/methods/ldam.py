@@ -18,7 +18,16 @@ import numpy as np
 
 from ..core.counts import Counts, resolve
 from .class_balanced import class_balanced_weights
-from .method import ClassConstant, Loss, Method, Tensor, WeightedLoss, check_label_shape, cross_entropy, value_at_label
+from .method import (
+    ClassConstant,
+    Loss,
+    Method,
+    Tensor,
+    WeightedLoss,
+    check_label_shape,
+    cross_entropy,
+    value_at_label,
+)
 
 DEFERRED = 0.8  # epoch 160 of 200
 
@@ -41,20 +50,33 @@ class LDAMLoss:
         margins = self.margins.like(logits)
         cosines = logits.to(margins.dtype)
         less = -value_at_label(margins.expand_as(cosines), labels)
-        return cross_entropy(self.scale * cosines.scatter_add(-1, labels[..., None], less[..., None]), labels)
+        return cross_entropy(
+            self.scale * cosines.scatter_add(-1, labels[..., None], less[..., None]), labels
+        )
 
 
-def ldam_loss(counts: Counts, progress: float = 0.0, *, largest: float = 0.5, scale: float = 30.0) -> Loss:
+def ldam_loss(
+    counts: Counts, progress: float = 0.0, *, largest: float = 0.5, scale: float = 30.0
+) -> Loss:
     """Give rarer classes larger margins in cross entropy."""
     return LDAMLoss(ClassConstant(ldam_margins(counts, largest)), scale)
 
 
 def ldam_drw_loss(
-    counts: Counts, progress: float = 0.0, *, largest: float = 0.5, scale: float = 30.0, beta: float = 0.9999
+    counts: Counts,
+    progress: float = 0.0,
+    *,
+    largest: float = 0.5,
+    scale: float = 30.0,
+    beta: float = 0.9999,
 ) -> Loss:
     """Divide LDAM by the class's effective number in the last fifth."""
     plain = ldam_loss(counts, largest=largest, scale=scale)
-    return plain if progress < DEFERRED else WeightedLoss(ClassConstant(class_balanced_weights(counts, beta)), plain)
+    return (
+        plain
+        if progress < DEFERRED
+        else WeightedLoss(ClassConstant(class_balanced_weights(counts, beta)), plain)
+    )
 
 
 METHOD = Method("ldam", "LDAM", ldam_loss, head="cosine", card=__doc__)

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     import torch
 
 Tensor: TypeAlias = "torch.Tensor"  # as text: reading about methods does not load torch
-Loss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]  # logits [B, K], labels [B] -> one value per sample
+Loss = Callable[
+    ["torch.Tensor", "torch.Tensor"], "torch.Tensor"
+]  # logits [B, K], labels [B] -> one value per sample
 Sample = Callable[[np.ndarray, np.random.Generator, float], np.ndarray]
 
 
@@ -32,7 +34,9 @@ class Retrain:
 
     def __post_init__(self) -> None:
         if not self.share > 0:
-            raise LevelheadError(f"expected a positive share of the epochs, got {self.share}", parameter="share")
+            raise LevelheadError(
+                f"expected a positive share of the epochs, got {self.share}", parameter="share"
+            )
 
 
 @dataclass(frozen=True)
@@ -54,19 +58,31 @@ class Method:
     loss: Callable[..., Loss]
     sample: Sample | None = None  #: None is a plain shuffle of all samples
     project: Callable[[Head], Head] | None = None  #: at every step; None leaves the head alone
-    order: Literal["after", "before"] = "after"  #: of the optimizer's step: Algorithm 1, or the released code
-    adjust: Callable[[Head, np.ndarray, float], Head] | None = None  #: by counts and a strength, once, after training
-    head: Literal["linear", "cosine"] = "linear"  #: without a bias; or unit weights and features: logits are cosines
+    order: Literal["after", "before"] = (
+        "after"  #: of the optimizer's step: Algorithm 1, or the released code
+    )
+    adjust: Callable[[Head, np.ndarray, float], Head] | None = (
+        None  #: by counts and a strength, once, after training
+    )
+    head: Literal["linear", "cosine"] = (
+        "linear"  #: without a bias; or unit weights and features: logits are cosines
+    )
     stages: tuple[float, ...] = ()  #: shares of the training at which `loss` or `sample` change
     retrain: Retrain | None = None  #: a second stage for the head alone
-    trained_as: str | None = None  #: the method with the same training, if only `adjust` differs: it is no part of that
-    card: str | None = None  #: for `levelhead methods NAME`; usually the docstring of the method's file
+    trained_as: str | None = (
+        None  #: the method with the same training, if only `adjust` differs: it is no part of that
+    )
+    card: str | None = (
+        None  #: for `levelhead methods NAME`; usually the docstring of the method's file
+    )
 
     def __post_init__(self) -> None:
         check_choice("order", self.order, ("after", "before"))
         check_choice("head", self.head, ("linear", "cosine"))
         if any(not 0 < stage < 1 for stage in self.stages):
-            raise LevelheadError(f"expected shares between 0 and 1, got {self.stages}", parameter="stages")
+            raise LevelheadError(
+                f"expected shares between 0 and 1, got {self.stages}", parameter="stages"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,11 +127,17 @@ def value_at_label(values: Tensor, labels: Tensor) -> Tensor:
     try:
         return values.gather(-1, labels[..., None]).squeeze(-1)
     except RuntimeError:  # on the CPU, for a label that is not a class; only then is it looked for
-        wrong = labels[(labels < 0) | (labels >= values.shape[-1])] if labels.device.type == "cpu" else labels[:0]
+        wrong = (
+            labels[(labels < 0) | (labels >= values.shape[-1])]
+            if labels.device.type == "cpu"
+            else labels[:0]
+        )
         if not len(wrong):
             raise
         expected = f"expected classes from 0 to {values.shape[-1] - 1}, got {wrong[0]}"
-        raise LevelheadError(f"{expected}; leave out samples that should not count", parameter="labels") from None
+        raise LevelheadError(
+            f"{expected}; leave out samples that should not count", parameter="labels"
+        ) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,10 +146,15 @@ class WeightedLoss:
 
     weights: ClassConstant
     loss: Loss = cross_entropy
-    in_batch: bool = False  # divide by the batch's mean weight: as the mean of ``F.cross_entropy(weight=...)``
+    in_batch: bool = (
+        False  # divide by the batch's mean weight: as the mean of ``F.cross_entropy(weight=...)``
+    )
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
-        weights, values = self.weights.like(logits), self.loss(logits, labels)  # the loss checks the labels
+        weights, values = (
+            self.weights.like(logits),
+            self.loss(logits, labels),
+        )  # the loss checks the labels
         each = weights[labels]
         return values * (each / each.mean(-1, keepdim=True) if self.in_batch else each)
 

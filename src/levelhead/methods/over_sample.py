@@ -37,7 +37,9 @@ def over_sample(
     return draw_per_class(members, equal_sizes(labels, members, generator), generator)
 
 
-def over_sample_to_largest(labels: np.ndarray, generator: np.random.Generator, progress: float = 0.0) -> np.ndarray:
+def over_sample_to_largest(
+    labels: np.ndarray, generator: np.random.Generator, progress: float = 0.0
+) -> np.ndarray:
     """Draw every class as often as the largest has samples."""
     return over_sample(labels, generator, progress, epoch="largest")
 
@@ -46,18 +48,26 @@ def indices_per_class(labels: np.ndarray) -> list[np.ndarray]:
     """Return the sample indices of each class that has any, in class order."""
     labels = check_labels(labels)
     if not len(labels):
-        raise LevelheadError("expected at least one label to sample from, got none", parameter="labels")
+        raise LevelheadError(
+            "expected at least one label to sample from, got none", parameter="labels"
+        )
     ends = np.cumsum(np.bincount(labels))[:-1]
-    return [indices for indices in np.split(np.argsort(labels, kind="stable"), ends) if len(indices)]
+    return [
+        indices for indices in np.split(np.argsort(labels, kind="stable"), ends) if len(indices)
+    ]
 
 
-def equal_sizes(labels: np.ndarray, members: list[np.ndarray], generator: np.random.Generator) -> np.ndarray:
+def equal_sizes(
+    labels: np.ndarray, members: list[np.ndarray], generator: np.random.Generator
+) -> np.ndarray:
     """Return how many of each class are N in all: equally many, and one more of random classes."""
     each, rest = divmod(len(labels), len(members))
     return each + (generator.permutation(len(members)) < rest)
 
 
-def draw_per_class(members: list[np.ndarray], sizes: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def draw_per_class(
+    members: list[np.ndarray], sizes: np.ndarray, generator: np.random.Generator
+) -> np.ndarray:
     """Draw sizes[i] of members[i], shuffled together; none k + 1 times before all others of its class k times."""
     chosen = []
     for indices, size in zip(members, sizes.tolist(), strict=True):
@@ -67,4 +77,9 @@ def draw_per_class(members: list[np.ndarray], sizes: np.ndarray, generator: np.r
 
 
 METHOD = Method("over-sample", "Over-sample", baseline_loss, sample=over_sample, card=__doc__)
-LARGEST = replace(METHOD, name="over-sample-largest", title="Over-sample to the largest", sample=over_sample_to_largest)
+LARGEST = replace(
+    METHOD,
+    name="over-sample-largest",
+    title="Over-sample to the largest",
+    sample=over_sample_to_largest,
+)

@@ -27,7 +27,11 @@ def rescale_head(head: Head, counts: np.ndarray, gamma: float) -> Head:
 def plus_rs(method: Method) -> Method:
     """Return `NAME+rs`, which shares the training of a method NAME that does not adjust the head after it yet."""
     if method.adjust is not None:
-        raise LevelheadError(f"{method.name} already adjusts the head after training; RS cannot follow")
+        raise LevelheadError(
+            f"{method.name} already adjusts the head after training; RS cannot follow"
+        )
     card = "\n\n".join(part.strip() for part in (method.card, __doc__) if part)
     name, title = f"{method.name}+rs", f"{method.title}+RS"
-    return replace(method, name=name, title=title, adjust=rescale_head, trained_as=method.name, card=card)
+    return replace(
+        method, name=name, title=title, adjust=rescale_head, trained_as=method.name, card=card
+    )

@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import LevelheadError
-from . import balanced_softmax, class_balanced, crt, focal, ldam, over_sample, re_weighting, tau_norm, under_sample, wvn
+from . import (
+    balanced_softmax,
+    class_balanced,
+    crt,
+    focal,
+    ldam,
+    over_sample,
+    re_weighting,
+    tau_norm,
+    under_sample,
+    wvn,
+)
 from .baseline import METHOD as BASELINE
 from .baseline import baseline_loss
 from .method import Method
@@ -22,12 +33,22 @@ class MethodTable(dict[str, Method]):
         raise KeyError(f"unknown method {name!r}; the methods are {', '.join(self)}")
 
 
-_TRAINED = [one.METHOD for one in (over_sample, under_sample, re_weighting, focal, class_balanced, ldam)]
+_TRAINED = [
+    one.METHOD for one in (over_sample, under_sample, re_weighting, focal, class_balanced, ldam)
+]
 _TABLE_1 = [BASELINE, *_TRAINED, plus_rs(BASELINE), plus_rs(wvn.METHOD)]
-_VARIANTS = [over_sample.LARGEST, under_sample.ONCE, under_sample.LONG, wvn.METHOD, wvn.WVN_RELEASED]
+_VARIANTS = [
+    over_sample.LARGEST,
+    under_sample.ONCE,
+    under_sample.LONG,
+    wvn.METHOD,
+    wvn.WVN_RELEASED,
+]
 _VARIANTS += [plus_rs(wvn.WVN_RELEASED), class_balanced.FOCAL, ldam.DRW]
 _BEYOND_THE_PAPER = [balanced_softmax.METHOD, tau_norm.METHOD, crt.METHOD]
-METHODS: dict[str, Method] = MethodTable((one.name, one) for one in (*_TABLE_1, *_VARIANTS, *_BEYOND_THE_PAPER))
+METHODS: dict[str, Method] = MethodTable(
+    (one.name, one) for one in (*_TABLE_1, *_VARIANTS, *_BEYOND_THE_PAPER)
+)
 
 
 def method_named(name: str) -> Method:
@@ -56,7 +77,9 @@ def method_file(where: str) -> tuple[Path, str]:
     if not name.isidentifier() or Path(file).suffix != ".py":
         raise LevelheadError(f"expected a method as FILE.py:NAME, got {where!r}")
     if not Path(file).is_file():
-        raise FileNotFoundError(f"{file}: no such file; expected a Python file that defines the Method {name}")
+        raise FileNotFoundError(
+            f"{file}: no such file; expected a Python file that defines the Method {name}"
+        )
     return Path(file), name
 
 
@@ -76,10 +99,14 @@ def load(where: str) -> Method:
         raise LevelheadError(f"{path} does not run: {type(error).__name__}: {error}") from error
     if not hasattr(module, name):
         defined = [key for key, value in vars(module).items() if isinstance(value, Method)]
-        raise LevelheadError(f"{path} does not define {name}; its methods are {', '.join(defined) or 'none'}")
+        raise LevelheadError(
+            f"{path} does not define {name}; its methods are {', '.join(defined) or 'none'}"
+        )
     method = getattr(module, name)
     if not isinstance(method, Method):
-        raise LevelheadError(f"{where}: expected a levelhead.methods.Method, got {type(method).__name__}")
+        raise LevelheadError(
+            f"{where}: expected a levelhead.methods.Method, got {type(method).__name__}"
+        )
     return method
 
 
@@ -90,7 +117,8 @@ def changes(method: Method) -> dict[str, str]:
         "sample": method.sample and _summary(method.sample),
         "loss": None if method.loss is baseline_loss else _summary(method.loss),
         "project": method.project and f"{_summary(method.project)}, {method.order} every step",
-        "retrain": again and f"train a new head on frozen features; {_summary(again.sample or again.loss)}",
+        "retrain": again
+        and f"train a new head on frozen features; {_summary(again.sample or again.loss)}",
         "adjust": method.adjust and _summary(method.adjust),
     }
     return {slot: what for slot, what in found.items() if what}
@@ -98,7 +126,9 @@ def changes(method: Method) -> dict[str, str]:
 
 def reference(method: Method) -> str:
     """Return the last reference of the method's card, on one line."""
-    found = re.findall(r"^Reference:\s*(.+(?:\n[ \t]+\S.*)*)", method.card or "", flags=re.MULTILINE)
+    found = re.findall(
+        r"^Reference:\s*(.+(?:\n[ \t]+\S.*)*)", method.card or "", flags=re.MULTILINE
+    )
     return " ".join(found[-1].split()) if found else ""
 
 

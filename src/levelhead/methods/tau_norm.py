@@ -20,4 +20,11 @@ def tau_normalize_head(head: Head, counts: np.ndarray, tau: float) -> Head:
     return tau_normalize(head, tau)
 
 
-METHOD = Method("tau-norm", "tau-norm", baseline_loss, adjust=tau_normalize_head, trained_as="baseline", card=__doc__)
+METHOD = Method(
+    "tau-norm",
+    "tau-norm",
+    baseline_loss,
+    adjust=tau_normalize_head,
+    trained_as="baseline",
+    card=__doc__,
+)

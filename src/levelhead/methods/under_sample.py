@@ -43,16 +43,27 @@ def under_sample(
     return draw_per_class(members, sizes, generator)
 
 
-def under_sample_once(labels: np.ndarray, generator: np.random.Generator, progress: float = 0.0) -> np.ndarray:
+def under_sample_once(
+    labels: np.ndarray, generator: np.random.Generator, progress: float = 0.0
+) -> np.ndarray:
     """Draw the same samples in every epoch."""
     return under_sample(labels, generator, progress, draw="once")
 
 
-def under_sample_long(labels: np.ndarray, generator: np.random.Generator, progress: float = 0.0) -> np.ndarray:
+def under_sample_long(
+    labels: np.ndarray, generator: np.random.Generator, progress: float = 0.0
+) -> np.ndarray:
     """Draw the same samples in every epoch, again and again until there are N."""
     return under_sample(labels, generator, progress, draw="once", epoch="same")
 
 
 METHOD = Method("under-sample", "Under-sample", baseline_loss, sample=under_sample, card=__doc__)
-ONCE = replace(METHOD, name="under-sample-once", title="Under-sample, drawn once", sample=under_sample_once)
-LONG = replace(ONCE, name="under-sample-long", title="Under-sample, drawn once, long epochs", sample=under_sample_long)
+ONCE = replace(
+    METHOD, name="under-sample-once", title="Under-sample, drawn once", sample=under_sample_once
+)
+LONG = replace(
+    ONCE,
+    name="under-sample-long",
+    title="Under-sample, drawn once, long epochs",
+    sample=under_sample_long,
+)

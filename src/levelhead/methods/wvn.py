@@ -20,7 +20,9 @@ from .method import Method
 
 def project_to_unit_length(head: Head) -> Head:
     """Scale weight vectors to unit length."""
-    return replace(head, weight=unit(head.weight))  # inside a training step: unchecked, and no wait for the device
+    return replace(
+        head, weight=unit(head.weight)
+    )  # inside a training step: unchecked, and no wait for the device
 
 
 METHOD = Method("wvn", "WVN", baseline_loss, project=project_to_unit_length, card=__doc__)

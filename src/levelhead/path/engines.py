@@ -55,7 +55,9 @@ def find_intervals(
         late, early = np.flatnonzero(at_begin != labels), np.flatnonzero(at_end != labels)
         intersect(np.concatenate([late, early]), np.concatenate([at_begin[late], at_end[early]]))
         late, early = late[lo[late] <= hi[late]], early[lo[early] <= hi[early]]
-        at = np.concatenate([np.floor(table.positions(lo[late])), np.ceil(table.positions(hi[early]))]).astype(np.int64)
+        at = np.concatenate(
+            [np.floor(table.positions(lo[late])), np.ceil(table.positions(hi[early]))]
+        ).astype(np.int64)
         done = np.concatenate([at_begin[late], at_end[early]])
         intersect(*_rivals_at(logits, labels, table, np.concatenate([late, early]), at, done))
         never = lo > hi
@@ -71,7 +73,9 @@ def _rivals_at_ends(
     # Rows are short, so the array is transposed: each operation runs over all rows of a class. `may` and `must` differ
     # by what rounding in the logits' precision can move a score.
     y, shape = labels * len(logits) + np.arange(len(logits)), logits.T.shape
-    columns, scores = (SCRATCH.table(name, shape, logits.dtype) for name in ("columns", "scores of columns"))
+    columns, scores = (
+        SCRATCH.table(name, shape, logits.dtype) for name in ("columns", "scores of columns")
+    )
     may, must, beats = (SCRATCH.table(name, shape, np.bool_) for name in ("may", "must", "beats"))
     columns[:], may[:], must[:] = logits.T, False, True
     for moves in table.moves[[0, -1]]:
@@ -87,14 +91,18 @@ def _rivals_at_ends(
     return never, row, other
 
 
-def _winners_at_end(logits: np.ndarray, labels: np.ndarray, table: TabulatedRule, at: int) -> np.ndarray:
+def _winners_at_end(
+    logits: np.ndarray, labels: np.ndarray, table: TabulatedRule, at: int
+) -> np.ndarray:
     """Return the winning class at one end of the range, [N]: y only where rounding cannot matter."""
     if table.gammas[at] == 0:
         return logits.argmax(axis=1)
     first, width = np.empty(len(logits), np.int64), logits.shape[1]
     step = max(1, _BLOCK // width)
     shape = min(step, len(logits)), width
-    moves, scores = (SCRATCH.table(name, shape, logits.dtype) for name in ("moves of rows", "scores of rows"))
+    moves, scores = (
+        SCRATCH.table(name, shape, logits.dtype) for name in ("moves of rows", "scores of rows")
+    )
     moves[:] = table.moves[at]
     # y's own score is lowered by what rounding can move the two: where y still wins, it does without rounding.
     for start in range(0, len(logits), step):
@@ -109,19 +117,29 @@ def _winners_at_end(logits: np.ndarray, labels: np.ndarray, table: TabulatedRule
 
 
 def _rivals_at(
-    logits: np.ndarray, labels: np.ndarray, table: TabulatedRule, rows: np.ndarray, at: np.ndarray, done: np.ndarray
+    logits: np.ndarray,
+    labels: np.ndarray,
+    table: TabulatedRule,
+    rows: np.ndarray,
+    at: np.ndarray,
+    done: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (row, class) of each class, except those in `done`, that may be ahead of y in `rows` at gammas[at]."""
     width = logits.shape[1]
     step = min(max(1, _BLOCK // width), len(rows))
-    scores, moves = (SCRATCH.table(name, (step, width), logits.dtype) for name in ("scores of rows", "moves of rows"))
+    scores, moves = (
+        SCRATCH.table(name, (step, width), logits.dtype)
+        for name in ("scores of rows", "moves of rows")
+    )
     mask = SCRATCH.table("rivals", (step, width), np.bool_)
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for start in range(0, len(rows), step or 1):
         part = slice(start, start + step)
         here = rows[part]
         n = len(here)
-        logits.take(here, axis=0, out=scores[:n], mode="clip")  # all within bounds: "clip" avoids a copy
+        logits.take(
+            here, axis=0, out=scores[:n], mode="clip"
+        )  # all within bounds: "clip" avoids a copy
         table.moves.take(at[part], axis=0, out=moves[:n], mode="clip")
         table.apply(scores[:n], moves[:n], out=scores[:n])
         each, flat = np.arange(0, n * width, width), scores.reshape(-1)
@@ -135,7 +153,9 @@ def _rivals_at(
 
 
 @np.errstate(over="ignore")  # of masked scores, which stay the lowest
-def find_pieces(logits: np.ndarray, labels: np.ndarray, rule: Direction, range: tuple[float, float], k: int) -> Pieces:
+def find_pieces(
+    logits: np.ndarray, labels: np.ndarray, rule: Direction, range: tuple[float, float], k: int
+) -> Pieces:
     """Return the intervals on which each sample of one chunk is among the first k, sorted by sample and gamma."""
     # There may be several: for k > 1, and where a bias is kept. y is among the first k where fewer than k classes are
     # *ahead* of it. The gammas where one is are half-open stretches ``[start, stop)`` of floats, so counting means
@@ -145,7 +165,9 @@ def find_pieces(logits: np.ndarray, labels: np.ndarray, rule: Direction, range: 
     true, wide = labels[sample], logits.astype(np.float64)
     a, b, first = wide[sample, true], wide[sample, other], true < other
     if rule.bias is None:
-        lo, hi = winning_range(a, b, rule.slopes[other] - rule.slopes[true], first, multiplies=rule.multiplies)
+        lo, hi = winning_range(
+            a, b, rule.slopes[other] - rule.slopes[true], first, multiplies=rule.multiplies
+        )
         never = lo > hi
         stretches = [  # ahead before y's half-line, and after it
             (sample, np.full(len(sample), range[0]), np.where(never, stop, lo)),
@@ -160,7 +182,9 @@ def find_pieces(logits: np.ndarray, labels: np.ndarray, rule: Direction, range: 
     return _covered_by_fewer(k, len(labels), sample[some], start[some], until[some], range[0], stop)
 
 
-def _can_be_ahead(logits: np.ndarray, labels: np.ndarray, rule: Direction, range: tuple[float, float]) -> np.ndarray:
+def _can_be_ahead(
+    logits: np.ndarray, labels: np.ndarray, rule: Direction, range: tuple[float, float]
+) -> np.ndarray:
     """Return [n, K]: whether a class can be ahead of y. Each score is monotone in gamma, so its ends bound it."""
     # Scores round by their largest term, and huge ones overflow: a class is left out only if it is behind for certain.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -178,14 +202,22 @@ def _covered_by_fewer(k: int, n: int, sample, start, stop, begin: float, end: fl
     """Return where fewer than k of the stretches cover a sample, as closed intervals of floats."""
     who = np.concatenate([np.arange(n), sample, sample, np.arange(n)])
     at = np.concatenate([np.full(n, begin), start, stop, np.full(n, end)])
-    step = np.concatenate([np.zeros(n, np.int64), np.ones_like(sample), -np.ones_like(sample), np.zeros(n, np.int64)])
+    step = np.concatenate(
+        [np.zeros(n, np.int64), np.ones_like(sample), -np.ones_like(sample), np.zeros(n, np.int64)]
+    )
     order = np.lexsort((at, who))
-    who, at, depth = who[order], at[order], np.cumsum(step[order])  # a sample's steps sum to 0: no reset is needed
+    who, at, depth = (
+        who[order],
+        at[order],
+        np.cumsum(step[order]),
+    )  # a sample's steps sum to 0: no reset is needed
     last = np.r_[(who[1:] != who[:-1]) | (at[1:] != at[:-1]), True]  # of several steps at one place
     who, at, free = who[last], at[last], depth[last] < k
     free &= at < end
     opens = free & ~np.r_[False, free[:-1] & (who[1:] == who[:-1])]
-    closes = np.r_[False, free[:-1]] & ~free  # every sample's last place is `end`, which is not free
+    closes = (
+        np.r_[False, free[:-1]] & ~free
+    )  # every sample's last place is `end`, which is not free
     return who[opens], at[opens], np.nextafter(at[closes], -np.inf)
 
 
@@ -195,7 +227,12 @@ def _stretches_with_kept_bias(
     """Return where ``b r_k^g + b_k`` is ahead of ``a r_y^g + b_y``. A difference of exponentials is monotone on either
     side of at most one stationary point, so bisection of floats finds each change of sign."""
     assert rule.bias is not None
-    slope_y, slope_k, bias_y, bias_k = rule.slopes[true], rule.slopes[other], rule.bias[true], rule.bias[other]
+    slope_y, slope_k, bias_y, bias_k = (
+        rule.slopes[true],
+        rule.slopes[other],
+        rule.bias[true],
+        rule.bias[other],
+    )
 
     def is_ahead(gamma: np.ndarray, of: np.ndarray | slice = slice(None)) -> np.ndarray:
         y = a[of] * rule.ratios[true[of]] ** gamma + bias_y[of]
@@ -204,9 +241,15 @@ def _stretches_with_kept_bias(
 
     with np.errstate(divide="ignore", invalid="ignore"):
         turn = np.log((a * slope_y) / (b * slope_k)) / (slope_k - slope_y)
-        turn = np.where(np.abs(turn) < 1e-12, 0.0, snap(turn))  # two scores that only touch tie there or nowhere
+        turn = np.where(
+            np.abs(turn) < 1e-12, 0.0, snap(turn)
+        )  # two scores that only touch tie there or nowhere
     turn = np.where((turn > range[0]) & (turn < range[1]), turn, range[1])
-    begin, end, stop = np.full(len(a), range[0]), np.full(len(a), range[1]), np.nextafter(range[1], np.inf)
+    begin, end, stop = (
+        np.full(len(a), range[0]),
+        np.full(len(a), range[1]),
+        np.nextafter(range[1], np.inf),
+    )
     leads = is_ahead(begin)
     switches = []
     for left, right in ((begin, turn), (turn, end)):
@@ -214,7 +257,9 @@ def _stretches_with_kept_bias(
         change = np.flatnonzero(before != is_ahead(right))
         switch = np.full(len(a), stop)
         switch[change] = _first_change(
-            lambda g, of=change, was=before[change]: is_ahead(g, of) != was, left[change], right[change]
+            lambda g, of=change, was=before[change]: is_ahead(g, of) != was,
+            left[change],
+            right[change],
         )
         switches.append(switch)
     one, two = np.minimum(*switches), np.maximum(*switches)
@@ -249,12 +294,16 @@ def check_samples(
     """Return labels [N] and counts [K] that fit logits [N, K], checked; the logits' numbers are not read here."""
     turned = len(logits.shape) == 2 and (len(labels), np.size(counts)) == tuple(logits.shape[::-1])
     if turned and logits.shape[0] > logits.shape[1]:  # else it is the logits that are transposed
-        raise LevelheadError("labels and counts are swapped: expected logits [N, K], labels [N], counts [K]")
+        raise LevelheadError(
+            "labels and counts are swapped: expected logits [N, K], labels [N], counts [K]"
+        )
     check_shape(logits.shape, len(labels))
     n = resolve(counts, logits.shape[1], names=names)
     found = check_labels(labels, len(n))
     if len(found) != len(logits):
-        raise LevelheadError(f"expected one label per row of logits, got {len(found)} labels and {len(logits)} rows")
+        raise LevelheadError(
+            f"expected one label per row of logits, got {len(found)} labels and {len(logits)} rows"
+        )
     return found, n
 
 
@@ -271,7 +320,9 @@ def find_right(
 ) -> Pieces:
     """Return (sample [M], lo [M], hi [M]): the intervals of gamma on which each sample is among the first k."""
     if not (isinstance(k, int | np.integer) and 1 <= k < len(rule.ratios)):
-        raise LevelheadError(f"expected a whole number from 1 to {len(rule.ratios) - 1}, got {k}", parameter="k")
+        raise LevelheadError(
+            f"expected a whole number from 1 to {len(rule.ratios) - 1}, got {k}", parameter="k"
+        )
     single = k == 1 and rule.bias is None
     engine = _choose_engine(engine, logits) if single else "numpy"
     if engine == "torch" and not _needs_host(logits, rule):
@@ -280,7 +331,9 @@ def find_right(
         if kind == "logits" and has_triton(logits):
             ends = find_with_triton(logits, labels, rule, range, progress)
         else:
-            ends = walk_on_device(logits, rule, range, kind=kind, progress=progress).where_right(labels)
+            ends = walk_on_device(logits, rule, range, kind=kind, progress=progress).where_right(
+                labels
+            )
         return np.arange(len(labels)), *ends
     table, pieces = None, []
     threads = usable_cores() if np.prod(logits.shape) >= _MANY_NUMBERS else 1
@@ -326,7 +379,11 @@ def _find_in_parts(
 
 def _needs_host(logits: Any, rule: Direction) -> bool:
     """Return whether a tensor has logits so near 0 that crossings have few bits, which only the host enlarges."""
-    return not rule.multiplies and logits.element_size() > 4 and bool(((logits != 0) & (logits.abs() < TINY)).any())
+    return (
+        not rule.multiplies
+        and logits.element_size() > 4
+        and bool(((logits != 0) & (logits.abs() < TINY)).any())
+    )
 
 
 def _choose_engine(engine: Engine, logits: Array) -> Engine:
@@ -334,11 +391,15 @@ def _choose_engine(engine: Engine, logits: Array) -> Engine:
     if engine == "auto":
         return "torch" if _is_on_accelerator(logits) else "numpy"
     if engine == "numba":
-        warn("engine 'numba' is gone and runs 'numpy'; levelhead 0.2 refuses it", DeprecationWarning)
+        warn(
+            "engine 'numba' is gone and runs 'numpy'; levelhead 0.2 refuses it", DeprecationWarning
+        )
         engine = "numpy"
     check_choice("engine", engine, get_args(Engine))
     if engine == "torch" and not is_torch(logits):
-        raise LevelheadError("'torch' needs a tensor, got an array; use 'numpy'", parameter="engine")
+        raise LevelheadError(
+            "'torch' needs a tensor, got an array; use 'numpy'", parameter="engine"
+        )
     return engine
 
 

@@ -18,7 +18,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.array import SCRATCH, CheckedLogits, check_logits, few_threads, is_torch, lower_masked, to_numpy
+from ..core.array import (
+    SCRATCH,
+    CheckedLogits,
+    check_logits,
+    few_threads,
+    is_torch,
+    lower_masked,
+    to_numpy,
+)
 from ..core.choices import Kind
 from ..core.curve import Curve, accumulate, ascending, stable_order
 from ..core.errors import LevelheadError
@@ -39,7 +47,9 @@ def compute_envelope(
 ) -> Envelope:
     """Compute the envelope under a rule without a kept bias, chunk by chunk."""
     if rule.bias is not None:
-        raise LevelheadError("the envelope needs straight lines, which a kept bias bends; use predictions(gamma)")
+        raise LevelheadError(
+            "the envelope needs straight lines, which a kept bias bends; use predictions(gamma)"
+        )
     # float32 logits are compared with a table of factors; others, by their scores in float64.
     table = TabulatedRule.of(rule, range, np.float32, fine=True)
 
@@ -48,16 +58,26 @@ def compute_envelope(
         start = winners_at(part, rule, range[0])
         narrow = table if part.dtype == np.float32 else None
         # Only float64 holds logits so near 0 that crossings have few bits: such rows are walked apart, enlarged.
-        tiny = np.flatnonzero(has_tiny(part)) if not rule.multiplies and part.dtype.itemsize > 4 else ()
+        tiny = (
+            np.flatnonzero(has_tiny(part))
+            if not rule.multiplies and part.dtype.itemsize > 4
+            else ()
+        )
         rest = np.setdiff1d(np.arange(len(part)), tiny) if len(tiny) else slice(None)
         places = np.arange(first, first + len(part))
-        found = [(places[rest][rows], *event) for rows, *event in walk(part[rest], start[rest], rule, range, narrow)]
+        found = [
+            (places[rest][rows], *event)
+            for rows, *event in walk(part[rest], start[rest], rule, range, narrow)
+        ]
         if len(tiny):
             again = walk_enlarged(part[tiny], start[tiny], rule, range)
             found += [(places[tiny][rows], *event) for rows, *event in again]
         return start, found
 
-    starts, events = [], [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    starts, events = (
+        [],
+        [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))],
+    )
     with ThreadPoolExecutor(few_threads()) as pool:  # numpy releases the interpreter lock
         for offset, chunk in read_chunks(logits, kind=kind, progress=progress):
             step = max(1, 8 * CACHED_NUMBERS // chunk.shape[1])
@@ -65,16 +85,27 @@ def compute_envelope(
                 step = min(step, -(-len(chunk) // 2))
             firsts = np.arange(0, len(chunk), step)
             each = pool.map if len(firsts) > 1 else map  # a thread costs more than a small block
-            for start, found in each(walk_block, (firsts + offset).tolist(), [chunk[i : i + step] for i in firsts]):
+            for start, found in each(
+                walk_block, (firsts + offset).tolist(), [chunk[i : i + step] for i in firsts]
+            ):
                 starts.append(start)
                 events += found
     fields = [np.concatenate(parts) for parts in zip(*events, strict=True)]
     order = ascending(fields[1])  # the changes of a row stay in their order
-    return Envelope(np.concatenate(starts), *(each[order] for each in fields), classes=logits.shape[1], range=range)
+    return Envelope(
+        np.concatenate(starts),
+        *(each[order] for each in fields),
+        classes=logits.shape[1],
+        range=range,
+    )
 
 
 def walk(
-    logits: np.ndarray, start: np.ndarray, rule: Direction, range: tuple[float, float], table: TabulatedRule | None
+    logits: np.ndarray,
+    start: np.ndarray,
+    rule: Direction,
+    range: tuple[float, float],
+    table: TabulatedRule | None,
 ) -> Iterator[tuple]:
     """Yield rows, gammas, new and old classes of the changes, those of one row in order."""
     row, classes = _reaching(logits, start, rule, range, table)
@@ -105,18 +136,31 @@ def walk_lines(lines: Lines, rule: Direction, end: float) -> Iterator[tuple]:
     # Each turn of the loop moves all rows that are left by one bend: where the winner's line is first crossed by a
     # steeper one. A line that is not steeper never overtakes it and is dropped, so the loop ends.
     while len(kept := np.flatnonzero(steep > slope.take(row))):
-        row, classes, values, steep = row.take(kept), classes.take(kept), values.take(kept), steep.take(kept)
+        row, classes, values, steep = (
+            row.take(kept),
+            classes.take(kept),
+            values.take(kept),
+            steep.take(kept),
+        )
         rise = slopes.take(classes) - slopes.take(now.take(row))
         at = crossing(own.take(row), values, rise, multiplies=rule.multiplies)
-        opens = np.flatnonzero(np.diff(row, prepend=-1))  # the lines of a row stand next to each other, by class
+        opens = np.flatnonzero(
+            np.diff(row, prepend=-1)
+        )  # the lines of a row stand next to each other, by class
         some = row.take(opens)
-        when = np.maximum(np.minimum.reduceat(at, opens), last.take(some))  # rounding must not change their order
+        when = np.maximum(
+            np.minimum.reduceat(at, opens), last.take(some)
+        )  # rounding must not change their order
         last[some], slope[some] = np.where(when <= end, when, np.nan), np.inf
         # Of several lines that cross at once, the steepest leads after it. At the very crossing all of them tie with
         # the winner so far, and the smallest class index wins: for that one float it may be a third class (`alone`).
         tied = np.flatnonzero(at <= last.take(row))
         opens = np.flatnonzero(np.diff(row.take(tied), prepend=-1))
-        some, first, sizes = row.take(tied.take(opens)), classes.take(tied), np.diff(opens, append=len(tied))
+        some, first, sizes = (
+            row.take(tied.take(opens)),
+            classes.take(tied),
+            np.diff(opens, append=len(tied)),
+        )
         lead = tied
         if len(tied) > len(opens):
             steepest = steep[tied] == np.repeat(np.maximum.reduceat(steep[tied], opens), sizes)
@@ -134,9 +178,19 @@ def walk_lines(lines: Lines, rule: Direction, end: float) -> Iterator[tuple]:
         # A new winner that loses the tie leads from the next float on.
         enters = np.where(here == new, when, np.nextafter(when, np.inf))
         shown = np.flatnonzero(enters <= end)
-        some, lead, new, enters = some.take(shown), lead.take(shown), new.take(shown), enters.take(shown)
+        some, lead, new, enters = (
+            some.take(shown),
+            lead.take(shown),
+            new.take(shown),
+            enters.take(shown),
+        )
         yield some, enters, new, np.where(alone, here, current).take(shown)
-        now[some], own[some], slope[some], last[some] = new, values.take(lead), steep.take(lead), enters
+        now[some], own[some], slope[some], last[some] = (
+            new,
+            values.take(lead),
+            steep.take(lead),
+            enters,
+        )
 
 
 def walk_enlarged(
@@ -181,33 +235,46 @@ def winners_at(logits: np.ndarray, rule: Direction, gamma: float) -> np.ndarray:
         some = rows[near[rows, other] & (found[rows] != other)]
         own = found[some]
         pair = logits[some, own].astype(np.float64), logits[some, other].astype(np.float64)
-        lo, hi = winning_range(*pair, slopes[other] - slopes[own], own < other, multiplies=rule.multiplies)
+        lo, hi = winning_range(
+            *pair, slopes[other] - slopes[own], own < other, multiplies=rule.multiplies
+        )
         found[some[(lo > gamma) | (gamma > hi)]] = other
     return found
 
 
 def _reaching(
-    logits: np.ndarray, start: np.ndarray, rule: Direction, range: tuple[float, float], table: TabulatedRule | None
+    logits: np.ndarray,
+    start: np.ndarray,
+    rule: Direction,
+    range: tuple[float, float],
+    table: TabulatedRule | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (row, class) of each class that the row's envelope can touch after its first winner."""
     # The lines of the winners at the two ends of the range cross at one gamma. A line below both there is below the
     # first winner's line from the start up to that gamma, and below the last winner's from there to the end. The same
     # holds for a line below the last winner's a little before they cross. So float32 and a table of factors do.
-    step, width = max(1, CACHED_NUMBERS // logits.shape[1]), logits.shape[1]  # block by block: what fits in a cache
+    step, width = (
+        max(1, CACHED_NUMBERS // logits.shape[1]),
+        logits.shape[1],
+    )  # block by block: what fits in a cache
     parts = [slice(first, first + step) for first in np.arange(0, max(1, len(logits)), step)]
     end = np.concatenate([_last_winners(logits[part], rule, range[1], table) for part in parts])
     both = np.stack([start, end], axis=1)
     opens = np.arange(0, logits.size, width)  # flat positions are taken several times faster
     height, slope = _lines(logits.take(opens[:, None] + both).astype(np.float64), both, rule)
     rise = slope[:, 1] - slope[:, 0]
-    meet = np.divide(height[:, 0] - height[:, 1], rise, out=np.full(len(start), range[0]), where=rise > 0)
+    meet = np.divide(
+        height[:, 0] - height[:, 1], rise, out=np.full(len(start), range[0]), where=rise > 0
+    )
     at, found = np.clip(meet, *range), []
     for part in parts:
         some, own = logits[part], opens[: len(start[part])]
         if table is not None:
             before = np.maximum(np.floor(table.positions(at[part])).astype(np.int64), 0)
             scores = SCRATCH.table("scores of lines", some.shape, np.float32)
-            table.moves.take(before, axis=0, out=scores, mode="clip")  # all within bounds: "clip" avoids a copy
+            table.moves.take(
+                before, axis=0, out=scores, mode="clip"
+            )  # all within bounds: "clip" avoids a copy
             table.apply(scores, some, out=scores)
             level = scores.take(own + end[part])
             floor = level - table.margin(level)
@@ -223,16 +290,22 @@ def _reaching(
             margin = 1e-9 * (np.abs(level) + np.abs(at[part]) * np.abs(rule.slopes).max())
             floor = level - (margin + np.finfo(np.float64).tiny)
         scores.reshape(-1)[own + start[part]] = -np.inf
-        reaches = np.greater_equal(scores, floor[:, None], out=SCRATCH.table("reaches", some.shape, np.bool_))
+        reaches = np.greater_equal(
+            scores, floor[:, None], out=SCRATCH.table("reaches", some.shape, np.bool_)
+        )
         found.append(np.flatnonzero(reaches) + part.start * width)
     return np.divmod(np.concatenate(found), width)
 
 
-def _last_winners(logits: np.ndarray, rule: Direction, gamma: float, table: TabulatedRule | None) -> np.ndarray:
+def _last_winners(
+    logits: np.ndarray, rule: Direction, gamma: float, table: TabulatedRule | None
+) -> np.ndarray:
     """Return the class that wins at the end of the range, [n]: of float32, where rounding cannot decide."""
     if table is None:
         return winners_at(logits, rule, gamma)
-    scores = table.apply(logits, table.moves[-1], out=SCRATCH.table("scores of lines", logits.shape, np.float32))
+    scores = table.apply(
+        logits, table.moves[-1], out=SCRATCH.table("scores of lines", logits.shape, np.float32)
+    )
     found = scores.argmax(axis=1)
     own = np.arange(0, logits.size, logits.shape[1]) + found
     level = scores.take(own)
@@ -243,7 +316,9 @@ def _last_winners(logits: np.ndarray, rule: Direction, gamma: float, table: Tabu
     return found
 
 
-def _lines(values: np.ndarray, classes: np.ndarray, rule: Direction) -> tuple[np.ndarray, np.ndarray]:
+def _lines(
+    values: np.ndarray, classes: np.ndarray, rule: Direction
+) -> tuple[np.ndarray, np.ndarray]:
     """Return height at 0 and slope of the lines of logits [n, C] of `classes`, all of the highest sign of their row."""
     if not rule.multiplies:
         return values, rule.slopes[classes]
@@ -267,13 +342,17 @@ class Envelope:
     old_class: np.ndarray
     classes: int  # K
     range: tuple[float, float]
-    _part: tuple[tuple[float, float], Envelope] | None = field(default=None, init=False)  # the last of `between`
+    _part: tuple[tuple[float, float], Envelope] | None = field(
+        default=None, init=False
+    )  # the last of `between`
 
     def predictions(self, gamma: float) -> np.ndarray:
         """Return the class predicted at gamma, [N]."""
         found = self.start.copy()
         upto = np.searchsorted(self.gamma, gamma, side="right")
-        found[self.sample[:upto]] = self.new_class[:upto]  # in order of gamma, so the last assignment wins
+        found[self.sample[:upto]] = self.new_class[
+            :upto
+        ]  # in order of gamma, so the last assignment wins
         return found
 
     def where_right(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -281,7 +360,10 @@ class Envelope:
         (begin, end), true = self.range, labels[self.sample]
         enters, leaves = (np.flatnonzero(of == true) for of in (self.new_class, self.old_class))
         lo, hi = np.where(self.start == labels, begin, np.inf), np.full(len(labels), end)
-        lo[self.sample[enters]], hi[self.sample[leaves]] = self.gamma[enters], np.nextafter(self.gamma[leaves], -np.inf)
+        lo[self.sample[enters]], hi[self.sample[leaves]] = (
+            self.gamma[enters],
+            np.nextafter(self.gamma[leaves], -np.inf),
+        )
         return lo, np.where(lo < np.inf, hi, -np.inf)
 
     def joined(self, others: Sequence[Envelope]) -> Envelope:
@@ -289,10 +371,18 @@ class Envelope:
         every = [self, *others]
         offsets = np.cumsum([0, *(len(part.start) for part in every[:-1])])
         sample = [part.sample + offset for part, offset in zip(every, offsets, strict=True)]
-        gamma, new, old = (np.concatenate([getattr(part, name) for part in every]) for name in _EVENT[1:])
+        gamma, new, old = (
+            np.concatenate([getattr(part, name) for part in every]) for name in _EVENT[1:]
+        )
         # A stable sort keeps the changes of one sample, which come from one part, in their order.
         order = np.argsort(gamma, kind="stable")
-        events = dict(zip(_EVENT, (each[order] for each in (np.concatenate(sample), gamma, new, old)), strict=True))
+        events = dict(
+            zip(
+                _EVENT,
+                (each[order] for each in (np.concatenate(sample), gamma, new, old)),
+                strict=True,
+            )
+        )
         return replace(self, start=np.concatenate([part.start for part in every]), **events)
 
     def within(self, range: tuple[float, float]) -> Envelope:
@@ -312,7 +402,9 @@ class Envelope:
         """Return the share of each class among the predictions at gamma, [K]. Samples weigh `weights` [N]."""
         return np.bincount(self.predictions(gamma), self._weights(weights), self.classes)
 
-    def mismatch(self, target: np.ndarray | None = None, weights: np.ndarray | None = None) -> Curve:
+    def mismatch(
+        self, target: np.ndarray | None = None, weights: np.ndarray | None = None
+    ) -> Curve:
         """Return half the sum of ``|share - target|`` over gamma. The target [K] sums to 1, and is uniform if None."""
         (start, steps), gammas = self.mismatch_steps(target, weights), self.gamma[self.by_class[0]]
         order = np.argsort(gammas)
@@ -324,9 +416,15 @@ class Envelope:
         """Return the mismatch at the start of the range, and the size of each step, in the order of `by_class`."""
         # A gain or a loss moves only its own class's term of the sum, and the changes of a class, in order, give its
         # share after each. So no table of changes by classes is needed.
-        target = np.full(self.classes, 1 / self.classes) if target is None else np.asarray(target, np.float64)
+        target = (
+            np.full(self.classes, 1 / self.classes)
+            if target is None
+            else np.asarray(target, np.float64)
+        )
         weight = self._weights(weights)
-        off = np.bincount(self.start, weight, self.classes) - target  # share - target of each class at the start
+        off = (
+            np.bincount(self.start, weight, self.classes) - target
+        )  # share - target of each class at the start
         _, sample, sign, sizes, opens = self.by_class
         # One cumulative sum over the changes of all classes, one class after another. Less its value where a class
         # opens, and plus what that class was off at the start, it says how far off the class is after each change.
@@ -344,7 +442,11 @@ class Envelope:
 
     def _weights(self, weights: np.ndarray | None) -> np.ndarray:
         n = len(self.start)
-        return np.full(n, 1 / n) if weights is None else np.asarray(weights, np.float64) / np.sum(weights)
+        return (
+            np.full(n, 1 / n)
+            if weights is None
+            else np.asarray(weights, np.float64) / np.sum(weights)
+        )
 
     @cached_property
     def by_class(self) -> tuple[np.ndarray, ...]:
@@ -355,7 +457,9 @@ class Envelope:
         changed = np.empty(2 * len(self.sample), np.uint16 if self.classes <= 1 << 16 else np.int64)
         changed[::2], changed[1::2] = self.new_class, self.old_class
         order, sizes = stable_order(changed), np.bincount(changed, minlength=self.classes)
-        sign = 1.0 - 2 * (order & 1)  # a gain and a loss of a class at one gamma may come in any order
+        sign = 1.0 - 2 * (
+            order & 1
+        )  # a gain and a loss of a class at one gamma may come in any order
         order >>= 1
         return order, self.sample[order], sign, sizes, np.cumsum(sizes) - sizes
 
@@ -378,25 +482,45 @@ class Envelope:
 
 
 def read_chunks(
-    logits: Any, *, kind: Kind = "logits", size: int = 1 << 22, check: bool = True, progress: RowProgress | None = None
+    logits: Any,
+    *,
+    kind: Kind = "logits",
+    size: int = 1 << 22,
+    check: bool = True,
+    progress: RowProgress | None = None,
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (first row, logits [n, K]) of each chunk of about `size` numbers, with logarithms of probabilities."""
     # No more than one chunk of a memory-mapped file stays in memory. `check` is whether all values must be finite.
     if getattr(logits, "ndim", None) != 2:
-        logits, kind = check_logits(logits, kind=kind), "logits"  # raises, or turns a list into an array
-    total, step, checked = len(logits), max(1, size // max(1, logits.shape[1])), isinstance(logits, CheckedLogits)
+        logits, kind = (
+            check_logits(logits, kind=kind),
+            "logits",
+        )  # raises, or turns a list into an array
+    total, step, checked = (
+        len(logits),
+        max(1, size // max(1, logits.shape[1])),
+        isinstance(logits, CheckedLogits),
+    )
     for first in range(0, total, step):
         _check_not_shorter(logits)
         part = logits[first : first + step]
         part = to_numpy(part) if is_torch(part) else np.asarray(part)
-        part = part.astype(np.float32) if part.dtype == np.float16 else part  # sums of float16 overflow
+        part = (
+            part.astype(np.float32) if part.dtype == np.float16 else part
+        )  # sums of float16 overflow
         if not checked and (kind != "logits" or part.dtype.kind != "f"):
             part = check_logits(part, kind=kind, first=first)
         elif not checked and first == 0 and part.shape[1] > 1:
             check_logits(part[:1000])
         yield first, lower_masked(part, first) if check and not checked else part
-        file = logits._mmap if isinstance(logits, np.memmap) and logits.mode in ("r", "r+") else None  # pyright: ignore
-        if file is not None and hasattr(mmap, "MADV_DONTNEED"):  # drop its pages; the system reads them again if needed
+        file = (
+            logits._mmap  # pyright: ignore
+            if isinstance(logits, np.memmap) and logits.mode in ("r", "r+")
+            else None
+        )
+        if file is not None and hasattr(
+            mmap, "MADV_DONTNEED"
+        ):  # drop its pages; the system reads them again if needed
             file.madvise(mmap.MADV_DONTNEED)
         if progress is not None:
             progress(min(first + step, total), total)
@@ -404,7 +528,11 @@ def read_chunks(
 
 def _check_not_shorter(values: Any) -> None:
     """Check that a memory-mapped file is still as long as its map: reading what is gone would end the process."""
-    if isinstance(values, np.memmap) and isinstance(values.base, mmap.mmap) and values.filename is not None:
+    if (
+        isinstance(values, np.memmap)
+        and isinstance(values.base, mmap.mmap)
+        and values.filename is not None
+    ):
         with suppress(FileNotFoundError):  # its name is gone, its content is not
             if os.stat(values.filename).st_size < values.offset + values.nbytes:
                 shorter = "became shorter while it was read; try again when nothing writes to it"

@@ -19,7 +19,11 @@ from ..rules.direction import Direction, TabulatedRule, fine_steps
 from ..show.progress import RowProgress
 from .envelope import Envelope, Lines, walk_lines, winners_at
 
-_NARROW = (torch.float32, torch.float16, torch.bfloat16)  # whole numbers become float64, as in numpy
+_NARROW = (
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+)  # whole numbers become float64, as in numpy
 _MOST_LINES = 1024  # of a row that Triton follows
 
 
@@ -43,7 +47,11 @@ def _knows_triton() -> bool:
 
 
 def find_with_triton(
-    logits: Tensor, labels: np.ndarray, rule: Direction, range: tuple[float, float], progress: RowProgress | None
+    logits: Tensor,
+    labels: np.ndarray,
+    rule: Direction,
+    range: tuple[float, float],
+    progress: RowProgress | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return lo and hi by one kernel, which reads the logits once. The host waits only for its result."""
     from .intervals_triton import find_intervals_triton
@@ -72,16 +80,22 @@ def walk_on_device(
     progress: RowProgress | None = None,
 ) -> Envelope:
     """Return every change of every prediction. About `size` numbers of logits [N, K] are worked on at a time."""
-    if kind != "logits" or not logits.is_floating_point() or not (logits[:100] < 0).any():  # these are no probabilities
+    if (
+        kind != "logits" or not logits.is_floating_point() or not (logits[:100] < 0).any()
+    ):  # these are no probabilities
         check_logits(logits[:1000], kind=kind)
     table = TabulatedRule.of(rule, range, np.float32 if logits.dtype in _NARROW else np.float64)
     slopes = torch.from_numpy(rule.slopes).to(logits.device)
     moves = (
-        torch.linspace(*range, fine_steps(logits.shape[1]) + 1, dtype=slopes.dtype, device=slopes.device)[:, None]
+        torch.linspace(
+            *range, fine_steps(logits.shape[1]) + 1, dtype=slopes.dtype, device=slopes.device
+        )[:, None]
         * slopes
     )
     moves -= moves.amax(1, keepdim=True)
-    moves = (moves.exp_() if rule.multiplies else moves).to(torch.float32 if logits.dtype in _NARROW else torch.float64)
+    moves = (moves.exp_() if rule.multiplies else moves).to(
+        torch.float32 if logits.dtype in _NARROW else torch.float64
+    )
     lines, step = [], max(1, size // logits.shape[1])
     for first in np.arange(0, len(logits), step).tolist():
         x = logits[first : first + step].to(moves.dtype)
@@ -102,11 +116,16 @@ def walk_on_device(
     if has_triton(logits) and (most := int(counts.max())) <= _MOST_LINES:
         from .intervals_triton import walk_lines_triton
 
-        changes = [each.cpu().numpy() for each in walk_lines_triton(found, counts, most, rule, range[1])]
+        changes = [
+            each.cpu().numpy() for each in walk_lines_triton(found, counts, most, rule, range[1])
+        ]
     else:
         here = Lines(*(each.cpu().numpy() for each in found))
         nothing = here.row[:0], here.own[:0], here.start[:0], here.start[:0]
-        changes = [np.concatenate(parts) for parts in zip(nothing, *walk_lines(here, rule, range[1]), strict=True)]
+        changes = [
+            np.concatenate(parts)
+            for parts in zip(nothing, *walk_lines(here, rule, range[1]), strict=True)
+        ]
         order = ascending(changes[1])  # the changes of a row stay in their order
         changes = [each[order] for each in changes]
     return Envelope(found.start.cpu().numpy(), *changes, classes=logits.shape[1], range=range)
@@ -122,12 +141,20 @@ def _winners(x: Tensor, rule: Direction, moves: Tensor, table: TabulatedRule, at
     second = scores.scatter_(1, found[:, None], -torch.inf).amax(dim=1)
     close = (second >= level - 2 * (level.abs() * table.relative + table.absolute)).nonzero()[:, 0]
     if len(close):
-        found[close] = torch.from_numpy(winners_at(x[close].cpu().numpy(), rule, gamma)).to(x.device)
+        found[close] = torch.from_numpy(winners_at(x[close].cpu().numpy(), rule, gamma)).to(
+            x.device
+        )
     return found
 
 
 def _reaching(
-    x: Tensor, start: Tensor, end: Tensor, moves: Tensor, slopes: Tensor, rule: Direction, table: TabulatedRule
+    x: Tensor,
+    start: Tensor,
+    end: Tensor,
+    moves: Tensor,
+    slopes: Tensor,
+    rule: Direction,
+    table: TabulatedRule,
 ) -> tuple[Tensor, Tensor]:
     """Return (row, class) of each class that the row's envelope can touch after its first winner, row by row."""
     both = torch.stack([start, end], dim=1)

@@ -24,7 +24,9 @@ _BLOCK, _WARPS = 128, 1  # classes read at a time; warps per row
 _ROUNDING = 2.0**-20  # of logarithms and slopes, with room to spare
 
 
-def find_intervals_triton(logits: Tensor, labels: np.ndarray, rule: Direction, range: tuple[float, float]) -> Tensor:
+def find_intervals_triton(
+    logits: Tensor, labels: np.ndarray, rule: Direction, range: tuple[float, float]
+) -> Tensor:
     """Return lo and hi, [2, N], of logits [N, K], on their device; NaN where a row is not finite."""
     return prepare(logits, labels, rule, range)()
 
@@ -45,12 +47,20 @@ def prepare(
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
     n, width = logits.shape
     slopes, eps = rule.slopes, float(np.finfo(np.float32).eps)
-    scaled = (slopes * (np.log2(np.e) if rule.multiplies else 1.0)).astype(np.float32)  # scores use powers of two
+    scaled = (slopes * (np.log2(np.e) if rule.multiplies else 1.0)).astype(
+        np.float32
+    )  # scores use powers of two
     reach = max(map(abs, range)) * float(np.abs(scaled).max())
-    flat = max(1.5 * 2.0**-21 * float(np.abs(scaled).max()), 1e-30)  # what float32 may not tell from 0
-    exact, fast, label = _to_device([np.append(slopes, range), scaled, labels.astype(np.int32)], logits.device)
+    flat = max(
+        1.5 * 2.0**-21 * float(np.abs(scaled).max()), 1e-30
+    )  # what float32 may not tell from 0
+    exact, fast, label = _to_device(
+        [np.append(slopes, range), scaled, labels.astype(np.int32)], logits.device
+    )
     relative = eps * (64 + 8 * reach) if rule.multiplies else 64 * eps
-    absolute = float(np.finfo(np.float32).tiny) if rule.multiplies else 256 * eps * max(reach, 1e-30)
+    absolute = (
+        float(np.finfo(np.float32).tiny) if rule.multiplies else 256 * eps * max(reach, 1e-30)
+    )
     ends = torch.empty((2, n), dtype=torch.float64, device=logits.device)
 
     def launch() -> Tensor:
@@ -72,17 +82,27 @@ def _to_device(arrays: list[np.ndarray], device: torch.device) -> list[Tensor]:
     whole = np.empty(places[-1], np.uint8)
     for array, place in zip(arrays, places, strict=False):
         whole[place : place + array.nbytes] = array.view(np.uint8)
-    there, kinds = torch.from_numpy(whole).to(device), [torch.from_numpy(array[:0]).dtype for array in arrays]
-    spans = [slice(place, place + array.nbytes) for array, place in zip(arrays, places, strict=False)]
+    there, kinds = (
+        torch.from_numpy(whole).to(device),
+        [torch.from_numpy(array[:0]).dtype for array in arrays],
+    )
+    spans = [
+        slice(place, place + array.nbytes) for array, place in zip(arrays, places, strict=False)
+    ]
     return [there[span].view(kind) for span, kind in zip(spans, kinds, strict=True)]
 
 
 @torch.no_grad()
-def walk_lines_triton(lines: Lines, counts: Tensor, most: int, rule: Direction, end: float) -> list[Tensor]:
+def walk_lines_triton(
+    lines: Lines, counts: Tensor, most: int, rule: Direction, end: float
+) -> list[Tensor]:
     """Return the changes of `walk_lines`, sorted by gamma; of the lines, each row has `counts` [n], at most `most`."""
     start, own, row, classes, values = lines
     opens, (exact,) = counts.cumsum(0), _to_device([np.append(rule.slopes, end)], start.device)
-    at, new = values.new_empty(2 * len(row)), classes.new_full((2 * len(row),), -1)  # one line enters, one more may tie
+    at, new = (
+        values.new_empty(2 * len(row)),
+        classes.new_full((2 * len(row),), -1),
+    )  # one line enters, one more may tie
     block = max(32, triton.next_power_of_2(most))
     with torch.cuda.device_of(start):
         _walk_rows[(len(start),)](
@@ -125,7 +145,9 @@ def _walk_rows(
         top = tl.max(tl.where(tied, steep, -infinity), 0)
         height = tl.max(tl.where(tied & (steep == top), other, -infinity), 0)
         new = tl.min(tl.where(tied & (steep == top) & (other == height), k, width), 0)
-        here = tl.minimum(tl.min(tl.where(tied & ((steep != top) | (other == height)), k, width), 0), now)
+        here = tl.minimum(
+            tl.min(tl.where(tied & ((steep != top) | (other == height)), k, width), 0), now
+        )
         alone = (here != now) & (here != new)
         tl.store(out_at + out, when, mask=alone)
         tl.store(out_new + out, here, mask=alone)
@@ -164,16 +186,25 @@ def _find_rows(
     lanes = tl.arange(0, BLOCK)
     high_1, high_2 = tl.full([BLOCK], infinity, tl.float32), tl.full([BLOCK], infinity, tl.float32)
     low_1, low_2 = tl.full([BLOCK], -infinity, tl.float32), tl.full([BLOCK], -infinity, tl.float32)
-    at_high, at_low, broken = tl.zeros([BLOCK], tl.int32), tl.zeros([BLOCK], tl.int32), tl.zeros([BLOCK], tl.float32)
+    at_high, at_low, broken = (
+        tl.zeros([BLOCK], tl.int32),
+        tl.zeros([BLOCK], tl.int32),
+        tl.zeros([BLOCK], tl.float32),
+    )
     mine, whole = y // BLOCK, width // BLOCK
-    for step in tl.range(0, tl.where(mine < whole, whole - 1, whole), num_stages=STAGES):  # all but two blocks
+    for step in tl.range(
+        0, tl.where(mine < whole, whole - 1, whole), num_stages=STAGES
+    ):  # all but two blocks
         k = tl.where(step < mine, step, step + 1) * BLOCK + lanes
         x = tl.load(logits + k).to(tl.float32)
         broken += x * 0.0  # 0, or NaN
         slack = _slack(x, level, sign, error, MULTIPLIES, APPROXIMATE)
         high, low = _bounds(slack, sign * tl.load(fast + k) + tilted, APPROXIMATE)
         at_high, at_low = tl.where(high < high_1, k, at_high), tl.where(low > low_1, k, at_low)
-        high_2, low_2 = tl.minimum(high_2, tl.maximum(high_1, high)), tl.maximum(low_2, tl.minimum(low_1, low))
+        high_2, low_2 = (
+            tl.minimum(high_2, tl.maximum(high_1, high)),
+            tl.maximum(low_2, tl.minimum(low_1, low)),
+        )
         high_1, low_1 = tl.minimum(high_1, high), tl.maximum(low_1, low)
     for last in range(2):  # the last block; and that of y, if it is another
         k = tl.where(last == 0, whole, mine) * BLOCK + lanes
@@ -182,15 +213,24 @@ def _find_rows(
         broken += x * 0.0
         slack = _slack(x, level, sign, error, MULTIPLIES, APPROXIMATE)
         slack = tl.where(inside & (k != y), slack, infinity)
-        high, low = _bounds(slack, sign * tl.load(fast + k, mask=inside, other=0.0) + tilted, APPROXIMATE)
+        high, low = _bounds(
+            slack, sign * tl.load(fast + k, mask=inside, other=0.0) + tilted, APPROXIMATE
+        )
         at_high, at_low = tl.where(high < high_1, k, at_high), tl.where(low > low_1, k, at_low)
-        high_2, low_2 = tl.minimum(high_2, tl.maximum(high_1, high)), tl.maximum(low_2, tl.minimum(low_1, low))
+        high_2, low_2 = (
+            tl.minimum(high_2, tl.maximum(high_1, high)),
+            tl.maximum(low_2, tl.minimum(low_1, low)),
+        )
         high_1, low_1 = tl.minimum(high_1, high), tl.maximum(low_1, low)
     nearest_1, nearest_0 = tl.min(high_1, 0), tl.max(low_1, 0)
     first_1 = tl.max(tl.where(high_1 == nearest_1, at_high, 0), 0)  # any of the nearest will do
     first_0 = tl.max(tl.where(low_1 == nearest_0, at_low, 0), 0)
-    next_1 = tl.min(tl.where((high_1 == nearest_1) & (at_high == first_1), high_2, high_1), 0).to(tl.float64)
-    next_0 = tl.max(tl.where((low_1 == nearest_0) & (at_low == first_0), low_2, low_1), 0).to(tl.float64)
+    next_1 = tl.min(tl.where((high_1 == nearest_1) & (at_high == first_1), high_2, high_1), 0).to(
+        tl.float64
+    )
+    next_0 = tl.max(tl.where((low_1 == nearest_0) & (at_low == first_0), low_2, low_1), 0).to(
+        tl.float64
+    )
     narrow = tl.arange(0, NARROW)
     if suits & ((nearest_1.to(tl.float64) <= hi) | (nearest_0.to(tl.float64) >= lo)):
         both = tl.where(narrow % 2 == 0, first_0, first_1)
@@ -209,7 +249,9 @@ def _find_rows(
             x = tl.load(logits + k, mask=rival, other=0.0).to(tl.float32)
             tilts = tl.load(fast + k, mask=rival, other=0.0)
             ahead = _moved(x, gamma_0 * tilts - largest_0, MULTIPLIES) >= least_0
-            ahead = (ahead | (_moved(x, gamma_1 * tilts - largest_1, MULTIPLIES) >= least_1)) & rival
+            ahead = (
+                ahead | (_moved(x, gamma_1 * tilts - largest_1, MULTIPLIES) >= least_1)
+            ) & rival
             if tl.sum(ahead.to(tl.int32), 0) > 0:
                 for first in range(0, BLOCK, NARROW):
                     every = start + first + narrow
@@ -238,7 +280,9 @@ def _bounds(slack, rise, APPROXIMATE: tl.constexpr):
 
 @triton.jit
 def _quick(instruction: tl.constexpr, x):
-    return tl.inline_asm_elementwise(instruction, "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        instruction, "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
 
 
 @triton.jit

@@ -18,14 +18,27 @@ from ..core.per_class import as_mapping, find_classes, title
 from .envelope import Envelope
 from .resample import add_up
 
-TITLES = {"macro_f1": "macro F1", "mcc": "MCC", "kappa": "Cohen's kappa", "g_mean": "G-mean", "cost": "expected cost"}
+TITLES = {
+    "macro_f1": "macro F1",
+    "mcc": "MCC",
+    "kappa": "Cohen's kappa",
+    "g_mean": "G-mean",
+    "cost": "expected cost",
+}
 TITLES |= {"error": "error", "balanced_error": "balanced error", "worst_recall": "worst recall"}
-ERRORS = ("error", "balanced_error")  # sums over samples that are right: `GammaPath` and `Objective` compute these
+ERRORS = (
+    "error",
+    "balanced_error",
+)  # sums over samples that are right: `GammaPath` and `Objective` compute these
 CLASSES_ALIKE = ("balanced_error",)  # as if all classes were equally frequent
 LOWER_IS_BETTER = (*ERRORS, "cost")
 Floors = float | Mapping[Any, float]  # a recall for all classes, or {class: recall}
 NAME_CLASSES = ("cost", "macro_f1")  # one class may have to move by itself to be good at these
-RECALLS = (*ERRORS, "g_mean", "worst_recall")  # follow from where samples are right, whatever wrong class is predicted
+RECALLS = (
+    *ERRORS,
+    "g_mean",
+    "worst_recall",
+)  # follow from where samples are right, whatever wrong class is predicted
 _NOTHING = 1e-11  # shares below this are 0: they differ from it by rounding
 
 
@@ -43,7 +56,9 @@ class ClassChanges:
 
     labels: np.ndarray  # [N], true classes
     right_first: np.ndarray  # [N], whether each sample is right at the start of the range
-    predicted_first: np.ndarray | None  # [N], the class predicted there; None if only right and wrong are known
+    predicted_first: (
+        np.ndarray | None
+    )  # [N], the class predicted there; None if only right and wrong are known
     gamma: np.ndarray  # [S], of each change, as `sample` and `classes`
     sample: np.ndarray
     classes: np.ndarray
@@ -52,7 +67,9 @@ class ClassChanges:
     sizes: np.ndarray  # [K], how many changes each class has
 
     @staticmethod
-    def of_events(labels: np.ndarray, events: tuple[np.ndarray, ...], classes: int) -> "ClassChanges":
+    def of_events(
+        labels: np.ndarray, events: tuple[np.ndarray, ...], classes: int
+    ) -> "ClassChanges":
         """Return the changes of `GammaPath.events`."""
         start, gamma, sign, sample = events
         first = np.zeros(len(labels), bool)
@@ -60,7 +77,9 @@ class ClassChanges:
         order = order_by_class(labels[sample], classes)
         changed = labels[sample][order]
         moves, sizes = (sign[order], np.zeros(len(order))), np.bincount(changed, minlength=classes)
-        return ClassChanges(labels, first, None, gamma[order], sample[order], changed, *moves, sizes)
+        return ClassChanges(
+            labels, first, None, gamma[order], sample[order], changed, *moves, sizes
+        )
 
     @staticmethod
     def of_envelope(labels: np.ndarray, changes: Envelope) -> "ClassChanges":
@@ -68,14 +87,28 @@ class ClassChanges:
         # Loss and gain of a change are neighbors, in the order of gamma: a stable sort by class keeps that order.
         changed = np.stack([changes.old_class, changes.new_class], axis=1).reshape(-1)
         order = order_by_class(changed, changes.classes)
-        changed, sample, gamma = changed[order], changes.sample[order // 2], changes.gamma[order // 2]
-        sign, sizes = np.where(order % 2, 1.0, -1.0), np.bincount(changed, minlength=changes.classes)
-        moves = sign * (labels[sample] == changed), sign  # of what is right, and of what is predicted
-        return ClassChanges(labels, changes.start == labels, changes.start, gamma, sample, changed, *moves, sizes)
+        changed, sample, gamma = (
+            changed[order],
+            changes.sample[order // 2],
+            changes.gamma[order // 2],
+        )
+        sign, sizes = (
+            np.where(order % 2, 1.0, -1.0),
+            np.bincount(changed, minlength=changes.classes),
+        )
+        moves = (
+            sign * (labels[sample] == changed),
+            sign,
+        )  # of what is right, and of what is predicted
+        return ClassChanges(
+            labels, changes.start == labels, changes.start, gamma, sample, changed, *moves, sizes
+        )
 
     def first(self, weights: np.ndarray) -> Totals:
         """Return the totals of each class at the start of the range, [K]."""
-        return count_totals(self.labels, self.right_first, self.predicted_first, weights, len(self.sizes))
+        return count_totals(
+            self.labels, self.right_first, self.predicted_first, weights, len(self.sizes)
+        )
 
     def after(self, weights: np.ndarray, first: Totals) -> Totals:
         """Return the totals of its class after each change, [S]."""
@@ -108,7 +141,11 @@ class ClassChanges:
 
 
 def count_totals(
-    labels: np.ndarray, right: np.ndarray, predicted: np.ndarray | None, weights: np.ndarray, classes: int
+    labels: np.ndarray,
+    right: np.ndarray,
+    predicted: np.ndarray | None,
+    weights: np.ndarray,
+    classes: int,
 ) -> Totals:
     """Return the totals of each class, [K], given true classes, whether samples are right, and what is predicted."""
     return Totals(
@@ -137,7 +174,11 @@ def _f1(totals: Totals, _: float) -> tuple[np.ndarray, ...]:
 
 
 def _mcc_terms(totals: Totals, weight: float) -> tuple[np.ndarray, ...]:
-    return totals.right, totals.predicted * totals.true, totals.predicted * (weight - totals.predicted)
+    return (
+        totals.right,
+        totals.predicted * totals.true,
+        totals.predicted * (weight - totals.predicted),
+    )
 
 
 def _mcc_loss(
@@ -145,19 +186,28 @@ def _mcc_loss(
 ) -> np.ndarray:
     """``(n right - sum p_c t_c) / sqrt((n^2 - sum p_c^2) (n^2 - sum t_c^2))``; 0 if all predictions are one class."""
     of_true = (true * (weight - true)).sum()
-    over, known = np.sqrt(np.maximum(spread, 0) * of_true), np.minimum(spread, of_true) > _NOTHING * weight**2
+    over, known = (
+        np.sqrt(np.maximum(spread, 0) * of_true),
+        np.minimum(spread, of_true) > _NOTHING * weight**2,
+    )
     return 1 - np.divide(weight * right - both, over, out=np.zeros_like(over), where=known)
 
 
-def _kappa_loss(right: np.ndarray, both: np.ndarray, *, true: np.ndarray, weight: float) -> np.ndarray:
+def _kappa_loss(
+    right: np.ndarray, both: np.ndarray, *, true: np.ndarray, weight: float
+) -> np.ndarray:
     """``(observed - expected) / (1 - expected)``, of agreements; 0 if nothing but agreement is to be expected."""
     observed, expected = right / weight, both / weight**2
     known = 1 - expected > _NOTHING
-    return 1 - np.divide(observed - expected, 1 - expected, out=np.zeros_like(expected), where=known)
+    return 1 - np.divide(
+        observed - expected, 1 - expected, out=np.zeros_like(expected), where=known
+    )
 
 
 def _log_recall(totals: Totals, _: float) -> tuple[np.ndarray, ...]:
-    recall = np.divide(totals.right, totals.true, out=np.ones(len(totals.right)), where=totals.true > 0)
+    recall = np.divide(
+        totals.right, totals.true, out=np.ones(len(totals.right)), where=totals.true > 0
+    )
     return np.log(np.where(recall > _NOTHING, recall, 1.0)), (recall <= _NOTHING).astype(np.float64)
 
 
@@ -181,10 +231,16 @@ class MetricSteps:
     metric: Metric
     labels: np.ndarray  # [N]
     classes: int  # K
-    events: tuple[np.ndarray, ...]  # where each sample turns right or wrong, as in `GammaPath.events`
-    changes: Envelope | None = None  # of every prediction, for metrics that are not of recalls alone
+    events: tuple[
+        np.ndarray, ...
+    ]  # where each sample turns right or wrong, as in `GammaPath.events`
+    changes: Envelope | None = (
+        None  # of every prediction, for metrics that are not of recalls alone
+    )
     cost: np.ndarray | None = None  # [K, K], row true, column predicted, for the metric cost
-    _last: tuple[np.ndarray, ...] = field(default=(), init=False, repr=False)  # gammas, cells and bins: see `_bins`
+    _last: tuple[np.ndarray, ...] = field(
+        default=(), init=False, repr=False
+    )  # gammas, cells and bins: see `_bins`
 
     @cached_property
     def by_class(self) -> ClassChanges:
@@ -204,7 +260,10 @@ class MetricSteps:
             assert self.cost is not None
             true = self.labels[changes.sample]
             steps = self.cost[true, changes.new_class] - self.cost[true, changes.old_class]
-            start, bins = float(weights @ self.cost[self.labels, changes.start]), self._bins(changes.gamma, cells)
+            start, bins = (
+                float(weights @ self.cost[self.labels, changes.start]),
+                self._bins(changes.gamma, cells),
+            )
             return add_up(start, bins, steps * weights[changes.sample], len(cells)) / weight
         # Each of the metric's sums over classes begins at its value at the start of the range. A change moves one
         # class's term, from what it was after the change before it; added up by cell, these steps give the sum there.
@@ -213,7 +272,9 @@ class MetricSteps:
         bins = self._bins(self.by_class.gamma, cells)
         sums = [
             add_up(at_first.sum(), bins, self.by_class.steps(at_first, at_change), len(cells))
-            for at_first, at_change in zip(formula.terms(first, weight), formula.terms(after, weight), strict=True)
+            for at_first, at_change in zip(
+                formula.terms(first, weight), formula.terms(after, weight), strict=True
+            )
         ]
         return formula.loss(*sums, true=first.true, weight=weight)
 
@@ -232,7 +293,9 @@ class MetricSteps:
             np.minimum(least, np.repeat(recall - floors[c], lengths), out=least)
         return least
 
-    def loss_of(self, right: np.ndarray, predicted: np.ndarray | None, weights: np.ndarray) -> float:
+    def loss_of(
+        self, right: np.ndarray, predicted: np.ndarray | None, weights: np.ndarray
+    ) -> float:
         """Return the loss of given predictions [N], of any metric but the two errors."""
         weight = float(weights.sum())
         if self.metric == "cost":
@@ -266,8 +329,14 @@ def value_form(metric: str) -> str:
 
 def gain_text(metric: str, gain: float, interval: tuple[float, float] | None) -> str:
     """Return a gain, of shares in points, with its interval: '1.00 points (-1.00 to 2.00)'."""
-    form, factor, unit = ("z.2f", 100, " points") if "%" in value_form(metric) else (value_form(metric), 1, "")
-    between = "" if interval is None else f" ({factor * interval[0]:{form}} to {factor * interval[1]:{form}})"
+    form, factor, unit = (
+        ("z.2f", 100, " points") if "%" in value_form(metric) else (value_form(metric), 1, "")
+    )
+    between = (
+        ""
+        if interval is None
+        else f" ({factor * interval[0]:{form}} to {factor * interval[1]:{form}})"
+    )
     return f"{factor * gain:{form}}{unit}{between}"
 
 
@@ -283,10 +352,14 @@ def check_cost(cost: Any, classes: int) -> np.ndarray:
         found = found.astype(np.float64)
         for bad, expected in ((~np.isfinite(found), "finite numbers"), (found < 0, "0 or more")):
             for row, column in np.argwhere(bad)[:1]:
-                raise LevelheadError(f"expected {expected}, got {found[row, column]:g} in row {row}, column {column}")
+                raise LevelheadError(
+                    f"expected {expected}, got {found[row, column]:g} in row {row}, column {column}"
+                )
         for row, column in np.argwhere(found < np.diag(found)[:, None])[:1]:
             costs = f"class {row} costs {found[row, row]:g} if right, {found[row, column]:g} if called {column}"
-            raise LevelheadError(f"expected an error to cost no less than a right prediction; {costs}")
+            raise LevelheadError(
+                f"expected an error to cost no less than a right prediction; {costs}"
+            )
     return found
 
 
@@ -296,7 +369,9 @@ def check_cost_given(metric: str, cost: Any) -> None:
         advice = Advice("cost", None, "with it")
         raise LevelheadError("'cost' needs a cost matrix [K, K]", parameter="metric", advice=advice)
     if metric != "cost" and cost is not None:
-        both = f"expected no other metric next to a cost matrix, got {metric!r}; leave out one of them"
+        both = (
+            f"expected no other metric next to a cost matrix, got {metric!r}; leave out one of them"
+        )
         raise LevelheadError(both, parameter="cost")
 
 
@@ -306,12 +381,20 @@ def check_floors(floors: Any, labels: np.ndarray, classes: int, names: Any = Non
     mapping = as_mapping(floors)
     with named("floors"):
         try:
-            where = sizes > 0 if mapping is None else find_classes(mapping, classes, names, what="floor")
-            found[where] = given = [float(value) for value in ([floors] if mapping is None else mapping.values())]
+            where = (
+                sizes > 0
+                if mapping is None
+                else find_classes(mapping, classes, names, what="floor")
+            )
+            found[where] = given = [
+                float(value) for value in ([floors] if mapping is None else mapping.values())
+            ]
         except LevelheadError:
             raise
         except (TypeError, ValueError):
-            raise LevelheadError(f"expected a recall, or a recall for each class named, got {floors!r}") from None
+            raise LevelheadError(
+                f"expected a recall, or a recall for each class named, got {floors!r}"
+            ) from None
         if not all(0 <= (wrong := value) <= 1 for value in given):
             raise LevelheadError(f"expected recalls from 0 to 1, got {wrong:g}")
         for i in np.flatnonzero((sizes == 0) & ~np.isnan(found)):
@@ -338,7 +421,11 @@ class UnmetFloors(LevelheadError):
 
 
 def unmet_floors(
-    gamma: float, recall: np.ndarray, floors: np.ndarray, range: tuple[float, float], names: Any = None
+    gamma: float,
+    recall: np.ndarray,
+    floors: np.ndarray,
+    range: tuple[float, float],
+    names: Any = None,
 ) -> UnmetFloors:
     """Return the error for floors [K] that no gamma meets, given the gamma that comes nearest and its recalls [K]."""
     short = np.nan_to_num(floors - recall, nan=-np.inf)

@@ -75,12 +75,23 @@ class GammaPath:
     ) -> "GammaPath":
         """Return the path of samples whose changes are known: they tell where each is right."""
         ends = changes.where_right(labels)
-        return GammaPath(np.arange(len(labels)), *ends, labels, counts, rule, changes.range, changes=changes, **more)
+        return GammaPath(
+            np.arange(len(labels)),
+            *ends,
+            labels,
+            counts,
+            rule,
+            changes.range,
+            changes=changes,
+            **more,
+        )
 
     def curve(self, coefficients: np.ndarray) -> Curve:
         """Return ``sum_i coefficients[i] [sample i is right]`` over gamma: with ones, how many samples are right."""
         start, at, sign, sample = self.events
-        return accumulate(float(coefficients[start].sum()), at, sign * coefficients[sample], self.range)
+        return accumulate(
+            float(coefficients[start].sum()), at, sign * coefficients[sample], self.range
+        )
 
     @cached_property
     def error_curve(self) -> Curve:
@@ -118,12 +129,21 @@ class GammaPath:
         base = float(weight[start][self.labels[start] == i].sum())
         return accumulate(base, at[own], (sign * weight[sample])[own], self.range)
 
-    def class_accuracy(self, gammas: float | Sequence[float] | np.ndarray | None = None) -> np.ndarray:
+    def class_accuracy(
+        self, gammas: float | Sequence[float] | np.ndarray | None = None
+    ) -> np.ndarray:
         """Return each class's accuracy, NaN without a sample, at given gammas, [..., K], or breakpoints, [B, K]."""
         if gammas is None:
-            return np.stack([self.class_curve(i).at(self.gammas) for i in range(len(self.counts))], axis=1)
+            return np.stack(
+                [self.class_curve(i).at(self.gammas) for i in range(len(self.counts))], axis=1
+            )
         wanted = np.atleast_1d(np.asarray(gammas, np.float64))
-        found = np.stack([np.bincount(self.labels, self.right(g) * self._weights, len(self.counts)) for g in wanted])
+        found = np.stack(
+            [
+                np.bincount(self.labels, self.right(g) * self._weights, len(self.counts))
+                for g in wanted
+            ]
+        )
         with np.errstate(invalid="ignore", divide="ignore"):
             found = found / self._class_totals
         return found[0] if np.ndim(gammas) == 0 else found
@@ -131,7 +151,10 @@ class GammaPath:
     @property
     def groups(self) -> dict[str, Curve]:
         """The mean class accuracy of the many-, medium- and few-shot classes (see `counts.groups`) over gamma."""
-        each = {name: class_mean_coefficients(self.labels, self._weights, of) for name, of in self._groups.items()}
+        each = {
+            name: class_mean_coefficients(self.labels, self._weights, of)
+            for name, of in self._groups.items()
+        }
         return {name: self.curve(coefficients) for name, coefficients in each.items()}
 
     def right(self, gamma: float) -> np.ndarray:
@@ -150,16 +173,29 @@ class GammaPath:
     @cached_property
     def single(self) -> bool:
         """Whether piece i is of sample i: each is right on one interval, if at all."""
-        return len(self.sample) == len(self.labels) and bool((self.sample == np.arange(len(self.labels))).all())
+        return len(self.sample) == len(self.labels) and bool(
+            (self.sample == np.arange(len(self.labels))).all()
+        )
 
     def at(self, gamma: float) -> Point:
         """Return everything at one gamma. No sample changes within the plateau of the point."""
         gamma, accuracy = float(gamma), self.class_accuracy(float(gamma))
-        error, balanced = (float(curve.at(gamma)) for curve in (self.error_curve, self.balanced_error_curve))
+        error, balanced = (
+            float(curve.at(gamma)) for curve in (self.error_curve, self.balanced_error_curve)
+        )
         i = int(np.searchsorted(self.gammas, gamma, side="right"))
         plateau = float(self.gammas[i - 1]), float(np.r_[self.gammas, self.range[1]][i])
         groups = {name: float(np.nanmean(accuracy[some])) for name, some in self._groups.items()}
-        return Point(gamma, error, balanced, accuracy, groups, plateau, metric="balanced_error", value=balanced)
+        return Point(
+            gamma,
+            error,
+            balanced,
+            accuracy,
+            groups,
+            plateau,
+            metric="balanced_error",
+            value=balanced,
+        )
 
     def curve_of(self, metric: Metric, *, cost: Array | None = None) -> Curve:
         """Return a metric over gamma, exact at every gamma at which it may change, as people know it: a higher F1.
@@ -178,7 +214,11 @@ class GammaPath:
         return Curve(cells, shown(metric, steps.losses(cells, self._weights)), self.range[1])
 
     def best(
-        self, metric: Metric = "balanced_error", *, cost: Array | None = None, floors: Floors | None = None
+        self,
+        metric: Metric = "balanced_error",
+        *,
+        cost: Array | None = None,
+        floors: Floors | None = None,
     ) -> Point:
         """Return the middle of the widest plateau on which the metric is best, with the metric's value there.
 
@@ -195,7 +235,9 @@ class GammaPath:
         middle = losses.middle(plateau := losses.plateau())
         if floors is not None and not metrics.meets_floors(margins):
             raise metrics.unmet_floors(middle, self.class_accuracy(middle), least, self.range)
-        return replace(self.at(middle), plateau=plateau, metric=metric, value=float(curve.at(middle)))
+        return replace(
+            self.at(middle), plateau=plateau, metric=metric, value=float(curve.at(middle))
+        )
 
     def bootstrap(
         self,
@@ -216,16 +258,29 @@ class GammaPath:
         """
         check_choice("metric", metric, METRICS)
         metrics.check_cost_given(metric, cost)
-        where = self.curve_of(metric, cost=cost).gammas if gammas is None else np.asarray(gammas, np.float64)
-        if where.ndim != 1 or not (np.diff(where, prepend=self.range[0], append=self.range[1]) >= 0).all():
+        where = (
+            self.curve_of(metric, cost=cost).gammas
+            if gammas is None
+            else np.asarray(gammas, np.float64)
+        )
+        if (
+            where.ndim != 1
+            or not (np.diff(where, prepend=self.range[0], append=self.range[1]) >= 0).all()
+        ):
             within = "[{:g}, {:g}]".format(*self.range)
-            raise LevelheadError(f"expected numbers [G], ascending within {within}", parameter="gammas")
+            raise LevelheadError(
+                f"expected numbers [G], ascending within {within}", parameter="gammas"
+            )
         drawn = draw_resamples(self.labels, n, np.random.default_rng(rng), stratified=stratified)
         weights = (self._weights * times for times in drawn)
         if metric not in ERRORS:
             steps = self._steps(metric, cost)
-            return np.array([shown(metric, steps.losses(where, w)) for w in weights]).reshape(n, len(where))
-        coefficients = (w / w.sum() if metric == "error" else self._balanced_coefficients(w) for w in weights)
+            return np.array([shown(metric, steps.losses(where, w)) for w in weights]).reshape(
+                n, len(where)
+            )
+        coefficients = (
+            w / w.sum() if metric == "error" else self._balanced_coefficients(w) for w in weights
+        )
         (start, at, sign, sample), rows = self.events, np.empty((n, len(where)))
         bins = np.searchsorted(where, at)  # the first gamma at which the event has happened
         for row, c in zip(rows, coefficients, strict=True):
@@ -236,25 +291,34 @@ class GammaPath:
         """Return the class predicted at gamma, [N], computed from the logits. Gamma may lie outside the range."""
         if not np.isfinite(gamma):
             raise LevelheadError(f"expected a finite number, got {gamma}", parameter="gamma")
-        chunks = (chunk for part in self.whole_logits() for _, chunk in read_chunks(part, kind=self.kind))
+        chunks = (
+            chunk for part in self.whole_logits() for _, chunk in read_chunks(part, kind=self.kind)
+        )
         return np.concatenate([winners_at(chunk, self.rule, gamma) for chunk in chunks])
 
     def confusion(self, gamma: float) -> np.ndarray:
         """Return the confusion matrix at gamma, [K, K], in counts or weights: true class by predicted class."""
         size = len(self.counts)
-        return np.bincount(self.labels * size + self.predictions(gamma), self.weights, size**2).reshape(size, size)
+        return np.bincount(
+            self.labels * size + self.predictions(gamma), self.weights, size**2
+        ).reshape(size, size)
 
     @cached_property
     def envelope(self) -> Envelope:
         """Every change of every prediction over the range."""
         if self.changes is not None:
             return self.changes
-        parts = [find_changes(part, self.rule, self.range, kind=self.kind) for part in self.whole_logits()]
+        parts = [
+            find_changes(part, self.rule, self.range, kind=self.kind)
+            for part in self.whole_logits()
+        ]
         return parts[0] if len(parts) == 1 else parts[0].joined(parts[1:])
 
     def shares(self, gamma: float) -> np.ndarray:
         """Return each class's predicted share at gamma, [K]: ``P(predicted | y)`` over y, weighted by `target`."""
-        return np.bincount(self.predictions(gamma), self._balanced_coefficients(self._weights), len(self.counts))
+        return np.bincount(
+            self.predictions(gamma), self._balanced_coefficients(self._weights), len(self.counts)
+        )
 
     def share_mismatch(self, target: Array | None = None) -> Curve:
         """Return the total variation between those shares and a target prior (uniform if not given), over gamma."""
@@ -274,9 +338,18 @@ class GammaPath:
 
     def merge_classes(self, other: "GammaPath") -> "GammaPath":
         """Return the path of the same samples against the classes of both shards. Deprecated, as `shard=` is."""
-        warn("merge_classes goes in levelhead 0.2; give gamma_path the logits of all classes", DeprecationWarning)
-        if self.k > 1 or self.rule.bias is not None or not np.array_equal(self.labels, other.labels):
-            raise LevelheadError("expected two shards of the same samples, for top-1 without a kept bias")
+        warn(
+            "merge_classes goes in levelhead 0.2; give gamma_path the logits of all classes",
+            DeprecationWarning,
+        )
+        if (
+            self.k > 1
+            or self.rule.bias is not None
+            or not np.array_equal(self.labels, other.labels)
+        ):
+            raise LevelheadError(
+                "expected two shards of the same samples, for top-1 without a kept bias"
+            )
         lo, hi = intersect(self.lo, self.hi, other.lo, other.hi)
         return replace(self, lo=lo, hi=hi, logits=())
 
@@ -286,25 +359,33 @@ class GammaPath:
         place[rows] = np.arange(len(rows))
         kept = place[self.sample] >= 0
         sample, lo, hi = place[self.sample[kept]], self.lo[kept], self.hi[kept]
-        return replace(self, sample=sample, lo=lo, hi=hi, labels=self.labels[rows], logits=(), changes=None)
+        return replace(
+            self, sample=sample, lo=lo, hi=hi, labels=self.labels[rows], logits=(), changes=None
+        )
 
     def within(self, range: tuple[float, float]) -> "GammaPath":
         """Return the path over a part of its range, as if it had been computed there."""
         if range == self.range:
             return self
         lo, hi = intersect(self.lo, self.hi, *range)
-        return replace(self, lo=lo, hi=hi, range=range, changes=self.changes and self.changes.within(range))
+        return replace(
+            self, lo=lo, hi=hi, range=range, changes=self.changes and self.changes.within(range)
+        )
 
     def plot(self, ax: "Axes | None" = None, *, gamma: float | None = None) -> "Axes":
         """Draw both errors over gamma, and mark a given gamma, on the Axes given or on new ones (extra `plot`)."""
         title = f"{len(self.labels)} samples, {len(self.counts)} classes"
-        return plot.draw_errors(self.error_curve, self.balanced_error_curve, ax, gamma=gamma, title=title)
+        return plot.draw_errors(
+            self.error_curve, self.balanced_error_curve, ax, gamma=gamma, title=title
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields without the logits, and nothing that was computed from them."""
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"logits": ()}
 
-    __copy__ = __deepcopy__ = lambda self, *_: replace(self)  # a copy, unlike a pickle, keeps the logits
+    __copy__ = __deepcopy__ = lambda self, *_: replace(
+        self
+    )  # a copy, unlike a pickle, keeps the logits
 
     def __repr__(self) -> str:
         size, (low, high) = f"{len(self.labels)} samples, {len(self.counts)} classes", self.range
@@ -328,14 +409,23 @@ class GammaPath:
         # A sample turns right at lo and wrong at the float after hi. What begins at the start of the range is no change
         # but a state, and what ends with the range does not change within it.
         if self.changes is not None:  # which are sorted
-            start, sample = np.flatnonzero(self.changes.start == self.labels), self.changes.sample[self.turns]
+            start, sample = (
+                np.flatnonzero(self.changes.start == self.labels),
+                self.changes.sample[self.turns],
+            )
             sign = np.where(self.changes.new_class[self.turns] == self.labels[sample], 1.0, -1.0)
             return start, self.changes.gamma[self.turns], sign, sample
         (begin, end), some = self.range, self.lo <= self.hi
-        enters, leaves = np.flatnonzero(some & (self.lo > begin)), np.flatnonzero(some & (self.hi < end))
+        enters, leaves = (
+            np.flatnonzero(some & (self.lo > begin)),
+            np.flatnonzero(some & (self.hi < end)),
+        )
         at = np.concatenate([self.lo[enters], np.nextafter(self.hi[leaves], np.inf)])
         order, sign = ascending(at), np.repeat([1.0, -1.0], [len(enters), len(leaves)])
-        sample, first = self.sample[np.concatenate([enters, leaves])], self.lo <= np.minimum(self.hi, begin)
+        sample, first = (
+            self.sample[np.concatenate([enters, leaves])],
+            self.lo <= np.minimum(self.hi, begin),
+        )
         return self.sample[first], at[order], sign[order], sample[order]
 
     @cached_property
@@ -356,7 +446,9 @@ class GammaPath:
     @property
     def _groups(self) -> dict[str, np.ndarray]:
         every, present = np.arange(len(self.counts)), self._class_totals > 0
-        found = {name: np.isin(every, members) & present for name, members in groups(self.counts).items()}
+        found = {
+            name: np.isin(every, members) & present for name, members in groups(self.counts).items()
+        }
         return {name: some for name, some in found.items() if some.any()}
 
     def _balanced_coefficients(self, weights: np.ndarray) -> np.ndarray:
@@ -366,7 +458,9 @@ class GammaPath:
     def _steps(self, metric: Metric, cost: Array | None = None) -> MetricSteps:
         if metric not in ERRORS and self.k > 1:
             reason = f"{metric!r} is of top-1 predictions, and this path is of top-{self.k}"
-            raise LevelheadError(f"expected 'error' or 'balanced_error': {reason}", parameter="metric")
+            raise LevelheadError(
+                f"expected 'error' or 'balanced_error': {reason}", parameter="metric"
+            )
         changes = None if metric in RECALLS else self.envelope
         matrix = None if cost is None else metrics.check_cost(cost, len(self.counts))
         return MetricSteps(metric, self.labels, len(self.counts), self.events, changes, matrix)
@@ -374,16 +468,27 @@ class GammaPath:
 
 def join_paths(paths: Sequence[GammaPath], *, alike: bool = True) -> GammaPath:
     """Return the path of several sets of samples, one after another: of one rule, or else without what needs one."""
-    kept: Any = [(p.range, p.k, p.kind, p.rule.name, p.rule.ratios, p.rule.bias, p.target) for p in paths]
+    kept: Any = [
+        (p.range, p.k, p.kind, p.rule.name, p.rule.ratios, p.rule.bias, p.target) for p in paths
+    ]
     if alike and not all(all(map(np.array_equal, kept[0], other)) for other in kept[1:]):
-        raise LevelheadError("expected paths over the same range, k, kind, rule, counts, bias and target")
+        raise LevelheadError(
+            "expected paths over the same range, k, kind, rule, counts, bias and target"
+        )
     offsets = np.cumsum([0, *(len(path.labels) for path in paths[:-1])])
     changes = [path.changes for path in paths if path.changes is not None]
     return replace(
         paths[0],
-        sample=np.concatenate([path.sample + offset for path, offset in zip(paths, offsets, strict=True)]),
-        **{name: np.concatenate([getattr(path, name) for path in paths]) for name in ("lo", "hi", "labels")},
-        weights=np.concatenate([p._weights for p in paths]) if any(p.weights is not None for p in paths) else None,
+        sample=np.concatenate(
+            [path.sample + offset for path, offset in zip(paths, offsets, strict=True)]
+        ),
+        **{
+            name: np.concatenate([getattr(path, name) for path in paths])
+            for name in ("lo", "hi", "labels")
+        },
+        weights=np.concatenate([p._weights for p in paths])
+        if any(p.weights is not None for p in paths)
+        else None,
         logits=sum((p.logits for p in paths), ()) if alike and all(p.logits for p in paths) else (),
         changes=changes[0].joined(changes[1:]) if len(changes) == len(paths) else None,
     )
@@ -424,11 +529,15 @@ def gamma_path(
     (array([0.   , 0.208, 0.5  , 1.   ]), array([0.667, 0.333, 0.667, 0.333]))
     """
     made = find_path_rule(rule)
-    reach = check_range(range if range is not None else made.range if made.range is not None else (0.0, 2.0))
+    reach = check_range(
+        range if range is not None else made.range if made.range is not None else (0.0, 2.0)
+    )
     logits, labels, weights = flatten_positions(logits, labels, weights)
     labels, n = check_samples(logits, labels, counts, names)
     direction = made.direction(n, kind=kind)
     masses = None if weights is None else check_weights(weights, len(labels))
     prior = None if target is None else target_prior(target, len(n), names)
-    pieces = find_right(logits, labels, direction, reach, k, kind=kind, engine=engine, progress=progress)
+    pieces = find_right(
+        logits, labels, direction, reach, k, kind=kind, engine=engine, progress=progress
+    )
     return GammaPath(*pieces, labels, n, direction, reach, k, masses, prior, (logits,), kind)

@@ -24,7 +24,9 @@ class Grid:
     def between(events: np.ndarray, range: tuple[float, float], most: int | None = None) -> "Grid":
         """Return the intervals between all events or, if those are more than `most`, as many of equal width."""
         low, high = range
-        inside = np.sort(events[(events > low) & (events <= high)], kind="stable")  # of a few sorted parts
+        inside = np.sort(
+            events[(events > low) & (events <= high)], kind="stable"
+        )  # of a few sorted parts
         inside = inside[np.append(True, inside[1:] != inside[:-1])] if len(inside) else inside
         if most is None or len(inside) < most:
             return Grid(np.concatenate([[low], inside, [high]]))
@@ -68,7 +70,9 @@ class Grid:
         """Return values [G] as a curve."""
         return Curve(self.edges[:-1], values, float(self.edges[-1]))
 
-    def choose(self, values: np.ndarray, *, prefer_zero: bool = True) -> tuple[float, tuple[float, float]]:
+    def choose(
+        self, values: np.ndarray, *, prefer_zero: bool = True
+    ) -> tuple[float, tuple[float, float]]:
         """Return gamma and the widest plateau on which values [G] are lowest: its middle, or 0 if all are equal."""
         curve = self.curve(values)
         unchanged = curve.plateau_at_zero(SAME_VALUE) if prefer_zero else None
@@ -100,7 +104,10 @@ class Grid:
         a, b = begins[start[widest]], ends[stop[widest]]
         found = np.where(b - a > SLIVER, a + (b - a) / 2, np.where((a <= 0) & (b > 0), 0.0, a))
         last = np.searchsorted(self.edges, found)
-        for side in (last - 1, np.minimum(last, len(ends))):  # where a change may be at the very middle
+        for side in (
+            last - 1,
+            np.minimum(last, len(ends)),
+        ):  # where a change may be at the very middle
             edge = self.edges[np.maximum(side, 0)]
             for i in np.flatnonzero((a < edge) & (edge < b) & (np.abs(edge - found) <= SLIVER / 2)):
                 found[i] = self.curve(values[i]).middle((float(a[i]), float(b[i])))
@@ -114,16 +121,22 @@ def check_weights(weights: Array, size: int) -> np.ndarray:
     masses = to_numpy(weights)
     if masses.shape != (size,) or masses.dtype.kind not in "fiub":
         got = f"{masses.dtype} of shape {list(masses.shape)}"
-        raise LevelheadError(f"expected numbers [{size}], one per sample, got {got}", parameter="weights")
+        raise LevelheadError(
+            f"expected numbers [{size}], one per sample, got {got}", parameter="weights"
+        )
     if not np.isfinite(masses).all() or (masses < 0).any() or not masses.any():
-        raise LevelheadError("expected finite numbers, none negative and not all 0", parameter="weights")
+        raise LevelheadError(
+            "expected finite numbers, none negative and not all 0", parameter="weights"
+        )
     return masses.astype(np.float64)
 
 
 def check_replicates(bootstrap: int, level: float) -> None:
     """Check the number of replicates and the level of the intervals that they give."""
     if isinstance(bootstrap, bool) or not isinstance(bootstrap, int | np.integer) or bootstrap < 0:
-        raise LevelheadError(f"expected a number of replicates, 0 or more, got {bootstrap}", parameter="bootstrap")
+        raise LevelheadError(
+            f"expected a number of replicates, 0 or more, got {bootstrap}", parameter="bootstrap"
+        )
     if not 0 < level < 1:
         raise LevelheadError(f"expected a number between 0 and 1, got {level}", parameter="level")
 
@@ -136,7 +149,9 @@ def quantiles(values: np.ndarray, level: float) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-def class_mean_coefficients(labels: np.ndarray, weights: np.ndarray, shares: np.ndarray) -> np.ndarray:
+def class_mean_coefficients(
+    labels: np.ndarray, weights: np.ndarray, shares: np.ndarray
+) -> np.ndarray:
     """Return the coefficients [N] of a mean of class accuracies, weighted by shares [K], over the classes present."""
     totals = np.bincount(labels, weights, len(shares))
     share = np.where(totals == 0, 0.0, shares)
@@ -163,7 +178,9 @@ def draw_resamples(
     first, size = (np.cumsum(size) - size)[group], size[group]
     for _ in range(n):
         times = np.empty(len(labels))
-        times[order] = np.bincount(first + (rng.random(len(labels)) * size).astype(np.int64), minlength=len(labels))
+        times[order] = np.bincount(
+            first + (rng.random(len(labels)) * size).astype(np.int64), minlength=len(labels)
+        )
         yield times
 
 
@@ -175,7 +192,9 @@ def draw_folds(labels: np.ndarray, folds: int, rng: np.random.Generator) -> np.n
     order = ascending(rng.random(len(labels)))
     order = order[stable_order(labels[order])]
     sizes, found = np.bincount(labels), np.empty(len(labels), np.int64)
-    begins = rng.integers(folds, size=len(sizes)) - (np.cumsum(sizes) - sizes)  # less the first place of each class
+    begins = rng.integers(folds, size=len(sizes)) - (
+        np.cumsum(sizes) - sizes
+    )  # less the first place of each class
     found[order] = (np.arange(len(labels)) + np.repeat(begins, sizes)) % folds
     return found
 

@@ -35,11 +35,22 @@ from ..rules.rule import AUTO, RULES, Rescale, find_path_rule, rule_with
 from .page import PageTable, is_records, write
 from .subject import ChoiceRecord, LabelSubject, Subject, label_rows, make_views
 
-__all__ = ["LabelSubject", "PageTable", "Subject", "is_records", "of_choice", "of_file", "of_labels", "of_logits"]
+__all__ = [
+    "LabelSubject",
+    "PageTable",
+    "Subject",
+    "is_records",
+    "of_choice",
+    "of_file",
+    "of_labels",
+    "of_logits",
+]
 __all__ += ["of_run", "of_snapshot", "write"]
 
 LARGEST_GAMMA = 50.0  # at this gamma, a class with half the samples is scaled by 10^15
-MAX_RESAMPLED = 2_000_000  # samples times replicates: with more than 2,000 samples, fewer replicates are enough
+MAX_RESAMPLED = (
+    2_000_000  # samples times replicates: with more than 2,000 samples, fewer replicates are enough
+)
 
 
 def of_snapshot(
@@ -65,22 +76,48 @@ def of_snapshot(
         tuned: what `tune` returned, or its `to_dict()`.
         bootstrap: replicates at most, where gamma is chosen here.
     """
-    if (shown := next((split for split in ("test", "held-out") if split in snapshot.features), None)) is None:
+    if (
+        shown := next((split for split in ("test", "held-out") if split in snapshot.features), None)
+    ) is None:
         came = ", ".join(snapshot.features) or "none"
         expected = "expected a snapshot with a test or held-out split"
         raise LevelheadError(f"{title}: {expected}, got {came}; train with a hold-out")
     head, names = snapshot.head.numpy(), snapshot.head.names
-    held_out = (snapshot.logits("held-out"), snapshot.labels["held-out"]) if "held-out" in snapshot.features else None
+    held_out = (
+        (snapshot.logits("held-out"), snapshot.labels["held-out"])
+        if "held-out" in snapshot.features
+        else None
+    )
     if gamma is None and tuned is None and held_out is not None:
         with quiet():  # the page shows the warnings
             by = rule_with(rule, norms=head.norms)
             tuned = tune(*held_out, snapshot.counts, rule=by, names=names, bootstrap=bootstrap)
     known = None if tuned is None else _record(tuned)
-    how: dict[str, Any] = {"gamma": gamma, "rule": rule, "tuned": known, "norms": head.norms, "bootstrap": bootstrap}
+    how: dict[str, Any] = {
+        "gamma": gamma,
+        "rule": rule,
+        "tuned": known,
+        "norms": head.norms,
+        "bootstrap": bootstrap,
+    }
     how |= {"samples": shown, "apart": shown == "test" or gamma is not None, "blind": True}
-    given: dict[str, Any] = {"title": title, "names": names, "facts": facts, "model": model, "head": head, "log": log}
+    given: dict[str, Any] = {
+        "title": title,
+        "names": names,
+        "facts": facts,
+        "model": model,
+        "head": head,
+        "log": log,
+    }
     held_out = held_out if shown == "test" else None
-    return of_logits(snapshot.logits(shown), snapshot.labels[shown], snapshot.counts, held_out=held_out, **how, **given)
+    return of_logits(
+        snapshot.logits(shown),
+        snapshot.labels[shown],
+        snapshot.counts,
+        held_out=held_out,
+        **how,
+        **given,
+    )
 
 
 def of_logits(
@@ -125,12 +162,18 @@ def of_logits(
     n = resolve(counts, logits.shape[1] if logits.ndim == 2 else None, names=names)
     choice: ChoiceRecord | None = None if tuned is None else _record(tuned)
     if gamma is not None:
-        choice = {"gamma": gamma, "rule": Rescale.name if rule == AUTO else rule, "chosen_on": "given"}
+        choice = {
+            "gamma": gamma,
+            "rule": Rescale.name if rule == AUTO else rule,
+            "chosen_on": "given",
+        }
     if choice is not None:
         _check_choice(choice, kind_of_scores(logits, kind), len(n))
         choice = choice | {"gamma": float(choice["gamma"])}
     estimated = (choice or {}).get("prior")  # a target that was estimated is in the choice
-    target = estimated.get("target", estimated["shares"]) if target is None and estimated else target
+    target = (
+        estimated.get("target", estimated["shares"]) if target is None and estimated else target
+    )
     prior = None if target is None else np.asarray(target, np.float64) / np.sum(target)
     known = None
     if labels is not None:
@@ -148,7 +191,11 @@ def of_logits(
                 tuned = tune(logits, known, n, rule=one, target=prior, chosen_on=samples, **given)
         choice = tuned.to_dict()
     views = make_views(logits, known, n, choice, norms=norms, kind=kind, target=prior)
-    tried = tuned.candidates if isinstance(tuned, Tuned) and tuned.metric == "balanced_error" and not apart else ()
+    tried = (
+        tuned.candidates
+        if isinstance(tuned, Tuned) and tuned.metric == "balanced_error" and not apart
+        else ()
+    )
     shown = {view.rule for view in views}
     return Subject(
         title=title,
@@ -165,7 +212,9 @@ def of_logits(
         log=log,
         facts=facts or {},
         model=model,
-        drawn={one.rule: one.curve for one in tried if one.curve is not None and one.rule not in shown},
+        drawn={
+            one.rule: one.curve for one in tried if one.curve is not None and one.rule not in shown
+        },
         kind=kind,
     )
 
@@ -195,7 +244,12 @@ def of_labels(
     """
     if tuned is None:
         with quiet():  # the page shows the warnings
-            given: dict[str, Any] = {"names": names, "kind": kind, "chosen_on": samples, "bootstrap": bootstrap}
+            given: dict[str, Any] = {
+                "names": names,
+                "kind": kind,
+                "chosen_on": samples,
+                "bootstrap": bootstrap,
+            }
             tuned = tune_labels(logits, labels, counts, **given)  # type: ignore[arg-type]
     choice, truth = _record(tuned), check_label_table(labels)
     rows = label_rows(check_label_scores(logits, truth, kind), truth, choice, names)
@@ -233,36 +287,56 @@ def of_file(
     if rule is not None:
         find_path_rule(rule)
     if gamma is not None and tuned is not None:
-        raise LevelheadError("expected a gamma or a tuned.json, got both; leave one of them out", parameter="gamma")
+        raise LevelheadError(
+            "expected a gamma or a tuned.json, got both; leave one of them out", parameter="gamma"
+        )
     choice = None if tuned is None else read_tuned(tuned, rule=rule).to_dict()
     sources = (choice or {}).get("sources") or {}
     own = sources.get("sha256", {}).get("logits")  # the bytes of the logits that it was chosen on
-    given: dict[str, Any] = {"gamma": gamma, "rule": rule or AUTO, "tuned": choice, "bootstrap": bootstrap}
+    given: dict[str, Any] = {
+        "gamma": gamma,
+        "rule": rule or AUTO,
+        "tuned": choice,
+        "bootstrap": bootstrap,
+    }
     more = {"tuned_file": None if tuned is None else str(tuned), "title": title, "model": model}
     if place.is_dir():
         subject = of_run(place, **given)
     elif place.suffix == ".json":
         subject, more["tuned_file"] = _of_tuned(place), str(place)
     elif _is_snapshot(place):
-        subject = of_snapshot(Snapshot.load(place), title=place.stem, facts=with_sha256({"snapshot": place}), **given)
+        subject = of_snapshot(
+            Snapshot.load(place), title=place.stem, facts=with_sha256({"snapshot": place}), **given
+        )
         subject = replace(subject, files={"snapshot": str(place)})
     elif not arrays.has_known_suffix(place):
-        known = f"a run's folder, a snapshot, a tuned.json, or logits as {', '.join(arrays.FORMATS)}"
+        known = (
+            f"a run's folder, a snapshot, a tuned.json, or logits as {', '.join(arrays.FORMATS)}"
+        )
         raise LevelheadError(f"{place}: expected {known}")
     elif choice is not None and choice.get("task") == "multilabel":
         n = counts_file or choice.get("counts") or ()
-        subject = of_choice(choice, logits=place, labels=labels, counts=n, kind=sources.get("kind") or "logits")
+        subject = of_choice(
+            choice, logits=place, labels=labels, counts=n, kind=sources.get("kind") or "logits"
+        )
         subject = replace(subject, apart=own != arrays.sha256(place))
     else:
         if (name := (choice or given)["rule"]) != AUTO and RULES[name].needs_norms:
             needs = f"the rule {name!r} needs the weight norms of a head, and logits have none"
             raise LevelheadError(f"{place}: {needs}; give a run's folder or a snapshot")
         target, background = sources.get("target"), sources.get("background")
-        how: dict[str, Any] = {"names": names, "label_column": label_column, "background": background, "say": say}
+        how: dict[str, Any] = {
+            "names": names,
+            "label_column": label_column,
+            "background": background,
+            "say": say,
+        }
         found = samples_file.read(place, labels, counts_file, **how)
         apart = gamma is not None or (choice is not None and own != arrays.sha256(place))
         shares = arrays.target_shares(target, found.names, len(found.counts))
-        subject = _of_samples(found, title=place.stem, samples=chosen_on, apart=apart, target=shares, **given)
+        subject = _of_samples(
+            found, title=place.stem, samples=chosen_on, apart=apart, target=shares, **given
+        )
     return replace(subject, **{name: value for name, value in more.items() if value is not None})
 
 
@@ -295,14 +369,22 @@ def of_choice(
         given = counts if isinstance(counts, Path) else None  # others are in the choice
         found = samples_file.read_label_samples(logits, labels, given, names=choice.get("names"))
         assert found.labels is not None
-        subject = of_labels(found.logits, found.labels, tuned=tuned, names=found.names, kind=kind, title=title)
+        subject = of_labels(
+            found.logits, found.labels, tuned=tuned, names=found.names, kind=kind, title=title
+        )
         return replace(subject, **_places(found.files))
-    found = samples_file.read(logits, labels, counts, names=choice.get("names"), background=background)
+    found = samples_file.read(
+        logits, labels, counts, names=choice.get("names"), background=background
+    )
     shares = arrays.target_shares(target, found.names, len(found.counts))
     known = None if norms is None else arrays.read(norms, wanted="norms")
     on = choice["chosen_on"]
-    subject = _of_samples(found, target=shares, norms=known, kind=kind, tuned=tuned, title=title, samples=on)
-    return subject if norms is None else replace(subject, files=subject.files | {"norms": str(norms)})
+    subject = _of_samples(
+        found, target=shares, norms=known, kind=kind, tuned=tuned, title=title, samples=on
+    )
+    return (
+        subject if norms is None else replace(subject, files=subject.files | {"norms": str(norms)})
+    )
 
 
 def _of_tuned(path: Path) -> Subject | LabelSubject:
@@ -311,10 +393,16 @@ def _of_tuned(path: Path) -> Subject | LabelSubject:
     if not (sources := choice.get("sources")):
         note = "this file does not name its logits; tune again with this version of levelhead for the whole page"
         counts = np.ones(choice.get("classes") or 2, np.int64)
-        return Subject(path.stem, counts, choice, facts=with_sha256({"tuned": path}) | {"note": note})
+        return Subject(
+            path.stem, counts, choice, facts=with_sha256({"tuned": path}) | {"note": note}
+        )
     found: dict[str, Any] = {} if "counts" in sources["files"] else {"counts": sources["counts"]}
-    for key, name in sources["files"].items():  # relative to the current folder or to that of the tuned.json
-        places = [place for place in (Path(name), path.parent / name) if arrays.file_of(place).is_file()]
+    for key, name in sources[
+        "files"
+    ].items():  # relative to the current folder or to that of the tuned.json
+        places = [
+            place for place in (Path(name), path.parent / name) if arrays.file_of(place).is_file()
+        ]
         if not places:
             what = f"which holds its {key}; give the logits themselves, and this file as tuned"
             raise FileNotFoundError(f"{path}: no such file {name}, {what}")
@@ -322,7 +410,11 @@ def _of_tuned(path: Path) -> Subject | LabelSubject:
         if sources["sha256"][key] != arrays.sha256(places[0]):
             now = f"than {places[0]} now holds (another sha256); tune again"
             raise LevelheadError(f"{path}: gamma was chosen on other {key} {now}")
-    read_as = {"target": sources["target"], "kind": sources["kind"], "background": sources.get("background")}
+    read_as = {
+        "target": sources["target"],
+        "kind": sources["kind"],
+        "background": sources.get("background"),
+    }
     return of_choice(choice, **found, **read_as, title=path.stem)
 
 
@@ -351,14 +443,20 @@ def _is_snapshot(place: Path) -> bool:
 def _check_choice(choice: ChoiceRecord, kind: str, classes: int) -> None:
     """Check that a strength can be shown, and on scores of this kind, of so many classes."""
     rule, gamma, given = RULES[choice["rule"]], choice["gamma"], choice["chosen_on"] == "given"
-    if not 0 <= gamma <= (np.inf if rule.grows and not given else LARGEST_GAMMA) or not np.isfinite(gamma):
+    if not 0 <= gamma <= (np.inf if rule.grows and not given else LARGEST_GAMMA) or not np.isfinite(
+        gamma
+    ):
         bounds = f"expected a gamma from 0 to {LARGEST_GAMMA:g}, got {gamma:g}"
         raise LevelheadError(bounds, parameter="gamma" if given else "tuned")
     if choice.get("classes") not in (None, 0, classes):
-        raise LevelheadError(f"gamma was chosen on logits of {choice['classes']} classes, but these have {classes}")
+        raise LevelheadError(
+            f"gamma was chosen on logits of {choice['classes']} classes, but these have {classes}"
+        )
     chosen = choice.get("kind")  # an older choice may not say it
     if rule.multiplies and chosen not in (None, kind):
-        other = f"the rule {choice['rule']} was chosen on {chosen}, but these are {kind}; show those"
+        other = (
+            f"the rule {choice['rule']} was chosen on {chosen}, but these are {kind}; show those"
+        )
         raise LevelheadError(other, parameter="tuned")
 
 

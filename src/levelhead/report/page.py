@@ -35,14 +35,30 @@ from .subject import LabelSubject, RuleView, Subject, rule_title
 from .use_it import code_at_gamma, code_to_use, label_code
 from .verdict import Number, label_verdict, percent_text, verdict
 
-SCRIPTS = ("format", "engine", "chart", "curve", "classes", "confusion", "head", "calibration", "compare", "page")
-BALANCED = ("balanced", "balanced_error")  # keys of that number, from the samples or from the choice alone
+SCRIPTS = (
+    "format",
+    "engine",
+    "chart",
+    "curve",
+    "classes",
+    "confusion",
+    "head",
+    "calibration",
+    "compare",
+    "page",
+)
+BALANCED = (
+    "balanced",
+    "balanced_error",
+)  # keys of that number, from the samples or from the choice alone
 TOO_LARGE = "scores of this size have no probabilities to show; divide them by a number of their size, and tune again"
 STEP = 10_000  # stops of the slider per unit of gamma
 MAX_LINES = 12  # classes whose norms are drawn over the epochs
 BINS = 15
 _BLOCK = 1 << 17  # numbers worked on at a time, which fit in a cache
-FITTED_NUMBERS = 500_000  # that a temperature is fitted on; more would not change a digit that is shown
+FITTED_NUMBERS = (
+    500_000  # that a temperature is fitted on; more would not change a digit that is shown
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +74,8 @@ class PageTable:
     def of_markdown(title: str, text: str, note: str = "") -> PageTable:
         """Return a table that is written in Markdown."""
         header, _, *rows = [
-            [cell.replace("*", "").strip() for cell in line.strip("|").split("|")] for line in text.strip().splitlines()
+            [cell.replace("*", "").strip() for cell in line.strip("|").split("|")]
+            for line in text.strip().splitlines()
         ]
         return PageTable(title, header, rows, note)
 
@@ -70,7 +87,11 @@ def is_records(path: str | Path) -> bool:
 
 
 def write(
-    out: str | Path, subjects: Sequence[Subject | LabelSubject], *, tables: Sequence[PageTable] = (), command: str = ""
+    out: str | Path,
+    subjects: Sequence[Subject | LabelSubject],
+    *,
+    tables: Sequence[PageTable] = (),
+    command: str = "",
 ) -> Path:
     """Write the page of one subject, or of several side by side, atomically, and return its path.
 
@@ -93,29 +114,53 @@ def with_titles(subjects: Sequence[Subject | LabelSubject]) -> list[Subject | La
     titles, found = [subject.title for subject in subjects], list(subjects)
     for i, (subject, title) in enumerate(zip(subjects, titles, strict=True)):
         if titles.count(title) > 1:
-            place = next((subject.files[key] for key in ("run", "snapshot", "logits") if key in subject.files), None)
+            place = next(
+                (
+                    subject.files[key]
+                    for key in ("run", "snapshot", "logits")
+                    if key in subject.files
+                ),
+                None,
+            )
             above = Path(place).resolve().parent.name if place else ""
             found[i] = replace(subject, title=f"{above}/{title}" if above else f"{title}, {i + 1}")
     return found
 
 
 def render_page(
-    subjects: Sequence[Subject | LabelSubject], *, tables: Sequence[PageTable] = (), command: str = ""
+    subjects: Sequence[Subject | LabelSubject],
+    *,
+    tables: Sequence[PageTable] = (),
+    command: str = "",
 ) -> str:
     """Return the page as text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    words = Environment(loader=PackageLoader("levelhead.report", ""), autoescape=True, undefined=StrictUndefined)
+    words = Environment(
+        loader=PackageLoader("levelhead.report", ""), autoescape=True, undefined=StrictUndefined
+    )
     words.trim_blocks = words.lstrip_blocks = True
     words.filters |= {"percent": percent_text, "points": _signed_points}
-    script = '(() => {\n"use strict";\n' + "\n".join(_asset(f"{name}.js") for name in SCRIPTS) + "\n})();\n"
-    scripts, styles = [_asset("uPlot.iife.min.js"), script], [_asset("uPlot.min.css"), _asset("page.css")]
+    script = (
+        '(() => {\n"use strict";\n'
+        + "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+        + "\n})();\n"
+    )
+    scripts, styles = (
+        [_asset("uPlot.iife.min.js"), script],
+        [_asset("uPlot.min.css"), _asset("page.css")],
+    )
     models = [subject for subject in subjects if isinstance(subject, Subject)]
     of_labels = [subject for subject in subjects if isinstance(subject, LabelSubject)]
     shown = [_shown(i, subject) for i, subject in enumerate([*models, *of_labels])]
     verdicts = [one["verdict"] for one in shown[: len(models)]]
-    errors = [(one.after, i) for i, said in enumerate(verdicts) for one in said.numbers if one.key in BALANCED]
+    errors = [
+        (one.after, i)
+        for i, said in enumerate(verdicts)
+        for one in said.numbers
+        if one.key in BALANCED
+    ]
     content = {"step": STEP, "subjects": [page_data(subject) for subject in models]}
     with reported_as(TOO_LARGE, ValueError):  # for a number that is none
         data = json.dumps(content, separators=(",", ":"), allow_nan=False)
@@ -125,7 +170,9 @@ def render_page(
     return words.get_template("page.html").render(
         subjects=shown[: len(models)],
         labels=shown[len(models) :],
-        best=min(errors)[1] if len(errors) > 1 else None,  # of several models, the one with the lowest, once adjusted
+        best=min(errors)[1]
+        if len(errors) > 1
+        else None,  # of several models, the one with the lowest, once adjusted
         sentences={name: rule.sentence for name, rule in RULES.items()},
         tables=tables,
         data=Markup(data),
@@ -148,7 +195,13 @@ def _shown(index: int, subject: Subject | LabelSubject) -> dict[str, Any]:
         said, code, tried = verdict(subject), code_to_use(subject), rule_table(subject)
         rule, title = RULES[subject.choice["rule"]].sentence, rule_title(subject.choice["rule"])
     known = {"index": index, "labels": isinstance(subject, LabelSubject), "subject": subject}
-    return known | {"verdict": said, "rule": rule, "rule_title": title, "code": code, "tried": tried}
+    return known | {
+        "verdict": said,
+        "rule": rule,
+        "rule_title": title,
+        "code": code,
+        "tried": tried,
+    }
 
 
 def _signed_points(number: Number) -> str:  # ties round up, as in the page's script
@@ -168,7 +221,10 @@ def page_data(subject: Subject) -> dict[str, Any]:
     """Return all of it; `path` is the chosen rule, None without logits, and `others` are the other rules."""
     target, (rare, common) = subject.target, subject.halves
     rules = [_rule_data(subject, view) for view in subject.views]
-    lines = [(rule_title(rule), curve, _six_digits(100 * curve.values)) for rule, curve in subject.drawn.items()]
+    lines = [
+        (rule_title(rule), curve, _six_digits(100 * curve.values))
+        for rule, curve in subject.drawn.items()
+    ]
     return {
         "title": subject.title,
         "classes": subject.classes,
@@ -183,7 +239,11 @@ def page_data(subject: Subject) -> dict[str, Any]:
         "path": rules[0] if rules else None,
         "others": rules[1:],
         "drawn": [
-            {"title": title, "gammas": [*_six_digits(curve.gammas), curve.end], "values": [*values, values[-1]]}
+            {
+                "title": title,
+                "gammas": [*_six_digits(curve.gammas), curve.end],
+                "values": [*values, values[-1]],
+            }
             for title, curve, values in lines
         ],
         "calibration": calibration(subject),
@@ -197,8 +257,13 @@ def _rule_data(subject: Subject, view: RuleView) -> dict[str, Any]:
     labels = np.zeros(len(view.changes.start), np.int64) if view.path is None else view.path.labels
     best = None if view.path is None and view.gamma is not None else view.best
     special = tuple(value for value in (view.gamma, best) if value is not None)
-    classes, stops = 1 if view.path is None else subject.classes, gamma_stops(view.end, special, view.step)
-    coded = not subject.fitted and not view.by_target and bool(RULES[view.rule].code())  # applies at any gamma
+    classes, stops = (
+        1 if view.path is None else subject.classes,
+        gamma_stops(view.end, special, view.step),
+    )
+    coded = (
+        not subject.fitted and not view.by_target and bool(RULES[view.rule].code())
+    )  # applies at any gamma
     return {
         "rule": view.rule,
         "title": rule_title(view.rule),
@@ -216,17 +281,23 @@ def _rule_data(subject: Subject, view: RuleView) -> dict[str, Any]:
 
 def _norms_over_epochs(subject: Subject) -> dict[str, Any] | None:
     """Return the norms over the epochs of up to 12 classes, from the most frequent to the rarest."""
-    log = [record for record in subject.log if record.get("norms") is not None and "epoch" in record]
+    log = [
+        record for record in subject.log if record.get("norms") is not None and "epoch" in record
+    ]
     if len(log) < 2:
         return None
     order = np.argsort(-subject.counts, kind="stable")
-    chosen = order[np.unique(np.linspace(0, len(order) - 1, min(MAX_LINES, len(order))).round().astype(int))]
+    chosen = order[
+        np.unique(np.linspace(0, len(order) - 1, min(MAX_LINES, len(order))).round().astype(int))
+    ]
     try:
         norms = np.array([record["norms"] for record in log], np.float64)
     except (TypeError, ValueError):
         norms = np.zeros(0)
     if norms.shape != (len(log), subject.classes) or not np.isfinite(norms).all():
-        raise LevelheadError(f"expected {subject.classes} norms in each record of an epoch", parameter="log")
+        raise LevelheadError(
+            f"expected {subject.classes} norms in each record of an epoch", parameter="log"
+        )
     return {
         "epochs": [record["epoch"] for record in log],
         "classes": chosen.tolist(),
@@ -243,22 +314,30 @@ def gamma_stops(end: float, special: tuple[float, ...] = (), step: float = STEP)
     return np.union1d(np.arange(round(end * step) + 1) / step, special)
 
 
-def encode_changes(changes: Envelope, labels: np.ndarray, classes: int, stops: np.ndarray) -> dict[str, Any]:
+def encode_changes(
+    changes: Envelope, labels: np.ndarray, classes: int, stops: np.ndarray
+) -> dict[str, Any]:
     """Return the changes for JSON, samples sorted by true class (0 if unknown), changes by stop and then by sample."""
     order = np.argsort(labels, kind="stable")
     rank = np.argsort(order)
     stop = np.searchsorted(stops, changes.gamma, side="left")
     sample, new_class = rank[changes.sample], changes.new_class
-    by = np.lexsort((np.arange(len(stop)), sample, stop))  # a sample's own changes stay in order of gamma
+    by = np.lexsort(
+        (np.arange(len(stop)), sample, stop)
+    )  # a sample's own changes stay in order of gamma
     stop, sample, new_class = stop[by], sample[by], new_class[by]
-    last = np.append((stop[1:] != stop[:-1]) | (sample[1:] != sample[:-1]), True)[: len(stop)] & (stop < len(stops))
+    last = np.append((stop[1:] != stop[:-1]) | (sample[1:] != sample[:-1]), True)[: len(stop)] & (
+        stop < len(stops)
+    )
     stop, sample, new_class = stop[last], sample[last], new_class[last]
     first = np.append(True, stop[1:] != stop[:-1])[: len(stop)]
     delta = np.where(first, sample, np.diff(sample, prepend=0))
     # first predictions [N], changes at each stop [S], and of each change [E] its sample and its new class
     parts = (changes.start[order], np.bincount(stop, minlength=len(stops)), delta, new_class)
     # whole numbers below 2^32 as all lowest bytes, then all next ones: the high bytes are nearly all 0
-    planes = b"".join(part.astype("<u4").view(np.uint8).reshape(-1, 4).T.tobytes() for part in parts)
+    planes = b"".join(
+        part.astype("<u4").view(np.uint8).reshape(-1, 4).T.tobytes() for part in parts
+    )
     return {
         "samples": np.bincount(labels, minlength=classes).tolist(),
         "events": len(stop),
@@ -298,7 +377,9 @@ def reliability(subject: Subject, gamma: float, temperature: float = 1.0) -> dic
         for first, chunk in read_chunks(logits, kind=kind, check=False):  # the path checked them
             step = max(1, _BLOCK // chunk.shape[1])
             begins = range(0, len(chunk), step)
-            parts += pool.map(sums, [first + i for i in begins], [chunk[i : i + step] for i in begins])
+            parts += pool.map(
+                sums, [first + i for i in begins], [chunk[i : i + step] for i in begins]
+            )
     n, mass, confidence, found, losses = np.sum(parts, axis=0)
     some = np.where(mass > 0, mass, 1.0)
     return {
@@ -324,8 +405,14 @@ def calibration(subject: Subject) -> dict[str, Any] | None:
         _, some = next(read_chunks(np.asarray(source[rows]), kind=kind, size=1 << 60))
         scale, offset = view.parts(view.gamma)
         weights = subject.weights(known[rows])
-        temperature = fit_temperature(view.smoothed(some) * scale + offset, known[rows], weights=weights)
-    alike = "Every class weighs the same" if subject.target is None else "Classes weigh as the target says"
+        temperature = fit_temperature(
+            view.smoothed(some) * scale + offset, known[rows], weights=weights
+        )
+    alike = (
+        "Every class weighs the same"
+        if subject.target is None
+        else "Classes weigh as the target says"
+    )
     return {
         "before": reliability(subject, 0.0),
         "after": reliability(subject, view.gamma),
@@ -358,8 +445,12 @@ def rule_table(subject: Subject) -> RuleTable | None:
             continue
         second, between = one.get("second"), one.get("interval")
         then = "" if second is None else f", then {round(second, 3) + 0.0:.3f}"
-        strength = f"{one['gamma']:.3f}{then}" if RULES[one["rule"]].strengths else "a number per class"
+        strength = (
+            f"{one['gamma']:.3f}{then}" if RULES[one["rule"]].strengths else "a number per class"
+        )
         gain = gain_text(metric, one["gain"], None if between is None else (between[0], between[1]))
         rows.append(RuleRow(rule_title(one["rule"]), strength, value, gain, is_chosen))
     title = TITLES.get(metric, metric)
-    return RuleTable(title[:1].upper() + title[1:], tuple(rows), f"{why[:1].upper()}{why[1:]}." if why else "")
+    return RuleTable(
+        title[:1].upper() + title[1:], tuple(rows), f"{why[:1].upper()}{why[1:]}." if why else ""
+    )

@@ -65,7 +65,11 @@ class RuleView:
     @cached_property
     def curve(self) -> Curve:
         """The balanced error over the strength or, without labels, the mismatch of predicted shares."""
-        return self.changes.mismatch(self.target) if self.path is None else self.path.balanced_error_curve
+        return (
+            self.changes.mismatch(self.target)
+            if self.path is None
+            else self.path.balanced_error_curve
+        )
 
     @cached_property
     def best(self) -> float:
@@ -80,14 +84,18 @@ class RuleView:
         curve, between = self.curve, self.interval or (0.0, 0.0)
         useful = float(curve.gammas[curve.values <= float(curve.at(0.0))].max())
         wanted = max(self.gamma or 0.0, between[1], useful, self.best, self.least_end)
-        unit = 10.0 ** min(-1, np.floor(np.log10(wanted)) - 1)  # of scores on a small scale, finer than 0.1
+        unit = 10.0 ** min(
+            -1, np.floor(np.log10(wanted)) - 1
+        )  # of scores on a small scale, finer than 0.1
         return min(curve.end, float(f"{np.ceil(1.25 * wanted / unit) * unit:.10g}"))
 
     @cached_property
     def step(self) -> float:
         """How many strengths the slider can stop at per unit: 10,000, and fewer or more on other scales of scores."""
         over, under = np.ceil(np.log10(self.end / 6)), np.ceil(np.log10(0.4 / self.end))
-        return 10 ** int(4 - max(0, over) + max(0, under))  # below 1 where scores are very large: then a float
+        return 10 ** int(
+            4 - max(0, over) + max(0, under)
+        )  # below 1 where scores are very large: then a float
 
 
 def make_views(
@@ -104,11 +112,17 @@ def make_views(
     chosen = choice["rule"]
     tried = {one["rule"]: one for one in choice.get("candidates") or ()}
 
-    def of_strength(rule: str, gamma: float | None, interval: Sequence[float] | None = None) -> RuleView:
+    def of_strength(
+        rule: str, gamma: float | None, interval: Sequence[float] | None = None
+    ) -> RuleView:
         known = find_path_rule(rule)
         # A choice says by its offsets that it follows a target; an older one, or a gamma given, follows the counts.
         chose, moved = (choice.get("offset") or () if rule == first else ()), counts
-        if known.follows_target and target is not None and (chose or (rule != first and rule in tried)):
+        if (
+            known.follows_target
+            and target is not None
+            and (chose or (rule != first and rule in tried))
+        ):
             moved = toward(counts, target)
         elif known.follows_target and chose and gamma:
             moved = np.exp(-np.array(chose, np.float64) / gamma)
@@ -116,13 +130,21 @@ def make_views(
         reach = (0.0, max(known.reach, 1.25 * (gamma or 0.0), *(interval or ())))
         changes, path = find_changes(logits, made, reach, kind=kind), None
         if labels is not None:
-            truth, more = check_samples(logits, labels, counts, None)[0], {"logits": (logits,), "kind": kind}
+            truth, more = (
+                check_samples(logits, labels, counts, None)[0],
+                {"logits": (logits,), "kind": kind},
+            )
             path = GammaPath.of_changes(changes, truth, counts, made, target=target, **more)
         between, least = None if interval is None else (interval[0], interval[1]), LEAST_END
         if known.grows:  # where scores lie close together, so do the strengths that matter
             some = np.asarray(to_numpy(logits[:1000]), np.float64)
             least *= min(1.0, float(np.std(some - some.mean(axis=1, keepdims=True))) or 1.0)
-        given = {"target": target, "interval": between, "least_end": least, "by_target": moved is not counts}
+        given = {
+            "target": target,
+            "interval": between,
+            "least_end": least,
+            "by_target": moved is not counts,
+        }
         return RuleView(rule, gamma, changes, path, made.ratios, **given)
 
     def of_classes(rule: str, scale: np.ndarray, offset: np.ndarray) -> RuleView:
@@ -131,11 +153,17 @@ def make_views(
         made, path = Direction(rule, counts.max() / counts), None
         if labels is not None:
             path = GammaPath.of_changes(changes, labels, counts, made, target=target)
-        return RuleView(rule, 1.0, changes, path, scale=scale, offset=offset, target=target, smoothing=smoothing)
+        return RuleView(
+            rule, 1.0, changes, path, scale=scale, offset=offset, target=target, smoothing=smoothing
+        )
 
-    first = chosen if choice.get("scale") else RULES[chosen].path_name  # the model as it is has a path at 0
+    first = (
+        chosen if choice.get("scale") else RULES[chosen].path_name
+    )  # the model as it is has a path at 0
     if choice.get("scale"):
-        views = [of_classes(chosen, np.array(choice["scale"], float), np.array(choice["offset"], float))]
+        views = [
+            of_classes(chosen, np.array(choice["scale"], float), np.array(choice["offset"], float))
+        ]
     else:
         views = [of_strength(first, choice["gamma"], choice.get("interval"))]
     if len(logits) * len(counts) > MOST_COMPARED:
@@ -145,10 +173,14 @@ def make_views(
         if rule == first or (tried and known is None) or not other.strengths:
             continue
         if other.has_path:
-            if (norms is not None or not other.needs_norms) and not (other.multiplies and kind == "probabilities"):
+            if (norms is not None or not other.needs_norms) and not (
+                other.multiplies and kind == "probabilities"
+            ):
                 views.append(of_strength(rule, None if known is None else float(known["gamma"])))
         elif known is not None and known.get("second") is not None:
-            both = RescaleThenShift().adjustment(counts, known["gamma"], known["second"], toward(counts, target))
+            both = RescaleThenShift().adjustment(
+                counts, known["gamma"], known["second"], toward(counts, target)
+            )
             assert both.scale is not None
             assert both.offset is not None
             views.append(of_classes(rule, both.scale, both.offset))
@@ -156,7 +188,12 @@ def make_views(
 
 
 def compute_share_envelope(
-    logits: Array, scale: np.ndarray, offset: np.ndarray, *, kind: Kind = "logits", smoothing: float = 0.0
+    logits: Array,
+    scale: np.ndarray,
+    offset: np.ndarray,
+    *,
+    kind: Kind = "logits",
+    smoothing: float = 0.0,
 ) -> Envelope:
     """Return every change of every prediction over the share, of logits [N, K]; scale and offset are those at 1."""
     starts, events = [], []
@@ -171,7 +208,9 @@ def compute_share_envelope(
             lead = b - np.take_along_axis(b, own, 1)
             with np.errstate(divide="ignore", invalid="ignore"):
                 when = np.where(lead > 0, (np.take_along_axis(a, own, 1) - a) / lead, np.inf)
-            when = np.maximum(when, since[live, None])  # a crossing is never before the last one, but for rounding
+            when = np.maximum(
+                when, since[live, None]
+            )  # a crossing is never before the last one, but for rounding
             winner = when.argmin(axis=1)
             when = when[np.arange(len(live)), winner]
             on = when <= LARGEST_SHARE
@@ -181,7 +220,9 @@ def compute_share_envelope(
     sample, gamma, new, old = (np.concatenate(parts) for parts in zip(*events, strict=True))
     order = np.argsort(gamma, kind="stable")  # a sample's own changes were found in order
     changes = (part[order] for part in (sample, gamma, new, old))
-    return Envelope(np.concatenate(starts), *changes, classes=len(scale), range=(0.0, LARGEST_SHARE))
+    return Envelope(
+        np.concatenate(starts), *changes, classes=len(scale), range=(0.0, LARGEST_SHARE)
+    )
 
 
 class OfChoice:
@@ -193,13 +234,19 @@ class OfChoice:
     def worthwhile(self) -> bool | None:
         """Whether the choice is to be applied, by its own metric; None if that is not known."""
         choice = self.choice
-        return is_worthwhile(choice.get("gain"), choice.get("gain_interval"), choice.get("floors_met_at_zero"))
+        return is_worthwhile(
+            choice.get("gain"), choice.get("gain_interval"), choice.get("floors_met_at_zero")
+        )
 
     @property
     def verdict(self) -> Verdict | None:
         """The verdict on the choice, by its own metric; None if no interval of its gain is known."""
         gain, between = self.choice.get("gain"), self.choice.get("gain_interval")
-        return None if gain is None or between is None else Verdict(gain, (between[0], between[1]), self.level)
+        return (
+            None
+            if gain is None or between is None
+            else Verdict(gain, (between[0], between[1]), self.level)
+        )
 
     @property
     def metric(self) -> str:
@@ -219,21 +266,31 @@ class Subject(OfChoice):
     title: str  #: what to call it
     counts: np.ndarray  #: [K], training samples of each class
     choice: ChoiceRecord  #: gamma and how it was chosen: Tuned.to_dict(), or at least `gamma`, `rule` and `chosen_on`
-    views: tuple[RuleView, ...] = ()  #: the chosen rule and others, with all that each predicts; () without logits
+    views: tuple[
+        RuleView, ...
+    ] = ()  #: the chosen rule and others, with all that each predicts; () without logits
     logits: Array | None = None  #: [N, K], of the samples shown
     samples: str = "held-out"  #: what these are, in words: `test`, `held-out`
     apart: bool = False  #: whether they had no part in the choice
     names: Sequence[str] | None = None  #: of the classes
     target: np.ndarray | None = None  #: [K], what each class weighs; equal if None
-    held_out: tuple[Array, np.ndarray] | None = None  #: other logits and labels, to fit a temperature on
+    held_out: tuple[Array, np.ndarray] | None = (
+        None  #: other logits and labels, to fit a temperature on
+    )
     head: Head | None = None
-    log: Sequence[dict[str, Any]] = ()  #: a dict per epoch of its training, with at least `epoch` and `norms`
+    log: Sequence[
+        dict[str, Any]
+    ] = ()  #: a dict per epoch of its training, with at least `epoch` and `norms`
     facts: dict[str, str] = field(default_factory=dict)  #: where the subject comes from, by title
     model: str = ""  #: the model's file, in the commands to copy
     tuned_file: str = ""  #: the tuned.json that holds the choice, there
-    files: dict[str, str] = field(default_factory=dict)  #: the files of logits, labels and counts, there
+    files: dict[str, str] = field(
+        default_factory=dict
+    )  #: the files of logits, labels and counts, there
     fitted: str = ""  #: the estimator that does what was chosen already, in words; "" if it is still to be applied
-    drawn: dict[str, Curve] = field(default_factory=dict)  #: {rule: curve} to draw of rules that have no view
+    drawn: dict[str, Curve] = field(
+        default_factory=dict
+    )  #: {rule: curve} to draw of rules that have no view
     kind: Kind = "logits"  #: what `logits` are
 
     @property
@@ -336,21 +393,37 @@ def label_rows(
     """Return a row for each label, of logits and labels [N, K]."""
     offset = np.array(choice["offset"], np.float64)
     known = names or choice.get("names") or [str(k) for k in range(truth.shape[1])]
-    each, metric = choice.get("labels") or [{}] * truth.shape[1], choice.get("metric") or "balanced_error"
+    each, metric = (
+        choice.get("labels") or [{}] * truth.shape[1],
+        choice.get("metric") or "balanced_error",
+    )
     numbers = choice.get("counts") or [None] * truth.shape[1]
-    if numbers == [one.get("positives") for one in each]:  # without counts, those of the samples tuned on are kept
+    if numbers == [
+        one.get("positives") for one in each
+    ]:  # without counts, those of the samples tuned on are kept
         numbers = [None] * truth.shape[1]
     rows = []
     for k in range(truth.shape[1]):
         before, after = (_rates(scores[:, k] + by > 0, truth[:, k]) for by in (0.0, offset[k]))
         between, positives = each[k].get("interval"), int(truth[:, k].sum())
-        gain = "" if between is None else gain_text(metric, each[k]["gain"], (between[0], between[1]))
-        threshold, recall, precision = float(1 / (1 + np.exp(offset[k]))), (before[0], after[0]), (before[1], after[1])
-        rows.append(LabelRow(str(known[k]), numbers[k], positives, threshold, recall, precision, gain))
+        gain = (
+            "" if between is None else gain_text(metric, each[k]["gain"], (between[0], between[1]))
+        )
+        threshold, recall, precision = (
+            float(1 / (1 + np.exp(offset[k]))),
+            (before[0], after[0]),
+            (before[1], after[1]),
+        )
+        rows.append(
+            LabelRow(str(known[k]), numbers[k], positives, threshold, recall, precision, gain)
+        )
     return tuple(rows)
 
 
 def _rates(predicted: np.ndarray, true: np.ndarray) -> tuple[float | None, float | None]:
     """Return recall and precision; None where there is no sample to tell."""
-    hits, totals = float((predicted & (true > 0)).sum()), (float((true > 0).sum()), float(predicted.sum()))
+    hits, totals = (
+        float((predicted & (true > 0)).sum()),
+        (float((true > 0).sum()), float(predicted.sum())),
+    )
     return hits / totals[0] if totals[0] else None, hits / totals[1] if totals[1] else None

@@ -20,7 +20,10 @@ def code_to_use(subject: Subject) -> dict[str, str]:
     if subject.fitted:
         return {"command": "", "python": f"# {subject.fitted} does so already\nmodel.predict(X)"}
     if subject.choice["chosen_on"] == "given":
-        return {name: text.replace("{gamma}", repr(subject.gamma)) for name, text in code_at_gamma(subject).items()}
+        return {
+            name: text.replace("{gamma}", repr(subject.gamma))
+            for name, text in code_at_gamma(subject).items()
+        }
     if RULES[subject.choice["rule"]].refuses_kind(subject.choice.get("kind")) is not None:
         # it multiplies log-probabilities: no head gives those, so it is the scores that change
         tuned = json.dumps(subject.tuned_file or TUNED)
@@ -57,7 +60,10 @@ def label_code(subject: LabelSubject) -> dict[str, str]:
         what, before = json.dumps(subject.tuned_file), ""
     else:
         by = "" if subject.metric in ("macro_f1", "cost") else f', metric="{subject.metric}"'
-        what, before = "tuned", f"tuned = lh.tune_labels(logits, labels, counts{by})    # those of this page\n"
+        what, before = (
+            "tuned",
+            f"tuned = lh.tune_labels(logits, labels, counts{by})    # those of this page\n",
+        )
     python = f"import levelhead as lh\n\n{before}adjusted = lh.adjust_(model, {what}){UNDO}"
     return {"command": _command(subject), "python": python}
 
@@ -79,7 +85,9 @@ def tune_command(subject: Subject | LabelSubject, *more: str) -> str:
         given.append("--kind probabilities")
     if subject.target is not None:
         given.append(f"--target {','.join(map(repr, subject.target.tolist()))}")
-    if len(choice.get("candidates") or ()) < 3 and not any(option.startswith("--rule") for option in more):
+    if len(choice.get("candidates") or ()) < 3 and not any(
+        option.startswith("--rule") for option in more
+    ):
         own.append(f"--rule {choice['rule']}")
     return " ".join(["levelhead tune", *given, *own, *more, "-o", TUNED])
 
@@ -131,11 +139,19 @@ def _counts_in_command(subject: Subject) -> str:
 
 
 def _counts_in_python(subject: Subject) -> str:
-    return json.dumps(subject.counts.tolist()) if subject.classes <= 20 else "[...]  # training samples of each class"
+    return (
+        json.dumps(subject.counts.tolist())
+        if subject.classes <= 20
+        else "[...]  # training samples of each class"
+    )
 
 
 def _adjusted(model: str) -> str:
     """Return where the adjusted model goes: next to the model, by a name that its folder does not have yet."""
-    names = (f"adjusted{more}{Path(model).suffix}" for more in ("", *(f"-{i}" for i in range(2, 100))))
-    path = next((free for name in names if not (free := Path(model).with_name(name)).exists()), Path(model))
+    names = (
+        f"adjusted{more}{Path(model).suffix}" for more in ("", *(f"-{i}" for i in range(2, 100)))
+    )
+    path = next(
+        (free for name in names if not (free := Path(model).with_name(name)).exists()), Path(model)
+    )
     return shlex.quote(path.as_posix())

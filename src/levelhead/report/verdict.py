@@ -25,10 +25,21 @@ HELP: dict[str, tuple[str, ...]] = {
     "BinaryHeadWarning": ("Scaling cannot change this model's predictions.", "--rule shift"),
     "NormWarning": ("The weight norms do not follow the counts.", "--rule shift"),
     "MissingClassWarning": ("A class has no sample here.", ""),
-    "CountsWarning": ("The counts may not be those of training.", "levelhead inspect {model} --counts {counts}"),
-    "NeverPredictedWarning": ("Some classes are hardly ever predicted.", "--labels labels.npy", "labels"),
+    "CountsWarning": (
+        "The counts may not be those of training.",
+        "levelhead inspect {model} --counts {counts}",
+    ),
+    "NeverPredictedWarning": (
+        "Some classes are hardly ever predicted.",
+        "--labels labels.npy",
+        "labels",
+    ),
     "PriorWarning": ("The shares of the classes in use are uncertain.", "--target 0.5,0.3,0.2"),
-    "RangeWarning": ("The strength lies at the end of the range that was searched.", "--max {wider:g}", *OF_A_RUN),
+    "RangeWarning": (
+        "The strength lies at the end of the range that was searched.",
+        "--max {wider:g}",
+        *OF_A_RUN,
+    ),
     "ScaleWarning": ("The strength may be on the wrong scale.", "--rule auto"),
     "PrecisionWarning": ("Half precision could change predictions.", "levelhead inspect {model}"),
 }
@@ -72,7 +83,9 @@ def gain(
     """Return by how much the balanced error falls at a gamma that these samples did not choose, and its interval."""
     # sum_c m_c (up_c - down_c) / n_c over samples that turn right and wrong; for the interval, one more of each is
     # added to every class, so that a class of one sample is not taken to be certain
-    up, down, n = (np.bincount(labels, each, len(mass)) for each in (after & ~before, before & ~after, None))
+    up, down, n = (
+        np.bincount(labels, each, len(mass)) for each in (after & ~before, before & ~after, None)
+    )
     mean = float((mass * (up - down) / np.maximum(n, 1)).sum())
     variance = ((up + down + 2) / (n + 2) - ((up - down) / (n + 2)) ** 2) / (n + 2)
     spread = NormalDist().inv_cdf((1 + level) / 2) * float(np.sqrt((mass**2 * variance).sum()))
@@ -93,18 +106,38 @@ def verdict(subject: Subject) -> PageVerdict:
     else:  # they allow for the choice on these samples
         balanced, between = said, subject.choice["gain_interval"]
     was, now = path.at(0.0), path.at(gamma)
-    rare, common = ([float(np.nanmean(x.class_accuracy[half])) for x in (was, now)] for half in subject.halves)
+    rare, common = (
+        [float(np.nanmean(x.class_accuracy[half])) for x in (was, now)] for half in subject.halves
+    )
     n = subject.counts
-    mix = [1 - float(np.nansum(n * x.class_accuracy) / n[subject.present].sum()) for x in (was, now)]
-    weights = "every class weighs the same" if subject.target is None else "classes weigh as the target says"
+    mix = [
+        1 - float(np.nansum(n * x.class_accuracy) / n[subject.present].sum()) for x in (was, now)
+    ]
+    weights = (
+        "every class weighs the same"
+        if subject.target is None
+        else "classes weigh as the target says"
+    )
     half, of = ("class", "") if subject.classes == 2 else ("half", " of the classes")
     numbers = (
         Number("balanced", "Balanced error", was.balanced_error, now.balanced_error, note=weights),
-        Number("error", "Error", was.error, now.error, note=f"on these {len(path.labels):,} samples"),
-        Number("rare", f"Recall, rarer {half}", *rare, better="higher", note=_describe_half(subject, 0)),
-        Number("common", f"Recall, more frequent {half}", *common, better="higher", note=_describe_half(subject, 1)),
+        Number(
+            "error", "Error", was.error, now.error, note=f"on these {len(path.labels):,} samples"
+        ),
+        Number(
+            "rare", f"Recall, rarer {half}", *rare, better="higher", note=_describe_half(subject, 0)
+        ),
+        Number(
+            "common",
+            f"Recall, more frequent {half}",
+            *common,
+            better="higher",
+            note=_describe_half(subject, 1),
+        ),
     )
-    changes = [f"from {percent_text(number.before)} to {percent_text(number.after)}" for number in numbers]
+    changes = [
+        f"from {percent_text(number.before)} to {percent_text(number.after)}" for number in numbers
+    ]
     status, headline = _decide(subject, said, bool((before != after).any()), rare[1] - rare[0])
     lines = {
         "What changes": f"The recall of the rarer {half}{of} goes {changes[2]}, that of the more frequent "
@@ -122,7 +155,9 @@ def percent_text(share: float) -> str:
     return f"{100 * share + 1e-9:.2f}\N{NO-BREAK SPACE}%"
 
 
-def _decide(subject: Subject, said: GainVerdict, changed: bool, rare: float | None) -> tuple[Status, str]:
+def _decide(
+    subject: Subject, said: GainVerdict, changed: bool, rare: float | None
+) -> tuple[Status, str]:
     """Return status and headline: `changed` if any prediction is, `rare` how much recall the rarer half gains."""
     choice, balanced = subject.choice, subject.metric == "balanced_error"
     if choice["chosen_on"] == "test":
@@ -132,14 +167,23 @@ def _decide(subject: Subject, said: GainVerdict, changed: bool, rare: float | No
     if not changed:
         return "keep", f"{LEAVE}: the adjustment changes no prediction"
     if choice.get("floors_met_at_zero") is False:
-        return "ship", "Ship the adjusted model: as trained, it misses the least recall that was asked for"
-    if not subject.apart and choice["chosen_on"] not in ("given", "unlabelled") and subject.verdict is None:
+        return (
+            "ship",
+            "Ship the adjusted model: as trained, it misses the least recall that was asked for",
+        )
+    if (
+        not subject.apart
+        and choice["chosen_on"] not in ("given", "unlabelled")
+        and subject.verdict is None
+    ):
         return "unclear", f"{LEAVE} for now: how certain the gain is has not been estimated"
     if said == "worse":
         return "keep", f"{LEAVE}: the adjustment makes it worse"
     if said.expected_gain <= 0 or subject.worthwhile is False:
         return "unclear", f"{LEAVE} for now: {NOT_SEEN}"
-    probably = "" if said == "better" else f": it is probably better ({chance_text(said.probability)})"
+    probably = (
+        "" if said == "better" else f": it is probably better ({chance_text(said.probability)})"
+    )
     if not balanced:
         matter = TITLES.get(subject.metric, subject.metric)
         return "ship", f"Ship the adjusted model, if {matter} is what matters{probably}"
@@ -147,17 +191,29 @@ def _decide(subject: Subject, said: GainVerdict, changed: bool, rare: float | No
         half = "class" if subject.classes == 2 else "half of the classes"
         return "unclear", f"{LEAVE} if rare classes matter: the rarer {half} gains nothing"
     if said.expected_gain < SMALL_GAIN:
-        better = "better" if said == "better" else f"probably better ({chance_text(said.probability)})"
+        better = (
+            "better" if said == "better" else f"probably better ({chance_text(said.probability)})"
+        )
         points = f"{100 * said.expected_gain:.2f} points of balanced error"
         return "ship", f"The adjusted model is {better}, but only by {points}"
-    matter = "rare classes matter as much as frequent ones" if subject.target is None else "classes occur as assumed"
+    matter = (
+        "rare classes matter as much as frequent ones"
+        if subject.target is None
+        else "classes occur as assumed"
+    )
     return "ship", f"Ship the adjusted model, if {matter}{probably}"
 
 
 def chance_text(probability: float) -> str:
     """Return a probability in percent, never as certain as 0 or 100."""
     percent = round(100 * probability)
-    return "under 1\u00a0%" if percent < 1 else "over 99\u00a0%" if percent > 99 else f"{percent}\u00a0%"
+    return (
+        "under 1\u00a0%"
+        if percent < 1
+        else "over 99\u00a0%"
+        if percent > 99
+        else f"{percent}\u00a0%"
+    )
 
 
 def _own_certainty(subject: Subject) -> str | None:
@@ -175,7 +231,9 @@ def _expected(subject: Subject | LabelSubject, said: GainVerdict, of: str) -> st
     low, high = subject.choice["gain_interval"]
     expected = gain_text(subject.metric, said.expected_gain, (low, high))
     sure = f"{100 * subject.level:g}\u00a0% confidence"
-    return f"On new samples like these, expect a gain in {of} of {expected} ({sure}). {_chance(said)}"
+    return (
+        f"On new samples like these, expect a gain in {of} of {expected} ({sure}). {_chance(said)}"
+    )
 
 
 def _chance(said: GainVerdict) -> str:
@@ -201,7 +259,9 @@ def _who_pays(subject: Subject, was: np.ndarray, now: np.ndarray) -> str:
         return "Nobody: no class has a lower recall than before."
     # the name is cut if it is long, and isolated from the text direction of the rest
     name = f"“\N{FIRST STRONG ISOLATE}{short(subject.name(worst), 60)}\N{POP DIRECTIONAL ISOLATE}”"
-    worst_of_all = f"most of all {name}, from {percent_text(was[worst])} to {percent_text(now[worst])}"
+    worst_of_all = (
+        f"most of all {name}, from {percent_text(was[worst])} to {percent_text(now[worst])}"
+    )
     return f"{losers:,} of {len(subject.present):,} classes have a lower recall than before, {worst_of_all}."
 
 
@@ -218,8 +278,14 @@ def _how_chosen(subject: Subject) -> str:
     choice, rule = subject.choice, rule_title(subject.choice["rule"])
     on, n = choice["chosen_on"], f"{choice['n']:,} " if choice.get("n") else ""
     between = choice.get("interval")
-    likely = f" ({100 * subject.level:g} % interval {between[0]:.3f} to {between[1]:.3f})" if between else ""
-    strength = f"{rule}: {RULES[choice['rule']].text(choice['gamma'], choice.get('second'))}{likely}"
+    likely = (
+        f" ({100 * subject.level:g} % interval {between[0]:.3f} to {between[1]:.3f})"
+        if between
+        else ""
+    )
+    strength = (
+        f"{rule}: {RULES[choice['rule']].text(choice['gamma'], choice.get('second'))}{likely}"
+    )
     if on == "given":
         chosen = f"{rule}: gamma = {subject.gamma:g} was given by hand"
     elif on == "unlabelled":
@@ -227,10 +293,18 @@ def _how_chosen(subject: Subject) -> str:
         chosen = f"{strength} was chosen on {n}samples without their labels, so that each "
         chosen += f"class is predicted as often as it is assumed to occur{equally}"
     else:
-        what = {"test": "TEST samples, with their labels", "held-out": "held-out samples"}.get(on, f"{on} samples")
-        by = "" if subject.metric == "balanced_error" else f" by {TITLES.get(subject.metric, subject.metric)}"
+        what = {"test": "TEST samples, with their labels", "held-out": "held-out samples"}.get(
+            on, f"{on} samples"
+        )
+        by = (
+            ""
+            if subject.metric == "balanced_error"
+            else f" by {TITLES.get(subject.metric, subject.metric)}"
+        )
         among = " among those that meet the floors of recall" if choice.get("floors") else ""
-        strength = "The model as it is" if subject.gamma == 0 and choice.get("candidates") else strength
+        strength = (
+            "The model as it is" if subject.gamma == 0 and choice.get("candidates") else strength
+        )
         chosen = f"{strength} was chosen{by}{among} on {n}{what}"
     if subject.path is None:
         return f"{chosen}."
@@ -244,11 +318,18 @@ def _how_chosen(subject: Subject) -> str:
 
 def _verdict_without_labels(subject: Subject) -> PageVerdict:
     """Return the verdict from the choice alone, where labels or logits are missing."""
-    choice, said, lines = subject.choice, subject.verdict, {"How it was chosen": _how_chosen(subject)}
+    choice, said, lines = (
+        subject.choice,
+        subject.verdict,
+        {"How it was chosen": _how_chosen(subject)},
+    )
     titles = {
         "balanced_error": ("Balanced error", "every class weighs the same"),
         "error": ("Error", ""),
-        "mismatch": ("Predicted shares off target", "0 %: every class is predicted as often as it should be"),
+        "mismatch": (
+            "Predicted shares off target",
+            "0 %: every class is predicted as often as it should be",
+        ),
     }
     numbers = {
         key: Number(key, title, choice[f"{key}_at_zero"], choice[key], note=note)
@@ -258,9 +339,14 @@ def _verdict_without_labels(subject: Subject) -> PageVerdict:
     if said is not None and choice.get("n") and "balanced_error" in numbers:
         changed = choice["gamma"] != 0 or not RULES[choice["rule"]].has_path
         status, headline = _decide(subject, said, changed, _rare_gain(choice))
-        lines["How certain"] = _own_certainty(subject) or _certainty(said, choice["gain_interval"], subject.level)
+        lines["How certain"] = _own_certainty(subject) or _certainty(
+            said, choice["gain_interval"], subject.level
+        )
     else:
-        status, headline = "unclear", "No decision without labels: label a few samples and evaluate on them first"
+        status, headline = (
+            "unclear",
+            "No decision without labels: label a few samples and evaluate on them first",
+        )
         unknown = "Without labels it is not known how often the model is right, before or after. "
         lines["What is missing"] = f"{unknown}This page shows how often each class is predicted."
     return PageVerdict(status, headline, lines, tuple(numbers.values()), alarms(subject))
@@ -271,9 +357,14 @@ def _rare_gain(choice: ChoiceRecord) -> float | None:
     recalls = [choice.get(name) for name in ("recall_at_zero", "recall")]
     if not choice.get("counts") or not all(recalls):
         return None
-    before, after = (np.array([np.nan if value is None else value for value in recall or ()]) for recall in recalls)
+    before, after = (
+        np.array([np.nan if value is None else value for value in recall or ()])
+        for recall in recalls
+    )
     known = np.flatnonzero(np.isfinite(after))
-    rare = known[np.argsort(np.array(choice["counts"])[known], kind="stable")][: max(1, len(known) // 2)]
+    rare = known[np.argsort(np.array(choice["counts"])[known], kind="stable")][
+        : max(1, len(known) // 2)
+    ]
     return float((after - before)[rare].mean())
 
 
@@ -288,7 +379,9 @@ def label_verdict(subject: LabelSubject) -> PageVerdict:
     """Return the verdict on a multi-label model, in words."""
     choice, rows, metric, said = subject.choice, subject.rows, subject.metric, subject.verdict
     moved = sum(row.threshold != 0.5 for row in rows)
-    recall, precision = (_means([getattr(row, name) for row in rows]) for name in ("recall", "precision"))
+    recall, precision = (
+        _means([getattr(row, name) for row in rows]) for name in ("recall", "precision")
+    )
     half = sorted(rows, key=lambda row: row.frequency)[: max(1, len(rows) // 2)]
     rare = _means([row.recall for row in half])
     both = "of labels predicted before and after"
@@ -300,14 +393,20 @@ def label_verdict(subject: LabelSubject) -> PageVerdict:
     if not subject.apart and metric != "cost" and choice.get("value") is not None:
         title = f"{TITLES[metric][:1].upper()}{TITLES[metric][1:]}, mean over labels"
         better = "lower" if metric in ERRORS else "higher"
-        numbers.insert(0, Number("metric", title, choice["value_at_zero"], choice["value"], better=better))
+        numbers.insert(
+            0, Number("metric", title, choice["value_at_zero"], choice["value"], better=better)
+        )
     status, headline = _decide_labels(subject, moved, rare[1] - rare[0])
     means = f"recall goes from {recall[0]:.2%} to {recall[1]:.2%}, the mean precision from {precision[0]:.2%} to"
     changes = f"{moved:,} of {len(rows):,} labels get a threshold of their own. The mean {means} {precision[1]:.2%}."
     lines = {"What changes": changes}
     if said is not None:
-        lines["How certain"] = _expected(subject, said, f"{TITLES.get(metric, metric)}, over all labels,")
-    part = "that had no part in the choice" if subject.apart else "that the thresholds were chosen on"
+        lines["How certain"] = _expected(
+            subject, said, f"{TITLES.get(metric, metric)}, over all labels,"
+        )
+    part = (
+        "that had no part in the choice" if subject.apart else "that the thresholds were chosen on"
+    )
     best = f"the middle of the best ones on {choice.get('n') or subject.n:,} {choice['chosen_on']} samples"
     here = f"the numbers here are of {subject.n:,} samples {part}"
     lines["How it was chosen"] = f"Each label's threshold is {best}; {here}."
@@ -321,7 +420,10 @@ def _decide_labels(subject: LabelSubject, moved: int, rare: float) -> tuple[Stat
     if not moved:
         return "keep", f"{LEAVE}: every label is best as it is"
     if choice.get("floors_met_at_zero") is False:
-        return "ship", "Ship the new thresholds: as trained, the model misses the least recall that was asked for"
+        return (
+            "ship",
+            "Ship the new thresholds: as trained, the model misses the least recall that was asked for",
+        )
     if said is None:
         return "unclear", f"{LEAVE} for now: how certain the gain is has not been estimated"
     if said == "worse":
@@ -330,7 +432,9 @@ def _decide_labels(subject: LabelSubject, moved: int, rare: float) -> tuple[Stat
         return "unclear", f"{LEAVE} for now: {NOT_SEEN}"
     if rare <= 0 and metric == "balanced_error":
         return "unclear", f"{LEAVE} if rare labels matter: their recall does not rise"
-    probably = "" if said == "better" else f": they are probably better ({chance_text(said.probability)})"
+    probably = (
+        "" if said == "better" else f": they are probably better ({chance_text(said.probability)})"
+    )
     matter = f"{TITLES.get(metric, metric)}, over all labels,"
     return "ship", f"Ship the new thresholds, if {matter} is what matters{probably}"
 
@@ -349,7 +453,10 @@ def alarms(subject: Subject | LabelSubject) -> tuple[Alarm, ...]:
         "reported as a test result. Choose gamma on held-out samples instead."
     )
     on_test = [Alarm("Not a test result.", text)] if subject.choice["chosen_on"] == "test" else []
-    return (*on_test, *(_alarm(subject, str(line)) for line in subject.choice.get("warnings") or ()))
+    return (
+        *on_test,
+        *(_alarm(subject, str(line)) for line in subject.choice.get("warnings") or ()),
+    )
 
 
 def _alarm(subject: Subject | LabelSubject, line: str) -> Alarm:
@@ -359,8 +466,20 @@ def _alarm(subject: Subject | LabelSubject, line: str) -> Alarm:
         return Alarm("Warning.", line)
     title, help_, *useless_with = HELP[kind]
     text = text[:1].upper() + text[1:]
-    if not help_ or subject.files.keys() & set(useless_with) or isinstance(subject, LabelSubject) or subject.fitted:
+    if (
+        not help_
+        or subject.files.keys() & set(useless_with)
+        or isinstance(subject, LabelSubject)
+        or subject.fitted
+    ):
         return Alarm(title, text)
-    model, counts = (shlex.quote(name) for name in (subject.model or MODEL, subject.files.get("counts", "counts.json")))
-    command = help_.format(model=model, counts=counts, wider=2 * max(2.0, float(subject.choice["gamma"])))
-    return Alarm(title, text, command if command.startswith("levelhead") else tune_command(subject, command))
+    model, counts = (
+        shlex.quote(name)
+        for name in (subject.model or MODEL, subject.files.get("counts", "counts.json"))
+    )
+    command = help_.format(
+        model=model, counts=counts, wider=2 * max(2.0, float(subject.choice["gamma"]))
+    )
+    return Alarm(
+        title, text, command if command.startswith("levelhead") else tune_command(subject, command)
+    )

@@ -21,5 +21,15 @@ from .rule import (
     Vector,
 )
 
-__all__ = ["RULES", "Adjustment", "Auto", "Offsets", "OneStrength", "Rescale", "RescaleThenShift", "Rule", "Shift"]
+__all__ = [
+    "RULES",
+    "Adjustment",
+    "Auto",
+    "Offsets",
+    "OneStrength",
+    "Rescale",
+    "RescaleThenShift",
+    "Rule",
+    "Shift",
+]
 __all__ += ["Strengths", "Tau", "Unchanged", "Vector"]

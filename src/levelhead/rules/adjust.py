@@ -58,7 +58,9 @@ def rescale(
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing, background=background)
+    n = resolve(
+        counts, check_finite(head).classes, names=head.names, missing=missing, background=background
+    )
     by = Rescale().amounts(head, n, Strengths(check_strength(gamma, "rescale", n)))
     return replace(by, bias=bias).head(head)
 
@@ -99,7 +101,12 @@ def tau_normalize(head: Head, tau: float, *, bias: BiasPolicy = "scale") -> Head
 
 
 def shift_logits(
-    head: Head, counts: Counts, tau: float = 1.0, *, missing: Missing = "error", background: int | str | None = None
+    head: Head,
+    counts: Counts,
+    tau: float = 1.0,
+    *,
+    missing: Missing = "error",
+    background: int | str | None = None,
 ) -> Head:
     """Return a new head, whose bias adjusts logits after training: ``b_i <- b_i + tau log(n_1 / n_i)``.
 
@@ -114,12 +121,21 @@ def shift_logits(
 
     Reference: Menon et al., Long-tail Learning via Logit Adjustment, 2021.
     """
-    n = resolve(counts, check_finite(head).classes, names=head.names, missing=missing, background=background)
-    return Shift().amounts(head, n, Strengths(check_strength(tau, "shift", n, name="tau"))).head(head)
+    n = resolve(
+        counts, check_finite(head).classes, names=head.names, missing=missing, background=background
+    )
+    return (
+        Shift().amounts(head, n, Strengths(check_strength(tau, "shift", n, name="tau"))).head(head)
+    )
 
 
 def check_strength(
-    value: Any, rule: str, counts: Any = None, *, name: str = "gamma", instead: str = "lh.adjust(head, tuned)"
+    value: Any,
+    rule: str,
+    counts: Any = None,
+    *,
+    name: str = "gamma",
+    instead: str = "lh.adjust(head, tuned)",
 ) -> float:
     """Return a strength as a finite float. A `Tuned` must have been chosen for this rule and counts like these."""
     with named(name):
@@ -130,12 +146,16 @@ def check_strength(
         if not hasattr(value, "gamma"):
             return finite_number(name, value)
         if len(getattr(value, "offset", ())):
-            raise LevelheadError(f"chosen toward a target, which a strength alone does not say; use {instead}")
+            raise LevelheadError(
+                f"chosen toward a target, which a strength alone does not say; use {instead}"
+            )
         if (reason := RULES[rule].refuses_kind(getattr(value, "kind", None))) is not None:
             raise LevelheadError(reason)
         follows = RULES[rule].follows_counts and counts is not None and value.counts
         if follows and not proportional(value.counts, counts):
-            raise LevelheadError(f"chosen with counts of other proportions; use {instead}, or tune again")
+            raise LevelheadError(
+                f"chosen with counts of other proportions; use {instead}, or tune again"
+            )
     return finite_number(name, value.gamma)
 
 

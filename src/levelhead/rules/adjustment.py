@@ -30,9 +30,14 @@ def check_range(range: Any, *, holds_zero: bool = False) -> tuple[float, float]:
     except (TypeError, ValueError):
         low, high = np.nan, np.nan
     if not -np.inf < low < high < np.inf:
-        raise LevelheadError(f"expected (from, to), two finite gammas such as (0, 2), got {range!r}", parameter="range")
+        raise LevelheadError(
+            f"expected (from, to), two finite gammas such as (0, 2), got {range!r}",
+            parameter="range",
+        )
     if holds_zero and not low <= 0 < high:
-        raise LevelheadError(f"expected a range that holds 0, such as (0, 2), got {range!r}", parameter="range")
+        raise LevelheadError(
+            f"expected a range that holds 0, such as (0, 2), got {range!r}", parameter="range"
+        )
     return low, high
 
 
@@ -48,13 +53,17 @@ def target_prior(target: Any, size: int, names: Sequence[str] | None = None) -> 
     if target is None:
         return np.full(size, 1 / size)
     mapping = as_mapping(target)
-    values = check_vector(target if mapping is None else in_order(mapping, size, names, what="share"), size, "target")
+    values = check_vector(
+        target if mapping is None else in_order(mapping, size, names, what="share"), size, "target"
+    )
     if (values < 0).any() or not values.any():
         raise LevelheadError("expected shares, none negative and not all 0", parameter="target")
     return values / values.sum()
 
 
-def check_vector(values: Sequence[float] | Any, size: int, parameter: str, *, positive: bool = False) -> np.ndarray:
+def check_vector(
+    values: Sequence[float] | Any, size: int, parameter: str, *, positive: bool = False
+) -> np.ndarray:
     """Return a parameter's numbers [K], one per class and all finite, in float64."""
     found = to_numpy(values)
     if found.dtype.kind not in "fiu":
@@ -62,10 +71,14 @@ def check_vector(values: Sequence[float] | Any, size: int, parameter: str, *, po
     found = found.astype(np.float64)
     if found.shape != (size,):
         got = f"got shape {list(found.shape)}"
-        raise LevelheadError(f"expected numbers [{size}], one per class, {got}", parameter=parameter)
+        raise LevelheadError(
+            f"expected numbers [{size}], one per class, {got}", parameter=parameter
+        )
     for at in np.flatnonzero(~np.isfinite(found) | (positive & (found <= 0)))[:1]:
         kind = "positive" if np.isfinite(found[at]) else "finite"
-        raise LevelheadError(f"expected {kind} numbers, got {found[at]:g} for class {at}", parameter=parameter)
+        raise LevelheadError(
+            f"expected {kind} numbers, got {found[at]:g} for class {at}", parameter=parameter
+        )
     return found
 
 
@@ -91,7 +104,9 @@ def check_label_task(where: str, known: tuple[LabelTask, str] | None, task: Labe
     raise LevelheadError(f"{reason}; {advice}")
 
 
-_LOG_OF_ZERO = -87.0  # what `check_logits` makes of a probability of 0, in float32 or float64, is less
+_LOG_OF_ZERO = (
+    -87.0
+)  # what `check_logits` makes of a probability of 0, in float32 or float64, is less
 _LEAST_VOTE = 1e-4
 _BLOCK = 1 << 15  # numbers that fit in the cache
 
@@ -107,7 +122,9 @@ class Adjustment:
     scale: np.ndarray | None = None  #: [K] in float64; None where nothing is multiplied
     offset: np.ndarray | None = None  #: [K] in float64; None where nothing is added
     smoothing: float = 0.0  #: what is added to probabilities before their logarithm; 0 for logits
-    bias: BiasPolicy = "scale"  #: whether the bias of a head is scaled with its weight vector, or kept
+    bias: BiasPolicy = (
+        "scale"  #: whether the bias of a head is scaled with its weight vector, or kept
+    )
 
     @property
     def changes(self) -> bool:
@@ -139,9 +156,13 @@ class Adjustment:
             wide = wide if self.offset is None else wide + like(self.offset, wide)
             return narrow(wide.clamp(float(held.min), float(held.max)), widen(logits))
         found, step = np.empty(logits.shape, held.dtype), max(1, _BLOCK // logits.shape[1])
-        for first in range(0, len(logits), step):  # fresh memory costs more than what is done with it
+        for first in range(
+            0, len(logits), step
+        ):  # fresh memory costs more than what is done with it
             part = slice(first, first + step)
-            np.clip(self.scores(logits[part]), held.min, held.max, out=found[part], casting="same_kind")
+            np.clip(
+                self.scores(logits[part]), held.min, held.max, out=found[part], casting="same_kind"
+            )
         return found
 
     def head(self, head: Head) -> Head:
@@ -163,7 +184,9 @@ class Adjustment:
         array([[3.]])
         """
         scale = None if self.scale is None else 1 / self.scale
-        offset = None if self.offset is None else -self.offset if scale is None else -self.offset * scale
+        offset = (
+            None if self.offset is None else -self.offset if scale is None else -self.offset * scale
+        )
         return replace(self, scale=scale, offset=offset)
 
 
@@ -172,11 +195,15 @@ def scale_head(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Hea
     head.checked()
     if (vanished := np.flatnonzero(np.asarray(by) == 0)).size:
         name = head.name(int(vanished[0]))
-        raise LevelheadError(f"the factor of {name} would be 0, which removes the class; use a strength nearer to 0")
+        raise LevelheadError(
+            f"the factor of {name} would be 0, which removes the class; use a strength nearer to 0"
+        )
     check_choice("bias", bias, ("scale", "keep"))
     scaled = scale_rows(head.bias, by) if head.bias is not None and bias == "scale" else head.bias
     found = replace(head, weight=scale_rows(head.weight, by), bias=scaled)
-    return found.checked(f"the scaled head (in {head.weight.dtype})", advice="; use a strength nearer to 0")
+    return found.checked(
+        f"the scaled head (in {head.weight.dtype})", advice="; use a strength nearer to 0"
+    )
 
 
 def smooth_votes(logs: np.ndarray, smoothing: float | None = None) -> tuple[np.ndarray, float]:

@@ -30,7 +30,9 @@ class Direction:
     name: str  # of the rule
     ratios: np.ndarray  # [K], r above
     multiplies: bool = True
-    bias: np.ndarray | None = None  # [K], of ``(l_k - b_k) r_k^gamma + b_k``; None if it is scaled too, or not there
+    bias: np.ndarray | None = (
+        None  # [K], of ``(l_k - b_k) r_k^gamma + b_k``; None if it is scaled too, or not there
+    )
 
     @property
     def slopes(self) -> np.ndarray:
@@ -56,7 +58,10 @@ class Direction:
 
 
 NEVER = (np.inf, -np.inf)
-NEAR_ONE, FAR_FROM_ONE = 1 / 16, 700.0  # a logarithm of a quotient within or beyond these is computed otherwise
+NEAR_ONE, FAR_FROM_ONE = (
+    1 / 16,
+    700.0,
+)  # a logarithm of a quotient within or beyond these is computed otherwise
 SMALLEST = float(np.nextafter(0, 1))
 
 
@@ -68,7 +73,9 @@ def winning_range(
     at = crossing(true, other, rise, multiplies=multiplies)
     # The steeper line is ahead above the crossing. Of two negative scores, the one that grows faster in size is behind;
     # two scores that cross have the same sign.
-    below = (rise > 0) == (true > 0) if multiplies else rise > 0  # y wins below the crossing, or above it
+    below = (
+        (rise > 0) == (true > 0) if multiplies else rise > 0
+    )  # y wins below the crossing, or above it
     fixed = np.nonzero(~np.isfinite(at))  # no crossing: equal slopes, opposite signs, a zero
     # At the crossing itself scores are equal, and the smaller index wins. If that is not y, its half-line is open: it
     # is the closed one that ends at the next float inside.
@@ -85,12 +92,17 @@ def intersect(lo: np.ndarray, hi: np.ndarray, low: Any, high: Any) -> tuple[np.n
     return np.where(lo > hi, NEVER[0], lo), np.where(lo > hi, NEVER[1], hi)
 
 
-def crossing(true: np.ndarray, other: np.ndarray, rise: np.ndarray, *, multiplies: bool) -> np.ndarray:
+def crossing(
+    true: np.ndarray, other: np.ndarray, rise: np.ndarray, *, multiplies: bool
+) -> np.ndarray:
     """Return the gamma at which two classes have the same score; not finite if there is none, or every gamma is one."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         if multiplies:  # the same bits for either of the two
             steeper = rise > 0
-            return snap(log_ratio(np.where(steeper, true, other), np.where(steeper, other, true)) / np.abs(rise))
+            return snap(
+                log_ratio(np.where(steeper, true, other), np.where(steeper, other, true))
+                / np.abs(rise)
+            )
         at = snap((true - other) / rise)
         unequal = np.nonzero((at == 0) & (true != other))  # the quotient underflows: not a tie at 0
         at[unequal] = np.copysign(SMALLEST, at[unequal])
@@ -139,21 +151,29 @@ class TabulatedRule:
     apply: np.ufunc  # makes a score of a logit and a move
 
     @staticmethod
-    def of(rule: Direction, range: tuple[float, float], dtype: Any, *, fine: bool = False) -> "TabulatedRule":
+    def of(
+        rule: Direction, range: tuple[float, float], dtype: Any, *, fine: bool = False
+    ) -> "TabulatedRule":
         """Tabulate a rule for logits of one dtype, at 65 gammas; or finely, at up to 1025 in half a million numbers."""
         steps = fine_steps(len(rule.ratios)) if fine else 64
         gammas, kind = np.linspace(*range, steps + 1), np.finfo(dtype)
         moves = gammas[:, None] * rule.slopes
         moves -= moves.max(axis=1, keepdims=True)
         absolute = kind.tiny if rule.multiplies else 64 * kind.eps * np.abs(moves).max()
-        if moves.min() > -16:  # what rounding of it moves its exponential is then a small part of the bounds
+        if (
+            moves.min() > -16
+        ):  # what rounding of it moves its exponential is then a small part of the bounds
             moves = moves.astype(dtype)
         moves = (np.exp(moves) if rule.multiplies else moves).astype(dtype, copy=False)
-        return TabulatedRule(gammas, moves, 64 * kind.eps, absolute, np.multiply if rule.multiplies else np.add)
+        return TabulatedRule(
+            gammas, moves, 64 * kind.eps, absolute, np.multiply if rule.multiplies else np.add
+        )
 
     def positions(self, gamma: np.ndarray) -> np.ndarray:
         """Return where each gamma lies in the table: a whole number is an index, a fraction lies between two."""
-        return (gamma - self.gammas[0]) / (self.gammas[-1] - self.gammas[0]) * (len(self.gammas) - 1)
+        return (
+            (gamma - self.gammas[0]) / (self.gammas[-1] - self.gammas[0]) * (len(self.gammas) - 1)
+        )
 
     def margin(self, own: np.ndarray) -> np.ndarray:
         """Return how far below y's own score [n] another can be and still be ahead of it without rounding."""

@@ -20,7 +20,9 @@ class Strengths:
 
     gamma: float = 0.0
     second: float | None = None
-    scale: Sequence[float] = ()  #: [K], of a rule that has numbers for each class, as `offset`; else ()
+    scale: Sequence[
+        float
+    ] = ()  #: [K], of a rule that has numbers for each class, as `offset`; else ()
     offset: Sequence[float] = ()
     smoothing: float = 0.0  #: what is added to probabilities before their logarithm; 0 for logits
 
@@ -41,14 +43,26 @@ class Rule:
     needs_norms: ClassVar[bool] = False  #: whether the norms of the weight vectors do
     strengths: ClassVar[int] = 1  #: how many there are; 0 if it has numbers for each class instead
     reach: ClassVar[float] = 2.0  #: the largest strength that is tried
-    grows: ClassVar[bool] = False  #: whether that is times the temperature of scores that are too large
-    pulled: ClassVar[bool] = False  #: whether `auto` pulls its strength toward what a calibrated model needs
+    grows: ClassVar[bool] = (
+        False  #: whether that is times the temperature of scores that are too large
+    )
+    pulled: ClassVar[bool] = (
+        False  #: whether `auto` pulls its strength toward what a calibrated model needs
+    )
     python: ClassVar[str] = ""  #: see `code`
     without_strength: ClassVar[str] = ""  #: what was chosen, in words, where there is no strength
-    follows_target: ClassVar[bool] = False  #: whether a target prior decides, by log(target_k / n_k), where classes go
-    first_with_target: ClassVar[bool] = False  #: whether `auto` keeps it, with a target, unless clearly beaten
-    for_named_classes: ClassVar[bool] = False  #: whether it is for goals that name classes: floors, costs, macro-F1
-    along: ClassVar[str] = "shift"  #: the rule of one strength whose path shows it, where it has none of its own
+    follows_target: ClassVar[bool] = (
+        False  #: whether a target prior decides, by log(target_k / n_k), where classes go
+    )
+    first_with_target: ClassVar[bool] = (
+        False  #: whether `auto` keeps it, with a target, unless clearly beaten
+    )
+    for_named_classes: ClassVar[bool] = (
+        False  #: whether it is for goals that name classes: floors, costs, macro-F1
+    )
+    along: ClassVar[str] = (
+        "shift"  #: the rule of one strength whose path shows it, where it has none of its own
+    )
 
     def __post_init__(self) -> None:
         if self.range is not None:
@@ -88,7 +102,10 @@ class Rule:
 
     def on_scores(self, counts: np.ndarray, chosen: Strengths) -> Adjustment:
         """Return what it does to scores [N, K] that come from no head; counts [K] of what the model was trained on."""
-        return replace(self.amounts(Head(np.ones((len(counts), 1))), counts, chosen), smoothing=chosen.smoothing)
+        return replace(
+            self.amounts(Head(np.ones((len(counts), 1))), counts, chosen),
+            smoothing=chosen.smoothing,
+        )
 
     def refuses(self, head: Head, counts: np.ndarray | None) -> str | None:
         """Return why it cannot adjust a head, or None."""
@@ -145,29 +162,45 @@ class OneStrength(Rule):
         """Return r above, [K]: by default how rare each class is."""
         return counts.max() / counts
 
-    def direction(self, counts: np.ndarray, *, norms: Any = None, bias: Any = None, kind: Kind = "logits") -> Direction:
+    def direction(
+        self, counts: np.ndarray, *, norms: Any = None, bias: Any = None, kind: Kind = "logits"
+    ) -> Direction:
         """Return how scores depend on the strength, for checked counts [K], norms [K] and a kept bias [K], if any."""
         norms, bias = self.norms if norms is None else norms, self.bias if bias is None else bias
         if norms is not None and not self.needs_norms:
-            raise LevelheadError(f"only the rule tau uses them, got {self.name!r}", parameter="norms")
+            raise LevelheadError(
+                f"only the rule tau uses them, got {self.name!r}", parameter="norms"
+            )
         if kind == "probabilities" and self.multiplies:
             reason = f"{self.name!r} multiplies logits, which has no meaning for probabilities"
             raise LevelheadError(f"{reason}; use 'shift'", parameter="rule")
         if norms is None and self.needs_norms:
             advice = Advice("norms", None, "with them")
-            raise LevelheadError(f"{self.name!r} needs the weight norms of the head", parameter="rule", advice=advice)
+            raise LevelheadError(
+                f"{self.name!r} needs the weight norms of the head", parameter="rule", advice=advice
+            )
         if bias is not None and not self.multiplies:
-            reason = f"a bias is kept while weights are scaled, and the rule {self.name} scales none"
+            reason = (
+                f"a bias is kept while weights are scaled, and the rule {self.name} scales none"
+            )
             raise LevelheadError(f"{reason}; leave it out", parameter="bias")
-        known = check_vector(norms, len(counts), "norms", positive=True) if self.needs_norms else None
+        known = (
+            check_vector(norms, len(counts), "norms", positive=True) if self.needs_norms else None
+        )
         kept = None if bias is None else check_vector(bias, len(counts), "bias")
         return Direction(self.name, self.ratios(counts, known), self.multiplies, kept)
 
     def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
         self.check(head, counts)
         assert counts is not None
-        with np.errstate(over="ignore"):  # a factor that does not fit gives a weight that does not, which is reported
-            ratios = counts[:1] / counts[1:] if _is_one_logit(head, counts) else self.ratios(counts, None)
+        with np.errstate(
+            over="ignore"
+        ):  # a factor that does not fit gives a weight that does not, which is reported
+            ratios = (
+                counts[:1] / counts[1:]
+                if _is_one_logit(head, counts)
+                else self.ratios(counts, None)
+            )
             if self.multiplies:
                 return Adjustment(scale=ratios**chosen.gamma)
             return Adjustment(offset=chosen.gamma * np.log(ratios))
@@ -219,7 +252,11 @@ class Shift(OneStrength):
 
     def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
         given = len(chosen.offset) > 0
-        return _given_offset(self, head, counts, chosen.offset) if given else super().amounts(head, counts, chosen)
+        return (
+            _given_offset(self, head, counts, chosen.offset)
+            if given
+            else super().amounts(head, counts, chosen)
+        )
 
 
 class PerClass(Rule):
@@ -250,7 +287,9 @@ class RescaleThenShift(PerClass):
     ) -> Adjustment:
         """Return what both strengths do to each class; counts [K] that the shift takes in place of the others."""
         shifted = counts if shifted is None else shifted
-        return Adjustment((counts.max() / counts) ** gamma, second * np.log(shifted.max() / shifted) + 0.0)
+        return Adjustment(
+            (counts.max() / counts) ** gamma, second * np.log(shifted.max() / shifted) + 0.0
+        )
 
     def on_scores(self, counts: np.ndarray, chosen: Strengths) -> Adjustment:
         if len(chosen.offset):  # by a target, and not by counts alone
@@ -293,7 +332,9 @@ AUTO = "auto"  # whichever rule is best on samples that it was not fitted on
 class Auto(Rule):
     """The rule that is best on held-out samples that it was not fitted on; `range` is of each rule's strength."""
 
-    norms: Any = None  #: [K], the norms of the weight vectors, with which tau-normalization is tried too
+    norms: Any = (
+        None  #: [K], the norms of the weight vectors, with which tau-normalization is tried too
+    )
     bias: Any = None  #: [K], a bias within the logits that is kept as the weights are scaled; None if it is scaled too
 
     name = AUTO
@@ -301,7 +342,8 @@ class Auto(Rule):
 
 
 RULES: dict[str, Rule] = {  # simplest first, as they are tried
-    rule.name: rule for rule in (Unchanged(), Shift(), Rescale(), Tau(), RescaleThenShift(), Vector(), Offsets())
+    rule.name: rule
+    for rule in (Unchanged(), Shift(), Rescale(), Tau(), RescaleThenShift(), Vector(), Offsets())
 }
 
 
@@ -312,7 +354,9 @@ def rule_with(rule: str | Rule, *, range: Any = None, norms: Any = None, bias: A
     made = rule if isinstance(rule, Rule) else Auto() if rule == AUTO else RULES[rule]
     takes_bias = isinstance(made, Auto | OneStrength)
     if bias is not None and not takes_bias:
-        raise LevelheadError(f"{made.name!r} keeps no bias; use 'rescale', or scale the bias too", parameter="rule")
+        raise LevelheadError(
+            f"{made.name!r} keeps no bias; use 'rescale', or scale the bias too", parameter="rule"
+        )
     given = {"range": range} | ({"norms": norms, "bias": bias} if takes_bias else {})
     return replace(made, **{name: value for name, value in given.items() if value is not None})
 
@@ -328,10 +372,18 @@ def find_path_rule(rule: Any) -> OneStrength:
 def positive_norms(head: Head) -> np.ndarray:
     """Return the norms [K] of a head whose weight vectors all have a direction."""
     norms = to_numpy(head.norms).astype(np.float64)
-    long, none = "too long to measure in float32; convert the head to float64", "zero and has no direction"
-    for usable, flaw in ((np.isfinite(norms), long), (norms > 0, f"{none}; rescale and shift do not need one")):
+    long, none = (
+        "too long to measure in float32; convert the head to float64",
+        "zero and has no direction",
+    )
+    for usable, flaw in (
+        (np.isfinite(norms), long),
+        (norms > 0, f"{none}; rescale and shift do not need one"),
+    ):
         if not usable.all():
-            raise LevelheadError(f"the weight vector of {head.name(int(np.argmin(usable)))} is {flaw}")
+            raise LevelheadError(
+                f"the weight vector of {head.name(int(np.argmin(usable)))} is {flaw}"
+            )
     return norms
 
 
@@ -339,8 +391,12 @@ def _is_one_logit(head: Head, counts: np.ndarray | None) -> bool:
     return head.classes == 1 and counts is not None and len(counts) == 2
 
 
-def _given_offset(rule: Rule, head: Head, counts: np.ndarray | None, offset: Sequence[float]) -> Adjustment:
-    if _is_one_logit(head, counts) and len(offset) == 2:  # the second class's score less the first's
+def _given_offset(
+    rule: Rule, head: Head, counts: np.ndarray | None, offset: Sequence[float]
+) -> Adjustment:
+    if (
+        _is_one_logit(head, counts) and len(offset) == 2
+    ):  # the second class's score less the first's
         offset = [offset[1] - offset[0]]
     return Adjustment(offset=_given(rule, head, np.ones(head.classes), offset).offset)
 
@@ -348,9 +404,16 @@ def _given_offset(rule: Rule, head: Head, counts: np.ndarray | None, offset: Seq
 def _given(rule: Rule, head: Head, scale: Any, offset: Any) -> Adjustment:
     """Return numbers that were chosen for each class, checked."""
     scale, offset = np.asarray(scale, np.float64), np.asarray(offset, np.float64)
-    if any(values.shape != (head.classes,) or not np.isfinite(values).all() for values in (scale, offset)):
+    if any(
+        values.shape != (head.classes,) or not np.isfinite(values).all()
+        for values in (scale, offset)
+    ):
         wanted = f"a finite scale and offset for each of {head.classes} classes"
-        raise LevelheadError(f"the rule {rule.name} needs {wanted}, got {scale.size} and {offset.size}; tune again")
+        raise LevelheadError(
+            f"the rule {rule.name} needs {wanted}, got {scale.size} and {offset.size}; tune again"
+        )
     if not (scale > 0).all():
-        raise LevelheadError(f"the rule {rule.name} needs positive scales, got {scale.min():g}; tune again")
+        raise LevelheadError(
+            f"the rule {rule.name} needs positive scales, got {scale.min():g}; tune again"
+        )
     return Adjustment(scale, offset)

@@ -18,16 +18,32 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Norms = Mapping[str, np.ndarray]  # of each layer, [K]
-_DATELESS: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+_DATELESS: dict[str, dict[str, None]] = {
+    ".png": {},
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}
 
 
 def draw_errors(
-    error: Curve, balanced_error: Curve, ax: Axes | None = None, *, gamma: float | None = None, title: str = ""
+    error: Curve,
+    balanced_error: Curve,
+    ax: Axes | None = None,
+    *,
+    gamma: float | None = None,
+    title: str = "",
 ) -> Axes:
     """Draw every step of the error and the balanced error over gamma. Dots mark gamma = 0 and the gamma given."""
     axes = _axes(ax)
-    curves = {"error": (error, SOFT, 3.0), "balanced error": (balanced_error, _text_color(axes), 1.5)}
-    for name, (curve, color, width) in curves.items():  # the error is broader, so that it shows where the two coincide
+    curves = {
+        "error": (error, SOFT, 3.0),
+        "balanced error": (balanced_error, _text_color(axes), 1.5),
+    }
+    for name, (
+        curve,
+        color,
+        width,
+    ) in curves.items():  # the error is broader, so that it shows where the two coincide
         draw_steps(axes, curve, color=color, lw=width, label=name)
         _draw_dots(axes, curve, [0.0] if gamma is None else [0.0, gamma], color)
     if gamma is not None:
@@ -50,17 +66,23 @@ def draw_choice(
     """Draw the curve of a chosen gamma, what was minimized if that is another, gamma and its interval."""
     axes, factor = _axes(ax), 100 if in_percent else 1
     if interval is not None:
-        axes.axvspan(*interval, color=ACCENT, alpha=0.18, lw=0, label=f"{level:.0%} interval of gamma")
+        axes.axvspan(
+            *interval, color=ACCENT, alpha=0.18, lw=0, label=f"{level:.0%} interval of gamma"
+        )
     if criterion is not None:
         draw_steps(axes, criterion, color=SOFT, lw=1.2, label="criterion (with mismatch of shares)")
     draw_steps(axes, curve, factor, color=_text_color(axes), lw=1.5, label=label)
-    ends = [percent(float(curve.at(at))) if in_percent else f"{curve.at(at):.4g}" for at in (0.0, gamma)]
+    ends = [
+        percent(float(curve.at(at))) if in_percent else f"{curve.at(at):.4g}" for at in (0.0, gamma)
+    ]
     axes.axvline(gamma, color=ACCENT, lw=1.2, label=f"chosen: {gamma:.3f} ({ends[0]} -> {ends[1]})")
     _draw_dots(axes, curve, [0.0, gamma], _text_color(axes), factor)
     return _finish(axes, title, over_gamma=curve, unit="%" if in_percent else label)
 
 
-def draw_norms(counts: np.ndarray, before: Norms, after: Norms, ax: Axes | None = None, *, title: str = "") -> Axes:
+def draw_norms(
+    counts: np.ndarray, before: Norms, after: Norms, ax: Axes | None = None, *, title: str = ""
+) -> Axes:
     """Draw the norm of each class's weight vector against its count, before and after, for each layer."""
     axes = _axes(ax)  # says what to install if matplotlib is missing
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -68,10 +90,25 @@ def draw_norms(counts: np.ndarray, before: Norms, after: Norms, ax: Axes | None 
     for shape, layer in zip("os^Dv" * len(before), before, strict=False):
         suffix = f", {layer}" if len(before) > 1 else ""
         axes.vlines(counts, before[layer], after[layer], color=SOFT, lw=0.8, alpha=0.6)
-        axes.plot(counts, before[layer], shape, color=_text_color(axes), mfc="none", ms=5.5, label=f"before{suffix}")
+        axes.plot(
+            counts,
+            before[layer],
+            shape,
+            color=_text_color(axes),
+            mfc="none",
+            ms=5.5,
+            label=f"before{suffix}",
+        )
         axes.plot(counts, after[layer], shape, color=ACCENT, ms=5.5, label=f"after{suffix}")
-    axes.set(xscale="log", ylim=(0, None), xlabel="training samples of the class", ylabel="length of its weight vector")
-    narrow = counts.max() < 20 * counts.min()  # more ticks, of which each is written as 1000, not 10^3
+    axes.set(
+        xscale="log",
+        ylim=(0, None),
+        xlabel="training samples of the class",
+        ylabel="length of its weight vector",
+    )
+    narrow = (
+        counts.max() < 20 * counts.min()
+    )  # more ticks, of which each is written as 1000, not 10^3
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -90,23 +127,34 @@ def draw_recall(
     """Draw the recall of each class, the most frequent class first, and with `after` its recall after an adjustment."""
     axes = _axes(ax)
     order, at = np.argsort(-counts, kind="stable"), np.arange(len(counts))
-    shown = {"as trained": (recall, SOFT)} | ({} if after is None else {"adjusted": (after, ACCENT)})
+    shown = {"as trained": (recall, SOFT)} | (
+        {} if after is None else {"adjusted": (after, ACCENT)}
+    )
     if len(counts) > 40:  # too many to be named: a dot each, with a running mean
         for label, (values, color) in shown.items():
             axes.plot(at, 100 * values[order], ".", color=color, alpha=0.4, mew=0, clip_on=False)
             # over a tenth of the classes, fewer at the ends; those without a sample (NaN) are left out
             known, window = ~np.isnan(values[order]), np.ones(len(at) // 10)
-            sums, sizes = (np.convolve(x, window, "same") for x in (np.where(known, values[order], 0.0), known))
+            sums, sizes = (
+                np.convolve(x, window, "same") for x in (np.where(known, values[order], 0.0), known)
+            )
             means = np.divide(sums, sizes, out=np.full(len(at), np.nan), where=sizes > 0)
             axes.plot(at, 100 * means, color=color, lw=2, label=label)
-        axes.set(xlabel=f"class, from {counts.max()} training samples to {counts.min()}; lines are means of neighbors")
+        axes.set(
+            xlabel=f"class, from {counts.max()} training samples to {counts.min()}; lines are means of neighbors"
+        )
     else:
         axes.bar(at, 100 * recall[order], width=0.7, color=SOFT, label="as trained")
         if after is not None:
-            axes.plot(at, 100 * after[order], "o", color=ACCENT, ms=5, clip_on=False, label="adjusted")
+            axes.plot(
+                at, 100 * after[order], "o", color=ACCENT, ms=5, clip_on=False, label="adjusted"
+            )
         titles = [str(i) if names is None else short(names[int(i)]) for i in order]
         upright = max(map(len, titles)) <= max(1, 60 // len(titles))
-        labels = [f"{name}\n{n}" if upright else f"{name} ({n})" for name, n in zip(titles, counts[order], strict=True)]
+        labels = [
+            f"{name}\n{n}" if upright else f"{name} ({n})"
+            for name, n in zip(titles, counts[order], strict=True)
+        ]
         axes.set_xticks(at, labels, rotation=0 if upright else 90, parse_math=False)
         axes.set(xlabel="class, and its training samples")
     axes.set(ylim=(0, 100), ylabel="recall, %")
@@ -138,7 +186,9 @@ def check_picture(path: str | Path) -> dict[str, None]:
     """Check that a picture can be written to the path. Return the metadata that keeps the date out of the file."""
     suffix = Path(path).suffix.lower()
     if suffix not in _DATELESS:
-        raise LevelheadError(f"{path}: expected a picture as {', '.join(_DATELESS)}, got {suffix or 'no suffix'}")
+        raise LevelheadError(
+            f"{path}: expected a picture as {', '.join(_DATELESS)}, got {suffix or 'no suffix'}"
+        )
     headless()
     return _DATELESS[suffix]
 
@@ -156,7 +206,12 @@ def headless() -> Any:
     """Return pyplot set up to draw to files. Only for programs of our own, since it changes settings."""
     library = pyplot()
     library.switch_backend("agg")
-    settings = {"svg.hashsalt": "levelhead", "axes.spines.top": False, "axes.spines.right": False, "font.size": 10}
+    settings = {
+        "svg.hashsalt": "levelhead",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "font.size": 10,
+    }
     library.rcParams.update(settings)
     return library
 
@@ -170,18 +225,34 @@ def _text_color(ax: Any) -> Any:
     return ax.xaxis.label.get_color()
 
 
-def _finish(ax: Any, title: str, *, over_gamma: Curve | None = None, above: bool = False, unit: str = "%") -> Any:
+def _finish(
+    ax: Any, title: str, *, over_gamma: Curve | None = None, above: bool = False, unit: str = "%"
+) -> Any:
     """Set title and legend. A short legend goes above. Names come from elsewhere, so a $ in them starts no formula."""
     if over_gamma is not None:
         ax.set(xlabel="gamma", ylabel=unit, xlim=(float(over_gamma.gammas[0]), over_gamma.end))
     ax.set_title(title, fontsize="medium", loc="left", parse_math=False)
     ax.spines[["top", "right"]].set_visible(False)
-    place = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 2, "borderaxespad": 0} if above else {}
+    place = (
+        {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 2, "borderaxespad": 0}
+        if above
+        else {}
+    )
     for words in ax.legend(frameon=False, fontsize="small", **place).get_texts():
         words.set_parse_math(False)
     return ax
 
 
-def _draw_dots(ax: Any, curve: Curve, gammas: Iterable[float], color: Any, factor: float = 100) -> None:
+def _draw_dots(
+    ax: Any, curve: Curve, gammas: Iterable[float], color: Any, factor: float = 100
+) -> None:
     inside = [gamma for gamma in gammas if curve.gammas[0] <= gamma <= curve.end]
-    ax.plot(inside, factor * np.asarray(curve.at(inside)), "o", color=color, ms=4.5, clip_on=False, zorder=3)
+    ax.plot(
+        inside,
+        factor * np.asarray(curve.at(inside)),
+        "o",
+        color=color,
+        ms=4.5,
+        clip_on=False,
+        zorder=3,
+    )

@@ -8,7 +8,9 @@ from typing import Any
 
 ByteProgress = Callable[[int], None]  # bytes copied since the last call
 RowProgress = Callable[[int, int], None]  # rows done, rows in all
-StageProgress = Callable[[str, int, int], None]  # the stage, how much of it is done, how much it is in all
+StageProgress = Callable[
+    [str, int, int], None
+]  # the stage, how much of it is done, how much it is in all
 LARGE_FILE = 256 << 20  # bytes: copying fewer takes no time worth a bar
 LARGE_LOGITS = 20_000_000  # numbers: no stage takes time worth a bar on fewer
 
@@ -17,10 +19,21 @@ LARGE_LOGITS = 20_000_000  # numbers: no stage takes time worth a bar on fewer
 def copy_progress(path: str | Path) -> Iterator[ByteProgress | None]:
     """Show how many bytes of a large model have been copied."""
     path = Path(path)
-    files = list(path.parent.iterdir() if path.name.endswith(".json") else path.iterdir() if path.is_dir() else [path])
+    files = list(
+        path.parent.iterdir()
+        if path.name.endswith(".json")
+        else path.iterdir()
+        if path.is_dir()
+        else [path]
+    )
     size = sum(file.stat().st_size for file in files if file.is_file())
     with bar(
-        lambda rich: (rich.TextColumn("copying"), rich.BarColumn(), rich.DownloadColumn(), rich.TransferSpeedColumn()),
+        lambda rich: (
+            rich.TextColumn("copying"),
+            rich.BarColumn(),
+            rich.DownloadColumn(),
+            rich.TransferSpeedColumn(),
+        ),
         show=size >= LARGE_FILE,
         transient=True,
     ) as drawn:
@@ -32,7 +45,11 @@ def copy_progress(path: str | Path) -> Iterator[ByteProgress | None]:
 def stage_progress(numbers: int) -> Iterator[StageProgress | None]:
     """Show how much of each stage of a tuning is done, for logits of so many numbers."""
     with bar(
-        lambda rich: (rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TimeRemainingColumn()),
+        lambda rich: (
+            rich.TextColumn("{task.description}"),
+            rich.BarColumn(),
+            rich.TimeRemainingColumn(),
+        ),
         show=numbers >= LARGE_LOGITS,
         transient=True,
     ) as drawn:

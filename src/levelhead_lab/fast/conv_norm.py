@@ -39,7 +39,11 @@ TILES = Tiles(
         32: Tile(64, 2, 4, tiles=4),
         64: Tile(128, 1, 4, tiles=4),
     },
-    backward={16: Tile(128, 2, 8, tiles=4), 32: Tile(128, 2, 8, tiles=4), 64: Tile(128, 1, 8, tiles=4)},
+    backward={
+        16: Tile(128, 2, 8, tiles=4),
+        32: Tile(128, 2, 8, tiles=4),
+        64: Tile(128, 1, 8, tiles=4),
+    },
     weight={
         4: Tile(128, 2, 4, rows=3, stages=3),
         16: Tile(64, 2, 4, rows=3, stages=3),
@@ -55,8 +59,17 @@ TF32_TILES = Tiles(
         32: Tile(128, 1, 8, tiles=4),
         64: Tile(128, 1, 8, stages=3, keep=False),
     },
-    backward={16: Tile(128, 2, 8, tiles=4), 32: Tile(128, 1, 8, tiles=4), 64: Tile(128, 1, 8, stages=3, keep=False)},
-    weight={4: Tile(64, 2, 4, rows=3), 16: Tile(64, 2, 4, rows=3), 32: Tile(32, 1, 4, rows=3), 64: Tile(64, 1, 8)},
+    backward={
+        16: Tile(128, 2, 8, tiles=4),
+        32: Tile(128, 1, 8, tiles=4),
+        64: Tile(128, 1, 8, stages=3, keep=False),
+    },
+    weight={
+        4: Tile(64, 2, 4, rows=3),
+        16: Tile(64, 2, 4, rows=3),
+        32: Tile(32, 1, 4, rows=3),
+        64: Tile(64, 1, 8),
+    },
 )
 # Three products for one split each factor in two, which takes twice the registers.
 FLOAT32_TILES = Tiles(
@@ -71,7 +84,12 @@ FLOAT32_TILES = Tiles(
         32: Tile(128, 1, 8, stages=3, keep=False),
         64: Tile(128, 1, 8, stages=3, keep=False),
     },
-    weight={4: Tile(64, 2, 4, rows=3), 16: Tile(32, 2, 4, rows=3), 32: Tile(32, 1, 8, rows=3), 64: Tile(32, 1, 8)},
+    weight={
+        4: Tile(64, 2, 4, rows=3),
+        16: Tile(32, 2, 4, rows=3),
+        32: Tile(32, 1, 8, rows=3),
+        64: Tile(32, 1, 8),
+    },
 )
 PROGRAMS = {4: 528, 16: 264, 32: 264, 64: 264}  # that share the pixels of a weight gradient
 
@@ -110,7 +128,13 @@ def convolve(
 
 
 def input_gradient(
-    g: Tensor, weight: Tensor, shape: torch.Size, *, stride: int, products: str = "tf32x3", add: Tensor | None = None
+    g: Tensor,
+    weight: Tensor,
+    shape: torch.Size,
+    *,
+    stride: int,
+    products: str = "tf32x3",
+    add: Tensor | None = None,
 ) -> Tensor:
     """Return the gradient of `convolve`'s x, of that shape, from g [R, B, H', W', C'], plus `add`."""
     runs, _, height, width, inputs = g.shape
@@ -131,11 +155,16 @@ def input_gradient(
     return out
 
 
-def weight_gradient(x: Tensor, g: Tensor, *, shape: torch.Size, stride: int, products: str = "tf32x3") -> Tensor:
+def weight_gradient(
+    x: Tensor, g: Tensor, *, shape: torch.Size, stride: int, products: str = "tf32x3"
+) -> Tensor:
     """Return the gradient of `convolve`'s weight, of that shape, [R, k, k, C, C'], in float32."""
     runs, _, height, width, inputs = x.shape
     side, outputs, kind = shape[1], shape[4], _kind(inputs)
-    pixels, tile = g[0, ..., 0].numel(), _fit(_tiles(x.dtype, products).weight[kind], side, stride, width)
+    pixels, tile = (
+        g[0, ..., 0].numel(),
+        _fit(_tiles(x.dtype, products).weight[kind], side, stride, width),
+    )
     columns, rows, count = 4 if side == 3 else 1, tile.rows if side == 3 else 1, pixels // tile.span
     splits = max(1, min(triton.cdiv(count, 4 * tile.size), PROGRAMS[kind] * rows // (runs * side)))
     per_split = triton.cdiv(triton.cdiv(count, splits), tile.size) * tile.size
@@ -157,7 +186,9 @@ def weight_gradient(x: Tensor, g: Tensor, *, shape: torch.Size, stride: int, pro
 
 
 def _tiles(dtype: torch.dtype, products: str) -> Tiles:
-    return {"tf32": TF32_TILES, "tf32x3": FLOAT32_TILES}[products] if dtype == torch.float32 else TILES
+    return (
+        {"tf32": TF32_TILES, "tf32x3": FLOAT32_TILES}[products] if dtype == torch.float32 else TILES
+    )
 
 
 def _fit(tile: Tile, side: int, stride: int, width: int) -> Tile:
@@ -196,8 +227,15 @@ class FusedConvNorm(torch.autograd.Function):
             y, scale, shift, y if residual is None else residual, out, pixels,
             CHANNELS=channels, PIXELS=tile, RESIDUAL=residual is not None, RELU=relu, num_warps=4,
         )  # fmt: skip
-        ctx.save_for_backward(x, cast_filters, y, out if residual is not None else None, mean, inverse, scale, shift)
-        ctx.stride, ctx.relu, ctx.residual, ctx.side_stream = stride, relu, residual is not None, side_stream
+        ctx.save_for_backward(
+            x, cast_filters, y, out if residual is not None else None, mean, inverse, scale, shift
+        )
+        ctx.stride, ctx.relu, ctx.residual, ctx.side_stream = (
+            stride,
+            relu,
+            residual is not None,
+            side_stream,
+        )
         ctx.products = products
         ctx.set_materialize_grads(False)
         return out, x.view_as(x)
@@ -226,8 +264,17 @@ class FusedConvNorm(torch.autograd.Function):
             CHANNELS=channels, PIXELS=tile, RELU=relu and not store_masked, num_warps=4,
         )  # fmt: skip
         how = {"stride": ctx.stride, "products": ctx.products}
-        weight_grad = ctx.side_stream(bind(weight_gradient, shape=cast_filters.shape, **how), x, gradient)
+        weight_grad = ctx.side_stream(
+            bind(weight_gradient, shape=cast_filters.shape, **how), x, gradient
+        )
         x_grad = None
         if ctx.needs_input_grad[0]:
             x_grad = input_gradient(gradient, cast_filters, x.shape, add=add, **how)
-        return x_grad, masked if ctx.residual else None, weight_grad, gamma_gradient, beta_gradient, *[None] * 9
+        return (
+            x_grad,
+            masked if ctx.residual else None,
+            weight_grad,
+            gamma_gradient,
+            beta_gradient,
+            *[None] * 9,
+        )

@@ -31,7 +31,9 @@ from .precision import Precision, find_precision
 from .stacked import is_stackable
 
 OnJobEpoch = Callable[[int, dict[str, Any]], None]
-OnJobBatch = Callable[[int, int, int, int], None]  # the job's position, and what `train.OnBatch` gets
+OnJobBatch = Callable[
+    [int, int, int, int], None
+]  # the job's position, and what `train.OnBatch` gets
 OnJobState = Callable[[int, State], object]
 
 
@@ -52,14 +54,18 @@ def fit_many(
     *,
     slots: int = 8,  # runs that share the device
     device: str | torch.device = "cuda",
-    dtype: Precision | torch.dtype = torch.bfloat16,  # of activations; weights are kept in float32 or better
-    compiled: bool | None = None,  # networks that are not stacked go through torch.compile; None: on CUDA
-    stacked: bool | None = None,  # networks of one architecture become one; None: where the kernels run
+    dtype: Precision
+    | torch.dtype = torch.bfloat16,  # of activations; weights are kept in float32 or better
+    compiled: bool
+    | None = None,  # networks that are not stacked go through torch.compile; None: on CUDA
+    stacked: bool
+    | None = None,  # networks of one architecture become one; None: where the kernels run
     evaluate_early: bool = True,  # measure errors from the first epoch on, not from `Recipe.first_decay_epoch`
     on_epoch: OnJobEpoch | None = None,
     on_batch: OnJobBatch | None = None,  # called after every few batches, before the epoch's record
     on_end: OnJobState | None = None,  # called as soon as a job is trained, while others continue
-    on_save: OnJobState | None = None,  # called at the end of an epoch, with a State from which it can resume
+    on_save: OnJobState
+    | None = None,  # called at the end of an epoch, with a State from which it can resume
     save_every: float = 60.0,  # seconds between these calls
 ) -> list[State]:
     """Train jobs in place; return the State of each after its last step.
@@ -73,7 +79,9 @@ def fit_many(
     kernels = has_kernels(device, precision.storage)
     stacked = kernels if stacked is None else stacked
     compiled = device.type == "cuda" if compiled is None else compiled
-    waiting = deque(_packs(jobs, lambda job: slots if stacked and is_stackable(job.net, kernels=kernels) else 1))
+    waiting = deque(
+        _packs(jobs, lambda job: slots if stacked and is_stackable(job.net, kernels=kernels) else 1)
+    )
     on_device: dict[int, dict[str, tuple[Tensor, Tensor]]] = {}
     ends: dict[int, State] = {}
     failed: dict[int, LevelheadError | OSError] = {}
@@ -89,11 +97,15 @@ def fit_many(
             failed[position] = error
 
     while waiting or running:
-        while waiting and sum(len(pack.jobs) for pack in running) + len(waiting[0]) <= max(slots, len(waiting[0])):
+        while waiting and sum(len(pack.jobs) for pack in running) + len(waiting[0]) <= max(
+            slots, len(waiting[0])
+        ):
             members = waiting.popleft()
             data = members[0][1].data
             if id(data) not in on_device:
-                on_device[id(data)] = {name: copy_to(device, part) for name, part in data.splits.items()}
+                on_device[id(data)] = {
+                    name: copy_to(device, part) for name, part in data.splits.items()
+                }
             running.append(
                 Pack(
                     members,
@@ -103,7 +115,9 @@ def fit_many(
                     compiled=compiled,
                     stacked=stacked,
                     evaluate_early=evaluate_early,
-                    on_batch=None if on_batch is None else partial(_tell_each, on_batch, [i for i, _ in members]),
+                    on_batch=None
+                    if on_batch is None
+                    else partial(_tell_each, on_batch, [i for i, _ in members]),
                 )
             )
         due = on_save is not None and time.monotonic() - saved >= save_every
@@ -115,7 +129,10 @@ def fit_many(
             for position, record, state in pack.take_records():
                 if position not in failed and not isfinite(record["loss"]):
                     failed[position] = divergence(
-                        record["loss"], record["epoch"], record["lr"], f" of run {position + 1} of {len(jobs)}"
+                        record["loss"],
+                        record["epoch"],
+                        record["lr"],
+                        f" of run {position + 1} of {len(jobs)}",
                     )
                 if position in failed:
                     continue
@@ -124,7 +141,9 @@ def fit_many(
                         on_epoch(position, record)
                     if on_save is not None and state is not None:
                         on_save(position, state)
-        for pack in [pack for pack in running if pack.finished or failed.keys() >= set(pack.positions)]:
+        for pack in [
+            pack for pack in running if pack.finished or failed.keys() >= set(pack.positions)
+        ]:
             ends.update(pack.close())
             running.remove(pack)
             for position in pack.positions:
@@ -132,7 +151,11 @@ def fit_many(
                     with only_fails(position):
                         on_end(position, ends[position])
     for error in failed.values():
-        others = f". {len(jobs) - len(failed)} of the {len(jobs)} runs are trained" if len(jobs) > 1 else ""
+        others = (
+            f". {len(jobs) - len(failed)} of the {len(jobs)} runs are trained"
+            if len(jobs) > 1
+            else ""
+        )
         raise type(error)(f"{error}{others}") from error
     return [ends[position] for position in range(len(jobs))]
 
@@ -160,7 +183,9 @@ def _step_signature(job: Job) -> Any:
     lengths = set()
     for stage in stages(job.recipe, job.method):
         for progress in (0.0, *stage.method.stages) if stage.method.sample is not None else (0.0,):
-            first_plan = draw_plan(job.data.train.labels, stage.method, job.recipe, seed=0, epoch=0, progress=progress)
+            first_plan = draw_plan(
+                job.data.train.labels, stage.method, job.recipe, seed=0, epoch=0, progress=progress
+            )
             lengths.add((stage.first, stage.end, len(first_plan)))
     shapes = tuple((name, tuple(p.shape)) for name, p in job.net.named_parameters())
     return id(job.data), job.recipe, job.first, shapes, tuple(sorted(lengths))

@@ -45,7 +45,9 @@ def _load_filter(
     """Load row i of the filter at SPAN places, zeros elsewhere: [COLUMNS * PADDED, SPAN * OUTPUTS]."""
     n, k = tl.arange(0, SPAN * OUTPUTS), tl.arange(0, COLUMNS * PADDED)
     o, c = n % OUTPUTS, k % PADDED
-    j = j0 + (k // PADDED)[:, None] - (n // OUTPUTS)[None, :]  # the filter column that takes input k to output n
+    j = (
+        j0 + (k // PADDED)[:, None] - (n // OUTPUTS)[None, :]
+    )  # the filter column that takes input k to output n
     used = (j >= 0) & (j < SIDE) & (c < INPUTS)[:, None]
     if BACKWARD:  # weights [SIDE, SIDE, outputs, inputs] of this product; the filter is rotated by 180 degrees
         tap = i * SIDE + j if STRIDE == 2 else (SIDE - 1 - i) * SIDE + SIDE - 1 - j
@@ -106,7 +108,10 @@ def convolve_kernel(
                 _load_filter(w, step // STEPS, step % STEPS * COLUMNS,
                              FILTER_INPUTS, OUTPUTS, SIDE, STRIDE, BACKWARD, COLUMNS, PADDED, SPAN),
             )  # fmt: skip
-    sums, squares = tl.zeros((TILE, SPAN * OUTPUTS), tl.float32), tl.zeros((TILE, SPAN * OUTPUTS), tl.float32)
+    sums, squares = (
+        tl.zeros((TILE, SPAN * OUTPUTS), tl.float32),
+        tl.zeros((TILE, SPAN * OUTPUTS), tl.float32),
+    )
     for number in range(TILES):
         p = (tl.program_id(0) * TILES + number) * TILE + tl.arange(0, TILE)
         inside = p < count
@@ -129,7 +134,10 @@ def convolve_kernel(
             sums += stored
             squares += stored * stored
         if AFFINE:
-            total = total * tl.load(scale + run * OUTPUTS + o)[None, :] + tl.load(shift + run * OUTPUTS + o)[None, :]
+            total = (
+                total * tl.load(scale + run * OUTPUTS + o)[None, :]
+                + tl.load(shift + run * OUTPUTS + o)[None, :]
+            )
         if RESIDUAL:
             total += tl.load(residual + at, mask=inside[:, None], other=0.0).to(tl.float32)
         if RELU:
@@ -163,7 +171,9 @@ def weight_gradient_kernel(
     for start in range(split * per_split, min((split + 1) * per_split, count), TILE):
         p = start + tl.arange(0, TILE)
         inside = p < count
-        gradient = tl.load(g + p[:, None] * (SPAN * OUTPUTS) + n[None, :], mask=inside[:, None], other=0.0)
+        gradient = tl.load(
+            g + p[:, None] * (SPAN * OUTPUTS) + n[None, :], mask=inside[:, None], other=0.0
+        )
         tile = _load_inputs(x, p, inside, first, 0, INPUTS, HEIGHT, WIDTH, OUT_HEIGHT, GROUPS,
                             SIDE, STRIDE, COLUMNS, PADDED, SPAN)  # fmt: skip
         total = tl.dot(tl.trans(tile), gradient, total, input_precision=PRODUCTS)
@@ -232,7 +242,10 @@ def norm_kernel(
     tl.store(shift + at, tl.load(beta + run * rows_stride + c) - mu * a)
     old = run * statistics_stride + c
     tl.store(running_mean + old, (1 - momentum) * tl.load(running_mean + old) + momentum * mu)
-    tl.store(running_var + old, (1 - momentum) * tl.load(running_var + old) + momentum * variance * (n / (n - 1)))
+    tl.store(
+        running_var + old,
+        (1 - momentum) * tl.load(running_var + old) + momentum * variance * (n / (n - 1)),
+    )
 
 
 @triton.jit(do_not_specialize=["pixels"])
@@ -246,7 +259,10 @@ def apply_kernel(
     at = (run * pixels + p)[:, None] * CHANNELS + c[None, :]
     inside = (p < pixels)[:, None]
     value = tl.load(y + at, mask=inside, other=0.0).to(tl.float32)
-    value = value * tl.load(scale + run * CHANNELS + c)[None, :] + tl.load(shift + run * CHANNELS + c)[None, :]
+    value = (
+        value * tl.load(scale + run * CHANNELS + c)[None, :]
+        + tl.load(shift + run * CHANNELS + c)[None, :]
+    )
     if RESIDUAL:
         value += tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
     if RELU:
@@ -266,8 +282,15 @@ def gradient_sums_kernel(
     run = tl.program_id(1).to(tl.int64)
     c = tl.arange(0, CHANNELS)
     per = run * CHANNELS + c
-    mu, factor, offset = tl.load(mean + per)[None, :], tl.load(scale + per)[None, :], tl.load(shift + per)[None, :]
-    total, product = tl.zeros((PIXELS, CHANNELS), tl.float32), tl.zeros((PIXELS, CHANNELS), tl.float32)
+    mu, factor, offset = (
+        tl.load(mean + per)[None, :],
+        tl.load(scale + per)[None, :],
+        tl.load(shift + per)[None, :],
+    )
+    total, product = (
+        tl.zeros((PIXELS, CHANNELS), tl.float32),
+        tl.zeros((PIXELS, CHANNELS), tl.float32),
+    )
     for tile in tl.static_range(TILES):
         p = (tl.program_id(0) * TILES + tile) * PIXELS + tl.arange(0, PIXELS)
         at = (run * pixels + p)[:, None] * CHANNELS + c[None, :]
@@ -322,7 +345,10 @@ def apply_gradient_kernel(
     inside = (p < pixels)[:, None]
     per = run * CHANNELS + c
     value = tl.load(g + at, mask=inside, other=0.0).to(tl.float32)
-    before, factor = tl.load(y + at, mask=inside, other=0.0).to(tl.float32), tl.load(scale + per)[None, :]
+    before, factor = (
+        tl.load(y + at, mask=inside, other=0.0).to(tl.float32),
+        tl.load(scale + per)[None, :],
+    )
     if RELU:
         value = tl.where(before * factor + tl.load(shift + per)[None, :] > 0, value, 0.0)
     value = value * factor + before * tl.load(a + per)[None, :] + tl.load(b + per)[None, :]

@@ -25,16 +25,29 @@ class NetRows:
     filter_axes = (0, 2, 3, 1)  # the order in which a row stores the axes of filters [C', C, k, k]
     eval_pixels = 2**21  # evaluated at a time, over all runs: 512 images of 64x64
 
-    def __init__(self, net: Net, runs: int, device: torch.device, precision: Precision | torch.dtype):
+    def __init__(
+        self, net: Net, runs: int, device: torch.device, precision: Precision | torch.dtype
+    ):
         self.runs, self.precision = runs, find_precision(precision)
-        self.is_cosine, self.any_cosine = torch.zeros(runs, 1, 1, dtype=torch.bool, device=device), False  # the heads
+        self.is_cosine, self.any_cosine = (
+            torch.zeros(runs, 1, 1, dtype=torch.bool, device=device),
+            False,
+        )  # the heads
         learned = {name: self._to_row_axes(p) for name, p in net.named_parameters()}
         measured = {name: b for name, b in net.named_buffers() if b.is_floating_point()}
         self.rows, self.momentum, self.statistics = (
-            torch.zeros(runs, sum(part.numel() for part in parts.values()), device=device, dtype=self.precision.weights)
+            torch.zeros(
+                runs,
+                sum(part.numel() for part in parts.values()),
+                device=device,
+                dtype=self.precision.weights,
+            )
             for parts in (learned, learned, measured)
         )
-        self.shapes = [{name: part.shape for name, part in parts.items()} for parts in (learned, learned, measured)]
+        self.shapes = [
+            {name: part.shape for name, part in parts.items()}
+            for parts in (learned, learned, measured)
+        ]
         self.parameter_views, self.momentum_views, self.statistic_views = self._views(
             self.rows, self.momentum, self.statistics
         )
@@ -102,7 +115,9 @@ class NetRows:
         """Map features [R, B, d] to logits [R, B, K], in float32 or better."""
         weight = self.head
         if self.any_cosine:
-            features, weight = (torch.where(self.is_cosine, F.normalize(x, dim=-1), x) for x in (features, weight))
+            features, weight = (
+                torch.where(self.is_cosine, F.normalize(x, dim=-1), x) for x in (features, weight)
+            )
         scores = features @ weight.mT
         return scores if self.head_bias is None else scores + self.head_bias[..., None, :]
 
@@ -127,14 +142,23 @@ class NetRows:
         return p.detach().permute(self.filter_axes) if p.ndim == 4 else p.detach()
 
     def _from_row_axes(self, view: Tensor) -> Tensor:
-        return view.permute([self.filter_axes.index(axis) for axis in range(4)]) if view.ndim == 4 else view
+        return (
+            view.permute([self.filter_axes.index(axis) for axis in range(4)])
+            if view.ndim == 4
+            else view
+        )
 
 
 class SingleNet(NetRows):
     """One network of any kind, run by its own module; all steps of an epoch but the last go through torch.compile."""
 
     def __init__(
-        self, net: Net, device: torch.device, precision: Precision | torch.dtype, *, compiled_batch: int | None
+        self,
+        net: Net,
+        device: torch.device,
+        precision: Precision | torch.dtype,
+        *,
+        compiled_batch: int | None,
     ):
         super().__init__(net, 1, device, precision)
         self.net = copy.deepcopy(net).to(device, self.rows.dtype)
@@ -145,15 +169,23 @@ class SingleNet(NetRows):
         self.named, self.compiled_batch = dict(self.net.named_parameters()), compiled_batch
         self.leaves = list(self.named.values())
         self._find_head()
-        self.compiled_body = torch.compile(self.net.body, dynamic=False) if compiled_batch else self.net.body
+        self.compiled_body = (
+            torch.compile(self.net.body, dynamic=False) if compiled_batch else self.net.body
+        )
         storage = self.precision.storage
         half = storage in (torch.bfloat16, torch.float16)
-        self.autocast = torch.autocast(device.type, storage, cache_enabled=False) if half else nullcontext()
+        self.autocast = (
+            torch.autocast(device.type, storage, cache_enabled=False) if half else nullcontext()
+        )
 
     def features(self, x: Tensor, *, training: bool) -> Tensor:
         self.net.train(training)
         with self.autocast:
-            body = self.compiled_body if training and x.shape[1] == self.compiled_batch else self.net.body
+            body = (
+                self.compiled_body
+                if training and x.shape[1] == self.compiled_batch
+                else self.net.body
+            )
             return body(x[0].permute(0, 3, 1, 2))[None].to(self.rows.dtype)
 
     def gradient_rows(self, gradients: Sequence[Tensor]) -> Tensor:
@@ -161,12 +193,19 @@ class SingleNet(NetRows):
 
 
 def sgd_(
-    rows: Tensor, momentum: Tensor, gradient: Tensor, lr: Tensor, recipe: Recipe, decay: Tensor | float | None = None
+    rows: Tensor,
+    momentum: Tensor,
+    gradient: Tensor,
+    lr: Tensor,
+    recipe: Recipe,
+    decay: Tensor | float | None = None,
 ) -> None:
     """Take a step: ``g <- g + decay w``, ``m <- mu m + g``, ``w <- w - lr m``; Nesterov: ``w - lr (g + mu m)``."""
     gradient = gradient + (recipe.weight_decay if decay is None else decay) * rows
     momentum.mul_(recipe.momentum).add_(gradient)
-    rows.addcmul_(gradient + recipe.momentum * momentum if recipe.nesterov else momentum, lr, value=-1)
+    rows.addcmul_(
+        gradient + recipe.momentum * momentum if recipe.nesterov else momentum, lr, value=-1
+    )
 
 
 class RowMeans:
@@ -174,7 +213,11 @@ class RowMeans:
 
     def __init__(self, nets: NetRows, recipe: Recipe):
         self.nets, self.recipe = nets, recipe
-        self.matrices = tuple(torch.zeros_like(x) for x in (nets.rows, nets.statistics)) if recipe.average else ()
+        self.matrices = (
+            tuple(torch.zeros_like(x) for x in (nets.rows, nets.statistics))
+            if recipe.average
+            else ()
+        )
 
     def load(self, run: int, mean: dict[str, Tensor]) -> None:
         if self.matrices and mean:
@@ -193,7 +236,9 @@ class RowMeans:
             x.copy_(mean)
         return True
 
-    def of_run(self, run: int, epoch: int, momentum: Tensor, copies: Sequence[Tensor]) -> dict[str, Tensor]:
+    def of_run(
+        self, run: int, epoch: int, momentum: Tensor, copies: Sequence[Tensor]
+    ) -> dict[str, Tensor]:
         """Return the mean of one run by name, from copies of the matrices after an epoch; empty before there is one."""
         if not self.recipe.epochs_averaged(epoch):
             return {}

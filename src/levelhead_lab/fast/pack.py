@@ -61,7 +61,9 @@ class PendingEpoch:
     epoch: int
     lr: float
     report: Tensor
-    kept: tuple[Tensor, ...]  # copies of rows, momentum, statistics, and means, at its end, if they were asked for
+    kept: tuple[
+        Tensor, ...
+    ]  # copies of rows, momentum, statistics, and means, at its end, if they were asked for
     done: Any
 
 
@@ -87,17 +89,26 @@ class Pack:
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.marks = BatchMarks(on_batch, self.stream)
         self.stages = [stages(job.recipe, job.method) for job in self.jobs]
-        heads = [{name: p.detach().clone() for name, p in job.net.head.named_parameters()} for job in self.jobs]
-        self.initial_heads = {f"head.{name}": torch.stack([head[name] for head in heads]) for name in heads[0]}
+        heads = [
+            {name: p.detach().clone() for name, p in job.net.head.named_parameters()}
+            for job in self.jobs
+        ]
+        self.initial_heads = {
+            f"head.{name}": torch.stack([head[name] for head in heads]) for name in heads[0]
+        }
         storage = find_precision(precision).storage
         kernels = has_kernels(device, storage)
         with self._on_stream():
             if stacked and (len(members) > 1 or is_stackable(first.net, kernels=kernels)):
-                self.nets: NetRows = StackedNets(first.net, len(members), device, precision, kernels=kernels)
+                self.nets: NetRows = StackedNets(
+                    first.net, len(members), device, precision, kernels=kernels
+                )
             else:
                 batch = first.recipe.batch if compiled else None
                 self.nets = SingleNet(first.net, device, precision, compiled_batch=batch)
-            self.sgd_ = torch.compile(sgd_) if compiled and isinstance(self.nets, SingleNet) else sgd_
+            self.sgd_ = (
+                torch.compile(sgd_) if compiled and isinstance(self.nets, SingleNet) else sgd_
+            )
             self.decay = self.nets.decay(first.recipe) if undecayed(first.recipe) else None
             self.means = RowMeans(self.nets, first.recipe)
             for run, job in enumerate(self.jobs):
@@ -107,9 +118,13 @@ class Pack:
                 self.means.load(run, job.start.mean if job.start is not None else {})
             self.preprocess = Preprocess(first.recipe, first.data, storage)
             self.eval_splits = [name for name in splits if name != "train"]
-            columns = 2 + len(self.eval_splits) + first.data.classes  # loss, training error, other errors, norms
+            columns = (
+                2 + len(self.eval_splits) + first.data.classes
+            )  # loss, training error, other errors, norms
             self.report = torch.zeros(len(self.jobs), columns, dtype=torch.float64, device=device)
-            self.seen = torch.zeros(len(self.jobs), 2, dtype=torch.float64, device=device)  # losses, errors
+            self.seen = torch.zeros(
+                len(self.jobs), 2, dtype=torch.float64, device=device
+            )  # losses, errors
         self.epoch, self.captured_for, self.keep_state = first.first, None, False
         self.step_graph = self.last_graph = self.eval_graph = _do_nothing
         self.pending: deque[PendingEpoch] = deque()
@@ -131,23 +146,41 @@ class Pack:
         progress = (self.epoch - now[0].first) / (now[0].end - now[0].first)
         plans = [
             draw_plan(
-                self.data.train.labels, stage.method, self.recipe, seed=job.seed, epoch=self.epoch, progress=progress
+                self.data.train.labels,
+                stage.method,
+                self.recipe,
+                seed=job.seed,
+                epoch=self.epoch,
+                progress=progress,
             )
             for job, stage in zip(self.jobs, now, strict=True)
         ]
         n = {len(each) for each in plans}
         if len(n) > 1:
-            raise LevelheadError(f"the runs of a pack drew epochs of {sorted(n)} samples; train them in one slot")
-        lr = [now[0].lr(self.epoch, at / len(plans[0])) for at in range(0, len(plans[0]), self.recipe.batch)]
+            raise LevelheadError(
+                f"the runs of a pack drew epochs of {sorted(n)} samples; train them in one slot"
+            )
+        lr = [
+            now[0].lr(self.epoch, at / len(plans[0]))
+            for at in range(0, len(plans[0]), self.recipe.batch)
+        ]
         with self._on_stream():
-            if now[0].head_only and self.epoch == now[0].first:  # the second stage: initial heads, without momentum
+            if (
+                now[0].head_only and self.epoch == now[0].first
+            ):  # the second stage: initial heads, without momentum
                 for name, weights in self.initial_heads.items():
                     self.nets.parameter_views[name].copy_(weights)
                 self.nets.momentum.zero_()
-            drawn = EpochPlan(*(torch.stack(parts) for parts in zip(*(p.tensors for p in plans), strict=True)))
+            drawn = EpochPlan(
+                *(torch.stack(parts) for parts in zip(*(p.tensors for p in plans), strict=True))
+            )
             self._load_plan(drawn, torch.tensor(lr, dtype=self.nets.rows.dtype))
             # what a captured epoch depends on: its length, its stage, and which losses apply
-            needed = (len(plans[0]), number, tuple(sum(progress >= s for s in stage.method.stages) for stage in now))
+            needed = (
+                len(plans[0]),
+                number,
+                tuple(sum(progress >= s for s in stage.method.stages) for stage in now),
+            )
             if needed != self.captured_for:
                 self.losses = [
                     (loss(self.data.counts, progress), len(list(same)))
@@ -155,7 +188,9 @@ class Pack:
                 ]
                 self.now, self.captured_for = now, needed
                 self._capture()
-            torch.manual_seed(combined_seed(self.jobs[0].seed, self.epoch))  # a net with dropout is alone in its pack
+            torch.manual_seed(
+                combined_seed(self.jobs[0].seed, self.epoch)
+            )  # a net with dropout is alone in its pack
             self.run_steps()
             if self.means.add(self.epoch):
                 self._project("after")
@@ -175,7 +210,11 @@ class Pack:
                 done.done.synchronize()
             names = [f"{name}_error" for name in self.eval_splits]
             for run, (loss, error, *rest) in enumerate(done.report.tolist()):
-                errors = rest[: len(names)] if done.epoch >= self.first_evaluated else [None] * len(names)
+                errors = (
+                    rest[: len(names)]
+                    if done.epoch >= self.first_evaluated
+                    else [None] * len(names)
+                )
                 record = {
                     "epoch": done.epoch + 1,
                     "lr": done.lr,
@@ -184,7 +223,9 @@ class Pack:
                     "norms": rest[len(names) :],
                     **dict(zip(names, errors, strict=True)),
                 }
-                records.append((self.positions[run], record, self._state(run, done) if done.kept else None))
+                records.append(
+                    (self.positions[run], record, self._state(run, done) if done.kept else None)
+                )
         return records
 
     def close(self) -> dict[int, State]:
@@ -203,7 +244,9 @@ class Pack:
     def run_steps(self) -> None:
         self.seen.zero_()
         for at in range(0, self.replayed_length, self.graph_length):
-            for buffer, values in zip(self.graph_inputs, self._slice(at, at + self.graph_length), strict=True):
+            for buffer, values in zip(
+                self.graph_inputs, self._slice(at, at + self.graph_length), strict=True
+            ):
                 buffer.copy_(values)
             self.step_graph()
             self.marks.add(self.epoch, (at + self.graph_length) // self.recipe.batch, len(self.lr))
@@ -235,7 +278,9 @@ class Pack:
 
     def _report_norms(self) -> None:
         head = self.nets.head.detach().reshape(len(self.jobs), self.data.classes, -1)
-        self.report[:, 2 + len(self.eval_splits) :] = torch.where(self.nets.is_cosine[..., 0], 1.0, head.norm(dim=-1))
+        self.report[:, 2 + len(self.eval_splits) :] = torch.where(
+            self.nets.is_cosine[..., 0], 1.0, head.norm(dim=-1)
+        )
 
     def _step(self, x: Tensor, labels: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
         """Take one step; return each sample's loss, and whether it was wrong, [R, B]."""
@@ -250,7 +295,14 @@ class Pack:
             columns = nets.head_columns if stage.head_only else slice(None)
             rows, momentum = nets.rows[:, columns], nets.momentum[:, columns]
             self._project("before")
-            self.sgd_(rows, momentum, gradient, lr, recipe, self.decay if self.decay is None else self.decay[columns])
+            self.sgd_(
+                rows,
+                momentum,
+                gradient,
+                lr,
+                recipe,
+                self.decay if self.decay is None else self.decay[columns],
+            )
             self._project("after")
             return losses.detach(), logits.argmax(dim=-1) != labels
 
@@ -268,7 +320,9 @@ class Pack:
         of_features, *of_heads = torch.autograd.grad(loss, [features, *heads.values()])
         scale = nets.precision.gradient_scale(of_features)
         of_body = torch.autograd.grad(features, list(body.values()), of_features * scale[..., None])
-        found = dict(zip((*body, *heads), (*of_body, *(g * scale[..., None] for g in of_heads)), strict=True))
+        found = dict(
+            zip((*body, *heads), (*of_body, *(g * scale[..., None] for g in of_heads)), strict=True)
+        )
         return nets.gradient_rows([found[name] for name in named]) / scale
 
     def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -293,13 +347,21 @@ class Pack:
     def _evaluate(self) -> None:
         self.nets.refresh()
         for column, name in enumerate(self.eval_splits, 2):
-            (images, labels), runs, wrong = self.splits[name], len(self.jobs), torch.zeros_like(self.report[:, 0])
+            (images, labels), runs, wrong = (
+                self.splits[name],
+                len(self.jobs),
+                torch.zeros_like(self.report[:, 0]),
+            )
             chunk = max(1, self.nets.eval_pixels // (runs * images[0, 0].numel()))
             for some, expected in zip(images.split(chunk), labels.split(chunk), strict=True):
                 x = self.preprocess.standardized(some).permute(0, 2, 3, 1)
-                logits = self.nets.logits(self.nets.features(x.expand(runs, *x.shape), training=False))
+                logits = self.nets.logits(
+                    self.nets.features(x.expand(runs, *x.shape), training=False)
+                )
                 wrong += (logits.argmax(dim=-1) != expected).sum(dim=1)
-                self.report[:, 0] += 0 * logits.sum(dim=(1, 2))  # nan, if the last step made the network diverge
+                self.report[:, 0] += 0 * logits.sum(
+                    dim=(1, 2)
+                )  # nan, if the last step made the network diverge
             self.report[:, column] = wrong / len(labels)
 
     # Work that is not captured.
@@ -311,8 +373,12 @@ class Pack:
         """Copy an epoch's plan to the device, in stream order: the epoch before it still uses the previous plan."""
         if self.captured_for is None or self.plan.indices.shape != drawn.indices.shape:
             self.captured_for, self.length = None, drawn.indices.shape[1]
-            self.graph_length = STEPS_PER_GRAPH * self.recipe.batch  # samples of one replay of the step graph
-            self.replayed_length = self.length // self.graph_length * self.graph_length  # samples of all replays
+            self.graph_length = (
+                STEPS_PER_GRAPH * self.recipe.batch
+            )  # samples of one replay of the step graph
+            self.replayed_length = (
+                self.length // self.graph_length * self.graph_length
+            )  # samples of all replays
             self.plan, self.lr = drawn.to(self.device), lr.to(self.device)
             return
         for buffer, x in zip((*self.plan.tensors, self.lr), (*drawn.tensors, lr), strict=True):
@@ -321,10 +387,14 @@ class Pack:
     def _queue_copies(self, lr: float) -> PendingEpoch:
         """Queue the copies of the report, and of the state to keep, to the host, and an event that follows them."""
         kept = (
-            (self.nets.rows, self.nets.momentum, self.nets.statistics, *self.means.matrices) if self.keep_state else ()
+            (self.nets.rows, self.nets.momentum, self.nets.statistics, *self.means.matrices)
+            if self.keep_state
+            else ()
         )
         if self.stream is None:
-            return PendingEpoch(self.epoch, lr, self.report.clone(), tuple(x.clone() for x in kept), None)
+            return PendingEpoch(
+                self.epoch, lr, self.report.clone(), tuple(x.clone() for x in kept), None
+            )
         report, *copies = (
             torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
             for x in (self.report, *kept)
@@ -345,13 +415,19 @@ class Pack:
         if self.stream is not None:
             state = (self.nets.rows, self.nets.statistics, self.nets.momentum)
             kept = [x.clone() for x in state]
-            for n in {min(self.length, 2 * self.recipe.batch), self.length % self.recipe.batch} - {0}:
+            for n in {min(self.length, 2 * self.recipe.batch), self.length % self.recipe.batch} - {
+                0
+            }:
                 self._steps(*self._slice(0, n))
             self._evaluate()
             for x, before in zip(state, kept, strict=True):
                 x.copy_(before)
             torch.cuda.synchronize(self.device)
-        self.step_graph = self._graph(lambda: self._steps(*self.graph_inputs)) if self.replayed_length else _do_nothing
+        self.step_graph = (
+            self._graph(lambda: self._steps(*self.graph_inputs))
+            if self.replayed_length
+            else _do_nothing
+        )
         self.last_graph = self._graph(self._last_steps)
         self.eval_graph = self._graph(self._evaluate)
 

@@ -13,9 +13,15 @@ from ..lab.nets import GlobalMean, Net, PadShortcut, ResidualBlock
 from .net_rows import NetRows
 from .precision import Precision
 
-KERNEL_CHANNELS = (16, 32, 64)  # for which the kernels are made; with more, cuDNN is good and one network fills the GPU
+KERNEL_CHANNELS = (
+    16,
+    32,
+    64,
+)  # for which the kernels are made; with more, cuDNN is good and one network fills the GPU
 
-LayerFunction = Callable[[Tensor, bool], Tensor]  # (x [R, B, H, W, C], training) -> the same, or [R, B, d]
+LayerFunction = Callable[
+    [Tensor, bool], Tensor
+]  # (x [R, B, H, W, C], training) -> the same, or [R, B, d]
 
 
 class SideStream:
@@ -62,26 +68,45 @@ class StackedConvNorm:
         """Map x [R, B, H, W, C] to the result, and to x for its other readers."""
         if self.side_stream is None:
             outs = [
-                self._one_run(run, x[run], None if residual is None else residual[run], relu, training)
+                self._one_run(
+                    run, x[run], None if residual is None else residual[run], relu, training
+                )
                 for run in range(len(x))
             ]
             return torch.stack(outs), x
         from . import conv_norm
 
         if training:
-            state = self.filters, self.gamma, self.beta, self.running_mean, self.running_var, self.cast_filters
+            state = (
+                self.filters,
+                self.gamma,
+                self.beta,
+                self.running_mean,
+                self.running_var,
+                self.cast_filters,
+            )
             options = self.stride, relu, self.eps, self.momentum, self.products, self.side_stream
             return conv_norm.FusedConvNorm.apply(x, residual, *state, *options)  # type: ignore[return-value]
         scale = self.gamma * torch.rsqrt(self.running_var + self.eps)
         affine = scale, self.beta - self.running_mean * scale
         how = {"stride": self.stride, "products": self.products}
-        return conv_norm.convolve(x, self.cast_filters, affine=affine, residual=residual, relu=relu, **how)[0], x
+        return conv_norm.convolve(
+            x, self.cast_filters, affine=affine, residual=residual, relu=relu, **how
+        )[0], x
 
-    def _one_run(self, run: int, x: Tensor, residual: Tensor | None, relu: bool, training: bool) -> Tensor:
+    def _one_run(
+        self, run: int, x: Tensor, residual: Tensor | None, relu: bool, training: bool
+    ) -> Tensor:
         filters = self.filters[run].permute(3, 2, 0, 1).to(x.dtype)
-        y = F.conv2d(x.permute(0, 3, 1, 2), filters, stride=self.stride, padding=filters.shape[2] // 2)
-        mean, var, gamma, beta = (x[run] for x in (self.running_mean, self.running_var, self.gamma, self.beta))
-        y = F.batch_norm(y, mean, var, gamma, beta, training, self.momentum, self.eps).permute(0, 2, 3, 1)
+        y = F.conv2d(
+            x.permute(0, 3, 1, 2), filters, stride=self.stride, padding=filters.shape[2] // 2
+        )
+        mean, var, gamma, beta = (
+            x[run] for x in (self.running_mean, self.running_var, self.gamma, self.beta)
+        )
+        y = F.batch_norm(y, mean, var, gamma, beta, training, self.momentum, self.eps).permute(
+            0, 2, 3, 1
+        )
         y = y if residual is None else y + residual
         return F.relu(y) if relu else y
 
@@ -96,9 +121,19 @@ class StackedNets(NetRows):
     filter_axes = (2, 3, 1, 0)  # as the kernels read them
     eval_pixels = 2**24  # narrow networks: 16384 images of 32x32
 
-    def __init__(self, net: Net, runs: int, device: torch.device, precision: Precision | torch.dtype, *, kernels: bool):
+    def __init__(
+        self,
+        net: Net,
+        runs: int,
+        device: torch.device,
+        precision: Precision | torch.dtype,
+        *,
+        kernels: bool,
+    ):
         super().__init__(net, runs, device, precision)
-        self.cast_rows = self.rows.to(self.precision.storage)  # the rows themselves where that is their dtype
+        self.cast_rows = self.rows.to(
+            self.precision.storage
+        )  # the rows themselves where that is their dtype
         self.side_stream = SideStream(device) if kernels else None
         self.layers = list(self._layers(net.body))
 
@@ -112,7 +147,9 @@ class StackedNets(NetRows):
         return super().gradient_rows(gradients)
 
     def features(self, x: Tensor, *, training: bool) -> Tensor:
-        spare = 4 - x.shape[4] if self.side_stream is not None else 0  # the kernels read 4 channels faster than 3
+        spare = (
+            4 - x.shape[4] if self.side_stream is not None else 0
+        )  # the kernels read 4 channels faster than 3
         x = F.pad(x, (0, spare)) if spare > 0 else x.contiguous()
         for layer in self.layers:
             x = layer(x, training)
@@ -125,7 +162,9 @@ class StackedNets(NetRows):
         while at < len(parts):
             name, part = parts[at]
             if kinds[at : at + 3] == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU]:
-                norm = self._conv_norm(f"body.{name}", part, f"body.{parts[at + 1][0]}", parts[at + 1][1])
+                norm = self._conv_norm(
+                    f"body.{name}", part, f"body.{parts[at + 1][0]}", parts[at + 1][1]
+                )
                 yield lambda x, training, norm=norm: norm(x, training=training)[0]
                 at += 2
             elif isinstance(part, ResidualBlock):
@@ -155,20 +194,35 @@ class StackedNets(NetRows):
 
         return layer
 
-    def _conv_norm(self, conv_name: str, conv: nn.Module, norm_name: str, norm: nn.Module) -> StackedConvNorm:
+    def _conv_norm(
+        self, conv_name: str, conv: nn.Module, norm_name: str, norm: nn.Module
+    ) -> StackedConvNorm:
         assert isinstance(conv, nn.Conv2d)
         assert isinstance(norm, nn.BatchNorm2d)
-        plain = conv.bias is None and conv.groups == 1 and conv.dilation == (1, 1) and norm.momentum is not None
-        if not plain or conv.kernel_size not in ((1, 1), (3, 3)) or conv.padding != (conv.kernel_size[0] // 2,) * 2:
+        plain = (
+            conv.bias is None
+            and conv.groups == 1
+            and conv.dilation == (1, 1)
+            and norm.momentum is not None
+        )
+        if (
+            not plain
+            or conv.kernel_size not in ((1, 1), (3, 3))
+            or conv.padding != (conv.kernel_size[0] // 2,) * 2
+        ):
             raise UnstackableError(f"{conv_name} is not a plain 1x1 or 3x3 convolution")
         channels = (conv.in_channels if conv.in_channels > 3 else 16, conv.out_channels)
         if self.side_stream is not None and any(c not in KERNEL_CHANNELS for c in channels):
-            raise UnstackableError(f"{conv_name} has {channels} channels; the kernels are made for {KERNEL_CHANNELS}")
+            raise UnstackableError(
+                f"{conv_name} has {channels} channels; the kernels are made for {KERNEL_CHANNELS}"
+            )
         leaf = self.named
         filters = leaf[f"{conv_name}.weight"]
         return StackedConvNorm(
             filters=filters,
-            cast_filters=torch.as_strided(self.cast_rows, filters.shape, filters.stride(), filters.storage_offset()),
+            cast_filters=torch.as_strided(
+                self.cast_rows, filters.shape, filters.stride(), filters.storage_offset()
+            ),
             gamma=leaf[f"{norm_name}.weight"],
             beta=leaf[f"{norm_name}.bias"],
             running_mean=self.statistic_views[f"{norm_name}.running_mean"],

@@ -15,7 +15,9 @@ from .trivial_augment import MAGNITUDE_BINS, OPERATIONS, AugmentTables
 
 _BINS = tl.constexpr(MAGNITUDE_BINS)
 _AT = {name: tl.constexpr(position) for position, name in enumerate(OPERATIONS)}
-BRIGHTNESS, COLOR, CONTRAST, SHARPNESS = (_AT[name] for name in ("Brightness", "Color", "Contrast", "Sharpness"))
+BRIGHTNESS, COLOR, CONTRAST, SHARPNESS = (
+    _AT[name] for name in ("Brightness", "Color", "Contrast", "Sharpness")
+)
 POSTERIZE, SOLARIZE, AUTO_CONTRAST, EQUALIZE = (
     _AT[name] for name in ("Posterize", "Solarize", "AutoContrast", "Equalize")
 )
@@ -40,21 +42,39 @@ def augment(
 
 
 @triton.jit
-def _load(image, row, column, inside, top, left, flip, channel, height, width, CHANNELS: tl.constexpr):
+def _load(
+    image, row, column, inside, top, left, flip, channel, height, width, CHANNELS: tl.constexpr
+):
     """Load pixels of the crop; those outside of the crop, or of the image, are 0."""
     inside = inside & (row >= 0) & (row < height) & (column >= 0) & (column < width)
     row, column = row + top, tl.where(flip, width - 1 - column, column) + left
     inside = inside & (row >= 0) & (row < height) & (column >= 0) & (column < width)
-    return tl.load(image + (row * width + column) * CHANNELS + channel, mask=inside, other=0).to(tl.int32)
+    return tl.load(image + (row * width + column) * CHANNELS + channel, mask=inside, other=0).to(
+        tl.int32
+    )
 
 
 @triton.jit
-def _smooth(image, x, i, j, inside, top, left, flip, channel, height, width, CHANNELS: tl.constexpr):
+def _smooth(
+    image, x, i, j, inside, top, left, flip, channel, height, width, CHANNELS: tl.constexpr
+):
     """Return (1 1 1, 1 5 1, 1 1 1) / 13 around each pixel of the crop, x itself on the border."""
     around = 4 * x
     for down in tl.static_range(-1, 2):
         for across in tl.static_range(-1, 2):
-            around += _load(image, i + down, j + across, inside, top, left, flip, channel, height, width, CHANNELS)
+            around += _load(
+                image,
+                i + down,
+                j + across,
+                inside,
+                top,
+                left,
+                flip,
+                channel,
+                height,
+                width,
+                CHANNELS,
+            )
     border = (i == 0) | (j == 0) | (i == height - 1) | (j == width - 1)
     return tl.where(border, x, (2 * around + 13) // 26)
 
@@ -86,8 +106,14 @@ def _equalize(x, inside):
 
 @triton.jit
 def _store(out, x, p, inside, kept, mean, std, channel, CHANNELS: tl.constexpr):
-    value = tl.div_rn(tl.div_rn(x.to(tl.float32), 255.0) - tl.load(mean + channel), tl.load(std + channel))
-    tl.store(out + p * CHANNELS + channel, tl.where(kept, value, 0.0).to(out.dtype.element_ty), mask=inside)
+    value = tl.div_rn(
+        tl.div_rn(x.to(tl.float32), 255.0) - tl.load(mean + channel), tl.load(std + channel)
+    )
+    tl.store(
+        out + p * CHANNELS + channel,
+        tl.where(kept, value, 0.0).to(out.dtype.element_ty),
+        mask=inside,
+    )
 
 
 @triton.jit
@@ -101,7 +127,10 @@ def _augment_kernel(
     p = tl.arange(0, PIXELS)
     inside, i, j = p < height * width, p // width, p % width
     image = images + tl.load(indices + n) * (height * width * CHANNELS)
-    top, left = (tl.load(offsets + 2 * n) - pad).to(tl.int32), (tl.load(offsets + 2 * n + 1) - pad).to(tl.int32)
+    top, left = (
+        (tl.load(offsets + 2 * n) - pad).to(tl.int32),
+        (tl.load(offsets + 2 * n + 1) - pad).to(tl.int32),
+    )
     flip = tl.load(flips + n) != 0
     green: tl.constexpr = 1 if CHANNELS == 3 else 0
     blue: tl.constexpr = 2 if CHANNELS == 3 else 0
@@ -120,17 +149,39 @@ def _augment_kernel(
         if (operation >= BRIGHTNESS) & (operation <= SHARPNESS):
             factor = tl.load(factors + 2 * place + tl.load(changes + 3 * n + 2))
             if operation == SHARPNESS:
-                r = _blend(r, _smooth(image, r, i, j, inside, top, left, flip, 0, height, width, CHANNELS), factor)
-                g = _blend(g, _smooth(image, g, i, j, inside, top, left, flip, green, height, width, CHANNELS), factor)
-                b = _blend(b, _smooth(image, b, i, j, inside, top, left, flip, blue, height, width, CHANNELS), factor)
+                r = _blend(
+                    r,
+                    _smooth(image, r, i, j, inside, top, left, flip, 0, height, width, CHANNELS),
+                    factor,
+                )
+                g = _blend(
+                    g,
+                    _smooth(
+                        image, g, i, j, inside, top, left, flip, green, height, width, CHANNELS
+                    ),
+                    factor,
+                )
+                b = _blend(
+                    b,
+                    _smooth(image, b, i, j, inside, top, left, flip, blue, height, width, CHANNELS),
+                    factor,
+                )
             else:
-                grey = (r * 19595 + g * 38470 + b * 7471 + 32768) >> 16  # weights that add up to 65536
-                average = (2 * tl.sum(tl.where(inside, grey, 0), 0) + height * width) // (2 * height * width)
+                grey = (
+                    r * 19595 + g * 38470 + b * 7471 + 32768
+                ) >> 16  # weights that add up to 65536
+                average = (2 * tl.sum(tl.where(inside, grey, 0), 0) + height * width) // (
+                    2 * height * width
+                )
                 x0 = tl.where(operation == COLOR, grey, tl.where(operation == CONTRAST, average, 0))
                 r, g, b = _blend(r, x0, factor), _blend(g, x0, factor), _blend(b, x0, factor)
         elif (operation == POSTERIZE) | (operation == SOLARIZE):
             curve = curves + 256 * place
-            r, g, b = tl.load(curve + r).to(tl.int32), tl.load(curve + g).to(tl.int32), tl.load(curve + b).to(tl.int32)
+            r, g, b = (
+                tl.load(curve + r).to(tl.int32),
+                tl.load(curve + g).to(tl.int32),
+                tl.load(curve + b).to(tl.int32),
+            )
         elif operation == AUTO_CONTRAST:
             r, g, b = _stretch(r, inside), _stretch(g, inside), _stretch(b, inside)
         elif operation == EQUALIZE:

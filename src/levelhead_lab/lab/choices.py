@@ -3,7 +3,9 @@
 from typing import Literal
 
 Executor = Literal["local", "packed", "ray"]
-PaperTable = Literal["table1", "table2", "table3", "readings", "sources", "table2-sources", "strong", "frontier"]
+PaperTable = Literal[
+    "table1", "table2", "table3", "readings", "sources", "table2-sources", "strong", "frontier"
+]
 Profile = Literal["long-tail", "step", "given"]
 Tracker = Literal["tensorboard", "mlflow", "wandb"]
 TrainingDtype = Literal["float32", "float64", "tf32", "float16", "bfloat16"]

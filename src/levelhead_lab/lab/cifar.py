@@ -12,11 +12,26 @@ from levelhead.core.errors import Advice, LevelheadError
 
 from .data import Data, Split
 
-CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CIFAR10_NAMES = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
 
 # For each version: the folder, the training files and the test files.
 BINARY_FILES = {
-    "cifar10": ("cifar-10-batches-bin", [f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"]),
+    "cifar10": (
+        "cifar-10-batches-bin",
+        [f"data_batch_{i}.bin" for i in range(1, 6)],
+        ["test_batch.bin"],
+    ),
     "cifar100": ("cifar-100-binary", ["train.bin"], ["test.bin"]),
 }
 PYTHON_FILES = {
@@ -57,9 +72,17 @@ def load(name: str, root: Path, *, unofficial: bool = False) -> Data:
         folder, train, test = versions[name]
         for place in (root / folder, root):
             if (place / train[0]).is_file() and (place / test[0]).is_file():
-                parts = [[read(place / file, name, unofficial) for file in files] for files in (train, test)]
-                splits = (Split(*(np.concatenate(arrays) for arrays in zip(*part, strict=True))) for part in parts)
-                return Data(name, _class_names(place, name, classes), *splits, largest=50_000 // classes)
+                parts = [
+                    [read(place / file, name, unofficial) for file in files]
+                    for files in (train, test)
+                ]
+                splits = (
+                    Split(*(np.concatenate(arrays) for arrays in zip(*part, strict=True)))
+                    for part in parts
+                )
+                return Data(
+                    name, _class_names(place, name, classes), *splits, largest=50_000 // classes
+                )
     raise FileNotFoundError(
         f"{root}: no {name} here; expected the folder {BINARY_FILES[name][0]} (binary version) or "
         f"{PYTHON_FILES[name][0]} (python version), as unpacked from the official archive"
@@ -87,7 +110,9 @@ def _read_python(path: Path, name: str, unofficial: bool) -> tuple[np.ndarray, n
         images, labels = np.asarray(batch[b"data"]), np.asarray(batch[key.encode()])
         return images.reshape(-1, 3, 32, 32), labels.astype(np.int64)
     except (KeyError, TypeError, ValueError) as error:
-        raise LevelheadError(f"{path}: expected a dict with data [N, 3072] and {key} [N] ({error!r})") from None
+        raise LevelheadError(
+            f"{path}: expected a dict with data [N, 3072] and {key} [N] ({error!r})"
+        ) from None
 
 
 def _check_md5(path: Path, name: str, content: bytes, unofficial: bool) -> None:
@@ -113,7 +138,9 @@ class _ArrayUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self.KNOWN:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, but only numpy arrays are allowed")
+            raise pickle.UnpicklingError(
+                f"it asks for {module}.{name}, but only numpy arrays are allowed"
+            )
         return self.KNOWN[module, name]
 
 
@@ -133,9 +160,13 @@ def _class_names(place: Path, name: str, classes: int) -> tuple[str, ...]:
         names = text.read_text(encoding="utf-8").split()
     elif meta.is_file():
         try:
-            names = [item.decode() for item in unpickle(meta.read_bytes(), meta)[b"fine_label_names"]]
+            names = [
+                item.decode() for item in unpickle(meta.read_bytes(), meta)[b"fine_label_names"]
+            ]
         except (LookupError, TypeError, AttributeError) as error:
-            raise LevelheadError(f"{meta}: expected a dict with fine_label_names as byte strings ({error!r})") from None
+            raise LevelheadError(
+                f"{meta}: expected a dict with fine_label_names as byte strings ({error!r})"
+            ) from None
     else:
         names = [str(i) for i in range(classes)]
     if len(names) != classes:

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 
 from levelhead.core.counts import Counts
 from levelhead.methods.class_balanced import class_balanced_weights
-from levelhead.methods.method import ClassConstant, Loss, Method, WeightedLoss, check_label_shape, cross_entropy
+from levelhead.methods.method import (
+    ClassConstant,
+    Loss,
+    Method,
+    WeightedLoss,
+    check_label_shape,
+    cross_entropy,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +51,9 @@ class CuiLoss:
     def __call__(self, counts: Counts = None, progress: float = 0.0) -> Loss:
         loss = cross_entropy if self.focus is None else SigmoidLoss(self.focus)
         return (
-            loss if self.beta is None else WeightedLoss(ClassConstant(class_balanced_weights(counts, self.beta)), loss)
+            loss
+            if self.beta is None
+            else WeightedLoss(ClassConstant(class_balanced_weights(counts, self.beta)), loss)
         )
 
 

@@ -49,7 +49,9 @@ class Data:
 
     def __post_init__(self) -> None:
         if len(self.names) < 2:
-            raise LevelheadError(f"{self.name}: expected at least 2 classes, got {', '.join(self.names) or 'none'}")
+            raise LevelheadError(
+                f"{self.name}: expected at least 2 classes, got {', '.join(self.names) or 'none'}"
+            )
         for part_name, part in self.splits.items():
             if part.images.dtype != np.uint8 or part.images.ndim != 4 or 0 in part.images.shape[1:]:
                 raise LevelheadError(
@@ -57,11 +59,15 @@ class Data:
                     f"{list(part.images.shape)} of {part.images.dtype}"
                 )
             if len(part.images) != len(part.labels):
-                raise LevelheadError(f"{self.name}: got {len(part.images)} {part_name} images but {len(part)} labels")
+                raise LevelheadError(
+                    f"{self.name}: got {len(part.images)} {part_name} images but {len(part)} labels"
+                )
             try:
                 profiles.check_labels(part.labels, self.classes)
             except ValueError as error:
-                raise LevelheadError(f"{self.name}, {part_name} labels of {self.classes} classes: {error}") from None
+                raise LevelheadError(
+                    f"{self.name}, {part_name} labels of {self.classes} classes: {error}"
+                ) from None
             if part.images.shape[1:] != self.shape:
                 raise LevelheadError(
                     f"{self.name}: {part_name} images have the shape {list(part.images.shape[1:])} "
@@ -94,13 +100,20 @@ class Data:
 
     @cached_property
     def sha256(self) -> str:
-        return _hash({f"{part_name} {part.images.shape}": part for part_name, part in self.splits.items()})
+        return _hash(
+            {f"{part_name} {part.images.shape}": part for part_name, part in self.splits.items()}
+        )
 
     @cached_property
     def mean_std(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and standard deviation per channel of the training pixels from 0 to 1, exact, from their histogram."""
         value = np.arange(256) / 255
-        seen = np.stack([np.bincount(self.train.images[:, c].ravel(), minlength=256) for c in range(self.shape[0])])
+        seen = np.stack(
+            [
+                np.bincount(self.train.images[:, c].ravel(), minlength=256)
+                for c in range(self.shape[0])
+            ]
+        )
         share = seen / seen.sum(axis=1, keepdims=True)
         mean = share @ value
         std = np.maximum(np.sqrt(share @ value**2 - mean**2), 1 / 255)
@@ -113,7 +126,8 @@ def imbalance(
     *,
     ratio: float = 1.0,
     subset: str | int = "first",  # see `subset_indices`
-    largest: int | None = None,  # n_1; the official one by default, else the largest that the data can fill
+    largest: int
+    | None = None,  # n_1; the official one by default, else the largest that the data can fill
     counts: profiles.Counts | None = None,  # [K] or {class: n}, for the profile `given`
 ) -> Data:
     """Return the data with as many training samples of each class as a profile, or `counts` [K] or {class: n}, says."""
@@ -124,12 +138,23 @@ def imbalance(
         goal = profiles.resolve(counts, data.classes, names=data.names)
     else:
         if counts is not None:
-            raise LevelheadError(f"expected either the profile {profile} or counts, got both", parameter="counts")
+            raise LevelheadError(
+                f"expected either the profile {profile} or counts, got both", parameter="counts"
+            )
         if largest is not None and largest < 1:
-            raise LevelheadError(f"expected a count of at least 1, got {largest}", parameter="largest")
+            raise LevelheadError(
+                f"expected a count of at least 1, got {largest}", parameter="largest"
+            )
         make = profiles.long_tail if profile == "long-tail" else profiles.step
-        goal = make(largest or data.largest or _largest_that_fits(make, data.counts, ratio), data.classes, ratio)
-    return replace(data, train=data.train[subset_indices(data.train.labels, goal, subset=subset, names=data.names)])
+        goal = make(
+            largest or data.largest or _largest_that_fits(make, data.counts, ratio),
+            data.classes,
+            ratio,
+        )
+    return replace(
+        data,
+        train=data.train[subset_indices(data.train.labels, goal, subset=subset, names=data.names)],
+    )
 
 
 def subset_indices(
@@ -140,7 +165,10 @@ def subset_indices(
     `cao2019` are the ones that the code of Cao et al. draws: one generator shuffles one class after another.
     """
     if subset not in ("first", "cao2019") and (not isinstance(subset, int) or subset < 0):
-        raise LevelheadError(f"expected 'first', 'cao2019' or a seed of at least 0, got {subset!r}", parameter="subset")
+        raise LevelheadError(
+            f"expected 'first', 'cao2019' or a seed of at least 0, got {subset!r}",
+            parameter="subset",
+        )
     kept, theirs = [], np.random.RandomState(0)
     for i, n in enumerate(counts.tolist()):
         members = np.flatnonzero(labels == i)
@@ -174,7 +202,9 @@ def hold_out(data: Data, share: float, *, seed: int = 0) -> Data:
 
 def check_share(share: float) -> None:
     if not 0 <= share < 1:
-        raise LevelheadError(f"expected a share from 0 to below 1, got {share}", parameter="hold_out")
+        raise LevelheadError(
+            f"expected a share from 0 to below 1, got {share}", parameter="hold_out"
+        )
 
 
 def split(labels: np.ndarray, share: float, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -187,7 +217,9 @@ def split(labels: np.ndarray, share: float, *, seed: int = 0) -> tuple[np.ndarra
     return np.setdiff1d(np.arange(len(labels)), chosen), chosen
 
 
-def train_and_test(whole: Split, path: Path, names: tuple[str, ...] | None = None) -> tuple[Split, Split]:
+def train_and_test(
+    whole: Split, path: Path, names: tuple[str, ...] | None = None
+) -> tuple[Split, Split]:
     for i in np.flatnonzero(np.bincount(whole.labels) == 1).tolist():
         raise LevelheadError(
             f"{path}: {title(i, names)} has only one image, so none is left for a test set; add "
@@ -199,12 +231,21 @@ def train_and_test(whole: Split, path: Path, names: tuple[str, ...] | None = Non
 
 def _largest_that_fits(make, available: np.ndarray, ratio: float) -> int:
     tries = range(1, int(available.max()) + 1)
-    return max(1, bisect(tries, False, key=lambda n: bool((make(n, len(available), ratio) > available).any())))
+    return max(
+        1,
+        bisect(
+            tries, False, key=lambda n: bool((make(n, len(available), ratio) > available).any())
+        ),
+    )
 
 
 def _hash(parts: dict[str, Split]) -> str:
     digest = hashlib.sha256()
     for head, part in parts.items():
-        for content in (head.encode(), np.ascontiguousarray(part.images).data, part.labels.astype("<i8").tobytes()):
+        for content in (
+            head.encode(),
+            np.ascontiguousarray(part.images).data,
+            part.labels.astype("<i8").tobytes(),
+        ):
             digest.update(content)
     return digest.hexdigest()

@@ -58,7 +58,9 @@ def draw_plan(
     `labels` [N] are those of the training set, `progress` is the share of the training that is done before the epoch.
     """
     draw, move, cut, change = (np.random.default_rng([seed, epoch, part]) for part in range(4))
-    indices = np.asarray(method.sample(labels, draw, progress) if method.sample else draw.permutation(len(labels)))
+    indices = np.asarray(
+        method.sample(labels, draw, progress) if method.sample else draw.permutation(len(labels))
+    )
     is_vector = indices.ndim == 1 and indices.size and indices.dtype.kind in "iu"
     if not is_vector or indices.min() < 0 or indices.max() >= len(labels):
         raise LevelheadError(
@@ -71,4 +73,6 @@ def draw_plan(
     centers = cut.random((n, 2)) if recipe.cutout else np.zeros((n, 2))
     is_trivial, choices = recipe.augment == "trivial", (len(OPERATIONS), MAGNITUDE_BINS, 2)
     changes = change.integers(0, choices, (n, 3)) if is_trivial else np.zeros((n, 3), np.int64)
-    return EpochPlan(*map(torch.from_numpy, (indices.astype(np.int64), offsets, flips, centers, changes)))
+    return EpochPlan(
+        *map(torch.from_numpy, (indices.astype(np.int64), offsets, flips, centers, changes))
+    )

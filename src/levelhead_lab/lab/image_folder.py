@@ -17,7 +17,19 @@ from levelhead.core.regular_file import check_regular_file
 
 from .data import Data, Split, train_and_test
 
-SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".avif", ".tif", ".tiff"}
+SUFFIXES = {
+    ".jpg",
+    ".jpeg",
+    ".jpe",
+    ".jfif",
+    ".png",
+    ".bmp",
+    ".gif",
+    ".webp",
+    ".avif",
+    ".tif",
+    ".tiff",
+}
 SUFFIXES |= {".ppm", ".pgm", ".pbm", ".pnm"}
 LAYOUTS = "FOLDER/class/*.jpg, or FOLDER/train/class/*.jpg with FOLDER/test or FOLDER/val"
 SIZE = 32  # of the images of a folder, unless another is given
@@ -37,13 +49,19 @@ def load(path: Path, *, size: int = SIZE, skip_bad: bool = False) -> Data:
         for place in (path / "train", test_folder):
             _check_one_folder_per_class(place, names)
         _check_every_class_has_images(path / "train", names)
-        train, test = (_read(_files(place, names), size, skip_bad) for place in (path / "train", test_folder))
+        train, test = (
+            _read(_files(place, names), size, skip_bad) for place in (path / "train", test_folder)
+        )
         return Data(path.absolute().name, names, train, test)
     _check_not_split(path)
     names = _class_names(path)
     _check_one_folder_per_class(path, names)
     _check_every_class_has_images(path, names)
-    return Data(path.absolute().name, names, *train_and_test(_read(_files(path, names), size, skip_bad), path, names))
+    return Data(
+        path.absolute().name,
+        names,
+        *train_and_test(_read(_files(path, names), size, skip_bad), path, names),
+    )
 
 
 def tiny_imagenet(root: Path, *, name: str = "tiny-imagenet", skip_bad: bool = False) -> Data:
@@ -51,7 +69,9 @@ def tiny_imagenet(root: Path, *, name: str = "tiny-imagenet", skip_bad: bool = F
 
     `tiny-imagenet-sorted` has its classes sorted, as torchvision does: the first half of them are then mostly animals.
     """
-    place = next((p for p in (root / "tiny-imagenet-200", root) if (p / "wnids.txt").is_file()), None)
+    place = next(
+        (p for p in (root / "tiny-imagenet-200", root) if (p / "wnids.txt").is_file()), None
+    )
     if place is None:
         raise FileNotFoundError(
             f"{root}: no Tiny ImageNet here; expected the folder tiny-imagenet-200 with wnids.txt, "
@@ -60,10 +80,14 @@ def tiny_imagenet(root: Path, *, name: str = "tiny-imagenet", skip_bad: bool = F
     ids = (place / "wnids.txt").read_text(encoding="utf-8").split()
     ids = sorted(ids) if name.endswith("-sorted") else ids
     index = {wnid: i for i, wnid in enumerate(ids)}
-    train = [(file, index[wnid]) for wnid in ids for file in _images(place / "train" / wnid / "images")]
+    train = [
+        (file, index[wnid]) for wnid in ids for file in _images(place / "train" / wnid / "images")
+    ]
     annotations = place / "val" / "val_annotations.txt"
     check_regular_file(annotations, "the labels of val/")
-    rows = [line.split("\t") for line in annotations.read_text(encoding="utf-8").splitlines() if line]
+    rows = [
+        line.split("\t") for line in annotations.read_text(encoding="utf-8").splitlines() if line
+    ]
     for row in rows:
         if len(row) < 2 or row[1] not in index:
             raise LevelheadError(f"{annotations}: expected lines of file, wnid, ...; got {row[:2]}")
@@ -76,27 +100,39 @@ def tiny_imagenet(root: Path, *, name: str = "tiny-imagenet", skip_bad: bool = F
 
 
 def _subfolders(path: Path) -> tuple[str, ...]:
-    names = tuple(sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")))
+    names = tuple(
+        sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+    )
     for name in names:
         if any("\ud800" <= letter <= "\udfff" for letter in name):
-            raise LevelheadError(f"{path}: the class name {name!a} is not valid UTF-8; rename its folder")
+            raise LevelheadError(
+                f"{path}: the class name {name!a} is not valid UTF-8; rename its folder"
+            )
     return names
 
 
 def _class_names(path: Path) -> tuple[str, ...]:
     names = _subfolders(path)
     if len(names) < 2:
-        raise LevelheadError(f"{path}: expected folders of at least 2 classes, got {', '.join(names) or 'none'}")
+        raise LevelheadError(
+            f"{path}: expected folders of at least 2 classes, got {', '.join(names) or 'none'}"
+        )
     return names
 
 
 def _check_not_split(path: Path) -> None:
     """Raise LevelheadError if the training images have a folder, with folders of classes, and there is no test."""
     train = path / "train"
-    if train.is_dir() and _subfolders(train) and not any(_is_image(p.name) for p in train.iterdir()):
+    if (
+        train.is_dir()
+        and _subfolders(train)
+        and not any(_is_image(p.name) for p in train.iterdir())
+    ):
         others = ", ".join(name for name in _subfolders(path) if name != "train") or "none"
         expected = f"{path}: expected a folder test or val next to train, got {others}"
-        raise LevelheadError(f"{expected}; give one, or {train} itself, to test on a fifth of its images")
+        raise LevelheadError(
+            f"{expected}; give one, or {train} itself, to test on a fifth of its images"
+        )
 
 
 def _check_one_folder_per_class(path: Path, names: tuple[str, ...]) -> None:
@@ -122,7 +158,12 @@ def _check_every_class_has_images(path: Path, names: tuple[str, ...]) -> None:
 
 
 def _files(path: Path, names: tuple[str, ...]) -> list[tuple[Path, int]]:
-    return [(file, i) for i, name in enumerate(names) if (path / name).is_dir() for file in _images(path / name)]
+    return [
+        (file, i)
+        for i, name in enumerate(names)
+        if (path / name).is_dir()
+        for file in _images(path / name)
+    ]
 
 
 def _images(path: Path) -> list[Path]:
@@ -135,11 +176,16 @@ def _is_image(name: str) -> bool:
 
 def _read(samples: list[tuple[Path, int]], size: int, skip_bad: bool) -> Split:
     """Decode all files in parallel. Large sets are cached, decoded, in the folder LEVELHEAD_CACHE."""
-    files, labels = [file for file, _ in samples], np.array([label for _, label in samples], np.int64)
+    files, labels = (
+        [file for file, _ in samples],
+        np.array([label for _, label in samples], np.int64),
+    )
     place = Path(os.environ.get("LEVELHEAD_CACHE") or Path.home() / ".cache" / "levelhead")
     stamps = "\n".join(map(_stamp, files))
     cached = place / f"{hashlib.sha256(os.fsencode(f'{size} {stamps}')).hexdigest()[:24]}.npy"
-    with suppress(OSError, ValueError, EOFError):  # where it is missing or damaged, it is made again
+    with suppress(
+        OSError, ValueError, EOFError
+    ):  # where it is missing or damaged, it is made again
         return Split(np.load(cached, mmap_mode="c", allow_pickle=False), labels)
     with ThreadPoolExecutor() as pool:
         try:
@@ -155,7 +201,9 @@ def _read(samples: list[tuple[Path, int]], size: int, skip_bad: bool) -> Split:
             advice=Advice("skip_bad", None, "to leave them out"),
         )
     good = [i for i, image in enumerate(decoded) if not isinstance(image, str)]
-    images = np.stack([decoded[i] for i in good]) if good else np.zeros((0, 3, size, size), np.uint8)  # type: ignore
+    images = (
+        np.stack([decoded[i] for i in good]) if good else np.zeros((0, 3, size, size), np.uint8)
+    )  # type: ignore
     if not bad and len(images) >= CACHED_FROM:
         with suppress(OSError):  # the cache only saves time
             place.mkdir(parents=True, exist_ok=True)
@@ -177,14 +225,18 @@ def _decode(path: Path, size: int) -> np.ndarray | str:
     try:
         from PIL import Image, ImageOps
     except ImportError:
-        raise ImportError(f"reading image files needs Pillow: {install_command('images')}") from None
+        raise ImportError(
+            f"reading image files needs Pillow: {install_command('images')}"
+        ) from None
     try:
         check_regular_file(path, "an image")  # a pipe would be waited for without end
         with Image.open(path) as image:
             upright = ImageOps.exif_transpose(image)
             if upright.mode in ("I", "F"):
                 return "it has 32 bits per pixel, and which value is white is not known"
-            if upright.mode.startswith("I;16"):  # converted to RGB, all but the darkest 256 shades would be white
+            if upright.mode.startswith(
+                "I;16"
+            ):  # converted to RGB, all but the darkest 256 shades would be white
                 upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
             upright = upright.convert("RGB")
             if upright.size != (size, size):

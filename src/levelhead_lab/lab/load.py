@@ -15,7 +15,10 @@ from levelhead.io.numpy_file import names_in_npz, read_npz
 from . import cifar, image_folder
 from .data import Data, Split, train_and_test
 
-TINY = ("tiny-imagenet", "tiny-imagenet-sorted")  # classes as in its wnids.txt, or sorted, as torchvision has them
+TINY = (
+    "tiny-imagenet",
+    "tiny-imagenet-sorted",
+)  # classes as in its wnids.txt, or sorted, as torchvision has them
 OFFICIAL = ("cifar10", "cifar100", *TINY)  # read from official files, which do not change
 
 
@@ -31,12 +34,16 @@ def load(
         raise LevelheadError("expected a name or a path, got an empty text", parameter="data")
     path = Path(data).expanduser()
     if size != image_folder.SIZE and (data in (*OFFICIAL, "digits") or path.suffix == ".npz"):
-        raise LevelheadError(f"only the images of a folder can be resized, not those of {data}", parameter="size")
+        raise LevelheadError(
+            f"only the images of a folder can be resized, not those of {data}", parameter="size"
+        )
     if data == "digits":
         return digits()
     if data in OFFICIAL:
         if root is None:
-            raise LevelheadError(f"expected the folder that holds the files of {data}, got none", parameter="root")
+            raise LevelheadError(
+                f"expected the folder that holds the files of {data}, got none", parameter="root"
+            )
         place = Path(root).expanduser()
         if data in TINY:
             return image_folder.tiny_imagenet(place, name=data, skip_bad=skip_bad)
@@ -56,7 +63,10 @@ def load(
 def digits() -> Data:
     """Return scikit-learn's 8x8 digits, 1,797 images; the last 50 of each class are the test set."""
     place = find_spec("sklearn")
-    if place is not None and (file := Path(place.origin or "").parent / "datasets/data/digits.csv.gz").is_file():
+    if (
+        place is not None
+        and (file := Path(place.origin or "").parent / "datasets/data/digits.csv.gz").is_file()
+    ):
         table = np.loadtxt(file, delimiter=",")  # to import the reader takes 1.5 s
     else:
         from sklearn import datasets
@@ -85,7 +95,9 @@ def npz(path: Path) -> Data:
         raise LevelheadError(f"{path}: not a valid .npz file of plain arrays ({error})") from None
     with in_file(path):
         if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
-            train, test = (_samples(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
+            train, test = (
+                _samples(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test")
+            )
             names = _class_names(arrays.get("names"), train.labels)
         elif {"images", "labels"} <= arrays.keys():
             whole = _samples(arrays["images"], arrays["labels"])
@@ -126,11 +138,15 @@ def _class_names(names: np.ndarray | None, labels: np.ndarray) -> tuple[str, ...
     if names is None:
         return _class_numbers(labels)
     if names.ndim != 1:
-        raise LevelheadError(f"expected [K], one name per class, got shape {list(names.shape)}", parameter="names")
+        raise LevelheadError(
+            f"expected [K], one name per class, got shape {list(names.shape)}", parameter="names"
+        )
     found = [str(name) for name in names.tolist()]
     for name, n in Counter(found).items():
         if n > 1:
-            raise LevelheadError(f"got {name!r} {n} times; give each class a name of its own", parameter="names")
+            raise LevelheadError(
+                f"got {name!r} {n} times; give each class a name of its own", parameter="names"
+            )
     check_labels(labels, len(found))
     return tuple(found)
 
@@ -139,7 +155,9 @@ def _class_numbers(labels: np.ndarray) -> tuple[str, ...]:
     last = int(labels.max(initial=0))
     if last > len(labels):  # before anything of that size is made
         got = f"got {last} among {len(labels)} training labels"
-        raise LevelheadError(f"expected labels from 0 to K - 1, {got}; number the classes from 0 on, without gaps")
+        raise LevelheadError(
+            f"expected labels from 0 to K - 1, {got}; number the classes from 0 on, without gaps"
+        )
     missing = np.flatnonzero(np.bincount(labels, minlength=last + 1) == 0)
     if len(labels) and len(missing):
         what_to_do = "number the classes from 0 on, without gaps"

@@ -10,7 +10,12 @@ from levelhead.methods.table import changes, reference
 
 def method_facts(method: Method) -> dict[str, Any]:
     """Return everything about a method that JSON can hold."""
-    known = {"name": method.name, "title": method.title, "changes": changes(method), "head": method.head}
+    known = {
+        "name": method.name,
+        "title": method.title,
+        "changes": changes(method),
+        "head": method.head,
+    }
     about = {"reference": reference(method), "card": method.card or ""}
     return known | {"trained_as": method.trained_as or method.name} | about
 
@@ -30,10 +35,15 @@ def format_table(methods: Iterable[Method]) -> str:
         rows.append((method.name, method.head, changed[0], _authors_and_years(reference(method))))
         rows += [("", "", more, "") for more in changed[1:]]
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
 
 
 def _authors_and_years(references: str) -> str:
     """Shorten each reference to its authors and year: "Cui et al., A Loss, 2019; ..." to "Cui et al. 2019; ..."."""
-    parts = (re.match(r"(.+?),.*?\b((?:19|20)\d\d)\b", one.strip()) for one in references.split(";"))
+    parts = (
+        re.match(r"(.+?),.*?\b((?:19|20)\d\d)\b", one.strip()) for one in references.split(";")
+    )
     return "; ".join(f"{part[1]} {part[2]}" for part in parts if part) or references

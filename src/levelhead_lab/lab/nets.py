@@ -55,7 +55,9 @@ class ResidualBlock(nn.Module):
         if stride == 1 and inputs == outputs:
             self.shortcut = nn.Identity()
         elif shortcut == "B":
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
         else:
             self.shortcut = PadShortcut(inputs, outputs, stride, pool=shortcut == "pool")
 
@@ -78,7 +80,11 @@ class PadShortcut(nn.Module):
     def channels_last(self, x: Tensor) -> Tensor:
         """Map [..., H, W, C]."""
         if self.pool:
-            x = x.unflatten(-2, (-1, self.stride)).unflatten(-4, (-1, self.stride)).mean(dim=(-4, -2))
+            x = (
+                x.unflatten(-2, (-1, self.stride))
+                .unflatten(-4, (-1, self.stride))
+                .mean(dim=(-4, -2))
+            )
         else:
             x = x[..., :: self.stride, :: self.stride, :]
         return F.pad(x, (self.before, self.after))
@@ -104,7 +110,11 @@ def build(
     seed: int = 0,
 ) -> Net:
     """Build a freshly initialized network; the same arguments give the same weights. The stem is resnet18-64's."""
-    for parameter, value, kind in (("head", head, HeadKind), ("shortcut", shortcut, Shortcut), ("stem", stem, Stem)):
+    for parameter, value, kind in (
+        ("head", head, HeadKind),
+        ("shortcut", shortcut, Shortcut),
+        ("stem", stem, Stem),
+    ):
         check_choice(parameter, value, get_args(kind))
     if classes < 2:
         raise LevelheadError(f"expected at least 2, got {classes}", parameter="classes")
@@ -141,28 +151,44 @@ def head_inputs(net: Net, x: Tensor) -> Tensor:
     return F.normalize(features) if isinstance(net.head, CosineHead) else features
 
 
-def _body(net: str, shape: tuple[int, int, int], shortcut: Shortcut, stem: Stem) -> tuple[nn.Module, int]:
+def _body(
+    net: str, shape: tuple[int, int, int], shortcut: Shortcut, stem: Stem
+) -> tuple[nn.Module, int]:
     if net.startswith("timm:"):
         return _timm(net.removeprefix("timm:"), shape)
     channels = shape[0]
     if net == "resnet32":
         body, width = _residual_body(_convolution(channels, 16), [16, 32, 64], 5, shortcut), 64
     elif net == "resnet18-64":
-        entry = _convolution(channels, 64, 7 if stem == "imagenet" else 3, 1 if stem == "small" else 2)
+        entry = _convolution(
+            channels, 64, 7 if stem == "imagenet" else 3, 1 if stem == "small" else 2
+        )
         pool = [nn.MaxPool2d(3, 2, 1)] if stem == "imagenet" else []
         body, width = _residual_body([*entry, *pool], [64, 128, 256, 512], 2, shortcut), 512
     elif net == "digits":
-        layers = [*_convolution(channels, 16), *_convolution(16, 32, 3, 2), *_convolution(32, 64, 3, 2)]
+        layers = [
+            *_convolution(channels, 16),
+            *_convolution(16, 32, 3, 2),
+            *_convolution(32, 64, 3, 2),
+        ]
         body, width = nn.Sequential(*layers, GlobalMean()), 64
     else:
-        raise LevelheadError(f"expected resnet32, resnet18-64, digits or timm:NAME, got {net!r}", parameter="net")
+        raise LevelheadError(
+            f"expected resnet32, resnet18-64, digits or timm:NAME, got {net!r}", parameter="net"
+        )
     for module in body.modules():
         if isinstance(module, nn.Conv2d):  # N(0, 2 / (k k out))
-            nn.init.normal_(module.weight, 0, math.sqrt(2 / (math.prod(module.kernel_size) * module.out_channels)))
+            nn.init.normal_(
+                module.weight,
+                0,
+                math.sqrt(2 / (math.prod(module.kernel_size) * module.out_channels)),
+            )
     return body, width
 
 
-def _residual_body(stem: list[nn.Module], widths: list[int], blocks: int, shortcut: Shortcut) -> nn.Sequential:
+def _residual_body(
+    stem: list[nn.Module], widths: list[int], blocks: int, shortcut: Shortcut
+) -> nn.Sequential:
     layers, inputs = stem, widths[0]
     for stage, width in enumerate(widths):
         for i in range(blocks):
@@ -172,7 +198,11 @@ def _residual_body(stem: list[nn.Module], widths: list[int], blocks: int, shortc
 
 
 def _convolution(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> list[nn.Module]:
-    return [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+    return [
+        nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+    ]
 
 
 def _timm(name: str, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
@@ -188,11 +218,14 @@ def _timm(name: str, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
     if not timm.is_model(name):
         near = ", ".join(timm.list_models(f"*{name.split('.')[0][:6]}*")[:5])
         raise LevelheadError(
-            f"timm {timm.__version__} has no model {name!r}" + (f"; similar ones are {near}" if near else ""),
+            f"timm {timm.__version__} has no model {name!r}"
+            + (f"; similar ones are {near}" if near else ""),
             parameter="net",
         )
     config = timm.get_pretrained_cfg(name, allow_unregistered=True)
-    size: dict[str, Any] = {"img_size": shape[1:]} if config is not None and config.fixed_input_size else {}
+    size: dict[str, Any] = (
+        {"img_size": shape[1:]} if config is not None and config.fixed_input_size else {}
+    )
     body = timm.create_model(name, num_classes=0, in_chans=shape[0], **size)
     with torch.no_grad():  # timm's num_features is not always the width before the classifier
         width = body.eval()(torch.zeros(1, *shape)).shape[1]

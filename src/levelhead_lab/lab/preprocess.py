@@ -48,7 +48,9 @@ class Preprocess:
         self.augment = recipe.augment
         self.pad, self.mean, self.std, self.dtype = recipe.pad, mean, std, dtype
         shorter = min(data.shape[1:])
-        self.cutout = recipe.cutout if recipe.cutout <= shorter else shorter // 4 * 2  # half, or nothing would be left
+        self.cutout = (
+            recipe.cutout if recipe.cutout <= shorter else shorter // 4 * 2
+        )  # half, or nothing would be left
         self._on_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def augmented(self, images: Tensor, batch: EpochPlan) -> Tensor:
@@ -64,7 +66,9 @@ class Preprocess:
         return standardize(images, *self._mean_std(images.device), self.dtype)
 
     def _mean_std(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        if device not in self._on_device:  # copied once: the host would wait for a copy in every step
+        if (
+            device not in self._on_device
+        ):  # copied once: the host would wait for a copy in every step
             wide = torch.promote_types(self.dtype, torch.float32)
             mean, std = (torch.tensor(x, dtype=wide, device=device) for x in (self.mean, self.std))
             self._on_device[device] = mean, std
@@ -72,33 +76,61 @@ class Preprocess:
 
     def _has_kernel(self, images: Tensor) -> bool:
         _, channels, height, width = images.shape
-        stored = images.permute(0, 2, 3, 1).is_contiguous() and images.dtype == torch.uint8 and channels in (1, 3)
-        return has_kernels(images.device, self.dtype) and stored and height * width <= MOST_KERNEL_PIXELS
+        stored = (
+            images.permute(0, 2, 3, 1).is_contiguous()
+            and images.dtype == torch.uint8
+            and channels in (1, 3)
+        )
+        return (
+            has_kernels(images.device, self.dtype)
+            and stored
+            and height * width <= MOST_KERNEL_PIXELS
+        )
 
     def _augmented_at_once(self, images: Tensor, batch: EpochPlan) -> Tensor:
         from .augment_kernel import augment
 
         mean, std = self._mean_std(images.device)
-        tables = make_tables(*images.shape[2:], images.device) if self.augment == "trivial" else None
+        tables = (
+            make_tables(*images.shape[2:], images.device) if self.augment == "trivial" else None
+        )
         return augment(
-            images, batch, pad=self.pad, cutout=self.cutout, mean=mean, std=std, dtype=self.dtype, tables=tables
+            images,
+            batch,
+            pad=self.pad,
+            cutout=self.cutout,
+            mean=mean,
+            std=std,
+            dtype=self.dtype,
+            tables=tables,
         )
 
 
 def crop_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, pad: int) -> Tensor:
     """Pad images [B, C, H, W] with black, crop back at offsets [B, 2] from 0 to 2 pad, mirror where flips [B]."""
     batch, _, height, width = images.shape
-    rows = torch.arange(height, device=images.device) + offsets[:, :1] - pad  # [B, H], in the image's own coordinates
+    rows = (
+        torch.arange(height, device=images.device) + offsets[:, :1] - pad
+    )  # [B, H], in the image's own coordinates
     across = torch.arange(width, device=images.device)
-    columns = torch.where(flips[:, None], width - 1 - across, across) + offsets[:, 1:] - pad  # [B, W]
-    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
+    columns = (
+        torch.where(flips[:, None], width - 1 - across, across) + offsets[:, 1:] - pad
+    )  # [B, W]
+    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[
+        :, None, :
+    ]
     sample = torch.arange(batch, device=images.device)[:, None, None]
-    found = images[sample, :, rows.clamp(0, height - 1)[:, :, None], columns.clamp(0, width - 1)[:, None, :]]
+    found = images[
+        sample, :, rows.clamp(0, height - 1)[:, :, None], columns.clamp(0, width - 1)[:, None, :]
+    ]
     return (found * inside[..., None]).permute(0, 3, 1, 2)  # found is [B, H, W, C]
 
 
 def standardize(
-    images: Tensor, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor, dtype: torch.dtype = torch.float32
+    images: Tensor,
+    mean: Sequence[float] | Tensor,
+    std: Sequence[float] | Tensor,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """Return ``(x / 255 - mean) / std``, channel by channel [C], computed in float32 or better.
 
@@ -110,7 +142,9 @@ def standardize(
             f"expected {images.shape[1]} means and stds, one per channel, got {len(mean)} and {len(std)}"
         )
     wide = torch.promote_types(dtype, torch.float32)
-    mean, std = (torch.as_tensor(x, dtype=wide, device=images.device)[:, None, None] for x in (mean, std))
+    mean, std = (
+        torch.as_tensor(x, dtype=wide, device=images.device)[:, None, None] for x in (mean, std)
+    )
     return ((images.to(wide) / 255 - mean) / std).to(dtype)
 
 
@@ -124,9 +158,13 @@ def cut_out(x: Tensor, centers: Tensor, *, side: int) -> Tensor:
     if side == 0:
         return x
     height, width = x.shape[2:]
-    rows = torch.arange(height, device=x.device) - (centers[:, :1] * height).floor()  # [B, H], from the center
+    rows = (
+        torch.arange(height, device=x.device) - (centers[:, :1] * height).floor()
+    )  # [B, H], from the center
     columns = torch.arange(width, device=x.device) - (centers[:, 1:] * width).floor()  # [B, W]
-    down, across = ((from_center >= -(side // 2)) & (from_center < side // 2) for from_center in (rows, columns))
+    down, across = (
+        (from_center >= -(side // 2)) & (from_center < side // 2) for from_center in (rows, columns)
+    )
     return x.masked_fill((down[:, :, None] & across[:, None, :])[:, None], 0)
 
 
@@ -136,14 +174,21 @@ def features(net: Net, split: Split, preprocess: Preprocess, *, batch: int = 512
     net.eval()
     device = next(net.parameters()).device
     parts = [
-        head_inputs(net, preprocess.standardized(torch.from_numpy(split.images[at : at + batch]).to(device)))
+        head_inputs(
+            net, preprocess.standardized(torch.from_numpy(split.images[at : at + batch]).to(device))
+        )
         for at in range(0, len(split), batch)
     ]
     return torch.cat(parts).float().cpu().numpy()
 
 
 def snapshot(
-    net: Net, data: Data, preprocess: Preprocess, *, meta: dict[str, Any] | None = None, half: bool = False
+    net: Net,
+    data: Data,
+    preprocess: Preprocess,
+    *,
+    meta: dict[str, Any] | None = None,
+    half: bool = False,
 ) -> Snapshot:
     """Return the head, the counts, and the features and labels of every split; `half` stores features as float16."""
     kept = {name: features(net, part, preprocess) for name, part in data.splits.items()}
@@ -162,7 +207,9 @@ def errors(net: Net, data: Data, preprocess: Preprocess) -> dict[str, float]:
         if name != "train":
             with np.errstate(over="ignore", invalid="ignore"):
                 logits = head.logits(features(net, part, preprocess))
-            if not np.isfinite(logits).all():  # after the last step of an epoch, which no loss has seen
+            if not np.isfinite(
+                logits
+            ).all():  # after the last step of an epoch, which no loss has seen
                 raise LevelheadError(
                     f"the logits of {name} images are not finite: the training has diverged; lower the learning rate"
                 )

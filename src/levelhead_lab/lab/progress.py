@@ -20,11 +20,15 @@ def epoch_progress(*, show: bool = True) -> Iterator[EpochProgress]:
         def update(record: dict[str, Any]) -> None:
             title = record.get("title", "training")
             if title not in tasks:  # the first epoch of a resumed run is not its first
-                tasks[title] = drawn.add_task(title, total=record["of"], completed=record["epoch"] - 1, facts="")
+                tasks[title] = drawn.add_task(
+                    title, total=record["of"], completed=record["epoch"] - 1, facts=""
+                )
             if "batch" in record:
                 share = record["batch"] / record["batches"]
                 if not facts_of[title]:
-                    drawn.update(tasks[title], facts=f"batch {record['batch']} of {record['batches']}")
+                    drawn.update(
+                        tasks[title], facts=f"batch {record['batch']} of {record['batches']}"
+                    )
                 drawn.update(tasks[title], completed=record["epoch"] - 1 + share)
                 return
             facts_of[title] = f"error {', '.join(_errors_in(record))}; loss {record['loss']:.3f}"
@@ -35,15 +39,24 @@ def epoch_progress(*, show: bool = True) -> Iterator[EpochProgress]:
 
 def _errors_in(record: dict[str, Any]) -> list[str]:
     """Return the errors of an epoch in words; the first have room on a narrow terminal, so these matter most."""
-    known = {key.removesuffix("_error"): e for key, e in record.items() if key.endswith("_error") and e is not None}
+    known = {
+        key.removesuffix("_error"): e
+        for key, e in record.items()
+        if key.endswith("_error") and e is not None
+    }
     first = [title for title in ("held-out", "test") if title in known]
-    return [f"{title} {100 * known[title]:.1f} %" for title in [*first, *(t for t in known if t not in first)]]
+    return [
+        f"{title} {100 * known[title]:.1f} %"
+        for title in [*first, *(t for t in known if t not in first)]
+    ]
 
 
 def _epoch_columns(rich: Any) -> tuple[Any, ...]:
     from rich.table import Column
 
-    rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # a narrow terminal has no room for it
+    rest = Column(
+        ratio=1, no_wrap=True, overflow="ellipsis"
+    )  # a narrow terminal has no room for it
     return (
         rich.TextColumn("{task.description}"),
         rich.BarColumn(8),

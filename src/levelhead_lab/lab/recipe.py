@@ -26,22 +26,34 @@ class Recipe:
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 5e-4  # of every parameter
-    schedule: Literal["step", "cosine"] = "step"  # lr times lr_decay at each of milestones, or down to 0 at the end
+    schedule: Literal["step", "cosine"] = (
+        "step"  # lr times lr_decay at each of milestones, or down to 0 at the end
+    )
     milestones: tuple[int, ...] = ()  # epochs, counted from 0
     lr_decay: float = 0.1
     warmup: int = 0  # epochs at the start, over which lr rises linearly
     pad: int = 0  # zero padding of the random crop; 0 for no crop
     flip: bool = False  # mirror half of the images
     cutout: int = 0  # side of the square cut out of training images, half of their side if they are smaller; 0: none
-    augment: Literal["none", "trivial"] = "none"  # `trivial` is TrivialAugment after crop and flip, before cutout
+    augment: Literal["none", "trivial"] = (
+        "none"  # `trivial` is TrivialAugment after crop and flip, before cutout
+    )
     average: float = 0.0  # share of the epochs, the last ones, over which weights are averaged; 0 to keep the last
-    weights: Literal["class", "batch"] = "class"  # class weights have mean 1 over the classes, or over each batch
-    deferred: bool = False  # whether a method's last stage, such as DRW, begins with the first drop of the rate
-    bias: Literal["none", "zero", "rare"] = "none"  # of a linear head: 0, or log 1/(K-1) without weight decay, at first
+    weights: Literal["class", "batch"] = (
+        "class"  # class weights have mean 1 over the classes, or over each batch
+    )
+    deferred: bool = (
+        False  # whether a method's last stage, such as DRW, begins with the first drop of the rate
+    )
+    bias: Literal["none", "zero", "rare"] = (
+        "none"  # of a linear head: 0, or log 1/(K-1) without weight decay, at first
+    )
     init: Literal["fan-out", "fan-in"] = (
         "fan-out"  # what sets the size of He's initial weights; `fan-in`: the head's too
     )
-    mean: tuple[float, ...] | None = None  # per channel, of pixels from 0 to 1; None to measure the training images
+    mean: tuple[float, ...] | None = (
+        None  # per channel, of pixels from 0 to 1; None to measure the training images
+    )
     std: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -53,17 +65,31 @@ class Recipe:
 
     def _check(self) -> None:
         whole = {"epochs": 1, "batch": 1, "warmup": 0, "pad": 0, "cutout": 0}
-        for key, least in {**whole, "lr": 0, "momentum": 0, "weight_decay": 0, "lr_decay": 0}.items():
+        for key, least in {
+            **whole,
+            "lr": 0,
+            "momentum": 0,
+            "weight_decay": 0,
+            "lr_decay": 0,
+        }.items():
             if getattr(self, key) < least:
-                raise LevelheadError(f"expected at least {least}, got {getattr(self, key)}", parameter=key)
+                raise LevelheadError(
+                    f"expected at least {least}, got {getattr(self, key)}", parameter=key
+                )
         if not 0 <= self.average <= 1:
-            raise LevelheadError(f"expected a share from 0 to 1, got {self.average}", parameter="average")
+            raise LevelheadError(
+                f"expected a share from 0 to 1, got {self.average}", parameter="average"
+            )
         if self.cutout % 2:
-            raise LevelheadError(f"expected an even number of pixels, got {self.cutout}", parameter="cutout")
+            raise LevelheadError(
+                f"expected an even number of pixels, got {self.cutout}", parameter="cutout"
+            )
         if self.nesterov and not self.momentum:
             raise LevelheadError("it needs a momentum above 0", parameter="nesterov")
         if any(value <= 0 for value in self.std or ()):
-            raise LevelheadError(f"expected numbers above 0, got {list(self.std or ())}", parameter="std")
+            raise LevelheadError(
+                f"expected numbers above 0, got {list(self.std or ())}", parameter="std"
+            )
         if (self.mean is None) != (self.std is None) or len(self.mean or ()) != len(self.std or ()):
             raise LevelheadError("expected mean and std together, one number per channel in each")
 
@@ -77,7 +103,14 @@ class Recipe:
     @property
     def first_decay_epoch(self) -> int:
         """The first epoch whose learning rate is at most a fifth of the highest; 0 if there is none."""
-        return next((epoch for epoch in range(self.warmup, self.epochs) if self.lr_at(epoch) <= self.lr / 5), 0)
+        return next(
+            (
+                epoch
+                for epoch in range(self.warmup, self.epochs)
+                if self.lr_at(epoch) <= self.lr / 5
+            ),
+            0,
+        )
 
     def epochs_averaged(self, epoch: int) -> int:
         """Return over how many epochs weights are averaged after an epoch, counted from 0; past the last, over none."""
@@ -89,12 +122,16 @@ class Recipe:
             return self
         share = epochs / self.epochs
         milestones = tuple(round(milestone * share) for milestone in self.milestones)
-        return replace(self, epochs=epochs, milestones=milestones, warmup=round(self.warmup * share))
+        return replace(
+            self, epochs=epochs, milestones=milestones, warmup=round(self.warmup * share)
+        )
 
 
 @cache
 def presets() -> dict[str, Recipe]:
-    table = tomllib.loads(files("levelhead_lab.lab").joinpath("recipes.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads(
+        files("levelhead_lab.lab").joinpath("recipes.toml").read_text(encoding="utf-8")
+    )
     return {name: _from_table(name, values) for name, values in table.items()}
 
 
@@ -107,17 +144,24 @@ def find_recipe(name: str | Path) -> Recipe:
             raise LevelheadError(f"{path}: not a TOML file ({error})") from None
         return _from_table(path.stem, values)
     if str(name) not in presets():
-        raise LevelheadError(f"expected {', '.join(presets())} or a .toml file, got {str(name)!r}", parameter="recipe")
+        raise LevelheadError(
+            f"expected {', '.join(presets())} or a .toml file, got {str(name)!r}",
+            parameter="recipe",
+        )
     return presets()[str(name)]
 
 
 def _from_table(name: str, values: dict[str, Any]) -> Recipe:
     known = {field.name for field in fields(Recipe)} - {"name"}
     for key in sorted(values.keys() - known):
-        raise LevelheadError(f"recipe {name}: unknown key {key!r}; the keys are {', '.join(sorted(known))}")
+        raise LevelheadError(
+            f"recipe {name}: unknown key {key!r}; the keys are {', '.join(sorted(known))}"
+        )
     for key in sorted({"epochs", "batch", "lr"} - values.keys()):
         raise LevelheadError(f"recipe {name}: {key} is missing")
-    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    given: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+    }
     recipe = Recipe(name, **given)
     with in_file(f"recipe {name}"):
         _check_schedule(recipe)
@@ -131,9 +175,14 @@ def _check_schedule(recipe: Recipe) -> None:
             reason = "the schedule 'cosine' has none; leave them out, or set schedule to 'step'"
             raise LevelheadError(reason, parameter="milestones")
         if not 0 <= epoch < recipe.epochs:
-            raise LevelheadError(f"expected epochs from 0 to {recipe.epochs - 1}, got {epoch}", parameter="milestones")
+            raise LevelheadError(
+                f"expected epochs from 0 to {recipe.epochs - 1}, got {epoch}",
+                parameter="milestones",
+            )
     if recipe.warmup > recipe.epochs:
-        raise LevelheadError(f"expected at most the {recipe.epochs} epochs, got {recipe.warmup}", parameter="warmup")
+        raise LevelheadError(
+            f"expected at most the {recipe.epochs} epochs, got {recipe.warmup}", parameter="warmup"
+        )
 
 
 def parse_toml(content: str) -> dict[str, Any]:

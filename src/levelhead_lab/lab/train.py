@@ -37,10 +37,14 @@ class State:
     epoch: int  # to resume with
     step: int  # steps already taken in it
     weights: dict[str, Tensor]  # the network's state dict
-    momentum: dict[str, Tensor]  # the optimizer's buffer of each parameter, by its name; empty at the start
+    momentum: dict[
+        str, Tensor
+    ]  # the optimizer's buffer of each parameter, by its name; empty at the start
     # [3], of this epoch so far, over all processes: samples, sum of their losses, number of errors
     seen: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
-    mean: dict[str, Tensor] = field(default_factory=dict)  # of weights over epochs so far, by name; see Recipe.average
+    mean: dict[str, Tensor] = field(
+        default_factory=dict
+    )  # of weights over epochs so far, by name; see Recipe.average
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,11 @@ class RecipeLoss:
         before = progress < self.start
         moved = progress * self.own / self.start if before else self.own + (progress - self.start)
         found = self.loss(counts, min(moved, 1.0) if self.own != self.start else progress)
-        return replace(found, in_batch=True) if self.in_batch and isinstance(found, WeightedLoss) else found
+        return (
+            replace(found, in_batch=True)
+            if self.in_batch and isinstance(found, WeightedLoss)
+            else found
+        )
 
 
 def as_recipe_has_it(method: Method, recipe: Recipe) -> Method:
@@ -76,7 +84,9 @@ def as_recipe_has_it(method: Method, recipe: Recipe) -> Method:
     if recipe.deferred and method.stages and drop:
         own = method.stages[-1]
         shifted = tuple(share * drop / own for share in method.stages[:-1])
-        return replace(method, loss=RecipeLoss(method.loss, in_batch, own, drop), stages=(*shifted, drop))
+        return replace(
+            method, loss=RecipeLoss(method.loss, in_batch, own, drop), stages=(*shifted, drop)
+        )
     return replace(method, loss=RecipeLoss(method.loss, True)) if in_batch else method
 
 
@@ -97,7 +107,9 @@ def stages(recipe: Recipe, method: Method) -> list[Stage]:
 
 OnStep = Callable[[Callable[[], State]], None]
 OnEpoch = Callable[[State, dict[str, Any]], None]
-OnBatch = Callable[[int, int, int], None]  # the epoch, from 1 on; how many of its batches are done, and are in all
+OnBatch = Callable[
+    [int, int, int], None
+]  # the epoch, from 1 on; how many of its batches are done, and are in all
 
 
 def fit(
@@ -109,7 +121,8 @@ def fit(
     seed: int = 0,  # of batches and crops
     start: State | None = None,
     on_step: OnStep | None = None,  # called after every step with a function that returns the State
-    on_epoch: OnEpoch | None = None,  # called after every epoch with the State and the epoch's record
+    on_epoch: OnEpoch
+    | None = None,  # called after every epoch with the State and the epoch's record
     on_batch: OnBatch | None = None,  # called after every step with the epoch and how far it is
 ) -> State:
     """Train a network in place, and return the State after the last step; `start` is the State to resume from."""
@@ -142,11 +155,16 @@ def _train(
     device, dtype = next(net.parameters()).device, next(net.parameters()).dtype
     distributed = dist.is_available() and dist.is_initialized()  # under torchrun
     world, rank = (dist.get_world_size(), dist.get_rank()) if distributed else (1, 0)
-    images, labels = torch.from_numpy(data.train.images).to(device), torch.from_numpy(data.train.labels).to(device)
+    images, labels = (
+        torch.from_numpy(data.train.images).to(device),
+        torch.from_numpy(data.train.labels).to(device),
+    )
     preprocess, method = Preprocess(recipe, data, dtype), stage.method
     learning = {name: p for name, p in net.named_parameters() if p.requires_grad}
     momentum = {
-        name: state.momentum[name].to(p.device).clone() for name, p in learning.items() if name in state.momentum
+        name: state.momentum[name].to(p.device).clone()
+        for name, p in learning.items()
+        if name in state.momentum
     }
     if world > 1 and device.type == "cuda":  # statistics over the whole batch, as in one process
         net.body = nn.SyncBatchNorm.convert_sync_batchnorm(net.body)
@@ -158,12 +176,17 @@ def _train(
         loss_function = method.loss(data.counts, progress)
         if world > 1 and getattr(loss_function, "in_batch", False):
             raise LevelheadError(
-                "weights normalized in the batch need the whole batch in one process", parameter="weights"
+                "weights normalized in the batch need the whole batch in one process",
+                parameter="weights",
             )
-        plan = draw_plan(data.train.labels, method, recipe, seed=seed, epoch=epoch, progress=progress).to(device)
+        plan = draw_plan(
+            data.train.labels, method, recipe, seed=seed, epoch=epoch, progress=progress
+        ).to(device)
         seen = state.seen.to(device)
         model.train(not stage.head_only)
-        for step, batch in enumerate(plan.batches(recipe.batch, state.step), state.step):  # sample a mini-batch
+        for step, batch in enumerate(
+            plan.batches(recipe.batch, state.step), state.step
+        ):  # sample a mini-batch
             torch.manual_seed(combined_seed(seed, epoch, step))  # for dropout
             part, weight = process_share(batch, rank, world)
             y = labels[part.indices]
@@ -172,7 +195,9 @@ def _train(
             net.zero_grad()
             (losses.sum() * weight).backward()  # gradient of the mean
             _project_(net, method, "before")  # (the released code)
-            _step_(learning, momentum, recipe, stage.lr(epoch, step * recipe.batch / len(plan)))  # step
+            _step_(
+                learning, momentum, recipe, stage.lr(epoch, step * recipe.batch / len(plan))
+            )  # step
             _project_(net, method, "after")  # w_i <- w_i / ||w_i||
             seen = seen + _tally(losses, logits, y, weight > 0, world)
             if on_step is not None:
@@ -253,7 +278,9 @@ def process_share(batch: EpochPlan, rank: int, world: int) -> tuple[EpochPlan, f
 
 
 @torch.no_grad()
-def _step_(learning: dict[str, nn.Parameter], momentum: dict[str, Tensor], recipe: Recipe, lr: float) -> None:
+def _step_(
+    learning: dict[str, nn.Parameter], momentum: dict[str, Tensor], recipe: Recipe, lr: float
+) -> None:
     """Take a step of torch.optim.SGD. Its class would import the compiler of torch, which takes 1.5 s."""
     free = {name for name in undecayed(recipe) if name in learning}
     for group, decay in ((learning.keys() - free, recipe.weight_decay), (free, 0.0)):
@@ -270,7 +297,13 @@ def _step_(learning: dict[str, nn.Parameter], momentum: dict[str, Tensor], recip
             nesterov=recipe.nesterov,
             maximize=False,
         )
-        momentum.update({name: buffer for name, buffer in zip(names, buffers, strict=True) if buffer is not None})
+        momentum.update(
+            {
+                name: buffer
+                for name, buffer in zip(names, buffers, strict=True)
+                if buffer is not None
+            }
+        )
 
 
 def undecayed(recipe: Recipe) -> tuple[str, ...]:
@@ -278,7 +311,12 @@ def undecayed(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _state(
-    net: Net, momentum: dict[str, Tensor], epoch: int, step: int, mean: dict[str, Tensor], seen: Tensor | None = None
+    net: Net,
+    momentum: dict[str, Tensor],
+    epoch: int,
+    step: int,
+    mean: dict[str, Tensor],
+    seen: Tensor | None = None,
 ) -> State:
     state = State(epoch, step, on_host(net.state_dict()), on_host(momentum), mean=on_host(mean))
     return state if seen is None else replace(state, seen=seen.cpu().clone())

@@ -43,7 +43,9 @@ def trivial_augment(images: Tensor, operations: Tensor, bins: Tensor, signs: Ten
 class AugmentTables:
     """What operations at a magnitude do, on one device; the identity where they do nothing of the kind."""
 
-    matrices: Tensor  # [14, 31, 2, 6], from a pixel to its source, in 1/65536 of a pixel, as in Pillow
+    matrices: (
+        Tensor  # [14, 31, 2, 6], from a pixel to its source, in 1/65536 of a pixel, as in Pillow
+    )
     factors: Tensor  # [14, 31, 2], of the image against the degenerate one
     curves: Tensor  # [14, 31, 256], the new level of each
 
@@ -58,10 +60,14 @@ def make_tables(height: int, width: int, device: torch.device) -> AugmentTables:
             for operation, number, sign in places
         ]
     )
-    curves = torch.tensor([_curve(operation, number) for operation, number, _ in places[::2]], dtype=torch.uint8)
+    curves = torch.tensor(
+        [_curve(operation, number) for operation, number, _ in places[::2]], dtype=torch.uint8
+    )
     shape = len(OPERATIONS), MAGNITUDE_BINS
     return AugmentTables(
-        matrices.view(*shape, 2, 6).to(device), factors.view(*shape, 2).to(device), curves.view(*shape, 256).to(device)
+        matrices.view(*shape, 2, 6).to(device),
+        factors.view(*shape, 2).to(device),
+        curves.view(*shape, 256).to(device),
     )
 
 
@@ -86,7 +92,14 @@ def _matrix(operation: str, number: int, sign: int, height: int, width: int) -> 
         "ShearY": (1, 0, 0, size, 1, 0),
         "TranslateX": (1, 0, -int(size), 0, 1, 0),
         "TranslateY": (1, 0, 0, 0, 1, -int(size)),
-        "Rotate": (cosine, sine, x - cosine * x - sine * y, -sine, cosine, y + sine * x - cosine * y),
+        "Rotate": (
+            cosine,
+            sine,
+            x - cosine * x - sine * y,
+            -sine,
+            cosine,
+            y + sine * x - cosine * y,
+        ),
     }.get(operation, (1, 0, 0, 0, 1, 0))
     centered = (a, b, c + a / 2 + b / 2, d, e, f + d / 2 + e / 2)  # a pixel's center is at one half
     return [math.floor(65536 * value + 0.5) for value in centered]
@@ -103,12 +116,21 @@ def _curve(operation: str, number: int) -> list[int]:
 def _move(images: Tensor, matrices: Tensor) -> Tensor:
     """Return images [B, H, W, C], each pixel taken from where the matrices [B, 6] say, or 0."""
     batch, _, height, width = images.shape
-    across, down = torch.arange(width, device=images.device), torch.arange(height, device=images.device)[:, None]
+    across, down = (
+        torch.arange(width, device=images.device),
+        torch.arange(height, device=images.device)[:, None],
+    )
     a, b, c, d, e, f = matrices[..., None, None].unbind(1)  # [B, 1, 1]
-    columns, rows = (a * across + b * down + c) >> 16, (d * across + e * down + f) >> 16  # [B, H, W]
+    columns, rows = (
+        (a * across + b * down + c) >> 16,
+        (d * across + e * down + f) >> 16,
+    )  # [B, H, W]
     inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
     sample = torch.arange(batch, device=images.device)[:, None, None]
-    return images[sample, :, rows.clamp(0, height - 1), columns.clamp(0, width - 1)] * inside[..., None]
+    return (
+        images[sample, :, rows.clamp(0, height - 1), columns.clamp(0, width - 1)]
+        * inside[..., None]
+    )
 
 
 def _blend(images: Tensor, operations: Tensor, factors: Tensor) -> Tensor:
@@ -116,7 +138,13 @@ def _blend(images: Tensor, operations: Tensor, factors: Tensor) -> Tensor:
     x = images.int()
     pixels = x.shape[1] * x.shape[2]
     weights = (19595, 38470, 7471) if x.shape[3] == 3 else (65536,)
-    grey = sum((x[..., i] * weight for i, weight in enumerate(weights)), torch.full_like(x[..., 0], 32768)) >> 16
+    grey = (
+        sum(
+            (x[..., i] * weight for i, weight in enumerate(weights)),
+            torch.full_like(x[..., 0], 32768),
+        )
+        >> 16
+    )
     mean = (2 * grey.sum(dim=(1, 2)) + pixels) // (2 * pixels)
 
     smooth = x.clone()  # (1 1 1, 1 5 1, 1 1 1) / 13, except on the border
@@ -125,11 +153,16 @@ def _blend(images: Tensor, operations: Tensor, factors: Tensor) -> Tensor:
     smooth[:, 1:-1, 1:-1] = (2 * around + 13) // 26
 
     brightness, color, contrast = (
-        (operations == OPERATIONS.index(name))[:, None, None, None] for name in ("Brightness", "Color", "Contrast")
+        (operations == OPERATIONS.index(name))[:, None, None, None]
+        for name in ("Brightness", "Color", "Contrast")
     )
     degenerate = torch.where(color, grey[..., None], smooth)
-    degenerate = torch.where(contrast, mean.int()[:, None, None, None], degenerate).masked_fill(brightness, 0)
-    blended = degenerate + factors[:, None, None, None] * (x - degenerate)  # in float32, and cut off, as in Pillow
+    degenerate = torch.where(contrast, mean.int()[:, None, None, None], degenerate).masked_fill(
+        brightness, 0
+    )
+    blended = degenerate + factors[:, None, None, None] * (
+        x - degenerate
+    )  # in float32, and cut off, as in Pillow
     return blended.clamp(0, 255).to(torch.uint8)
 
 
@@ -139,7 +172,9 @@ def _map_levels(images: Tensor, operations: Tensor, curves: Tensor) -> Tensor:
     levels = torch.arange(256, device=images.device)
     curve = torch.arange(batch * channels, device=images.device).view(batch, 1, 1, channels)
     places = 256 * curve + images  # of each pixel in [B, C, 256]
-    low, high = (extreme.long()[..., None] for extreme in (images.amin(dim=(1, 2)), images.amax(dim=(1, 2))))
+    low, high = (
+        extreme.long()[..., None] for extreme in (images.amin(dim=(1, 2)), images.amax(dim=(1, 2)))
+    )
 
     span = (high - low).clamp(min=1).double()
     scale = torch.full_like(span, 255) / span  # 255 / span would be 255 times a rounded 1 / span
@@ -147,12 +182,21 @@ def _map_levels(images: Tensor, operations: Tensor, curves: Tensor) -> Tensor:
     stretched = torch.where(high > low, stretched, levels)
 
     histogram = torch.zeros(batch * channels * 256, dtype=torch.int32, device=images.device)
-    histogram.scatter_add_(0, places.flatten(), torch.ones_like(histogram[:1]).expand(places.numel()))
+    histogram.scatter_add_(
+        0, places.flatten(), torch.ones_like(histogram[:1]).expand(places.numel())
+    )
     histogram = histogram.view(batch, channels, 256)
-    step = (height * width - histogram.gather(2, high)) // 255  # of all pixels but those of the highest level
+    step = (
+        height * width - histogram.gather(2, high)
+    ) // 255  # of all pixels but those of the highest level
     below = histogram.cumsum(dim=2) - histogram
-    equalized = torch.where(step > 0, ((step // 2 + below) // step.clamp(min=1)).clamp(max=255), levels)
+    equalized = torch.where(
+        step > 0, ((step // 2 + below) // step.clamp(min=1)).clamp(max=255), levels
+    )
 
-    auto, equal = ((operations == OPERATIONS.index(name))[:, None, None] for name in ("AutoContrast", "Equalize"))
+    auto, equal = (
+        (operations == OPERATIONS.index(name))[:, None, None]
+        for name in ("AutoContrast", "Equalize")
+    )
     found = torch.where(auto, stretched, torch.where(equal, equalized, curves[:, None].long()))
     return found.to(torch.uint8).flatten()[places]

@@ -13,16 +13,26 @@ from .post_hoc import SHIFTS
 from .tables import DATA_TITLES, REPEATED, column_title, source_cells, tables
 
 
-def other_recipe_table(records: Sequence[Record], columns: Sequence[str], methods: Sequence[str] = REPEATED) -> str:
+def other_recipe_table(
+    records: Sequence[Record], columns: Sequence[str], methods: Sequence[str] = REPEATED
+) -> str:
     rows, held = [], "gamma from a hold-out"
     for method in methods:
         title = METHODS[method].title
         rows.append((title, [cell(records, column, method).text for column in columns]))
-        rows.append((f"{title}+RS, held out", [cell(records, column, method, held).text for column in columns]))
+        rows.append(
+            (
+                f"{title}+RS, held out",
+                [cell(records, column, method, held).text for column in columns],
+            )
+        )
         for source in (held, "gamma from unlabelled images"):
             cells = [shift_cell(records, column, method, source).text for column in columns]
             rows.append((f"{title}+shift, {'held out' if source == held else 'unlabelled'}", cells))
-    head = [f"{DATA_TITLES[data]}, {ratio}" for data, ratio in (c.rpartition("/")[2].split(":") for c in columns)]
+    head = [
+        f"{DATA_TITLES[data]}, {ratio}"
+        for data, ratio in (c.rpartition("/")[2].split(":") for c in columns)
+    ]
     return markdown_table(["ratio", *head], rows) if any(any(cells) for _, cells in rows) else ""
 
 
@@ -31,7 +41,9 @@ def published_table() -> str:
         (one["title"], [str(one.get(data, "-")) for data in ("cifar10", "cifar100")])
         for one in tables()["frontier"]["published"]
     ]
-    return markdown_table(["published", *(f"{DATA_TITLES[data]}, 100" for data in ("cifar10", "cifar100"))], rows)
+    return markdown_table(
+        ["published", *(f"{DATA_TITLES[data]}, 100" for data in ("cifar10", "cifar100"))], rows
+    )
 
 
 def shift_cell(records: Sequence[Record], column: str, method: str, source: str) -> Cell:
@@ -44,7 +56,9 @@ def shift_cell(records: Sequence[Record], column: str, method: str, source: str)
             return Cell(())
         chosen = held["held_out"]["shift"]["gamma"]
     errors = [
-        value_at(shift["curve"], chosen, SHIFTS) if chosen is not None else shift[exact[source]]["error"]
+        value_at(shift["curve"], chosen, SHIFTS)
+        if chosen is not None
+        else shift[exact[source]]["error"]
         for shift in found
     ]
     return Cell(tuple(100 * error for error in errors))
@@ -57,11 +71,24 @@ def readings_table(records: Sequence[Record]) -> str:
         numbers = dict(zip(published["columns"], of["published"], strict=True))
         for method in row["readings"]:
             pairs = [
-                [cell(records, column, method, reading).text for reading in ("last epoch", "best epoch on test")]
+                [
+                    cell(records, column, method, reading).text
+                    for reading in ("last epoch", "best epoch on test")
+                ]
                 for column in table["columns"]
             ]
-            rows.append((METHODS[method].title, [f"{last} ({best})" if last else "" for last, best in pairs]))
-        rows.append((f"*{of['title']}, published*", [f"*{numbers[column]:.2f}*" for column in table["columns"]]))
+            rows.append(
+                (
+                    METHODS[method].title,
+                    [f"{last} ({best})" if last else "" for last, best in pairs],
+                )
+            )
+        rows.append(
+            (
+                f"*{of['title']}, published*",
+                [f"*{numbers[column]:.2f}*" for column in table["columns"]],
+            )
+        )
     return markdown_table(["", *map(column_title, table["columns"])], rows)
 
 
@@ -78,7 +105,9 @@ def epochs_table(runs: Sequence[dict[str, Any]]) -> str:
         cells.insert(3, str(best["epoch"]))
         rows.append((f"{METHODS[run['method']].title}, ratio {run['ratio']:g}", cells))
     parts = ["alone", "RS", "shift"]
-    return markdown_table(["CIFAR-10", *(f"last, {part}" for part in parts), "best epoch", *parts], rows)
+    return markdown_table(
+        ["CIFAR-10", *(f"last, {part}" for part in parts), "best epoch", *parts], rows
+    )
 
 
 def copied_table() -> str:
@@ -104,7 +133,10 @@ def sources_table(records: Sequence[Record]) -> str:
             _off_published(records, row, "last epoch", ours=True),
         )
         reach = row.get("within", tables()["sources"]["within"])
-        near = [f"{sum(abs(points) <= reach for points in off.values())} of {len(off)}" for off in (last, *others)]
+        near = [
+            f"{sum(abs(points) <= reach for points in off.values())} of {len(off)}"
+            for off in (last, *others)
+        ]
         farthest = max(last.values(), key=abs)
         rows.append((row["title"], [f"{reach:g}", *near, f"{farthest:+.2f}"]))
     titles = ["last epoch", "best epoch on test", "our setting, last epoch", "farthest"]
@@ -116,12 +148,20 @@ def _off_published(
     records: Sequence[Record], row: dict[str, Any], reading: str, *, ours: bool = False
 ) -> dict[str, float]:
     """Return by column how far a row of `sources`, or the same row in our setting, is from the published number."""
-    (same,) = [one.get("is", one["method"]) for one in tables()["table1"]["rows"] if one["method"] == row["beside"]]
+    (same,) = [
+        one.get("is", one["method"])
+        for one in tables()["table1"]["rows"]
+        if one["method"] == row["beside"]
+    ]
     cells = {
         column: (cell(records, *((column, same) if ours else (at, method)), reading).errors, theirs)
         for column, (at, method, theirs) in source_cells(row).items()
     }
-    return {column: round(mean(errors) - theirs, 2) for column, (errors, theirs) in cells.items() if errors}
+    return {
+        column: round(mean(errors) - theirs, 2)
+        for column, (errors, theirs) in cells.items()
+        if errors
+    }
 
 
 def authors_table(found: dict[str, Any]) -> str:
@@ -131,7 +171,10 @@ def authors_table(found: dict[str, Any]) -> str:
     rows = [
         (
             f"{METHODS[method].title}, {which.replace('_', ' ')}",
-            [", ".join(str(r["epoch"]) for r in runs), *(Cell(tuple(r[part] for r in runs)).text for part in parts)],
+            [
+                ", ".join(str(r["epoch"]) for r in runs),
+                *(Cell(tuple(r[part] for r in runs)).text for part in parts),
+            ],
         )
         for (method, which), runs in groups.items()
     ]
@@ -140,9 +183,14 @@ def authors_table(found: dict[str, Any]) -> str:
     for method in ("wvn", "baseline"):
         alone = f"*{published[method]:.2f}*" if method in published else ""
         rows.append(
-            (f"*{METHODS[method].title}, published*", ["", alone, "", f"*{published[f'{method}+rs']:.2f}*", ""])
+            (
+                f"*{METHODS[method].title}, published*",
+                ["", alone, "", f"*{published[f'{method}+rs']:.2f}*", ""],
+            )
         )
-    wvn, plain = (Cell(tuple(r["RS"] for r in groups[method, "last"])) for method in ("wvn", "baseline"))
+    wvn, plain = (
+        Cell(tuple(r["RS"] for r in groups[method, "last"])) for method in ("wvn", "baseline")
+    )
     ahead = (
         "puts WVN+RS ahead of Baseline+RS"
         if mean(wvn.errors) < mean(plain.errors)
@@ -171,13 +219,18 @@ def precision_table(found: dict[str, Any]) -> str:
     return markdown_table(head, rows)
 
 
-def _grouped(runs: Sequence[dict[str, Any]], key: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
+def _grouped(
+    runs: Sequence[dict[str, Any]], key: str
+) -> dict[tuple[str, str], list[dict[str, Any]]]:
     return {
-        (m, k): [r for r in runs if (r["method"], r[key]) == (m, k)] for m, k in ((r["method"], r[key]) for r in runs)
+        (m, k): [r for r in runs if (r["method"], r[key]) == (m, k)]
+        for m, k in ((r["method"], r[key]) for r in runs)
     }
 
 
-VARIANTS: dict[str, tuple[str, str, int]] = {  # of a network: its weights, its batch statistics, views per test image
+VARIANTS: dict[
+    str, tuple[str, str, int]
+] = {  # of a network: its weights, its batch statistics, views per test image
     "as trained": ("last", "as trained", 1),
     "averaged over the last tenth": ("mean of the last tenth", "as trained", 1),
     "averaged over the last quarter": ("mean of the last quarter", "as trained", 1),
@@ -195,13 +248,18 @@ def past_frontier_table(runs: Sequence[dict[str, Any]]) -> str:
     for title in VARIANTS:
         errors = [_variant(run, title)[Shift.name]["match_prior"]["error"] for run in runs]
         rows.append((title, [f"{100 * error:.2f}" for error in errors]))
-    head = [f"{DATA_TITLES[run['data']]}, {METHODS[run['method']].title}, {run['weight_decay']:g}" for run in runs]
+    head = [
+        f"{DATA_TITLES[run['data']]}, {METHODS[run['method']].title}, {run['weight_decay']:g}"
+        for run in runs
+    ]
     return markdown_table(["", *head], rows)
 
 
 def _variant(run: dict[str, Any], title: str) -> dict[str, Any]:
     weights, statistics, views = VARIANTS[title]
     (found,) = [
-        row for row in run["tried"] if (row["weights"], row["statistics"], row["views"]) == (weights, statistics, views)
+        row
+        for row in run["tried"]
+        if (row["weights"], row["statistics"], row["views"]) == (weights, statistics, views)
     ]
     return found

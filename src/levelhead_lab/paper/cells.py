@@ -74,7 +74,9 @@ def _read_record(path: Path) -> Record:
 def _check_data(path: Path, record: Record) -> None:
     official, own = official_sha256(record["column"], record["hold_out"]), record.get("data_sha256")
     if own and official and own != official:
-        split = next(title for title in {**official, **own} if own.get(title) != official.get(title))
+        split = next(
+            title for title in {**official, **own} if own.get(title) != official.get(title)
+        )
         raise LevelheadError(
             f"{path.name}: its {split} images or labels are not those of the official files for {record['column']}; "
             "remove the record and train it again on those files"
@@ -94,7 +96,9 @@ def value_at(curve: Sequence[float], gamma: float, grid: np.ndarray = GRID) -> f
 
 # The sources of gamma: (all records, one of them) -> gamma, or None where it is not known.
 GAMMAS: dict[str, Callable[[Sequence[Record], Record], float | None]] = {
-    "gamma from a hold-out": lambda records, record: companion_gamma(records, record["column"], record["method"]),
+    "gamma from a hold-out": lambda records, record: companion_gamma(
+        records, record["column"], record["method"]
+    ),
     "gamma from unlabelled images": lambda _, record: record["match_prior"]["gamma"],
     "best gamma on test": lambda _, record: record["best_on_test"]["gamma"],
 }
@@ -112,29 +116,40 @@ READINGS: dict[str, Callable[[Record], float | None]] = {
 def full_runs(records: Sequence[Record], column: str, method: str) -> list[Record]:
     """Return the runs of a cell that were trained on the whole training set, ordered by seed."""
     trained = SAME_WHEN_BALANCED.get(method, method) if column.endswith(":1") else method
-    found = [r for r in records if r["column"] == column and r["method"] == trained and not r["hold_out"]]
+    found = [
+        r for r in records if r["column"] == column and r["method"] == trained and not r["hold_out"]
+    ]
     return sorted(found, key=lambda record: record["seed"])
 
 
 def cell(records: Sequence[Record], column: str, method: str, reading: str = "last epoch") -> Cell:
     """Return a cell by one reading: a key of `READINGS` or, after RS, a source of gamma."""
     errors = [
-        READINGS[reading](record) if reading in READINGS else _error_after_rs(records, record, reading)
+        READINGS[reading](record)
+        if reading in READINGS
+        else _error_after_rs(records, record, reading)
         for record in full_runs(records, column, method)
     ]
     return Cell(tuple(100 * error for error in errors if error is not None))
 
 
-def top5_cell(records: Sequence[Record], column: str, method: str, gamma: str | None = None) -> Cell:
+def top5_cell(
+    records: Sequence[Record], column: str, method: str, gamma: str | None = None
+) -> Cell:
     found = [
         (record["top"], _gamma(records, record, gamma) if gamma else 0.0)
         for record in full_runs(records, column, method)
     ]
-    return Cell(tuple(100 * value_at(top["curve"], at) for top, at in found if top and at is not None))
+    return Cell(
+        tuple(100 * value_at(top["curve"], at) for top, at in found if top and at is not None)
+    )
 
 
 def companion(records: Sequence[Record], column: str, method: str) -> Record | None:
-    return next((r for r in records if (r["column"], r["method"]) == (column, method) and r["held_out"]), None)
+    return next(
+        (r for r in records if (r["column"], r["method"]) == (column, method) and r["held_out"]),
+        None,
+    )
 
 
 def share_of_gap(before: float, after: float, oracle: float) -> float | None:

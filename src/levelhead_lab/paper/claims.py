@@ -33,7 +33,9 @@ class Finding:
 
 
 def outcome_for(number: float, reproduced: float, partly: float) -> ClaimOutcome:
-    return "reproduced" if number >= reproduced else "partly" if number >= partly else "not reproduced"
+    return (
+        "reproduced" if number >= reproduced else "partly" if number >= partly else "not reproduced"
+    )
 
 
 def norm_follows_frequency(records: Sequence[Record]) -> Finding | None:
@@ -54,7 +56,10 @@ def centers_drift_apart(records: Sequence[Record]) -> Finding | None:
 def wvn_flattens_the_curve(records: Sequence[Record]) -> Finding | None:
     ratios = {}
     for column in table1_columns(imbalanced=True):
-        width = {m: [near_best_width(r["curve"]) for r in full_runs(records, column, m)] for m in ("baseline", "wvn")}
+        width = {
+            m: [near_best_width(r["curve"]) for r in full_runs(records, column, m)]
+            for m in ("baseline", "wvn")
+        }
         if all(width.values()):
             ratios[column] = mean(width["wvn"]) / mean(width["baseline"])
     if not ratios:
@@ -76,11 +81,14 @@ def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
     columns = table1_columns(imbalanced=True)
     trained = {METHODS[method].title: {c: (c, method) for c in columns} for method in LOSSES}
     for row in [one for one in tables()["sources"]["rows"] if one["beside"] in LOSSES]:
-        trained[row["title"]] = {c: (at, method) for c, (at, method, _) in source_cells(row).items()}
+        trained[row["title"]] = {
+            c: (at, method) for c, (at, method, _) in source_cells(row).items()
+        }
     margins = {}
     for title, cells in trained.items():
         pairs = [
-            (cell(records, *at).errors, cell(records, c, "baseline", FROM_HOLD_OUT).errors) for c, at in cells.items()
+            (cell(records, *at).errors, cell(records, c, "baseline", FROM_HOLD_OUT).errors)
+            for c, at in cells.items()
         ]
         if found := [mean(loss) - mean(ours) for loss, ours in pairs if loss and ours]:
             margins[title] = mean(found)
@@ -99,14 +107,24 @@ def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
 
 def wvn_with_rs_is_the_best(records: Sequence[Record]) -> Finding | None:
     seen, most, points = [], [], []
-    for name, columns in (("Table 1", table1_columns(imbalanced=True)), ("Table 2", tables()["table2"]["columns"])):
+    for name, columns in (
+        ("Table 1", table1_columns(imbalanced=True)),
+        ("Table 2", tables()["table2"]["columns"]),
+    ):
         ahead, leads = [], []
         for column in columns:
-            ours, plain = (cell(records, column, method, FROM_HOLD_OUT).errors for method in ("wvn", "baseline"))
+            ours, plain = (
+                cell(records, column, method, FROM_HOLD_OUT).errors
+                for method in ("wvn", "baseline")
+            )
             if ours and plain:
-                others = [cell(records, column, m).errors for m in METHODS if not m.startswith("wvn")]
+                others = [
+                    cell(records, column, m).errors for m in METHODS if not m.startswith("wvn")
+                ]
                 ahead.append(mean(plain) - mean(ours))
-                leads.append(mean(ours) < min(mean(errors) for errors in [plain, *others] if errors))
+                leads.append(
+                    mean(ours) < min(mean(errors) for errors in [plain, *others] if errors)
+                )
         if ahead:
             seen.append(
                 f"{sum(a > 0 for a in ahead)} of {len(ahead)} columns of {name} (by {mean(ahead):+.2f} points), of all "
@@ -142,7 +160,9 @@ def the_plain_oracle_is_better(records: Sequence[Record]) -> Finding | None:
 
 def wvn_comes_nearer_to_its_oracle(records: Sequence[Record]) -> Finding | None:
     def left(column: str, method: str) -> list[float]:
-        errors = [cell(records, column, method, reading).errors for reading in (FROM_HOLD_OUT, "oracle")]
+        errors = [
+            cell(records, column, method, reading).errors for reading in (FROM_HOLD_OUT, "oracle")
+        ]
         return [mean(errors[0]) - mean(errors[1])] if all(errors) else []
 
     both = _baseline_and_wvn(left)
@@ -163,13 +183,18 @@ def wvn_comes_nearer_to_its_oracle(records: Sequence[Record]) -> Finding | None:
 def balancing_the_data_does_not_help(records: Sequence[Record]) -> Finding | None:
     columns = [c for c in table1_columns() if c.split(":")[1] in ("200", "100", "50")]
     worse = {
-        method: [mean(ours) - mean(plain) for plain, ours in _pairs(records, columns, "baseline", method)]
+        method: [
+            mean(ours) - mean(plain) for plain, ours in _pairs(records, columns, "baseline", method)
+        ]
         for method in ("under-sample", "re-weighting")
     }
     if not all(worse.values()):
         return None
     under, weighted = worse.values()
-    seen = [f"{METHODS[m].title} {min(points):+.2f} to {max(points):+.2f}" for m, points in worse.items()]
+    seen = [
+        f"{METHODS[m].title} {min(points):+.2f} to {max(points):+.2f}"
+        for m, points in worse.items()
+    ]
     return Finding(
         "At high ratios under-sampling degrades severely, and re-weighting is not effective.",
         min(under),
@@ -181,7 +206,9 @@ def balancing_the_data_does_not_help(records: Sequence[Record]) -> Finding | Non
 
 def wvn_matters_little_on_balanced_data(records: Sequence[Record]) -> Finding | None:
     balanced = [column for column in table1_columns() if column.endswith(":1")]
-    change = [mean(kept) - mean(plain) for plain, kept in _pairs(records, balanced, "baseline", "wvn")]
+    change = [
+        mean(kept) - mean(plain) for plain, kept in _pairs(records, balanced, "baseline", "wvn")
+    ]
     if len(change) < len(balanced):
         return None
     most = max(map(abs, change))
@@ -231,7 +258,9 @@ def every_gamma_helps(records: Sequence[Record]) -> Finding | None:
                 spans += [float(np.ptp(curve))] if method == "wvn" else []
     if not shares["wvn"]:
         return None
-    seen = ", ".join(f"{METHODS[m].title}+RS {min(s):.0%} to {max(s):.0%}" for m, s in shares.items() if s)
+    seen = ", ".join(
+        f"{METHODS[m].title}+RS {min(s):.0%} to {max(s):.0%}" for m, s in shares.items() if s
+    )
     return Finding(
         "On CIFAR-10 WVN+RS beats the baseline at every gamma, and varies marginally with it.",
         min(shares["wvn"]),
@@ -245,12 +274,18 @@ def rare_centers_are_far_apart(records: Sequence[Record]) -> Finding | None:
     gaps = {
         column: [r["geometry"]["center_gap"][int(np.argmin(r["counts"]))] for r in found]
         for column in ("cifar10:100", "cifar10:200")
-        if (found := [r for r in full_runs(records, column, "baseline") if r["geometry"].get("center_gap")])
+        if (
+            found := [
+                r for r in full_runs(records, column, "baseline") if r["geometry"].get("center_gap")
+            ]
+        )
     }
     if "cifar10:100" not in gaps:
         return None
     number = mean(gaps["cifar10:100"])
-    each = "; ".join(f"{mean(found):.1f} degrees on {column_title(column)}" for column, found in gaps.items())
+    each = "; ".join(
+        f"{mean(found):.1f} degrees on {column_title(column)}" for column, found in gaps.items()
+    )
     return Finding(
         "The rarest class's train and test centers are nearly 40 degrees apart.",
         number,
@@ -272,7 +307,9 @@ OWN_SETTING: dict[str, tuple[str, ...]] = {
 }
 
 
-def judged(claim: Callable[[Sequence[Record]], Finding | None], records: Sequence[Record]) -> Finding | None:
+def judged(
+    claim: Callable[[Sequence[Record]], Finding | None], records: Sequence[Record]
+) -> Finding | None:
     """Judge a claim on the paper's own setting, and say beside it what all columns show."""
     own, every = OWN_SETTING.get(claim.__name__), claim(records)
     if own is None:
@@ -296,7 +333,9 @@ def count_correlation(record: Record, values: Sequence[float | None]) -> float:
     return rank_correlation(np.array(values, float)[there], np.asarray(record["counts"])[there])
 
 
-def rank_finding(records: Sequence[Record], says: str, values: Values, *, sign: int) -> Finding | None:
+def rank_finding(
+    records: Sequence[Record], says: str, values: Values, *, sign: int
+) -> Finding | None:
     """Judge that a value rises (sign 1) or falls (-1) with the counts, by the baseline's mean over columns.
 
     Classes differ in themselves, and their order is always the same. So two more numbers are reported: the correlation
@@ -330,10 +369,15 @@ def rank_finding(records: Sequence[Record], says: str, values: Values, *, sign: 
 
 
 def _baseline_and_wvn(value: Callable[[str, str], Sequence[float]]) -> list[tuple[float, float]]:
-    found = [(value(column, "baseline"), value(column, "wvn")) for column in table1_columns(imbalanced=True)]
+    found = [
+        (value(column, "baseline"), value(column, "wvn"))
+        for column in table1_columns(imbalanced=True)
+    ]
     return [(mean(plain), mean(kept)) for plain, kept in found if plain and kept]
 
 
-def _pairs(records: Sequence[Record], columns: Sequence[str], *methods: str) -> list[list[tuple[float, ...]]]:
+def _pairs(
+    records: Sequence[Record], columns: Sequence[str], *methods: str
+) -> list[list[tuple[float, ...]]]:
     found = [[cell(records, column, method).errors for method in methods] for column in columns]
     return [errors for errors in found if all(errors)]

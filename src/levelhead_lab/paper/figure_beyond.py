@@ -11,7 +11,18 @@ from levelhead.rules.rule import Shift
 
 from .beyond_tables import shift_cell
 from .cells import Record, cell
-from .figure_style import BASELINE, GRAY, GREEN, LIGHT, WVN, Drawn, MissingSource, panels, set_legend, set_title
+from .figure_style import (
+    BASELINE,
+    GRAY,
+    GREEN,
+    LIGHT,
+    WVN,
+    Drawn,
+    MissingSource,
+    panels,
+    set_legend,
+    set_title,
+)
 from .post_hoc import RESCALE_STRENGTHS
 from .tables import DATA_TITLES, tables
 
@@ -46,7 +57,9 @@ def draw_frontier(records: Sequence[Record]) -> Drawn:
         low, best = min((one[data], one["title"]) for one in table["published"] if data in one)
         panel.plot([-0.42, 0.42], [low, low], "--", color=GRAY, lw=1)
         panel.annotate(best, (0.44, low), color=GRAY, fontsize=8, va="center")
-        panel.set_xticks(range(len(columns)), [f"ratio {column.split(':')[1]}" for column in columns])
+        panel.set_xticks(
+            range(len(columns)), [f"ratio {column.split(':')[1]}" for column in columns]
+        )
         panel.set(xlim=(-0.55, len(columns) - 0.45), ylabel="error, %")
         panel.grid(axis="y", color=LIGHT, lw=0.5)
         panel.tick_params(axis="x", length=0)
@@ -61,7 +74,13 @@ def draw_frontier(records: Sequence[Record]) -> Drawn:
         panel.plot([], [], "o", color=GRAY, ms=6)[0],
         panel.plot([], [], "--", color=GRAY, lw=1)[0],
     ]
-    labels = [*(METHODS[method].title for method in methods), "as trained", "RS", "shift", "lowest published"]
+    labels = [
+        *(METHODS[method].title for method in methods),
+        "as trained",
+        "RS",
+        "shift",
+        "lowest published",
+    ]
     set_legend(figure, handles, labels, ncols=4)
     return Drawn(
         figure,
@@ -85,17 +104,29 @@ def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
     handles: list[Any] = []
     for (left, right), ratio in zip(axes, ratios, strict=True):
         epochs, number = every[ratio, "wvn"], [row["epoch"] for row in every[ratio, "wvn"]]
-        handles = [left.plot(number, [100 * of(row) for row in epochs], color=c, lw=1.3)[0] for c, of in lines.values()]
+        handles = [
+            left.plot(number, [100 * of(row) for row in epochs], color=c, lw=1.3)[0]
+            for c, of in lines.values()
+        ]
         other = every.get((ratio, "wvn-released"), ())
-        handles += left.plot([r["epoch"] for r in other], [100 * r["rescale"]["error"] for r in other], ":", color=WVN)
+        handles += left.plot(
+            [r["epoch"] for r in other],
+            [100 * r["rescale"]["error"] for r in other],
+            ":",
+            color=WVN,
+        )
         said = published[tables()["table1"]["columns"].index(f"cifar10:{ratio:g}")]
         handles.append(left.axhline(said, ls="--", color=GRAY, lw=1))
         best = min(epochs, key=lambda row: row["error"])
         handles += left.plot(best["epoch"], 100 * best["rescale"]["error"], "o", color=WVN, ms=5)
         low = min(said, *(100 * of(row) for row in epochs for _, of in lines.values()))
-        top = sorted(100 * row["error"] for row in epochs)[-len(epochs) // 10]  # a few epochs stand far out
+        top = sorted(100 * row["error"] for row in epochs)[
+            -len(epochs) // 10
+        ]  # a few epochs stand far out
         left.set(
-            ylim=(low - 0.06 * (top - low), top), ylabel=f"ratio {ratio:g}\nerror, %", xlim=(number[0], number[-1])
+            ylim=(low - 0.06 * (top - low), top),
+            ylabel=f"ratio {ratio:g}\nerror, %",
+            xlim=(number[0], number[-1]),
         )
         left.grid(axis="y", color=LIGHT, lw=0.5)
         grid = 100 * np.array([row["rescale"]["curve"] for row in epochs]).T
@@ -112,7 +143,12 @@ def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
     set_title(axes[0, 1], "WVN+RS, error over gamma")
     for panel in axes[-1]:
         panel.set_xlabel("epoch")
-    labels = [*lines, "RS, order as released", "WVN+RS, published", "RS on the best epoch as trained"]
+    labels = [
+        *lines,
+        "RS, order as released",
+        "WVN+RS, published",
+        "RS on the best epoch as trained",
+    ]
     set_legend(figure, handles, labels, ncols=3)
     return Drawn(
         figure,

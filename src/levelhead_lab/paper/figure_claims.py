@@ -22,10 +22,17 @@ STEP_COLUMNS = ("tiny-imagenet:step:100", "tiny-imagenet:step:10")
 
 
 def norms_align_late(records: Sequence[Record], column: str = "cifar10:100") -> Finding | None:
-    logs = [r for r in full_runs(records, column, "baseline") if len(r["norms_over_epochs"]["epochs"]) > 1]
+    logs = [
+        r
+        for r in full_runs(records, column, "baseline")
+        if len(r["norms_over_epochs"]["epochs"]) > 1
+    ]
     if not logs:
         return None
-    first, last = (mean(count_correlation(r, r["norms_over_epochs"]["norms"][at]) for r in logs) for at in (0, -1))
+    first, last = (
+        mean(count_correlation(r, r["norms_over_epochs"]["norms"][at]) for r in logs)
+        for at in (0, -1)
+    )
     aligned = last >= STRONG
     return Finding(
         "Early in training norms do not follow the sample frequency; later they do.",
@@ -42,14 +49,22 @@ def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
     sets = [found for found in sets if len(found) > 2]
     if not sets:
         return None
-    parted = {c: mean(max(r["norms"]) / min(r["norms"]) for r in full_runs(records, c, "baseline")) for c in columns}
+    parted = {
+        c: mean(max(r["norms"]) / min(r["norms"]) for r in full_runs(records, c, "baseline"))
+        for c in columns
+    }
     ranks = [
-        rank_correlation(np.array([parted[c] for c in found]), np.array([int(c.split(":")[1]) for c in found]))
+        rank_correlation(
+            np.array([parted[c] for c in found]), np.array([int(c.split(":")[1]) for c in found])
+        )
         for found in sets
     ]
     ends = {
         column_title(found[0]).split(",")[0]: [
-            _ends_are_extreme(r) for c in found if not c.endswith(":1") for r in full_runs(records, c, "baseline")
+            _ends_are_extreme(r)
+            for c in found
+            if not c.endswith(":1")
+            for r in full_runs(records, c, "baseline")
         ]
         for found in sets
     }
@@ -60,7 +75,11 @@ def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
         number,
         f"rank correlation with the ratio {number:.2f}; both ends right in "
         f"{', '.join(f'{sum(each)} of {len(each)} networks of {of}' for of, each in ends.items())}",
-        "reproduced" if strong and all(map(all, ends.values())) else "partly" if strong else "not reproduced",
+        "reproduced"
+        if strong and all(map(all, ends.values()))
+        else "partly"
+        if strong
+        else "not reproduced",
         f"{STRONG:g}, and both ends in every network; partly: the former",
     )
 
@@ -78,7 +97,10 @@ def boundary_leans(two_features: dict[str, Any]) -> Finding:
         for m in ("baseline", "wvn")
     }
     leaning = [rare < frequent for frequent, rare in angles["baseline"]]
-    middle, share = max(abs(frequent - rare) for frequent, rare in angles["wvn"]), float(np.mean(leaning))
+    middle, share = (
+        max(abs(frequent - rare) for frequent, rare in angles["wvn"]),
+        float(np.mean(leaning)),
+    )
     frequent, rare = (mean(pair[i] for pair in angles["baseline"]) for i in (0, 1))
     return Finding(
         "The boundary leans toward the rarer class; at equal norms it lies in the middle.",
@@ -95,7 +117,9 @@ def rare_class_is_scattered(snapshot: Snapshot) -> Finding:
     pair = int(snapshot.counts.argmax()), int(snapshot.counts.argmin())
     train, test = ((snapshot.features[s], snapshot.labels[s]) for s in ("train", "test"))
     gap = center_gap(train, test, snapshot.head.classes)
-    sigma = angular_sigma(*test, snapshot.head.classes) / angular_sigma(*train, snapshot.head.classes)
+    sigma = angular_sigma(*test, snapshot.head.classes) / angular_sigma(
+        *train, snapshot.head.classes
+    )
     frequent, rare = (float(gap[k]) for k in pair)
     return Finding(
         "The most frequent class lies alike at training and test time, the rarest far apart.",
@@ -111,7 +135,9 @@ def rare_classes_gain(baseline: Snapshot, wvn: Snapshot, gamma: float) -> Findin
     third = max(1, baseline.head.classes // 3)
     order = np.argsort(baseline.counts, kind="stable")
     before = recall(baseline.logits("test"), baseline.labels["test"])
-    after = recall(wvn.logits("test", rescale(wvn.head, wvn.counts, gamma=gamma)), wvn.labels["test"])
+    after = recall(
+        wvn.logits("test", rescale(wvn.head, wvn.counts, gamma=gamma)), wvn.labels["test"]
+    )
     change = 100 * (after - before)
     rare, frequent = float(change[order[:third]].mean()), float(change[order[-third:]].mean())
     return Finding(
@@ -124,11 +150,16 @@ def rare_classes_gain(baseline: Snapshot, wvn: Snapshot, gamma: float) -> Findin
 
 
 def step_norms_part(records: Sequence[Record]) -> Finding | None:
-    found = {column: [_group_gap(r) for r in full_runs(records, column, "baseline")] for column in STEP_COLUMNS}
+    found = {
+        column: [_group_gap(r) for r in full_runs(records, column, "baseline")]
+        for column in STEP_COLUMNS
+    }
     if not all(found.values()):
         return None
     gaps = {column: mean(each) for column, each in found.items()}
-    shown = ", ".join(f"{gap:.1f} at ratio {column.rsplit(':', 1)[1]}" for column, gap in gaps.items())
+    shown = ", ".join(
+        f"{gap:.1f} at ratio {column.rsplit(':', 1)[1]}" for column, gap in gaps.items()
+    )
     return Finding(
         "Under step imbalance norms vary less within the two groups than between them.",
         min(gaps.values()),
@@ -141,14 +172,27 @@ def step_norms_part(records: Sequence[Record]) -> Finding | None:
 def over_sampling_levels(records: Sequence[Record], column: str = "cifar10:100") -> Finding | None:
     """Judge the supplement's second figure; of two readings, over-sampling to the largest decides."""
     plain = full_runs(records, column, "baseline")
-    readings = {m: found for m in ("over-sample-largest", "over-sample") if (found := full_runs(records, column, m))}
+    readings = {
+        m: found
+        for m in ("over-sample-largest", "over-sample")
+        if (found := full_runs(records, column, m))
+    }
     if not plain or not readings:
         return None
     before, seen, outcomes, number = _norm_excess(plain), [], [], []
     for method, repeated in readings.items():
-        after, still = _norm_excess(repeated), mean(count_correlation(r, r["norms"]) for r in repeated)
+        after, still = (
+            _norm_excess(repeated),
+            mean(count_correlation(r, r["norms"]) for r in repeated),
+        )
         halved, follows = after <= before / 2, still >= STRONG
-        outcomes.append("reproduced" if halved and follows else "partly" if halved or follows else "not reproduced")
+        outcomes.append(
+            "reproduced"
+            if halved and follows
+            else "partly"
+            if halved or follows
+            else "not reproduced"
+        )
         number.append(after / before)
         seen.append(f"{METHODS[method].title} {after:.0%}, rank correlation {still:.2f}")
     return Finding(
@@ -164,15 +208,21 @@ def volumes_follow_frequency(baseline: Snapshot, wvn: Snapshot) -> Finding:
     """Judge section 3.2 by random directions, and by non-negative ones, which features are."""
     x = np.random.default_rng(0).normal(size=(100_000, baseline.head.weight.shape[1]))
     shares = {
-        (method, kind): np.bincount(snapshot.head.logits(sign(x)).argmax(axis=1), minlength=len(snapshot.counts))
+        (method, kind): np.bincount(
+            snapshot.head.logits(sign(x)).argmax(axis=1), minlength=len(snapshot.counts)
+        )
         / len(x)
         for method, snapshot in (("Baseline", baseline), ("WVN", wvn))
         for kind, sign in (("all", np.asarray), ("non-negative", np.abs))
     }
     follows = rank_correlation(shares["Baseline", "all"], baseline.counts)
-    level = all(shares["WVN", kind].max() <= 2 * shares["WVN", kind].min() for kind in ("all", "non-negative"))
+    level = all(
+        shares["WVN", kind].max() <= 2 * shares["WVN", kind].min()
+        for kind in ("all", "non-negative")
+    )
     each = "; ".join(
-        f"{method}, {kind} directions {s.max():.0%} to {s.min():.0%}" for (method, kind), s in shares.items()
+        f"{method}, {kind} directions {s.max():.0%} to {s.min():.0%}"
+        for (method, kind), s in shares.items()
     )
     return Finding(
         "More frequent classes have a larger volume of feature space; at equal norms volumes are alike.",
@@ -188,7 +238,11 @@ def losses_follow_frequency(snapshot: Snapshot) -> Finding:
     for split in ("train", "test"):
         logits, labels = np.asarray(snapshot.logits(split), np.float64), snapshot.labels[split]
         top = logits.max(axis=1)
-        values = top + np.log(np.exp(logits - top[:, None]).sum(axis=1)) - logits[np.arange(len(labels)), labels]
+        values = (
+            top
+            + np.log(np.exp(logits - top[:, None]).sum(axis=1))
+            - logits[np.arange(len(labels)), labels]
+        )
         by_class = np.bincount(labels, values) / np.bincount(labels)
         ranks[split] = rank_correlation(by_class, -snapshot.counts)
     return Finding(
@@ -206,14 +260,20 @@ def own_norms_are_pulled_up(snapshot: Snapshot) -> Finding:
     probability = np.exp(logits - logits.max(axis=1, keepdims=True))
     own = logits[np.arange(len(labels)), labels]
     p = probability[np.arange(len(labels)), labels] / probability.sum(axis=1)
-    slope = np.bincount(labels, (p - 1) * own)  # |f| cos(theta) is the logit over the norm, which is positive
+    slope = np.bincount(
+        labels, (p - 1) * own
+    )  # |f| cos(theta) is the logit over the norm, which is positive
     lean, falling = float((own > 0).mean()), int((slope < 0).sum())
     return Finding(
         "Training samples lean toward their own class's weight vector, and make its norm grow.",
         lean,
         f"{lean:.1%} of the cosines are positive, the loss's derivative by the norm negative for {falling} of "
         f"{len(slope)} classes",
-        "reproduced" if lean >= 0.99 and falling == len(slope) else "partly" if lean >= 0.9 else "not reproduced",
+        "reproduced"
+        if lean >= 0.99 and falling == len(slope)
+        else "partly"
+        if lean >= 0.9
+        else "not reproduced",
         "99% and every class; partly: 90%",
     )
 
@@ -242,10 +302,14 @@ CLAIMS: dict[Callable[[Sequence[Record]], Finding | None], str] = {
 
 
 def every_finding(
-    records: Sequence[Record], snapshots: Mapping[str, Snapshot], two_features: dict[str, Any] | None
+    records: Sequence[Record],
+    snapshots: Mapping[str, Snapshot],
+    two_features: dict[str, Any] | None,
 ) -> dict[tuple[str, str], Finding | None]:
     """Return the verdict on every claim, by where it stands and the name of its function; None without its sources."""
-    found: dict[Any, Finding | None] = {(at, claim.__name__): judged(claim, records) for claim, at in CLAIMS.items()}
+    found: dict[Any, Finding | None] = {
+        (at, claim.__name__): judged(claim, records) for claim, at in CLAIMS.items()
+    }
     base, wvn = (snapshots.get(method) for method in ("baseline", "wvn"))
     gamma = companion_gamma(records, "cifar10:100", "wvn")
     others = {

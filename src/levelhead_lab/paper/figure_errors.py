@@ -10,7 +10,18 @@ from levelhead.rules.adjust import rescale
 
 from .cells import GRID, Record, companion_gamma, full_runs
 from .claims import WITHIN
-from .figure_style import BASELINE, GRAY, LIGHT, WVN, Drawn, MissingSource, Sources, panels, set_legend, set_title
+from .figure_style import (
+    BASELINE,
+    GRAY,
+    LIGHT,
+    WVN,
+    Drawn,
+    MissingSource,
+    Sources,
+    panels,
+    set_legend,
+    set_title,
+)
 from .tables import DATA_TITLES, column_title, table1_columns
 
 COLORS = {"baseline": BASELINE, "wvn": WVN}
@@ -33,7 +44,13 @@ def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
         for (i, j), value in np.ndenumerate(share):
             if value >= 0.5:
                 color, weight = "white" if value > 55 else "#111827", "bold" if i == j else "normal"
-                look = {"ha": "center", "va": "center", "fontsize": 7.5, "color": color, "fontweight": weight}
+                look = {
+                    "ha": "center",
+                    "va": "center",
+                    "fontsize": 7.5,
+                    "color": color,
+                    "fontweight": weight,
+                }
                 panel.text(j, i, f"{value:.0f}", **look)
         panel.set_xticks(range(len(share)), _names(snapshot), rotation=90)
         panel.set_xlabel("taken for")
@@ -56,7 +73,11 @@ def draw_error_over_gamma(sources: Sources) -> Drawn:
         for column in table1_columns(imbalanced=True)
         for method in COLORS
     }
-    complete = [column for column in table1_columns(imbalanced=True) if all(found[column, method] for method in COLORS)]
+    complete = [
+        column
+        for column in table1_columns(imbalanced=True)
+        if all(found[column, method] for method in COLORS)
+    ]
     of = {
         data: columns
         for data in ("cifar10", "cifar100")
@@ -64,12 +85,17 @@ def draw_error_over_gamma(sources: Sources) -> Drawn:
     }
     if not of:
         raise MissingSource("no column of Table 1 with records of both baseline and wvn")
-    figure, axes = panels(max(map(len, of.values())), len(of), height=0.5 + 2.35 * len(of), sharex="row")
+    figure, axes = panels(
+        max(map(len, of.values())), len(of), height=0.5 + 2.35 * len(of), sharex="row"
+    )
     for row, (data, columns) in zip(axes, of.items(), strict=True):
         _row_over_gamma(row, sources.records, columns)
         row[0].set_ylabel(f"{DATA_TITLES[data]}\nerror, %")
     figure.supxlabel("gamma", fontsize=9)
-    panel, drawn = axes[0, 0], sum(len(found[column, method]) for column in complete for method in COLORS)
+    panel, drawn = (
+        axes[0, 0],
+        sum(len(found[column, method]) for column in complete for method in COLORS),
+    )
     handles = [
         *(panel.plot([], [], color=color, lw=2)[0] for color in COLORS.values()),
         panel.plot([], [], color=GRAY, lw=3.2)[0],
@@ -89,11 +115,20 @@ def _row_over_gamma(row: np.ndarray, records: Sequence[Record], columns: Sequenc
     from matplotlib.ticker import MultipleLocator
 
     every = {
-        c: {m: 100 * np.mean([record["curve"] for record in full_runs(records, c, m)], axis=0) for m in COLORS}
+        c: {
+            m: 100 * np.mean([record["curve"] for record in full_runs(records, c, m)], axis=0)
+            for m in COLORS
+        }
         for c in columns
     }
-    span = 4 + max(max(curve[0] for curve in both.values()) - _least(both) for both in every.values())
-    reach = max(GRID[curve <= _least(both) + span].max() for both in every.values() for curve in both.values())
+    span = 4 + max(
+        max(curve[0] for curve in both.values()) - _least(both) for both in every.values()
+    )
+    reach = max(
+        GRID[curve <= _least(both) + span].max()
+        for both in every.values()
+        for curve in both.values()
+    )
     for panel in row[len(columns) :]:
         panel.set_axis_off()
     for panel, (column, curves) in zip(row, every.items(), strict=False):
@@ -103,11 +138,22 @@ def _row_over_gamma(row: np.ndarray, records: Sequence[Record], columns: Sequenc
             good = np.where(curve <= curve.min() + 100 * WITHIN, curve, np.nan)
             panel.plot(GRID, good, color=color, lw=3.2, solid_capstyle="butt")
             if gamma is not None:
-                panel.plot(gamma, np.interp(gamma, GRID, curve), "v", color=color, ms=8.5, mec="white", mew=1, zorder=4)
+                panel.plot(
+                    gamma,
+                    np.interp(gamma, GRID, curve),
+                    "v",
+                    color=color,
+                    ms=8.5,
+                    mec="white",
+                    mew=1,
+                    zorder=4,
+                )
         low = _least(curves) - 1
         panel.set(ylim=(low, low + span), xlim=(0, reach))
         panel.yaxis.set_major_locator(MultipleLocator(2 if span < 12 else 5))
-        panel.xaxis.set_major_locator(MultipleLocator(1.0 if reach > 1.2 else 0.5 if reach > 0.6 else 0.2))
+        panel.xaxis.set_major_locator(
+            MultipleLocator(1.0 if reach > 1.2 else 0.5 if reach > 0.6 else 0.2)
+        )
         panel.grid(axis="y", color=LIGHT, lw=0.5)
         set_title(panel, f"ratio {column.split(':')[1]}")
 

@@ -33,10 +33,14 @@ def draw_boundary(sources: Sources) -> Drawn:
         _sectors(panel, head, x, y, colors)
         right = head.logits(x).argmax(axis=1) == y
         recall = right[y == counts.argmin()].mean()
-        style.set_title(panel, f"{name}\nerror {100 * (1 - right.mean()):.1f} %, rarest recall {recall:.0%}")
+        style.set_title(
+            panel, f"{name}\nerror {100 * (1 - right.mean()):.1f} %, rarest recall {recall:.0%}"
+        )
     handles = [panel.plot([], [], "o", color=color, ms=5)[0] for color in colors]
     labels = [f"digit {k}, {n} samples" for k, n in enumerate(counts)]
-    style.set_legend(figure, handles, labels, ncols=len(counts), at="lower", handletextpad=0.1, columnspacing=1.2)
+    style.set_legend(
+        figure, handles, labels, ncols=len(counts), at="lower", handletextpad=0.1, columnspacing=1.2
+    )
     return Drawn(
         figure,
         "Decision regions, weight vectors and test samples of networks with two features, trained on "
@@ -47,7 +51,9 @@ def draw_boundary(sources: Sources) -> Drawn:
 
 def _sectors(panel: Any, head: Head, x: np.ndarray, y: np.ndarray, colors: list[Any]) -> None:
     reach = 1.08 * float(np.abs(x).max())
-    angles = np.linspace(0, 2 * np.pi, 7201)  # without a bias, only the direction of a feature decides
+    angles = np.linspace(
+        0, 2 * np.pi, 7201
+    )  # without a bias, only the direction of a feature decides
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     owner = head.logits(circle).argmax(axis=1)
     edges = np.flatnonzero(np.diff(owner))
@@ -59,27 +65,58 @@ def _sectors(panel: Any, head: Head, x: np.ndarray, y: np.ndarray, colors: list[
     panel.scatter(*x.T, s=7, c=[colors[k] for k in y], lw=0)
     longest = np.linalg.norm(head.weight, axis=1).max()
     for k, vector in enumerate(np.asarray(head.weight) / longest * 0.85 * reach):
-        panel.annotate("", vector, (0, 0), arrowprops={"arrowstyle": "-|>", "color": "white", "lw": 4, "shrinkA": 0})
-        panel.annotate("", vector, (0, 0), arrowprops={"arrowstyle": "-|>", "color": colors[k], "lw": 2, "shrinkA": 0})
+        panel.annotate(
+            "",
+            vector,
+            (0, 0),
+            arrowprops={"arrowstyle": "-|>", "color": "white", "lw": 4, "shrinkA": 0},
+        )
+        panel.annotate(
+            "",
+            vector,
+            (0, 0),
+            arrowprops={"arrowstyle": "-|>", "color": colors[k], "lw": 2, "shrinkA": 0},
+        )
     panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
 
 
 def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
     found = [r for r in sources.runs(column) if "sigma_train" in r["geometry"]]
     if not found:
-        raise MissingSource(f"no record of {column}:baseline with the geometry of training features")
+        raise MissingSource(
+            f"no record of {column}:baseline with the geometry of training features"
+        )
     data, ratio = column.split(":")
-    balanced = [r for r in full_runs(sources.records, f"{data}:1", "baseline") if "sigma_train" in r["geometry"]]
+    balanced = [
+        r
+        for r in full_runs(sources.records, f"{data}:1", "baseline")
+        if "sigma_train" in r["geometry"]
+    ]
     figure, axes = style.panels(3, height=2.9, sharey=True)
     counts = found[0]["counts"]
     at = np.arange(len(counts))
-    names = {"sigma_train": "sigma, train", "sigma_test": "sigma, test", "center_gap": "angle between centers"}
+    names = {
+        "sigma_train": "sigma, train",
+        "sigma_test": "sigma, test",
+        "center_gap": "angle between centers",
+    }
     for panel, (key, name) in zip(axes[0], names.items(), strict=True):
         values = np.array([r["geometry"][key] for r in found], float)
         if balanced:
             same = np.mean([r["geometry"][key] for r in balanced], axis=0)
-            panel.plot(at, same, color=style.GRAY, lw=1, marker="o", ms=2.5, zorder=1, label="balanced data")
-        panel.plot(at, values.mean(axis=0), color=style.BASELINE, lw=1.8, zorder=2, label=f"ratio {ratio}")
+            panel.plot(
+                at,
+                same,
+                color=style.GRAY,
+                lw=1,
+                marker="o",
+                ms=2.5,
+                zorder=1,
+                label="balanced data",
+            )
+        panel.plot(
+            at, values.mean(axis=0), color=style.BASELINE, lw=1.8, zorder=2, label=f"ratio {ratio}"
+        )
         panel.plot(at, values.T, "o", color=style.BASELINE, ms=3, alpha=0.6, mew=0, zorder=3)
         panel.set_xticks(at, [f"{n:,}" for n in counts], rotation=90)
         panel.grid(axis="y", color=style.LIGHT, lw=0.5)
@@ -102,9 +139,13 @@ def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
     pair = int(snapshot.counts.argmax()), int(snapshot.counts.argmin())
     parts = [(split, k) for split in ("train", "test") for k in pair]
     most = {"train": int(snapshot.counts.min()), "test": TEST_POINTS}
-    chosen = [snapshot.features[split][snapshot.labels[split] == k][: most[split]] for split, k in parts]
+    chosen = [
+        snapshot.features[split][snapshot.labels[split] == k][: most[split]] for split, k in parts
+    ]
     x = adjust.unit(np.concatenate(chosen).astype(np.float64))
-    tsne: Any = TSNE(random_state=seed, init="pca", perplexity=30)  # not typed; to infer its results takes long
+    tsne: Any = TSNE(
+        random_state=seed, init="pca", perplexity=30
+    )  # not typed; to infer its results takes long
     places = tsne.fit_transform(x)
     edges = np.cumsum([0, *map(len, chosen)])
     names = snapshot.head.names or range(snapshot.head.classes)
@@ -125,18 +166,29 @@ def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
 
 
 def head_digest(snapshot: Snapshot) -> str:
-    return hashlib.sha256(np.asarray(snapshot.head.numpy().weight, np.float64).tobytes()).hexdigest()[:12]
+    return hashlib.sha256(
+        np.asarray(snapshot.head.numpy().weight, np.float64).tobytes()
+    ).hexdigest()[:12]
 
 
 def draw_tsne(sources: Sources) -> Drawn:
     if sources.tsne is None:
-        raise MissingSource("no t-SNE of the shipped snapshot (tsne_points makes it, with scikit-learn)")
+        raise MissingSource(
+            "no t-SNE of the shipped snapshot (tsne_points makes it, with scikit-learn)"
+        )
     points, names, counts = (sources.tsne[key] for key in ("points", "names", "counts"))
     figure, axes = style.panels(2, height=3.4, sharex=True, sharey=True)
     for panel, split in zip(axes[0], ("train", "test"), strict=True):
-        for places, color, name, n in zip(points[split], (style.BASELINE, style.WVN), names, counts, strict=True):
+        for places, color, name, n in zip(
+            points[split], (style.BASELINE, style.WVN), names, counts, strict=True
+        ):
             panel.scatter(
-                *np.array(places).T, s=14, color=color, alpha=0.65, lw=0, label=f"{name}, {n:,} training samples"
+                *np.array(places).T,
+                s=14,
+                color=color,
+                alpha=0.65,
+                lw=0,
+                label=f"{name}, {n:,} training samples",
             )
         panel.set(xticks=[], yticks=[])
         panel.spines[:].set_visible(True)

@@ -26,7 +26,9 @@ class Sources:
     """What figures are drawn from."""
 
     records: Sequence[Record]
-    snapshots: Mapping[str, Snapshot] = field(default_factory=dict)  # `baseline` and `wvn`, of CIFAR-10 at ratio 100
+    snapshots: Mapping[str, Snapshot] = field(
+        default_factory=dict
+    )  # `baseline` and `wvn`, of CIFAR-10 at ratio 100
     two_features: dict[str, Any] | None = None  # what bench/two_features.py wrote
     tsne: dict[str, Any] | None = None  # what `tsne_points` returned
 
@@ -50,7 +52,9 @@ class Drawn:
     caption: str
 
 
-def panels(across: int = 1, down: int = 1, *, height: float, **options: Any) -> tuple[Any, np.ndarray]:
+def panels(
+    across: int = 1, down: int = 1, *, height: float, **options: Any
+) -> tuple[Any, np.ndarray]:
     options |= {"figsize": (7.2, height), "layout": "constrained", "squeeze": False}
     figure, axes = headless().subplots(down, across, **options)
     for one in axes.flat:
@@ -65,15 +69,27 @@ def set_title(axes: Any, text: str) -> None:
     axes.set_title(text, fontsize=9.5, loc="left")
 
 
-def set_legend(figure: Any, handles: Any, labels: Sequence[str], *, ncols: int, at: str = "upper", **look: Any) -> None:
-    figure.legend(handles, labels, loc=f"outside {at} center", ncols=ncols, frameon=False, fontsize=8.5, **look)
+def set_legend(
+    figure: Any, handles: Any, labels: Sequence[str], *, ncols: int, at: str = "upper", **look: Any
+) -> None:
+    figure.legend(
+        handles,
+        labels,
+        loc=f"outside {at} center",
+        ncols=ncols,
+        frameon=False,
+        fontsize=8.5,
+        **look,
+    )
 
 
 def shades(n: int) -> list[Any]:
     return [headless().get_cmap("viridis")(at) for at in np.linspace(0.0, 0.86, n)]
 
 
-def label_line_ends(axes: Any, x: float, ends: Mapping[str, tuple[float, Any]], *, gap: float) -> None:
+def label_line_ends(
+    axes: Any, x: float, ends: Mapping[str, tuple[float, Any]], *, gap: float
+) -> None:
     """Write each line's name next to its end, {name: (y, color)}, so that no name covers another."""
     size = 8.5
     axes.get_figure().draw_without_rendering()  # before this, the size of the axes is not known
@@ -83,24 +99,41 @@ def label_line_ends(axes: Any, x: float, ends: Mapping[str, tuple[float, Any]], 
     places = move_apart([ends[name][0] for name in names], apart)
     places = [y - max(0.0, places[-1] - high) for y in places]
     for name, y in zip(names, places, strict=True):
-        look = {"color": ends[name][1], "fontsize": size, "va": "center", "ha": "left", "annotation_clip": False}
+        look = {
+            "color": ends[name][1],
+            "fontsize": size,
+            "va": "center",
+            "ha": "left",
+            "annotation_clip": False,
+        }
         axes.annotate(name, (x, ends[name][0]), xytext=(x + gap, y), textcoords="data", **look)
 
 
 def move_apart(values: Sequence[float], apart: float) -> list[float]:
     """Move sorted values as little as possible, so that neighbors are at least `apart` from each other."""
-    groups: list[list[float]] = []  # [center, members]: as in isotonic regression, groups that touch are merged
+    groups: list[
+        list[float]
+    ] = []  # [center, members]: as in isotonic regression, groups that touch are merged
     for value in values:
         groups.append([value, 1])
-        while len(groups) > 1 and groups[-1][0] - groups[-2][0] < apart * (groups[-1][1] + groups[-2][1]) / 2:
+        while (
+            len(groups) > 1
+            and groups[-1][0] - groups[-2][0] < apart * (groups[-1][1] + groups[-2][1]) / 2
+        ):
             (a, n), (b, m) = groups[-2:]
             groups[-2:] = [[(a * n + b * m) / (n + m), n + m]]
-    return [round(center + apart * (i - (n - 1) / 2), 12) for center, n in groups for i in range(int(n))]
+    return [
+        round(center + apart * (i - (n - 1) / 2), 12) for center, n in groups for i in range(int(n))
+    ]
 
 
 def network_count(records: Sequence[Record]) -> str:
     seeds = ", ".join(str(record["seed"]) for record in records)
-    return f"one network (seed {seeds})" if len(records) == 1 else f"{len(records)} networks (seeds {seeds})"
+    return (
+        f"one network (seed {seeds})"
+        if len(records) == 1
+        else f"{len(records)} networks (seeds {seeds})"
+    )
 
 
 def save_figure(figure: Any, out: Path, name: str) -> list[Path]:

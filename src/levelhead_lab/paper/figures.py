@@ -26,13 +26,23 @@ FIGURES: dict[str, tuple[str, Callable[[Sources], Drawn]]] = {
     "tsne": ("Train and test features of two classes (Figure 5)", figure_features.draw_tsne),
     "confusion": ("Confusion matrices (Figure 6)", figure_errors.draw_confusion),
     "gamma": ("Error over gamma (Figure 7)", figure_errors.draw_error_over_gamma),
-    "step-norms": ("Relative norms under step imbalance (supplement)", figure_norms.draw_step_norms),
-    "over-sampling": ("Relative norms under over-sampling (supplement)", figure_norms.draw_over_sampling),
+    "step-norms": (
+        "Relative norms under step imbalance (supplement)",
+        figure_norms.draw_step_norms,
+    ),
+    "over-sampling": (
+        "Relative norms under over-sampling (supplement)",
+        figure_norms.draw_over_sampling,
+    ),
 }
 
 
 def write(
-    sources: Sources, out: Path, *, page: str | Path | None = None, say: Callable[[str], None] = print
+    sources: Sources,
+    out: Path,
+    *,
+    page: str | Path | None = None,
+    say: Callable[[str], None] = print,
 ) -> list[Path]:
     written, parts = [], []
     for name, (title, draw) in FIGURES.items():
@@ -64,16 +74,24 @@ def write_figure(
     return save_figure(drawn.figure, out, name), text
 
 
-def collect_sources(results: Path, snapshots: Mapping[str, Snapshot], records: Sequence[Record]) -> Sources:
+def collect_sources(
+    results: Path, snapshots: Mapping[str, Snapshot], records: Sequence[Record]
+) -> Sources:
     """Return the records and what is kept next to them; a t-SNE map of another snapshot is made anew."""
     base, kept = snapshots.get("baseline"), results / "figures"
-    tsne = None if base is None else _load_or_make(kept / "tsne.json", lambda: tsne_points(base), head_digest(base))
+    tsne = (
+        None
+        if base is None
+        else _load_or_make(kept / "tsne.json", lambda: tsne_points(base), head_digest(base))
+    )
     boundary = kept / "boundary.json"
     networks = json.loads(boundary.read_text(encoding="utf-8")) if boundary.is_file() else None
     return Sources(records, snapshots, networks, tsne)
 
 
-def _load_or_make(path: Path, make: Callable[[], dict[str, Any]], of: str | None = None) -> dict[str, Any]:
+def _load_or_make(
+    path: Path, make: Callable[[], dict[str, Any]], of: str | None = None
+) -> dict[str, Any]:
     old = None
     with suppress(ValueError):  # where it is damaged, it is made again
         old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -58,10 +58,16 @@ def angular_sigma(features: Array, labels: Array, classes: int) -> np.ndarray:
     """
     labels = check_labels(labels, classes)
     middle = centers(features, labels, classes)
-    cosine = np.clip((_unit(to_numpy(features).astype(np.float64)) * middle[labels]).sum(axis=1), -1, 1)
+    cosine = np.clip(
+        (_unit(to_numpy(features).astype(np.float64)) * middle[labels]).sum(axis=1), -1, 1
+    )
     square = np.degrees(np.arccos(cosine)) ** 2
     n = np.bincount(labels, minlength=classes)
-    return np.sqrt(np.divide(np.bincount(labels, square, classes), n, out=np.full(classes, np.nan), where=n > 0))
+    return np.sqrt(
+        np.divide(
+            np.bincount(labels, square, classes), n, out=np.full(classes, np.nan), where=n > 0
+        )
+    )
 
 
 def center_gap(train: tuple[Array, Array], test: tuple[Array, Array], classes: int) -> np.ndarray:
@@ -125,7 +131,11 @@ def oracle_head(
     0.0
     """
     x, y = to_numpy(features).astype(np.float64), check_labels(labels, classes)
-    weight = np.zeros((classes, x.shape[1])) if start is None else to_numpy(start.weight).astype(np.float64)
+    weight = (
+        np.zeros((classes, x.shape[1]))
+        if start is None
+        else to_numpy(start.weight).astype(np.float64)
+    )
     rows = np.arange(len(y))
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
@@ -142,7 +152,9 @@ def oracle_head(
     flat, value, gradient, taken = _lbfgs(loss, weight.ravel(), steps, tolerance)
     head = Head(flat.reshape(weight.shape))
     wrong = float((head.logits(x).argmax(axis=1) != y).mean())
-    return Oracle(head=head, error=wrong, loss=value, gradient=float(np.abs(gradient).max()), steps=taken)
+    return Oracle(
+        head=head, error=wrong, loss=value, gradient=float(np.abs(gradient).max()), steps=taken
+    )
 
 
 def _lbfgs(loss, at: np.ndarray, steps: int, tolerance: float, memory: int = 20):
@@ -162,7 +174,10 @@ def _lbfgs(loss, at: np.ndarray, steps: int, tolerance: float, memory: int = 20)
             direction *= 1 / (rho * (z @ z))
         for (s, z, rho), alpha in zip(pairs, reversed(alphas), strict=True):
             direction += s * (alpha - rho * (z @ direction))
-        slope, length = -(gradient @ direction), 1.0 if pairs else 1 / max(1.0, float(np.linalg.norm(gradient)))
+        slope, length = (
+            -(gradient @ direction),
+            1.0 if pairs else 1 / max(1.0, float(np.linalg.norm(gradient))),
+        )
         while True:
             new = at - length * direction
             new_value, new_gradient = loss(new)
@@ -180,4 +195,8 @@ def _lbfgs(loss, at: np.ndarray, steps: int, tolerance: float, memory: int = 20)
 
 def _unit(x: np.ndarray) -> np.ndarray:
     norms = np.linalg.norm(x, axis=1, keepdims=True)
-    return np.divide(x, norms, out=np.zeros_like(x), where=norms > 0) if not np.isnan(norms).any() else x / norms
+    return (
+        np.divide(x, norms, out=np.zeros_like(x), where=norms > 0)
+        if not np.isnan(norms).any()
+        else x / norms
+    )

@@ -10,13 +10,25 @@ from levelhead.core.errors import LevelheadError
 from levelhead.methods import METHODS
 from levelhead.rules.rule import Rescale, Shift, Tau
 
-from .cells import GAMMAS, PAPER_GAMMA, Cell, Record, cell, companion, load_records, share_of_gap, top5_cell
+from .cells import (
+    GAMMAS,
+    PAPER_GAMMA,
+    Cell,
+    Record,
+    cell,
+    companion,
+    load_records,
+    share_of_gap,
+    top5_cell,
+)
 from .tables import DATA_TITLES, source_cells, table1_columns, tables
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    return "\n".join([*lines, *(f"| {title} | {' | '.join(cells)} |" for title, cells in rows if any(cells))])
+    return "\n".join(
+        [*lines, *(f"| {title} | {' | '.join(cells)} |" for title, cells in rows if any(cells))]
+    )
 
 
 def fill(page: Path, name: str, content: str) -> None:
@@ -50,14 +62,24 @@ def table1(records: Sequence[Record], data: str) -> str:
 
     def ours(title: str, method: str, reading: str, published: Mapping[str, float]) -> None:
         cells = {column: cell(records, column, method, reading) for column in columns}
-        rows.append((title, [a.against(published[c]) if c in published else a.text for c, a in cells.items()]))
+        rows.append(
+            (
+                title,
+                [a.against(published[c]) if c in published else a.text for c, a in cells.items()],
+            )
+        )
 
     for row in table["rows"]:
         method, title = row["method"].removesuffix("+rs"), row["title"]
         published = dict(zip(table["columns"], row["published"], strict=True))
         if method != row["method"]:
             for gamma in GAMMAS:  # the first is the one to compare
-                ours(f"{title}, {gamma}", method, gamma, {} if rows[-1][0].startswith(title) else published)
+                ours(
+                    f"{title}, {gamma}",
+                    method,
+                    gamma,
+                    {} if rows[-1][0].startswith(title) else published,
+                )
             continue
         trained = row.get("is", method)  # the method that the paper prints under this title
         ours(title if trained == method else f"{METHODS[trained].title}, in the paper {title}", trained, "last epoch",
@@ -65,7 +87,9 @@ def table1(records: Sequence[Record], data: str) -> str:
         beside = [one for one in tables()["sources"]["rows"] if one["beside"] == method]
         for source in [one for one in beside if "counted_only" not in one]:
             of = source_cells(source)
-            cells = [cell(records, *of[c][:2]).against(of[c][2]) if c in of else "" for c in columns]
+            cells = [
+                cell(records, *of[c][:2]).against(of[c][2]) if c in of else "" for c in columns
+            ]
             rows.append((source["title"], cells))
     ours("WVN alone", "wvn", "last epoch", {})
     return markdown_table(["ratio", *(column.split(":")[1] for column in columns)], rows)
@@ -77,15 +101,24 @@ def table2(records: Sequence[Record]) -> str:
     by_source = tables()["table2-sources"]["columns"]
 
     def ours(
-        title: str, method: str, gamma: str | None = None, published: Sequence[Any] = (), at: Sequence[str] = columns
+        title: str,
+        method: str,
+        gamma: str | None = None,
+        published: Sequence[Any] = (),
+        at: Sequence[str] = columns,
     ) -> None:
         found = [
-            (cell(records, column, method, gamma or "last epoch"), top5_cell(records, column, method, gamma))
+            (
+                cell(records, column, method, gamma or "last epoch"),
+                top5_cell(records, column, method, gamma),
+            )
             for column in at
         ]
         texts = [f"{first.text} / {top.text}" if first.errors else "" for first, top in found]
         theirs = [f"*{first:.2f} / {top:.2f}*" for first, top in published] or [""] * len(columns)
-        rows.append((title, [", ".join(filter(None, pair)) for pair in zip(texts, theirs, strict=True)]))
+        rows.append(
+            (title, [", ".join(filter(None, pair)) for pair in zip(texts, theirs, strict=True)])
+        )
 
     for row in table["rows"]:
         method, title = row["method"].removesuffix("+rs"), row["title"]
@@ -113,12 +146,16 @@ def table3(records: Sequence[Record]) -> str:
         return [cell(records, column, method, reading) for column, method in columns]
 
     def beside(reading: str, row: str) -> list[str]:
-        return [one.against(number) for one, number in zip(ours(reading), published[row], strict=True)]
+        return [
+            one.against(number) for one, number in zip(ours(reading), published[row], strict=True)
+        ]
 
     held = "gamma from a hold-out"
     triples = zip(ours("last epoch"), ours(held), ours("oracle"), strict=True)
     closed = [
-        share_of_gap(*(mean(one.errors) for one in three)) if all(one.errors for one in three) else None
+        share_of_gap(*(mean(one.errors) for one in three))
+        if all(one.errors for one in three)
+        else None
         for three in triples
     ]
     rows = [
@@ -126,13 +163,20 @@ def table3(records: Sequence[Record]) -> str:
         (f"+RS, {held}", beside(held, "rs")),
         ("+RS, best gamma on test", [one.text for one in ours("best gamma on test")]),
         ("+oracle head", beside("oracle", "oracle")),
-        (f"gap closed by RS, {held}", ["" if share is None else f"{share:.0%}" for share in closed]),
+        (
+            f"gap closed by RS, {held}",
+            ["" if share is None else f"{share:.0%}" for share in closed],
+        ),
     ]
-    titles = [f"{METHODS[method].title}, ratio {column.split(':')[1]}" for column, method in columns]
+    titles = [
+        f"{METHODS[method].title}, ratio {column.split(':')[1]}" for column, method in columns
+    ]
     return markdown_table(["", *titles], rows)
 
 
-def post_hoc_table(records: Sequence[Record], sets: Sequence[Sequence[str]], methods: Sequence[str]) -> str:
+def post_hoc_table(
+    records: Sequence[Record], sets: Sequence[Sequence[str]], methods: Sequence[str]
+) -> str:
     """Return what each adjustment makes of the companion runs: a row per set and method, the mean over its columns."""
     rules = {Rescale.name: "RS", Tau.name: "tau-normalization", Shift.name: "shift"}
     rules["rescale-then-shift"] = "RS, then shift"
@@ -141,14 +185,27 @@ def post_hoc_table(records: Sequence[Record], sets: Sequence[Sequence[str]], met
         for method in methods:
             found = [one for column in columns if (one := companion(records, column, method))]
             errors = [
-                (r["error"], *(r["held_out"][rule]["error"] for rule in rules), r["nearest_mean_error"]) for r in found
+                (
+                    r["error"],
+                    *(r["held_out"][rule]["error"] for rule in rules),
+                    r["nearest_mean_error"],
+                )
+                for r in found
             ]
             cells = [f"{100 * mean(each):.2f}" for each in zip(*errors, strict=True)]
             oracles = [r["oracle"]["error"] for r in found if r["oracle"]]
             data = DATA_TITLES[columns[0].rpartition("/")[2].split(":")[0]]
             title = f"{data}, {METHODS[method].title}"
-            rows += [(title, [*cells, f"{100 * mean(oracles):.2f}" if oracles else ""])] if found else []
-    return markdown_table(["", "alone", *rules.values(), "nearest class mean", "oracle head"], rows) if rows else ""
+            rows += (
+                [(title, [*cells, f"{100 * mean(oracles):.2f}" if oracles else ""])]
+                if found
+                else []
+            )
+    return (
+        markdown_table(["", "alone", *rules.values(), "nearest class mean", "oracle head"], rows)
+        if rows
+        else ""
+    )
 
 
 def profile_title(column: str) -> str:

@@ -20,7 +20,9 @@ from .trainings import trainings
 SETTINGS = "batch lr momentum weight_decay schedule milestones lr_decay warmup pad flip"  # of a recipe, in the setup
 
 
-MEASURED: dict[str, tuple[str, Callable[[Any], str]]] = {  # the file in results/ of each place, and its table
+MEASURED: dict[
+    str, tuple[str, Callable[[Any], str]]
+] = {  # the file in results/ of each place, and its table
     "epochs": ("epochs.json", beyond_tables.epochs_table),
     "past-frontier": ("past_frontier.json", beyond_tables.past_frontier_table),
     "authors": ("authors.json", beyond_tables.authors_table),
@@ -28,7 +30,9 @@ MEASURED: dict[str, tuple[str, Callable[[Any], str]]] = {  # the file in results
 }
 
 
-def write(results: Path, page: Path, images: Path, sources: Sources, *, say: Callable[[str], None]) -> list[Path]:
+def write(
+    results: Path, page: Path, images: Path, sources: Sources, *, say: Callable[[str], None]
+) -> list[Path]:
     measured = {
         name: "Not measured." if (content := _read_json(results / file)) is None else table(content)
         for name, (file, table) in MEASURED.items()
@@ -37,7 +41,10 @@ def write(results: Path, page: Path, images: Path, sources: Sources, *, say: Cal
         markdown.fill(page, name, f"\n{text}\n")
     epochs = _read_json(results / "epochs.json") or []
     beyond: dict[str, tuple[str, Callable[[], Drawn]]] = {
-        "frontier": ("The recipe frontier at a glance", lambda: figure_beyond.draw_frontier(sources.records)),
+        "frontier": (
+            "The recipe frontier at a glance",
+            lambda: figure_beyond.draw_frontier(sources.records),
+        ),
         "epochs": ("WVN epoch by epoch", lambda: figure_beyond.draw_epochs(epochs)),
     }
     written = []
@@ -52,7 +59,9 @@ def draw_figures(
     results: Path, page: Path, pictures: Path, *, say: Callable[[str], None]
 ) -> tuple[dict[str, Any], str]:
     if not any(results.glob("*.json")):
-        raise FileNotFoundError(f"{results}: no records; expected a folder with a .json file per network")
+        raise FileNotFoundError(
+            f"{results}: no records; expected a folder with a .json file per network"
+        )
     networks = whole_snapshots(results.parent / "networks")
     with quiet():
         sources = figures.collect_sources(results.parent, networks, load_records(results))
@@ -60,7 +69,10 @@ def draw_figures(
             written = write(results.parent, page, pictures, sources, say=say)
         else:
             written = figures.write(sources, pictures, say=say)
-    found = {"pictures": [str(path) for path in written], "page": str(page) if page.is_file() else None}
+    found = {
+        "pictures": [str(path) for path in written],
+        "page": str(page) if page.is_file() else None,
+    }
     filled = f"; {page} is filled" if page.is_file() else ""
     return found, f"{len(written)} pictures in {pictures}{filled}"
 
@@ -68,7 +80,10 @@ def draw_figures(
 def places(records: Sequence[Record], sources: Sources | None = None) -> dict[str, str]:
     sources = sources or Sources(records)
     none = "No such network has a record yet."
-    sets = [*(table1_columns(data, imbalanced=True) for data in ("cifar10", "cifar100")), tables()["table2"]["columns"]]
+    sets = [
+        *(table1_columns(data, imbalanced=True) for data in ("cifar10", "cifar100")),
+        tables()["table2"]["columns"],
+    ]
     return {
         "setup": setup_table(),
         "cost": cost_table(records),
@@ -87,7 +102,10 @@ def places(records: Sequence[Record], sources: Sources | None = None) -> dict[st
         },
         "beyond": markdown.post_hoc_table(records, sets, REPEATED) or none,
         **{
-            name: beyond_tables.other_recipe_table(records, tables()[name]["columns"], repeated_methods(name)) or none
+            name: beyond_tables.other_recipe_table(
+                records, tables()[name]["columns"], repeated_methods(name)
+            )
+            or none
             for name in ("strong", "frontier")
         },
     }
@@ -104,7 +122,9 @@ def claims_table(findings: Mapping[tuple[str, str], Finding | None]) -> str:
     rows = [(f.says, [where, f"**{f.outcome}**", f.seen, f.rule]) for where, f in found]
     head = ["the paper", "where", "we see", "number", "needed"]
     lines = [" ".join(lines), "", markdown.markdown_table(head, rows)]
-    if without := [name.replace("_", " ") for (_, name), finding in findings.items() if not finding]:
+    if without := [
+        name.replace("_", " ") for (_, name), finding in findings.items() if not finding
+    ]:
         lines += ["", f"Not judged yet, because records are missing: {', '.join(without)}."]
     return "\n".join(lines)
 
@@ -113,7 +133,10 @@ def setup_table() -> str:
     every = [t.spec for table in ("table1", "table2") for t in trainings(table, seeds=1)]
     specs = [{spec.data: spec for spec in every}[data] for data in DATA_TITLES]
     recipes = [spec.resolve_recipe() for spec in specs]
-    epochs = [dict.fromkeys(one.resolve_recipe().epochs for one in every if one.data == spec.data) for spec in specs]
+    epochs = [
+        dict.fromkeys(one.resolve_recipe().epochs for one in every if one.data == spec.data)
+        for spec in specs
+    ]
     stems = {"small": "3x3", "half": "3x3, stride 2", "imagenet": "7x7, stride 2, then pooled"}
     shortcuts = {"A": "zeros", "pool": "pooled, zeros", "B": "1x1 convolution and batch norm"}
     rows = [
@@ -126,13 +149,19 @@ def setup_table() -> str:
         ("epochs", [", ".join(map(str, one)) for one in epochs]),
     ]
     for key in SETTINGS.split():
-        values = [() if key == "lr_decay" and not one.milestones else asdict(one)[key] for one in recipes]
+        values = [
+            () if key == "lr_decay" and not one.milestones else asdict(one)[key] for one in recipes
+        ]
         rows.append((key.replace("_", " "), [_setting_text(value) for value in values]))
     alike: dict[tuple[str, ...], list[str]] = {}
-    for data, column in zip(DATA_TITLES.values(), zip(*(cells for _, cells in rows), strict=True), strict=True):
+    for data, column in zip(
+        DATA_TITLES.values(), zip(*(cells for _, cells in rows), strict=True), strict=True
+    ):
         alike.setdefault(column, []).append(data)
     merged = zip((title for title, _ in rows), zip(*alike, strict=True), strict=True)
-    return markdown.markdown_table(["", *(", ".join(sets) for sets in alike.values())], list(merged))
+    return markdown.markdown_table(
+        ["", *(", ".join(sets) for sets in alike.values())], list(merged)
+    )
 
 
 def cost_table(records: Sequence[Record]) -> str:
@@ -144,9 +173,12 @@ def cost_table(records: Sequence[Record]) -> str:
         if (these := [r for r in records if _data(r["column"]) == data])
     ]
     devices = ", ".join(sorted({str(r["device"]) for r in records}))
-    versions = ", ".join(sorted({f"torch {r['versions']['torch']}" for r in records if "torch" in r["versions"]}))
+    versions = ", ".join(
+        sorted({f"torch {r['versions']['torch']}" for r in records if "torch" in r["versions"]})
+    )
     table = markdown.markdown_table(
-        ["", "networks", "epochs in all", "hours", "records without a hash"], [*rows, ("all", _spent(records))]
+        ["", "networks", "epochs in all", "hours", "records without a hash"],
+        [*rows, ("all", _spent(records))],
     )
     there = {record.get("name") for record in records}
     planned = (
@@ -177,7 +209,10 @@ def _read_json(path: Path) -> Any:
 
 def _spent(records: Sequence[Record]) -> list[str]:
     epochs = sum(record["identity"]["recipe"]["epochs"] for record in records)
-    hours, unhashed = sum(r["seconds"] for r in records) / 3600, sum(not r.get("data_sha256") for r in records)
+    hours, unhashed = (
+        sum(r["seconds"] for r in records) / 3600,
+        sum(not r.get("data_sha256") for r in records),
+    )
     return [str(len(records)), f"{epochs:,}", f"{hours:.2f}", str(unhashed)]
 
 

@@ -19,9 +19,15 @@ from levelhead.rules.rule import Auto, Rescale, Shift, Tau, find_path_rule, rule
 from ..runs.evaluate import held_out
 from . import geometry
 
-RANGES: dict[str, tuple[float, float]] = {Rescale.name: (0.0, 2.0), Tau.name: (0.0, 4.0), Shift.name: (0.0, 4.0)}
+RANGES: dict[str, tuple[float, float]] = {
+    Rescale.name: (0.0, 2.0),
+    Tau.name: (0.0, 4.0),
+    Shift.name: (0.0, 4.0),
+}
 SHIFTS = np.linspace(0.0, 4.0, 101)  # the strengths of every curve of a shift in a record
-RESCALE_STRENGTHS = np.linspace(0.0, 1.0, 21)  # the gammas of RS tried before a shift, and epoch by epoch
+RESCALE_STRENGTHS = np.linspace(
+    0.0, 1.0, 21
+)  # the gammas of RS tried before a shift, and epoch by epoch
 
 
 def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
@@ -37,12 +43,18 @@ def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
             "interval": interval,
             "best": errors_at(on_test, on_test.best("error").gamma),
         }
-    return {**found, "rescale-then-shift": _rescale_then_shift(snapshot), "auto": _chosen_rule(snapshot)}
+    return {
+        **found,
+        "rescale-then-shift": _rescale_then_shift(snapshot),
+        "auto": _chosen_rule(snapshot),
+    }
 
 
 def shift_errors(snapshot: Snapshot) -> dict[str, Any]:
     path = path_on_test(snapshot, "shift")
-    matched = match_prior(snapshot.logits("test"), snapshot.counts, rule=Shift(RANGES[Shift.name]), bootstrap=0).gamma
+    matched = match_prior(
+        snapshot.logits("test"), snapshot.counts, rule=Shift(RANGES[Shift.name]), bootstrap=0
+    ).gamma
     return {
         "best_on_test": errors_at(path, path.best("error").gamma),
         "match_prior": errors_at(path, matched),
@@ -53,7 +65,13 @@ def shift_errors(snapshot: Snapshot) -> dict[str, Any]:
 def path_on_test(snapshot: Snapshot, rule: str = "rescale") -> GammaPath:
     named = find_path_rule(rule)
     made = replace(named, norms=to_numpy(snapshot.head.norms)) if named.needs_norms else named
-    return gamma_path(snapshot.logits("test"), snapshot.labels["test"], snapshot.counts, rule=made, range=RANGES[rule])
+    return gamma_path(
+        snapshot.logits("test"),
+        snapshot.labels["test"],
+        snapshot.counts,
+        rule=made,
+        range=RANGES[rule],
+    )
 
 
 def errors_at(path: GammaPath, strength: float) -> dict[str, float]:
@@ -66,7 +84,9 @@ def errors_at(path: GammaPath, strength: float) -> dict[str, float]:
 
 
 def nearest_mean_error(snapshot: Snapshot) -> float:
-    means = geometry.centers(snapshot.features["train"], snapshot.labels["train"], snapshot.head.classes)
+    means = geometry.centers(
+        snapshot.features["train"], snapshot.labels["train"], snapshot.head.classes
+    )
     test = to_numpy(snapshot.features["test"]).astype(np.float64)
     return round(measure.error(Head(means).logits(test), snapshot.labels["test"]), 6)
 
@@ -75,7 +95,9 @@ def oracle_error(snapshot: Snapshot) -> dict[str, float] | None:
     """Return the test error of a head fitted to the test features; None if it has more weights than images."""
     if snapshot.head.weight.size > len(snapshot.labels["test"]):
         return None
-    found = geometry.oracle_head(snapshot.features["test"], snapshot.labels["test"], snapshot.head.classes)
+    found = geometry.oracle_head(
+        snapshot.features["test"], snapshot.labels["test"], snapshot.head.classes
+    )
     return {
         "error": round(found.error, 6),
         "loss": round(found.loss, 6),
@@ -87,7 +109,10 @@ def oracle_error(snapshot: Snapshot) -> dict[str, float] | None:
 def _chosen_rule(snapshot: Snapshot) -> dict[str, Any]:
     """Return the rule that the split `held-out` chooses, its strengths, and the test errors of the adjusted head."""
     tuned = tune(*held_out(snapshot), rule=Auto(norms=to_numpy(snapshot.head.norms)), bootstrap=0)
-    logits, labels = snapshot.logits("test", apply_tuned(snapshot.head, tuned)), snapshot.labels["test"]
+    logits, labels = (
+        snapshot.logits("test", apply_tuned(snapshot.head, tuned)),
+        snapshot.labels["test"],
+    )
     return {
         "rule": tuned.rule,
         "gamma": round(tuned.gamma, 4),
@@ -100,19 +125,27 @@ def _chosen_rule(snapshot: Snapshot) -> dict[str, Any]:
 def _rescale_then_shift(snapshot: Snapshot) -> dict[str, float]:
     """Choose gamma and tau of ``(n_1 / n_i)^gamma l_i - tau log n_i``: for each gamma tried, the best tau."""
     counts, labels = snapshot.counts, snapshot.labels
-    held, test = (to_numpy(snapshot.logits(split)).astype(np.float64) for split in ("held-out", "test"))
+    held, test = (
+        to_numpy(snapshot.logits(split)).astype(np.float64) for split in ("held-out", "test")
+    )
 
     def tuned(gamma: float):
         scaled = held * adjust.factors(counts, gamma)
         with quiet():  # scores that RS has adjusted too far look as if the counts were in reverse
-            return tune(scaled, labels["held-out"], counts, rule=Shift(RANGES[Shift.name]), bootstrap=0)
+            return tune(
+                scaled, labels["held-out"], counts, rule=Shift(RANGES[Shift.name]), bootstrap=0
+            )
 
     gamma, found = min(
         ((gamma, tuned(float(gamma))) for gamma in RESCALE_STRENGTHS),
         key=lambda pair: pair[1].criterion_curve.values.min(),
     )
     shifted = gamma_path(
-        test * adjust.factors(counts, float(gamma)), labels["test"], counts, rule="shift", range=RANGES[Shift.name]
+        test * adjust.factors(counts, float(gamma)),
+        labels["test"],
+        counts,
+        rule="shift",
+        range=RANGES[Shift.name],
     )
     chosen = errors_at(shifted, found.gamma)
     return {**chosen, "gamma": round(float(gamma), 4), Tau.name: chosen["gamma"]}

@@ -38,8 +38,12 @@ def make_record(
             path, match_prior(logits, snapshot.counts, rule="rescale", bootstrap=0).gamma
         ),
         Shift.name: post_hoc.shift_errors(snapshot),
-        "held_out": post_hoc.chosen_on_hold_out(snapshot) if "held-out" in snapshot.labels else None,
-        "nearest_mean_error": post_hoc.nearest_mean_error(snapshot) if "train" in snapshot.labels else None,
+        "held_out": post_hoc.chosen_on_hold_out(snapshot)
+        if "held-out" in snapshot.labels
+        else None,
+        "nearest_mean_error": post_hoc.nearest_mean_error(snapshot)
+        if "train" in snapshot.labels
+        else None,
         "oracle": post_hoc.oracle_error(snapshot),
         "curve": [_share(path.at(float(g)).error) for g in GRID],
         "recall": _list(zero.class_accuracy),
@@ -63,20 +67,27 @@ def shipped_snapshots() -> dict[str, Snapshot]:
 
 
 def whole_snapshots(folder: str | Path) -> dict[str, Snapshot]:
-    paths = {method: Path(folder) / f"cifar10-100-{method}.safetensors" for method in ("baseline", "wvn")}
+    paths = {
+        method: Path(folder) / f"cifar10-100-{method}.safetensors" for method in ("baseline", "wvn")
+    }
     return {method: Snapshot.load(path) for method, path in paths.items() if path.is_file()}
 
 
 def _geometry(snapshot: Snapshot) -> dict[str, Any]:
     classes = snapshot.head.classes
     splits = {
-        name: (snapshot.features[name], snapshot.labels[name]) for name in ("train", "test") if name in snapshot.labels
+        name: (snapshot.features[name], snapshot.labels[name])
+        for name in ("train", "test")
+        if name in snapshot.labels
     }
     found: dict[str, Any] = {
-        f"sigma_{name}": _list(geometry.angular_sigma(*split, classes), 2) for name, split in splits.items()
+        f"sigma_{name}": _list(geometry.angular_sigma(*split, classes), 2)
+        for name, split in splits.items()
     }
     if "train" in splits:
-        found["center_gap"] = _list(geometry.center_gap(splits["train"], splits["test"], classes), 2)
+        found["center_gap"] = _list(
+            geometry.center_gap(splits["train"], splits["test"], classes), 2
+        )
     return found
 
 
@@ -87,16 +98,27 @@ def _top(logits: np.ndarray, labels: np.ndarray, snapshot: Snapshot, k: int) -> 
 
 
 def _best_epoch(log: list[dict[str, Any]]) -> dict[str, Any] | None:
-    row = min((r for r in log if r.get("test_error") is not None), key=lambda r: r["test_error"], default=None)
+    row = min(
+        (r for r in log if r.get("test_error") is not None),
+        key=lambda r: r["test_error"],
+        default=None,
+    )
     return None if row is None else {"epoch": row["epoch"], "error": _share(row["test_error"])}
 
 
 def _norms_over_epochs(log: list[dict[str, Any]], rows: int = 25) -> dict[str, list]:
     """Return the norms at up to `rows` epochs, evenly spaced; of more than 20 classes, every fifth."""
-    kept = [log[i] for i in sorted({round(i) for i in np.linspace(0, len(log) - 1, rows)})] if log else []
+    kept = (
+        [log[i] for i in sorted({round(i) for i in np.linspace(0, len(log) - 1, rows)})]
+        if log
+        else []
+    )
     kept = [row for row in kept if row.get("norms")]
     every = 5 if kept and len(kept[0]["norms"]) > 20 else 1
-    return {"epochs": [row["epoch"] for row in kept], "norms": [_list(row["norms"][::every], 3) for row in kept]}
+    return {
+        "epochs": [row["epoch"] for row in kept],
+        "norms": [_list(row["norms"][::every], 3) for row in kept],
+    }
 
 
 def _share(value: float) -> float:

@@ -42,7 +42,9 @@ class ReproduceOptions:
     runs: Path = Path("runs")  # folder of all runs
     slots: int = 16  # runs that share a device
     minutes: float | None = None  # no new run is started after these
-    executor: TableExecutor = "local"  # one device of this machine, or `ray`, every GPU of a Ray cluster
+    executor: TableExecutor = (
+        "local"  # one device of this machine, or `ray`, every GPU of a Ray cluster
+    )
     dry_run: bool = False  # only list what is missing
     unofficial: bool = False  # accept data files with another md5
 
@@ -50,11 +52,17 @@ class ReproduceOptions:
         check_choice("executor", self.executor, get_args(TableExecutor))
         for name in ("seeds", "slots"):
             if getattr(self, name) < 1:
-                raise LevelheadError(f"expected at least 1, got {getattr(self, name)}", parameter=name)
+                raise LevelheadError(
+                    f"expected at least 1, got {getattr(self, name)}", parameter=name
+                )
         if self.minutes is not None and not self.minutes >= 0:
-            raise LevelheadError(f"expected at least 0 minutes, got {self.minutes}", parameter="minutes")
+            raise LevelheadError(
+                f"expected at least 0 minutes, got {self.minutes}", parameter="minutes"
+            )
         if self.root is not None and not self.dry_run and not self.root.is_dir():
-            raise FileNotFoundError(f"{self.root}: no such folder; expected the folder of the data sets")
+            raise FileNotFoundError(
+                f"{self.root}: no such folder; expected the folder of the data sets"
+            )
 
 
 def reproduce_table(
@@ -63,7 +71,11 @@ def reproduce_table(
     check_choice("table", table, TABLES)
     root, results = options.root, options.results
     wanted = trainings(
-        table, root=root and str(root), seeds=options.seeds, only=options.only, unofficial=options.unofficial
+        table,
+        root=root and str(root),
+        seeds=options.seeds,
+        only=options.only,
+        unofficial=options.unofficial,
     )
     before = left = missing(wanted, results)
     if before and not options.dry_run:
@@ -78,7 +90,9 @@ def reproduce_table(
             return f"{len(wanted) - len(missing(wanted, results))} of {len(wanted)} networks have a record"
 
         with graceful_stop(summary, say), epoch_progress(show=show) as report:
-            train = partial(train_missing, slots=options.slots, executor=options.executor, until=until)
+            train = partial(
+                train_missing, slots=options.slots, executor=options.executor, until=until
+            )
             train(before, results, options.runs, say=say, report=report)
         left = missing(wanted, results)
         if left and until is None:
@@ -92,8 +106,14 @@ def reproduce_table(
         "missing": [training.name for training in left],
         "minutes": round(expected_seconds(left) / 60, 1),
     }
-    lines = [f"{training.name:48}{expected_seconds([training]) / 60:>7.1f} min" for training in left]
-    rest = f"the others take about {found['minutes']:g} minutes on one H200" if left else "nothing to train"
+    lines = [
+        f"{training.name:48}{expected_seconds([training]) / 60:>7.1f} min" for training in left
+    ]
+    rest = (
+        f"the others take about {found['minutes']:g} minutes on one H200"
+        if left
+        else "nothing to train"
+    )
     lines += [f"{table}: {len(wanted) - len(left)} of {len(wanted)} networks have a record; {rest}"]
     return found, "\n".join(lines)
 
@@ -103,7 +123,9 @@ def missing(wanted: Sequence[Training], results: str | Path) -> list[Training]:
 
 
 def expected_seconds(wanted: Sequence[Training]) -> float:
-    return sum(training.images * SECONDS_PER_IMAGE[training.spec.resolve_net()] for training in wanted)
+    return sum(
+        training.images * SECONDS_PER_IMAGE[training.spec.resolve_net()] for training in wanted
+    )
 
 
 def train_missing(
@@ -131,20 +153,26 @@ def train_missing(
             check_device(device)
         train = partial(train, say=say, report=report)
     where = "here" if executor == "local" else "ray"
-    trained = run_tasks(group_trainings(todo, slots), train, where=where, until=until, device=device)
+    trained = run_tasks(
+        group_trainings(todo, slots), train, where=where, until=until, device=device
+    )
     with closing(trained), _record_makers(max(1, usable_cores() - 2)) as others:
         records = []  # made on other cores while the next runs train
         for ended in trained:
             group, seconds = ended.task, ended.seconds
             names = ", ".join(dict.fromkeys(training.column for training in group))
             if ended.status == "lost":
-                say(f"{names}: a worker was lost; its unfinished runs, of {len(group)}, will be started again")
+                say(
+                    f"{names}: a worker was lost; its unfinished runs, of {len(group)}, will be started again"
+                )
                 continue
             of_group = sum(training.images for training in group)
             done = [(training, Run.of(training.spec, runs)) for training in group]
             with interrupts_blocked():
                 records += [
-                    others.submit(keep_record, training, run, seconds * training.images / of_group, results)
+                    others.submit(
+                        keep_record, training, run, seconds * training.images / of_group, results
+                    )
                     for training, run in done
                     if run.finished
                 ]
@@ -169,8 +197,12 @@ def _record_makers(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Start processes of one thread each, which make records; on Ctrl-C they begin no new one."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
-    os.environ |= dict.fromkeys(names, "1")  # each process reads them when it starts, at its first task
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=exit_with_parent) as others:
+    os.environ |= dict.fromkeys(
+        names, "1"
+    )  # each process reads them when it starts, at its first task
+    with ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=exit_with_parent
+    ) as others:
         try:
             yield others
         except KeyboardInterrupt:
@@ -190,7 +222,9 @@ def _train_group(
     say: Callable[[str], None] = print,
     report: EpochProgress | None = None,
 ) -> None:
-    tell = None if report is None else lambda i, record: report({"title": group[i].column, **record})
+    tell = (
+        None if report is None else lambda i, record: report({"title": group[i].column, **record})
+    )
     train = partial(run_packed, slots=slots, device=device, half=True, evaluate_early=False)
     train([training.spec for training in group], runs, say=say, report=tell)
 
@@ -207,12 +241,17 @@ def keep_record(training: Training, run: Run, seconds: float, results: Path) -> 
         "data_sha256": run.facts.get("split_sha256"),
     }
     with quiet():  # the record itself says what the warnings would
-        record = make_record(run.snapshot, run.log, facts, top=5 if training.spec.data in TINY else None)
+        record = make_record(
+            run.snapshot, run.log, facts, top=5 if training.spec.data in TINY else None
+        )
     write_record(results / f"{training.name}.json", record)
 
 
 def write_record(path: Path, content: dict[str, Any]) -> None:
-    rows = [f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in content.items()]
+    rows = [
+        f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}"
+        for key, value in content.items()
+    ]
     atomic.write(path, "{\n" + ",\n".join(rows) + "\n}\n")
 
 
@@ -221,7 +260,9 @@ def group_trainings(wanted: Sequence[Training], slots: int) -> list[list[Trainin
     for training in wanted:
         columns.setdefault(training.column, []).append(training)
     order = {training.name: i for i, training in enumerate(wanted)}
-    chunks = [same[at : at + slots] for same in columns.values() for at in range(0, len(same), slots)]
+    chunks = [
+        same[at : at + slots] for same in columns.values() for at in range(0, len(same), slots)
+    ]
     found: list[list[Training]] = []
     for chunk in sorted(chunks, key=lambda chunk: order[chunk[0].name]):
         if found and len(found[-1]) + len(chunk) <= slots:  # one column does not fill the device

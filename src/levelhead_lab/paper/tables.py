@@ -7,9 +7,16 @@ from importlib.resources import files
 from typing import Any
 
 DATA_TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet"}
-DATA_SIZES = {"cifar10": (5000, 10), "cifar100": (500, 100), "tiny-imagenet": (500, 200)}  # largest count, classes
+DATA_SIZES = {
+    "cifar10": (5000, 10),
+    "cifar100": (500, 100),
+    "tiny-imagenet": (500, 200),
+}  # largest count, classes
 DATA_SIZES["tiny-imagenet-sorted"] = DATA_SIZES["tiny-imagenet"]
-REPEATED = ("baseline", "wvn")  # rows with several seeds, and a companion run that holds out 10 % to choose gamma
+REPEATED = (
+    "baseline",
+    "wvn",
+)  # rows with several seeds, and a companion run that holds out 10 % to choose gamma
 SAME_WHEN_BALANCED = {  # rows that depend on the counts alone, and the row each equals where all counts are equal
     **dict.fromkeys(("over-sample", "under-sample", "re-weighting", "class-balanced"), "baseline"),
     "ldam-drw": "ldam",
@@ -18,12 +25,16 @@ SAME_WHEN_BALANCED = {  # rows that depend on the counts alone, and the row each
 
 @cache
 def tables() -> dict[str, Any]:
-    return tomllib.loads(files("levelhead_lab.paper").joinpath("tables.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(
+        files("levelhead_lab.paper").joinpath("tables.toml").read_text(encoding="utf-8")
+    )
 
 
 def table1_columns(data: str | None = None, *, imbalanced: bool = False) -> list[str]:
     """Return Table 1's columns, such as `cifar10:100`, of one data set or both, with or without the balanced ones."""
-    found = [column for column in tables()["table1"]["columns"] if data in (None, column.split(":")[0])]
+    found = [
+        column for column in tables()["table1"]["columns"] if data in (None, column.split(":")[0])
+    ]
     return [column for column in found if not (imbalanced and column.endswith(":1"))]
 
 
@@ -36,10 +47,14 @@ def source_cells(row: dict[str, Any]) -> dict[str, tuple[str, str, float]]:
     table = tables()["table1"]
     (of,) = [one["published"] for one in table["rows"] if one["method"] == row["beside"]]
     found = {}
-    for i, (column, trained) in enumerate(zip(tables()["sources"]["columns"], row["trained"], strict=True)):
+    for i, (column, trained) in enumerate(
+        zip(tables()["sources"]["columns"], row["trained"], strict=True)
+    ):
         if trained:
             recipe, method = trained.split("/")
-            published = row["published"][i] if "published" in row else of[table["columns"].index(column)]
+            published = (
+                row["published"][i] if "published" in row else of[table["columns"].index(column)]
+            )
             found[column] = (f"{recipe}/{column}", method, published)
     return found
 

@@ -15,7 +15,12 @@ from .tables import DATA_SIZES, REPEATED, SAME_WHEN_BALANCED, repeated_methods, 
 
 TABLES: tuple[PaperTable, ...] = get_args(PaperTable)
 HOLD_OUT = 0.1
-RELEASED_COLUMNS = ("cifar10:100", "cifar10:10", "cifar100:100", "cifar100:10")  # the columns of `wvn-released`
+RELEASED_COLUMNS = (
+    "cifar10:100",
+    "cifar10:10",
+    "cifar100:100",
+    "cifar100:10",
+)  # the columns of `wvn-released`
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,11 @@ class Training:
         """The training images it goes through, which is what it costs."""
         profile = counts.step if self.spec.profile == "step" else counts.long_tail
         n = profile(*DATA_SIZES[self.spec.data], self.spec.ratio)
-        balanced = {"under-sample": n.min(), "under-sample-once": n.min(), "over-sample-largest": n.max()}
+        balanced = {
+            "under-sample": n.min(),
+            "under-sample-once": n.min(),
+            "over-sample-largest": n.max(),
+        }
         per_epoch = balanced[self.spec.method] * len(n) if self.spec.method in balanced else n.sum()
         return int(per_epoch * (1 - self.spec.hold_out)) * self.spec.resolve_recipe().epochs
 
@@ -51,7 +60,9 @@ def trainings(
     """Return every training of a table, once; `only` are cells or columns: `cifar10:100:wvn`, `cifar10:*`."""
     (columns, rows), repeated = _columns_and_rows(table), repeated_methods(table)
     found = [
-        Training(column, replace(_spec(column, row, seed, hold_out, root, dtype), unofficial=unofficial))
+        Training(
+            column, replace(_spec(column, row, seed, hold_out, root, dtype), unofficial=unofficial)
+        )
         for seed in range(seeds)
         for row in sorted(rows, key=lambda row: row not in repeated)
         for column in columns
@@ -74,22 +85,35 @@ def _columns_and_rows(table: PaperTable) -> tuple[list[str], list[str]]:
     if table in ("strong", "frontier"):
         return tables()[table]["columns"], list(repeated_methods(table))
     if table == "readings":
-        return tables()[table]["columns"], [name for row in tables()[table]["rows"] for name in row["readings"]]
+        return tables()[table]["columns"], [
+            name for row in tables()[table]["rows"] for name in row["readings"]
+        ]
     if table == "sources":
         cells = [cell for row in tables()[table]["rows"] for cell in source_cells(row).values()]
-        return list(dict.fromkeys(c for c, _, _ in cells)), list(dict.fromkeys(method for _, method, _ in cells))
+        return list(dict.fromkeys(c for c, _, _ in cells)), list(
+            dict.fromkeys(method for _, method, _ in cells)
+        )
     if table == "table2-sources":
         return tables()[table]["columns"], tables()[table]["rows"]
     if table == "table3":  # its columns end in the network: cifar10:100:wvn
-        return list(dict.fromkeys(column.rpartition(":")[0] for column in tables()[table]["columns"])), list(REPEATED)
-    rows = dict.fromkeys(METHODS[row["method"]].trained_as or row["method"] for row in tables()[table]["rows"])
+        return list(
+            dict.fromkeys(column.rpartition(":")[0] for column in tables()[table]["columns"])
+        ), list(REPEATED)
+    rows = dict.fromkeys(
+        METHODS[row["method"]].trained_as or row["method"] for row in tables()[table]["rows"]
+    )
     rows |= dict.fromkeys(row["also"] for row in tables()[table]["rows"] if "also" in row)
-    return tables()[table]["columns"], [*rows, *(("ldam-drw", "wvn-released") if table == "table1" else ())]
+    return tables()[table]["columns"], [
+        *rows,
+        *(("ldam-drw", "wvn-released") if table == "table1" else ()),
+    ]
 
 
 def _needed(column: str, row: str, seed: int, hold_out: float, repeated: Sequence[str]) -> bool:
     if column.split("/")[0] in tables()["sources"]["specs"]:
-        cells = [cell[:2] for one in tables()["sources"]["rows"] for cell in source_cells(one).values()]
+        cells = [
+            cell[:2] for one in tables()["sources"]["rows"] for cell in source_cells(one).values()
+        ]
         return (seed == 0 or row in repeated) and not hold_out and (column, row) in cells
     if row == "wvn-released" and column not in RELEASED_COLUMNS:
         return False
@@ -98,12 +122,19 @@ def _needed(column: str, row: str, seed: int, hold_out: float, repeated: Sequenc
     return seed == 0 or (row in repeated and column not in tables()["table2"]["columns"])
 
 
-def _spec(column: str, method: str, seed: int, hold_out: float, root: str | None, dtype: str) -> Spec:
+def _spec(
+    column: str, method: str, seed: int, hold_out: float, root: str | None, dtype: str
+) -> Spec:
     recipe, _, rest = column.rpartition("/")
     data, *profile, ratio = rest.split(":")
     shape: Any = profile[0] if profile else "long-tail"
-    ours: dict[str, Any] = {"recipe": recipe or None, **tables()["sources"]["specs"].get(recipe, {})}
-    if data == "tiny-imagenet":  # what the paper leaves open for Table 2 and we chose: recipe, stem and epochs
+    ours: dict[str, Any] = {
+        "recipe": recipe or None,
+        **tables()["sources"]["specs"].get(recipe, {}),
+    }
+    if (
+        data == "tiny-imagenet"
+    ):  # what the paper leaves open for Table 2 and we chose: recipe, stem and epochs
         table = tables()["table2"]
         ours = {**table["ours"], "epochs": table["epochs"][table["columns"].index(column)]}
     return Spec(
@@ -121,4 +152,6 @@ def _spec(column: str, method: str, seed: int, hold_out: float, root: str | None
 
 
 def _matches(training: Training, cell: str) -> bool:
-    return fnmatchcase(training.column, cell) or fnmatchcase(f"{training.column}:{training.spec.method}", cell)
+    return fnmatchcase(training.column, cell) or fnmatchcase(
+        f"{training.column}:{training.spec.method}", cell
+    )

@@ -22,12 +22,18 @@ def write(folder: Path, state: State) -> Path:
     tensors |= {f"momentum/{name}": tensor.contiguous() for name, tensor in state.momentum.items()}
     tensors |= {f"mean/{name}": tensor.contiguous() for name, tensor in state.mean.items()}
     content = to_bytes({**tensors, "seen": state.seen})
-    path = folder / f"checkpoint-{state.epoch:06d}-{state.step:06d}-{_checksum(content)}.safetensors"
+    path = (
+        folder / f"checkpoint-{state.epoch:06d}-{state.step:06d}-{_checksum(content)}.safetensors"
+    )
     try:
         atomic.write(path, content)
     except OSError as error:
         earlier = checkpoints_in(folder)
-        kept = f"the last good checkpoint, {earlier[0].name}, is kept" if earlier else "there is no earlier one"
+        kept = (
+            f"the last good checkpoint, {earlier[0].name}, is kept"
+            if earlier
+            else "there is no earlier one"
+        )
         reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror
         raise OSError(
             f"{folder}: cannot write a checkpoint, {reason}; {kept}; make room and run the same command again to resume"
@@ -42,10 +48,16 @@ def read(path: Path) -> State:
     epoch, step, checksum = _NAME.fullmatch(path.name).groups()  # type: ignore[union-attr]
     content = path.read_bytes()
     if _checksum(content) != checksum:
-        raise LevelheadError(f"{path}: damaged, its checksum is {_checksum(content)}, not {checksum} as in its name")
+        raise LevelheadError(
+            f"{path}: damaged, its checksum is {_checksum(content)}, not {checksum} as in its name"
+        )
     tensors = from_bytes(content)
     weights, momentum, mean = (
-        {name.removeprefix(part): tensor for name, tensor in tensors.items() if name.startswith(part)}
+        {
+            name.removeprefix(part): tensor
+            for name, tensor in tensors.items()
+            if name.startswith(part)
+        }
         for part in ("weights/", "momentum/", "mean/")
     )
     return State(int(epoch), int(step), weights, momentum, tensors["seen"], mean)
@@ -81,7 +93,9 @@ def epochs_kept(folder: Path) -> int:
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
-    return sorted((path for path in folder.glob("checkpoint-*") if _NAME.fullmatch(path.name)), reverse=True)
+    return sorted(
+        (path for path in folder.glob("checkpoint-*") if _NAME.fullmatch(path.name)), reverse=True
+    )
 
 
 def _checksum(content: bytes) -> str:

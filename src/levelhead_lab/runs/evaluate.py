@@ -52,8 +52,15 @@ class Evaluation:
     def text(self, *, most: int = 20) -> str:
         """Return a table for people: errors, groups and, if there are at most `most`, classes."""
         a, b, names = self.before, self.after, [*map(visible, self.names)]
-        worst = (f"worst recall ({names[a.worst_class]}; {names[b.worst_class]})", a.worst_recall, b.worst_recall)
-        groups = [(f"recall of {group}-shot classes", a.groups[group], b.groups[group]) for group in a.groups]
+        worst = (
+            f"worst recall ({names[a.worst_class]}; {names[b.worst_class]})",
+            a.worst_recall,
+            b.worst_recall,
+        )
+        groups = [
+            (f"recall of {group}-shot classes", a.groups[group], b.groups[group])
+            for group in a.groups
+        ]
         classes = [
             (f"recall of {name} ({n} in training)", *recalls)
             for name, n, *recalls in zip(names, self.counts, a.recall, b.recall, strict=True)
@@ -72,13 +79,25 @@ class Evaluation:
         )
         last = max(13, len(adjusted) + 2)
         lines = [f"{'test set':{width}}{'as trained':>13}{adjusted:>{last}}"]
-        lines += [f"{title:{width}}{_share_text(x):>13}{_share_text(y):>{last}}" for title, x, y in rows]
-        given = f"gamma = {self.gamma:g}, as given" if self.gamma else "gamma = 0: the head is as trained"
-        tuned = [] if self.tuned is None else [str(self.tuned), *(f"warning: {line}" for line in self.tuned.warnings)]
+        lines += [
+            f"{title:{width}}{_share_text(x):>13}{_share_text(y):>{last}}" for title, x, y in rows
+        ]
+        given = (
+            f"gamma = {self.gamma:g}, as given"
+            if self.gamma
+            else "gamma = 0: the head is as trained"
+        )
+        tuned = (
+            []
+            if self.tuned is None
+            else [str(self.tuned), *(f"warning: {line}" for line in self.tuned.warnings)]
+        )
         return "\n".join([*lines, "", *(tuned or [given])])
 
 
-def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: str = Rescale.name) -> Evaluation:
+def evaluate(
+    snapshot: Snapshot, *, gamma: float | None = None, rule: str = Rescale.name
+) -> Evaluation:
     """Measure a head before and after an adjustment; held-out samples choose a gamma that is not given."""
     tuned, head, counts = None, snapshot.head, snapshot.counts
     if gamma is not None:
@@ -90,13 +109,23 @@ def evaluate(snapshot: Snapshot, *, gamma: float | None = None, rule: str = Resc
                 advice=Advice("gamma", None, "to set its strength"),
             )
         with quiet():  # tuned.warnings has them
-            tuned = tune(*held_out(snapshot), rule=rule_with(rule, norms=head.norms), names=head.names)
-        made, chosen = RULES[tuned.rule], Strengths(tuned.gamma, scale=tuned.scale, offset=tuned.offset)
+            tuned = tune(
+                *held_out(snapshot), rule=rule_with(rule, norms=head.norms), names=head.names
+            )
+        made, chosen = (
+            RULES[tuned.rule],
+            Strengths(tuned.gamma, scale=tuned.scale, offset=tuned.offset),
+        )
     by = made.amounts(check_finite(head), resolve(counts, head.classes), chosen)
     adjusted = by.head(head)
-    before, after = (measure(snapshot.logits("test", h), snapshot.labels["test"], counts) for h in (head, adjusted))
+    before, after = (
+        measure(snapshot.logits("test", h), snapshot.labels["test"], counts)
+        for h in (head, adjusted)
+    )
     names = tuple(head.names or map(str, range(head.classes)))
-    return Evaluation(made.name, names, counts, chosen.gamma, tuned, adjusted, by.changes, before, after)
+    return Evaluation(
+        made.name, names, counts, chosen.gamma, tuned, adjusted, by.changes, before, after
+    )
 
 
 def held_out(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -51,7 +51,10 @@ class Classifier(nn.Module):
         self.unit_features = facts["head"] == "cosine"
         self.register_buffer("mean", 255 * torch.tensor(facts["mean"]).reshape(channels))
         self.register_buffer("std", 255 * torch.tensor(facts["std"]).reshape(channels))
-        self.body, self.head = net.body, nn.Linear(net.head.in_features, len(facts["names"]), bias=bias)  # type: ignore
+        self.body, self.head = (
+            net.body,
+            nn.Linear(net.head.in_features, len(facts["names"]), bias=bias),  # type: ignore
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         features = self.body((images.to(self.mean.dtype) - self.mean) / self.std)  # type: ignore[operator]
@@ -65,30 +68,46 @@ def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]
         raise LevelheadError(f"{path}: expected a network that `levelhead train` wrote")
     try:
         with safe_open(str(path), framework="pt") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith("body.")}  # noqa: SIM118
+            weights = {
+                name: file.get_tensor(name)
+                for name in file.keys()  # noqa: SIM118
+                if name.startswith("body.")
+            }
     except RuntimeError as error:  # torch's, of a file that the disk does not give
-        raise LevelheadError(f"{path}: cannot be read ({str(error).splitlines()[0]}); try again") from None
+        raise LevelheadError(
+            f"{path}: cannot be read ({str(error).splitlines()[0]}); try again"
+        ) from None
     parts = {"head.weight": head.weight} | ({} if head.bias is None else {"head.bias": head.bias})
     weights |= {name: torch.as_tensor(x, dtype=torch.float32) for name, x in parts.items()}
     return _network(path, facts, weights, ("mean", "std")).float(), facts
 
 
-def export(run_folder: Path, head: Head, *, adjusted: dict[str, Any], tuned: Tuned | None = None) -> list[Path]:
+def export(
+    run_folder: Path, head: Head, *, adjusted: dict[str, Any], tuned: Tuned | None = None
+) -> list[Path]:
     """Write adjusted.safetensors and, where onnx is there, adjusted.onnx, with a note of what was adjusted.
 
     Where nothing was, model.safetensors is there already, and model.onnx is written. What an earlier call wrote goes.
     """
     changed = tuned is not None or adjusted["gamma"] != 0
-    if tuned is not None and RULES[tuned.rule].adds and head.bias is None:  # in our own network there is room for one
+    if (
+        tuned is not None and RULES[tuned.rule].adds and head.bias is None
+    ):  # in our own network there is room for one
         head = replace(head, bias=np.zeros(head.classes, np.float32))
     model, facts = classifier(run_folder, head)
     metadata = {MODEL_KEY: json.dumps({**facts, "adjusted": adjusted})}
-    made = {".safetensors": to_bytes({k: v.contiguous() for k, v in model.state_dict().items()}, metadata)}
+    made = {
+        ".safetensors": to_bytes(
+            {k: v.contiguous() for k, v in model.state_dict().items()}, metadata
+        )
+    }
     if find_spec("onnx") is not None:
         made[".onnx"] = _to_onnx(model, facts["shape"])
     if changed:
         written = {run_folder / f"adjusted{end}": content for end, content in made.items()}
-        files = [_write_adjusted(path, content, adjusted, tuned) for path, content in written.items()]
+        files = [
+            _write_adjusted(path, content, adjusted, tuned) for path, content in written.items()
+        ]
     else:
         files = [run_folder / f"model{end}" for end in made]
         if ".onnx" in made:
@@ -99,36 +118,55 @@ def export(run_folder: Path, head: Head, *, adjusted: dict[str, Any], tuned: Tun
     return files
 
 
-def _write_adjusted(path: Path, content: bytes, adjusted: dict[str, Any], tuned: Tuned | None) -> Path:
+def _write_adjusted(
+    path: Path, content: bytes, adjusted: dict[str, Any], tuned: Tuned | None
+) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         trained = Path(folder) / path.name
         trained.write_bytes(content)
-        layer = "logits" if path.suffix == ".onnx" else "head"  # the output that it feeds, or its name
+        layer = (
+            "logits" if path.suffix == ".onnx" else "head"
+        )  # the output that it feeds, or its name
         how: dict[str, Any] = {"head": layer, "original": False, "force": True}
         if tuned is not None:
             adjust_file(trained, path, tuned, **how)
         else:
-            rescale_file(trained, path, adjusted["counts"], gamma=adjusted["gamma"], rule=adjusted["rule"], **how)
+            rescale_file(
+                trained,
+                path,
+                adjusted["counts"],
+                gamma=adjusted["gamma"],
+                rule=adjusted["rule"],
+                **how,
+            )
     return path
 
 
 def load(path: str | Path) -> Classifier:
     facts = _facts(Path(path))
     if facts is None:
-        raise LevelheadError(f"{path}: expected a model or adjusted.safetensors that `levelhead train` wrote")
+        raise LevelheadError(
+            f"{path}: expected a model or adjusted.safetensors that `levelhead train` wrote"
+        )
     if "adjusted" not in facts:
-        return classifier(Path(path).parent, Snapshot.load(Path(path).with_name("snapshot.safetensors")).head)[0]
+        return classifier(
+            Path(path).parent, Snapshot.load(Path(path).with_name("snapshot.safetensors")).head
+        )[0]
     return _network(Path(path), facts, from_bytes(Path(path).read_bytes()))
 
 
-def _network(path: Path, facts: dict[str, Any], weights: dict[str, Tensor], own: Sequence[str] = ()) -> Classifier:
+def _network(
+    path: Path, facts: dict[str, Any], weights: dict[str, Tensor], own: Sequence[str] = ()
+) -> Classifier:
     """Return a network with these weights, but for the buffers that are its own."""
     try:
         model = Classifier(facts, bias="head.bias" in weights)
         model.load_state_dict(weights | {name: getattr(model, name) for name in own})
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise LevelheadError(f"{path}: its network is not as it was written ({reason}); copy it again") from None
+        raise LevelheadError(
+            f"{path}: its network is not as it was written ({reason}); copy it again"
+        ) from None
     return model.eval()
 
 
@@ -140,11 +178,22 @@ def _facts(path: Path) -> dict[str, Any] | None:
 
 
 def _to_onnx(model: Classifier, shape: list[int]) -> bytes:
-    example, axes = torch.zeros(2, *shape, dtype=torch.uint8), {"images": {0: "n"}, "logits": {0: "n"}}
+    example, axes = (
+        torch.zeros(2, *shape, dtype=torch.uint8),
+        {"images": {0: "n"}, "logits": {0: "n"}},
+    )
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # by the exporter that needs no other package
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # by the exporter that needs no other package
         file = Path(folder) / "model.onnx"
         torch.onnx.export(
-            model, (example,), file, dynamo=False, input_names=["images"], output_names=["logits"], dynamic_axes=axes
+            model,
+            (example,),
+            file,
+            dynamo=False,
+            input_names=["images"],
+            output_names=["logits"],
+            dynamic_axes=axes,
         )
         return file.read_bytes()

@@ -33,7 +33,9 @@ def lock_folder(path: Path, *, writes: bool = True) -> Iterator[None]:
             elif (msvcrt := _module("msvcrt")) is not None:
                 msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
         except (BlockingIOError, PermissionError):
-            raise BusyError(f"{path}: another process is training this run; wait for it, or stop it") from None
+            raise BusyError(
+                f"{path}: another process is training this run; wait for it, or stop it"
+            ) from None
         with nullcontext() if fcntl or msvcrt else _named_holder(path / "lock.holder"):
             yield
 

@@ -124,7 +124,9 @@ def run(
 def _batch_report(report: EpochProgress | None, epochs: int) -> OnBatch | None:
     if report is None:
         return None
-    return lambda epoch, done, total: report({"epoch": epoch, "of": epochs, "batch": done, "batches": total})
+    return lambda epoch, done, total: report(
+        {"epoch": epoch, "of": epochs, "batch": done, "batches": total}
+    )
 
 
 def run_packed(
@@ -148,21 +150,32 @@ def run_packed(
 
     check_device(device)
     given = data or [None] * len(specs)
-    found = [Run.of(spec, runs, name) for spec, name in zip(specs, names or [None] * len(specs), strict=True)]
+    found = [
+        Run.of(spec, runs, name)
+        for spec, name in zip(specs, names or [None] * len(specs), strict=True)
+    ]
     loaded: dict[Any, Data] = {}
     on_batch_of: dict[int, Any] = {}  # by the session's id
     with ExitStack() as locks:
         sessions: list[TrainingSession] = []
         for i, (spec, one) in enumerate(zip(specs, found, strict=True)):
-            key = spec.data_key  # specs with equal keys share the very arrays, so that they can be stacked
+            key = (
+                spec.data_key
+            )  # specs with equal keys share the very arrays, so that they can be stacked
             if one.finished:
                 check_finished(one, spec, loaded.get(key) or given[i])
                 continue
             loaded[key] = loaded.get(key) or given[i] or spec.load()
             tell = None if report is None else lambda record, i=i: report(i, record)
-            sessions.append(TrainingSession(one, spec, loaded[key], torch.device(device), half=half, report=tell))
+            sessions.append(
+                TrainingSession(
+                    one, spec, loaded[key], torch.device(device), half=half, report=tell
+                )
+            )
             if on_batch is not None:
-                on_batch_of[id(sessions[-1])] = _batch_report(partial(on_batch, i), sessions[-1].epochs)
+                on_batch_of[id(sessions[-1])] = _batch_report(
+                    partial(on_batch, i), sessions[-1].epochs
+                )
         for session in sessions:
             locks.enter_context(lock_folder(session.folder))
             session.begin(say)
@@ -177,7 +190,16 @@ def run_packed(
                         "inside one; training from the start"
                     )
                 session.resume_from(start)
-                jobs.append(Job(session.net, session.data, session.recipe, session.method, session.spec.seed, start))
+                jobs.append(
+                    Job(
+                        session.net,
+                        session.data,
+                        session.recipe,
+                        session.method,
+                        session.spec.seed,
+                        start,
+                    )
+                )
             fit_many(
                 jobs,
                 slots=slots,
@@ -185,7 +207,9 @@ def run_packed(
                 dtype=PRECISIONS[dtype],
                 evaluate_early=evaluate_early,
                 on_epoch=lambda i, record, part=part: part[i].end_epoch(record),
-                on_batch=(lambda i, *batch, part=part: on_batch_of[id(part[i])](*batch)) if on_batch_of else None,
+                on_batch=(lambda i, *batch, part=part: on_batch_of[id(part[i])](*batch))
+                if on_batch_of
+                else None,
                 on_end=lambda i, _, part=part: part[i].finish(),
                 save_every=save_every,
                 on_save=lambda i, state, part=part: checkpoint.write(part[i].folder, state),
@@ -201,7 +225,9 @@ def check_device(device: str) -> None:
         )
 
 
-def _latest_checkpoint(folder: Path, say: Callable[[str], None], *, mid_epoch: bool = True) -> State | None:
+def _latest_checkpoint(
+    folder: Path, say: Callable[[str], None], *, mid_epoch: bool = True
+) -> State | None:
     state, damaged = checkpoint.latest(folder, mid_epoch=mid_epoch)
     for line in damaged:
         say(f"{line}; resuming from the one before")
@@ -217,7 +243,9 @@ class _Saver:
 
     def __call__(self, now: Callable[[], State]) -> None:
         self.taken += 1
-        due = time.monotonic() - self.last >= self.seconds or (self.steps is not None and self.taken % self.steps == 0)
+        due = time.monotonic() - self.last >= self.seconds or (
+            self.steps is not None and self.taken % self.steps == 0
+        )
         if self.writes and due:
             self.save(now())
 
@@ -233,7 +261,9 @@ def _join_processes(device: str | None) -> tuple[torch.device, bool]:
         return torch.device(kind), True
     if not dist.is_initialized():
         dist.init_process_group("nccl" if kind == "cuda" else "gloo")
-    return torch.device(f"cuda:{os.environ['LOCAL_RANK']}" if kind == "cuda" else kind), dist.get_rank() == 0
+    return torch.device(
+        f"cuda:{os.environ['LOCAL_RANK']}" if kind == "cuda" else kind
+    ), dist.get_rank() == 0
 
 
 def _wait_for_all() -> None:

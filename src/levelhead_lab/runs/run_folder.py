@@ -34,7 +34,9 @@ class Run:
     def open(path: str | Path) -> "Run":
         """Return the run in a folder; raise FileNotFoundError if the folder does not hold one."""
         if not (Path(path) / "spec.json").is_file():
-            raise FileNotFoundError(f"{path}: not a run; expected a folder that `levelhead train` wrote (no spec.json)")
+            raise FileNotFoundError(
+                f"{path}: not a run; expected a folder that `levelhead train` wrote (no spec.json)"
+            )
         return Run(Path(path))
 
     @staticmethod
@@ -54,12 +56,20 @@ class Run:
         """The records of the epochs so far, without a last line that a crash cut off."""
         path = self.path / "log.jsonl"
         try:
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
+            lines = (
+                path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
+            )
             records = [parse_json(line) for line in lines if line.endswith("}\n")]
         except ValueError as error:
-            raise LevelheadError(f"{path}: damaged ({error}); move the folder away to train again") from None
-        if not all(isinstance(record, dict) and isinstance(record.get("epoch"), int) for record in records):
-            raise LevelheadError(f"{path}: damaged, a line has no epoch; move the folder away to train again")
+            raise LevelheadError(
+                f"{path}: damaged ({error}); move the folder away to train again"
+            ) from None
+        if not all(
+            isinstance(record, dict) and isinstance(record.get("epoch"), int) for record in records
+        ):
+            raise LevelheadError(
+                f"{path}: damaged, a line has no epoch; move the folder away to train again"
+            )
         return records
 
     @property
@@ -77,8 +87,12 @@ class Run:
     @property
     def _vouched(self) -> dict[str, str]:
         found = self.result.get("sha256", {})
-        if not isinstance(found, dict) or any(not 0 < len(name) < 100 or Path(name).name != name for name in found):
-            raise LevelheadError(f"{self.path / 'done.json'}: damaged; move the folder away to train again")
+        if not isinstance(found, dict) or any(
+            not 0 < len(name) < 100 or Path(name).name != name for name in found
+        ):
+            raise LevelheadError(
+                f"{self.path / 'done.json'}: damaged; move the folder away to train again"
+            )
         return found
 
     def _checked_file(self, name: str) -> Path:
@@ -94,7 +108,9 @@ class Run:
 
     def _finished_file(self, name: str) -> Path:
         if not self.finished:
-            raise LevelheadError(f"{self.path}: not finished; run its `levelhead train` command again to resume it")
+            raise LevelheadError(
+                f"{self.path}: not finished; run its `levelhead train` command again to resume it"
+            )
         return self.path / name
 
 
@@ -104,5 +120,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise LevelheadError(f"{path}: damaged, expected a JSON object; move the folder away to train again")
+        raise LevelheadError(
+            f"{path}: damaged, expected a JSON object; move the folder away to train again"
+        )
     return found

@@ -68,7 +68,9 @@ class TrainingSession:
         if (self.folder / "spec.json").is_file():
             check_same(self.run, self.spec, self.data)
             facts = _complete_facts(self.run)
-            if self.device.type == "cpu":  # the order of sums, and so their rounding, depends on the number of threads
+            if (
+                self.device.type == "cpu"
+            ):  # the order of sums, and so their rounding, depends on the number of threads
                 torch.set_num_threads(facts["threads"])
             for name, now in (("torch", version("torch")), ("levelhead", __version__)):
                 before = facts.get("versions", {}).get(name, now)
@@ -92,7 +94,9 @@ class TrainingSession:
                 **{package: version(package) for package in packages},
             },
             "machine": platform.machine(),
-            "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
+            "device": torch.cuda.get_device_name(self.device)
+            if self.device.type == "cuda"
+            else "cpu",
             "threads": torch.get_num_threads(),
             "memory_format": "channels_last",
             "counts": data.counts.tolist(),
@@ -107,7 +111,11 @@ class TrainingSession:
         """Resume from a State: keep the records of epochs before it, remove newer and half-written files."""
         if start is not None:
             self._check_weights(start)
-        done = [] if start is None else [record for record in self.run.log if record["epoch"] <= start.epoch]
+        done = (
+            []
+            if start is None
+            else [record for record in self.run.log if record["epoch"] <= start.epoch]
+        )
         if start is not None and len(done) != start.epoch:
             raise LevelheadError(
                 f"{self.folder / 'log.jsonl'}: damaged, it has {len(done)} of the {start.epoch} "
@@ -122,12 +130,18 @@ class TrainingSession:
         checkpoint.remove_newer(self.folder, start)
         for scratch in self.folder.glob("*.tmp"):
             scratch.unlink()
-        atomic.write(self.folder / "log.jsonl", "".join(json.dumps(record) + "\n" for record in done).encode())
+        atomic.write(
+            self.folder / "log.jsonl",
+            "".join(json.dumps(record) + "\n" for record in done).encode(),
+        )
         self.began = time.monotonic() - spent
 
     def _check_weights(self, start: State) -> None:
         """Raise LevelheadError if a State is of another network, as after an update of the package it comes from."""
-        here, there = ({name: x.shape for name, x in found.items()} for found in (self.net.state_dict(), start.weights))
+        here, there = (
+            {name: x.shape for name, x in found.items()}
+            for found in (self.net.state_dict(), start.weights)
+        )
         for name in {**here, **there}:
             if here.get(name) != there.get(name):
                 raise LevelheadError(
@@ -138,7 +152,10 @@ class TrainingSession:
     def end_epoch(self, record: dict[str, Any]) -> None:
         """Log an epoch, with its errors on held-out and test samples if the engine has not measured them."""
         if "test_error" not in record:
-            record = record | {f"{title}_error": e for title, e in errors(self.net, self.data, self.preprocess).items()}
+            record = record | {
+                f"{title}_error": e
+                for title, e in errors(self.net, self.data, self.preprocess).items()
+            }
         record = record | {"of": self.epochs, "seconds": round(time.monotonic() - self.began, 3)}
         try:
             with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
@@ -155,7 +172,9 @@ class TrainingSession:
 
     def finish(self) -> None:
         seconds, net = round(time.monotonic() - self.began, 3), self.net
-        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in net.state_dict().items()}
+        weights = {
+            name: tensor.detach().cpu().contiguous() for name, tensor in net.state_dict().items()
+        }
         facts = {
             "levelhead": __version__,
             "net": self.spec.resolve_net(),
@@ -171,15 +190,20 @@ class TrainingSession:
         }
         meta = {"spec": self.spec.to_dict(), "seconds": seconds}
         result = {
-            key: value for key, value in self.run.log[-1].items() if key.endswith("error") or key in ("epoch", "loss")
+            key: value
+            for key, value in self.run.log[-1].items()
+            if key.endswith("error") or key in ("epoch", "loss")
         }
         result |= {"seconds": seconds, "parameters": parameter_count(net)}
         try:
-            atomic.write(self.folder / "model.safetensors", to_bytes(weights, {MODEL_KEY: json.dumps(facts)}))
+            atomic.write(
+                self.folder / "model.safetensors", to_bytes(weights, {MODEL_KEY: json.dumps(facts)})
+            )
             kept = snapshot(net, self.data, self.preprocess, meta=meta, half=self.half)
             kept.save(self.folder / "snapshot.safetensors")
             result["sha256"] = {
-                name: file_sha256(self.folder / name) for name in ("model.safetensors", "snapshot.safetensors")
+                name: file_sha256(self.folder / name)
+                for name in ("model.safetensors", "snapshot.safetensors")
             }
             atomic.write(self.folder / "done.json", json.dumps(result, indent=2).encode())
         except OSError as error:

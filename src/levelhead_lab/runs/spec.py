@@ -40,37 +40,59 @@ class Spec:
     ratio: float = 1.0
     subset: str | int | None = None  # see `resolve_subset`
     largest: int | None = None
-    counts: tuple[float, ...] | tuple[tuple[str, float], ...] | None = None  # to keep, in class order or (class, n)
+    counts: tuple[float, ...] | tuple[tuple[str, float], ...] | None = (
+        None  # to keep, in class order or (class, n)
+    )
     hold_out: float = 0.0  # share of each class held out of training, on which gamma is chosen
     size: int = 32  # to which the images of a folder are resized
     skip_bad: bool = False  # leave unreadable images of a folder out
     unofficial: bool = False  # accept CIFAR files with another md5, such as a part of them
-    net: str | None = None  # for this and the next two, see `lab.nets.build`; the usual network of the data if None
+    net: str | None = (
+        None  # for this and the next two, see `lab.nets.build`; the usual network of the data if None
+    )
     shortcut: Literal["A", "B", "pool"] = "B"
     stem: Literal["small", "half", "imagenet"] = "small"
     recipe: str | None = None  # a preset or a .toml file; the usual recipe of the data if None
-    epochs: int | None = None  # length to which the recipe is stretched or shortened; its own if None
+    epochs: int | None = (
+        None  # length to which the recipe is stretched or shortened; its own if None
+    )
     seed: int = 0  # of initial weights, batches and crops
-    engine: TrainingEngine = "auto"  # `plain`, `fast` (made for CUDA), or `auto`: see `run.uses_fast_engine`
-    dtype: TrainingDtype = "float32"  # see `fast.precision`; all but float32 and float64 need the fast engine
+    engine: TrainingEngine = (
+        "auto"  # `plain`, `fast` (made for CUDA), or `auto`: see `run.uses_fast_engine`
+    )
+    dtype: TrainingDtype = (
+        "float32"  # see `fast.precision`; all but float32 and float64 need the fast engine
+    )
 
     def __post_init__(self) -> None:
         convert_fields_(self, but="counts")  # checked when the classes are known
         check_seed(self.seed)
         check_share(self.hold_out)
         if self.epochs is not None and self.epochs < 1:
-            raise LevelheadError(f"expected at least 1 epoch, got {self.epochs}", parameter="epochs")
+            raise LevelheadError(
+                f"expected at least 1 epoch, got {self.epochs}", parameter="epochs"
+            )
         if self.profile == "given" and self.ratio != 1:
-            raise LevelheadError(f"{self.ratio:g} needs the profile 'long-tail' or 'step'", parameter="ratio")
+            raise LevelheadError(
+                f"{self.ratio:g} needs the profile 'long-tail' or 'step'", parameter="ratio"
+            )
         if self.profile == "given" and self.largest is not None:
-            raise LevelheadError("needs a ratio, and the profile 'long-tail' or 'step'", parameter="largest")
+            raise LevelheadError(
+                "needs a ratio, and the profile 'long-tail' or 'step'", parameter="largest"
+            )
         if self.profile == "given" and self.counts is None and self.subset not in (None, "first"):
-            raise LevelheadError("needs a profile or counts to choose the samples for", parameter="subset")
+            raise LevelheadError(
+                "needs a profile or counts to choose the samples for", parameter="subset"
+            )
 
     @property
     def title(self) -> str:
         data = Path(self._data_name).stem
-        shape = "" if self.profile == "given" else f"-{'lt' if self.profile == 'long-tail' else 'step'}{self.ratio:g}"
+        shape = (
+            ""
+            if self.profile == "given"
+            else f"-{'lt' if self.profile == 'long-tail' else 'step'}{self.ratio:g}"
+        )
         return f"{data}{shape}-{self.trained_as.split('/')[-1].replace('.py:', '-')}-{self.seed}"
 
     @property
@@ -93,7 +115,9 @@ class Spec:
         return DEFAULTS.get(self.data, DEFAULTS[""])[0] if self.net is None else self.net
 
     def resolve_recipe(self) -> Recipe:
-        return find_recipe(self.recipe or DEFAULTS.get(self.data, DEFAULTS[""])[1]).stretched_to(self.epochs)
+        return find_recipe(self.recipe or DEFAULTS.get(self.data, DEFAULTS[""])[1]).stretched_to(
+            self.epochs
+        )
 
     def resolve_subset(self) -> str | int:
         """Return which samples are kept: the `first` of official files, or of others those drawn by a seed."""
@@ -104,7 +128,9 @@ class Spec:
 
     def load(self) -> Data:
         read = _load_once if self.data in OFFICIAL else load
-        whole = read(self.data, self.root, size=self.size, skip_bad=self.skip_bad, unofficial=self.unofficial)
+        whole = read(
+            self.data, self.root, size=self.size, skip_bad=self.skip_bad, unofficial=self.unofficial
+        )
         named = self.counts is not None and isinstance(self.counts[0], tuple)
         part = imbalance(
             whole,
@@ -125,11 +151,21 @@ class Spec:
     def data_key(self) -> tuple[Any, ...]:
         """What `load` depends on: specs with equal keys train on the same data."""
         which = self.data, self.root, self.size, self.skip_bad, self.unofficial
-        return *which, self.profile, self.ratio, self.resolve_subset(), self.largest, self.counts, self.hold_out
+        return (
+            *which,
+            self.profile,
+            self.ratio,
+            self.resolve_subset(),
+            self.largest,
+            self.counts,
+            self.hold_out,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as run folders hold them: `counts` is written as `wanted`, its first name."""
-        return {"wanted" if name == "counts" else name: value for name, value in asdict(self).items()}
+        return {
+            "wanted" if name == "counts" else name: value for name, value in asdict(self).items()
+        }
 
     def identity(self) -> dict[str, Any]:
         """Return everything that decides the numbers of this run and nothing else: no paths, no adjustment."""
@@ -143,13 +179,19 @@ class Spec:
             "recipe": asdict(self.resolve_recipe()),
             "subset": self.resolve_subset(),
         }
-        newer = {"cutout": 0, "augment": "none", "average": 0.0}  # left out, as in runs older than these fields
+        newer = {
+            "cutout": 0,
+            "augment": "none",
+            "average": 0.0,
+        }  # left out, as in runs older than these fields
         newer |= {"weights": "class", "deferred": False, "bias": "none", "init": "fan-out"}
         for field, default in newer.items():
             if facts["recipe"][field] == default:
                 del facts["recipe"][field]
         if ".py" in self.method:
-            facts["method_sha256"] = hashlib.sha256(method_file(self.trained_as)[0].read_bytes()).hexdigest()
+            facts["method_sha256"] = hashlib.sha256(
+                method_file(self.trained_as)[0].read_bytes()
+            ).hexdigest()
         return json.loads(json.dumps(facts))
 
     @property

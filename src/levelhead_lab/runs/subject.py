@@ -16,8 +16,14 @@ def of_run(folder: Path, **given: Any) -> Subject:
     made = run.facts
     spec, versions = made.get("spec", made), made.get("versions", {})
     if not isinstance(spec, dict) or not isinstance(versions, dict):
-        raise LevelheadError(f"{folder / 'spec.json'}: damaged; move the folder away to train again")
-    facts = {key: str(spec[key]) for key in ("data", "method", "ratio", "net", "recipe", "seed") if spec.get(key)}
+        raise LevelheadError(
+            f"{folder / 'spec.json'}: damaged; move the folder away to train again"
+        )
+    facts = {
+        key: str(spec[key])
+        for key in ("data", "method", "ratio", "net", "recipe", "seed")
+        if spec.get(key)
+    }
     facts |= {f"trained with {key}": str(value) for key, value in versions.items()}
     snapshot, log = run.snapshot, run.log
     with in_file(folder):

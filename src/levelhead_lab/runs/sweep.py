@@ -107,8 +107,18 @@ def sweep(
         groups, train = [unfinished], partial(run_packed, runs=folder, slots=workers, **options)
     else:
         threads = max(1, multiprocessing.cpu_count() // workers) if executor == "local" else None
-        groups, train = [[s] for s in unfinished], partial(_train, runs=folder, threads=threads, options=options)
-    ends = run_tasks(groups, train, where=_WHERE[executor], workers=workers, tries=tries, device=options.get("device"))
+        groups, train = (
+            [[s] for s in unfinished],
+            partial(_train, runs=folder, threads=threads, options=options),
+        )
+    ends = run_tasks(
+        groups,
+        train,
+        where=_WHERE[executor],
+        workers=workers,
+        tries=tries,
+        device=options.get("device"),
+    )
     with closing(ends):
         for end in ends:
             for spec in end.task:
@@ -122,13 +132,17 @@ def sweep(
     return [Outcome(spec, one, errors.get(one)) for spec, one in zip(specs, found, strict=True)]
 
 
-def _find_unfinished(specs: Sequence[Spec], found: Sequence[Run]) -> tuple[list[Spec], dict[Run, str]]:
+def _find_unfinished(
+    specs: Sequence[Spec], found: Sequence[Run]
+) -> tuple[list[Spec], dict[Run, str]]:
     first: dict[Run, Spec] = {}
     errors: dict[Run, str] = {}
     for spec, one in zip(specs, found, strict=True):
         other = first.setdefault(one, spec)
         if Path(other.data).absolute() != Path(spec.data).absolute():
-            raise LevelheadError(f"{other.data} and {spec.data} would be one run, {one.path.name}; rename one of them")
+            raise LevelheadError(
+                f"{other.data} and {spec.data} would be one run, {one.path.name}; rename one of them"
+            )
     for one, spec in first.items():
         try:
             if one.finished:
@@ -146,7 +160,13 @@ def _train(group: list[Spec], *, runs: Path, threads: int | None, options: dict[
 
 
 def sweep_grid(
-    path: Path, runs: Path, *, executor: Executor, workers: int, allow_code: bool, say: Callable[[str], None]
+    path: Path,
+    runs: Path,
+    *,
+    executor: Executor,
+    workers: int,
+    allow_code: bool,
+    say: Callable[[str], None],
 ) -> tuple[dict[str, Any], str]:
     specs, done = read_grid(path, allow_code=allow_code), 0
     for spec in specs:
@@ -167,7 +187,9 @@ def sweep_grid(
     for outcome in failed:
         say(f"{outcome.spec.title}: {outcome.error}")
     if len(failed) == len(outcomes):
-        raise LevelheadError(f"none of the {len(outcomes)} runs could be trained; the first: {failed[0].error}")
+        raise LevelheadError(
+            f"none of the {len(outcomes)} runs could be trained; the first: {failed[0].error}"
+        )
     rows = [sweep_row(outcome) for outcome in outcomes if not outcome.error]
     return {"rows": rows, "failed": [outcome.spec.title for outcome in failed]}, _table(rows)
 
@@ -175,7 +197,9 @@ def sweep_grid(
 def sweep_row(outcome: Outcome) -> dict[str, Any]:
     snapshot, spec = outcome.run.snapshot, outcome.spec
     found = evaluate(
-        snapshot, gamma=None if "held-out" in snapshot.features else 0.0, rule=rule_for(spec.resolve_method())
+        snapshot,
+        gamma=None if "held-out" in snapshot.features else 0.0,
+        rule=rule_for(spec.resolve_method()),
     )
     adjusted = None if found.tuned is None else found.after.error
     return {
@@ -193,6 +217,10 @@ def _table(rows: list[dict[str, Any]]) -> str:
     width = max(len(row["run"]) for row in rows)
     lines = [f"{'run':{width}}{'as trained':>13}{'gamma':>8}{'adjusted':>11}"]
     for row in rows:
-        after = "" if row["adjusted_error"] is None else f"{row['gamma']:>8.2f}{100 * row['adjusted_error']:>9.1f} %"
+        after = (
+            ""
+            if row["adjusted_error"] is None
+            else f"{row['gamma']:>8.2f}{100 * row['adjusted_error']:>9.1f} %"
+        )
         lines.append(f"{row['run']:{width}}{100 * row['error']:>11.1f} %{after}")
     return "\n".join(lines)

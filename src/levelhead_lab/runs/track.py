@@ -14,7 +14,9 @@ from ..lab.progress import EpochProgress
 from .spec import Spec
 
 Log = Callable[[dict[str, float], int], None]  # called with metrics and their epoch
-Start = Callable[[], tuple[Log, Callable[[str], None]]]  # returns how to log, and how to end with a status
+Start = Callable[
+    [], tuple[Log, Callable[[str], None]]
+]  # returns how to log, and how to end with a status
 
 
 @contextmanager
@@ -35,7 +37,11 @@ def tracker(kind: Tracker | None, folder: Path, spec: Spec) -> Iterator[EpochPro
     def track(record: dict[str, Any]) -> None:
         nonlocal started
         started = started or start()
-        metrics = {key: value for key, value in record.items() if key in ("loss", "lr") or key.endswith("_error")}
+        metrics = {
+            key: value
+            for key, value in record.items()
+            if key in ("loss", "lr") or key.endswith("_error")
+        }
         metrics |= {"norm_largest": max(record["norms"]), "norm_smallest": min(record["norms"])}
         started[0](metrics, record["epoch"])
 
@@ -91,7 +97,9 @@ def _wandb(folder: Path, facts: dict[str, Any]) -> Start:
     def start() -> tuple[Log, Callable[[str], None]]:
         project = os.environ.get("WANDB_PROJECT", "levelhead")
         run = wandb.init(project=project, name=folder.name, dir=folder, config=facts)
-        return lambda metrics, epoch: run.log(metrics, step=epoch), lambda status: run.finish(status != "FINISHED")
+        return lambda metrics, epoch: run.log(metrics, step=epoch), lambda status: run.finish(
+            status != "FINISHED"
+        )
 
     return start
 

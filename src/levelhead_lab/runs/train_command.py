@@ -38,7 +38,9 @@ class TrainOptions:
 
     name: str | None = None  # the first part of the run's folder; made from the spec if None
     gamma: float | None = None  # strength of RS; chosen on the held-out samples if None
-    rule: str | None = None  # how to level the model; that of the method if None or, if it has none, `auto`
+    rule: str | None = (
+        None  # how to level the model; that of the method if None or, if it has none, `auto`
+    )
     anyway: bool = False  # level the model also where no gain is to be expected
     certain: bool = False  # level it only where the gain is certain
     track: Tracker | None = None  # where to log every epoch too
@@ -47,7 +49,9 @@ class TrainOptions:
 
     def __post_init__(self) -> None:
         if self.threads is not None and not 1 <= self.threads <= MOST_THREADS:
-            raise LevelheadError(f"expected 1 to {MOST_THREADS} threads, got {self.threads}", parameter="threads")
+            raise LevelheadError(
+                f"expected 1 to {MOST_THREADS} threads, got {self.threads}", parameter="threads"
+            )
         if self.gamma is not None and not math.isfinite(self.gamma):
             raise LevelheadError(f"expected a finite gamma, got {self.gamma}", parameter="gamma")
         if self.rule is not None and self.gamma is not None:
@@ -57,7 +61,12 @@ class TrainOptions:
 
 
 def imbalance_fields(
-    *, ratio: float | None, profile: Profile, counts: Path | None, largest: int | None, subset: str | None
+    *,
+    ratio: float | None,
+    profile: Profile,
+    counts: Path | None,
+    largest: int | None,
+    subset: str | None,
 ) -> dict[str, Any]:
     if ratio is not None and counts is not None:
         raise LevelheadError("expected a ratio or counts, got both", parameter="ratio")
@@ -73,7 +82,9 @@ def imbalance_fields(
         found = read_counts(counts)
         if len(found) == 0:
             raise LevelheadError(f"{counts}: expected one count per class, got none")
-        kept = tuple(found.items() if isinstance(found, dict) else np.asarray(found, object).tolist())
+        kept = tuple(
+            found.items() if isinstance(found, dict) else np.asarray(found, object).tolist()
+        )
     return {
         "profile": "given" if ratio is None else profile,
         "ratio": 1.0 if ratio is None else ratio,
@@ -89,7 +100,9 @@ def data_text(data: Data, most: int = 8) -> str:
     each = [f"{data.counts[i]:,} of {data.names[i]}" for i in order]
     if len(each) > most:
         each = [*each[: most // 2], "...", *each[-most // 2 :]]
-    others = ", ".join(f"{len(part):,} {title}" for title, part in data.splits.items() if title != "train")
+    others = ", ".join(
+        f"{len(part):,} {title}" for title, part in data.splits.items() if title != "train"
+    )
     text = f"{data.name}: {len(order)} classes, {len(data.train):,} training images ({', '.join(each)}), {others}"
     return "\n".join(textwrap.wrap(text, 80, break_on_hyphens=False))
 
@@ -115,7 +128,9 @@ def train_and_evaluate(
         return f"{folder} keeps {checkpoint.epochs_kept(folder)} of {total} epochs"
 
     with graceful_stop(summary, say if first else lambda line: None):
-        shown = options.show and first and sys.stderr.isatty()  # asked here: a bar of an older rich says no for it
+        shown = (
+            options.show and first and sys.stderr.isatty()
+        )  # asked here: a bar of an older rich says no for it
         with (
             epoch_progress(show=options.show and first) as draw,
             tracker(options.track if first else None, folder, spec) as log,
@@ -129,7 +144,15 @@ def train_and_evaluate(
                 if shown:
                     say(data_text(data))
 
-            trained = run(spec, runs, name=options.name, report=report, on_batch=draw, on_data=show_data, say=say)
+            trained = run(
+                spec,
+                runs,
+                name=options.name,
+                report=report,
+                on_batch=draw,
+                on_data=show_data,
+                say=say,
+            )
         if dist.is_available() and dist.is_initialized():
             dist.destroy_process_group()
         if not first:
@@ -138,7 +161,11 @@ def train_and_evaluate(
 
 
 def evaluate_and_export(
-    trained: Run, spec: Spec, options: TrainOptions | None = None, *, option: Callable[[str], str] = str
+    trained: Run,
+    spec: Spec,
+    options: TrainOptions | None = None,
+    *,
+    option: Callable[[str], str] = str,
 ) -> tuple[dict[str, Any], str]:
     """Evaluate a finished run and write the adjusted model: as trained where no gain is expected, unless `anyway`."""
     options = options or TrainOptions()
@@ -148,12 +175,24 @@ def evaluate_and_export(
     rule = options.rule or rule_for(spec.resolve_method(), AUTO if gamma is None else Rescale.name)
     found = evaluate(snapshot, gamma=gamma, rule=Rescale.name if not_chosen else rule)
     tuned = found.tuned
-    refused = tuned is not None and not (tuned.certain if options.certain else tuned.worthwhile is not False)
+    refused = tuned is not None and not (
+        tuned.certain if options.certain else tuned.worthwhile is not False
+    )
     changed = found.changed and (options.anyway or not refused)
-    adjusted = {"rule": found.rule, "gamma": found.gamma if changed else 0.0, "counts": snapshot.counts.tolist()}
+    adjusted = {
+        "rule": found.rule,
+        "gamma": found.gamma if changed else 0.0,
+        "counts": snapshot.counts.tolist(),
+    }
     made = export(trained.path, snapshot.head, adjusted=adjusted, tuned=tuned if changed else None)
     files = [str(file) for file in made]
-    result = {"run": str(trained.path), **facts, **found.to_dict(), "adjusted": changed, "files": files}
+    result = {
+        "run": str(trained.path),
+        **facts,
+        **found.to_dict(),
+        "adjusted": changed,
+        "files": files,
+    }
     lines = [
         f"{trained.path}: {facts['epoch']} epochs, {facts['seconds']:.0f} s, {facts['parameters']:,} parameters",
         "",

@@ -50,11 +50,21 @@ def run_tasks(
 ) -> Generator[TaskEnd[Task], None, None]:
     """Do every task, as many at a time as there are workers; yield each as it ends. One failure stops no other."""
     began = time.monotonic()
-    pool = _ThisProcess() if where == "here" else _Processes(workers) if where == "processes" else _Ray(workers, device)
+    pool = (
+        _ThisProcess()
+        if where == "here"
+        else _Processes(workers)
+        if where == "processes"
+        else _Ray(workers, device)
+    )
     waiting, busy = deque((task, 1) for task in tasks), {}
     try:
         while True:
-            while waiting and len(busy) < pool.workers and (until is None or time.monotonic() - began <= until):
+            while (
+                waiting
+                and len(busy) < pool.workers
+                and (until is None or time.monotonic() - began <= until)
+            ):
                 task, attempt = waiting.popleft()
                 busy[pool.start(do, task)] = task, attempt
             if not busy:
@@ -72,7 +82,9 @@ def run_tasks(
 
 
 def _do_task(do: Callable[[Any], Any], task: Any, folder: Path | None = None) -> Answer:
-    if folder is not None and folder.is_dir():  # on a shared disk, a relative path means the same as here
+    if (
+        folder is not None and folder.is_dir()
+    ):  # on a shared disk, a relative path means the same as here
         os.chdir(folder)
     began, error = time.monotonic(), ""
     try:
@@ -121,13 +133,17 @@ class _Processes:
             with interrupts_blocked():
                 process.start()
             theirs.close()
-        with suppress(BrokenPipeError, ConnectionResetError):  # it was lost just now, as `first_to_end` will see
+        with suppress(
+            BrokenPipeError, ConnectionResetError
+        ):  # it was lost just now, as `first_to_end` will see
             line.send((do, task))
         return process, line
 
     def first_to_end(self, busy: list[tuple[Any, Any]]) -> tuple[Any, Answer | None]:
         ended = wait([end for process, line in busy for end in (process.sentinel, line)])
-        process, line = next(worker for worker in busy if worker[0].sentinel in ended or worker[1] in ended)
+        process, line = next(
+            worker for worker in busy if worker[0].sentinel in ended or worker[1] in ended
+        )
         try:
             answer = line.recv() if line.poll() else None
         except (EOFError, OSError):  # it exited in the middle of its answer
@@ -155,7 +171,10 @@ def _answer_tasks(line) -> None:
     try:
         while True:
             line.send(_do_task(*line.recv()))
-    except (SystemExit, EOFError):  # told to stop, and cleaned up: leave at once, as torch takes seconds to shut down
+    except (
+        SystemExit,
+        EOFError,
+    ):  # told to stop, and cleaned up: leave at once, as torch takes seconds to shut down
         os._exit(1)
 
 
@@ -185,7 +204,9 @@ class _Ray:
         worker = self.ray.wait(busy, num_returns=1)[0][0]
         try:
             return worker, self.ray.get(worker)
-        except self.ray.exceptions.RayTaskError as error:  # the task could not even be started there
+        except (
+            self.ray.exceptions.RayTaskError
+        ) as error:  # the task could not even be started there
             return worker, (0.0, str(error).strip().splitlines()[-1])
         except self.ray.exceptions.RayError:
             time.sleep(0.5)  # the news that a machine is gone may take a moment to reach the others
