@@ -211,30 +211,6 @@ def test_every_ask_has_code_and_a_number_from_it_or_from_a_bench():
         )
 
 
-def words(text: str) -> int:
-    """Return how many words a reader sees: whatever stands between blanks and has a letter or a digit, in prose, code
-    and the cells of tables; neither comments nor where links lead."""
-    seen = re.sub(r"(?<=\])\([^)]*\)", "", COMMENT.sub("", text)).split()
-    return len([word for word in seen if re.search(r"\w", word)])
-
-
-def test_the_pages_are_few_and_short():
-    """Every page is counted whole, with what commands write into it from results/. What the build includes is the help
-    of the commands and the docstrings, which are the code's."""
-    counted = {path.name: words(path.read_text(encoding="utf-8")) for path in PAGES}
-    assert len(counted) <= 22
-    assert sum(counted.values()) <= 22_000, counted
-
-
-def test_words_are_counted_as_a_reader_sees_them():
-    assert (
-        words(
-            "| a | 1.5 ± 0.2, *3* |\n|---|---|\n<!-- not this --> see [the page](page.md): `x = 1`"
-        )
-        == 9
-    )
-
-
 def test_every_page_says_at_its_top_what_it_answers():
     tops = {
         path.name: re.findall(r"^# (.*)$", path.read_text(encoding="utf-8"), re.M)[0]

@@ -204,12 +204,6 @@ def test_each_block_of_the_readme_runs_as_pasted_in_an_empty_folder(tmp_path):
         )
 
 
-def test_the_readme_is_read_in_a_few_minutes():
-    text = re.sub(r"<!--.*?-->", "", README.read_text(encoding="utf-8"), flags=re.DOTALL)
-    shown = re.sub(r"(?<=\])\([^)]*\)", "", text).split()  # where links lead is not seen
-    assert 300 < len([word for word in shown if re.search(r"\w", word)]) <= 700
-
-
 def test_nothing_is_run_that_a_page_does_not_show():
     hidden = [
         path.name for path in [README, *PAGES] if "<!-- run" in path.read_text(encoding="utf-8")
