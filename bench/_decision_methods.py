@@ -12,9 +12,9 @@ from _decision_scores import Scores
 
 import levelhead as lh
 from levelhead.choice.tuned import Tuned
-from levelhead.core.choices import Metric
-from levelhead.rules.adjustment import Adjustment
-from levelhead.rules.rule import RULES, Strengths
+from levelhead.core.adjustment import Adjustment
+from levelhead.core.rules import RULES, Strengths
+from levelhead.support.types import Metric
 
 METRICS: tuple[Metric, ...] = ("balanced_error", "macro_f1")
 MIXES = ("even", "halfway", "reversed", "random")

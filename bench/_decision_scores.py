@@ -22,7 +22,7 @@ from _decision_sets import (
     split_shipped,
 )
 
-from levelhead.core import atomic
+from levelhead.support import atomic
 
 SHIPPED = "CIFAR-10-LT, shipped"
 LONG_TAILS = {

@@ -25,8 +25,8 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 
-from levelhead.core import atomic
 from levelhead.hosts.sklearn import TunedRescaledClassifierCV
+from levelhead.support import atomic
 from levelhead_lab.paper.markdown import fill, markdown_table
 
 ROOT = Path(__file__).parent.parent

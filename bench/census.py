@@ -39,7 +39,7 @@ from _small_models import K, logits, timm_cases, transformers_cases
 from torch import nn
 
 import levelhead as lh
-from levelhead.core.atomic import write
+from levelhead.support.atomic import write
 from levelhead_lab.paper.markdown import fill
 
 COUNTS, GAMMA = [4900, 2500, 1600, 900, 400, 100, 25], 0.5

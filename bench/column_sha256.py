@@ -6,7 +6,7 @@ python bench/column_sha256.py FOLDER_OF_THE_DATA_SETS
 import sys
 from pathlib import Path
 
-from levelhead.core import atomic
+from levelhead.support import atomic
 from levelhead_lab import paper
 from levelhead_lab.paper.tables import sha256_key
 from levelhead_lab.paper.trainings import trainings

@@ -40,7 +40,7 @@ from _decision_scores import BALANCED_TEST, SETS, SHIPPED, Seeds, load_scores, m
 from _decision_sets import WHEELS
 
 import levelhead as lh
-from levelhead.core import atomic
+from levelhead.support import atomic
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "decisions.json"

@@ -17,9 +17,9 @@ from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
-from levelhead.core.warnings import quiet
 from levelhead.labels.cuts import label_loss
 from levelhead.labels.tune_labels import tune_labels
+from levelhead.support.warnings import quiet
 
 METRICS = ("balanced_error", "macro_f1", "error")
 POLICIES = ("as it is", "every label", "expected gain above 0", "interval above 0")

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from rule_epochs import make_job
 
+from levelhead.choice.gamma_path import gamma_path
 from levelhead.choice.tune import match_prior
-from levelhead.core import atomic
-from levelhead.path.path import gamma_path
-from levelhead.rules.rule import rule_with
+from levelhead.core.rules import rule_with
+from levelhead.support import atomic
 from levelhead_lab.lab.recipe import Recipe, find_recipe
 from levelhead_lab.paper.post_hoc import RANGES, errors_at
 from levelhead_lab.runs.spec import Spec

@@ -27,8 +27,8 @@ from pathlib import Path
 import torch
 from _compile_ahead import compile_ahead
 
+from levelhead.choice.gamma_path import gamma_path
 from levelhead.methods import METHODS
-from levelhead.path.path import gamma_path
 from levelhead_lab.fast import conv_norm, fit_many, stacked
 from levelhead_lab.fast.pack import Job
 from levelhead_lab.fast.precision import PRECISIONS

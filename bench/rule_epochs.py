@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from levelhead.core import atomic
-from levelhead.path.path import gamma_path
-from levelhead.rules.rule import Rescale, Shift
+from levelhead.choice.gamma_path import gamma_path
+from levelhead.core.rules import Rescale, Shift
+from levelhead.support import atomic
 from levelhead_lab.paper.post_hoc import RESCALE_STRENGTHS
 from levelhead_lab.runs.spec import Spec
 

@@ -27,9 +27,9 @@ from _tuning_page import STRENGTHS, write
 
 from levelhead import gamma_path, tune
 from levelhead.choice.objective import Grid, Objective, ShareMismatch
-from levelhead.core import atomic
+from levelhead.core.rules import find_path_rule
 from levelhead.path.envelope import Envelope, compute_envelope
-from levelhead.rules.rule import find_path_rule
+from levelhead.support import atomic
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "tuning.json"

@@ -39,10 +39,10 @@ from urllib.request import urlopen
 import numpy as np
 
 import levelhead as lh
-from levelhead.core.atomic import write
 from levelhead.files.inspect import inspect_file
 from levelhead.files.model import rescale_file
 from levelhead.files.undo import undo_file
+from levelhead.support.atomic import write
 from levelhead_lab.paper.markdown import fill
 
 VERDICTS = ("right", "refused rightly", "refused wrongly", "wrong")

@@ -9,11 +9,11 @@ from typing import Any
 from typer.main import get_command
 
 from levelhead.cli import app
-from levelhead.core.warnings import quiet
 from levelhead.methods import METHODS, Method
 from levelhead.methods.table import changes, reference
 from levelhead.report import of_snapshot
 from levelhead.report import write as write_page
+from levelhead.support.warnings import quiet
 from levelhead_lab.paper.markdown import markdown_table
 from levelhead_lab.paper.record import shipped_snapshots
 

@@ -75,7 +75,7 @@ def bound(module: str) -> set[str]:
 
 def test_every_public_name_is_in_the_reference():
     names = set(documented())
-    modules = {"levelhead.core.counts", "levelhead.core.measure", "levelhead.rules"}
+    modules = {"levelhead.core.counts", "levelhead.core.measure", "levelhead.core.rules"}
     front = {
         f"levelhead.{name}"
         for name in ("counts", "measure", "rules", "rules.RULES", "methods.METHODS")

@@ -15,10 +15,11 @@ import levelhead
 SOURCE = Path(levelhead.__file__).parents[1]
 PACKAGES = ("levelhead", "levelhead_lab")  # the second stands on the first
 LAYERS = [
+    {"support"},
+    {"path"},
+    {"show"},
     {"core"},
-    {"show", "io"},
-    {"rules"},
-    {"path", "methods"},
+    {"io", "methods"},
     {"choice"},
     {"labels"},
     {"heads"},
@@ -35,9 +36,9 @@ LAYERS = [
 ROOMS = set().union(*LAYERS)
 LOOSE = {"__init__.py", "__main__.py", "_moved.py", "_version.py"}
 NEEDS = {
+    "support": {"numpy"},
     "core": {"numpy"},
     "show": {"numpy"},
-    "rules": {"numpy"},
     "path": {"numpy"},
     "io": {"numpy", "safetensors"},
 }
@@ -176,8 +177,8 @@ def test_no_circle_of_files():
         ("if TYPE_CHECKING:\n    from ..hosts.torch import WVN", "levelhead.heads.torch", 1),
         ("from ..files import format", "levelhead.heads.torch", 1),
         ("from ..choice.tune import tune", "levelhead.io.arrays", 1),
-        ("import levelhead as lh", "levelhead.rules.adjust", 1),
-        ("from .. import WVN", "levelhead.rules.adjust", 1),
+        ("import levelhead as lh", "levelhead.core.adjust", 1),
+        ("from .. import WVN", "levelhead.core.adjust", 1),
         ("from ..lab import train\nfrom .cells import load", "levelhead_lab.paper.record", 0),
         ("from levelhead_lab.runs.run_folder import Run", "levelhead.report.subject", 1),
         (

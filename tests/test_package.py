@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from levelhead import __version__
-from levelhead.core.extras import EXTRAS
+from levelhead.support.extras import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

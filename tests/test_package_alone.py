@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from levelhead import __version__
-from levelhead.core.extras import EXTRAS
+from levelhead.support.extras import EXTRAS
 
 from . import extras, release
 

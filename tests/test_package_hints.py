@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from levelhead.core.extras import EXTRAS, install_command
+from levelhead.support.extras import EXTRAS, install_command
 
 CASES = [
     ("torch", "import levelhead as lh; lh.rescale_(object(), [2, 1], gamma=1)"),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import levelhead as lh
-from levelhead.core.errors import Advice
+from levelhead.support.errors import Advice
 
 LOGITS = np.random.default_rng(0).normal(2, 1, size=(50, 2)) * [1.0, 0.6]
 LABELS = np.arange(50) % 2

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import levelhead as lh
 from levelhead import cli
-from levelhead.core.choices import Kind
+from levelhead.support.types import Kind
 from levelhead_lab.paper.record import shipped_snapshots
 
 CHROMIUM = next(

@@ -24,10 +24,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from levelhead.core.rules import find_path_rule
+from levelhead.path.direction import Direction
 from levelhead.path.engines import find_pieces, find_right
 from levelhead.path.envelope import compute_envelope
-from levelhead.rules.direction import Direction
-from levelhead.rules.rule import find_path_rule
 
 getcontext().prec = 60
 SMALLEST = Fraction(5e-323)  # ten floats above 0, between which crossings are rounded

@@ -15,10 +15,10 @@ import numpy as np
 
 from levelhead.choice.snapshot import Snapshot
 from levelhead.choice.tuned_json import tuned_of
-from levelhead.core.array import check_logits
 from levelhead.io import arrays
 from levelhead.io.arrays import read_counts, read_names
 from levelhead.io.samples_file import read as read_samples
+from levelhead.support.arrays import check_logits
 
 from .harness import drive_readers, main
 from .mutators import damage_zip

@@ -14,12 +14,12 @@ from typing import Any
 import onnx
 from safetensors import SafetensorError, deserialize
 
-from levelhead.core.errors import LevelheadError
 from levelhead.files.edits import load_originals
 from levelhead.files.protobuf import fields, locate
 from levelhead.files.zip import Archive
 from levelhead.io.safetensors_file import read_header
 from levelhead.io.torch_file import check_pickle
+from levelhead.support.errors import LevelheadError
 
 from .fuzz_onnx import SOUND as ONNX
 from .fuzz_safetensors import damaged as damaged_safetensors

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from levelhead.core.errors import LevelheadError
+from levelhead.support.errors import LevelheadError
 
 MEMORY = (
     "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -62,8 +62,8 @@ def _scores(rule, weight, bias, counts, gamma, x, place) -> dict[str, np.ndarray
     from onnx.reference import ReferenceEvaluator
 
     import levelhead as lh
+    from levelhead.core.adjust import rescale, shift_logits, tau_normalize
     from levelhead.files.model import rescale_file
-    from levelhead.rules.adjust import rescale, shift_logits, tau_normalize
 
     k, d = weight.shape
     wide, ratio = weight.astype(np.float64), counts.max() / counts

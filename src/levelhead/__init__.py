@@ -6,18 +6,22 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from . import rules
     from .choice import priors as priors
     from .choice.chunked import tune_chunks
     from .choice.compare import Comparison as Comparison
     from .choice.compare import compare
+    from .choice.gamma_path import GammaPath as GammaPath
+    from .choice.gamma_path import gamma_path
     from .choice.samples import Goal
     from .choice.snapshot import Snapshot as Snapshot
     from .choice.tune import cross_fit, match_prior, tune
     from .choice.tuned import Tuned
-    from .core import counts, measure
-    from .core import warnings as warnings
-    from .core.errors import LevelheadError
+    from .core import counts, measure, rules
+    from .core.adjust import factors as factors
+    from .core.adjust import normalize as normalize
+    from .core.adjust import rescale as rescale
+    from .core.adjust import shift_logits as shift_logits
+    from .core.adjust import tau_normalize as tau_normalize
     from .core.head import Head
     from .heads.adjusted import Adjusted as Adjusted
     from .heads.apply import adjust, adjust_
@@ -28,13 +32,8 @@ if TYPE_CHECKING:
     from .hosts.torch import normalize_ as normalize_
     from .labels.tune_labels import tune_labels
     from .methods import METHODS
-    from .path.path import GammaPath as GammaPath
-    from .path.path import gamma_path
-    from .rules.adjust import factors as factors
-    from .rules.adjust import normalize as normalize
-    from .rules.adjust import rescale as rescale
-    from .rules.adjust import shift_logits as shift_logits
-    from .rules.adjust import tau_normalize as tau_normalize
+    from .support import warnings as warnings
+    from .support.errors import LevelheadError
 
 __all__ = [
     "METHODS",
@@ -66,7 +65,7 @@ _HOMES = {  # module: the public names that it defines
     "choice.samples": ("Goal",),
     "choice.snapshot": ("Snapshot",),
     "choice.tuned": ("Tuned",),
-    "core.errors": ("LevelheadError",),
+    "support.errors": ("LevelheadError",),
     "core.head": ("Head",),
     "heads.adjusted": ("Adjusted",),
     "heads.apply": ("adjust", "adjust_", "rescale_"),
@@ -75,8 +74,8 @@ _HOMES = {  # module: the public names that it defines
     "hosts.torch": ("WVN", "normalize_"),
     "labels.tune_labels": ("tune_labels",),
     "methods": ("METHODS",),
-    "path.path": ("GammaPath",),
-    "rules.adjust": ("factors", "normalize", "rescale", "shift_logits", "tau_normalize"),
+    "choice.gamma_path": ("GammaPath",),
+    "core.adjust": ("factors", "normalize", "rescale", "shift_logits", "tau_normalize"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 # Public modules, by the room that each is in.
@@ -84,8 +83,8 @@ _MODULES = {
     "counts": "core",
     "measure": "core",
     "priors": "choice",
-    "rules": "",
-    "warnings": "core",
+    "rules": "core",
+    "warnings": "support",
 }
 _MOVED = {
     "PriorEstimate": "priors",
@@ -94,7 +93,7 @@ _MOVED = {
 
 
 def __getattr__(name: str) -> Any:
-    from .core.extras import naming_what_is_missing
+    from .support.extras import naming_what_is_missing
 
     if name in _MODULES:
         value = import_module(f".{_MODULES[name]}.{name}".replace("..", "."), __name__)
@@ -115,8 +114,8 @@ def __getattr__(name: str) -> Any:
 
 def _moved_name(name: str) -> Any:
     """Return what had a name here, with a warning that says the new one."""
-    from .core.extras import from_the_study
-    from .core.warnings import warn
+    from .support.extras import from_the_study
+    from .support.warnings import warn
 
     place = f"lh.{_MOVED.get(name, 'warnings')}.{name}"
     if name == "geometry":

@@ -8,20 +8,20 @@ from typing import Any, get_args
 import numpy as np
 
 from .choice import compare as comparing
+from .choice import gamma_path as paths
 from .choice import tune as choosing
 from .choice.chunked import tune_chunks
 from .choice.samples import Goal, TuneOptions, rule_options
-from .core.array import are_log_probabilities, to_numpy
-from .core.choices import LabelTask
+from .core.class_names import names_in_config
 from .core.counts import IGNORED, WithBackground, check_labels
-from .core.errors import LevelheadError, check_choice
-from .core.per_class import names_in_config
-from .core.warnings import warn
+from .core.rules import AUTO, rule_with
 from .heads.collect import is_module
 from .heads.collect import scores as scores_of
 from .labels.tune_labels import check_multilabel_options, tune_labels
-from .path import path as paths
-from .rules.rule import AUTO, rule_with
+from .support.arrays import are_log_probabilities, to_numpy
+from .support.errors import LevelheadError, check_choice
+from .support.types import LabelTask
+from .support.warnings import warn
 
 _GOAL = ("cost", "floors", "criterion")
 _RULE = ("range", "norms", "bias")

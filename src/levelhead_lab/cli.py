@@ -18,8 +18,8 @@ from levelhead.cli.common import (
     show,
     typed_command,
 )
-from levelhead.core.choices import PathRule, RuleRequest
-from levelhead.core.errors import LevelheadError
+from levelhead.support.errors import LevelheadError
+from levelhead.support.types import PathRule, RuleRequest
 
 from .lab.choices import Executor, PaperTable, Tracker, TrainingDtype, TrainingEngine
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.choice.tune import match_prior
-from levelhead.core.extras import install_command
-from levelhead.core.warnings import quiet
+from levelhead.core.rules import Rescale, Shift
 from levelhead.methods import METHODS
 from levelhead.report import of_snapshot, write
-from levelhead.rules.rule import Rescale, Shift
+from levelhead.support.extras import install_command
+from levelhead.support.warnings import quiet
 
 from .lab.data import hold_out, imbalance
 from .lab.load import digits

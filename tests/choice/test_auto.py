@@ -16,9 +16,9 @@ from levelhead.choice.fitters import make_fitter
 from levelhead.choice.paths import Paths
 from levelhead.choice.samples import Samples, TuneOptions
 from levelhead.choice.tuned_json import tuned_of
-from levelhead.core.array import fit_scale
-from levelhead.core.warnings import quiet
-from levelhead.rules import RULES
+from levelhead.core.rules import RULES
+from levelhead.support.arrays import fit_scale
+from levelhead.support.warnings import quiet
 
 COUNTS = np.array([1000, 300, 90, 27])
 RARITY = np.log(COUNTS.max() / COUNTS)

@@ -13,10 +13,10 @@ import levelhead as lh
 from levelhead.choice import fitters
 from levelhead.choice.chunked import chunk_path
 from levelhead.choice.samples import Samples, TuneOptions
-from levelhead.core import array as core_logits
-from levelhead.core.errors import LevelheadError
-from levelhead.core.warnings import quiet
-from levelhead.rules.rule import rule_with
+from levelhead.core.rules import rule_with
+from levelhead.support import arrays as core_logits
+from levelhead.support.errors import LevelheadError
+from levelhead.support.warnings import quiet
 
 COUNTS = [1000, 300, 90, 30]
 NORMS = np.array([3.0, 2.0, 1.2, 0.7])

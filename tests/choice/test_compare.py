@@ -9,7 +9,7 @@ import pytest
 from sklearn import metrics as sk
 
 import levelhead as lh
-from levelhead.path.resample import draw_folds
+from levelhead.choice.resample import draw_folds
 
 COUNTS = np.array([1000, 300, 90, 27])
 

@@ -89,7 +89,7 @@ def test_counts_that_differ_by_a_few_are_almost_equal():
     assert diagnose_equal_counts(np.array([98, 120, 100])) is None
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.RangeWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.RangeWarning")
 def test_a_model_below_chance_has_its_columns_in_another_order():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), 50)

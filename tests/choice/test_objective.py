@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from levelhead.choice.cross_fit import draw_replicates
+from levelhead.choice.gamma_path import gamma_path
 from levelhead.choice.objective import Objective, Pull
+from levelhead.choice.resample import SAME_VALUE
+from levelhead.core.rules import Tau, find_path_rule
 from levelhead.path.envelope import compute_envelope
-from levelhead.path.path import gamma_path
-from levelhead.path.resample import SAME_VALUE
-from levelhead.rules.rule import Tau, find_path_rule
 
 COUNTS = np.array([500, 120, 40, 9])
 UNIFORM = np.full(4, 0.25)

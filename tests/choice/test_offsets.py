@@ -19,9 +19,9 @@ import levelhead as lh
 from levelhead.choice.floors import least_conflict, meet_floors, most_right, needed_right
 from levelhead.choice.offsets import OffsetGoal, choose_pull, fit_offsets
 from levelhead.choice.tuned_json import write_tuned
+from levelhead.core.rules import RULES, Strengths
 from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
-from levelhead.rules import RULES, Strengths
 
 COST = np.array([[0.0, 1.0, 2.0], [5.0, 0.0, 1.0], [9.0, 3.0, 0.0]])
 LOSSES = {

@@ -8,10 +8,10 @@ from scipy.optimize import minimize
 
 from levelhead.choice.priors import estimate_prior, maximize_shares, project_on_simplex
 from levelhead.choice.tune import tune
-from levelhead.core.array import log_softmax
-from levelhead.core.errors import LevelheadError
-from levelhead.core.warnings import PriorWarning
-from levelhead.rules.adjustment import smooth_votes
+from levelhead.core.adjustment import smooth_votes
+from levelhead.support.arrays import log_softmax
+from levelhead.support.errors import LevelheadError
+from levelhead.support.warnings import PriorWarning
 
 COUNTS = [1600, 400, 100]
 SHIFTED = np.array([0.2, 0.3, 0.5])

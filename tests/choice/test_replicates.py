@@ -19,10 +19,10 @@ from levelhead.choice.replicate_groups import (
     group_predictions,
     possible_by_shares,
 )
-from levelhead.core.array import to_numpy
+from levelhead.choice.resample import SAME_VALUE, Grid
 from levelhead.core.counts import long_tail
 from levelhead.path.envelope import compute_envelope
-from levelhead.path.resample import SAME_VALUE, Grid
+from levelhead.support.arrays import to_numpy
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 import levelhead as lh
 from levelhead import measure
 from levelhead.choice.diagnostics import Verdict, diagnose_accuracy, expect_gain
-from levelhead.path.path import gamma_path
-from levelhead.rules.rule import rule_with
+from levelhead.choice.gamma_path import gamma_path
+from levelhead.core.rules import rule_with
 
 COUNTS = np.array([1000, 300, 90, 27])
 
@@ -188,7 +188,7 @@ def test_an_uncertain_gain_is_worth_having_and_is_said_to_be_uncertain():
     assert (better.verdict, better.worthwhile, better.certain) == ("better", True, True)
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.NeverPredictedWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.NeverPredictedWarning")
 def test_without_labels_or_replicates_the_verdict_is_not_known():
     logits, labels = bent(7, [300, 60, 20, 8], noise=2.0)
     for tuned in (
@@ -217,7 +217,7 @@ def test_a_gain_is_drawn_toward_what_is_usual_the_more_the_less_is_known():
     assert expect_gain(0.0, 0.0, loss=0.4, level=0.95) == (0.0, (0.0, 0.0))
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.RangeWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.RangeWarning")
 def test_a_gain_found_on_noise_is_corrected_for_having_been_looked_for():
     gains, naive = [], []
     for seed in range(20):

@@ -41,7 +41,7 @@ def tunings():
     yield lh.match_prior(logits, counts, bootstrap=20)
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.LevelheadWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.LevelheadWarning")
 def test_a_choice_is_read_as_it_was_written(tmp_path):
     np.save(tmp_path / "L.npy", np.eye(2))
     files = {"logits": tmp_path / "L.npy", "counts": tmp_path / "L.npy", "labels": None}
@@ -56,7 +56,7 @@ def test_a_choice_is_read_as_it_was_written(tmp_path):
         assert again.gamma.rule == tuned.rule
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.LevelheadWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.LevelheadWarning")
 def test_what_was_read_prints_all_but_its_curve(tmp_path):
     tuned = next(tunings())
     write_tuned(tuned, tmp_path / "t.json")

@@ -6,12 +6,12 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
+from levelhead.choice.resample import draw_folds
 from levelhead.choice.vector import ONE_STEP, RIDGES, Columns, VectorLoss, choose_ridge, vector_loss
-from levelhead.core.array import check_logits, log_softmax
-from levelhead.core.errors import LevelheadError
+from levelhead.core.adjustment import Adjustment, smooth_votes
 from levelhead.core.measure import balanced_error
-from levelhead.path.resample import draw_folds
-from levelhead.rules.adjustment import Adjustment, smooth_votes
+from levelhead.support.arrays import check_logits, log_softmax
+from levelhead.support.errors import LevelheadError
 
 
 def held_out(rng, sizes, counts, signal=2.0, scale=1.0):

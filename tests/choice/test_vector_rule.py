@@ -9,8 +9,8 @@ from sklearn.metrics import f1_score
 import levelhead as lh
 from levelhead.choice.tuned_json import tuned_of, write_tuned
 from levelhead.choice.vector import choose_ridge, vector_loss
+from levelhead.core.adjustment import Adjustment
 from levelhead.core.measure import balanced_error, recall
-from levelhead.rules.adjustment import Adjustment
 
 COUNTS = [1600, 400, 100]
 BENT = np.array([2.0, 1.0, 0.6])

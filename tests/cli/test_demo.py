@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from levelhead import gamma_path
-from levelhead.core.extras import install_command
+from levelhead.support.extras import install_command
 from levelhead_lab import demo
 from levelhead_lab.lab.recipe import find_recipe
 from levelhead_lab.paper.cells import load_records

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from levelhead import cli
 from levelhead.cli.common import in_cli_words, options_of
-from levelhead.core.errors import Advice, LevelheadError
+from levelhead.support.errors import Advice, LevelheadError
 
 COUNTS = [400, 100, 25, 4]
 LABELS = np.repeat(np.arange(4), [12, 8, 6, 4])

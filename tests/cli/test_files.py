@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from levelhead.core.extras import install_command
+from levelhead.support.extras import install_command
 
 K = 4
 COUNTS = [400, 100, 25, 4]

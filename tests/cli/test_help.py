@@ -71,7 +71,7 @@ def files(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.LevelheadWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.LevelheadWarning")
 def test_the_examples_run_one_after_the_other(levelhead, files):
     ready = ["inspect", "tune", "compare", "adjust", "undo", "rescale", "report"]
     for name in [

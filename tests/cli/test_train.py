@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.core.extras import install_command
-from levelhead.rules.adjust import rescale
+from levelhead.core.adjust import rescale
+from levelhead.support.extras import install_command
 from levelhead_lab.lab.load import load
 from levelhead_lab.runs import run as runs
 from levelhead_lab.runs.evaluate import evaluate

@@ -215,7 +215,8 @@ def test_of_two_that_write_one_file_at_once_one_is_told(files, tmp_path):
 def test_a_failed_write_leaves_what_was_there(files, tmp_path, monkeypatch):
     (tmp_path / "tuned.json").write_text("old")
     monkeypatch.setattr(
-        "levelhead.core.atomic.os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full"))
+        "levelhead.support.atomic.os.replace",
+        lambda *_: (_ for _ in ()).throw(OSError("disk full")),
     )
     with pytest.raises(OSError, match="disk full"):
         write_tuned(lh.tune(*files, COUNTS, bootstrap=0), tmp_path / "tuned.json")
@@ -334,7 +335,7 @@ def test_logits_alone_need_counts(files, levelhead):
 
 
 def test_long_input_shows_progress_on_a_terminal_only(files, levelhead, monkeypatch):
-    monkeypatch.setattr("levelhead.show.progress.LARGE_LOGITS", 1)
+    monkeypatch.setattr("levelhead.support.progress.LARGE_LOGITS", 1)
     assert levelhead(*HELD_OUT, "--rule", "rescale")[2] == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert "bootstrap" in levelhead(*HELD_OUT, "--rule", "rescale")[2]

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from levelhead.core import atomic
+from levelhead.support import atomic
 
 
 @pytest.fixture(autouse=True)

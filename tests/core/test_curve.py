@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from levelhead import gamma_path
-from levelhead.core.curve import (
+from levelhead.path.curve import (
     METRICS,
     SLIVER,
     Curve,
@@ -13,7 +13,7 @@ from levelhead.core.curve import (
     metric_name,
     stable_order,
 )
-from levelhead.core.errors import LevelheadError
+from levelhead.support.errors import LevelheadError
 
 
 def curve(gammas, values, end) -> Curve:

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from levelhead.core.errors import Advice, LevelheadError, check_choice, in_file, named
+from levelhead.support.errors import Advice, LevelheadError, check_choice, in_file, named
 
 
 @pytest.mark.parametrize(

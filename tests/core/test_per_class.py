@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from levelhead.core.errors import LevelheadError
-from levelhead.core.per_class import in_order, names_in_config, names_of_columns, proportional
+from levelhead.core.class_names import in_order, names_in_config, names_of_columns, proportional
 from levelhead.io.torch_file import check_pickle
+from levelhead.support.errors import LevelheadError
 
 
 def test_names_of_a_config_are_in_the_order_of_their_numbers():

@@ -6,8 +6,8 @@ import torch
 
 import levelhead as lh
 from levelhead import Head
+from levelhead.core.adjust import can_flip
 from levelhead.core.head import rounding_flips
-from levelhead.rules.adjust import can_flip
 
 
 @pytest.mark.parametrize(("dtype", "gamma"), [(torch.bfloat16, 0.5), (torch.float16, 0.31)])

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from levelhead.core.errors import LevelheadError
-from levelhead.core.regular_file import check_regular_file, check_unchanged, unchanged_while_read
+from levelhead.support.errors import LevelheadError
+from levelhead.support.regular_file import check_regular_file, check_unchanged, unchanged_while_read
 
 
 def test_a_regular_file_and_a_link_to_it_pass_with_the_same_stamp(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import softmax
 
-from levelhead.core.array import fit_scale, raise_masked
+from levelhead.support.arrays import fit_scale, raise_masked
 
 
 def problem(n: int, k: int, scale: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

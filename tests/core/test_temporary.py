@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from levelhead.core import atomic as scratch
+from levelhead.support import atomic as scratch
 
 HELD = """
 import sys
 from pathlib import Path
-from levelhead.core.atomic import scratch
+from levelhead.support.atomic import scratch
 with scratch(Path(sys.argv[1]), folder=sys.argv[2] == "folder") as place:
     if place.is_dir():
         (place / "half").write_bytes(b"half")

@@ -19,13 +19,13 @@ from sklearn.linear_model import RidgeClassifier
 from torch import nn
 
 import levelhead as lh
-from levelhead.core.warnings import quiet
 from levelhead.files.inspect import inspect_file
 from levelhead.files.locate import locate_head
 from levelhead.files.model import adjust_file, check_worthwhile, rescale_file
 from levelhead.files.undo import undo_file
 from levelhead.heads import sklearn as sklearn_head
 from levelhead.heads.notes import check_note
+from levelhead.support.warnings import quiet
 
 from .head_in_file import read_head
 

@@ -12,9 +12,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import save_file
 
-from levelhead.core.errors import LevelheadError
 from levelhead.files.keras import head_in_config
 from levelhead.heads.graph import Linear, Passes, layers_behind
+from levelhead.support.errors import LevelheadError
 
 GEMM = helper.make_node("Gemm", ["x", "W"], ["v0"], transB=1)
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from levelhead.core.errors import LevelheadError
 from levelhead.files import edits
 from levelhead.files.edits import Edit, copy, file_sha256, restore, rewrite, staged
 from levelhead.files.model import rescale_file
+from levelhead.support.errors import LevelheadError
 
 
 @st.composite

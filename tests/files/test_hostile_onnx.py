@@ -11,11 +11,11 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from levelhead.core.errors import LevelheadError
 from levelhead.files.model import rescale_file
 from levelhead.files.onnx import FORMAT
 from levelhead.files.protobuf import field, varint
 from levelhead.files.undo import undo_file
+from levelhead.support.errors import LevelheadError
 
 COUNTS, FACTORS = [16, 4, 1], np.array([1, 2, 4], np.float32)
 RNG = np.random.default_rng(0)

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from levelhead.core.errors import LevelheadError
 from levelhead.files.inspect import inspect_file
 from levelhead.files.model import rescale_file
 from levelhead.files.undo import undo_file
+from levelhead.support.errors import LevelheadError
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from levelhead.core.errors import LevelheadError
 from levelhead.files.inspect import inspect_file
 from levelhead.files.locate import locate_head
 from levelhead.heads.notes import check_note, note_from
+from levelhead.support.errors import LevelheadError
 
 NOTE = {
     "version": "1.0",

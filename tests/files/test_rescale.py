@@ -288,7 +288,7 @@ def test_counts_are_checked_once(saved, monkeypatch, rule):
         calls.append(args)
         return resolve(*args, **options)
 
-    for module in ("core.counts", "rules.adjust", "files.model"):
+    for module in ("core.counts", "core.adjust", "files.model"):
         monkeypatch.setattr(f"levelhead.{module}.resolve", counting)
     rescale_file(path, out, COUNTS, gamma=0.5, rule=rule)
     assert len(calls) == 1

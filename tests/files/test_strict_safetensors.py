@@ -8,9 +8,9 @@ import pytest
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
-from levelhead.core.errors import LevelheadError
 from levelhead.files.safetensors import FORMAT
 from levelhead.io.safetensors_file import read_header
+from levelhead.support.errors import LevelheadError
 
 ENTRY = '"fc.weight":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]%s}'
 

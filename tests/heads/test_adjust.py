@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 import levelhead as lh
 from levelhead.choice.tuned_json import write_tuned
-from levelhead.core.warnings import quiet
 from levelhead.heads.torch import read
+from levelhead.support.warnings import quiet
 
 COUNTS = np.array([400, 100, 25, 4])
 RULES = ("rescale", "tau", "shift", "rescale+shift", "vector", "offsets")

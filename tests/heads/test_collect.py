@@ -104,7 +104,7 @@ def test_batches_may_have_several_inputs(model):
     assert same(tune(Named(model), loader(data=(X, ones, Y)), COUNTS, **FAST), truth)
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.CountsWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.CountsWarning")
 def test_tokens_of_batches_of_different_lengths():
     torch.manual_seed(0)
     model = nn.Linear(8, 3)
@@ -139,7 +139,7 @@ def test_one_logit_is_tuned_as_two_and_fits_its_head():
 
 
 @pytest.mark.filterwarnings(
-    "ignore::levelhead.core.warnings.CountsWarning"
+    "ignore::levelhead.support.warnings.CountsWarning"
 )  # of a model that was not trained
 def test_model_that_gives_log_probabilities_is_tuned_so_that_it_can_be_adjusted():
     torch.manual_seed(0)

@@ -63,7 +63,7 @@ def test_shift_of_probabilities_is_that_of_the_head(given):
     assert (lh.adjust(head(), tuned).logits(LOGITS).argmax(1) == wanted).all()
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.NegativeLogitsWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.NegativeLogitsWarning")
 def test_factors_for_log_probabilities_reach_no_head(tmp_path):
     tuned = tune("log-probabilities", "rescale")
     matched = lh.match_prior(np.log(PROBABILITIES), COUNTS, rule="rescale", bootstrap=0)

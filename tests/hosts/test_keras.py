@@ -106,7 +106,7 @@ def test_weights_loaded_since_stay():
 
 
 @pytest.mark.filterwarnings(
-    "ignore::levelhead.core.warnings.NeverPredictedWarning"
+    "ignore::levelhead.support.warnings.NeverPredictedWarning"
 )  # after a fit this short
 def test_choice_is_applied_whatever_its_rule():
     plain, leveled = network(), network()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import levelhead
-from levelhead.core.extras import EXTRAS
+from levelhead.support.extras import EXTRAS
 
 HOSTS = Path(levelhead.__file__).parent / "hosts"
 PUBLIC = sorted(path.stem for path in HOSTS.glob("[!_]*.py"))

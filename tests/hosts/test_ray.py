@@ -11,7 +11,7 @@ import pytest
 
 import levelhead as lh
 from levelhead.choice.chunked import chunk_path
-from levelhead.core.errors import LevelheadError
+from levelhead.support.errors import LevelheadError
 
 COUNTS = [1000, 300, 90, 30]
 RNG = np.random.default_rng(0)

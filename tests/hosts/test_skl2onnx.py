@@ -13,9 +13,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
+from levelhead.core.rules import Strengths
 from levelhead.hosts.skl2onnx import register
 from levelhead.hosts.sklearn import RescaledClassifier, TunedRescaledClassifierCV
-from levelhead.rules import Strengths
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of skl2onnx, about itself

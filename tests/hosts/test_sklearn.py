@@ -40,15 +40,15 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import levelhead as lh
 from levelhead.core.counts import long_tail
-from levelhead.core.warnings import (
+from levelhead.heads import sklearn as heads
+from levelhead.hosts.sklearn import RescaledClassifier, TunedRescaledClassifierCV
+from levelhead.support.warnings import (
     CountsWarning,
     LeakageWarning,
     NegativeLogitsWarning,
     RangeWarning,
     ScaleWarning,
 )
-from levelhead.heads import sklearn as heads
-from levelhead.hosts.sklearn import RescaledClassifier, TunedRescaledClassifierCV
 
 BASES = [
     LogisticRegression(),
@@ -207,7 +207,7 @@ def test_probabilities_are_divided_by_a_power_of_the_prior(base, tail):
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X_test)), model.predict_proba(X_test))
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.ScaleWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.ScaleWarning")
 @pytest.mark.parametrize("base", [LogisticRegression(), LinearSVC(), SVC()], ids=str)
 def test_two_classes_are_shifted_by_their_log_ratio(base, binary):
     X, y, X_test, _ = binary
@@ -220,7 +220,7 @@ def test_two_classes_are_shifted_by_their_log_ratio(base, binary):
     assert hasattr(model, "predict_proba") == hasattr(base, "predict_proba")
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.NegativeLogitsWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.NegativeLogitsWarning")
 @pytest.mark.parametrize(
     "base", [*BASES, SVC(break_ties=True), HistGradientBoostingClassifier(max_iter=5)], ids=str
 )
@@ -468,7 +468,7 @@ def test_balanced_data_leaves_the_model_as_it_is(tail):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.NegativeLogitsWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.NegativeLogitsWarning")
 @pytest.mark.parametrize(
     ("scoring", "base"),
     [
@@ -499,7 +499,7 @@ def test_a_class_that_a_fold_has_not_seen_counts_as_missed_there(scoring, base, 
     assert tuned.best_score_ == pytest.approx(expected)
 
 
-@pytest.mark.filterwarnings("ignore::levelhead.core.warnings.NegativeLogitsWarning")
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.NegativeLogitsWarning")
 def test_a_trained_model_is_tuned_on_held_out_data_with_the_counts_it_was_trained_on(tail):
     X, y, X_test, y_test = tail
     base = LogisticRegression().fit(X, y)

@@ -11,8 +11,8 @@ from sklearn.metrics import confusion_matrix, recall_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict, train_test_split
 
 from levelhead import LevelheadError
-from levelhead.core.errors import check_choice
 from levelhead.hosts.sklearn import TunedRescaledClassifierCV
+from levelhead.support.errors import check_choice
 
 LABELS = [3, 7, 8, 20]  # which are neither 0 to K - 1 nor names
 SHARES = np.array([0.72, 0.2, 0.06, 0.02])

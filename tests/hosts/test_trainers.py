@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of other people's libraries
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning:lightning"),
-    pytest.mark.filterwarnings("ignore::levelhead.core.warnings.NormWarning"),
+    pytest.mark.filterwarnings("ignore::levelhead.support.warnings.NormWarning"),
 ]
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -361,7 +361,7 @@ def test_wvn_takes_classes_and_an_example(tmp_path):
 
 
 @pytest.mark.filterwarnings(
-    "ignore::levelhead.core.warnings.CountsWarning"
+    "ignore::levelhead.support.warnings.CountsWarning"
 )  # the network is not trained
 def test_token_classification_is_tuned_and_adjusted_from_logits_to_model():
     config = network().config

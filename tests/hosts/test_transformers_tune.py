@@ -179,7 +179,7 @@ def test_adapter_of_peft_is_tuned_and_adjusted(tmp_path):
 
 
 @pytest.mark.filterwarnings(
-    "ignore::levelhead.core.warnings.LevelheadWarning"
+    "ignore::levelhead.support.warnings.LevelheadWarning"
 )  # RS does not suit this head
 def test_head_without_a_bias_is_rescaled_so_that_it_loads(tmp_path):
     model, callback = texts.network(), LevelCallback(tune="eval", anyway=True, counts=texts.COUNTS)

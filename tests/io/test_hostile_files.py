@@ -22,9 +22,10 @@ from levelhead import LevelheadError
 from levelhead.choice.snapshot import Snapshot
 from levelhead.choice.tuned_json import read_tuned
 from levelhead.core.counts import resolve
-from levelhead.io import arrays, numpy_file, text
+from levelhead.io import arrays, numpy_file
 from levelhead.io.arrays import read_counts, read_names
 from levelhead.io.samples_file import read
+from levelhead.support import text
 
 LOGITS = np.random.default_rng(0).normal(size=(6, 3))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from levelhead.core.counts import long_tail
-from levelhead.core.errors import LevelheadError
+from levelhead.support.errors import LevelheadError
 from levelhead_lab.lab import cifar, image_folder
 from levelhead_lab.lab.data import (
     Data,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from levelhead.core.curve import METRICS
 from levelhead.labels.cuts import LabelCuts
+from levelhead.path.curve import METRICS
 
 COST = np.array([[0.5, 2.0], [7.0, 1.0]])
 

@@ -8,10 +8,10 @@ import pytest
 from sklearn import metrics as sk
 
 import levelhead as lh
-from levelhead.core.curve import METRICS
-from levelhead.core.warnings import quiet
 from levelhead.labels.cuts import LabelCuts, cross_fitted_gain, draw_label_gains
 from levelhead.labels.tune_labels import TunedLabels, tune_labels
+from levelhead.path.curve import METRICS
+from levelhead.support.warnings import quiet
 
 from .test_label_cuts import COST, by_hand, thresholds
 

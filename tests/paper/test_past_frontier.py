@@ -12,8 +12,8 @@ pytest.importorskip("torch")
 
 import torch
 
+from levelhead.core.adjust import factors
 from levelhead.methods import METHODS
-from levelhead.rules.adjust import factors
 from levelhead_lab.lab import nets
 from levelhead_lab.lab.epoch_plan import draw_plan
 from levelhead_lab.lab.preprocess import Preprocess

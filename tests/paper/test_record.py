@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot, rescale
-from levelhead.rules.adjust import factors
+from levelhead.core.adjust import factors
 from levelhead_lab.paper.cells import GRID
 from levelhead_lab.paper.record import make_record
 
 # a record keeps no cautions
-pytestmark = pytest.mark.filterwarnings("ignore::levelhead.core.warnings.NeverPredictedWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::levelhead.support.warnings.NeverPredictedWarning")
 CLASSES, WIDTH, COUNTS = 10, 16, [200, 120, 70, 40, 25, 15, 9, 5, 3, 2]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from levelhead.rules.adjust import factors
+from levelhead.core.adjust import factors
 from levelhead_lab.runs.run import run
 from levelhead_lab.runs.spec import Spec
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from levelhead import gamma_path
-from levelhead.core.curve import SLIVER
+from levelhead.core.rules import find_path_rule
+from levelhead.path.curve import SLIVER
 from levelhead.path.engines import find_right
 from levelhead.path.envelope import compute_envelope
-from levelhead.rules.rule import find_path_rule
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from levelhead import gamma_path, measure
+from levelhead.core.rules import Rescale, Shift, Tau, find_path_rule
 from levelhead.path import engines
+from levelhead.path.direction import snap, winning_range
 from levelhead.path.engines import FEW_CLASSES
-from levelhead.rules.direction import snap, winning_range
-from levelhead.rules.rule import Rescale, Shift, Tau, find_path_rule
 
 NICE = (-1.0, 0.0, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0)  # where ties are made on purpose
 RANGE = (-1.0, 2.0)

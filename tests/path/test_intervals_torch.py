@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.core.array import is_torch
-from levelhead.core.errors import LevelheadError
+from levelhead.core.rules import RULES
 from levelhead.path import engines, intervals_torch
 from levelhead.path.engines import find_changes
 from levelhead.path.envelope import compute_envelope
-from levelhead.rules.rule import RULES
+from levelhead.support.arrays import is_torch
+from levelhead.support.errors import LevelheadError
 
 
 @pytest.fixture

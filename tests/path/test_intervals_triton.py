@@ -36,7 +36,7 @@ WALK = """
 import numpy as np, torch
 from levelhead.path import intervals_torch
 from levelhead.path.envelope import compute_envelope
-from levelhead.rules.rule import RULES
+from levelhead.core.rules import RULES
 
 intervals_torch.has_triton = lambda logits: True
 rng = np.random.default_rng(2)

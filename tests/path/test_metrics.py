@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from sklearn import metrics as sk
 
 import levelhead as lh
-from levelhead.core.curve import METRICS
-from levelhead.core.warnings import quiet
-from levelhead.rules.rule import Tau, find_path_rule, rule_with
+from levelhead.core.rules import Tau, find_path_rule, rule_with
+from levelhead.path.curve import METRICS
+from levelhead.support.warnings import quiet
 
 from . import textbook
 

@@ -18,11 +18,11 @@ from hypothesis.extra import numpy as hnp
 
 import levelhead as lh
 from levelhead import gamma_path, measure
+from levelhead.choice.resample import draw_resamples
 from levelhead.choice.tune import tune_path
-from levelhead.core.curve import Curve, ascending
+from levelhead.core.rules import find_path_rule
+from levelhead.path.curve import Curve, ascending
 from levelhead.path.envelope import compute_envelope
-from levelhead.path.resample import draw_resamples
-from levelhead.rules.rule import find_path_rule
 
 GRID = np.linspace(0, 2, 41)
 

@@ -8,11 +8,10 @@ import pytest
 
 from levelhead import gamma_path, match_prior, tune
 from levelhead.choice.objective import Grid, Objective
-from levelhead.core.curve import METRICS, Curve
+from levelhead.choice.path_metrics import shown
+from levelhead.core.rules import Tau, find_path_rule
+from levelhead.path.curve import METRICS, Curve
 from levelhead.path.envelope import compute_envelope
-from levelhead.path.metrics import shown
-from levelhead.rules import Tau
-from levelhead.rules.rule import find_path_rule
 
 from . import textbook
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot, measure, tune
+from levelhead.choice.gamma_path import gamma_path
 from levelhead.choice.samples import TuneOptions
 from levelhead.choice.tune import tune_path
-from levelhead.path.path import gamma_path
 from levelhead.report import PageTable, of_logits, of_snapshot, write
 from levelhead.report.page import calibration, encode_changes, gamma_stops, render_page
 from levelhead.report.verdict import gain, verdict

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 import levelhead as lh
 from levelhead import Head
-from levelhead.rules.adjustment import Adjustment
+from levelhead.core.adjustment import Adjustment
 
 DTYPES = {np.float16: torch.float16, np.float32: torch.float32, np.float64: torch.float64}
 EPS = {np.float16: 2e-3, np.float32: 1e-5, np.float64: 1e-12}

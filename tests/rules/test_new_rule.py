@@ -10,9 +10,9 @@ from safetensors.numpy import load_file, save_file
 import levelhead as lh
 from levelhead import report
 from levelhead.choice.tuned_json import write_tuned
+from levelhead.core.rules import RULES, OneStrength
 from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
-from levelhead.rules import RULES, OneStrength
 
 COUNTS = [1000, 200, 40]
 

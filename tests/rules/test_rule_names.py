@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import levelhead
-from levelhead.rules import RULES
+from levelhead.core.rules import RULES
 
 SOURCE = Path(levelhead.__file__).parents[1]
 NAMES = {

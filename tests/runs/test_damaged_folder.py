@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from levelhead import Head, Snapshot
-from levelhead.core.errors import LevelheadError
 from levelhead.report import of_run
+from levelhead.support.errors import LevelheadError
 from levelhead_lab.runs.export import load
 from levelhead_lab.runs.run_folder import Run
 

@@ -8,10 +8,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from levelhead.core.errors import LevelheadError
 from levelhead.files.locate import locate_head
 from levelhead.files.model import rescale_file
 from levelhead.files.undo import undo_file
+from levelhead.support.errors import LevelheadError
 from levelhead_lab.runs import export
 from levelhead_lab.runs.run import run
 from levelhead_lab.runs.run_folder import MODEL_KEY, Run

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.core import atomic
+from levelhead.support import atomic
 from levelhead_lab.runs import checkpoint
 from levelhead_lab.runs import run as runs
 from levelhead_lab.runs.lock import BusyError, lock_folder

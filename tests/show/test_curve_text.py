@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from levelhead.core.curve import Curve
+from levelhead.path.curve import Curve
 from levelhead.show.style import draw_text_curve
 
 

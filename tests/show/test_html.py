@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import levelhead as lh
-from levelhead.core.curve import Curve
+from levelhead.path.curve import Curve
 from levelhead.show.plot import draw_norms, draw_recall
 from levelhead.show.style import html, sparkline
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
-pytestmark = pytest.mark.filterwarnings("ignore::levelhead.core.warnings.LevelheadWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::levelhead.support.warnings.LevelheadWarning")
 
 EVIL = "</script><img src=x onerror=alert(1)>\"'&"
 COUNTS = [1000, 200, 40]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from levelhead.show import progress
+from levelhead.support import progress
 from levelhead_lab.lab.progress import epoch_progress
 
 both = pytest.mark.parametrize("terminal", [False, True], ids=["pipe", "terminal"])

@@ -7,8 +7,8 @@ import pytest
 
 from bench.trust.fuzz_data import READERS
 from bench.trust.fuzz_parts import read_message
-from levelhead.core.errors import LevelheadError
 from levelhead.files.model import rescale_file
+from levelhead.support.errors import LevelheadError
 
 KEPT = sorted((Path(__file__).parent / "corpus").iterdir())
 

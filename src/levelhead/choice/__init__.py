@@ -6,5 +6,6 @@
 - objective, replicate_groups: what the choice minimizes; samples that are alike in all resamples
 - tuned, tuned_json, diagnostics: `Tuned` and its file; warnings, and `Verdict`, the gain to expect on new samples
 - vector, offsets, floors: a scale and an offset per class, by log loss; offsets by line searches; floors of recall
+- gamma_path, path_metrics, resample: the path of labelled samples, metrics along it, folds
 - priors: `estimate_prior`, the shares of the classes in deployment, by EM or BBSE
 """

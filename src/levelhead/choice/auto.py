@@ -13,13 +13,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..core.array import Array, are_on_gpu, fit_scale, raise_masked, some_rows, to_numpy
-from ..core.errors import LevelheadError
-from ..path.metrics import ERRORS, gain_text, meets_floors, shown, unmet_floors
-from ..path.resample import quantiles
-from ..rules.adjustment import Adjustment, smooth_votes
-from ..rules.direction import Direction
-from ..rules.rule import RULES, Unchanged
+from ..core.adjustment import Adjustment, smooth_votes
+from ..core.rules import RULES, Unchanged
+from ..path.direction import Direction
+from ..support.arrays import Array, are_on_gpu, fit_scale, raise_masked, some_rows, to_numpy
+from ..support.errors import LevelheadError
 from . import diagnostics
 from .cross_fit import CrossFitted, cross_fit_rules, draw_replicates
 from .fitters import (
@@ -30,7 +28,9 @@ from .fitters import (
     make_fitter,
     without_floors,
 )
+from .path_metrics import ERRORS, gain_text, meets_floors, shown, unmet_floors
 from .paths import Fitted, Fitter, Paths, RulePath
+from .resample import quantiles
 from .samples import TuneOptions, joined, kind_of_scores
 from .tuned import Candidate, Tuned
 

@@ -7,22 +7,30 @@ from zlib import crc32
 
 import numpy as np
 
-from ..core.array import Array, KeptRows, check_logits, most_rows, pick_rows, raise_masked, to_numpy
-from ..core.choices import Kind
+from ..core.adjustment import check_range, target_prior, toward
 from ..core.counts import (
     Counts,
     WithBackground,
     check_labels,
+    check_samples,
     flatten_positions,
     resolve,
     resolve_labels,
 )
-from ..core.errors import Advice, LevelheadError
-from ..path.engines import check_samples
-from ..path.path import GammaPath, join_paths
-from ..rules.adjustment import check_range, target_prior, toward
-from ..rules.rule import AUTO, RULES, OneStrength, PerClass, Rule, rule_with
+from ..core.rules import AUTO, RULES, OneStrength, PerClass, Rule, rule_with
+from ..support.arrays import (
+    Array,
+    KeptRows,
+    check_logits,
+    most_rows,
+    pick_rows,
+    raise_masked,
+    to_numpy,
+)
+from ..support.errors import Advice, LevelheadError
+from ..support.types import Kind
 from .cross_fit import find_winners
+from .gamma_path import GammaPath, join_paths
 from .paths import path_along
 from .samples import Goal, Samples, TuneOptions, as_rows, check_background, rule_options
 from .tune import tune_samples

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import Array
-from ..core.choices import Kind, Metric
+from ..core.class_names import names_of_columns
 from ..core.counts import Counts, flatten_positions, resolve_labels
-from ..core.errors import LevelheadError
-from ..core.per_class import names_of_columns
-from ..path.metrics import TITLES, gain_text, shown, value_form
-from ..rules.rule import RULES, Auto, Rescale
+from ..core.rules import RULES, Auto, Rescale
+from ..support.arrays import Array
+from ..support.errors import LevelheadError
+from ..support.types import Kind, Metric
 from . import diagnostics
 from .auto import NONE, make_fitters, take_rule
 from .cross_fit import CrossFitted, cross_fit_rules
 from .fitters import left_out_text
+from .path_metrics import TITLES, gain_text, shown, value_form
 from .paths import Paths
 from .samples import Goal, Samples, TuneOptions, rule_options
 

@@ -17,15 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.array import Array, KeptRows, is_torch, to_numpy
-from ..core.choices import Kind
-from ..core.curve import runs, stable_order
+from ..core.rules import Unchanged
+from ..path.curve import runs, stable_order
 from ..path.envelope import Envelope, read_chunks
-from ..path.metrics import ERRORS
-from ..path.resample import Grid, class_variance, draw_resamples
-from ..rules.rule import Unchanged
-from ..show.progress import RowProgress
+from ..support.arrays import Array, KeptRows, is_torch, to_numpy
+from ..support.progress import RowProgress
+from ..support.types import Kind
 from .objective import Objective, class_effects
+from .path_metrics import ERRORS
 from .paths import Fitted, Fitter
 from .replicate_groups import (
     HOST,
@@ -38,6 +37,7 @@ from .replicate_groups import (
     possible_intervals,
     tables_for,
 )
+from .resample import Grid, class_variance, draw_resamples
 from .samples import Folds, Samples
 
 

@@ -14,13 +14,13 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ..core import warnings as kinds
-from ..core.array import Array, KeptRows, check_columns, described, raise_masked, to_numpy
-from ..core.errors import LevelheadError
+from ..core.adjustment import check_vector
+from ..core.class_names import listed
 from ..core.head import Head, norm_follows_count
-from ..core.per_class import listed
-from ..rules.adjustment import check_vector
-from ..rules.rule import Rule
+from ..core.rules import Rule
+from ..support import warnings as kinds
+from ..support.arrays import Array, KeptRows, check_columns, described, raise_masked, to_numpy
+from ..support.errors import LevelheadError
 
 Diagnosis = kinds.LevelheadWarning | None
 _USE_SHIFT = "use the rule shift, which adds instead of multiplying"

@@ -6,24 +6,9 @@ from functools import cached_property, singledispatch
 
 import numpy as np
 
-from ..core.array import CheckedLogits, raise_masked, read_logits, widen
-from ..core.curve import Curve
-from ..core.errors import Advice, LevelheadError
-from ..core.per_class import listed, title
-from ..path.envelope import CACHED_NUMBERS
-from ..path.metrics import (
-    ERRORS,
-    LOWER_FLOORS,
-    TITLES,
-    UnmetFloors,
-    check_cost,
-    check_floors,
-    shown,
-    value_form,
-)
-from ..path.resample import FOLDS, draw_folds
-from ..rules.adjustment import Adjustment, smooth_votes, toward
-from ..rules.rule import (
+from ..core.adjustment import Adjustment, smooth_votes, toward
+from ..core.class_names import listed, title
+from ..core.rules import (
     RULES,
     Offsets,
     OneStrength,
@@ -34,11 +19,26 @@ from ..rules.rule import (
     Shift,
     Vector,
 )
+from ..path.curve import Curve
+from ..path.envelope import CACHED_NUMBERS
+from ..support.arrays import CheckedLogits, raise_masked, read_logits, widen
+from ..support.errors import Advice, LevelheadError
 from . import diagnostics
 from .floors import FloorsFit, least_conflict, meet_floors, met_share, most_right
 from .objective import Pull
 from .offsets import OffsetFit, OffsetGoal, choose_pull, fit_offsets
+from .path_metrics import (
+    ERRORS,
+    LOWER_FLOORS,
+    TITLES,
+    UnmetFloors,
+    check_cost,
+    check_floors,
+    shown,
+    value_form,
+)
 from .paths import Fitted, Fitter, PathFitter, Paths, RulePath
+from .resample import FOLDS, draw_folds
 from .samples import Samples, TuneOptions, class_shares, joined, kind_of_scores, sample_weights
 from .vector import ONE_STEP, Ridge, VectorLoss, choose_ridge, vector_loss
 

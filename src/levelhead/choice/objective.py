@@ -14,11 +14,11 @@ from functools import cached_property
 
 import numpy as np
 
-from ..core.choices import Metric
 from ..path.envelope import Envelope
-from ..path.metrics import ERRORS, RECALLS, MetricSteps, apply_floors
-from ..path.path import GammaPath
-from ..path.resample import SAME_VALUE, STRENGTH, Grid
+from ..support.types import Metric
+from .gamma_path import GammaPath
+from .path_metrics import ERRORS, RECALLS, MetricSteps, apply_floors
+from .resample import SAME_VALUE, STRENGTH, Grid
 
 Times = np.ndarray | None  # [N], how often each sample counts; None for once
 FixedLoss = Callable[[Times], float]

@@ -19,10 +19,10 @@ from functools import cached_property
 
 import numpy as np
 
-from ..core.choices import Metric
-from ..path.metrics import ERRORS, FORMULAS, ClassChanges, MetricSteps, Totals, order_by_class
-from ..path.resample import draw_folds
+from ..support.types import Metric
 from .floors import FloorsFit, meet_floors, needed_right
+from .path_metrics import ERRORS, FORMULAS, ClassChanges, MetricSteps, Totals, order_by_class
+from .resample import draw_folds
 
 PULLS = (np.inf, 2.0, 1.0, 0.5, 0.2)  # infinity is the start itself
 _FOLDS = 3

@@ -9,19 +9,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..core.array import Array, as_array, check_columns
-from ..core.choices import Kind
-from ..core.curve import Curve
-from ..core.errors import named
+from ..core.adjustment import toward
+from ..core.rules import RULES, OneStrength, Shift
+from ..path.curve import Curve
 from ..path.engines import find_changes, find_right
 from ..path.envelope import Envelope, read_chunks
-from ..path.metrics import ERRORS, check_cost, check_floors, meets_floors, shown
-from ..path.path import GammaPath, join_paths
-from ..path.resample import FOLDS
-from ..rules.adjustment import toward
-from ..rules.rule import RULES, OneStrength, Shift
-from ..show.progress import RowProgress
+from ..support.arrays import Array, as_array, check_columns
+from ..support.errors import named
+from ..support.progress import RowProgress
+from ..support.types import Kind
+from .gamma_path import GammaPath, join_paths
 from .objective import Objective, Pull
+from .path_metrics import ERRORS, check_cost, check_floors, meets_floors, shown
+from .resample import FOLDS
 from .samples import Samples, TuneOptions, class_shares
 
 

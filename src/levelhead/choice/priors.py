@@ -19,7 +19,10 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ..core.array import (
+from ..core.adjustment import smooth_votes
+from ..core.class_names import listed, title
+from ..core.counts import Counts, check_labels, resolve
+from ..support.arrays import (
     Array,
     as_array,
     check_columns,
@@ -29,14 +32,11 @@ from ..core.array import (
     to_numpy,
     to_plain,
 )
-from ..core.choices import Kind, PriorMethod
-from ..core.counts import Counts, check_labels, resolve
-from ..core.errors import Advice, LevelheadError, check_choice, named
-from ..core.per_class import listed, title
-from ..core.warnings import PriorWarning
-from ..path.resample import check_replicates, draw_resamples
-from ..rules.adjustment import smooth_votes
+from ..support.errors import Advice, LevelheadError, check_choice, named
+from ..support.types import Kind, PriorMethod
+from ..support.warnings import PriorWarning
 from .diagnostics import Diagnosis, issue_warnings
+from .resample import check_replicates, draw_resamples
 from .samples import TuneOptions
 from .vector import ONE_STEP, vector_loss
 

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..core.array import SCRATCH, are_on_gpu, few_threads
-from ..core.curve import runs, stable_order
+from ..path.curve import runs, stable_order
 from ..path.envelope import Envelope
-from ..path.resample import SAME_VALUE, Grid
+from ..support.arrays import SCRATCH, are_on_gpu, few_threads
 from .objective import Objective, ShareMismatch
+from .resample import SAME_VALUE, Grid
 
 _Block = TypeVar("_Block")
 CHANCE = 1e-12  # that one replicate would choose on one of the intervals left out

@@ -8,7 +8,19 @@ from typing import Any, TypeVar, get_args
 
 import numpy as np
 
-from ..core.array import (
+from ..core.adjustment import check_range, target_prior, toward
+from ..core.class_names import names_of_columns
+from ..core.counts import (
+    Counts,
+    check_samples,
+    flatten_positions,
+    refuse_label_table,
+    resolve_labels,
+)
+from ..core.rules import AUTO, RULES, Auto, OneStrength, Rule
+from ..path.curve import metric_name
+from ..path.envelope import read_chunks
+from ..support.arrays import (
     Array,
     CheckedLogits,
     are_log_probabilities,
@@ -20,19 +32,12 @@ from ..core.array import (
     some_rows,
     to_numpy,
 )
-from ..core.choices import Criterion, Kind, Metric
-from ..core.counts import Counts, flatten_positions, refuse_label_table, resolve_labels
-from ..core.curve import metric_name
-from ..core.errors import LevelheadError, check_choice
-from ..core.per_class import names_of_columns
-from ..path.engines import check_samples
-from ..path.envelope import read_chunks
-from ..path.metrics import ERRORS, NAME_CLASSES, RECALLS, Floors, check_cost_given
-from ..path.path import GammaPath
-from ..path.resample import FOLDS, STRENGTH, check_replicates, draw_folds
-from ..rules.adjustment import check_range, target_prior, toward
-from ..rules.rule import AUTO, RULES, Auto, OneStrength, Rule
-from ..show.progress import RowProgress, StageProgress
+from ..support.errors import LevelheadError, check_choice
+from ..support.progress import RowProgress, StageProgress
+from ..support.types import Criterion, Kind, Metric
+from .gamma_path import GammaPath
+from .path_metrics import ERRORS, NAME_CLASSES, RECALLS, Floors, check_cost_given
+from .resample import FOLDS, STRENGTH, check_replicates, draw_folds
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core import atomic
-from ..core.array import Array, to_numpy
+from ..core.adjust import rescale
 from ..core.counts import check_labels, resolve
-from ..core.errors import LevelheadError, visible
 from ..core.head import Head
 from ..core.measure import recall
-from ..core.regular_file import check_regular_file
-from ..io.text import parse_json
-from ..rules.adjust import rescale
+from ..support import atomic
+from ..support.arrays import Array, to_numpy
+from ..support.errors import LevelheadError, visible
+from ..support.regular_file import check_regular_file
+from ..support.text import parse_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,24 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import Array, as_array, check_shape
-from ..core.choices import Kind
+from ..core.adjustment import target_prior, toward
 from ..core.counts import Counts, WithBackground, resolve
-from ..core.errors import LevelheadError
+from ..core.rules import AUTO, RULES, Rescale, Rule, Shift, find_path_rule
 from ..path.engines import find_changes
-from ..path.metrics import UnmetFloors
-from ..path.path import GammaPath
-from ..path.resample import quantiles
-from ..rules.adjustment import target_prior, toward
-from ..rules.rule import AUTO, RULES, Rescale, Rule, Shift, find_path_rule
-from ..show.progress import StageProgress
+from ..support.arrays import Array, as_array, check_shape
+from ..support.errors import LevelheadError
+from ..support.progress import StageProgress
+from ..support.types import Kind
 from . import diagnostics
 from .auto import choose_gamma, shift_to_target, tune_auto
 from .fitters import point_to_offsets
+from .gamma_path import GammaPath
 from .objective import Grid, ShareMismatch
+from .path_metrics import UnmetFloors
 from .paths import Paths, RulePath
 from .priors import estimate_target
 from .replicate_groups import choose_by_shares, tables_for
+from .resample import quantiles
 from .samples import (
     Goal,
     Samples,

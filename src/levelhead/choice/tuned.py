@@ -3,15 +3,15 @@
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..core.choices import BiasPolicy, Kind, LabelTask, Metric
-from ..core.curve import Curve
-from ..core.per_class import listed
-from ..core.per_class import title as class_title
-from ..path.metrics import TITLES, gain_text, value_form
-from ..rules.rule import RULES
+from ..core.class_names import listed
+from ..core.class_names import title as class_title
+from ..core.rules import RULES
+from ..path.curve import Curve
 from ..show.plot import draw_choice
 from ..show.style import draw_text_curve, html, sparkline
+from ..support.types import BiasPolicy, Kind, LabelTask, Metric
 from .diagnostics import Verdict, is_worthwhile
+from .path_metrics import TITLES, gain_text, value_form
 from .priors import PriorEstimate
 
 if TYPE_CHECKING:

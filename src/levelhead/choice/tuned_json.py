@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..core import atomic
-from ..core.choices import Kind
-from ..core.curve import Curve
-from ..core.errors import LevelheadError, check_choice, in_file
-from ..core.per_class import listed
-from ..core.regular_file import check_regular_file
-from ..io import arrays, text
-from ..io.fields import convert_fields_, fits, record_from
-from ..rules.rule import RULES, PerClass
+from ..core.class_names import listed
+from ..core.rules import RULES, PerClass
+from ..io import arrays
+from ..path.curve import Curve
+from ..support import atomic, text
+from ..support.errors import LevelheadError, check_choice, in_file
+from ..support.fields import convert_fields_, fits, record_from
+from ..support.regular_file import check_regular_file
+from ..support.types import Kind
 from .priors import PriorEstimate
 from .tuned import NOT_IN_JSON, Candidate, LabelChoice, Tuned
 

@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.array import SCRATCH, few_threads, fit_scale
-from ..core.errors import LevelheadError
-from ..path.resample import FOLDS, draw_folds
+from ..support.arrays import SCRATCH, few_threads, fit_scale
+from ..support.errors import LevelheadError
+from .resample import FOLDS, draw_folds
 
 RIDGES = (np.inf, 1.0, 0.3, 0.1, 0.03, 0.01)  # infinity is the counts' shift itself
 _LEAST_SHARE = 1e-6  # a class that never occurs has an offset that is low but finite

@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
     """Return the app with all its commands, which are imported only now."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ..core.extras import from_the_study
+    from ..support.extras import from_the_study
     from . import logits, models  # noqa: F401  (they add their commands to the app)
     from .common import app
 

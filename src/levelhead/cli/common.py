@@ -14,8 +14,8 @@ from typer import Option
 from typer.core import TyperGroup
 
 from .._version import __version__
-from ..core.errors import LevelheadError, visible
-from ..core.extras import message_for_missing
+from ..support.errors import LevelheadError, visible
+from ..support.extras import message_for_missing
 
 GROUPS = {  # of commands, each in the order of their use
     "Your model": ("inspect", "adjust", "undo", "rescale"),
@@ -107,7 +107,7 @@ def example(*lines: str) -> str:
 def show(result: Any, text: str, as_json: bool) -> None:
     """Print the result of a command, a dict or a record: JSON for programs, text for people."""
     if as_json and not isinstance(result, dict):
-        from ..core.array import to_plain
+        from ..support.arrays import to_plain
 
         result = to_plain(result)
     echo(json.dumps(result, indent=2) if as_json else text)
@@ -137,9 +137,9 @@ def check_outputs(
     inputs: Sequence[Path | None] = (),
 ) -> None:
     """Check that every output can be written and that none replaces an input, or another file without --force."""
-    from ..core import atomic
     from ..io import arrays
     from ..show.plot import check_picture
+    from ..support import atomic
 
     outputs = [path for path in (out, plot, page) if path is not None]
     sources = [

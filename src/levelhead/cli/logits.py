@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from ..core.choices import Criterion, Kind, LabelTask, Metric, PathRule, RuleRequest
-from ..core.errors import LevelheadError, named, reported_as
-from ..core.warnings import quiet
-from ..show.progress import stage_progress
+from ..support.errors import LevelheadError, named, reported_as
+from ..support.progress import stage_progress
+from ..support.types import Criterion, Kind, LabelTask, Metric, PathRule, RuleRequest
+from ..support.warnings import quiet
 from .common import (
     COUNTS,
     Background,
@@ -286,9 +286,9 @@ def compare(
     """
     from ..choice.compare import compare as compare_rules
     from ..choice.samples import Goal
+    from ..core.rules import Auto
     from ..io.arrays import read_names, target_shares
     from ..io.samples_file import read
-    from ..rules.rule import Auto
 
     samples = read(
         logits, labels, counts, names=read_names(names), label_column=label_column, say=say
@@ -370,9 +370,9 @@ def report(
     The page has a verdict in words and a slider for gamma. It needs no network and no server: open it, mail it,
     print it.
     """
-    from ..core.extras import from_the_study
     from ..io.arrays import read_names
     from ..report import PageTable, is_records, of_file, write
+    from ..support.extras import from_the_study
 
     check_outputs(page=out, force=force)
     tables = [
@@ -454,9 +454,9 @@ def tune_folder(
     from ..choice.chunked import tune_chunks
     from ..choice.samples import ESTIMATE
     from ..core.counts import find_background, with_background
+    from ..core.rules import rule_with
     from ..io.arrays import has_known_suffix, target_shares
     from ..io.samples_file import read
-    from ..rules.rule import rule_with
 
     refuse("this needs all logits in one file", target=target if target == ESTIMATE else None)
     files = sorted(path for path in folder.iterdir() if path.is_file() and has_known_suffix(path))
@@ -500,7 +500,7 @@ def _shared(options: "TuneOptions") -> dict[str, Any]:
 
 def read_floors(given: Sequence[str]) -> float | dict[str, float] | None:
     """Return the floors of recall as `tune` takes them: a number for all classes, or {class: recall}."""
-    from ..core.per_class import without_repeats
+    from ..core.class_names import without_repeats
 
     pairs = []
     for name, _, value in (each.rpartition("=") for each in given):

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from ..core.choices import BiasPolicy, Missing, PathRule
-from ..core.errors import LevelheadError
-from ..show.progress import copy_progress
+from ..support.errors import LevelheadError
+from ..support.progress import copy_progress
+from ..support.types import BiasPolicy, Missing, PathRule
 from .common import COUNTS, Background, Force, Json, Names, app, example, show
 
 Model = Annotated[

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from .array import Array, as_array, described, is_torch, to_numpy
-from .choices import Missing
-from .errors import Advice, LevelheadError, check_choice
-from .per_class import (
+from ..support.arrays import Array, as_array, check_shape, described, is_torch, to_numpy
+from ..support.errors import Advice, LevelheadError, check_choice
+from ..support.types import Missing
+from .class_names import (
     as_mapping,
     check_names,
     find_classes,
@@ -419,3 +419,22 @@ def refuse_label_table(labels: Any) -> None:
     aside = "; if they are one-hot, pass labels.argmax(axis=1)" if one_hot else ""
     expected = f"expected one class per sample, [N], got a table {list(found.shape)}{aside}"
     raise LevelheadError(expected, parameter="labels", advice=MULTILABEL)
+
+
+def check_samples(
+    logits: Array, labels: Array, counts: Counts, names: Sequence[str] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels [N] and counts [K] that fit logits [N, K], checked; the logits' numbers are not read here."""
+    turned = len(logits.shape) == 2 and (len(labels), np.size(counts)) == tuple(logits.shape[::-1])
+    if turned and logits.shape[0] > logits.shape[1]:  # else it is the logits that are transposed
+        raise LevelheadError(
+            "labels and counts are swapped: expected logits [N, K], labels [N], counts [K]"
+        )
+    check_shape(logits.shape, len(labels))
+    n = resolve(counts, logits.shape[1], names=names)
+    found = check_labels(labels, len(n))
+    if len(found) != len(logits):
+        raise LevelheadError(
+            f"expected one label per row of logits, got {len(found)} labels and {len(logits)} rows"
+        )
+    return found, n

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .array import Array, is_torch, product, row_norms, to_numpy, widen
-from .errors import LevelheadError, check_choice
-from .per_class import title
-from .warnings import CountsWarning, LevelheadWarning, NormWarning
+from ..support.arrays import Array, is_torch, product, row_norms, to_numpy, widen
+from ..support.errors import LevelheadError, check_choice
+from ..support.warnings import CountsWarning, LevelheadWarning, NormWarning
+from .class_names import title
 
 _ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 

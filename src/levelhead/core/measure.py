@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .array import (
+from ..support.arrays import (
     Array,
     are_log_probabilities,
     check_logits,
@@ -21,8 +21,8 @@ from .array import (
     numeric_logits,
     to_numpy,
 )
+from ..support.errors import LevelheadError
 from .counts import Counts, check_labels, groups, resolve
-from .errors import LevelheadError
 
 __all__ = [
     "Measures",

@@ -1,6 +1,6 @@
 """Where `adjust_file` was; it is in `model`. For one minor version."""
 
-from ..core.extras import moved_names
+from ..support.extras import moved_names
 
 _MOVED = "levelhead.files.adjust moved to levelhead.files.model; levelhead 0.2 no longer has it"
 __getattr__ = moved_names(

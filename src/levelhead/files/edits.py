@@ -10,10 +10,10 @@ from pathlib import Path
 from threading import Thread
 from typing import BinaryIO, NamedTuple
 
-from ..core.atomic import OutputExists, link_new, named_errors, permissions, scratch
-from ..core.errors import Advice, LevelheadError
-from ..core.regular_file import check_regular_file
-from ..show.progress import ByteProgress
+from ..support.atomic import OutputExists, link_new, named_errors, permissions, scratch
+from ..support.errors import Advice, LevelheadError
+from ..support.progress import ByteProgress
+from ..support.regular_file import check_regular_file
 
 BLOCK_BYTES = (
     1 << 22

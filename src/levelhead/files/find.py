@@ -9,8 +9,8 @@ from itertools import pairwise
 from math import prod
 from pathlib import Path
 
-from ..core.errors import Advice, LevelheadError
 from ..heads.candidates import HEAD_PAIRS, KNOWN_HEADS, find_by_names, is_logit_scale, list_layers
+from ..support.errors import Advice, LevelheadError
 from .spans import HEAD_DTYPES, LayerSpans, Span
 
 

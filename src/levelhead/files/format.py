@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-from ..core.atomic import permissions
-from ..core.errors import LevelheadError, in_file
 from ..core.head import Head
-from ..core.regular_file import Stamp, check_unchanged
 from ..heads.notes import Note
-from ..show.progress import ByteProgress
+from ..support.atomic import permissions
+from ..support.errors import LevelheadError, in_file
+from ..support.progress import ByteProgress
+from ..support.regular_file import Stamp, check_unchanged
 from .edits import UNKNOWN_SHA256, Edit, Original, copy, rewrite, save_originals, staged
 from .spans import LocatedHead, ScaledRows, store
 

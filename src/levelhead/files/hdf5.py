@@ -10,7 +10,7 @@ from pathlib import Path
 from struct import calcsize, error, unpack_from
 from typing import BinaryIO
 
-from ..core.errors import LevelheadError
+from ..support.errors import LevelheadError
 from .spans import Span
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"

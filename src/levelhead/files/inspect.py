@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.array import to_numpy
+from ..core.adjust import can_flip, factors
 from ..core.counts import Counts, resolve
-from ..core.errors import visible
 from ..core.head import doubts_about, norm_follows_count
 from ..heads.notes import Note
-from ..rules.adjust import can_flip, factors
 from ..show.style import row_title, table
+from ..support.arrays import to_numpy
+from ..support.errors import visible
 from .locate import earlier_note, format_of, locate_head
 from .spans import is_large, load, load_norms
 

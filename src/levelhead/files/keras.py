@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-from ..core.errors import Advice, LevelheadError, in_file, reported_as
-from ..core.regular_file import bytes_at, check_regular_file
 from ..heads.graph import (
     KERAS_ACTIVATIONS,
     KERAS_LINEAR,
@@ -21,7 +19,9 @@ from ..heads.graph import (
     find_keras_heads,
 )
 from ..heads.notes import Note, note_from_json
-from ..io.text import parse_json
+from ..support.errors import Advice, LevelheadError, in_file, reported_as
+from ..support.regular_file import bytes_at, check_regular_file
+from ..support.text import parse_json
 from .edits import Edit
 from .find import find_layers, several_heads
 from .format import Format

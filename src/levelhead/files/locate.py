@@ -5,12 +5,12 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
+from ..core.class_names import check_names
 from ..core.counts import Counts, WithBackground
-from ..core.errors import LevelheadError
-from ..core.per_class import check_names
-from ..core.regular_file import bytes_at, check_regular_file
+from ..core.rules import RULES
 from ..heads.notes import NOTE_KEY, Note, digests_in, is_note, note_in_version
-from ..rules.rule import RULES
+from ..support.errors import LevelheadError
+from ..support.regular_file import bytes_at, check_regular_file
 from . import keras, onnx, safetensors, state_dict
 from .find import NoHead
 from .format import Format

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._version import __version__
-from ..core.array import Array, to_numpy
-from ..core.choices import BiasPolicy
+from ..core.adjust import check_strength
+from ..core.class_names import listed
 from ..core.counts import Counts, WithBackground, resolve
-from ..core.errors import Advice, LevelheadError, check_choice, visible
 from ..core.head import Head
-from ..core.per_class import listed
+from ..core.rules import RULES, OneStrength, Rule, Strengths, find_path_rule
 from ..heads.apply import apply, apply_tuned, check_fits, read_choice
 from ..heads.place import Change, Facts
-from ..rules.adjust import check_strength
-from ..rules.rule import RULES, OneStrength, Rule, Strengths, find_path_rule
-from ..show.progress import ByteProgress
 from ..show.style import row_title, table
+from ..support.arrays import Array, to_numpy
+from ..support.errors import Advice, LevelheadError, check_choice, visible
+from ..support.progress import ByteProgress
+from ..support.types import BiasPolicy
 from .format import Output, companion_files
 from .locate import earlier_note, format_of, locate_head, output_path
 from .spans import LocatedHead, check_rows, is_large, load, scale_large, thin_head
@@ -278,7 +278,7 @@ def check_worthwhile(tuned: Tuned | str | Path, *, certain: bool = False) -> Non
         return
     if choice.worthwhile and (choice.gain_interval[0] > 0 or not certain):
         return
-    from ..path.metrics import gain_text
+    from ..choice.path_metrics import gain_text
 
     gain = gain_text(choice.metric, choice.gain, choice.gain_interval)
     source = f"{tuned}: " if isinstance(tuned, str | Path) else ""

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import Array, to_numpy
-from ..core.errors import LevelheadError, in_file, reported_as
-from ..core.extras import naming_what_is_missing
-from ..core.regular_file import Stamp, check_regular_file
 from ..heads.candidates import list_layers
 from ..heads.notes import NOTE, Note, note_entries, note_from
+from ..support.arrays import Array, to_numpy
+from ..support.errors import LevelheadError, in_file, reported_as
+from ..support.extras import naming_what_is_missing
+from ..support.regular_file import Stamp, check_regular_file
 from .edits import Edit
 from .find import NoHead, several_heads
 from .format import Format

@@ -8,10 +8,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import Advice, LevelheadError
-from ..core.per_class import first_repeated
-from ..core.regular_file import Stamp
+from ..core.class_names import first_repeated
 from ..heads.graph import Axes, Linear, Passes, layers_behind, reshaped
+from ..support.errors import Advice, LevelheadError
+from ..support.regular_file import Stamp
 from .protobuf import Parts, Steps
 
 # What may follow a head: nothing that mixes classes, but softmax.

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..core.errors import LevelheadError
+from ..support.errors import LevelheadError
 from .edits import Edit
 
 # (field number, index among those), from message to message. None is the index of a field that must stand alone: of

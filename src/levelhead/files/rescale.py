@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.counts import Counts, with_background
-from ..core.warnings import warn
+from ..support.warnings import warn
 from . import model
 from .model import RescaleResult as RescaleResult
 

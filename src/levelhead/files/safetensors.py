@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import LevelheadError, in_file, reported_as
-from ..core.per_class import first_repeated, listed
-from ..core.regular_file import check_regular_file
+from ..core.class_names import first_repeated, listed
 from ..heads.notes import NOTE, Note, note_entries, note_from
 from ..io.safetensors_file import Header, read_header
+from ..support.errors import LevelheadError, in_file, reported_as
+from ..support.regular_file import check_regular_file
 from .edits import Edit
 from .find import find_layers
 from .format import Format

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import Array, row_norms, scale_rows
-from ..core.choices import LabelTask
-from ..core.errors import LevelheadError
+from ..core.adjustment import PROBLEM_TYPES
+from ..core.class_names import title
 from ..core.head import Head, check_finite
-from ..core.per_class import title
-from ..core.regular_file import Stamp, bytes_at
 from ..heads.notes import Note
-from ..io import text
 from ..io.safetensors_file import ITEM_BYTES, NUMPY_DTYPES, widen_bfloat16
-from ..rules.adjustment import PROBLEM_TYPES
+from ..support import text
+from ..support.arrays import Array, row_norms, scale_rows
+from ..support.errors import LevelheadError
+from ..support.regular_file import Stamp, bytes_at
+from ..support.types import LabelTask
 from .edits import BLOCK_BYTES, LARGE, Edit, FileRange
 
 HEAD_DTYPES = ("F64", "F32", "F16", "BF16")  # the dtypes that a head may have in a file

@@ -9,10 +9,10 @@ from typing import Any
 from warnings import catch_warnings
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from ..core.errors import LevelheadError
-from ..core.extras import naming_what_is_missing
-from ..core.regular_file import bytes_at, check_regular_file
 from ..io.torch_file import check_pickle
+from ..support.errors import LevelheadError
+from ..support.extras import naming_what_is_missing
+from ..support.regular_file import bytes_at, check_regular_file
 from .find import find_layers, overlap
 from .format import Format
 from .spans import LocatedHead, Span

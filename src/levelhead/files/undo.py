@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.errors import LevelheadError
+from ..core.adjustment import scale_head
 from ..core.head import Head
-from ..core.regular_file import check_regular_file
+from ..core.rules import RULES
 from ..heads.notes import Note
-from ..rules.adjustment import scale_head
-from ..rules.rule import RULES
-from ..show.progress import ByteProgress
+from ..support.errors import LevelheadError
+from ..support.progress import ByteProgress
+from ..support.regular_file import check_regular_file
 from . import safetensors
 from .edits import copy, file_sha256, load_originals, restore
 from .format import Output, layout

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from ..core.errors import LevelheadError
-from ..core.regular_file import bytes_at
 from ..heads.notes import Note, note_from_json
+from ..support.errors import LevelheadError
+from ..support.regular_file import bytes_at
 from .edits import Edit, edited_blocks
 
 RECORD = "levelhead.json"  # the note of an adjustment

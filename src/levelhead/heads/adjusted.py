@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..rules.rule import RULES, Rescale
+from ..core.rules import RULES, Rescale
 from ..show.style import html
 
 if TYPE_CHECKING:

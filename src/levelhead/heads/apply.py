@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.array import Array, check_logits
-from ..core.choices import BiasPolicy, LabelTask, Missing
+from ..core.adjust import can_flip, check_strength
+from ..core.adjustment import check_label_task
 from ..core.counts import Counts, check_left_alone, resolve
-from ..core.errors import Advice, LevelheadError, in_file
-from ..core.extras import naming_what_is_missing
 from ..core.head import Head, check_finite, rounding_flips
-from ..rules.adjust import can_flip, check_strength
-from ..rules.adjustment import check_label_task
-from ..rules.rule import RULES, Rescale, Rule, Strengths
+from ..core.rules import RULES, Rescale, Rule, Strengths
+from ..support.arrays import Array, check_logits
+from ..support.errors import Advice, LevelheadError, in_file
+from ..support.extras import naming_what_is_missing
+from ..support.types import BiasPolicy, LabelTask, Missing
 from .adjusted import Adjusted
 from .place import Change, InMemory, Place, Written
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from ..core.errors import LevelheadError
+from ..support.errors import LevelheadError
 
 # A single number of such a name next to a head multiplies its logits; cosine heads have one, and normalize weights.
 LOGIT_SCALE = re.compile("(logit_|log_|inv_)?(scale|temperature|temp|tau|sigma|s)|T")

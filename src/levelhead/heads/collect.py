@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..core.array import Array, is_torch
 from ..core.counts import IGNORED, flatten_positions
-from ..core.errors import LevelheadError
-from ..core.warnings import LeakageWarning, warn
-from ..show.progress import StageProgress
+from ..support.arrays import Array, is_torch
+from ..support.errors import LevelheadError
+from ..support.progress import StageProgress
+from ..support.warnings import LeakageWarning, warn
 
 LABEL_KEYS = ("labels", "label", "targets", "target", "y")  # of a batch that is a dict
 BATCHES = "expected batches (inputs, labels), or dicts with 'labels'"

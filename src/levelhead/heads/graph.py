@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from ..core.choices import LabelTask
-from ..core.errors import Advice, LevelheadError
+from ..support.errors import Advice, LevelheadError
+from ..support.types import LabelTask
 
 DEEPEST_WALK = 400  # steps between an output and its head, with those in models inside models
 MOST_LAYERS = 64  # that one output is the sum of

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import to_numpy
-from ..core.errors import Advice, LevelheadError
-from ..core.extras import naming_what_is_missing
 from ..core.head import Head
-from ..rules.rule import RULES
+from ..core.rules import RULES
+from ..support.arrays import to_numpy
+from ..support.errors import Advice, LevelheadError
+from ..support.extras import naming_what_is_missing
 from .candidates import IF_SOFTMAX, NOT_ADDED, list_layers
 from .graph import (
     KERAS_ACTIVATIONS,

@@ -10,11 +10,11 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from ..core.errors import LevelheadError
-from ..core.regular_file import bytes_at
+from ..core.rules import RULES
 from ..io.safetensors_file import ITEM_BYTES, read_header
-from ..io.text import parse_json
-from ..rules.rule import RULES
+from ..support.errors import LevelheadError
+from ..support.regular_file import bytes_at
+from ..support.text import parse_json
 
 Note = Mapping[str, Any]
 NOTE_KEY = "levelhead"  # of a config, and so of config.json

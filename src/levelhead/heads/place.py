@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from .._version import __version__
-from ..core.array import to_numpy
-from ..core.choices import LabelTask
-from ..core.errors import Advice, LevelheadError
+from ..core.adjustment import Adjustment
 from ..core.head import Head, check_finite, doubts_about
-from ..core.warnings import BinaryHeadWarning, LevelheadWarning, PrecisionWarning, warn
-from ..rules.adjustment import Adjustment
-from ..rules.rule import RULES, Rule
+from ..core.rules import RULES, Rule
+from ..support.arrays import to_numpy
+from ..support.errors import Advice, LevelheadError
+from ..support.types import LabelTask
+from ..support.warnings import BinaryHeadWarning, LevelheadWarning, PrecisionWarning, warn
 from .adjusted import Adjusted
 from .notes import digests_in, run_all
 

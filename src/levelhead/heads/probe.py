@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ..core.errors import Advice, LevelheadError
+from ..support.errors import Advice, LevelheadError
 from .collect import evaluating
 
 NAME_HEAD = Advice("layer", None, "to name the head (a list, if several feed one output)")

@@ -5,9 +5,9 @@ from warnings import catch_warnings
 
 import numpy as np
 
-from ..core.errors import LevelheadError
-from ..core.extras import naming_what_is_missing
 from ..core.head import Head
+from ..support.errors import LevelheadError
+from ..support.extras import naming_what_is_missing
 
 with naming_what_is_missing():
     from sklearn.frozen import FrozenEstimator

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-from ..core.errors import LevelheadError
+from ..core.class_names import names_in_config
 from ..core.head import Head
-from ..core.per_class import names_in_config
-from ..rules.rule import RULES
+from ..core.rules import RULES
+from ..support.errors import LevelheadError
 from .collect import evaluating
 from .notes import leave_note, notes_in_configs, notes_in_files
 from .place import Facts, InMemory

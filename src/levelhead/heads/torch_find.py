@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import jit, nn
 
-from ..core.choices import LabelTask
-from ..core.errors import LevelheadError
-from ..rules.adjustment import PROBLEM_TYPES
+from ..core.adjustment import PROBLEM_TYPES
+from ..support.errors import LevelheadError
+from ..support.types import LabelTask
 from .candidates import (
     HEAD_PAIRS,
     IF_SOFTMAX,

@@ -14,13 +14,13 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _estimator_has, check_is_fitted, column_or_1d, indexable
 
 from ..choice.diagnostics import diagnose_balanced_counts, issue_warnings
-from ..core.array import log_softmax
+from ..core.adjustment import Adjustment
+from ..core.class_names import listed
 from ..core.counts import Counts, Missing, of, resolve
-from ..core.errors import LevelheadError
-from ..core.per_class import listed
+from ..core.rules import AUTO, RULES, OneStrength, Rescale, Shift, Strengths, find_path_rule
 from ..heads.sklearn import innermost
-from ..rules.adjustment import Adjustment
-from ..rules.rule import AUTO, RULES, OneStrength, Rescale, Shift, Strengths, find_path_rule
+from ..support.arrays import log_softmax
+from ..support.errors import LevelheadError
 
 LEAST_PROBABILITY = float(np.finfo(np.float64).tiny)  # normal float
 

@@ -14,20 +14,20 @@ from torch import Tensor, nn
 
 from ..choice.tune import tune
 from ..choice.tuned import Tuned
-from ..core.array import are_log_probabilities, to_numpy
-from ..core.choices import Metric
+from ..core.class_names import names_in_config
 from ..core.counts import IGNORED, Counts, of, resolve
-from ..core.curve import METRICS
-from ..core.errors import Advice, LevelheadError, check_choice
-from ..core.per_class import names_in_config
-from ..core.warnings import LevelheadWarning, warn
+from ..core.rules import AUTO, Rescale, Shift, rule_with
 from ..heads.adjusted import Adjusted
 from ..heads.apply import adjust_, check_adjust, check_rescale, rescale_
 from ..heads.collect import LABEL_KEYS, BatchScores
 from ..heads.collect import scores as scores_of
 from ..heads.torch import Editable, TorchModel, read
 from ..heads.torch_find import find_head, unwrap
-from ..rules.rule import AUTO, Rescale, Shift, rule_with
+from ..path.curve import METRICS
+from ..support.arrays import are_log_probabilities, to_numpy
+from ..support.errors import Advice, LevelheadError, check_choice
+from ..support.types import Metric
+from ..support.warnings import LevelheadWarning, warn
 from .torch import WVN, Order
 
 Gather = Callable[[Tensor], Tensor]

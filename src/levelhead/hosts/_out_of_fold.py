@@ -16,19 +16,19 @@ from ..choice.diagnostics import (
     diagnose_negative_logits,
     diagnose_range_end,
 )
+from ..choice.gamma_path import gamma_path, join_paths
+from ..choice.path_metrics import ERRORS, LOWER_IS_BETTER
 from ..choice.tune import cross_fit
 from ..choice.tuned import Tuned
-from ..core import warnings as kinds
-from ..core.choices import Kind, Metric
+from ..core.adjustment import Adjustment
 from ..core.counts import Missing
-from ..core.curve import Curve
-from ..core.errors import LevelheadError
 from ..core.measure import fit_temperature, measure, recall
-from ..path.metrics import ERRORS, LOWER_IS_BETTER
-from ..path.path import gamma_path, join_paths
-from ..rules.adjustment import Adjustment
-from ..rules.rule import RULES, OneStrength, Strengths
+from ..core.rules import RULES, OneStrength, Strengths
+from ..path.curve import Curve
 from ..show.style import html
+from ..support import warnings as kinds
+from ..support.errors import LevelheadError
+from ..support.types import Kind, Metric
 from ._base_classifier import (
     LEAST_PROBABILITY,
     BaseRescaledClassifier,

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ..choice.tuned import Tuned
+from ..core.adjust import normalize
 from ..core.counts import Counts
-from ..core.errors import LevelheadError
-from ..core.extras import naming_what_is_missing
-from ..rules.adjust import normalize
-from ..rules.rule import Rescale, Shift
+from ..core.rules import Rescale, Shift
+from ..support.errors import LevelheadError
+from ..support.extras import naming_what_is_missing
 
 with naming_what_is_missing():
     from keras.callbacks import Callback

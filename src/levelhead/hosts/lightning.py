@@ -7,11 +7,11 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from ..core.errors import LevelheadError
-from ..core.extras import naming_what_is_missing
-from ..core.warnings import LevelheadWarning, warn
+from ..core.rules import RULES
 from ..heads.collect import check_held_out
-from ..rules.rule import RULES
+from ..support.errors import LevelheadError
+from ..support.extras import naming_what_is_missing
+from ..support.warnings import LevelheadWarning, warn
 
 with naming_what_is_missing():
     import torch

@@ -10,11 +10,11 @@ import numpy as np
 from ..choice.tune import tune
 from ..choice.tuned import Tuned
 from ..choice.tuned_json import counts_for, tuned_of
-from ..core.array import check_logits, log_softmax
-from ..core.choices import Kind, Metric
 from ..core.counts import Counts
-from ..core.errors import Advice, LevelheadError, check_choice
-from ..rules.rule import AUTO, RULES, Strengths
+from ..core.rules import AUTO, RULES, Strengths
+from ..support.arrays import check_logits, log_softmax
+from ..support.errors import Advice, LevelheadError, check_choice
+from ..support.types import Kind, Metric
 
 
 class RescaledPredictor:

@@ -11,13 +11,13 @@ import numpy as np
 from ..choice.chunked import ChunkPath, chunk_path, tune_chunks
 from ..choice.samples import Goal
 from ..choice.tuned import Tuned
-from ..core.array import Array
-from ..core.choices import Criterion, Kind
 from ..core.counts import Counts
-from ..core.errors import LevelheadError, reported_as
-from ..core.extras import naming_what_is_missing
-from ..core.warnings import warn
-from ..rules.rule import AUTO, Rule, rule_with
+from ..core.rules import AUTO, Rule, rule_with
+from ..support.arrays import Array
+from ..support.errors import LevelheadError, reported_as
+from ..support.extras import naming_what_is_missing
+from ..support.types import Criterion, Kind
+from ..support.warnings import warn
 
 with naming_what_is_missing():
     from ray.data import Dataset

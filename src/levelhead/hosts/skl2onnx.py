@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import LevelheadError
-from ..core.extras import naming_what_is_missing
+from ..support.errors import LevelheadError
+from ..support.extras import naming_what_is_missing
 
 with naming_what_is_missing():
     from sklearn.frozen import FrozenEstimator

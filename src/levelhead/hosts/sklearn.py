@@ -15,16 +15,16 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 
 from ..choice.diagnostics import diagnose_negative_logits, issue_warnings
+from ..choice.path_metrics import CLASSES_ALIKE, ERRORS
 from ..choice.samples import Goal
 from ..choice.tuned import Tuned
-from ..core.choices import Kind, Metric
+from ..core.adjustment import check_range, target_prior
 from ..core.counts import Counts, Missing
-from ..core.errors import LevelheadError
-from ..core.extras import naming_what_is_missing
-from ..core.warnings import CountsWarning, LeakageWarning, ScaleWarning
-from ..path.metrics import CLASSES_ALIKE, ERRORS
-from ..rules.adjustment import check_range, target_prior
-from ..rules.rule import RULES, Strengths, rule_with
+from ..core.rules import RULES, Strengths, rule_with
+from ..support.errors import LevelheadError
+from ..support.extras import naming_what_is_missing
+from ..support.types import Kind, Metric
+from ..support.warnings import CountsWarning, LeakageWarning, ScaleWarning
 
 with naming_what_is_missing():
     from sklearn import get_config

@@ -2,10 +2,10 @@
 
 from typing import Any, Literal
 
-from ..core.errors import LevelheadError, check_choice
-from ..core.extras import naming_what_is_missing
+from ..core.adjust import normalize
 from ..core.head import Head
-from ..rules.adjust import normalize
+from ..support.errors import LevelheadError, check_choice
+from ..support.extras import naming_what_is_missing
 
 with naming_what_is_missing():
     import torch

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
+from ..choice.path_metrics import gain_text
 from ..choice.tuned import Tuned
-from ..core import atomic
 from ..core.counts import Counts
-from ..core.errors import LevelheadError
-from ..core.extras import naming_what_is_missing
+from ..core.rules import RULES
 from ..methods.method import Loss, Method
 from ..methods.table import changes, method_named
-from ..path.metrics import gain_text
-from ..rules.rule import RULES
+from ..support import atomic
+from ..support.errors import LevelheadError
+from ..support.extras import naming_what_is_missing
 
 with naming_what_is_missing():
     import torch

@@ -2,6 +2,5 @@
 
 samples_file, counts_file: samples; where `read_counts` was
 arrays: one array of a file of any known format; counts, shares and names
-table, numpy_file, torch_file, safetensors_file, text: the formats
-fields: dataclass fields checked by their annotations
+table, numpy_file, torch_file, safetensors_file: the formats
 """

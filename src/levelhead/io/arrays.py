@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from ..core.class_names import check_names, in_order, listed, without_repeats
 from ..core.counts import Counts
-from ..core.errors import LevelheadError, in_file, named, reported_as
-from ..core.per_class import check_names, in_order, listed, without_repeats
-from ..core.regular_file import check_regular_file, unchanged_while_read
-from . import text
+from ..support import text
+from ..support.errors import LevelheadError, in_file, named, reported_as
+from ..support.regular_file import check_regular_file, unchanged_while_read
+from ..support.text import is_decimal_comma, is_number, number
 from .numpy_file import names_in_npz, read_npy, read_npz, read_or_map, text_array
 from .safetensors_file import NUMPY_DTYPES, read_header, widen_bfloat16
 from .table import LABEL_TITLES, TABLE_SUFFIXES, find_columns, read_table, split_cells
-from .text import is_decimal_comma, is_number, number
 from .torch_file import names_of_tensors, read_tensors
 
 

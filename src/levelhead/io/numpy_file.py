@@ -14,8 +14,8 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 from numpy.lib import format as npy
 
-from ..core.errors import LevelheadError, reported_as
-from ..core.regular_file import bytes_at
+from ..support.errors import LevelheadError, reported_as
+from ..support.regular_file import bytes_at
 
 LARGEST_EXPANSION = (
     1 << 30

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ..core.errors import LevelheadError, visible
-from ..core.per_class import first_repeated
-from ..core.regular_file import check_regular_file
+from ..core.class_names import first_repeated
+from ..support.errors import LevelheadError, visible
+from ..support.regular_file import check_regular_file
 
 # The numbers that are read, as numpy has them. BF16 is the upper half of a float32: see `widen_bfloat16`.
 NUMPY_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"}

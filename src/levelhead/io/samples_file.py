@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.array import check_shape, described
+from ..core.class_names import as_mapping, check_names, in_order, listed
 from ..core.counts import Counts, are_names, check_labels, find_background, index_labels, resolve
-from ..core.errors import Advice, LevelheadError, in_file
-from ..core.per_class import as_mapping, check_names, in_order, listed
-from ..core.regular_file import Stamp, check_regular_file, check_unchanged
+from ..support.arrays import check_shape, described
+from ..support.errors import Advice, LevelheadError, in_file
+from ..support.regular_file import Stamp, check_regular_file, check_unchanged
 from . import arrays
 from .table import TABLE_SUFFIXES, columns_called, find_columns
 

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import LevelheadError, reported_as
-from ..core.extras import install_command
-from ..core.per_class import listed
-from ..core.regular_file import bytes_at
-from . import text
+from ..core.class_names import listed
+from ..support import text
+from ..support.errors import LevelheadError, reported_as
+from ..support.extras import install_command
+from ..support.regular_file import bytes_at
+from ..support.text import is_decimal_comma, is_number, is_numeric
 from .numpy_file import check_expansion, text_array
-from .text import is_decimal_comma, is_number, is_numeric
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 LABEL_TITLES = (

@@ -11,9 +11,9 @@ from zipfile import ZipFile
 
 import numpy as np
 
-from ..core.array import to_numpy
-from ..core.errors import LevelheadError, reported_as
-from ..core.extras import install_command
+from ..support.arrays import to_numpy
+from ..support.errors import LevelheadError, reported_as
+from ..support.extras import install_command
 from .numpy_file import BROKEN_ZIP, check_expansion, text_array
 
 HOW_TO_SAVE_TENSORS = (

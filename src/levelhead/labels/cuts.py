@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.choices import Metric
-from ..show.progress import RowProgress
+from ..support.progress import RowProgress
+from ..support.types import Metric
 
 SAME_LOSS = 1e-10  # losses closer than this are equal: they differ by rounding
 _ROUNDING = 1e-11  # of a recall

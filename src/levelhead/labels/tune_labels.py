@@ -10,19 +10,19 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..choice import diagnostics
+from ..choice.path_metrics import TITLES, check_cost, check_cost_given, shown, value_form
+from ..choice.resample import check_replicates, quantiles
 from ..choice.tuned import LabelChoice, Tuned
-from ..core.array import LARGEST_PROBABILITY, Array, check_finite_rows, described, to_numpy
-from ..core.choices import Kind, Metric
+from ..core.class_names import as_mapping, find_classes, in_order, listed
+from ..core.class_names import title as class_title
 from ..core.counts import Counts
-from ..core.curve import METRICS, Curve, accumulate
-from ..core.errors import Advice, LevelheadError, check_choice, named, reported_as
-from ..core.per_class import as_mapping, find_classes, in_order, listed
-from ..core.per_class import title as class_title
-from ..core.warnings import MissingClassWarning
-from ..path.metrics import TITLES, check_cost, check_cost_given, shown, value_form
-from ..path.resample import check_replicates, quantiles
-from ..rules.rule import AUTO, RULES, Shift
-from ..show.progress import StageProgress
+from ..core.rules import AUTO, RULES, Shift
+from ..path.curve import METRICS, Curve, accumulate
+from ..support.arrays import LARGEST_PROBABILITY, Array, check_finite_rows, described, to_numpy
+from ..support.errors import Advice, LevelheadError, check_choice, named, reported_as
+from ..support.progress import StageProgress
+from ..support.types import Kind, Metric
+from ..support.warnings import MissingClassWarning
 from .cuts import LabelCuts, cross_fitted_gain, draw_label_gains
 
 SEEN = NormalDist().inv_cdf(

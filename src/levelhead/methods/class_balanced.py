@@ -15,7 +15,7 @@ Reference: Cui et al., Class-Balanced Loss Based on Effective Number of Samples,
 import numpy as np
 
 from ..core.counts import Counts, resolve
-from ..core.errors import LevelheadError
+from ..support.errors import LevelheadError
 from .focal import FocalLoss
 from .method import ClassConstant, Loss, Method, WeightedLoss, scale_to_mean_one
 

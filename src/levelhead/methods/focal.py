@@ -12,7 +12,7 @@ Reference: Lin et al., Focal Loss for Dense Object Detection, 2017.
 from dataclasses import dataclass
 
 from ..core.counts import Counts
-from ..core.errors import LevelheadError
+from ..support.errors import LevelheadError
 from .method import Loss, Method, Tensor, cross_entropy
 
 

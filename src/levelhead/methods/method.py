@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from ..core.errors import LevelheadError, check_choice
 from ..core.head import Head
+from ..support.errors import LevelheadError, check_choice
 
 if TYPE_CHECKING:
     import torch

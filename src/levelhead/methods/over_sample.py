@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from ..core.counts import check_labels
-from ..core.errors import LevelheadError, check_choice
+from ..support.errors import LevelheadError, check_choice
 from .baseline import baseline_loss
 from .method import Method
 

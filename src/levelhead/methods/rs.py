@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..core.errors import LevelheadError
+from ..core.adjust import rescale
 from ..core.head import Head
-from ..rules.adjust import rescale
+from ..support.errors import LevelheadError
 from .method import Method
 
 

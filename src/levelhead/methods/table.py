@@ -7,7 +7,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import LevelheadError
+from ..support.errors import LevelheadError
 from . import (
     balanced_softmax,
     class_balanced,

@@ -9,8 +9,8 @@ Reference: Kang et al., Decoupling Representation and Classifier for Long-Tailed
 
 import numpy as np
 
+from ..core.adjust import tau_normalize
 from ..core.head import Head
-from ..rules.adjust import tau_normalize
 from .baseline import baseline_loss
 from .method import Method
 

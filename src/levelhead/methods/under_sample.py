@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..core.errors import check_choice
+from ..support.errors import check_choice
 from .baseline import baseline_loss
 from .method import Method
 from .over_sample import draw_per_class, equal_sizes, indices_per_class

@@ -12,8 +12,8 @@ Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learnin
 
 from dataclasses import replace
 
+from ..core.adjust import unit
 from ..core.head import Head
-from ..rules.adjust import unit
 from .baseline import baseline_loss
 from .method import Method
 

@@ -1,7 +1,6 @@
-"""The exact path over a strength: where samples are right, every change of a prediction, and metrics along it.
+"""The exact path over one strength: every change of every prediction.
 
-path: `gamma_path` and `GammaPath`
+direction, curve: how scores depend on one strength, and where two cross; step functions of a strength
 engines, intervals_torch, intervals_triton: where samples are right
 envelope: logits read in chunks, and every change of every prediction
-metrics, resample: metrics over gamma, choices among intervals of gamma, resamples and folds
 """

@@ -1,18 +1,17 @@
 """For each sample, the interval of gammas on which its true class wins, chunk by chunk, by the engine that fits."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ..core.array import SCRATCH, Array, check_shape, is_torch, usable_cores
-from ..core.choices import Kind
-from ..core.counts import Counts, check_labels, resolve
-from ..core.errors import LevelheadError, check_choice
-from ..core.warnings import warn
-from ..rules.direction import NEVER, Direction, TabulatedRule, snap, winning_range
-from ..show.progress import RowProgress
+from ..support.arrays import SCRATCH, Array, is_torch, usable_cores
+from ..support.errors import LevelheadError, check_choice
+from ..support.progress import RowProgress
+from ..support.types import Kind
+from ..support.warnings import warn
+from .direction import NEVER, Direction, TabulatedRule, snap, winning_range
 from .envelope import TINY, Envelope, compute_envelope, read_chunks
 
 FEW_CLASSES = 32  # up to so many, it is faster to look at all classes
@@ -286,25 +285,6 @@ def _flip_negative(bits: np.ndarray) -> np.ndarray:
 
 Engine = Literal["auto", "numpy", "torch"]
 _MANY_NUMBERS = 1 << 26  # N times K, from which on threads share the rows
-
-
-def check_samples(
-    logits: Array, labels: Array, counts: Counts, names: Sequence[str] | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels [N] and counts [K] that fit logits [N, K], checked; the logits' numbers are not read here."""
-    turned = len(logits.shape) == 2 and (len(labels), np.size(counts)) == tuple(logits.shape[::-1])
-    if turned and logits.shape[0] > logits.shape[1]:  # else it is the logits that are transposed
-        raise LevelheadError(
-            "labels and counts are swapped: expected logits [N, K], labels [N], counts [K]"
-        )
-    check_shape(logits.shape, len(labels))
-    n = resolve(counts, logits.shape[1], names=names)
-    found = check_labels(labels, len(n))
-    if len(found) != len(logits):
-        raise LevelheadError(
-            f"expected one label per row of logits, got {len(found)} labels and {len(logits)} rows"
-        )
-    return found, n
 
 
 def find_right(

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.array import (
+from ..support.arrays import (
     SCRATCH,
     CheckedLogits,
     check_logits,
@@ -27,11 +27,11 @@ from ..core.array import (
     lower_masked,
     to_numpy,
 )
-from ..core.choices import Kind
-from ..core.curve import Curve, accumulate, ascending, stable_order
-from ..core.errors import LevelheadError
-from ..rules.direction import Direction, TabulatedRule, crossing, winning_range
-from ..show.progress import RowProgress
+from ..support.errors import LevelheadError
+from ..support.progress import RowProgress
+from ..support.types import Kind
+from .curve import Curve, accumulate, ascending, stable_order
+from .direction import Direction, TabulatedRule, crossing, winning_range
 
 CACHED_NUMBERS = 1 << 18  # numbers worked on at a time: what fits in a cache
 TINY, ENLARGED = 1e-290, 200  # logits nearer to 0 than this are multiplied by this power of two

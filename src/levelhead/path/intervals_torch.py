@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.array import LARGEST_PROBABILITY, check_logits, not_finite
-from ..core.choices import Kind
-from ..core.curve import ascending
-from ..rules.direction import Direction, TabulatedRule, fine_steps
-from ..show.progress import RowProgress
+from ..support.arrays import LARGEST_PROBABILITY, check_logits, not_finite
+from ..support.progress import RowProgress
+from ..support.types import Kind
+from .curve import ascending
+from .direction import Direction, TabulatedRule, fine_steps
 from .envelope import Envelope, Lines, walk_lines, winners_at
 
 _NARROW = (
@@ -28,7 +28,7 @@ _MOST_LINES = 1024  # of a row that Triton follows
 
 
 def _lower_masked(part: Tensor, rows: Tensor) -> Tensor:
-    """Return what `lower_masked` of core/array.py does of logits [n, K], which are so many rows of all."""
+    """Return what `lower_masked` of support/arrays.py does of logits [n, K], which are so many rows of all."""
     masked = part == -torch.inf
     refused = (~part.isfinite() & ~masked).any(dim=1) | masked.all(dim=1)
     if refused.any():

@@ -17,7 +17,7 @@ import triton  # type: ignore[import-not-found]
 import triton.language as tl  # type: ignore[import-not-found]
 from torch import Tensor
 
-from ..rules.direction import Direction
+from .direction import Direction
 from .envelope import Lines
 
 _BLOCK, _WARPS = 128, 1  # classes read at a time; warps per row

@@ -20,18 +20,18 @@ from ..choice.snapshot import Snapshot
 from ..choice.tune import match_prior, tune
 from ..choice.tuned import Tuned
 from ..choice.tuned_json import read_tuned
-from ..core.array import Array, as_array
-from ..core.choices import Kind
+from ..core.class_names import names_of_columns
 from ..core.counts import Counts, check_labels, resolve, resolve_labels
-from ..core.errors import LevelheadError
-from ..core.extras import from_the_study
 from ..core.head import Head
-from ..core.per_class import names_of_columns
-from ..core.warnings import quiet
+from ..core.rules import AUTO, RULES, Rescale, find_path_rule, rule_with
 from ..io import arrays, samples_file
 from ..io.safetensors_file import read_header
 from ..labels.tune_labels import check_label_scores, check_label_table, tune_labels
-from ..rules.rule import AUTO, RULES, Rescale, find_path_rule, rule_with
+from ..support.arrays import Array, as_array
+from ..support.errors import LevelheadError
+from ..support.extras import from_the_study
+from ..support.types import Kind
+from ..support.warnings import quiet
 from .page import PageTable, is_records, write
 from .subject import ChoiceRecord, LabelSubject, Subject, label_rows, make_views
 

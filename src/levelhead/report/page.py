@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
-from ..core import atomic
-from ..core.errors import LevelheadError, reported_as
+from ..choice.path_metrics import TITLES, gain_text, value_form
 from ..core.measure import fit_temperature
+from ..core.rules import RULES, Unchanged
 from ..files.spans import json_of
 from ..path.envelope import Envelope, read_chunks
-from ..path.metrics import TITLES, gain_text, value_form
-from ..rules.rule import RULES, Unchanged
+from ..support import atomic
+from ..support.errors import LevelheadError, reported_as
 from .subject import LabelSubject, RuleView, Subject, rule_title
 from .use_it import code_at_gamma, code_to_use, label_code
 from .verdict import Number, label_verdict, percent_text, verdict

@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 
 from ..choice.diagnostics import Verdict, is_worthwhile
-from ..core.array import Array, to_numpy
-from ..core.choices import Kind
-from ..core.curve import Curve
+from ..choice.gamma_path import GammaPath
+from ..choice.path_metrics import gain_text
+from ..core.adjustment import smooth_votes, toward
+from ..core.counts import check_samples
 from ..core.head import Head
-from ..path.engines import check_samples, find_changes
+from ..core.rules import RULES, RescaleThenShift, find_path_rule
+from ..path.curve import Curve
+from ..path.direction import Direction
+from ..path.engines import find_changes
 from ..path.envelope import Envelope, read_chunks
-from ..path.metrics import gain_text
-from ..path.path import GammaPath
-from ..rules.adjustment import smooth_votes, toward
-from ..rules.direction import Direction
-from ..rules.rule import RULES, RescaleThenShift, find_path_rule
+from ..support.arrays import Array, to_numpy
+from ..support.types import Kind
 
 ChoiceRecord = dict[str, Any]  # what Tuned.to_dict returns, or its first few entries
 LARGEST_SHARE = 1.5  # of the way to what was chosen

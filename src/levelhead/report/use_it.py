@@ -4,7 +4,7 @@ import json
 import shlex
 from pathlib import Path
 
-from ..rules.rule import RULES, Auto
+from ..core.rules import RULES, Auto
 from .subject import LabelSubject, Subject
 
 MODEL = "model.safetensors"  # where the model's file is not known

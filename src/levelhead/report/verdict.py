@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from ..choice.diagnostics import Verdict as GainVerdict
-from ..path.metrics import ERRORS, TITLES, gain_text, value_form
-from ..rules.rule import RULES
+from ..choice.path_metrics import ERRORS, TITLES, gain_text, value_form
+from ..core.rules import RULES
 from ..show.style import short
 from .subject import ChoiceRecord, LabelSubject, Subject, rule_title
 from .use_it import MODEL, OF_A_RUN, tune_command

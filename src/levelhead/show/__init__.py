@@ -1,1 +1,1 @@
-"""plot, progress, style: curves, tables and bars for people, of plain values and no result class."""
+"""plot, style: curves and tables for people, of plain values and no result class."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core import atomic
-from ..core.curve import Curve
-from ..core.errors import LevelheadError
-from ..core.extras import install_command
+from ..path.curve import Curve
+from ..support import atomic
+from ..support.errors import LevelheadError
+from ..support.extras import install_command
 from .style import ACCENT, SOFT, percent, short
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from html import escape
 
 import numpy as np
 
-from ..core.curve import Curve
-from ..core.errors import visible
+from ..path.curve import Curve
+from ..support.errors import visible
 
 Interval = tuple[float, float] | None  # of gamma
 INK, ACCENT, SOFT = "#222222", "#c2410c", "#94a3b8"

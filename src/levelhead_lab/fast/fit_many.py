@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from levelhead.core.errors import LevelheadError
+from levelhead.support.errors import LevelheadError
 
 from ..lab.data import Split
 from ..lab.epoch_plan import draw_plan

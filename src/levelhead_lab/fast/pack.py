@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from levelhead.core.errors import LevelheadError
 from levelhead.core.head import Head
 from levelhead.methods.method import Method
+from levelhead.support.errors import LevelheadError
 
 from ..lab.data import Data
 from ..lab.epoch_plan import EpochPlan, draw_plan

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from levelhead.core.errors import check_choice
+from levelhead.support.errors import check_choice
 
 
 @dataclass(frozen=True)

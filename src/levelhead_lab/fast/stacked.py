@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from levelhead.core.errors import LevelheadError
+from levelhead.support.errors import LevelheadError
 
 from ..lab.nets import GlobalMean, Net, PadShortcut, ResidualBlock
 from .net_rows import NetRows

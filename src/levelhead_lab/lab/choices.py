@@ -1,4 +1,4 @@
-"""The words that options of the study accept; imports nothing, as `levelhead.core.choices`."""
+"""The words that options of the study accept; imports nothing, as `levelhead.support.types`."""
 
 from typing import Literal
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from levelhead.core.errors import Advice, LevelheadError
+from levelhead.support.errors import Advice, LevelheadError
 
 from .data import Data, Split
 

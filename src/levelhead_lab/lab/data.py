@@ -12,8 +12,8 @@ from typing import get_args
 import numpy as np
 
 from levelhead.core import counts as profiles
-from levelhead.core.errors import LevelheadError, check_choice
-from levelhead.core.per_class import title
+from levelhead.core.class_names import title
+from levelhead.support.errors import LevelheadError, check_choice
 
 from .choices import Profile
 

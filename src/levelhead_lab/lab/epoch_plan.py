@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from levelhead.core.errors import LevelheadError
 from levelhead.methods.method import Method
+from levelhead.support.errors import LevelheadError
 
 from .recipe import Recipe
 from .trivial_augment import MAGNITUDE_BINS, OPERATIONS

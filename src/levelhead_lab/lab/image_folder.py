@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from levelhead.core.atomic import atomic_open
-from levelhead.core.errors import Advice, LevelheadError
-from levelhead.core.extras import install_command
-from levelhead.core.per_class import listed, title
-from levelhead.core.regular_file import check_regular_file
+from levelhead.core.class_names import listed, title
+from levelhead.support.atomic import atomic_open
+from levelhead.support.errors import Advice, LevelheadError
+from levelhead.support.extras import install_command
+from levelhead.support.regular_file import check_regular_file
 
 from .data import Data, Split, train_and_test
 

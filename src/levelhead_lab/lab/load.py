@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from levelhead.core.class_names import listed
 from levelhead.core.counts import check_labels
-from levelhead.core.errors import LevelheadError, in_file, named
-from levelhead.core.per_class import listed
 from levelhead.io.numpy_file import names_in_npz, read_npz
+from levelhead.support.errors import LevelheadError, in_file, named
 
 from . import cifar, image_folder
 from .data import Data, Split, train_and_test

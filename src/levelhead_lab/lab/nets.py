@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from levelhead.core.errors import LevelheadError, check_choice
+from levelhead.core.adjust import unit
 from levelhead.core.head import Head
-from levelhead.rules.adjust import unit
+from levelhead.support.errors import LevelheadError, check_choice
 
 HeadKind = Literal["linear", "cosine"]
 Shortcut = Literal["A", "B", "pool"]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from levelhead.choice.snapshot import Snapshot
-from levelhead.core.errors import LevelheadError
+from levelhead.support.errors import LevelheadError
 
 from .data import Data, Split
 from .epoch_plan import EpochPlan

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from levelhead.show.progress import bar
+from levelhead.support.progress import bar
 
 EpochProgress = Callable[[dict[str, Any]], None]  # an epoch's record
 

@@ -10,9 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from levelhead.core.errors import LevelheadError, in_file
-from levelhead.io import text
-from levelhead.io.fields import convert_fields_
+from levelhead.support import text
+from levelhead.support.errors import LevelheadError, in_file
+from levelhead.support.fields import convert_fields_
 
 
 @dataclass(frozen=True)

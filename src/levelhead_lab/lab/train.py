@@ -19,9 +19,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
-from levelhead.core.errors import LevelheadError
 from levelhead.core.head import Head
 from levelhead.methods.method import Method, WeightedLoss
+from levelhead.support.errors import LevelheadError
 
 from .data import Data
 from .epoch_plan import EpochPlan, draw_plan

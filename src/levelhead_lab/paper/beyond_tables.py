@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
+from levelhead.core.rules import Shift
 from levelhead.methods import METHODS
-from levelhead.rules.rule import Shift
 
 from .cells import Cell, Record, cell, companion, full_runs, value_at
 from .markdown import markdown_table

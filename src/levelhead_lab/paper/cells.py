@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.core.errors import LevelheadError
-from levelhead.io.text import parse_json
-from levelhead.io.text import read as read_text
+from levelhead.support.errors import LevelheadError
+from levelhead.support.text import parse_json
+from levelhead.support.text import read as read_text
 
 from .tables import SAME_WHEN_BALANCED, official_sha256, tables
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from levelhead.core.rules import Shift
 from levelhead.methods import METHODS
-from levelhead.rules.rule import Shift
 
 from .beyond_tables import shift_cell
 from .cells import Record, cell

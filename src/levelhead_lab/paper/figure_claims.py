@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from levelhead.choice.snapshot import Snapshot
+from levelhead.core.adjust import rescale
 from levelhead.core.head import Head
 from levelhead.core.measure import recall
 from levelhead.methods import METHODS
-from levelhead.rules.adjust import rescale
 
 from . import claims
 from .cells import Record, companion_gamma, full_runs

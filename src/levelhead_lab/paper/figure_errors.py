@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from levelhead.choice.snapshot import Snapshot
+from levelhead.core.adjust import rescale
 from levelhead.core.measure import confusion
-from levelhead.rules.adjust import rescale
 
 from .cells import GRID, Record, companion_gamma, full_runs
 from .claims import WITHIN

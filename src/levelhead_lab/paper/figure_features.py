@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from levelhead.choice.snapshot import Snapshot
+from levelhead.core import adjust
 from levelhead.core.head import Head
-from levelhead.rules import adjust
 
 from . import figure_style as style
 from .cells import full_runs

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from levelhead.choice.snapshot import Snapshot
-from levelhead.core.errors import LevelheadError
 from levelhead.show.plot import headless, save
+from levelhead.support.errors import LevelheadError
 
 from .cells import Record, full_runs
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.choice.snapshot import Snapshot
-from levelhead.core import atomic
+from levelhead.support import atomic
 
 from . import figure_errors, figure_features, figure_norms
 from .cells import Record

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from levelhead.core import head as heads
-from levelhead.core.array import Array, to_numpy
 from levelhead.core.counts import Counts, check_labels, resolve
 from levelhead.core.head import Head, rank_correlation
+from levelhead.support.arrays import Array, to_numpy
 
 __all__ = [
     "Oracle", "angular_sigma", "boundary_angles", "center_gap", "centers", "norm_follows_count", "oracle_head",

@@ -5,10 +5,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from levelhead.core import atomic
-from levelhead.core.errors import LevelheadError
+from levelhead.core.rules import Rescale, Shift, Tau
 from levelhead.methods import METHODS
-from levelhead.rules.rule import Rescale, Shift, Tau
+from levelhead.support import atomic
+from levelhead.support.errors import LevelheadError
 
 from .cells import (
     GAMMAS,

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from levelhead.core.warnings import quiet
+from levelhead.support.warnings import quiet
 
 from . import beyond_tables, figure_beyond, figures, markdown
 from .cells import Record, load_records

@@ -5,16 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from levelhead.choice.gamma_path import GammaPath, gamma_path
 from levelhead.choice.snapshot import Snapshot
 from levelhead.choice.tune import match_prior, tune
-from levelhead.core import measure
-from levelhead.core.array import to_numpy
+from levelhead.core import adjust, measure
 from levelhead.core.head import Head
-from levelhead.core.warnings import quiet
+from levelhead.core.rules import Auto, Rescale, Shift, Tau, find_path_rule, rule_with
 from levelhead.heads.apply import adjust as apply_tuned
-from levelhead.path.path import GammaPath, gamma_path
-from levelhead.rules import adjust
-from levelhead.rules.rule import Auto, Rescale, Shift, Tau, find_path_rule, rule_with
+from levelhead.support.arrays import to_numpy
+from levelhead.support.warnings import quiet
 
 from ..runs.evaluate import held_out
 from . import geometry

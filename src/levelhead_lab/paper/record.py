@@ -8,10 +8,9 @@ import numpy as np
 
 from levelhead.choice.snapshot import Snapshot
 from levelhead.choice.tune import match_prior
-from levelhead.core import measure
-from levelhead.core.array import to_numpy
-from levelhead.rules import adjust
-from levelhead.rules.rule import Shift
+from levelhead.core import adjust, measure
+from levelhead.core.rules import Shift
+from levelhead.support.arrays import to_numpy
 
 from . import geometry, post_hoc
 from .cells import GRID

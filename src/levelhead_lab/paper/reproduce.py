@@ -12,10 +12,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from levelhead.core import atomic
-from levelhead.core.array import usable_cores
-from levelhead.core.errors import Advice, LevelheadError, check_choice
-from levelhead.core.warnings import quiet
+from levelhead.support import atomic
+from levelhead.support.arrays import usable_cores
+from levelhead.support.errors import Advice, LevelheadError, check_choice
+from levelhead.support.warnings import quiet
 
 from ..lab.choices import PaperTable
 from ..lab.load import TINY

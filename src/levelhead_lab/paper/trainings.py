@@ -6,8 +6,8 @@ from fnmatch import fnmatchcase
 from typing import Any, get_args
 
 from levelhead.core import counts
-from levelhead.core.errors import LevelheadError
 from levelhead.methods import METHODS
+from levelhead.support.errors import LevelheadError
 
 from ..lab.choices import PaperTable
 from ..runs.spec import Spec

@@ -8,8 +8,8 @@ from pathlib import Path
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 
-from levelhead.core import atomic
-from levelhead.core.errors import LevelheadError
+from levelhead.support import atomic
+from levelhead.support.errors import LevelheadError
 
 from ..lab.train import State
 

@@ -9,17 +9,17 @@ import numpy as np
 from levelhead.choice.snapshot import Snapshot
 from levelhead.choice.tune import tune
 from levelhead.choice.tuned import Tuned
-from levelhead.core.array import to_plain
+from levelhead.core.adjustment import finite_number
 from levelhead.core.counts import resolve
-from levelhead.core.errors import Advice, LevelheadError, visible
 from levelhead.core.head import Head, check_finite
 from levelhead.core.measure import Measures, measure
-from levelhead.core.warnings import quiet
+from levelhead.core.rules import RULES, Rescale, Strengths, Tau, find_path_rule, rule_with
 from levelhead.methods.method import Method
 from levelhead.methods.rs import rescale_head
 from levelhead.methods.tau_norm import tau_normalize_head
-from levelhead.rules.adjustment import finite_number
-from levelhead.rules.rule import RULES, Rescale, Strengths, Tau, find_path_rule, rule_with
+from levelhead.support.arrays import to_plain
+from levelhead.support.errors import Advice, LevelheadError, visible
+from levelhead.support.warnings import quiet
 
 LEVELED_BY = {rescale_head: Rescale.name, tau_normalize_head: Tau.name}  # what a method adjusts by
 

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 
 from levelhead.choice.snapshot import Snapshot
 from levelhead.choice.tuned import Tuned
-from levelhead.core import atomic
-from levelhead.core.errors import LevelheadError, in_file
 from levelhead.core.head import Head
+from levelhead.core.rules import RULES
 from levelhead.files.model import adjust_file, rescale_file
 from levelhead.io.safetensors_file import read_header
-from levelhead.io.text import parse_json
-from levelhead.rules.rule import RULES
+from levelhead.support import atomic
+from levelhead.support.errors import LevelheadError, in_file
+from levelhead.support.text import parse_json
 
 from ..lab.nets import build
 from .run_folder import MODEL_KEY

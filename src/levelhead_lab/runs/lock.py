@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from levelhead.core.errors import LevelheadError
+from levelhead.support.errors import LevelheadError
 
 
 class BusyError(LevelheadError):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from levelhead.core.errors import LevelheadError
+from levelhead.support.errors import LevelheadError
 
 from ..fast.precision import PRECISIONS
 from ..lab.data import Data

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.choice.snapshot import Snapshot
-from levelhead.core.errors import LevelheadError
-from levelhead.core.regular_file import check_regular_file
 from levelhead.files.edits import file_sha256
-from levelhead.io.text import parse_json
+from levelhead.support.errors import LevelheadError
+from levelhead.support.regular_file import check_regular_file
+from levelhead.support.text import parse_json
 
 from .spec import Spec
 

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import save as to_bytes
 
 from levelhead._version import __version__
-from levelhead.core import atomic
-from levelhead.core.errors import LevelheadError
 from levelhead.files.edits import file_sha256
+from levelhead.support import atomic
+from levelhead.support.errors import LevelheadError
 
 from ..fast.precision import PRECISIONS
 from ..lab.data import Data

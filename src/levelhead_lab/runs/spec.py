@@ -7,10 +7,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from levelhead.core.errors import LevelheadError
-from levelhead.io.fields import convert_fields_
 from levelhead.methods.method import Method
 from levelhead.methods.table import method_file, method_named
+from levelhead.support.errors import LevelheadError
+from levelhead.support.fields import convert_fields_
 
 from ..lab.choices import Profile, TrainingDtype, TrainingEngine
 from ..lab.cui2019 import CUI_METHODS

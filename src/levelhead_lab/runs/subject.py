@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from levelhead.core.errors import LevelheadError, in_file
 from levelhead.report import Subject, of_snapshot, with_sha256
+from levelhead.support.errors import LevelheadError, in_file
 
 from .run_folder import Run
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
-from levelhead.core.errors import Advice, LevelheadError, check_choice
-from levelhead.io.text import read as read_text
+from levelhead.support.errors import Advice, LevelheadError, check_choice
+from levelhead.support.text import read as read_text
 
 from ..lab.choices import Executor
 from ..lab.recipe import parse_toml

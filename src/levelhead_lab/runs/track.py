@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
-from levelhead.core.errors import LevelheadError, check_choice
-from levelhead.core.extras import install_command
+from levelhead.support.errors import LevelheadError, check_choice
+from levelhead.support.extras import install_command
 
 from ..lab.choices import Tracker
 from ..lab.progress import EpochProgress

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from levelhead.core.errors import LevelheadError
+from levelhead.core.rules import AUTO, Rescale, find_path_rule
 from levelhead.io.arrays import read_counts
-from levelhead.rules.rule import AUTO, Rescale, find_path_rule
+from levelhead.support.errors import LevelheadError
 
 from ..lab.choices import Profile, Tracker
 from ..lab.data import Data

@@ -18,8 +18,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from levelhead.core.errors import LevelheadError
-from levelhead.core.extras import install_command
+from levelhead.support.errors import LevelheadError
+from levelhead.support.extras import install_command
 
 from .signals import exit_with_parent, interrupts_blocked
 

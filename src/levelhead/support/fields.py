@@ -5,7 +5,7 @@ from dataclasses import MISSING, fields
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ..core.errors import LevelheadError
+from .errors import LevelheadError
 
 _Record = TypeVar("_Record")
 UNFIT = object()  # in place of a value that does not have the type it should

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import Advice, LevelheadError, visible
+from ..support.errors import Advice, LevelheadError, visible
 
 
 def as_mapping(values: Any, most: int | None = None) -> Mapping[Any, Any] | None:

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core.array import Array, narrow, row_norms, to_numpy, widen
-from ..core.choices import BiasPolicy, Missing
-from ..core.counts import Counts, resolve
-from ..core.errors import LevelheadError, named
-from ..core.head import Head, check_finite
-from ..core.per_class import proportional
+from ..support.arrays import Array, narrow, row_norms, to_numpy, widen
+from ..support.errors import LevelheadError, named
+from ..support.types import BiasPolicy, Missing
 from .adjustment import finite_number
-from .rule import RULES, Rescale, Shift, Strengths, Tau, positive_norms
+from .class_names import proportional
+from .counts import Counts, resolve
+from .head import Head, check_finite
+from .rules import RULES, Rescale, Shift, Strengths, Tau, positive_norms
 
 
 def factors(

@@ -6,9 +6,9 @@ from functools import cached_property
 
 import numpy as np
 
-from ..core.array import Array, to_numpy
-from ..core.curve import SLIVER, Curve, ascending, stable_order
-from ..core.errors import LevelheadError
+from ..path.curve import SLIVER, Curve, ascending, stable_order
+from ..support.arrays import Array, to_numpy
+from ..support.errors import LevelheadError
 
 STRENGTH = 20.0  # of ``min(1, 20 s)``, by which a mismatch of shares counts in a choice
 SAME_VALUE = 1e-10  # values closer than this are equal: they differ by rounding

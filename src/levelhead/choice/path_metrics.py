@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.array import described, to_numpy
-from ..core.choices import Metric
-from ..core.errors import Advice, LevelheadError, named
-from ..core.per_class import as_mapping, find_classes, title
-from .envelope import Envelope
+from ..core.class_names import as_mapping, find_classes, title
+from ..path.envelope import Envelope
+from ..support.arrays import described, to_numpy
+from ..support.errors import Advice, LevelheadError, named
+from ..support.types import Metric
 from .resample import add_up
 
 TITLES = {

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..core.array import to_numpy
-from ..core.choices import Kind
-from ..core.errors import Advice, LevelheadError, check_choice
-from ..core.head import Head
+from ..path.direction import Direction
+from ..support.arrays import to_numpy
+from ..support.errors import Advice, LevelheadError, check_choice
+from ..support.types import Kind
 from .adjustment import Adjustment, check_range, check_vector
-from .direction import Direction
+from .head import Head
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import get_args
 
 import numpy as np
 
-from .choices import Metric
-from .errors import LevelheadError
+from ..support.errors import LevelheadError
+from ..support.types import Metric
 
 SLIVER = 1e-9  # a stretch of gammas narrower than this is between two changes that nobody can choose between
 METRICS: tuple[Metric, ...] = get_args(Metric)

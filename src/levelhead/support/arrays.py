@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .choices import Kind
 from .errors import Advice, LevelheadError, check_choice
+from .types import Kind
 
 Array = Any  # a numpy array or a torch tensor
 LARGEST_PROBABILITY = 1 + 1e-3  # a softmax in half precision rounds up

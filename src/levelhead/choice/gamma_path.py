@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.array import Array
-from ..core.choices import Kind, Metric
-from ..core.counts import Counts, flatten_positions, groups
-from ..core.curve import METRICS, Curve, Point, accumulate, ascending
-from ..core.errors import LevelheadError, check_choice
-from ..core.warnings import warn
-from ..rules.adjustment import check_range, target_prior
-from ..rules.direction import Direction, intersect
-from ..rules.rule import Rule, find_path_rule
+from ..core.adjustment import check_range, target_prior
+from ..core.counts import Counts, check_samples, flatten_positions, groups
+from ..core.rules import Rule, find_path_rule
+from ..path.curve import METRICS, Curve, Point, accumulate, ascending
+from ..path.direction import Direction, intersect
+from ..path.engines import Engine, find_changes, find_right
+from ..path.envelope import Envelope, read_chunks, winners_at
 from ..show import plot, style
-from ..show.progress import RowProgress
-from . import metrics
-from .engines import Engine, check_samples, find_changes, find_right
-from .envelope import Envelope, read_chunks, winners_at
-from .metrics import ERRORS, RECALLS, Floors, MetricSteps, shown
+from ..support.arrays import Array
+from ..support.errors import LevelheadError, check_choice
+from ..support.progress import RowProgress
+from ..support.types import Kind, Metric
+from ..support.warnings import warn
+from . import path_metrics as metrics
+from .path_metrics import ERRORS, RECALLS, Floors, MetricSteps, shown
 from .resample import add_up, check_weights, class_mean_coefficients, draw_resamples
 
 if TYPE_CHECKING:

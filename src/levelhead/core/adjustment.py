@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.array import Array, described, is_torch, like, narrow, scale_rows, to_numpy, widen
-from ..core.choices import BiasPolicy, LabelTask
-from ..core.errors import LevelheadError, check_choice
-from ..core.per_class import as_mapping, in_order
+from ..support.arrays import Array, described, is_torch, like, narrow, scale_rows, to_numpy, widen
+from ..support.errors import LevelheadError, check_choice
+from ..support.types import BiasPolicy, LabelTask
+from .class_names import as_mapping, in_order
 
 if TYPE_CHECKING:
-    from ..core.head import Head
+    from .head import Head
 
 
 PROBLEM_TYPES: dict[object, tuple[LabelTask, str]] = {  # of a Hugging Face config

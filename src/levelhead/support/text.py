@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import LevelheadError, reported_as
-from ..core.regular_file import unchanged_while_read
+from .errors import LevelheadError, reported_as
+from .regular_file import unchanged_while_read
 
 DEEPEST_JSON = 100  # levels; what people write has three
 _TOO_DEEP = f"not JSON (nested more than {DEEPEST_JSON} levels deep)"

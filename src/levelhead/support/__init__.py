@@ -1,0 +1,7 @@
+"""What any library has, and no noun of this one.
+
+arrays: what numpy and torch do differently, and logits as they come
+errors, warnings, types: `LevelheadError`, warning classes, the words that parameters accept
+atomic, regular_file, text, fields: files written in one step; files that are read; JSON and its fields
+extras, progress: libraries that may be missing; progress bars
+"""
