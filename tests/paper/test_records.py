@@ -70,7 +70,7 @@ def test_a_record_of_other_data_is_refused(tmp_path):
     with pytest.raises(
         ValueError,
         match=r"json: its held-out images or labels are not those of the official files for "
-        r"cifar100:100; remove the record",
+        rf"{record['column']}; remove the record",
     ):
         load_records(tmp_path)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.methods import METHODS
+from levelhead_lab.methods import METHODS
 from levelhead_lab.paper.cells import load_records
 from levelhead_lab.paper.markdown import table1
 from levelhead_lab.paper.reproduce import (
@@ -121,6 +121,15 @@ def test_frontier_repeats_four_methods_with_a_companion_each_under_its_own_recip
         ("frontier", 400, "trivial", 16)
     ]
     assert {t.spec.resolve_net() for t in wanted} == {"resnet32"}
+
+
+def test_frontier_long_repeats_two_methods_at_ratio_100_in_800_epochs():
+    wanted = trainings("frontier-long")
+    assert len(wanted) == len({t.name for t in wanted}) == 2 * 2 * (3 + 1)
+    assert {t.column for t in wanted} == {"frontier-long/cifar10:100", "frontier-long/cifar100:100"}
+    assert {t.spec.method for t in wanted} == {"baseline", "balanced-softmax"}
+    recipes = {t.spec.resolve_recipe() for t in wanted}
+    assert [(r.name, r.epochs, r.average) for r in recipes] == [("frontier-long", 800, 0.25)]
 
 
 def test_the_cost_is_the_images_that_are_trained_on():
@@ -267,8 +276,8 @@ def ray():
 def test_on_ray_the_group_of_a_lost_worker_is_begun_again_less_what_is_finished(column, tmp_path):
     results, runs, mark = tmp_path / "records", tmp_path / "runs", tmp_path / "mark"
     (tmp_path / "deadly.py").write_text(  # once, as soon as the other run of its group is finished
-        "import os, pathlib, signal\nfrom levelhead.methods import Method\n"
-        "from levelhead.methods.baseline import baseline_loss\n"
+        "import os, pathlib, signal\nfrom levelhead_lab.methods import Method\n"
+        "from levelhead_lab.methods.baseline import baseline_loss\n"
         "def sample(labels, generator, progress=0.0):\n"
         f"    mark, runs = pathlib.Path({str(mark)!r}), pathlib.Path({str(runs)!r})\n"
         "    if not mark.exists() and any(runs.glob('*/done.json')):\n"

@@ -4,7 +4,15 @@ from typing import Literal
 
 Executor = Literal["local", "packed", "ray"]
 PaperTable = Literal[
-    "table1", "table2", "table3", "readings", "sources", "table2-sources", "strong", "frontier"
+    "table1",
+    "table2",
+    "table3",
+    "readings",
+    "sources",
+    "table2-sources",
+    "strong",
+    "frontier",
+    "frontier-long",
 ]
 Profile = Literal["long-tail", "step", "given"]
 Tracker = Literal["tensorboard", "mlflow", "wandb"]

@@ -6,10 +6,10 @@ from fnmatch import fnmatchcase
 from typing import Any, get_args
 
 from levelhead.core import counts
-from levelhead.methods import METHODS
 from levelhead.support.errors import LevelheadError
 
 from ..lab.choices import PaperTable
+from ..methods import METHODS
 from ..runs.spec import Spec
 from .tables import DATA_SIZES, REPEATED, SAME_WHEN_BALANCED, repeated_methods, source_cells, tables
 
@@ -82,7 +82,7 @@ def trainings(
 
 
 def _columns_and_rows(table: PaperTable) -> tuple[list[str], list[str]]:
-    if table in ("strong", "frontier"):
+    if table in ("strong", "frontier", "frontier-long"):
         return tables()[table]["columns"], list(repeated_methods(table))
     if table == "readings":
         return tables()[table]["columns"], [
