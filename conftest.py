@@ -87,7 +87,7 @@ collect_ignore = [
 ]
 if not find_spec("triton"):
     collect_ignore += [
-        "src/levelhead/path/intervals_triton.py",
+        "src/levelhead/path/walk_triton.py",
         "src/levelhead_lab/lab/augment_kernel.py",
         "src/levelhead_lab/fast/conv_norm.py",
         "src/levelhead_lab/fast/kernels.py",

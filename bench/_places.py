@@ -1,6 +1,6 @@
 """The places where a head can live: how to make one of each, and what must happen. No edit may be wrong.
 
-A row is judged by what its scores do: after `rescale` at gamma 0.5 each must be the old one times (n_1 / n)^0.5 or,
+A row is judged by what its scores do: after RS at strength 0.5 each must be the old one times (n_1 / n)^0.5 or,
 where the rule is the shift, plus its logarithm, as numpy computes it. A refusal must leave everything as it was, and
 name what could be the head or what to do.
 """
@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 import levelhead as lh
-from levelhead.files.model import rescale_file
+from levelhead.files.model import adjust_file
 
 COUNTS = [100, 25, 4]
 FACTORS = np.array([1.0, 2.0, 5.0])
@@ -159,7 +159,7 @@ def second_time(kind: Literal["loaded", "file", "adapter"], folder: Path) -> str
     lh.rescale_(model, COUNTS, gamma=0.5)
     model.save_pretrained(folder / "adjusted")
     if kind == "file":
-        rescale_file(folder / "adjusted", folder / "twice", COUNTS, gamma=0.5)
+        adjust_file(folder / "adjusted", folder / "twice", lh.rules.Rescale(0.5), COUNTS)
     elif kind == "loaded":
         lh.rescale_(type(model).from_pretrained(folder / "adjusted"), COUNTS, gamma=0.5)
     else:
@@ -231,11 +231,14 @@ DETECTOR = {"counts": [100, 25, 4, 10**6], "by": [1, 2, 5, 1], "background": 3}
 
 
 def in_file(
-    write: Callable[[Path], tuple[Path, Callable[[Path], np.ndarray]]], folder: Path, **options: Any
+    write: Callable[[Path], tuple[Path, Callable[[Path], np.ndarray]]],
+    folder: Path,
+    rule: lh.rules.Rule | None = None,
+    **options: Any,
 ) -> str:
     path, run = write(folder)
     out = path.with_name(f"out{''.join(path.suffixes)}")
-    done = rescale_file(path, out, COUNTS, gamma=0.5, **options)
+    done = adjust_file(path, out, rule or lh.rules.Rescale(0.5), COUNTS, **options)
     if done.rule == "shift":
         assert np.allclose(run(out), run(path) + np.log(FACTORS), atol=1e-4), (
             "scores are not shifted"
@@ -384,17 +387,15 @@ def imbalanced() -> tuple[np.ndarray, np.ndarray]:
 
 
 def in_sklearn(make: Callable[[], Any], folder: Path) -> str:
-    from levelhead.hosts.sklearn import RescaledClassifier
+    from levelhead.hosts.sklearn import AdjustedClassifier
 
     x, y = imbalanced()
-    model = RescaledClassifier(make(), gamma=0.5).fit(x, y)
+    model = AdjustedClassifier(make(), lh.rules.Shift(0.5)).fit(x, y)
     inner = model.estimator_
-    if model.rule_ == "rescale":
-        check_scaled(inner.decision_function(x), model.decision_function(x))
-    else:
-        shifted = np.log(np.maximum(inner.predict_proba(x), np.finfo(float).tiny)) + np.log(FACTORS)
-        assert np.allclose(model.decision_function(x), shifted, atol=1e-6), "scores are not shifted"
-    return f"scores of {type(inner).__name__}, rule {model.rule_}"
+    shifted = np.log(np.maximum(inner.predict_proba(x), np.finfo(float).tiny)) + np.log(FACTORS)
+    scores = model.decision_function(x)
+    assert (scores.argmax(1) == shifted.argmax(1)).all(), "scores are not shifted"
+    return f"scores of {type(inner).__name__}, rule shift"
 
 
 def sklearn_head(folder: Path) -> str:
@@ -403,7 +404,7 @@ def sklearn_head(folder: Path) -> str:
     x, y = imbalanced()
     model = library("sklearn.linear_model").LogisticRegression().fit(x, y)
     before = model.decision_function(x)
-    write(model, lh.rescale(read(model), COUNTS, gamma=0.5))
+    write(model, lh.adjust(read(model), lh.rules.Rescale(0.5), COUNTS))
     check_scaled(before, model.decision_function(x))
     return "coef_, intercept_"
 
@@ -428,24 +429,23 @@ def of_xgboost(x: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], np.ndarra
 
 
 def booster(train: Callable[..., Callable[[np.ndarray], np.ndarray]], folder: Path) -> str:
-    from levelhead.hosts.predictor import RescaledPredictor
+    from levelhead.hosts.predictor import AdjustedPredictor
 
     x, y = imbalanced()
     predict = train(x, y)
-    model = RescaledPredictor(predict, counts=COUNTS).fit(x, y, rule="shift", bootstrap=0)
-    shifted = np.log(predict(x)) + model.tuned_.gamma * np.log(100 / np.array(COUNTS))
-    assert np.allclose(model.decision_function(x), shifted), "scores are not shifted"
-    return "scores of a Booster, rule shift"
+    model = AdjustedPredictor(predict).fit(x, y, counts=COUNTS)
+    assert model.tuned_ is not None
+    moved = np.log(predict(x)) + model.tuned_.adjustment.offset
+    assert np.allclose(model.decision_function(x), moved, atol=1e-6), "nothing is added to scores"
+    return "scores of a Booster, rule offsets"
 
 
 def one_logit(folder: Path) -> str:
     model, example = layers(nn.Linear(5, 1))
     before = run_torch(model, example)
-    tuned = lh.match_prior(
-        np.column_stack([np.zeros(6), before]), [9, 1], rule="shift", bootstrap=0
-    )
+    tuned = lh.tune_unlabelled(np.column_stack([np.zeros(6), before]), counts=[9, 1], rule="shift")
     lh.adjust_(model, tuned)
-    assert np.allclose(run_torch(model, example), before + tuned.gamma * np.log(9), atol=1e-5), (
+    assert np.allclose(run_torch(model, example), before + tuned.strength * np.log(9), atol=1e-5), (
         "not shifted"
     )
     return "2, rule shift"
@@ -549,7 +549,7 @@ PLACES: tuple[Place, ...] = (
     file_row("state dict", "torch", state_dict, "2"),
     file_row("Flax safetensors", "safetensors", flax_safetensors, "params.classifier"),
     file_row("ONNX", "onnx", onnx_export, "fc"),
-    file_row("ONNX, shift", "onnx", onnx_export, "fc", rule="shift"),
+    file_row("ONNX, shift", "onnx", onnx_export, "fc", rule=lh.rules.Shift(0.5)),
     file_row("ONNX of skl2onnx", "skl2onnx", skl2onnx_file),
     file_row("quantized ONNX", "onnx", onnx_quantized, "quantiz", **no),
     Place("Keras model", "keras", partial(in_keras, keras_model), says="top"),
@@ -560,15 +560,15 @@ PLACES: tuple[Place, ...] = (
     file_row(".weights.h5, named", "keras", keras_weights, "layers.dense_1", head="top"),
     Place("LogisticRegression", "sklearn", sklearn_head, says="coef_"),
     Place("LogisticRegression, scores", "sklearn",
-          partial(in_sklearn, lambda: library("sklearn.linear_model").LogisticRegression()), says="rescale"),
+          partial(in_sklearn, lambda: library("sklearn.linear_model").LogisticRegression()), says="shift"),
     Place("random forest", "sklearn",
           partial(in_sklearn, lambda: library("sklearn.ensemble").RandomForestClassifier(10)), says="shift"),
     Place("XGBClassifier", "xgboost",
           partial(in_sklearn, lambda: library("xgboost").XGBClassifier(n_estimators=5, n_jobs=1)), says="shift"),
     Place("LGBMClassifier", "lightgbm",
           partial(in_sklearn, lambda: library("lightgbm").LGBMClassifier(n_estimators=5, n_jobs=1, verbose=-1))),
-    Place("native booster of LightGBM", "lightgbm", partial(booster, of_lightgbm), says="shift"),
-    Place("native booster of XGBoost", "xgboost", partial(booster, of_xgboost), says="shift"),
+    Place("native booster of LightGBM", "lightgbm", partial(booster, of_lightgbm), says="offsets"),
+    Place("native booster of XGBoost", "xgboost", partial(booster, of_xgboost), says="offsets"),
     *(
         Place(title, "none", partial(foreign, name), "refused", "lh." if name != "m.pkl" else "a pickle")
         for title, name in (

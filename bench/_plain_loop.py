@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from levelhead.methods import METHODS
 from levelhead_lab.lab import nets
 from levelhead_lab.lab.data import Data
 from levelhead_lab.lab.epoch_plan import EpochPlan, draw_plan
 from levelhead_lab.lab.preprocess import Preprocess, errors
 from levelhead_lab.lab.recipe import Recipe
+from levelhead_lab.methods import METHODS
 
 
 @contextmanager

@@ -3,7 +3,7 @@
     python bench/_run_all.py [NAME ...]
 
 Without names, all are run, and their times go to results/bench.json. Studies of quality take longer and are run by
-themselves: tuning, decisions, calibration, multilabel, snapshots, kill, census, rule_epochs and past_frontier. So are
+themselves: decisions, calibration, multilabel, snapshots, kill, census, rule_epochs and past_frontier. So are
 train and tiles, which need a GPU.
 """
 
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PARTS = "startup", "wvn", "path", "path_gpu", "waiting", "files", "page", "scale", "sweep"
+PARTS = "startup", "wvn", "path", "path_gpu", "speed/waiting", "files", "page", "sweep"
 MOST_S = 20 * 60
 
 

@@ -1,4 +1,4 @@
-"""Probabilities after adjusting: `TunedRescaledClassifierCV` next to the plain classifier and `CalibratedClassifierCV`.
+"""Probabilities after adjusting: `AdjustedClassifierCV` next to the plain classifier and `CalibratedClassifierCV`.
 
     python bench/calibration.py --root DIR   # the study -> results/calibration.json, docs/calibration.md
     python bench/calibration.py              # the table alone, from the results
@@ -14,18 +14,19 @@ import json
 import platform
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import sklearn
-from _decision_sets import WHEELS, read_set, split_set
+from decisions.sets import WHEELS, read_set, split_set
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 
-from levelhead.hosts.sklearn import TunedRescaledClassifierCV
+from levelhead.hosts.sklearn import AdjustedClassifierCV
 from levelhead.support import atomic
 from levelhead_lab.paper.markdown import fill, markdown_table
 
@@ -40,13 +41,13 @@ SHORT = {"LogisticRegression": "logistic", "RandomForestClassifier": "forest"}
 WAYS = {
     "as trained": lambda base: base,
     "`CalibratedClassifierCV(base)`": CalibratedClassifierCV,
-    "`TunedRescaledClassifierCV(base)`": TunedRescaledClassifierCV,
-    "the same, without its temperature": TunedRescaledClassifierCV,
-    "`CalibratedClassifierCV(TunedRescaledClassifierCV(base))`": lambda base: (
-        CalibratedClassifierCV(TunedRescaledClassifierCV(base))
+    "`AdjustedClassifierCV(base)`": AdjustedClassifierCV,
+    "the same, without its temperature": AdjustedClassifierCV,
+    "`CalibratedClassifierCV(AdjustedClassifierCV(base))`": lambda base: CalibratedClassifierCV(
+        AdjustedClassifierCV(base)
     ),
-    "`TunedRescaledClassifierCV(CalibratedClassifierCV(base))`": lambda base: (
-        TunedRescaledClassifierCV(CalibratedClassifierCV(base))
+    "`AdjustedClassifierCV(CalibratedClassifierCV(base))`": lambda base: AdjustedClassifierCV(
+        CalibratedClassifierCV(base)
     ),
 }
 
@@ -80,7 +81,7 @@ def study(root: Path) -> dict:
                 for way, wrap in WAYS.items():
                     fitted = wrap(clone(base)).fit(X, y)
                     if way.startswith("the same"):
-                        fitted.temperature_ = 1.0
+                        fitted.tuned_ = replace(fitted.tuned_, temperature=1.0)
                     found = measure(fitted.predict_proba(split.test[0]), split.test[1])
                     cells.append({"set": name, "seed": seed, "model": model, "way": way, **found})
             print(name, seed, f"{time.time() - start:.0f} s", flush=True)

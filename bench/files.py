@@ -92,11 +92,13 @@ def measure(folder: Path, gigabytes: float, rounds: int) -> dict:
     levelhead = [sys.executable, "-m", "levelhead"]
     rescale = [
         *levelhead,
-        "rescale",
+        "adjust",
         str(source),
         "--counts",
         str(counts),
-        "--gamma",
+        "--rule",
+        "rescale",
+        "--strength",
         "0.5",
         "-o",
         str(out),

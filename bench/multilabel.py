@@ -1,7 +1,7 @@
 """Does it pay to leave labels in doubt alone? Offsets chosen on few held-out samples, measured on many others.
 
-Compared are the model as it is, every label at its best offset (what `tune` does), only labels whose own expected gain
-is above 0, and only those whose interval of the gain lies above 0. Models are one-vs-rest logistic regressions.
+Compared are the model as it is, every label at its offset (what `tune_labels` does), and only labels whose own measured
+gain is above 0. Models are one-vs-rest logistic regressions.
 
     python bench/multilabel.py --seeds 4 -o results/multilabel.json
 """
@@ -10,6 +10,8 @@ import argparse
 import json
 import platform
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,104 +19,98 @@ from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
-from levelhead.labels.cuts import label_loss
-from levelhead.labels.tune_labels import tune_labels
+import levelhead as lh
+from levelhead.core.metrics import METRICS
+from levelhead.labels.tune_labels import judge_labels
 from levelhead.support.warnings import quiet
 
-METRICS = ("balanced_error", "macro_f1", "error")
-POLICIES = ("as it is", "every label", "expected gain above 0", "interval above 0")
+COMPARED = ("balanced_error", "macro_f1", "error")
+POLICIES = ("as it is", "every label", "own gain above 0")
 
 
-def data_sets(seed):
+def data_sets(seed: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Yield name, features, labels: two made sets, and twelve properties of noisy digits."""
     for labels, each, length in ((20, 3, 50), (40, 2, 30)):
-        made = make_multilabel_classification(
+        features, table = make_multilabel_classification(
             6000, labels + 10, n_classes=labels, n_labels=each, length=length, random_state=seed
         )
-        yield f"made, {labels} labels", *made
-    digits, rng = load_digits(), np.random.default_rng(seed)
-    is_digit = digits.target[:, None] == np.arange(10)
-    even, prime = digits.target % 2 == 0, np.isin(digits.target, [2, 3, 5, 7])
-    noisy = digits.data + rng.normal(scale=6.0, size=digits.data.shape)
+        yield f"made, {labels} labels", np.asarray(features), np.asarray(table)
+    pixels, digits = load_digits(return_X_y=True)
+    rng = np.random.default_rng(seed)
+    is_digit = digits[:, None] == np.arange(10)
+    even = digits % 2 == 0
+    prime = np.isin(digits, [2, 3, 5, 7])
+    noisy = pixels + rng.normal(scale=6.0, size=pixels.shape)
     yield "noisy digits, 12 labels", noisy, np.column_stack([is_digit, even, prime]).astype(int)
 
 
-def mean_loss(metric, logits, labels, offset):
-    """Return the mean over the labels of the loss at these offsets."""
-    predicted, true = logits + offset > 0, labels == 1
-    return float(
-        np.mean(
-            [
-                label_loss(metric, predicted[t, k].mean(), predicted[~t, k].mean(), t.mean())
-                for k, t in enumerate(true.T)
-                if t.any() and not t.all()
-            ]
-        )
-    )
+def losses_of(tuned: lh.Tuned, logits: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
+    """Return the loss on new samples of each policy."""
+    assert tuned.evidence is not None
+    metric = METRICS[tuned.evidence.metric.name].for_labels()
+    gain = metric.loss(tuned.evidence.before) - metric.loss(tuned.evidence.after)
+    offset = np.where(gain > 0, tuned.adjustment.offset, 0.0)
+    some = replace(tuned, adjustment=lh.Adjustment.adding(offset))
+    judged = judge_labels(tuned, logits, labels).evidence
+    judged_some = judge_labels(some, logits, labels).evidence
+    assert judged is not None
+    assert judged_some is not None
+    tables = (judged.before, judged.after, judged_some.after)
+    return tuple(float(np.mean(metric.loss(table))) for table in tables)
 
 
-def measure(seed):
+def measure(seed: int) -> Iterator[tuple[str, int, str, tuple[float, ...]]]:
     """Yield (set, held-out samples, metric, loss of each policy)."""
     for name, x, y in data_sets(seed):
         order = np.random.default_rng(seed).permutation(len(x))
-        train, rest, scale = order[: len(x) // 3], order[len(x) // 3 :], x.std()
-        model = OneVsRestClassifier(LogisticRegression(max_iter=300)).fit(
-            x[train] / scale, y[train]
-        )
-        logits, labels, first = model.decision_function(x[rest] / scale), y[rest], 400
+        train, rest = order[: len(x) // 3], order[len(x) // 3 :]
+        scale = x.std()
+        model = OneVsRestClassifier(LogisticRegression(max_iter=300))
+        model.fit(x[train] / scale, y[train])
+        logits = model.decision_function(x[rest] / scale)
+        labels = y[rest]
         for held in (100, 400):
-            for metric in METRICS:
-                tuned = tune_labels(logits[:held], labels[:held], metric=metric, bootstrap=200)
-                best = np.array(tuned.offset)
-                gain = np.array([label.gain or 0 for label in tuned.labels])
-                low = np.array(
-                    [label.interval[0] if label.interval else 0 for label in tuned.labels]
-                )
-                offsets = (0 * best, best, best * (gain > 0), best * (low > 0))
-                yield (
-                    name,
-                    held,
-                    metric,
-                    [mean_loss(metric, logits[first:], labels[first:], one) for one in offsets],
-                )
+            for metric in COMPARED:
+                tuned = lh.tune_labels(logits[:held], labels[:held], metric=metric)
+                yield name, held, metric, losses_of(tuned, logits[400:], labels[400:] == 1)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+def main() -> None:
+    """Measure, print the table of docs/labels.md, and write the record."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("-o", "--out", type=Path)
-    given, began, rows = parser.parse_args(), time.perf_counter(), {}
+    options = parser.parse_args()
+    began = time.perf_counter()
+    rows: dict[tuple[str, int, str], list[tuple[float, ...]]] = {}
     with quiet():
-        for seed in range(given.seeds):
+        for seed in range(options.seeds):
             for name, held, metric, losses in measure(seed):
                 rows.setdefault((name, held, metric), []).append(losses)
-    table = [
-        {
-            "set": name,
-            "held_out": held,
-            "metric": metric,
-            "mean": dict(zip(POLICIES, np.mean(losses, axis=0).round(4).tolist(), strict=True)),
-            "spread": dict(
-                zip(POLICIES, np.std(losses, axis=0, ddof=1).round(4).tolist(), strict=True)
-            ),
-        }
-        for (name, held, metric), losses in rows.items()
-    ]
-    print("| loss x 100 | " + " | ".join(POLICIES) + " |\n|---" * 1 + "|---" * len(POLICIES) + "|")
-    for metric in METRICS:
-        means = [
-            np.mean([row["mean"][policy] for row in table if row["metric"] == metric])
-            for policy in POLICIES
-        ]
-        print(f"| {metric} | " + " | ".join(f"{100 * mean:.1f}" for mean in means) + " |")
-    if given.out:
+    table = []
+    for (name, held, metric), losses in rows.items():
+        mean = np.mean(losses, axis=0).round(4).tolist()
+        row = {"set": name, "held_out": held, "metric": metric}
+        row["mean"] = dict(zip(POLICIES, mean, strict=True))
+        if options.seeds > 1:
+            spread = np.std(losses, axis=0, ddof=1).round(4).tolist()
+            row["spread"] = dict(zip(POLICIES, spread, strict=True))
+        table.append(row)
+    print(f"| loss x 100 | {' | '.join(POLICIES)} |\n|---{'|---' * len(POLICIES)}|")
+    for metric in COMPARED:
+        of_metric = [row["mean"] for row in table if row["metric"] == metric]
+        means = [100 * np.mean([mean[policy] for mean in of_metric]) for policy in POLICIES]
+        print(f"| {metric} | {' | '.join(f'{mean:.1f}' for mean in means)} |")
+    if options.out:
         facts = {
-            "command": f"python bench/multilabel.py --seeds {given.seeds} -o {given.out}",
-            "seeds": given.seeds,
+            "command": f"python bench/multilabel.py --seeds {options.seeds} -o {options.out}",
+            "seeds": options.seeds,
             "machine": platform.machine(),
             "seconds": round(time.perf_counter() - began, 1),
         }
-        given.out.write_text(json.dumps(facts | {"rows": table}, indent=1) + "\n")
+        options.out.write_text(json.dumps(facts | {"rows": table}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

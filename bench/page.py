@@ -1,10 +1,9 @@
-"""Cost of the page of 1,000 classes and 50,000 samples: to write it, to send it, to open it, and to move its slider.
+"""Cost of the page of 1,000 classes and 50,000 samples: to write it, to send it and to open it.
 
     python bench/page.py [--rounds 5] [--out results/page.json]
 
-`levelhead report` is timed as a whole process: from the logits, where it also chooses gamma, and from a tuned.json.
-Opening is timed in headless chromium, from the request to the first frame with everything drawn. Then the slider is
-moved in every frame, and the frames that were drawn are counted.
+`levelhead report` is timed as a whole process: from the logits, where it also tunes, and from a tuned.json.
+Opening is timed in headless chromium, from the request to the first frame with everything drawn.
 """
 
 from __future__ import annotations
@@ -24,26 +23,7 @@ from pathlib import Path
 import numpy as np
 
 K, N, D = 1000, 50_000, 256
-LIMITS = {"write_seconds": 5.0, "megabytes": 1.5, "open_seconds": 2.0, "frames_per_second": 30.0}
-
-DRAG = """() => new Promise((done) => {
-  const slider = document.querySelector("#gamma"), end = Number(slider.max), times = [];
-  let frame = 0;
-  function next(now) {
-    times.push(now);
-    if (frame === 240) {
-      const gaps = times.slice(1).map((t, i) => t - times[i]).sort((a, b) => a - b);
-      done({ seconds: (times.at(-1) - times[0]) / 1000, frames: 240, slowest: gaps.at(-1), p95: gaps[228] });
-      return;
-    }
-    const share = Math.abs(1 - 2 * ((frame * 7) % 240) / 240);  // far jumps: more changes per frame than a hand makes
-    slider.value = share * end;
-    slider.dispatchEvent(new Event("input"));
-    frame++;
-    requestAnimationFrame(next);
-  }
-  requestAnimationFrame(next);
-})"""
+LIMITS = {"write_seconds": 5.0, "megabytes": 1.5, "open_seconds": 2.0}
 
 
 def main() -> None:
@@ -63,17 +43,7 @@ def measure(folder: Path, rounds: int) -> dict:
     make(folder)
     levelhead, page = [sys.executable, "-m", "levelhead"], folder / "page.html"
     files = ["--labels", "labels.npy", "--counts", "counts.json"]
-    chosen = [
-        *levelhead,
-        "tune",
-        "--logits",
-        "logits.npy",
-        *files,
-        "-o",
-        "tuned.json",
-        "--bootstrap",
-        "20",
-    ]
+    chosen = [*levelhead, "tune", "--logits", "logits.npy", *files, "-o", "tuned.json"]
     subprocess.run(
         chosen, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -89,16 +59,13 @@ def measure(folder: Path, rounds: int) -> dict:
             for _ in range(rounds)
         ],
     }
-    opened, drags = in_browser(page, rounds)
+    opened = in_browser(page, rounds)
     return {
         "classes": K,
         "samples": N,
-        "changes": json.loads(data_of(page))["subjects"][0]["path"]["events"],
         "write_seconds": {name: spread(times) for name, times in written.items()},
         "megabytes": round(page.stat().st_size / 1e6, 3),
         "open_seconds": spread(opened),
-        "frames_per_second": spread([one["frames"] / one["seconds"] for one in drags]),
-        "slowest_frame_ms": spread([one["slowest"] for one in drags]),
         "limits": LIMITS,
         "rounds": rounds,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
@@ -121,12 +88,12 @@ def make(folder: Path) -> None:
     (folder / "counts.json").write_text(json.dumps(counts.tolist()))
 
 
-def in_browser(page: Path, rounds: int) -> tuple[list[float], list[dict]]:
-    """Return the seconds until everything is drawn, and the frames while dragging, in fresh pages."""
+def in_browser(page: Path, rounds: int) -> list[float]:
+    """Return the seconds until everything is drawn, in fresh pages."""
     from playwright.sync_api import sync_playwright
 
     program = shutil.which("chromium") or shutil.which("google-chrome")
-    opened, drags = [], []
+    opened = []
     with sync_playwright() as library:
         browser = library.chromium.launch(
             executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
@@ -135,20 +102,14 @@ def in_browser(page: Path, rounds: int) -> tuple[list[float], list[dict]]:
             tab = browser.new_page(viewport={"width": 1440, "height": 900})
             start = time.perf_counter()
             tab.goto(page.as_uri(), wait_until="commit")
-            tab.wait_for_selector("html[data-ready=yes]")
+            tab.wait_for_load_state("load")
             tab.evaluate(
                 "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
             )
             opened.append(time.perf_counter() - start)
-            tab.evaluate("() => document.querySelector('#explore').scrollIntoView()")
-            drags.append(tab.evaluate(DRAG))
             tab.close()
         browser.close()
-    return opened, drags
-
-
-def data_of(page: Path) -> str:
-    return page.read_text(encoding="utf-8").split('id="data">')[1].split("</script>")[0]
+    return opened
 
 
 def clock(command: list[str], folder: Path) -> float:

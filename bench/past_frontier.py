@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from rule_epochs import make_job
 
-from levelhead.choice.gamma_path import gamma_path
-from levelhead.choice.tune import match_prior
-from levelhead.core.rules import rule_with
+from levelhead.core.gamma_path import find_path_rule, gamma_path
+from levelhead.core.unlabelled import tune_unlabelled
 from levelhead.support import atomic
 from levelhead_lab.lab.recipe import Recipe, find_recipe
 from levelhead_lab.paper.post_hoc import RANGES, errors_at
@@ -197,10 +196,10 @@ def level_statistics_(
     """
     import torch
 
-    from levelhead.methods import METHODS
     from levelhead_lab.fast.fit_many import copy_to
     from levelhead_lab.lab.epoch_plan import draw_plan
     from levelhead_lab.lab.preprocess import Preprocess
+    from levelhead_lab.methods import METHODS
 
     device, preprocess = next(net.parameters()).device, Preprocess(recipe, data, torch.float32)
     images, _ = copy_to(device, data.train)
@@ -229,10 +228,9 @@ def reached(logits: np.ndarray, labels: np.ndarray, counts: np.ndarray) -> dict[
     """Return the error as it is and, for RS and the shift, at two strengths: matched to shares, and best on test."""
     found: dict[str, Any] = {}
     for rule in ("rescale", "shift"):
-        path = gamma_path(logits, labels, counts, rule=rule, range=RANGES[rule])
-        matched = match_prior(
-            logits, counts, rule=rule_with(rule, range=RANGES[rule]), bootstrap=0
-        ).gamma
+        within = replace(find_path_rule(rule), range=RANGES[rule])
+        path = gamma_path(logits, labels, counts, rule=within)
+        matched = tune_unlabelled(logits, counts=counts, rule=within).strength or 0.0
         found["error"] = round(path.at(0.0).error, 6)
         best = path.best("error").gamma
         found[rule] = {

@@ -27,14 +27,14 @@ from pathlib import Path
 import torch
 from _compile_ahead import compile_ahead
 
-from levelhead.choice.gamma_path import gamma_path
-from levelhead.methods import METHODS
+from levelhead.core.gamma_path import gamma_path
 from levelhead_lab.fast import conv_norm, fit_many, stacked
 from levelhead_lab.fast.pack import Job
 from levelhead_lab.fast.precision import PRECISIONS
 from levelhead_lab.lab import data, load, nets
 from levelhead_lab.lab.preprocess import Preprocess, features
 from levelhead_lab.lab.recipe import Recipe, find_recipe
+from levelhead_lab.methods import METHODS
 
 RATIO, TRUTH = 100, "float32"
 COLUMNS = "alone", "RS", "shift"

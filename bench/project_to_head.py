@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from levelhead.choice.snapshot import Snapshot
 from levelhead.core.head import Head
+from levelhead_lab.lab.snapshot import Snapshot
 from levelhead_lab.paper.record import whole_snapshots
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from levelhead.choice.gamma_path import gamma_path
+from levelhead.core.gamma_path import gamma_path
 from levelhead.core.rules import Rescale, Shift
 from levelhead.support import atomic
 from levelhead_lab.paper.post_hoc import RESCALE_STRENGTHS

@@ -2,8 +2,9 @@
 
     python bench/snapshots.py FILES... --hardware NAME [--plot docs/images/before-after.png] [--readme]
 
-gamma is chosen without labels, by `match_prior` on the test images as unlabelled data. The gamma that is best on the
-test set is recorded next to it, as such. The snapshots are in the runs that `levelhead reproduce table1` leaves.
+gamma is chosen without labels, by `tune_unlabelled` on the test images as unlabelled data. The gamma that
+is best on the test set is recorded next to it, as such. The snapshots are in the runs that
+`levelhead reproduce table1` leaves.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 import levelhead as lh
 from levelhead.show.plot import headless, save
 from levelhead.show.style import ACCENT
+from levelhead_lab.lab.snapshot import Snapshot
 from levelhead_lab.paper.markdown import fill
 from levelhead_lab.paper.record import shipped_snapshots
 
@@ -46,7 +48,7 @@ def main() -> None:
         found = {
             "hardware": args.hardware,
             "command": COMMAND,
-            "runs": [measure_snapshot(lh.Snapshot.load(file)) for file in args.files],
+            "runs": [measure_snapshot(Snapshot.load(file)) for file in args.files],
         }
         RESULT.write_text(json.dumps(found, indent=1) + "\n")
     if not RESULT.is_file():
@@ -59,11 +61,12 @@ def main() -> None:
         fill(Path("README.md"), "before and after", sentence(found["runs"]))
 
 
-def measure_snapshot(snapshot: lh.Snapshot) -> dict[str, Any]:
+def measure_snapshot(snapshot: Snapshot) -> dict[str, Any]:
     """Return the numbers of one network before and after RS."""
     logits, labels = snapshot.logits("test"), snapshot.labels["test"]
     path = lh.gamma_path(logits, labels, snapshot.counts)
-    gamma = lh.match_prior(logits, snapshot.counts, bootstrap=0).gamma
+    matched = lh.tune_unlabelled(logits, counts=snapshot.counts, rule="rescale")
+    gamma = matched.strength or 0.0
     before, after, best = path.at(0.0), path.at(gamma), path.best("error")
     facts = snapshot.meta["spec"]
     return {

@@ -26,10 +26,10 @@ import _plain_loop
 import numpy as np
 import torch
 
-from levelhead.methods import METHODS
 from levelhead_lab.fast import fit_many
 from levelhead_lab.fast.pack import Job, Pack
 from levelhead_lab.lab import data, load, nets, preprocess, recipe
+from levelhead_lab.methods import METHODS
 
 RATIO = 100
 

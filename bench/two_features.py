@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from levelhead.methods import METHODS
 from levelhead_lab.lab.data import Data, imbalance
 from levelhead_lab.lab.load import digits
 from levelhead_lab.lab.nets import Net, build
 from levelhead_lab.lab.preprocess import Preprocess, snapshot
 from levelhead_lab.lab.recipe import find_recipe
 from levelhead_lab.lab.train import fit
+from levelhead_lab.methods import METHODS
 
 
 def train_two_features(

@@ -39,8 +39,9 @@ from urllib.request import urlopen
 import numpy as np
 
 import levelhead as lh
+from levelhead.core.rules import RULES
 from levelhead.files.inspect import inspect_file
-from levelhead.files.model import rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 from levelhead.support.atomic import write
 from levelhead_lab.paper.markdown import fill
@@ -129,7 +130,7 @@ def judge(path: Path, expected: Mapping[str, Any], folder: Path) -> dict[str, An
     for rule in expected.get("rules", ("shift",) if classes == 1 else ("rescale", "shift")):
         out, back = folder / f"{rule}-{path.name}", folder / f"back-{path.name}"
         try:
-            rescale_file(path, out, counts, gamma=GAMMA, rule=rule, force=True)
+            adjust_file(path, out, type(RULES[rule])(GAMMA), counts, force=True)
         except lh.LevelheadError as error:
             reason = str(error).replace(f"{path}: ", "")
             rightly = "refuse" in expected and "\n" not in reason and not out.exists()

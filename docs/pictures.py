@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 import levelhead as lh
+from levelhead.core.head import normalize
 from levelhead.show.plot import headless, save
 from levelhead.show.style import ACCENT, INK, SOFT
 from levelhead_lab.lab.data import Data, hold_out, imbalance
@@ -20,7 +21,9 @@ from levelhead_lab.lab.load import digits
 from levelhead_lab.lab.nets import build
 from levelhead_lab.lab.preprocess import Preprocess, snapshot
 from levelhead_lab.lab.recipe import find_recipe
+from levelhead_lab.lab.snapshot import Snapshot
 from levelhead_lab.lab.train import fit
+from levelhead_lab.methods import METHODS
 from levelhead_lab.paper import geometry
 from levelhead_lab.paper.markdown import fill, markdown_table
 from levelhead_lab.paper.record import whole_snapshots
@@ -28,6 +31,7 @@ from levelhead_lab.paper.record import whole_snapshots
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2)
 COOL = "#0f766e"
+TITLES = {"rescale": "RS", "offsets": "offsets"}
 
 
 def main() -> None:
@@ -47,16 +51,16 @@ def main() -> None:
     fill(HERE / "calibration.md", "calibration", calibration_in_words(real))
 
 
-def train(data: Data, method: str, seed: int) -> lh.Snapshot:
+def train(data: Data, method: str, seed: int) -> Snapshot:
     net, schedule = (
         build("digits", data.classes, shape=data.shape, seed=seed),
         find_recipe("digits"),
     )
-    fit(net, data, schedule, lh.METHODS[method], seed=seed)
+    fit(net, data, schedule, METHODS[method], seed=seed)
     return snapshot(net, data, Preprocess(schedule, data))
 
 
-def train_with_adam(data: Data, seed: int, *, lr: float = 1e-3) -> lh.Snapshot:
+def train_with_adam(data: Data, seed: int, *, lr: float = 1e-3) -> Snapshot:
     """Train the same network with Adam in a plain loop, with the same batch size and number of epochs."""
     net, schedule = (
         build("digits", data.classes, shape=data.shape, seed=seed),
@@ -84,7 +88,7 @@ def draw_boundary() -> None:
     trained = lh.Head(np.array([[2.0, 0.35], [0.25, 1.0]]))
     for axes, head, title in (
         (both[0], trained, "as trained"),
-        (both[1], lh.normalize(trained), "equal lengths"),
+        (both[1], normalize(trained), "equal lengths"),
     ):
         x, y = np.meshgrid([-0.6, 2.6], [-0.6, 1.6])
         lead = (head.weight[1] - head.weight[0]) @ np.stack(
@@ -115,7 +119,7 @@ def draw_boundary() -> None:
     save(figure, HERE / "images" / "guide-boundary.svg")
 
 
-def draw_norms(trained: dict[str, list[lh.Snapshot]]) -> None:
+def draw_norms(trained: dict[str, list[Snapshot]]) -> None:
     """Draw the length of each class's weight vector against its count, relative to the longest."""
     pyplot = headless()
     figure, axes = pyplot.subplots(figsize=(6.4, 3.6), layout="constrained")
@@ -144,12 +148,13 @@ def draw_norms(trained: dict[str, list[lh.Snapshot]]) -> None:
     save(figure, HERE / "images" / "guide-norms.svg")
 
 
-def draw_trade(one: lh.Snapshot) -> None:
+def draw_trade(one: Snapshot) -> None:
     """Draw the recall that gamma gives to the rare classes and takes from the frequent ones, on the test set."""
     pyplot = headless()
     figure, axes = pyplot.subplots(figsize=(6.4, 3.6), layout="constrained")
     gammas, counts = np.linspace(0, 1.5, 301), one.counts
-    accuracy = lh.gamma_path(one.logits("test"), one.labels["test"], counts).class_accuracy(gammas)
+    path = lh.gamma_path(one.logits("test"), one.labels["test"], counts)
+    accuracy = np.array([path.class_accuracy(gamma) for gamma in gammas])
     for rows, color, line, name in (
         (slice(0, 3), INK, "--", f"3 most frequent classes (n = {counts[2]} to {counts[0]})"),
         (slice(-3, None), ACCENT, "-.", f"3 rarest classes (n = {counts[-1]} to {counts[-3]})"),
@@ -168,14 +173,16 @@ def draw_trade(one: lh.Snapshot) -> None:
     save(figure, HERE / "images" / "guide-trade.svg")
 
 
-def draw_calibration(one: lh.Snapshot) -> None:
+def draw_calibration(one: Snapshot) -> None:
     """Draw confidence against accuracy as trained, after RS, and with a temperature fitted on other samples."""
     pyplot = headless()
     figure, axes = pyplot.subplots(figsize=(4.6, 4.2), layout="constrained")
     axes.plot([0, 1], [0, 1], color=SOFT, lw=1)
     styles = ((INK, "o", "-"), (ACCENT, "s", "--"), (COOL, "^", ":"))
     labels = one.labels["test"][1::2]
-    for (name, logits), (color, marker, line) in zip(scaled(one).items(), styles, strict=True):
+    for (name, logits), (color, marker, line) in zip(
+        adjusted(one, "rescale").items(), styles, strict=True
+    ):
         probability = np.exp(lh.measure.log_softmax(logits))
         confidence, right = probability.max(axis=1), probability.argmax(axis=1) == labels
         bins = np.array_split(np.argsort(confidence), 12)  # of equal size
@@ -192,38 +199,22 @@ def draw_calibration(one: lh.Snapshot) -> None:
     save(figure, HERE / "images" / "guide-calibration.svg")
 
 
-def scaled(one: lh.Snapshot) -> dict[str, np.ndarray]:
-    """Return logits of every other test sample before and after RS; gamma and temperature come from the others."""
+def adjusted(one: Snapshot, rule: str) -> dict[str, np.ndarray]:
+    """Return logits of every other test sample, before and after a rule that was tuned on the others."""
     logits, labels = np.asarray(one.logits("test")), one.labels["test"]
-    gamma = lh.tune(logits[::2], labels[::2], one.counts, bootstrap=0).gamma
-    leveled = one.logits("test", lh.rescale(one.head, one.counts, gamma=gamma))
+    tuned = lh.tune(logits[::2], labels[::2], one.counts, rule=rule)
+    after, title = tuned.apply(logits[1::2]), TITLES[rule]
     return {
         "as trained": logits[1::2],
-        "after RS": leveled[1::2],
-        "after RS, with temperature": tempered(leveled, labels),
+        f"after {title}": after,
+        f"after {title}, with temperature": after / tuned.temperature,
     }
 
 
-def shifted(one: lh.Snapshot) -> dict[str, np.ndarray]:
-    """Return the same for the shift."""
-    logits, labels = np.asarray(one.logits("test")), one.labels["test"]
-    gamma = lh.tune(logits[::2], labels[::2], one.counts, rule="shift", bootstrap=0).gamma
-    moved = one.logits("test", lh.shift_logits(one.head, one.counts, gamma))
-    return {
-        "after the shift": moved[1::2],
-        "after the shift, with temperature": tempered(moved, labels),
-    }
-
-
-def tempered(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return logits of every other sample, divided by the temperature of the others."""
-    return logits[1::2] / lh.measure.fit_temperature(logits[::2], labels[::2])
-
-
-def features_in_words(one: lh.Snapshot) -> str:
+def features_in_words(one: Snapshot) -> str:
     """Return the errors of the trained head, of a new one and of RS on half of the test set, in words."""
     features, labels = one.features["test"].astype(np.float64), one.labels["test"]
-    found = scaled(one) | {
+    found = adjusted(one, "rescale") | {
         "new": new_head(features[::2], labels[::2], one.head.classes).logits(features[1::2])
     }
     error = {
@@ -251,7 +242,7 @@ def new_head(features: np.ndarray, labels: np.ndarray, classes: int) -> lh.Head:
     ).head
 
 
-def norms_in_words(real: lh.Snapshot, plain: list[lh.Snapshot], adam: list[lh.Snapshot]) -> str:
+def norms_in_words(real: Snapshot, plain: list[Snapshot], adam: list[Snapshot]) -> str:
     follow = {
         name: [geometry.norm_follows_count(one.head, one.counts) for one in some]
         for name, some in (("SGD", plain), ("Adam", adam))
@@ -266,7 +257,7 @@ def norms_in_words(real: lh.Snapshot, plain: list[lh.Snapshot], adam: list[lh.Sn
     )
 
 
-def calibration_in_words(one: lh.Snapshot) -> str:
+def calibration_in_words(one: Snapshot) -> str:
     labels = one.labels["test"][1::2]
     rows = [
         (
@@ -276,16 +267,16 @@ def calibration_in_words(one: lh.Snapshot) -> str:
                 for measured in (lh.measure.error, lh.measure.calibration_error)
             ],
         )
-        for name, logits in (scaled(one) | shifted(one)).items()
+        for name, logits in (adjusted(one, "rescale") | adjusted(one, "offsets")).items()
     ]
     source = (
-        f"The ResNet-32 that comes with the package, on {len(labels):,} test images of CIFAR-10, with gamma and "
-        "temperature from as many others:"
+        f"The ResNet-32 that comes with the package, on {len(labels):,} test images of CIFAR-10, tuned on "
+        "as many others:"
     )
     return f"{source}\n\n{markdown_table(['', 'error, %', 'expected calibration error, points'], rows)}"
 
 
-def _ratio(one: lh.Snapshot) -> float:
+def _ratio(one: Snapshot) -> float:
     return float(one.head.norms[0] / one.head.norms[-1])
 
 

@@ -9,13 +9,14 @@ from typing import Any
 from typer.main import get_command
 
 from levelhead.cli import app
-from levelhead.methods import METHODS, Method
-from levelhead.methods.table import changes, reference
-from levelhead.report import of_snapshot
 from levelhead.report import write as write_page
 from levelhead.support.warnings import quiet
+from levelhead_lab.demo import hold_out_like_training
+from levelhead_lab.methods import METHODS, Method
+from levelhead_lab.methods.table import changes, reference
 from levelhead_lab.paper.markdown import markdown_table
 from levelhead_lab.paper.record import shipped_snapshots
+from levelhead_lab.runs.subject import choose, subject_of
 
 ENTRIES = (
     "Changes",
@@ -38,9 +39,13 @@ def write(folder: Path) -> None:
 def write_example(folder: Path) -> None:
     """Write the page of the ResNet-32 that comes with the package, as `levelhead demo` does, for the site."""
     folder.mkdir(parents=True, exist_ok=True)
+    network = hold_out_like_training(shipped_snapshots()["baseline"])
     with quiet():  # the page shows the warnings
-        subject = of_snapshot(
-            shipped_snapshots()["baseline"], title="ResNet-32 on long-tailed CIFAR-10"
+        subject = subject_of(
+            network,
+            choose(network),
+            title="ResNet-32 on long-tailed CIFAR-10",
+            facts={"made by": "levelhead demo"},
         )
         write_page(folder / "example-page.html", [subject], command="levelhead demo")
 

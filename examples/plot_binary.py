@@ -3,8 +3,8 @@ Two classes, one logit, several labels
 ======================================
 
 Scaling never changes the sign of a logit, so RS cannot move a decision between two opposite scores.
-The additive shift can: ``gamma log(n_negative / n_positive)``, added to the bias. This example
-finds it for a binary classifier, and then label by label for a multi-label one.
+An offset can: it is added to the bias. This example finds it for a binary classifier, and then
+for several labels at once.
 """
 
 import warnings
@@ -15,11 +15,11 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 import levelhead as lh
-from levelhead.hosts.sklearn import TunedRescaledClassifierCV
+from levelhead.hosts.sklearn import AdjustedClassifierCV
 
 # %%
 # Is it an 8? There are 20 eights among 600 training images, and 80 among the 700 that judge. (With
-# stronger regularization, C=0.1, the recall of eights is 0 as trained, and the shift looks even
+# stronger regularization, C=0.1, the recall of eights is 0 as trained, and the offset looks even
 # better; this is scikit-learn's default.)
 
 digits = load_digits()
@@ -47,17 +47,17 @@ z = model.decision_function(X)
 pair = np.outer(z, [-0.5, 0.5])
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    lh.tune(pair[held_out], y[held_out], counts, rule="rescale", bootstrap=0)
+    lh.tune(pair[held_out], y[held_out], counts, rule="rescale")
 print(caught[0].category.__name__, caught[0].message, sep=": ")
 
 # %%
-# ``rule="shift"`` is the way out.
+# The default adds a number to each score, which is the way out.
 
-tuned = lh.tune(pair[held_out], y[held_out], counts, rule="shift")
-shift = tuned.gamma * np.log(counts[0] / counts[1])
+tuned = lh.tune(pair[held_out], y[held_out], counts)
+shift = tuned.adjustment.offset[1] - tuned.adjustment.offset[0]
 print(tuned)
 print(f"add {shift:.2f} to the bias")
-for name, add in (("as trained", 0.0), ("shifted", shift)):
+for name, add in (("as trained", 0.0), ("adjusted", shift)):
     guess = z[test] + add > 0
     print(
         f"{name:11} eights, recall {guess[y[test] == 1].mean():6.1%}  false alarms {guess[y[test] == 0].mean():6.1%}"
@@ -65,21 +65,20 @@ for name, add in (("as trained", 0.0), ("shifted", shift)):
 
 # %%
 # The scikit-learn twin does all of this by itself, by cross-validation on the training images
-# alone, and so does without the held-out ones. With 20 eights to choose by, gamma is a rougher
-# choice: their recall rises, at the price of more false alarms.
+# alone, and so does without the held-out ones. With 20 eights it is a rougher choice.
 
-twin = TunedRescaledClassifierCV(LogisticRegression()).fit(X[train], y[train])
+twin = AdjustedClassifierCV(LogisticRegression()).fit(X[train], y[train])
 guess = twin.predict(X[test])
 print(
-    f"rule {twin.rule_}, gamma {twin.best_gamma_:.2f}: recall of eights {guess[y[test] == 1].mean():.1%}, "
+    f"by cross-validation: recall of eights {guess[y[test] == 1].mean():.1%}, "
     f"false alarms {guess[y[test] == 0].mean():.1%}"
 )
 
 # %%
 # Several labels
 # --------------
-# With one sigmoid per label, classes do not compete: each label is a two-class problem
-# with a shift of its own. Four questions about the same images, from frequent to rare:
+# With one sigmoid per label, classes do not compete: each label is a two-class problem with an
+# offset of its own. Four questions about the same images, from frequent to rare:
 
 questions = {
     "above 5": lambda digit: digit > 5,
@@ -87,47 +86,40 @@ questions = {
     "7": lambda digit: digit == 7,
     "8": lambda digit: digit == 8,
 }
-rows = []
-for name, question in questions.items():
-    truth = question(digits.target).astype(int)
-    n = np.bincount(truth[train])
-    scores = np.outer(
-        LogisticRegression().fit(X[train], truth[train]).decision_function(X), [-0.5, 0.5]
-    )
-    found = lh.tune(scores[held_out], truth[held_out], n, rule="shift")
-    path = lh.gamma_path(scores[test], truth[test], n, rule="shift")
-    rows.append((name, n[1], found, path.at(0.0), path.at(found.gamma)))
-
-print(
-    f"{'label':9}{'positives':>10}{'gamma':>8}{'recall':>9}{'shifted':>9}{'balanced error':>16}{'shifted':>9}"
+truth = np.stack([question(digits.target) for question in questions.values()], axis=1).astype(int)
+scores = np.stack(
+    [LogisticRegression().fit(X[train], own[train]).decision_function(X) for own in truth.T], axis=1
 )
-for name, n, found, before, after in rows:
+positives = truth[train].sum(axis=0)
+tuned = lh.tune_labels(scores[held_out], truth[held_out], names=list(questions))
+print(tuned)
+
+# %%
+# Recall of the positives, and false alarms, on the test images:
+
+decisions = {"as trained": scores[test] > 0, "adjusted": tuned.apply(scores[test]) > 0}
+recall, alarms = {}, {}
+for name, said in decisions.items():
+    recall[name] = 100 * (said & (truth[test] == 1)).sum(axis=0) / truth[test].sum(axis=0)
+    alarms[name] = 100 * (said & (truth[test] == 0)).sum(axis=0) / (1 - truth[test]).sum(axis=0)
+print(
+    f"{'label':9}{'positives':>10}{'recall':>9}{'adjusted':>10}{'false alarms':>14}{'adjusted':>10}"
+)
+for k, name in enumerate(questions):
     print(
-        f"{name:9}{n:10}{found.gamma:8.2f}{before.class_accuracy[1]:9.1%}{after.class_accuracy[1]:9.1%}"
-        f"{before.balanced_error:16.1%}{after.balanced_error:9.1%}"
+        f"{name:9}{positives[k]:10}{recall['as trained'][k]:8.1f}%{recall['adjusted'][k]:9.1f}%"
+        f"{alarms['as trained'][k]:13.1f}%{alarms['adjusted'][k]:9.1f}%"
     )
 
 # %%
-# The rarer the label, the more there is to shift; the price is a few more false alarms. Of a label
-# that half of the images have there would be nothing to shift: ``log(n_negative / n_positive)`` is
-# 0.
+# The rarer the label, the more there is to move; the price is a few more false alarms.
 
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-at = np.arange(len(rows))
-axes.bar(
-    at, [100 * row[3].class_accuracy[1] for row in rows], 0.6, color="#94a3b8", label="as trained"
-)
-axes.plot(
-    at, [100 * row[4].class_accuracy[1] for row in rows], "o", color="#c2410c", label="shifted"
-)
-axes.plot(
-    at,
-    [100 - 100 * row[4].class_accuracy[0] for row in rows],
-    "x",
-    color="#222222",
-    label="false alarms, shifted",
-)
-axes.set_xticks(at, [f"{row[0]}\n{row[1]}" for row in rows])
+at = np.arange(len(questions))
+axes.bar(at, recall["as trained"], 0.6, color="#94a3b8", label="as trained")
+axes.plot(at, recall["adjusted"], "o", color="#c2410c", label="adjusted")
+axes.plot(at, alarms["adjusted"], "x", color="#222222", label="false alarms, adjusted")
+axes.set_xticks(at, [f"{name}\n{n}" for name, n in zip(questions, positives, strict=True)])
 axes.set(
     xlabel="label, and its positives among 600 training images",
     ylabel="recall of positives, %",

@@ -2,10 +2,10 @@
 Trees and boosting
 ==================
 
-Gradient boosting has no head to scale, and needs none: its scores are shifted. Through
+Gradient boosting has no head to change, and needs none: offsets are added to its scores. Through
 scikit-learn's API it is one line, with ``XGBClassifier``, ``LGBMClassifier`` and
 ``CatBoostClassifier`` just as with the one used here. A native booster, as ``lightgbm.train`` or
-``xgboost.train`` returns it, is a function of X, and ``RescaledPredictor`` goes around it.
+``xgboost.train`` returns it, is a function of X, and ``AdjustedPredictor`` goes around it.
 """
 
 import matplotlib.pyplot as plt
@@ -15,8 +15,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import recall_score
 
 import levelhead as lh
-from levelhead.hosts.predictor import RescaledPredictor
-from levelhead.hosts.sklearn import TunedRescaledClassifierCV
+from levelhead.hosts.predictor import AdjustedPredictor
+from levelhead.hosts.sklearn import AdjustedClassifierCV
 
 # %%
 # A long tail of digits: 90 images of a 0 down to 9 of a 9, 20 held-out images of each, and 60 to test with.
@@ -34,16 +34,14 @@ X, y = digits.data, digits.target
 
 boosting = HistGradientBoostingClassifier(max_iter=30, max_leaf_nodes=8, random_state=0)
 plain = boosting.fit(X[train], y[train])
-adjusted = TunedRescaledClassifierCV(boosting, cv=3).fit(X[train], y[train])
+adjusted = AdjustedClassifierCV(boosting, cv=3).fit(X[train], y[train])
 print(adjusted.summary_)
 
 # %%
 # As a function, on the held-out images. For a booster it is ``booster.predict`` (LightGBM) or
 # ``lambda X: booster.predict(xgboost.DMatrix(X))``; for two classes, [N] of the second is enough.
 
-predictor = RescaledPredictor(plain.predict_proba, counts=counts).fit(
-    X[held_out], y[held_out], bootstrap=200
-)
+predictor = AdjustedPredictor(plain.predict_proba).fit(X[held_out], y[held_out], counts=counts)
 print(predictor.tuned_)
 
 # %%

@@ -3,7 +3,7 @@ Your own folder of images
 =========================
 
 A folder for each class, images in it: that is all ``levelhead train`` needs. It counts them, keeps
-some aside to choose gamma on and some to judge the result, trains, adjusts, and writes the adjusted
+some aside to tune on and some to judge the result, trains, adjusts, and writes the adjusted
 network as ``.safetensors`` and ``.onnx``.
 """
 
@@ -17,6 +17,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 import levelhead as lh
+from levelhead_lab.lab.snapshot import Snapshot
 
 scratch = tempfile.TemporaryDirectory()  # gone when the example is
 folder = Path(scratch.name)
@@ -71,7 +72,7 @@ for axes, shape in zip(panels.T, counts, strict=True):
 plt.show()
 
 # %%
-# One command. A fifth of every class is held out to choose gamma on; ``shapes/test`` judges the
+# One command. A fifth of every class is held out to tune on; ``shapes/test`` judges the
 # result. The network is the smallest there is, and trained for seconds; leave out ``--size``,
 # ``--net``, ``--recipe`` and ``--epochs`` for a ResNet-32 and a recipe for images.
 
@@ -107,15 +108,15 @@ print(done.stdout)
 # %%
 # Read what it says about the gain: a fifth of 20 crosses are four images, and no choice made on
 # four images is certain. And read the table class by class. Adjusting moves the boundaries between
-# classes; a class that the features do not tell from the others stays lost, whatever gamma is. (The
-# noise, the tail and the recipe were settled with these numbers in view, until the network learned
-# something in a few seconds. RS lowered the error in each of seven settings, by 3 to 9 points.)
+# classes; a class that the features do not tell from the others stays lost. (The noise, the tail and
+# the recipe were settled with these numbers in view, until the network learned something in a few
+# seconds.)
 #
 # What is left of the training is a snapshot: the head, the counts, and the features of every split.
 # It opens without torch, and everything can be asked of it again.
 
 run = next((folder / "runs").iterdir())
-snapshot = lh.Snapshot.load(run / "snapshot.safetensors")
+snapshot = Snapshot.load(run / "snapshot.safetensors")
 print(snapshot)
 tuned = lh.tune(snapshot.logits("held-out"), snapshot.labels["held-out"], snapshot.counts)
 snapshot.plot(head=lh.adjust(snapshot.head, tuned))

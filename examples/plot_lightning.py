@@ -3,7 +3,7 @@ Lightning: two callbacks
 ========================
 
 ``WVNCallback`` keeps the head's weight vectors at unit length through ``fit``, at every real
-optimizer step, with accumulated batches and mixed precision too. ``LevelCallback`` adjusts the head
+optimizer step, with accumulated batches and mixed precision too. ``AdjustCallback`` adjusts the head
 once, when ``fit`` has ended. The module itself stays as it is.
 """
 
@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import levelhead as lh
-from levelhead.hosts.lightning import LevelCallback, WVNCallback
+from levelhead.hosts.lightning import AdjustCallback, WVNCallback
 
 torch.set_num_threads(1)
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -82,7 +82,7 @@ model = fit(WVNCallback("net.2"))
 print("norms:", model.net[2].weight.norm(dim=1).detach().numpy().round(3))
 
 # %%
-# Rule and strength are chosen on held-out logits, when the training is over.
+# The offsets are chosen on held-out logits, when the training is over.
 
 with torch.no_grad():
     as_trained = model(images[test]).numpy()
@@ -93,21 +93,21 @@ tuned.plot()
 plt.show()
 
 # %%
-# From now on rule and strength are known, and the next training of the same kind can end with them:
+# From now on the offsets are known, and the next training of the same kind can end with them:
 # checkpoints hold the head as it was trained, so that training can go on from them, and the module in
 # memory has the adjusted one. (What one training needs is a good guess for the next, no more: tune
 # again if you can.)
 
-level = LevelCallback(tuned, layer="net.2")
-model = fit(WVNCallback("net.2"), level)
-print(level.adjusted)
+adjusting = AdjustCallback(tuned, layer="net.2")
+model = fit(WVNCallback("net.2"), adjusting)
+print(adjusting.adjusted)
 with torch.no_grad():
     adjusted = model(images[test]).numpy()
 
 # %%
 # On 500 test images. Both trainings began with the same seed, so that only the adjustment tells
 # them apart. The interval of the gain above says how much of such a difference a hundred held-out
-# images can promise.
+# images can tell.
 
 y = digits.target[test]
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")

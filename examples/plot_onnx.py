@@ -93,7 +93,7 @@ def logits(file: str, rows: np.ndarray) -> np.ndarray:
 levelhead("inspect", "model.onnx", "--counts", "counts.json")
 
 # %%
-# Choose a rule and its strength
+# Choose a number for each class
 # ------------------------------
 # on the logits of held-out images, as onnxruntime gives them.
 
@@ -118,13 +118,11 @@ levelhead(
 levelhead("adjust", "model.onnx", "--tuned", "tuned.json", "-o", "adjusted.onnx")
 
 # %%
-# In onnxruntime, on 500 test images: the logits of the new file are the old ones adjusted, whatever the
-# rule, so that what was tuned on logits holds for the file.
+# In onnxruntime, on 500 test images: the logits of the new file are the old ones adjusted, so that
+# what was tuned on logits holds for the file.
 
 before, after = logits("model.onnx", test), logits("adjusted.onnx", test)
-by_hand = lh.adjust(lh.Head(np.eye(10)), folder / "tuned.json").logits(
-    before
-)  # the identity: logits in, logits out
+by_hand = lh.Tuned.load(folder / "tuned.json").apply(before)
 print(f"largest difference from adjusted logits: {np.abs(after - by_hand).max():.1e}")
 for name, values in (("model.onnx", before), ("adjusted.onnx", after)):
     print(f"{name:13} error {lh.measure.error(values, digits.target[test]):.1%}")

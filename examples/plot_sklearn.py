@@ -2,9 +2,9 @@
 scikit-learn classifiers
 ========================
 
-``TunedRescaledClassifierCV`` goes around any classifier, as scikit-learn's own
-``TunedThresholdClassifierCV`` does around a binary one: it cross-validates, finds gamma on the
-out-of-fold scores, and trains once more on everything. Here it meets five classifiers of different
+``AdjustedClassifierCV`` goes around any classifier, as scikit-learn's own
+``TunedThresholdClassifierCV`` does around a binary one: it cross-validates, finds a number for each
+class on the out-of-fold scores, and trains once more on everything. Here it meets five classifiers of different
 kinds, next to ``class_weight="balanced"``, which is what one would try first.
 """
 
@@ -19,12 +19,11 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
 import levelhead as lh
-from levelhead.hosts.sklearn import TunedRescaledClassifierCV
+from levelhead.hosts.sklearn import AdjustedClassifierCV
 
 # %%
 # A long tail of digits, 100 images of a 0 down to 5 of a 9, and 70 test images of each. Nothing is
-# held out: five-fold cross-validation finds gamma, each fold with the counts its own model was
-# trained on.
+# held out: five-fold cross-validation gives scores of images that each model was not trained on.
 
 digits = load_digits()
 counts = lh.counts.long_tail(100, 10, 20)
@@ -39,9 +38,8 @@ X, y, X_test, y_test = (
 )
 
 # %%
-# ``rule="auto"``, the default, scales scores or shifts them, whichever does better on the held-out
-# folds. Log-probabilities, all that a forest or neighbors give, can only be shifted: a factor
-# pushes what is negative the wrong way.
+# Offsets are added to scores of any kind: decision functions, or the logarithms of probabilities,
+# which are all that a forest or neighbors give.
 
 estimators = {
     "logistic regression": LogisticRegression(max_iter=1000),
@@ -54,7 +52,7 @@ rows = []
 for name, estimator in estimators.items():
     plain = estimator.fit(X, y)
     before = balanced_accuracy_score(y_test, plain.predict(X_test))
-    adjusted = TunedRescaledClassifierCV(estimator).fit(X, y)
+    adjusted = AdjustedClassifierCV(estimator).fit(X, y)
     after = balanced_accuracy_score(y_test, adjusted.predict(X_test))
     weighted = float("nan")
     if "class_weight" in estimator.get_params():
@@ -64,26 +62,23 @@ for name, estimator in estimators.items():
             .fit(X, y)
             .predict(X_test),
         )
-    rows.append((name, adjusted.rule_, adjusted.best_gamma_, before, weighted, after))
+    rows.append((name, adjusted.tuned_.verdict, before, weighted, after))
 
-print(
-    f"{'balanced accuracy':24}{'rule':>14}{'gamma':>8}{'plain':>9}{'weighted':>10}{'adjusted':>9}"
-)
-for name, rule, gamma, *found in rows:
+print(f"{'balanced accuracy':24}{'plain':>9}{'weighted':>10}{'adjusted':>10}   verdict")
+for name, verdict, *accuracies in rows:
     plain, weighted, adjusted = (
-        f"{100 * value:.1f} %" if value == value else "-" for value in found
+        "-" if np.isnan(accuracy) else f"{100 * accuracy:.1f} %" for accuracy in accuracies
     )
-    print(f"{name:24}{rule:>14}{gamma:8.2f}{plain:>9}{weighted:>10}{adjusted:>9}")
+    print(f"{name:24}{plain:>9}{weighted:>10}{adjusted:>10}   {verdict}")
 
 # %%
 # The forest leans toward frequent classes, and adjusting brings it far; class weights do little for
 # it, and neighbors and discriminant analysis know none. For the SVC class weights do more. Try both;
-# only adjusting can be had for a model that is already trained. gamma is in the units of the scores:
-# those of discriminant analysis are far too sure of themselves, and take a large one. With five images
-# of the rarest class, one in each fold, it is a rough choice.
+# only adjusting can be had for a model that is already trained. With five images of the rarest class,
+# one in each fold, it is a rough choice.
 
 figure, axes = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
-for i, (_, _, _, before, weighted, after) in enumerate(reversed(rows)):
+for i, (_, _, before, weighted, after) in enumerate(reversed(rows)):
     axes.plot([100 * before, 100 * after], [i, i], color="#94a3b8", lw=1, zorder=1)
     axes.plot(100 * before, i, "o", color="#222222", mfc="white", label="plain" if i == 0 else None)
     axes.plot(

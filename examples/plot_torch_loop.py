@@ -81,9 +81,7 @@ rows = {"plain": [], "plain + RS": [], "WVN": [], "WVN + RS": []}
 for seed in range(3):
     for name, wvn in (("plain", False), ("WVN", True)):
         logits, _ = fit(wvn, seed)
-        gamma = lh.tune(
-            logits[held_out], digits.target[held_out], counts, rule="rescale", bootstrap=0
-        ).gamma
+        gamma = lh.tune(logits[held_out], digits.target[held_out], counts, rule="rescale").strength
         path = lh.gamma_path(logits[test], digits.target[test], counts)
         rows[name].append(100 * path.at(0.0).error)
         rows[f"{name} + RS"].append(100 * path.at(gamma).error)

@@ -2,7 +2,7 @@
 A model that is already trained
 ===============================
 
-Nothing is trained again here: a torch module comes in, its head is found and scaled in place, and
+Nothing is trained again here: a torch module comes in, its head is found and changed in place, and
 it goes out. All that is needed besides the model are the counts of its training set and some
 labelled images that it was not trained on.
 """
@@ -40,29 +40,26 @@ for _ in range(60):
         optimizer.step()
 
 # %%
-# Choose gamma
-# ------------
-# Ten images of each class were labelled for this. The whole curve over gamma is computed, not a
-# grid of it; ``gain`` is what to expect on *new* images, which is less than what these hundred
-# show.
+# Choose
+# ------
+# Ten images of each class were labelled for this. A number is found for each class, and ``gain`` is
+# what it brought on images that the fit had not seen.
 
 with torch.no_grad():
     logits = model(images[held_out]).numpy()
 tuned = lh.tune(logits, digits.target[held_out], counts)
-print(tuned.report())
+print(tuned.summary())
 
 # %%
-# The same as a picture. The shaded band is where gamma lies with 95 % confidence; the grey curve is
-# what was minimized, which also looks at how often each class is predicted.
+# The same as a picture.
 
-tuned.plot().set_xlim(0, 1)
+tuned.plot()
 plt.show()
 
 # %%
 # Adjust the head
 # ---------------
-# ``adjust_`` finds the head (or refuses, with the candidates) and applies what was tuned. The rule is
-# RS here: row k of its weight and bias is multiplied by ``(n_max / n_k)^gamma``.
+# ``adjust_`` finds the head (or refuses, with the candidates) and adds the numbers to its bias.
 
 with torch.no_grad():
     before = model(images[test]).numpy()
@@ -76,7 +73,7 @@ plt.show()
 # %%
 # What it did
 # -----------
-# On 500 test images, 50 of each class, which neither the network nor the choice of gamma has seen:
+# On 500 test images, 50 of each class, which neither the network nor the choice has seen:
 
 y = digits.target[test]
 for name, logits in (("before", before), ("after", after)):
@@ -91,10 +88,12 @@ for name, logits in (("before", before), ("after", after)):
 # little for it: that is the trade. If your own test set is as long-tailed as your training set, the
 # trade may not be worth it.
 
-with torch.no_grad(), adjusted:  # leaving the block puts the old head back
-    features = model[:2](images[test]).numpy()
-head = lh.Head(model[2].weight.detach(), model[2].bias.detach(), [str(k) for k in range(10)])
-snapshot = lh.Snapshot(head.numpy(), counts, {"test": features}, {"test": y})
-snapshot.plot(head=lh.adjust(snapshot.head, tuned))
+figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+for i, (name, logits) in enumerate((("as trained", before), ("adjusted", after))):
+    axes.bar(np.arange(10) + 0.4 * i, 100 * lh.measure.recall(logits, y), 0.38, label=name)
+axes.set_xticks(np.arange(10) + 0.2, [f"{k}\n{n}" for k, n in enumerate(counts)])
+axes.set(xlabel="digit, and its training images", ylabel="recall, %")
+axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
+adjusted.restore()  # puts the old head back
 # sphinx_gallery_thumbnail_number = -1
 plt.show()

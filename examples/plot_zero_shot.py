@@ -4,8 +4,8 @@ Zero-shot: text features as a head
 
 A zero-shot classifier has no head that was trained: each class is described by a text, and the
 features of the texts are the weight vectors. Such a head prefers some classes too, and there are no
-training counts and no labels to level it with. How often it says each class, on inputs without
-labels, takes their place.
+training counts and no labels to adjust it with. What it says of inputs without labels takes their
+place.
 """
 
 from pathlib import Path
@@ -57,10 +57,10 @@ said = np.bincount(head.logits(images[stream]).argmax(axis=1), minlength=10)
 print("how often each digit is said:", dict(zip(head.names, said.tolist(), strict=True)))
 
 # %%
-# The digits occur equally often, and ``match_prior`` needs no more: it finds how strong a shift,
-# by how often each class is said, makes the shares right. ``adjust`` gives the head a bias.
+# The digits occur equally often, and ``tune_unlabelled`` needs no more: it finds offsets at which the
+# mean of the softmax is uniform. ``adjust`` gives the head a bias.
 
-tuned = lh.match_prior(head.logits(images[stream]), said, rule="shift")
+tuned = lh.tune_unlabelled(head.logits(images[stream]))
 print(tuned)
 adjusted = lh.adjust(head, tuned)
 
@@ -94,10 +94,7 @@ results = []
 for face, values in features.items():
     one = lh.Head(20 * unit(values))
     logits = one.logits(images[stream])
-    counts = np.maximum(
-        1, np.bincount(logits.argmax(axis=1), minlength=10)
-    )  # a class never said counts as 1
-    choice = lh.match_prior(logits, counts, rule="shift", bootstrap=0)
+    choice = lh.tune_unlabelled(logits)
     results.append((accuracy(one), accuracy(lh.adjust(one, choice))))
     print(f"{face:20} {results[-1][0]:9.1%} {results[-1][1]:9.1%}")
 before, after = np.array(results).T
@@ -107,7 +104,7 @@ print(
 
 # %%
 # It rests on the target: here digits are equally frequent, and we said so. Where the shares of the
-# classes are not known, do not level by a guess (see the example on unlabelled data).
+# classes are not known, do not go by a guess (see the example on unlabelled data).
 
 shares = [
     np.bincount(one.logits(images[test]).argmax(axis=1), minlength=10) / len(test)

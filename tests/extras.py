@@ -46,17 +46,17 @@ assert open("back.pt", "rb").read() == open("model.pt", "rb").read()
         (),
         """
 import numpy as np
-from levelhead.hosts.sklearn import TunedRescaledClassifierCV
+from levelhead.hosts.sklearn import AdjustedClassifierCV
 from sklearn.linear_model import LogisticRegression
 X, y = np.load("logits.npy"), np.load("labels.npy")
-assert TunedRescaledClassifierCV(LogisticRegression()).fit(X, y).predict(X).shape == y.shape
+assert AdjustedClassifierCV(LogisticRegression()).fit(X, y).predict(X).shape == y.shape
 """,
     ),
     "onnx": (
         (),
         """
 levelhead("inspect model.onnx")
-levelhead("rescale model.onnx --counts counts.json --gamma 0.5 -o rescaled.onnx")
+levelhead("adjust model.onnx --rule rescale --strength 0.5 --counts counts.json -o rescaled.onnx")
 import numpy as np, onnxruntime
 x = np.ones((1, 16), np.float32)
 names = "model.onnx", "rescaled.onnx"
@@ -159,8 +159,35 @@ if __name__ == "__main__":
     from levelhead.hosts.ray import tune_dataset
     logits, labels, counts = np.load("logits.npy"), np.load("labels.npy"), [1000, 300, 90, 30]
     rows = ray.data.from_items([{{"logits": row, "labels": label}} for row, label in zip(logits, labels)])
-    chosen = tune_dataset(rows, counts, rule="rescale", bootstrap=0)
-    assert chosen.gamma == lh.tune(logits, labels, counts, rule="rescale", bootstrap=0).gamma
+    chosen = tune_dataset(rows, counts, rule="rescale")
+    assert chosen.strength == lh.tune(logits, labels, counts, rule="rescale").strength
+""",
+    ),
+    "dask": (
+        (),
+        """
+from levelhead.hosts.dask import tune_dataframe
+import dask, dask.bag, numpy as np, levelhead as lh
+logits, labels, counts = np.load("logits.npy"), np.load("labels.npy"), [1000, 300, 90, 30]
+items = [{"logits": row, "labels": label} for row, label in zip(logits, labels.tolist())]
+with dask.config.set(scheduler="sync"):
+    chosen = tune_dataframe(dask.bag.from_sequence(items, npartitions=1), counts)
+assert chosen.gain == lh.tune_chunks([(logits, labels)], counts).gain
+""",
+    ),
+    "spark": (
+        (),
+        """
+from levelhead.hosts.spark import tune_dataframe
+import numpy as np
+from pyspark.sql import SparkSession
+logits, labels, counts = np.load("logits.npy"), np.load("labels.npy"), [1000, 300, 90, 30]
+session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+rows = [(row, label) for row, label in zip(logits.tolist(), labels.tolist())]
+table = session.createDataFrame(rows, "logits array<double>, labels int").coalesce(1)
+chosen = tune_dataframe(table, counts)
+session.stop()
+assert chosen.n == len(labels), chosen
 """,
     ),
     "mlflow": (
@@ -187,7 +214,8 @@ assert b"loss" in kept.read_bytes()
     ),
 }
 # What takes long to import, a cluster and two servers: `make test-extras` runs them, `make test` does not.
-HEAVY = {"images", "keras", "lightning", "mlflow", "ray", "tensorboard", "transformers", "wandb"}
+HEAVY = {"images", "keras", "lightning", "mlflow", "ray", "spark", "tensorboard", "transformers"}
+HEAVY |= {"wandb"}
 
 
 def make_files(folder: Path) -> None:

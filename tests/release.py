@@ -35,6 +35,7 @@ COMMANDS = (
     "demo --report demo.html",
     "inspect model.safetensors --counts counts.json",
     "tune --logits logits.npy --labels labels.npy --counts counts.json -o tuned.json --report page.html",
+    "apply logits.npy --tuned tuned.json -o adjusted.npy",
     "adjust model.safetensors --tuned tuned.json -o adjusted.safetensors",
     "undo adjusted.safetensors -o back.safetensors",
     "report logits.npy --labels labels.npy --counts counts.json -o report.html",
@@ -182,8 +183,10 @@ def run_commands(
         and (work / "back.safetensors").read_bytes() != (work / "model.safetensors").read_bytes()
     ):
         wrong.append("undo did not give back the bytes of the model")
-    if not wrong and not json.loads((work / "tuned.json").read_text(encoding="utf-8"))["gain"] > 0:
-        wrong.append("tune found no gain where there is one")
+    if not wrong:
+        tuned = json.loads((work / "tuned.json").read_text(encoding="utf-8"))
+        if not tuned["worthwhile"]:
+            wrong.append("tune found no gain where there is one")
     said = run("-m", "levelhead", "--version").stdout.strip()
     return (
         wrong

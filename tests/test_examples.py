@@ -90,7 +90,7 @@ def test_every_example_uses_public_names_only():
     "source",
     [
         "import levelhead as lh\nlh.plot.draw_path",
-        "from levelhead.choice.tune import tune",
+        "from levelhead.core.tune import tune",
         "import levelhead_lab.lab.train",
         "from levelhead.hosts.sklearn import _CALLER",
         "tuned._source",

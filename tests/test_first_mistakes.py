@@ -7,6 +7,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import levelhead as lh
+from levelhead_lab.methods import METHODS
 
 COUNTS = [400, 100, 25, 4]
 LABELS = np.repeat(np.arange(4), [12, 8, 6, 4])
@@ -34,7 +35,7 @@ MISTAKES = {
         "expected labels [N], got shape [30, 4]; of one-hot labels give labels.argmax(axis=1)",
     ),
     "a method by another name": (
-        lambda: lh.METHODS["LDAM"],
+        lambda: METHODS["LDAM"],
         "unknown method 'LDAM'; the methods are baseline, ",
     ),
 }
@@ -51,13 +52,13 @@ def test_a_mistake_in_python_is_answered_with_what_to_do(name):
 def test_labels_that_lack_class_0_are_not_taken_for_labels_from_1():
     with pytest.raises(ValueError, match=r"got 9 at position 29$"):
         lh.counts.check_labels([1] * 29 + [9], 4)
-    assert lh.METHODS.get("LDAM") is None
-    assert "LDAM" not in lh.METHODS
+    assert METHODS.get("LDAM") is None
+    assert "LDAM" not in METHODS
 
 
 def test_what_is_not_a_module_is_told_where_it_belongs():
     torch, linear = pytest.importorskip("torch"), pytest.importorskip("sklearn.linear_model")
-    tuned = lh.tune(LOGITS, LABELS, COUNTS, rule="rescale", bootstrap=0)
+    tuned = lh.tune(LOGITS, LABELS, COUNTS)
     for model, place in (
         ("model.safetensors", "levelhead.files.model.adjust_file"),
         (torch.nn.Linear(8, 4).state_dict(), "load it into its model"),

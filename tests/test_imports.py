@@ -19,14 +19,14 @@ LAYERS = [
     {"path"},
     {"show"},
     {"core"},
-    {"io", "methods"},
-    {"choice"},
-    {"labels"},
+    {"labels", "io"},
     {"heads"},
     {"files"},
     {"report"},
     {"hosts"},
     {"cli"},
+    # The lab, a package of its own.
+    {"methods"},
     {"lab"},
     {"fast"},
     {"runs"},
@@ -34,18 +34,19 @@ LAYERS = [
     {"study"},
 ]
 ROOMS = set().union(*LAYERS)
-LOOSE = {"__init__.py", "__main__.py", "_moved.py", "_version.py"}
+LAB = {"methods", "lab", "fast", "runs", "paper", "study"}
+LOOSE = {"__init__.py", "__main__.py", "_version.py"}
 NEEDS = {
     "support": {"numpy"},
-    "core": {"numpy"},
-    "show": {"numpy"},
     "path": {"numpy"},
+    "show": {"numpy"},
+    "core": {"numpy", "scipy"},
+    "labels": {"numpy"},
     "io": {"numpy", "safetensors"},
 }
-NEEDS |= {"choice": {"numpy", "safetensors"}, "labels": {"numpy"}}
 OPTIONAL = {  # imported only when used
-    "path/intervals_torch.py": {"torch"},
-    "path/intervals_triton.py": {"torch", "triton"},
+    "path/walk_torch.py": {"torch"},
+    "path/walk_triton.py": {"torch", "triton"},
 }
 HEAVY = (
     "torch",
@@ -135,7 +136,11 @@ def test_every_module_is_in_a_room():
         package: {path.name for path in (SOURCE / package).glob("*.py")} for package in PACKAGES
     }
     assert loose == {"levelhead": LOOSE, "levelhead_lab": {"__init__.py", "cli.py", "demo.py"}}
-    assert {folder.split(".")[1] for folder in FOLDERS} == ROOMS - {"study"}
+    rooms = {
+        package: {f.split(".")[1] for f in FOLDERS if f.startswith(f"{package}.")}
+        for package in PACKAGES
+    }
+    assert rooms == {"levelhead": ROOMS - LAB, "levelhead_lab": LAB - {"study"}}
 
 
 def test_imports_point_one_way():
@@ -176,9 +181,10 @@ def test_no_circle_of_files():
         ("def f():\n    from ..cli.common import app", "levelhead.core.counts", 1),
         ("if TYPE_CHECKING:\n    from ..hosts.torch import WVN", "levelhead.heads.torch", 1),
         ("from ..files import format", "levelhead.heads.torch", 1),
-        ("from ..choice.tune import tune", "levelhead.io.arrays", 1),
-        ("import levelhead as lh", "levelhead.core.adjust", 1),
-        ("from .. import WVN", "levelhead.core.adjust", 1),
+        ("from ..heads.collect import collect", "levelhead.io.arrays", 1),
+        ("from ..lab.train import fit", "levelhead_lab.methods.table", 1),
+        ("import levelhead as lh", "levelhead.core.tune", 1),
+        ("from .. import WVN", "levelhead.core.tune", 1),
         ("from ..lab import train\nfrom .cells import load", "levelhead_lab.paper.record", 0),
         ("from levelhead_lab.runs.run_folder import Run", "levelhead.report.subject", 1),
         (
@@ -214,7 +220,7 @@ def at_import(tree: ast.Module) -> ast.Module:
     return Strip().visit(tree)
 
 
-def test_the_first_rooms_need_numpy_and_safetensors_only():
+def test_the_first_rooms_need_numpy_scipy_and_safetensors_only():
     wrong = []
     for module, path in FILES.items():
         if room_of(module) not in NEEDS:
@@ -232,9 +238,7 @@ def test_the_first_rooms_need_numpy_and_safetensors_only():
             path.relative_to(SOURCE / "levelhead").as_posix(), set()
         )
         wrong += [f"{module} imports {name}" for name in outside - allowed]
-        wrong += [
-            f"{module} imports {name}" for name in names if re.search(r"intervals_torch\b", name)
-        ]
+        wrong += [f"{module} imports {name}" for name in names if re.search(r"walk_torch\b", name)]
     assert wrong == []
 
 
@@ -307,8 +311,12 @@ def test_core_works_without_loading_anything_heavy():
     assert (
         loaded(
             "import numpy as np, levelhead as lh\n"
-            "head = lh.rescale(lh.Head(np.eye(2)), [9, 1], gamma=0.5)\n"
-            "lh.measure.measure(head.logits(np.eye(2)), [0, 1])"
+            "rng = np.random.default_rng(0)\n"
+            "labels = np.repeat([0, 1], [90, 30])\n"
+            "logits = np.eye(2)[labels] + rng.normal(size=(120, 2))\n"
+            "tuned = lh.tune(logits, labels, [900, 300])\n"
+            "lh.adjust(lh.Head(np.eye(2)), tuned)\n"
+            "lh.measure.measure(tuned.apply(logits), labels)"
         )
         == set()
     )

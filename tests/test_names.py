@@ -16,7 +16,8 @@ CONTRACTS = {
     "write",
     "load",
 }  # every method, file format and reader has its own
-TWINS = {"WVNCallback", "LevelCallback", "RescaleCallback"}  # the same callback for another trainer
+TWINS = {"WVNCallback", "AdjustCallback", "tune_dataframe"}  # the same for another host
+MEASURES = ("core", "measure.py")  # of logits; the metrics of tables have their names
 
 
 def public_names(path: Path) -> set[str]:
@@ -37,10 +38,7 @@ def test_a_public_name_has_one_meaning(package):
     for path in sorted((SOURCE / package).rglob("*.py")):
         room = path.relative_to(SOURCE).parts[1]
         for name in public_names(path) - CONTRACTS - TWINS:
-            # a command has the name of the function that it calls, and what has moved keeps its name for a version
-            if room not in ("cli", "cli.py", "_moved.py") and path.parts[-2:] != (
-                "files",
-                "rescale.py",
-            ):
+            # A command has the name of the function that it calls.
+            if room not in ("cli", "cli.py") and path.parts[-2:] != MEASURES:
                 homes[name].append(str(path.relative_to(SOURCE)))
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}

@@ -96,19 +96,12 @@ def test_every_requirement_has_a_lowest_version_and_a_pin():
 def test_every_library_named_in_a_hint_has_its_extra_and_every_extra_for_users_a_hint():
     extras = set(PROJECT["optional-dependencies"])
     assert set(EXTRAS.values()) <= extras
-    assert extras - set(EXTRAS.values()) == {
-        "all",
-        "track",
-        "test",
-        "docs",
-        "dev",
-        "fast",
-    }  # fast is empty
+    assert extras - set(EXTRAS.values()) == {"all", "track", "test", "docs", "dev"}
 
 
 def test_the_imports_of_the_base_are_declared():
     names = {requirement(each)[0] for each in PROJECT["dependencies"]}
-    assert names == {"numpy", "safetensors", "typer", "rich", "jinja2"}
+    assert names == {"numpy", "scipy", "safetensors", "typer", "rich", "jinja2"}
 
 
 def test_no_address_is_made_up():

@@ -20,7 +20,7 @@ from levelhead.support.extras import EXTRAS
 from . import extras, release
 
 ROOT = Path(__file__).parents[1]
-BASE = ("numpy", "safetensors", "typer", "rich", "jinja2")
+BASE = ("numpy", "scipy", "safetensors", "typer", "rich", "jinja2")
 
 
 def with_what_they_ask_for(names: tuple[str, ...]) -> set[str]:

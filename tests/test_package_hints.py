@@ -12,7 +12,7 @@ CASES = [
     ("keras", "import levelhead.hosts.keras"),
     ("torch", "from levelhead import WVN"),
     ("torch", "from levelhead.hosts.torch import WVN"),
-    ("sklearn", "from levelhead.hosts.sklearn import RescaledClassifier"),
+    ("sklearn", "from levelhead.hosts.sklearn import AdjustedClassifier"),
     ("sklearn", "import levelhead.heads.sklearn"),
     ("lightning", "from levelhead.hosts.lightning import WVNCallback"),
     ("transformers", "from levelhead.hosts.transformers import WVNCallback"),

@@ -1,4 +1,4 @@
-"""The playground of the docs in headless chromium: its paths and errors are those of `lh.gamma_path` and `lh.tune`.
+"""The playground of the docs in headless chromium: its fits and paths are those of `lh.tune` and `lh.gamma_path`.
 
 It is opened from its file, offline. Without chromium these tests are skipped.
 """
@@ -16,7 +16,9 @@ from typer.testing import CliRunner
 
 import levelhead as lh
 from levelhead import cli
+from levelhead.core import judge, metric_offsets, per_class, samples
 from levelhead.support.types import Kind
+from levelhead.support.warnings import quiet
 from levelhead_lab.paper.record import shipped_snapshots
 
 CHROMIUM = next(
@@ -74,7 +76,7 @@ def opened(tab):
 
 
 def wait(page) -> None:
-    page.get_by_text("exact paths in").wait_for(timeout=60_000)
+    page.get_by_text("all fits and paths in").wait_for(timeout=60_000)
 
 
 def drop(page, folder: Path, counts, **arrays):
@@ -89,9 +91,9 @@ def drop(page, folder: Path, counts, **arrays):
 
 
 def found(page, rule: str) -> dict:
-    """Return what the page computed for a rule."""
-    kept = "lo: Array.from(lo, String), hi: Array.from(hi, String), ...curve, chosen, expected, verdict"
-    take = "const {lo, hi, curve, chosen, expected, verdict} = window.result.paths[rule]"
+    """Return what the page computed for a rule of one strength."""
+    kept = "lo: Array.from(lo, String), hi: Array.from(hi, String), ...curve, chosen, gain, verdict"
+    take = "const {lo, hi, curve, chosen, gain, verdict} = window.result.paths[rule]"
     return page.evaluate(f"rule => {{ {take}; return {{ {kept} }}; }}", rule)
 
 
@@ -99,36 +101,71 @@ def compare(
     page, logits, labels, counts, kind: Kind = "logits", rules=("rescale", "shift")
 ) -> None:
     for rule in rules:
-        made = {"rescale": lh.rules.Rescale, "shift": lh.rules.Shift}[rule](range=RANGES[rule])
-        path, here = lh.gamma_path(logits, labels, counts, rule=made, kind=kind), found(page, rule)
-        for name, ends in (("lo", path.lo), ("hi", path.hi)):  # of every sample
-            seen = np.array([float(end.replace("Infinity", "inf")) for end in here[name]])
-            np.testing.assert_allclose(seen, ends, rtol=1e-13, atol=1e-300, err_msg=rule)
+        path = lh.gamma_path(logits, labels, counts, rule=rule, range=RANGES[rule], kind=kind)
+        here = found(page, rule)
         assert len(here["gammas"]) == len(path.gammas)
         np.testing.assert_allclose(here["gammas"], path.gammas, rtol=1e-13)
-        np.testing.assert_allclose(
-            here["error"], path.error, atol=1e-12
-        )  # one sample would be 1 / N
+        # One sample would be 1 / N.
+        np.testing.assert_allclose(here["error"], path.error, atol=1e-12)
         np.testing.assert_allclose(here["balanced"], path.balanced_error, atol=1e-11)
         assert here["chosen"] == pytest.approx(path.best().gamma, abs=1e-12)
+        lo, hi = (
+            np.array([float(end.replace("Infinity", "inf")) for end in here[name]])
+            for name in ("lo", "hi")
+        )
+        for gamma in (0.0, 0.3, 1.0, path.best().gamma):  # each sample
+            right = (lo <= gamma) & (gamma <= hi)
+            np.testing.assert_array_equal(right, path.right(gamma), err_msg=rule)
+
+
+def tune_on_its_folds(page, logits, labels, counts, **options) -> lh.Tuned:
+    """Tune on the folds that the page has dealt, so that both judge the same fits."""
+    fold = np.array(page.evaluate("Array.from(deal(window.result.data))"), np.uint8)
+    with pytest.MonkeyPatch.context() as patch, quiet():
+        patch.setattr(samples, "deal", lambda labels, rng: fold)
+        return lh.tune(logits, labels, counts, **options)
+
+
+def compare_offsets(
+    page, logits, labels, counts, kind: Kind = "logits", close=2e-3, judged=1e-9
+) -> None:
+    """Compare what the page adds to each class, and what that is worth, with `lh.tune`."""
+    tuned = tune_on_its_folds(page, logits, labels, counts, kind=kind)
+    here = page.evaluate("window.result.paths.offsets")
+    np.testing.assert_allclose(here["offsets"], tuned.adjustment.offset, atol=close)
+    for when, expected, atol in (
+        ("before", tuned.evidence.before, 1e-12),
+        ("after", tuned.evidence.after, judged),
+    ):
+        shown = here[when]
+        for name in ("recall", "precision", "share"):
+            values = np.array([np.nan if x is None else x for x in shown[name]], float)
+            np.testing.assert_allclose(values, getattr(expected, name), atol=10 * atol)
+        assert shown["accuracy"] == pytest.approx(float(expected.accuracy), abs=atol)
+        assert shown["balanced"] == pytest.approx(float(expected.balanced_accuracy), abs=atol)
+        assert shown["f1"] == pytest.approx(float(expected.macro_f1), abs=atol)
+    assert here["gain"] == pytest.approx(tuned.gain, abs=judged)
+    assert here["interval"] == pytest.approx(tuned.gain_interval, abs=judged)
+    assert here["probability"] == pytest.approx(tuned.evidence.probability, abs=1e-6 + judged)
+    assert here["verdict"] == tuned.verdict
 
 
 def check_code(page) -> None:
-    """Run the code and the first command that the page shows, in the folder of the files: they choose what it chose."""
-    for name, rule in (("RS", "rescale"), ("Shift", "shift")):
+    """Run the code and the first command that the page shows, in the folder of the files."""
+    for name, rule in (("RS", "rescale"), ("Shift", "shift"), ("Offsets", "offsets")):
         page.get_by_role("button", name=name, exact=True).click()
         namespace: dict = {}
         exec(page.inner_text("#python"), namespace)
-        assert namespace["path"].best().gamma == pytest.approx(
-            found(page, rule)["chosen"], abs=1e-12
-        )
+        assert namespace["tuned"].rule == rule
         assert namespace["tuned"].worthwhile
-    command = (
-        page.inner_text("#shell")
-        .replace("\\\n", "")
-        .partition("levelhead adjust")[0]
-        .splitlines()[-1]
-    )
+        if rule == "offsets":
+            offsets = page.evaluate("window.result.paths.offsets.offsets")
+            assert namespace["tuned"].adjustment.offset == pytest.approx(offsets, abs=2e-3)
+        else:
+            chosen = found(page, rule)["chosen"]
+            assert namespace["path"].best().gamma == pytest.approx(chosen, abs=1e-12)
+    shell = page.inner_text("#shell").replace("\\\n", "")
+    command = shell.partition("levelhead adjust")[0].splitlines()[-1]
     done = CliRunner().invoke(cli.app, [*shlex.split(command)[1:], "--force"])
     assert done.exit_code == 0, done.output
     assert Path("page.html").is_file()
@@ -150,14 +187,60 @@ def test_paths_and_errors_are_those_of_gamma_path_to_the_last_sample(opened, tmp
     page = opened()
     drop(page, tmp_path, counts, logits=logits, labels=labels)
     compare(page, logits, labels, counts)
-    tuned = lh.tune(
-        logits, labels, counts, rule="rescale", metric=lh.Goal(criterion="balanced_error")
-    )
-    here = found(page, "rescale")
-    assert here["chosen"] == pytest.approx(tuned.gamma, abs=1e-12)
-    assert here["balanced"][0] == pytest.approx(tuned.balanced_error_at_zero, abs=1e-12)
-    assert here["verdict"] == tuned.verdict == "better"
-    assert here["expected"] == pytest.approx(tuned.expected_gain, abs=0.005)
+    compare_offsets(page, logits, labels, counts)
+    for rule in ("rescale", "shift"):
+        tuned = tune_on_its_folds(page, logits, labels, counts, rule=rule)
+        here = found(page, rule)
+        assert here["chosen"] == pytest.approx(tuned.strength, abs=1e-12)
+        assert here["balanced"][0] == pytest.approx(tuned.evidence.value_before, abs=1e-12)
+        assert here["verdict"] == tuned.verdict == "better"
+        # `tune` looks at 1,024 strengths for each fold, the page at all: a sample or two differ.
+        assert here["gain"] == pytest.approx(tuned.gain, abs=2 / 3000)
+
+
+@slow
+def test_without_counts_those_of_the_labels_stand_in(opened, tmp_path):
+    rng = np.random.default_rng(4)
+    labels = np.repeat(np.arange(4), [400, 150, 60, 25])
+    logits = rng.normal(size=(len(labels), 4)) + 2 * np.eye(4)[labels]
+    logits += np.log([400, 150, 60, 25])
+    np.save(tmp_path / "logits.npy", logits)
+    np.save(tmp_path / "labels.npy", labels)
+    page = opened()
+    page.set_input_files("#files", [tmp_path / "logits.npy", tmp_path / "labels.npy"])
+    wait(page)
+    compare_offsets(page, logits, labels, None)
+    assert "--counts" not in page.inner_text("#shell")
+    assert page.inner_text("#counted") == "samples here"
+
+
+@slow
+def test_votes_of_an_ensemble_are_smoothed(opened, tmp_path):
+    rng = np.random.default_rng(5)
+    labels = rng.integers(3, size=600)
+    scores = np.exp(1.5 * np.eye(3)[labels] + rng.normal(size=(600, 3)) + [1.5, 0, -1])
+    votes = np.floor(10 * scores / scores.sum(axis=1, keepdims=True))
+    votes[:, 0] += 10 - votes.sum(axis=1)
+    page = opened()
+    drop(page, tmp_path, [900, 300, 90], probabilities=votes / 10, labels=labels)
+    compare_offsets(page, votes / 10, labels, [900, 300, 90], "probabilities")
+
+
+def test_the_constants_are_those_of_the_fit():
+    text = PAGE.read_text(encoding="utf-8")
+    for name, value in (
+        ("HELD", per_class.HELD),
+        ("CALM", per_class.CALM),
+        ("BELIEF", metric_offsets.BELIEF),
+        ("PULL", metric_offsets.PULL),
+        ("UNSEEN", judge._UNSEEN),
+        ("LIKELY", judge.LIKELY),
+        ("FOLDS", samples.FOLDS),
+    ):
+        written = re.search(rf"\b{name} = ([\d.]+)", text)
+        assert written is not None, name
+        assert float(written[1]) == value, name
+    np.testing.assert_array_equal(metric_offsets.STRENGTHS, np.arange(65) / 32)
 
 
 @slow
@@ -179,8 +262,9 @@ def test_probabilities_are_shifted_and_not_scaled(opened, tmp_path):
     shares = np.exp(lh.measure.log_softmax(logits))
     page = opened()
     drop(page, tmp_path, counts, probabilities=np.asfortranarray(shares), labels=labels)
-    assert page.evaluate("Object.keys(window.result.paths)") == ["shift"]
+    assert page.evaluate("Object.keys(window.result.paths)") == ["offsets", "shift"]
     compare(page, shares, labels, counts, "probabilities", ["shift"])
+    compare_offsets(page, shares, labels, counts, "probabilities")
 
 
 @slow
@@ -233,7 +317,8 @@ def test_the_example_is_the_network_of_the_package_and_its_code_runs(
     page.click("#example")
     wait(page)
     compare(page, logits, labels, network.counts)
-    assert page.inner_text("#verdict") == "Better"
+    compare_offsets(page, logits, labels, network.counts)
+    assert page.inner_text("#verdict").startswith("Better (a gain with ")
     assert page.locator("#classes th").first.inner_text() == "truck"
     monkeypatch.chdir(tmp_path)
     np.save("logits.npy", logits)
@@ -250,6 +335,8 @@ def test_twenty_thousand_samples_of_a_hundred_classes_give_the_same_path(opened,
     page = opened()
     drop(page, tmp_path, counts, logits=logits, labels=labels)
     compare(page, logits, labels, counts)
+    # The temperature is fitted on other samples, as there are too many.
+    compare_offsets(page, logits, labels, counts, close=0.05, judged=0.002)
 
 
 @slow
@@ -260,10 +347,10 @@ def test_what_does_not_fit_is_said(opened, tmp_path):
     page.get_by_text("Labels are missing: 4 class numbers").wait_for()
     np.save(tmp_path / "labels.npy", np.array([0, 1, 2, 3]))
     page.set_input_files("#files", tmp_path / "labels.npy")
-    page.get_by_text("Counts are missing").wait_for()
-    page.fill("#counts", "9, 5, 1")
-    page.locator("#counts").blur()
     page.get_by_text("Expected labels from 0 to 2, got 3 in row 3.").wait_for()
+    page.fill("#counts", "9, 5")
+    page.locator("#counts").blur()
+    page.get_by_text("Expected 3 counts, one per class, got 2.").wait_for()
     assert page.locator("#found").is_hidden()
 
 

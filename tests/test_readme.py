@@ -14,6 +14,7 @@ import io
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -181,11 +182,8 @@ def test_every_example_runs(tmp_path, monkeypatch, capfd):
 def test_each_block_of_the_readme_runs_as_pasted_in_an_empty_folder(tmp_path):
     here = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     found = [block for block in blocks(README.read_text(encoding="utf-8")) if block.skipped is None]
-    assert [block.language for block in found] == [
-        "python",
-        "python",
-        "sh",
-    ]  # scikit-learn, torch, a file
+    # scikit-learn, torch, scores alone, a file
+    assert [block.language for block in found] == ["python", "python", "python", "sh"]
     for block in found:
         folder = tmp_path / str(block.line)
         folder.mkdir()
@@ -233,8 +231,8 @@ raise SystemExit
 - a list
   ```sh
   make demo
-  levelhead rescale model.safetensors --counts counts.json \\
-      --gamma 0.5  # a comment
+  levelhead adjust model.safetensors --counts counts.json \\
+      --strength 0.5  # a comment
   ```
 ```console
 $ levelhead --version
@@ -256,7 +254,7 @@ def test_blocks_are_found_with_their_lines_and_reasons():
         ("console", 17, None),
         ("", 21, None),
     ]
-    assert blocks(PAGE)[2].code.startswith("make demo\nlevelhead rescale")
+    assert blocks(PAGE)[2].code.startswith("make demo\nlevelhead adjust")
     with pytest.raises(ValueError, match="opened in line 1 is never closed"):
         blocks("```python\nx = 1\n")
 
@@ -264,7 +262,7 @@ def test_blocks_are_found_with_their_lines_and_reasons():
 def test_commands_are_found_and_nothing_else_is_run():
     plain, prompted = blocks(PAGE)[2:4]
     assert commands(plain) == [
-        (13, ["rescale", "model.safetensors", "--counts", "counts.json", "--gamma", "0.5"])
+        (13, ["adjust", "model.safetensors", "--counts", "counts.json", "--strength", "0.5"])
     ]
     assert commands(prompted) == [(17, ["--version"])]
     with pytest.raises(ValueError, match=r"line 1: \| takes a shell"):
@@ -305,50 +303,20 @@ def test_a_wrong_example_is_seen(tmp_path, monkeypatch):
 
 
 def test_what_people_wait_for_was_measured():
-    said, results = (
-        " ".join((ROOT / "docs" / "scale.md").read_text(encoding="utf-8").split()),
-        ROOT / "results",
-    )
-    rows = json.loads((results / "waiting.json").read_text(encoding="utf-8"))["ratios"]
-    times = [row["seconds"]["tune"]["median_s"] for row in rows]
-    paths = [row["tune_times_the_paths_of_its_rules"] for row in rows]
-    assert (
-        "{:.1f} s for 10,000 x 10 logits, {:.1f} s for 10,000 x 100 and {:.1f} s for 50,000 x 1,000".format(
-            *times
-        )
-        in said
-    )
-    assert "{:.0f}, {:.0f} and {:.0f} times the exact paths".format(*paths) in said
-    two_gb, million, _ = json.loads((results / "waiting.json").read_text(encoding="utf-8"))[
-        "memory"
-    ]
-    asked = (
-        f"take {million['seconds']:.0f} s, and 2 GB of logits {two_gb['peak_mb']:.0f} MB of memory"
-    )
-    assert f"a million samples of 100 classes {asked}" in said
+    page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+    said = " ".join(page.split())
+    results = ROOT / "results"
+    record = json.loads((results / "waiting.json").read_text(encoding="utf-8"))
+    bench = runpy.run_path(str(ROOT / "bench" / "speed" / "waiting.py"))
+    assert "\n".join(bench["page_lines"](record)) in page
     files = json.loads((results / "files.json").read_text(encoding="utf-8"))["speed_relative_to_cp"]
     assert f"at {files['synced']['median']:.2f} of the speed of `cp` and a sync" in said
-    there = json.loads((results / "path-gpu.json").read_text(encoding="utf-8"))
-    assert not there["correct"]["wrong"]
-    ((path, kernel),) = [
-        [one[name]["median"] for name in ("path_ms", "kernel_ms")]
-        for one in there["sizes"]
-        if (one["n"], one["classes"], one["dtype"]) == (50_000, 8142, "float32")
-    ]
-    assert f"takes {path:.2f} ms, of which the kernel {kernel:.2f};" in said
-    few, many = there["tune"]
-    assert few["same_choice"]
-    assert many["same_choice"]
-    seconds, times = (
-        ([one["tune_ms"]["median"] / 1e3, one["times_faster_than_host"]] for one in (few, many)),
-        "times less",
-    )
-    (small, faster), (large, much) = seconds
+    few, many = json.loads((results / "tune-gpu.json").read_text(encoding="utf-8"))["rows"]
+    faster = few["host_s"] / few["gpu_s"]
     assert (
-        f"takes {large:.1f} s, {much:.0f} {times} than on its host, and of 50,000 x 1,000 {small:.1f} s"
-        in said
+        f"`tune` takes {few['gpu_s']:.3f} s for 50,000 x 1,000 logits, {faster:.0f} times" in said
     )
-    assert f"{faster:.1f} {times} (`results/path-gpu.json`)" in said
+    assert f"and {many['gpu_s']:.3f} s for 50,000 x 8,142 (`results/tune-gpu.json`)" in said
 
 
 def test_what_a_training_takes_was_measured():
@@ -358,5 +326,5 @@ def test_what_a_training_takes_was_measured():
         for path in (ROOT / "results" / "records").glob("*.json")
     ]
     cost = [record["seconds"] for record in every if record["column"] == "frontier/cifar10:50"]
-    assert f"takes {sum(cost) / len(cost):.0f} s of it, 16 at a time" in said
+    assert f"takes {sum(cost) / len(cost):.0f} s of an H200, 16 at a time" in said
     assert len(cost) == 16

@@ -24,28 +24,21 @@ TARGET = 250
 PYTHON = re.compile(
     r"<U\d|codec|allow_pickle|\barray\(|np\.\w|\bNoneType\b|Errno|Traceback|object at 0x"
 )
-RESCALE = ["rescale", "m.safetensors", "--counts", "c.json", "--gamma", "1", "-o", "o.safetensors"]
+RESCALE = ["adjust", "m.safetensors", "--rule", "rescale", "--counts", "c.json"]
+RESCALED = [*RESCALE, "--strength", "1", "-o", "o.safetensors"]
 ADJUST = ["adjust", "m.safetensors", "--tuned", "tuned.json", "-o", "o.safetensors"]
 TRAIN = ["train", "--data", "digits", "--epochs", "1"]
-TUNING = ["tune", *TUNE, "--bootstrap", "0"]
+TUNING = ["tune", *TUNE]
 
 # Options that take a file, and files that do not hold what is asked for.
 FILE_OPTIONS = {
-    "logits": ["tune", "--labels", "Y.npy", "--counts", "c.json", "--bootstrap", "0", "--logits"],
-    "labels": ["tune", "--logits", "L.npy", "--counts", "c.json", "--bootstrap", "0", "--labels"],
-    "counts": ["tune", "--logits", "L.npy", "--labels", "Y.npy", "--bootstrap", "0", "--counts"],
-    "counts of rescale": [
-        "rescale",
-        "m.safetensors",
-        "--gamma",
-        "1",
-        "-o",
-        "o.safetensors",
-        "--counts",
-    ],
+    "logits": ["tune", "--labels", "Y.npy", "--counts", "c.json", "--logits"],
+    "labels": ["tune", "--logits", "L.npy", "--counts", "c.json", "--labels"],
+    "counts": ["tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts"],
+    "counts of adjust": [*RESCALE[:4], "--strength", "1", "-o", "o.safetensors", "--counts"],
     "norms": [*TUNING, "--rule", "tau", "--norms"],
     "unlabelled": [*TUNING, "--unlabelled"],
-    "cost": [*TUNING, "--metric", "cost", "--cost"],
+    "cost": [*TUNING, "--cost"],
     "tuned": ["adjust", "m.safetensors", "-o", "o.safetensors", "--tuned"],
     "report": ["report", "-o", "p.html", "--counts", "c.json"],
     "compare": ["compare", "--labels", "Y.npy", "--counts", "c.json", "--logits"],
@@ -68,36 +61,33 @@ BAD_FILES = {
     "a pipe": "pipe.npy",
 }
 BAD_WORDS = {
-    "gamma": (
-        [*RESCALE[:-4], "-o", "o.safetensors", "--gamma"],
+    "strength": (
+        [*RESCALE, "-o", "o.safetensors", "--strength"],
         ["nan", "inf", "x", "", "1e400", "1000"],
     ),
-    "rule": ([*RESCALE, "--rule"], ["magic", "", "Rescale", "vector"]),
-    "bias": ([*RESCALE, "--bias"], ["drop", ""]),
-    "missing": ([*RESCALE, "--missing"], ["skip"]),
-    "head": ([*RESCALE, "--head"], ["x", "fc,fc", "", "body,fc"]),
-    "names": ([*RESCALE, "--names"], ["a,b", "a,a,b,c", "", "x.txt"]),
+    "rule": ([*RESCALED, "--rule"], ["magic", "", "Rescale", "vector"]),
+    "bias": ([*RESCALED, "--bias"], ["drop", ""]),
+    "head": ([*RESCALED, "--head"], ["x", "fc,fc", "", "body,fc"]),
+    "names": ([*RESCALED, "--names"], ["a,b", "a,a,b,c", "", "x.txt"]),
     "out": (
-        [*RESCALE[:-1]],
+        [*RESCALED[:-1]],
         ["nowhere/o.safetensors", "folder", "m.safetensors", "o.onnx", "", "/dev/null"],
     ),
     "out of tune": ([*TUNING, "-o"], ["nowhere/t.json", "L.npy", "folder"]),
     "plot": ([*TUNING, "--plot"], ["p.exe", "nowhere/p.png"]),
     "page": ([*TUNING, "--report"], ["p.txt", "nowhere/p.html"]),
     "metric": ([*TUNING, "--metric"], ["f1", "cost", ""]),
-    "criterion": ([*TUNING, "--criterion"], ["best"]),
     "kind": ([*TUNING, "--kind"], ["probs"]),
     "rule of tune": ([*TUNING, "--rule"], ["magic", "tau"]),
     "task": ([*TUNING, "--task"], ["binary", "multilabel"]),
-    "max": ([*TUNING, "--max"], ["-1", "0", "nan", "inf", "x"]),
-    "bootstrap": ([*TUNING[:-2], "--bootstrap"], ["-1", "x", "1.5"]),
     "seed": ([*TUNING, "--seed"], ["-1", "x"]),
     "target": (
         [*TUNING, "--target"],
         ["1,1", "nan,1,1,1", "-1,1,1,1", "0,0,0,0", "a,b,c,d", "x.json"],
     ),
     "floor": ([*TUNING, "--floor"], ["2", "-1", "x", "9=0.5", "cat=0.5"]),
-    "repeats": (["compare", *TUNE, "--repeats"], ["0", "-1", "x"]),
+    "an option that is gone": ([*TUNING], ["--bootstrap", "--criterion", "--max"]),
+    "metric of compare": (["compare", *TUNE, "--metric"], ["f1", ""]),
     "data": (["train", "--epochs", "1", "--data"], ["x", "folder", "cifar10", "L.npy", ""]),
     "method": ([*TRAIN, "--method"], ["magic", "x.py:METHOD", "text.txt:M", ""]),
     "ratio": ([*TRAIN, "--ratio"], ["0.5", "nan", "x", "-3", "1e9"]),
@@ -121,6 +111,7 @@ BAD_WORDS = {
             "--nope",
             "tune",
             "rescale",
+            "apply",
             "inspect",
             "report",
             "train",
@@ -162,6 +153,7 @@ def call_cases() -> dict[str, Callable[[], object]]:
     labels = rng.integers(4, size=60)
     good = 2 + rng.normal(size=(60, 4)) + 2 * np.eye(4)[labels]
     head, layer = lh.Head(rng.normal(size=(4, 8))), torch.nn.Linear(8, 4)
+    half = lh.rules.Rescale(0.5)
     hole = np.where(np.arange(60)[:, None] == 7, np.nan, good)
     bad_logits = {
         "NaN": hole, "one class": good[:, :1], "no samples": good[:0], "3-D": good[None], "text": good.astype(str),
@@ -181,32 +173,40 @@ def call_cases() -> dict[str, Callable[[], object]]:
     }  # fmt: skip
     found: dict[str, Callable[[], object]] = {}
     for title, value in bad_logits.items():
-        found[f"tune, logits {title}"] = lambda v=value: lh.tune(v, labels, COUNTS, bootstrap=0)
+        found[f"tune, logits {title}"] = lambda v=value: lh.tune(v, labels, COUNTS)
         found[f"gamma_path, logits {title}"] = lambda v=value: lh.gamma_path(v, labels, COUNTS)
         found[f"compare, logits {title}"] = lambda v=value: lh.compare(v, labels, COUNTS)
-        found[f"match_prior, logits {title}"] = lambda v=value: lh.match_prior(v, COUNTS)
+        found[f"tune_unlabelled, logits {title}"] = lambda v=value: lh.tune_unlabelled(v)
     for title, value in bad_labels.items():
-        found[f"tune, labels {title}"] = lambda v=value: lh.tune(good, v, COUNTS, bootstrap=0)
+        found[f"tune, labels {title}"] = lambda v=value: lh.tune(good, v, COUNTS)
         found[f"gamma_path, labels {title}"] = lambda v=value: lh.gamma_path(good, v, COUNTS)
         found[f"compare, labels {title}"] = lambda v=value: lh.compare(good, v, COUNTS)
     for title, value in bad_counts.items():
-        found[f"tune, counts {title}"] = lambda v=value: lh.tune(good, labels, v, bootstrap=0)
-        found[f"rescale, counts {title}"] = lambda v=value: lh.rescale(head, v, gamma=0.5)
+        found[f"tune, counts {title}"] = lambda v=value: lh.tune(good, labels, v)
+        found[f"adjust, counts {title}"] = lambda v=value: lh.adjust(head, half, v)
         found[f"rescale_, counts {title}"] = lambda v=value: lh.rescale_(layer, v, gamma=0.5)
-        found[f"shift_logits, counts {title}"] = lambda v=value: lh.shift_logits(head, v, 0.5)
-        found[f"match_prior, counts {title}"] = lambda v=value: lh.match_prior(good, v)
+        found[f"gamma_path, counts {title}"] = lambda v=value: lh.gamma_path(good, labels, v)
+        found[f"tune_unlabelled, counts {title}"] = lambda v=value: lh.tune_unlabelled(
+            good, counts=v
+        )
     for value in (np.nan, np.inf, "x", None, [1, 2], 1e6):
-        found[f"rescale, gamma {value!r}"] = lambda v=value: lh.rescale(head, COUNTS, gamma=v)
+        found[f"adjust, strength {value!r}"] = lambda v=value: lh.adjust(
+            head, lh.rules.Rescale(v), COUNTS
+        )
         found[f"rescale_, gamma {value!r}"] = lambda v=value: lh.rescale_(layer, COUNTS, gamma=v)
-        found[f"tau_normalize, tau {value!r}"] = lambda v=value: lh.tau_normalize(head, v)
-    for name, value in {"rule": "magic", "metric": "f1", "criterion": "x", "bootstrap": -1, "target": [1, 2],
-                        "floors": 3, "cost": [[1]], "kind": "probs", "chosen_on": 5}.items():  # fmt: skip
+        found[f"adjust, tau {value!r}"] = lambda v=value: lh.adjust(head, lh.rules.Tau(v), COUNTS)
+    for name, value in {"rule": "magic", "metric": "f1", "target": [1, 2], "kind": "probs", "chosen_on": 5,
+                        "level": 2.0, "names": ["a"]}.items():  # fmt: skip
         found[f"tune, {name} {value!r}"] = lambda n=name, v=value: lh.tune(
             good, labels, COUNTS, **{n: v}
         )
     for value in (np.ones(4), np.ones((2, 3, 4)), "x", None, [[1, 2], [3, 4]]):
         found[f"Head of {type(value).__name__} {np.shape(value)}"] = lambda v=value: lh.Head(v)
-    found["rescale of no head"] = lambda: lh.rescale(np.ones((4, 8)), COUNTS, gamma=0.5)  # type: ignore[arg-type]
+    for name, value in {"floors": 3, "cost": [[1]], "metric": "f1"}.items():
+        found[f"Goal, {name} {value!r}"] = lambda n=name, v=value: lh.tune(
+            good, labels, COUNTS, metric=lh.Goal(**{n: v})
+        )
+    found["adjust of no head"] = lambda: lh.adjust(np.ones((4, 8)), half, COUNTS)  # type: ignore[arg-type]
     found["rescale_ without a head"] = lambda: lh.rescale_(torch.nn.ReLU(), COUNTS, gamma=0.5)
     found["adjust_ by a missing file"] = lambda: lh.adjust_(layer, "x.json")
     found["WVN of a layer without weights"] = lambda: lh.WVN(
@@ -305,7 +305,7 @@ def _make_folder(folder: Path) -> None:
     for name, entries in {
         "three": {"counts": [3, 2, 1], "classes": 3},
         "magic": {"rule": "magic"},
-        "nan": {"gamma": float("nan")},
+        "nan": {"offset": [float("nan")] * 4},
     }.items():
         (folder / f"{name}.json").write_text(json.dumps(choice | entries))
 

@@ -233,7 +233,8 @@ class Command:
 
 
 def _rescale(model: str, out: str) -> Command:
-    return Command(["rescale", model, "--counts", "c.json", "--gamma", "0.5", "-o", f"out/{out}"])
+    rule = ["--rule", "rescale", "--strength", "0.5", "--counts", "c.json"]
+    return Command(["adjust", model, *rule, "-o", f"out/{out}"])
 
 
 TUNE = ["--logits", "L.npy", "--labels", "Y.npy", "--counts", "c.json"]
@@ -248,12 +249,11 @@ COMMANDS = {
     "adjust .onnx": Command(["adjust", "m.onnx", "--tuned", "tuned.json", "-o", "out/o.onnx"]),
     "undo": Command(["undo", "adjusted.safetensors", "-o", "out/b.safetensors"]),
     "undo shards": Command(["undo", "adjusted-shards", "-o", "out/shards"]),
-    "tune": Command(
-        ["tune", *TUNE, "--bootstrap", "20", "--rule", "shift", "-o", "out/tuned.json"]
-    ),
+    "tune": Command(["tune", *TUNE, "--rule", "shift", "-o", "out/tuned.json"]),
     # A page shows its command, so that with --force it would be another page.
     "report": Command(
-        ["report", "L.npy", *TUNE[2:], "--gamma", "0.5", "-o", "out/page.html", "--force"], again=()
+        ["report", "L.npy", *TUNE[2:], "--rule", "shift", "-o", "out/page.html", "--force"],
+        again=(),
     ),
     "train": Command(
         [
@@ -269,7 +269,7 @@ COMMANDS = {
             "--threads",
             "1",
         ]
-        + ["--gamma", "0.3", "--runs", "out"],
+        + ["--rule", "rescale", "--strength", "0.3", "--runs", "out"],
         again=(),
         keeps_parts=True,
     ),
@@ -288,7 +288,10 @@ def make_inputs(folder: Path) -> None:
     from onnx import TensorProto, helper, numpy_helper
     from safetensors.numpy import save_file
 
-    from levelhead.files.model import rescale_file
+    from levelhead.core.head import Head
+    from levelhead.core.rules import Rescale, Shift
+    from levelhead.core.tuned import Tuned
+    from levelhead.files.model import adjust_file
 
     rng = np.random.default_rng(0)
     weight, bias = rng.normal(size=(4, 8)).astype(np.float32), rng.normal(size=4).astype(np.float32)
@@ -326,19 +329,15 @@ def make_inputs(folder: Path) -> None:
         (2 + rng.normal(size=(400, 4)) + 2 * np.eye(4)[labels]) * [1.0, 0.8, 0.6, 0.4],
     )
     np.save(folder / "Y.npy", labels)
-    choice = {
-        "gamma": 0.5,
-        "rule": "shift",
-        "chosen_on": "held-out",
-        "classes": 4,
-        "counts": COUNTS,
-    }
-    (folder / "tuned.json").write_text(json.dumps(choice))
+    shift = Shift(0.5).on_head(Head(np.eye(4)), np.array(COUNTS))
+    tuned = Tuned("shift", shift, None, 0.5, counts=tuple(map(float, COUNTS)))
+    tuned.save(folder / "tuned.json")
     (folder / "grid.toml").write_text(
         'data = "digits"\nmethod = ["baseline", "wvn"]\nratio = 50\nepochs = 1\nhold_out = 0.2\n'
     )
-    rescale_file(folder / "m.safetensors", folder / "adjusted.safetensors", COUNTS, gamma=0.5)
-    rescale_file(shards, folder / "adjusted-shards", COUNTS, gamma=0.5)
+    rule = Rescale(0.5)
+    adjust_file(folder / "m.safetensors", folder / "adjusted.safetensors", rule, COUNTS)
+    adjust_file(shards, folder / "adjusted-shards", rule, COUNTS)
 
 
 class Workspace:

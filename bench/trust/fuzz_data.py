@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.choice.snapshot import Snapshot
-from levelhead.choice.tuned_json import tuned_of
+from levelhead.core.tuned import tuned_of
 from levelhead.io import arrays
 from levelhead.io.arrays import read_counts, read_names
 from levelhead.io.samples_file import read as read_samples
 from levelhead.support.arrays import check_logits
+from levelhead_lab.lab.snapshot import Snapshot
 
 from .harness import drive_readers, main
 from .mutators import damage_zip
@@ -100,20 +100,17 @@ def seeds() -> dict[str, list[bytes]]:
         add(".tsv", text.replace(",", "\t"))
         add(".txt", text.replace(",", " "))
     choice = {
-        "gamma": 0.5,
+        "format": "levelhead tuned 1",
         "rule": "rescale",
+        "strength": 0.5,
+        "scale": [1.0, 1.3, 2.1],
+        "offset": [0.0, 0.0, 0.0],
         "chosen_on": "held-out",
         "counts": [9, 5, 2],
-        "classes": 3,
         "names": NAMES,
-        "interval": [0.1, 0.9],
-        "level": 0.95,
         "sources": {
             "files": {"logits": "a.npy", "counts": "c.json"},
             "sha256": {"logits": "0", "counts": "0"},
-            "kind": "logits",
-            "target": None,
-            "counts": [9, 5, 2],
         },
     }
     for value in (

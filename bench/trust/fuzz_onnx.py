@@ -9,8 +9,9 @@ import onnx
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
+from levelhead.core.rules import Rescale, Shift, Tau
 from levelhead.files.inspect import inspect_file
-from levelhead.files.model import rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.files.onnx_graph import messages
 from levelhead.files.undo import undo_file
 
@@ -101,9 +102,8 @@ def case(rng: random.Random, folder: Path) -> None:
     if rng.random() < 0.3:
         inspect_file(path)
         return
-    done = rescale_file(
-        path, out, COUNTS, gamma=0.5, rule=rng.choice(("rescale", "rescale", "shift", "tau"))
-    )
+    rule = rng.choice((Rescale, Rescale, Shift, Tau))
+    done = adjust_file(path, out, rule(0.5), COUNTS)
     before, after = numbers(path), numbers(out)
     added = len(after) - len(before)
     changed = {name for (name, old), (_, new) in zip(before, after, strict=False) if old != new}

@@ -8,11 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from levelhead.report import of_run
+from levelhead.core.tune import tune
 from levelhead_lab.runs.export import export, load
 from levelhead_lab.runs.run import run as train
 from levelhead_lab.runs.run_folder import Run
 from levelhead_lab.runs.spec import Spec
+from levelhead_lab.runs.subject import of_run
 from tests.layouts import write_small_npz
 
 from .harness import drive, main
@@ -29,9 +30,9 @@ def trained() -> dict[str, bytes]:
         )
         run = train(spec, runs=root / "runs")
         folder = run.path
-        export(
-            folder, run.snapshot.head, adjusted={"gamma": 0, "rule": "rescale", "counts": [3, 2, 1]}
-        )
+        left = run.snapshot
+        tuned = tune(left.logits("held-out"), left.labels["held-out"], left.counts)
+        export(folder, tuned.adjustment.head(left.head), tuned)
         (folder / "adjusted.onnx").unlink(missing_ok=True)
         return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
@@ -70,7 +71,7 @@ def case(rng: random.Random, folder: Path) -> None:
     run = Run.open(folder)
     run.check_files()
     run.log, run.facts, run.result  # noqa: B018
-    of_run(folder, gamma=0.5, bootstrap=0)
+    of_run(folder, rule="shift")
 
 
 def run(**how: Any) -> dict[str, Any]:

@@ -9,8 +9,9 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
+from levelhead.core.rules import Rescale
 from levelhead.files.inspect import inspect_file
-from levelhead.files.model import rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 from levelhead.io.safetensors_file import read_header
 
@@ -82,7 +83,7 @@ def one_file(rng: random.Random, folder: Path) -> None:
     read_header(path)
     if official is None:
         raise Contradiction(f"the format's own library refuses it: {refusal(data)}")
-    rescale_file(path, out, COUNTS, gamma=0.5, head=rng.choice((None, None, "fc")))
+    adjust_file(path, out, Rescale(0.5), COUNTS, head=rng.choice((None, None, "fc")))
     after = accepted(out.read_bytes())
     if after is None:
         raise Contradiction("the format's own library refuses the output")

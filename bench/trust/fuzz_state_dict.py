@@ -9,8 +9,9 @@ from warnings import catch_warnings
 
 import torch
 
+from levelhead.core.rules import Rescale
 from levelhead.files.inspect import inspect_file
-from levelhead.files.model import rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 
 from .harness import Contradiction, drive, main
@@ -93,7 +94,7 @@ def case(rng: random.Random, folder: Path) -> None:
     if rng.random() < 0.3:
         inspect_file(path)
         return
-    done = rescale_file(path, out, COUNTS, gamma=0.5)
+    done = adjust_file(path, out, Rescale(0.5), COUNTS)
     undo_file(out, back)
     if back.read_bytes() != data:
         raise Contradiction("undo gives another file")

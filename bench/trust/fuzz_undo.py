@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from safetensors.numpy import save
 
-from levelhead.files.model import rescale_file
+from levelhead.core.rules import Rescale
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 
 from .fuzz_onnx import SOUND as ONNX
@@ -34,7 +35,7 @@ def adjusted() -> list[tuple[str, bytes, bytes, bytes]]:
         ):
             path, out = Path(folder, f"m{suffix}"), Path(folder, f"o{suffix}")
             path.write_bytes(data)
-            rescale_file(path, out, [16, 4, 1], gamma=0.5)
+            adjust_file(path, out, Rescale(0.5), [16, 4, 1])
             found.append(
                 (suffix, data, out.read_bytes(), out.with_name(f"{out.name}.original").read_bytes())
             )

@@ -52,11 +52,13 @@ def inspect(path: str) -> list[str]:
 
 def rescale(path: str, out: str | None = None) -> list[str]:
     return [
-        "rescale",
+        "adjust",
         path,
         "--counts",
         "c.json",
-        "--gamma",
+        "--rule",
+        "rescale",
+        "--strength",
         "0.5",
         "-o",
         out or f"out{Path(path).suffix}",
@@ -64,7 +66,7 @@ def rescale(path: str, out: str | None = None) -> list[str]:
 
 
 def tune(path: str) -> list[str]:
-    return ["tune", "--logits", path, "--counts", "c.json", "--bootstrap", "0"]
+    return ["tune", "--logits", path, "--counts", "c.json"]
 
 
 def counts(path: str) -> list[str]:

@@ -25,7 +25,7 @@ SOUND = {
     ".safetensors": ["inspect", "m.safetensors"],
     ".pt": ["inspect", "m.pt"],
     ".onnx": ["inspect", "m.onnx"],
-    ".npy": ["tune", "--logits", "L.npy", "--counts", "c.json", "--bootstrap", "0"],
+    ".npy": ["tune", "--logits", "L.npy", "--counts", "c.json"],
 }
 
 

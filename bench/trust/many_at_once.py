@@ -116,17 +116,19 @@ def _race(place: Path, budget: Budget, found: Found) -> None:
     work, rng = Workspace(place), random.Random(1)
     words = [
         [
-            "rescale",
+            "adjust",
             "m.safetensors",
             "--counts",
             "c.json",
-            "--gamma",
-            gamma,
+            "--rule",
+            "rescale",
+            "--strength",
+            strength,
             "-o",
             "out/o.safetensors",
             "--force",
         ]
-        for gamma in ("0.25", "0.75")
+        for strength in ("0.25", "0.75")
     ]
     alone = []
     for one in words:

@@ -15,7 +15,7 @@ READERS = {
     "inspect": ["inspect", "m.safetensors", "--counts", "c.json"],
     "inspect .pt": ["inspect", "m.pt"],
     "inspect .onnx": ["inspect", "m.onnx"],
-    "compare": ["compare", *TUNE, "--repeats", "1"],
+    "compare": ["compare", *TUNE],
     "methods": ["methods"],
     "evaluate": ["evaluate", "out/{run}"],
     "reproduce": ["reproduce", "table1", "--dry-run", "--root", "."],

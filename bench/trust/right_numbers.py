@@ -1,6 +1,6 @@
 """The numbers are right: every engine against exact arithmetic, over families made to break it.
 
-Seen to fail: with ties won by every class, without the `nextafter` of `rules.direction.winning_range`.
+Seen to fail: with ties won by every class, without the `nextafter` of `path.walk.walk_lines`.
 """
 
 from typing import Any

@@ -14,7 +14,7 @@ import numpy as np
 from .board import Budget, Found, Row, lacking
 
 TARGET = 1_000_000
-RULES = ("rescale", "shift", "tau")
+RULE_NAMES = ("rescale", "shift", "tau")
 
 
 def check(budget: Budget) -> Found:
@@ -23,7 +23,7 @@ def check(budget: Budget) -> Found:
     found = Found({"samples": 0, "heads": 0, "near a tie": 0, "engines": 0})
     with TemporaryDirectory() as place:
         while found.done["samples"] < wanted and not budget.spent:
-            for rule in RULES:
+            for rule in RULE_NAMES:
                 _compare(rule, rng, budget.size(500, 20_000), Path(place), found)
     found.lacks = lacking(found.done["samples"], TARGET, "samples")
     return found
@@ -62,8 +62,8 @@ def _scores(rule, weight, bias, counts, gamma, x, place) -> dict[str, np.ndarray
     from onnx.reference import ReferenceEvaluator
 
     import levelhead as lh
-    from levelhead.core.adjust import rescale, shift_logits, tau_normalize
-    from levelhead.files.model import rescale_file
+    from levelhead.core.rules import RULES
+    from levelhead.files.model import adjust_file
 
     k, d = weight.shape
     wide, ratio = weight.astype(np.float64), counts.max() / counts
@@ -72,11 +72,8 @@ def _scores(rule, weight, bias, counts, gamma, x, place) -> dict[str, np.ndarray
     plus = gamma * np.log(ratio) if rule == "shift" else 0.0
     found = {"float64": (x.astype(np.float64) @ wide.T + bias) * factor + plus}
     head = lh.Head(weight, bias)
-    adjusted = {
-        "rescale": lambda: rescale(head, counts, gamma=gamma),
-        "tau": lambda: tau_normalize(head, gamma),
-        "shift": lambda: shift_logits(head, counts, gamma),
-    }[rule]()
+    by = type(RULES[rule])(gamma)
+    adjusted = lh.adjust(head, by, counts)
     found["numpy"] = x @ np.asarray(adjusted.weight).T + np.asarray(adjusted.bias)
     ends = [
         helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", size])
@@ -87,7 +84,7 @@ def _scores(rule, weight, bias, counts, gamma, x, place) -> dict[str, np.ndarray
     graph = helper.make_graph([gemm], "g", ends[:1], ends[1:], constants)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     (place / "m.onnx").write_bytes(made.SerializeToString())
-    rescale_file(place / "m.onnx", place / "o.onnx", counts, gamma=gamma, rule=rule, force=True)
+    adjust_file(place / "m.onnx", place / "o.onnx", by, counts, force=True)
     for threads in (1, 2):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
@@ -99,14 +96,7 @@ def _scores(rule, weight, bias, counts, gamma, x, place) -> dict[str, np.ndarray
         with torch.no_grad():
             layer.weight.copy_(torch.tensor(weight))
             layer.bias.copy_(torch.tensor(bias))
-            tuned = {
-                "gamma": gamma,
-                "rule": rule,
-                "chosen_on": "held-out",
-                "counts": counts.tolist(),
-                "classes": k,
-            }
-            lh.adjust_(torch.nn.Sequential(layer), _choice(tuned, place))
+            lh.adjust_(torch.nn.Sequential(layer), by, counts)
             torch.set_num_threads(threads)
             found[f"torch, {threads} threads"] = layer(torch.tensor(x)).numpy()
     torch.set_num_threads(1)
@@ -114,13 +104,6 @@ def _scores(rule, weight, bias, counts, gamma, x, place) -> dict[str, np.ndarray
         ReferenceEvaluator(load(place / "o.onnx")).run(None, {"x": x})[0]
     )
     return found
-
-
-def _choice(entries: dict, place: Path) -> str:
-    import json
-
-    (place / "t.json").write_text(json.dumps(entries))
-    return str(place / "t.json")
 
 
 ROW = Row(

@@ -21,7 +21,7 @@ for _epoch in range(8):
 hook.remove()
 
 # Every process runs the held-out samples by itself (the loader is not prepared), so all choose the same.
-tuned = lh.tune(*lh.scores(model, DataLoader(held_out, batch_size=256)), counts)
-if tuned.worthwhile:  # the expected gain is above 0; tuned.verdict says it in words
+tuned = lh.tune(*lh.collect(model, DataLoader(held_out, batch_size=256)), counts)
+if tuned.worthwhile:  # the measured gain is above 0; tuned.verdict says how sure that is
     lh.adjust_(model, tuned)
 print(tuned)

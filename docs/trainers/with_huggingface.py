@@ -1,7 +1,7 @@
 from long_tail_digits import held_out, train
 from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
 
-from levelhead.hosts.transformers import LevelCallback, WVNCallback
+from levelhead.hosts.transformers import AdjustCallback, WVNCallback
 
 sizes = {
     "image_size": 8,
@@ -14,9 +14,7 @@ model = ViTForImageClassification(
     ViTConfig(num_labels=10, num_hidden_layers=1, num_attention_heads=4, **sizes)
 )
 
-adjusting = LevelCallback(
-    tune="eval", page="page.html"
-)  # counts come from the labels of the training data
+adjusting = AdjustCallback(page="page.html")  # counts come from the labels of the training data
 trainer = Trainer(
     model=model,
     args=TrainingArguments(

@@ -16,10 +16,10 @@ hook = lh.WVN(optimizer, model.fc)  # WVN: one line next to the optimizer
 def adjust(engine):
     hook.remove()
     engine.state.tuned = tuned = lh.tune(
-        *lh.scores(model, DataLoader(held_out, batch_size=256)), counts
+        *lh.collect(model, DataLoader(held_out, batch_size=256)), counts
     )
-    engine.state.metrics["expected_gain"] = tuned.gain
-    if tuned.worthwhile:  # the expected gain is above 0; tuned.verdict says it in words
+    engine.state.metrics["gain"] = tuned.gain
+    if tuned.worthwhile:  # the measured gain is above 0; tuned.verdict says how sure that is
         lh.adjust_(model, tuned)
 
 

@@ -3,7 +3,7 @@ import torch
 from long_tail_digits import Net, held_out, train
 from torch.utils.data import DataLoader
 
-from levelhead.hosts.lightning import LevelCallback, WVNCallback
+from levelhead.hosts.lightning import AdjustCallback, WVNCallback
 
 
 class Classifier(pl.LightningModule):
@@ -24,9 +24,7 @@ class Classifier(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
 
 
-adjusting = LevelCallback(
-    tune="eval", page="page.html"
-)  # counts come from the labels of the training data
+adjusting = AdjustCallback(page="page.html")  # counts come from the labels of the training data
 trainer = pl.Trainer(
     callbacks=[WVNCallback("model.fc"), adjusting],
     max_epochs=8,

@@ -29,8 +29,8 @@ net = NeuralNetClassifier(
 )
 net.fit(train, y=None)
 
-tuned = lh.tune(*lh.scores(net.module_, net.get_iterator(held_out, training=False)), counts)
-if tuned.worthwhile:  # the expected gain is above 0; tuned.verdict says it in words
+tuned = lh.tune(*lh.collect(net.module_, net.get_iterator(held_out, training=False)), counts)
+if tuned.worthwhile:  # the measured gain is above 0; tuned.verdict says how sure that is
     lh.adjust_(net.module_, tuned)
 print(tuned)
 model = net.module_

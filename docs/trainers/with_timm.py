@@ -6,6 +6,7 @@ from timm.utils import ModelEmaV3
 from torch.utils.data import DataLoader
 
 import levelhead as lh
+from levelhead.hosts.torch import normalize_
 
 
 def as_images(x):
@@ -25,14 +26,13 @@ for _epoch in range(4):
         optimizer.step()
         average.update(model)
 
-lh.normalize_(
-    average
-)  # before validate(model_ema, ...): an average of unit vectors is shorter than one
+# Before validate(model_ema, ...): an average of unit vectors is shorter than one.
+normalize_(average)
 
 # After train.py: timm.create_model(..., checkpoint_path="model_best.pth.tar") and timm's own validation loader.
 model = average.module
 batches = ((as_images(x), y) for x, y in DataLoader(held_out, batch_size=100))
-tuned = lh.tune(*lh.scores(model, batches), counts)
-if tuned.worthwhile:  # the expected gain is above 0; tuned.verdict says it in words
+tuned = lh.tune(*lh.collect(model, batches), counts)
+if tuned.worthwhile:  # the measured gain is above 0; tuned.verdict says how sure that is
     lh.adjust_(model, tuned)
 print(tuned)

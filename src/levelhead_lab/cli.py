@@ -18,14 +18,14 @@ from levelhead.cli.common import (
     show,
     typed_command,
 )
+from levelhead.cli.words import RULES_HERE, WithWords, complete_rule
 from levelhead.support.errors import LevelheadError
-from levelhead.support.types import PathRule, RuleRequest
 
 from .lab.choices import Executor, PaperTable, Tracker, TrainingDtype, TrainingEngine
 
 
 def complete_method(incomplete: str) -> list[str]:
-    from levelhead.methods import METHODS
+    from .methods import METHODS
 
     return [name for name in METHODS if name.startswith(incomplete)]
 
@@ -56,9 +56,8 @@ def methods(
 
     Says what each method changes during or after training, and which head it needs.
     """
-    from levelhead.methods import METHODS, method_named
-
     from .lab.method_cards import format_card, format_table, method_facts
+    from .methods import METHODS, method_named
 
     if name is None:
         show(
@@ -70,7 +69,9 @@ def methods(
         show(method_facts(method_named(name)), format_card(method_named(name)), as_json)
 
 
-@app.command(epilog=example("train --data digits --ratio 20 --method baseline --epochs 20"))
+@app.command(
+    cls=WithWords, epilog=example("train --data digits --ratio 20 --method baseline --epochs 20")
+)
 def train(
     context: typer.Context,
     data: Annotated[
@@ -106,7 +107,7 @@ def train(
         ),
     ] = None,
     hold_out: Annotated[
-        float, typer.Option(help="Share of each class to hold out, to choose gamma on.")
+        float, typer.Option(help="Share of each class to hold out, to choose on.")
     ] = 0.1,
     size: Annotated[
         int, typer.Option(help="Size to which the images of a folder are resized.")
@@ -136,24 +137,18 @@ def train(
     threads: Annotated[
         int | None, typer.Option(help="CPU threads. A resumed run keeps its first number.")
     ] = None,
-    gamma: Annotated[
-        float | None, typer.Option(help="Strength of RS, instead of choosing it.")
+    strength: Annotated[
+        float | None, typer.Option(help="Strength of the rule, or of RS, instead of choosing it.")
     ] = None,
     rule: Annotated[
-        RuleRequest | None,
+        str | None,
         typer.Option(
-            help="How to level it. Default: as the method does, else auto, which chooses."
+            help=f"How to level it, if not as the method does. {RULES_HERE}.",
+            autocompletion=complete_rule,
         ),
     ] = None,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Level it also where no gain is to be expected.")
-    ] = False,
-    certain: Annotated[
-        bool,
-        typer.Option(
-            "--only-if-certain",
-            help="Level it only where the whole interval of the gain is above 0.",
-        ),
+        bool, typer.Option("--anyway", help="Level it also where nothing is gained.")
     ] = False,
     runs: Runs = Path("runs"),
     name: Annotated[
@@ -164,9 +159,9 @@ def train(
 ) -> None:
     """Train on imbalanced images and adjust the result.
 
-    The rule and its strength are chosen on held-out images. The run's folder holds the model as trained and the
-    adjusted one; where no gain is to be expected, that one is as trained too. To resume an interrupted run, give
-    the same command again; a finished run is not trained again.
+    Held-out images choose what is done to each class of the head. The run's folder holds the model as trained and
+    the adjusted one, if anything is gained. To resume an interrupted run, give the same command again; a finished
+    run is not trained again.
     """
     from .runs.spec import Spec
     from .runs.train_command import TrainOptions, imbalance_fields, train_and_evaluate
@@ -191,7 +186,7 @@ def train(
         **part,
     )
     options = TrainOptions(
-        name, gamma, rule, anyway, certain, track=track, threads=threads, show=not as_json
+        name, strength, rule, anyway, track=track, threads=threads, show=not as_json
     )
     result, text = train_and_evaluate(
         spec,
@@ -238,37 +233,36 @@ def sweep(
         )
 
 
-@app.command(epilog=example("evaluate runs/NAME --rule shift"))
+@app.command(cls=WithWords, epilog=example("evaluate runs/NAME --rule rescale"))
 def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    gamma: Annotated[
-        float | None, typer.Option(help="Strength, instead of choosing it on held-out data.")
+    strength: Annotated[
+        float | None, typer.Option(help="Strength of the rule, or of RS, instead of choosing it.")
     ] = None,
     rule: Annotated[
-        PathRule, typer.Option(help="RS, tau-normalization or a shift of the logits.")
-    ] = "rescale",
+        str | None, typer.Option(help=f"{RULES_HERE}.", autocompletion=complete_rule)
+    ] = None,
     report: Page = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Measure a run on its test set, as trained and adjusted.
 
-    Prints the errors overall, per group and per class. Gamma is chosen on the samples that the run held out, never on
-    the test set.
+    Prints the errors overall, per group and per class. What is done to the head is chosen on the samples that the run
+    held out, never on the test set.
     """
     from .runs.evaluate import evaluate as judge
+    from .runs.evaluate import usual_rule
     from .runs.run_folder import Run
 
     check_outputs(page=report, force=force)
-    found = judge(Run.open(run).snapshot, gamma=gamma, rule=rule)
+    found = judge(Run.open(run).snapshot, strength=strength, rule=rule or usual_rule(strength))
     if report is not None:
-        from levelhead.report import of_run, write
+        from levelhead.report import write
 
-        write(
-            report,
-            [of_run(run, gamma=gamma, rule=rule, tuned=found.tuned)],
-            command=typed_command(),
-        )
+        from .runs.subject import of_run
+
+        write(report, [of_run(run, tuned=found.tuned)], command=typed_command())
     show({"run": str(run), **found.to_dict()}, found.text(), as_json)
 
 
@@ -340,7 +334,7 @@ def demo(
     """Level real networks, train small ones, and write a page.
 
     Two networks trained on long-tailed CIFAR-10 come with the package: nothing is downloaded. With torch and
-    scikit-learn, two more are trained here, on digits. This takes about a minute.
+    scikit-learn, two more are trained here, on digits. This takes less than a minute.
     """
     from .demo import demo_text, run_demo
     from .lab.progress import epoch_progress

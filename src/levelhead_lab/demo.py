@@ -6,34 +6,35 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from levelhead.choice.tune import match_prior
-from levelhead.core.rules import Rescale, Shift
-from levelhead.methods import METHODS
-from levelhead.report import of_snapshot, write
+import numpy as np
+
+from levelhead.core.measure import Measures
+from levelhead.core.rules import RULES, Offsets, Rescale
+from levelhead.report import write
 from levelhead.support.extras import install_command
-from levelhead.support.warnings import quiet
 
 from .lab.data import hold_out, imbalance
 from .lab.load import digits
 from .lab.progress import EpochProgress
 from .lab.recipe import find_recipe
+from .lab.snapshot import Snapshot
+from .methods import METHODS
 from .paper.record import SHIPPED_COLUMN, shipped_snapshots
 from .paper.tables import tables
-from .runs.evaluate import Evaluation, evaluate
+from .runs.evaluate import evaluate
 from .runs.spec import check_seed
+from .runs.subject import subject_of
 
 RATIO, HOLD_OUT = 50, 0.2  # of the digits
-ENDINGS = {
-    Rescale.name: "+RS",
-    Shift.name: "+shift",
-}  # the rules that are shown, in the names of rows
+SHARE = 0.1  # images held out of CIFAR-10's test images, over training images
+SHOWN = (Offsets.name, Rescale.name)  # the rules of the tables
 Row = dict[str, Any]
 
 
 def run_demo(
     page: str | Path, *, seed: int = 0, progress: EpochProgress | None = None
 ) -> dict[str, Any]:
-    """Level the networks that come with the package, write a page about the first; train two on digits, if possible."""
+    """Level the networks that come with the package, and write a page; train two on digits, if possible."""
     real = level_shipped(page)
     trained = None if missing_to_train() else train_on_digits(seed, progress)
     return {"cifar10": real, "digits": trained, "page": str(page)}
@@ -43,38 +44,61 @@ def missing_to_train() -> list[str]:
     return [extra for extra in ("torch", "sklearn") if find_spec(extra) is None]
 
 
+def hold_out_like_training(snapshot: Snapshot, share: float = SHARE) -> Snapshot:
+    """Return a snapshot of which some test images are held out, as imbalanced as the training images.
+
+    Of each class, these are its first ones, as many as `share` of its count. Of the others, the last
+    ones stay in the split `test`, equally many of each class.
+    """
+    features, labels = snapshot.features["test"], snapshot.labels["test"]
+    of_class = [np.flatnonzero(labels == k) for k in range(snapshot.head.classes)]
+    sizes = [max(1, round(share * count)) for count in snapshot.counts]
+    left = min(len(rows) - size for rows, size in zip(of_class, sizes, strict=True))
+    held = np.concatenate([rows[:size] for rows, size in zip(of_class, sizes, strict=True)])
+    test = np.concatenate([rows[-left:] for rows in of_class])
+    return Snapshot(
+        snapshot.head,
+        snapshot.counts,
+        {"held-out": features[held], "test": features[test]},
+        {"held-out": labels[held], "test": labels[test]},
+        snapshot.meta,
+    )
+
+
 def level_shipped(page: str | Path) -> dict[str, Any]:
-    start, networks = time.monotonic(), shipped_snapshots()
+    """Level both networks that come with the package, and write a page about the first."""
+    start = time.monotonic()
     column = tables()["table1"]["columns"].index(SHIPPED_COLUMN)
     published = {row["method"]: row["published"][column] for row in tables()["table1"]["rows"]}
-    rows, first = [], networks["baseline"]
-    with quiet():  # the page shows the warnings
-        for method, network in networks.items():
-            found = [
-                evaluate(
-                    network,
-                    rule=rule,
-                    gamma=match_prior(
-                        network.logits("test"), network.counts, rule=rule, bootstrap=0
-                    ).gamma,
-                )
-                for rule in ENDINGS
-            ]
-            rows += _rows(method, *found)
-        subject = of_snapshot(
-            first, title="ResNet-32 on long-tailed CIFAR-10", facts={"made by": "levelhead demo"}
-        )
-        write(page, [subject], command=f"levelhead demo --report {page}")
+    networks = {
+        method: hold_out_like_training(network) for method, network in shipped_snapshots().items()
+    }
+    first = networks["baseline"]
+    tuned = evaluate(first, rule=Offsets.name).tuned
+    rows = []
+    for method, network in networks.items():
+        rows += error_rows(method, network)
+    subject = subject_of(
+        first,
+        tuned,
+        title="ResNet-32 on long-tailed CIFAR-10",
+        facts={"made by": "levelhead demo"},
+    )
+    write(page, [subject], command=f"levelhead demo --report {page}")
     return {
         "data": "cifar10",
         "counts": first.counts.tolist(),
+        "names": list(first.head.names or ()),
+        "held_out": len(first.labels["held-out"]),
         "test": len(first.labels["test"]),
         "seconds": round(time.monotonic() - start, 1),
+        "summary": tuned.summary(),
         "rows": [{**row, "published": published.get(row["key"])} for row in rows],
     }
 
 
 def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dict[str, Any]:
+    """Train a network plainly and one by WVN, on digits with a long tail, and level both."""
     import torch
 
     from .lab.nets import build
@@ -94,7 +118,7 @@ def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dic
                 progress({**record, "title": title, "of": schedule.epochs})
 
         fit(net, data, schedule, method, seed=seed, on_epoch=on_epoch)
-        rows += _rows(name, evaluate(snapshot(net, data, Preprocess(schedule, data))))
+        rows += error_rows(name, snapshot(net, data, Preprocess(schedule, data)))
     return {
         "data": "digits",
         "ratio": RATIO,
@@ -107,34 +131,72 @@ def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dic
     }
 
 
+def error_rows(key: str, snapshot: Snapshot) -> list[Row]:
+    """Return the test errors of a network as trained by the method `key`, and adjusted by each rule shown."""
+    found = [evaluate(snapshot, rule=rule) for rule in SHOWN]
+    title = METHODS[key].title
+    rows = [_row(key, title, snapshot, found[0].before)]
+    for one in found:
+        ending = f"+{RULES[one.tuned.rule].title}"
+        row = _row(key + ending.lower(), title + ending, snapshot, one.after)
+        rows.append({**row, "rule": one.tuned.rule, "strength": one.tuned.strength})
+    return rows
+
+
+def _row(key: str, method: str, snapshot: Snapshot, measures: Measures) -> Row:
+    names = snapshot.head.names or [str(i) for i in range(snapshot.head.classes)]
+    prior = snapshot.counts / snapshot.counts.sum()
+    return {
+        "key": key,
+        "method": method,
+        "rule": None,
+        "strength": None,
+        "balanced_error": measures.balanced_error,
+        "error_as_in_training": float(1 - prior @ measures.recall),
+        "worst_class": names[measures.worst_class],
+        "worst_recall": measures.worst_recall,
+    }
+
+
 def demo_text(result: Mapping[str, Any]) -> str:
-    real, small = result["cifar10"], result["digits"]
+    """Return what the demo tells."""
+    real = result["cifar10"]
+    counts, names = real["counts"], real["names"]
     lines = [
-        f"CIFAR-10 with a long tail, {real['counts'][0]} to {real['counts'][-1]} training images per class: ResNet-32 "
-        f"networks trained as in the paper, adjusted here in {real['seconds']} s.",
-        f"gamma was chosen without labels: it makes the predicted shares of the {real['test']:,} test images equal.",
+        "A ResNet-32, trained as in the paper on CIFAR-10 with a long tail: from "
+        f"{counts[0]:,} images of",
+        f"{names[0]}s down to {counts[-1]} of {names[-1]}s. {real['held_out']:,} images that it has "
+        "not seen, as imbalanced as",
+        "those, choose a number for each class, which is added to the bias of its head:",
+        "",
+        "    tuned = levelhead.tune(logits, labels, counts)",
+        "    print(tuned.summary())",
+        "",
+        *(f"    {line}".rstrip() for line in real["summary"].splitlines()),
+        "",
+        "Rare classes are found more often: that is recall. The price is beside it: precision, and",
+        'accuracy where most samples are of frequent classes. metric="macro_f1" weighs both.',
+        "",
+        f"On {real['test']:,} other test images, equally many of each class. For comparison, two ideas of",
+        "the paper: RS multiplies the weight vectors of rare classes; WVN keeps them all at length 1",
+        "during training.",
         "",
         *_table(real["rows"]),
-        "RS scales the weight vectors, the shift adds to the logits. WVN makes RS's curve over gamma so flat that",
-        "shares alone choose badly: use the shift on such a head.",
         "",
     ]
-    return "\n".join(
-        [
-            *lines,
-            *(_training(small) if small else _no_training()),
-            "",
-            f"Look at it: {result['page']}",
-        ]
-    )
+    small = result["digits"]
+    lines += _training(small) if small else _no_training()
+    return "\n".join([*lines, "", f"Look at it: {result['page']}"])
 
 
 def _training(small: Mapping[str, Any]) -> list[str]:
+    counts = small["counts"]
     return [
-        f"Digits with a long tail, {small['counts'][0]} to {small['counts'][-1]} training samples per class, trained "
-        f"here with seed {small['seed']} in {small['seconds']} s.",
-        f"gamma was chosen on {small['held_out']} held-out samples; the errors are those of {small['test']} test "
-        "samples, equally many per class. (lr and epochs were chosen on these too: read differences, not levels.)",
+        f"Digits with a long tail, {counts[0]} to {counts[-1]} training samples per class, trained here "
+        f"with seed {small['seed']} in",
+        f"{small['seconds']} s; leveled by {small['held_out']} held-out samples, measured on "
+        f"{small['test']} test samples, equally many per",
+        "class. (lr and epochs were chosen on these too: read differences, not levels.)",
         "",
         *_table(small["rows"]),
     ]
@@ -145,34 +207,25 @@ def _no_training() -> list[str]:
     return ["To train and level two small networks as well:", f"  pip install {' '.join(commands)}"]
 
 
-def _rows(key: str, *found: Evaluation) -> list[Row]:
-    measured = [
-        ("", 0.0, found[0].before),
-        *((ENDINGS[one.rule], one.gamma, one.after) for one in found),
-    ]
-    return [
-        {
-            "key": key + end.lower(),
-            "method": METHODS[key].title + end,
-            "gamma": gamma,
-            "error": m.error,
-            "balanced_error": m.balanced_error,
-            "worst_class": found[0].names[m.worst_class],
-            "worst_recall": m.worst_recall,
-        }
-        for end, gamma, m in measured
-    ]
-
-
 def _table(rows: Sequence[Row]) -> list[str]:
-    head = f"{'':15}{'gamma':>7}{'error':>10}{'balanced error':>17}{'worst class, recall':>22}"
-    lines = [head + f"{'in the paper':>14}" * ("published" in rows[0])]
+    """Return both errors and the worst class of each row, and what the paper says where it does."""
+    published = any(row.get("published") for row in rows)
+    lines = [
+        f"{'':22}{'error, classes':>16}{'error, classes':>16}{'worst class,':>20}",
+        f"{'':22}{'alike':>16}{'as in training':>16}{'recall':>20}",
+    ]
+    if published:
+        lines[1] += f"{'in the paper':>15}"
     for row in rows:
-        published = f"{row['published']:.1f} %" if row.get("published") else ""
+        method = row["method"]
+        if row["strength"] is not None:
+            method += f" at {row['strength']:.2f}"
         worst = f"{row['worst_class']}: {100 * row['worst_recall']:.0f} %"
         line = (
-            f"{row['method']:15}{row['gamma']:>7.2f}{100 * row['error']:>8.1f} %"
-            f"{100 * row['balanced_error']:>15.1f} %{worst:>22}"
+            f"{method:22}{100 * row['balanced_error']:>14.1f} %"
+            f"{100 * row['error_as_in_training']:>14.1f} %{worst:>20}"
         )
-        lines.append(f"{line}{published:>14}".rstrip())
+        if row.get("published"):
+            line += f"{row['published']:>13.1f} %"
+        lines.append(line)
     return lines

@@ -1,4 +1,4 @@
-"""`--background`: the class that tune, adjust and rescale leave alone, as `background` does in Python."""
+"""`--background`: the class that tune and adjust leave alone, as `background` does in Python."""
 
 import json
 
@@ -24,8 +24,6 @@ TUNE = (
     "Y.npy",
     "--counts",
     "0,400,40,4",
-    "--bootstrap",
-    "50",
 )
 
 
@@ -42,22 +40,24 @@ def weights(tmp_path, monkeypatch):
     return load_file("m.safetensors")["fc.weight"]
 
 
-@pytest.mark.parametrize("rule", ["auto", "rescale", "shift", "rescale+shift"])
+@pytest.mark.parametrize("rule", ["offsets", "rescale", "shift"])
 @pytest.mark.parametrize("given", [("0",), ("nothing", "--names", "names.txt")])
 def test_tune_leaves_the_class_alone_as_in_python(weights, levelhead, rule, given):
     status, out, err = levelhead(*TUNE, "--rule", rule, "--background", *given, "--json")
     assert (status, err) == (0, "")
     names = NAMES if len(given) > 1 else None
     alone = lh.counts.with_background(COUNTS, 0)
-    expected = lh.tune(LOGITS, LABELS, alone, rule=rule, names=names, bootstrap=50).to_dict()
+    expected = lh.tune(LOGITS, LABELS, alone, rule=rule, names=names).to_dict()
     assert json.loads(out) == expected
     assert expected["counts"] == [400, 400, 40, 4]
 
 
 def test_shares_are_matched_with_the_class_left_alone(weights, levelhead):
-    words = ("tune", "--logits", "L.npy", "--counts", "0,400,40,4", "--bootstrap", "0", "--json")
+    words = ("tune", "--logits", "L.npy", "--counts", "0,400,40,4", "--rule", "shift", "--json")
     found = json.loads(levelhead(*words, "--background", "0")[1])
-    assert found == lh.match_prior(LOGITS, [400, 400, 40, 4], bootstrap=0).to_dict()
+    expected = lh.tune_unlabelled(LOGITS, counts=[400, 400, 40, 4], rule="shift")
+    assert found["strength"] == expected.strength
+    assert found["offset"][0] == 0
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -69,8 +69,6 @@ def test_pages_are_of_the_counts_that_were_tuned_with(weights, levelhead, inside
         *source,
         "--background",
         "0",
-        "--bootstrap",
-        "50",
         "-o",
         "tuned.json",
         "--report",
@@ -83,7 +81,7 @@ def test_pages_are_of_the_counts_that_were_tuned_with(weights, levelhead, inside
     assert levelhead("report", logits, *counts, "--tuned", "tuned.json", "-o", "third.html")[0] == 0
 
 
-@pytest.mark.parametrize("rule", ["rescale", "shift", "rescale+shift"])
+@pytest.mark.parametrize("rule", ["offsets", "rescale", "shift"])
 def test_adjusted_file_has_the_class_as_it_was(weights, levelhead, rule):
     assert levelhead(*TUNE, "--rule", rule, "--background", "0", "-o", "tuned.json")[0] == 0
     words = (
@@ -108,17 +106,9 @@ def test_adjusted_file_has_the_class_as_it_was(weights, levelhead, rule):
 
 
 def test_rescaled_file_has_factors_of_the_other_classes(weights, levelhead):
-    words = (
-        "rescale",
-        "m.safetensors",
-        "--counts",
-        "0,400,100,4",
-        "--gamma",
-        "0.5",
-        "--background",
-        "0",
-    )
-    assert levelhead(*words, "-o", "out.safetensors")[0] == 0
+    by = ("--rule", "rescale", "--strength", "0.5", "--counts", "0,400,100,4")
+    given = ("adjust", "m.safetensors", *by, "--background", "0", "-o", "out.safetensors")
+    assert levelhead(*given)[0] == 0
     assert np.allclose(
         load_file("out.safetensors")["fc.weight"], weights * np.array([[1], [1], [2], [10]])
     )
@@ -132,13 +122,15 @@ def test_rescaled_file_has_factors_of_the_other_classes(weights, levelhead):
         ((*TUNE, "--background", "cat", "--names", "names.txt"), "--background: expected the index or the name of one "
          "class (unknown class name 'cat'; the classes are nothing, car, bicycle, tram)"),
         ((*TUNE, "--background", "0", "--rule", "vector"), "--background: the rule vector changes every class; use "
-         "shift, rescale, rescale+shift or auto"),
+         "offsets, shift or rescale"),
+        ((*TUNE[:5], "--background", "0"), "--background: this needs the training samples of each class; pass "
+         "--counts to give them"),
         ((*TUNE, "--background", "0", "--task", "multilabel"), "--background: not for several labels per sample; leave "
          "it out"),
-        (("rescale", "m.safetensors", "--counts", "9,9,9,9", "--gamma", "1", "--rule", "tau", "--background", "0", "-o",
-          "o.safetensors"), "--background: the rule tau changes every class"),
-        (("rescale", "m.safetensors", "--counts", "9,9,9,9", "--gamma", "1", "--background", "x", "-o", "o.pt"),
-         "--background: expected the index or the name of one class (got the class name 'x'"),
+        (("adjust", "m.safetensors", "--rule", "tau", "--strength", "1", "--background", "0", "-o", "o.safetensors"),
+         "--background: class 0 would change"),
+        (("adjust", "m.safetensors", "--counts", "9,9,9,9", "--rule", "rescale", "--strength", "1", "--background", "x",
+          "-o", "o.safetensors"), "--background: expected the index or the name of one class (got the class name 'x'"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_left_alone_is_said_in_one_line(weights, levelhead, words, message):
@@ -150,10 +142,7 @@ def test_what_cannot_be_left_alone_is_said_in_one_line(weights, levelhead, words
 
 def test_choice_made_without_the_background_is_refused(weights, levelhead, tmp_path):
     counts = ("--counts", "4000,400,40,4")
-    assert (
-        levelhead(*TUNE[:5], *counts, "--rule", "shift", "--bootstrap", "0", "-o", "tuned.json")[0]
-        == 0
-    )
+    assert levelhead(*TUNE[:5], *counts, "--rule", "shift", "-o", "tuned.json")[0] == 0
     status, _, err = levelhead(
         "adjust",
         "m.safetensors",
@@ -171,7 +160,7 @@ def test_choice_made_without_the_background_is_refused(weights, levelhead, tmp_p
     assert not (tmp_path / "out.safetensors").exists()
 
 
-@pytest.mark.parametrize("command", ["tune", "adjust", "rescale"])
+@pytest.mark.parametrize("command", ["tune", "adjust"])
 def test_help_says_what_it_is(levelhead, command):
     status, out, _ = levelhead(command, "-h")
     assert status == 0

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.methods import METHODS
+from levelhead.core.metrics import METRICS
+from levelhead.core.rules import RULES
+from levelhead_lab.methods import METHODS
 
 LEVELHEAD = Path(sys.executable).with_name("levelhead")
 
@@ -47,15 +49,13 @@ def ask_zsh(line: str) -> str:
     ("words", "expected"),
     [
         (["t"], ["tune", "train"]),
-        (["tune", "--cri"], ["--criterion"]),
-        (
-            ["tune", "--rule", ""],
-            ["auto", "rescale", "tau", "shift", "rescale+shift", "vector", "offsets"],
-        ),
-        (["tune", "--criterion", "b"], ["balanced_error"]),
+        (["tune", "--chos"], ["--chosen-on"]),
+        (["tune", "--rule", ""], list(RULES)),
+        (["tune", "--metric", ""], list(METRICS)),
+        (["compare", "--metric", "b"], ["balanced_error"]),
         (["tune", "--kind", "p"], ["probabilities"]),
-        (["rescale", "--bias", ""], ["scale", "keep"]),
-        (["rescale", "--missing", "n"], ["neutral"]),
+        (["adjust", "--rule", ""], ["shift", "rescale", "tau"]),
+        (["adjust", "--bias", ""], ["scale", "keep"]),
         (["train", "--engine", ""], ["auto", "plain", "fast"]),
         (["train", "--dtype", "b"], ["bfloat16"]),
         (["train", "--profile", "s"], ["step"]),
@@ -72,8 +72,8 @@ def test_bash_is_answered(words, expected):
 
 
 def test_zsh_is_answered_with_explanations():
-    assert '"rescale"\n"tau"\n"shift"' in ask_zsh("levelhead tune --rule ")
-    assert '"--criterion":"guided' in ask_zsh("levelhead tune --cri")
+    assert '"offsets"\n"shift"\n"rescale"' in ask_zsh("levelhead tune --rule ")
+    assert "balanced_error" in ask_zsh("levelhead tune --metr")
     assert ask_zsh("levelhead tune --logits ") == "_files\n"
 
 
@@ -137,5 +137,5 @@ def test_a_real_shell_completes_once_it_is_installed(shell, rc, tmp_path):
     assert f"{shell} completion installed in {tmp_path}" in install
     with (tmp_path / rc).open("a") as file:
         file.write("\nPS1='READY>'\n")
-    shown = press_tab([shell, "-i"], "levelhead tune --criterion b", "alanced_error", tmp_path)
-    assert "levelhead tune --criterion balanced_error" in shown.replace("\a", "")
+    shown = press_tab([shell, "-i"], "levelhead tune --metric b", "alanced_error", tmp_path)
+    assert "levelhead tune --metric balanced_error" in shown.replace("\a", "")

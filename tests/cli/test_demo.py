@@ -18,8 +18,8 @@ from levelhead_lab.paper.record import shipped_snapshots, whole_snapshots
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
 ROWS = {
-    "cifar10": ["Baseline", "Baseline+RS", "Baseline+shift", "WVN", "WVN+RS", "WVN+shift"],
-    "digits": ["Baseline", "Baseline+RS", "WVN", "WVN+RS"],
+    part: ["Baseline", "Baseline+offsets", "Baseline+RS", "WVN", "WVN+offsets", "WVN+RS"]
+    for part in ("cifar10", "digits")
 }
 
 
@@ -34,15 +34,26 @@ def test_the_demo_levels_real_networks_trains_its_own_and_names_its_page(
     for part in ("cifar10", "digits"):
         rows = result[part]["rows"]
         assert [row["method"] for row in rows] == ROWS[part]
-        assert rows[1]["gamma"] > 0
-        assert rows[1]["error"] < rows[0]["error"]
+        assert [row["rule"] for row in rows[:3]] == [None, "offsets", "rescale"]
+        assert rows[1]["balanced_error"] < rows[0]["balanced_error"]
+    plain, leveled = result["cifar10"]["rows"][:2]
+    assert leveled["error_as_in_training"] > plain["error_as_in_training"]  # the price
+    assert "precision" in result["cifar10"]["summary"]
     assert "<html" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert demo.demo_text(result).splitlines()[-1] == f"Look at it: {tmp_path / 'page.html'}"
-    assert [line.split()[0] for line in demo.demo_text(result).splitlines()[-6:-2]] == ROWS[
+    assert [line.split()[0] for line in demo.demo_text(result).splitlines()[-8:-2]] == ROWS[
         "digits"
     ]
-    wvn = {row["method"]: row["error"] for row in result["cifar10"]["rows"]}
-    assert wvn["WVN+shift"] < wvn["WVN+RS"] - 0.02  # what the demo advises for such a head
+
+
+def test_the_demo_holds_out_images_like_those_of_the_training_and_measures_on_others():
+    whole = shipped_snapshots()["baseline"]
+    split = demo.hold_out_like_training(whole)
+    held = np.bincount(split.labels["held-out"])
+    np.testing.assert_allclose(held, whole.counts / 10, atol=0.5)
+    assert set(np.bincount(split.labels["test"])) == {500}
+    rows = np.concatenate([split.features["held-out"], split.features["test"]])
+    assert len(np.unique(rows, axis=0)) == len(rows)  # no image is in both
 
 
 def test_a_page_that_cannot_be_written_is_refused_before_anything_is_trained(

@@ -51,7 +51,7 @@ def folder(tmp_path, monkeypatch):
         "zero.json": [400, 0, 25, 4],
         "named.json": {"cat": 1, "dog": 2, "elk": 3, "fox": 4},
         "word.json": [1, "two", 3, 4],
-        "shift.json": {"gamma": 1, "rule": "shift", "chosen_on": "held-out"},
+        "old.json": {"gamma": 1, "rule": "shift", "chosen_on": "held-out"},
     }
     for name, value in texts.items():
         (tmp_path / name).write_text(json.dumps(value))
@@ -65,10 +65,10 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-TUNE = ["tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts", "C.json", "--bootstrap", "0"]
-BLIND = ["tune", "--logits", "L.npy", "--counts", "C.json", "--bootstrap", "0"]
+TUNE = ["tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts", "C.json"]
+BLIND = ["tune", "--logits", "L.npy", "--counts", "C.json"]
 ADJUST = ["adjust", "m.safetensors", "-o", "o.safetensors"]
-RESCALE = ["rescale", "m.safetensors", "-o", "o.safetensors", "--counts", "C.json", "--gamma", "1"]
+RESCALE = [*ADJUST, "--counts", "C.json", "--rule", "rescale", "--strength", "1"]
 REPORT = ["report", "L.npy", "-o", "p.html", "--counts", "C.json"]
 LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that sum to 1; save the values before the"
 
@@ -79,31 +79,31 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         # the choices of an option are listed
         (
             [*TUNE, "--kind", "probs"],
-            "invalid value for '--kind': 'probs' is not one of 'logits', 'probabilities' (levelhead tune -h explains)",
+            "invalid value for '--kind': 'probs' is not one of 'logits', 'probabilities', "
+            "'log-probabilities' (levelhead tune -h explains)",
         ),
         (
             [*RESCALE, "--rule", "magic"],
-            "invalid value for '--rule': 'magic' is not one of 'rescale', 'tau', 'shift' (levelhead rescale -h "
-            "explains)",
+            "--rule: expected 'offsets', 'shift', 'rescale', 'tau', 'scales' or 'vector', got 'magic'",
         ),
         # a parameter of the library is an option here
         (
-            [*TUNE, "--kind", "probabilities", "--rule", "rescale"],
-            "--rule: 'rescale' multiplies logits, which has no meaning for probabilities; use 'shift'",
+            [*TUNE, "--logits", "P.npy", "--kind", "probabilities", "--rule", "rescale"],
+            "--rule: 'rescale' multiplies logits, which has no meaning for probabilities; use 'offsets'",
         ),
         (
             [*RESCALE, "--rule", "shift"],
-            "m.safetensors: fc has no bias to shift, and a safetensors file cannot hold one that the model does "
-            "not expect; "
-            "use the rule rescale, an ONNX file, or lh.adjust_ in memory",
+            "m.safetensors: fc has no bias to add to, and a safetensors file cannot hold one that the model does "
+            "not expect; use the rule scales or rescale, an ONNX file, or lh.adjust_ in memory",
         ),
         (
-            [*REPORT, "--tuned", "shift.json", "--rule", "tau"],
-            "shift.json: gamma was chosen for rule 'shift', not 'tau'; leave out the rule",
+            ["adjust", "old.json", "--tuned", "m.safetensors", "-o", "o.safetensors"],
+            "old.json is no model; give the model first: levelhead adjust m.safetensors --tuned old.json",
         ),
         (
-            ["adjust", "shift.json", "--tuned", "m.safetensors", "-o", "o.safetensors"],
-            "shift.json is no model; give the model first: levelhead adjust m.safetensors --tuned shift.json",
+            [*ADJUST, "--tuned", "old.json"],
+            "old.json: not a file that `levelhead tune` wrote (an older levelhead wrote it, before its first release; "
+            "tune again)",
         ),
         # advice is given where the command has the option
         (
@@ -114,7 +114,7 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         (["report", "P.npy", "-o", "p.html", "--counts", "C.json"], f"{LOOKS} softmax"),
         (
             [*RESCALE, "--counts", "zero.json"],
-            "class 1 has no samples; pass --missing neutral to leave it as it is",
+            "class 1 has no samples; leave it out, or give it the largest count, which leaves it as it is",
         ),
         (
             [*TUNE, "--counts", "zero.json"],
@@ -130,21 +130,15 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
             "--rule: 'tau' needs the weight norms of the head; pass --norms with them",
         ),
         (
-            [*REPORT, "--rule", "tau"],
-            "L.npy: the rule 'tau' needs the weight norms of a head, and logits have none; give a run's folder "
-            "or a snapshot",
-        ),
-        (
-            ["rescale", "zero.safetensors", *RESCALE[2:], "--rule", "tau"],
+            ["adjust", "zero.safetensors", *RESCALE[2:], "--rule", "tau"],
             "the weight vector of class 1 is zero and has no direction; rescale and shift do not need one",
         ),
         # an option that would not be used is refused
-        ([*BLIND, "--criterion", "balanced_error"], "--criterion: 'balanced_error' needs --labels"),
+        ([*BLIND, "--metric", "macro_f1"], "--metric: this needs --labels"),
         (
             [*BLIND, "--unlabelled", "L.npy"],
             "--unlabelled: --logits are the unlabelled ones if --labels is left out",
         ),
-        ([*TUNE, "--max", "-1"], "--max: expected a finite gamma above 0, got -1"),
         # the file is named, and its content described without words of numpy or json
         (
             [*TUNE, "--labels", "short.npy"],
@@ -165,7 +159,10 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
             "words.npy: expected logits as floating-point numbers, got text",
         ),
         ([*TUNE, "--logits", "hole.npy"], NOT_FINITE),
-        ([*TUNE, "--unlabelled", "hole.npy"], f"--unlabelled: {NOT_FINITE}"),
+        (
+            [*TUNE, "--unlabelled", "hole.npy", "--target", "estimate"],
+            f"--unlabelled: {NOT_FINITE}",
+        ),
         (
             [*TUNE, "--logits", "ragged.npy"],
             "ragged.npy: the file holds Python objects, perhaps lists of different lengths; save plain numbers",
@@ -201,7 +198,7 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         ),
         (
             ["report", "named.json", "-o", "p.html"],
-            "named.json: not a file that `levelhead tune` wrote (no 'gamma')",
+            "named.json: not a file that `levelhead tune` wrote (expected the format 'levelhead tuned 1')",
         ),
         (["sweep", "L.npy"], "L.npy: not TOML: not valid UTF-8; save the file as UTF-8"),
         (
@@ -229,7 +226,7 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         ),
         # typing errors
         (["tune"], "missing option '--logits' (levelhead tune -h explains)"),
-        (["rescale"], "missing argument 'model' (levelhead rescale -h explains)"),
+        (["adjust"], "missing argument 'model' (levelhead adjust -h explains)"),
         (["nope"], "no such command 'nope' (levelhead -h explains)"),
         ([*TUNE, "--xyzzy"], "no such option: --xyzzy (levelhead tune -h explains)"),
     ],
@@ -258,7 +255,6 @@ def test_a_parameter_is_named_as_the_option_of_the_command():
         == "norms: expected 2"
     )
     for parameter, option in {
-        "range": "--max",
         "rng": "--seed",
         "chosen_on": "--chosen-on",
         "out": "--out",
@@ -271,7 +267,7 @@ def test_a_parameter_is_named_as_the_option_of_the_command():
 
 def test_advice_is_given_only_where_the_command_has_the_option():
     error = LevelheadError("no bias", parameter="rule", advice=Advice("rule", "rescale", "instead"))
-    assert in_cli_words(error, options("rescale")) == "--rule: no bias; pass --rule rescale instead"
+    assert in_cli_words(error, options("adjust")) == "--rule: no bias; pass --rule rescale instead"
     assert in_cli_words(error, options("undo")) == "rule: no bias"
     unknown = LevelheadError("too short", advice=Advice("norms", None, "as the head has them"))
     assert in_cli_words(unknown, options("tune")) == "too short; pass --norms as the head has them"
@@ -326,7 +322,7 @@ def test_too_little_memory_is_said_in_one_line(tmp_path):
     code = """
         import resource, sys
         from levelhead import cli
-        import levelhead.io.arrays, levelhead.choice.tune  # what is imported before does not count
+        import levelhead.io.arrays, levelhead.core.tune  # what is imported before does not count
         pages = int(open("/proc/self/statm").read().split()[0])
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (100 << 20), -1))
         try:
@@ -355,7 +351,7 @@ def test_too_little_memory_is_said_in_one_line(tmp_path):
         (["methods"], "wvn+rs"),
         (["inspect", "two.safetensors", "--head"], "classifier"),
         ([*TUNE, "--report"], "page.html"),
-        (["tune", "--logits", "three.npz", "--bootstrap", "0", "--target"], "0.5,0.3,0.2"),
+        (["tune", "--logits", "three.npz", "--target"], "0.5,0.3,0.2"),
         (["reproduce", "table1", "--dry-run", "--root", ".", "--only"], "cifar10:100:wvn"),
         (["reproduce", "table1", "--dry-run", "--root", ".", "--only"], "cifar10:*"),
     ],

@@ -1,4 +1,4 @@
-"""The commands `inspect`, `rescale` and `undo`: what they print, and that bad input ends in one line and no file."""
+"""The commands `inspect`, `adjust` and `undo`: what they print, and that bad input ends in one line and no file."""
 
 import hashlib
 import json
@@ -8,12 +8,16 @@ import subprocess
 import sys
 import warnings
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import levelhead as lh
+from levelhead.core.metrics import Tables, find_metric
+from levelhead.core.tuned import Floor
 from levelhead.support.extras import install_command
 
 K = 4
@@ -76,17 +80,19 @@ def folder(tmp_path, monkeypatch):
         index.write_text(json.dumps({"weight_map": entries}), encoding="utf-8")
     note = {
         "rule": "rescale",
-        "gamma": "1",
+        "strength": "1",
         "bias": "scale",
         "head": '["fc"]',
-        "factors": "[2, 2, 2, 2]",
+        "scale": "[2, 2, 2, 2]",
+        "offset": "[0, 0, 0, 0]",
+        "counts": "[8, 4, 2, 1]",
         "version": "1",
     }
     notes = {
         "noted": {"rule": "rescale"},
-        "noted-2": note | {"gamma": "x"},
-        "noted-3": note | {"rule": "shift"},
-        "noted-4": note | {"factors": "[1, 0, 1, 1]"},
+        "noted-2": note | {"strength": "x"},
+        "noted-3": note | {"offset": "[0, 0, 0, 1]"},
+        "noted-4": note | {"scale": "[1, 0, 1, 1]"},
     }
     for name, one in notes.items():
         save_file(
@@ -128,8 +134,16 @@ def state(folder):
     }
 
 
-def rescale(model="m.safetensors", counts="c.json", out="o.safetensors", gamma="0.5", *more):
-    return ["rescale", model, "--counts", counts, "-o", out, "--gamma", gamma, *more]
+def rescale(
+    model="m.safetensors",
+    counts="c.json",
+    out="o.safetensors",
+    strength="0.5",
+    *more,
+    rule="rescale",
+):
+    by = ["--rule", rule, "--strength", strength, "--counts", counts]
+    return ["adjust", model, *by, "-o", out, *more]
 
 
 BAD = {
@@ -143,45 +157,52 @@ BAD = {
     "counts that are no JSON": (rescale(counts="broken.json"), "broken.json: not JSON"),
     "counts that are not there": (rescale(counts="x.json"), "x.json"),
     "counts of another kind": (rescale(counts="m.h5"), "m.h5: expected counts as .npy"),
-    "gamma nan": (rescale(gamma="nan"), "--gamma: expected a finite number, got nan"),
-    "gamma infinite": (rescale(gamma="inf"), "--gamma: expected a finite number, got inf"),
-    "no gamma": (
-        ["rescale", "m.safetensors", "--counts", "c.json", "-o", "o.safetensors"],
-        "--gamma: expected a number, got none; for what `levelhead tune` chose: "
-        "levelhead adjust m.safetensors --tuned tuned.json -o o.safetensors",
-    ),
-    "what was tuned": (
+    "strength nan": (rescale(strength="nan"), "--strength: expected a finite number, got nan"),
+    "strength infinite": (rescale(strength="inf"), "--strength: expected a finite number, got inf"),
+    "no strength": (
         [
-            "rescale",
+            "adjust",
             "m.safetensors",
+            "--rule",
+            "rescale",
             "--counts",
             "c.json",
             "-o",
             "o.safetensors",
-            "--tuned",
-            "my tuned.json",
         ],
-        "for what `levelhead tune` chose: levelhead adjust m.safetensors --tuned 'my tuned.json' -o o.safetensors",
+        "--strength: expected a number, such as 0.5; for one that is chosen on samples, use `levelhead tune`",
     ),
-    "gamma twice": (
-        rescale("m.safetensors", "c.json", "o.safetensors", "1", "--tuned", "tuned.json"),
-        "levelhead adjust m.safetensors --tuned tuned.json -o o.safetensors",
+    "no counts": (
+        ["adjust", "m.safetensors", "--rule", "rescale", "--strength", "1", "-o", "o.safetensors"],
+        "--counts: the rule rescale needs counts",
+    ),
+    "neither a choice nor a rule": (
+        ["adjust", "m.safetensors", "-o", "o.safetensors"],
+        "--tuned: expected what `levelhead tune` wrote, or --rule and --strength",
+    ),
+    "a choice and a rule": (
+        rescale("m.safetensors", "c.json", "o.safetensors", "1", "--tuned", "t.json"),
+        "--rule: t.json says it; leave it out",
+    ),
+    "a strength of a rule that has none": (
+        rescale(rule="offsets"),
+        "--strength: the rule offsets does not take it; leave it out",
+    ),
+    "a rule of the past": (
+        ["rescale", "m.safetensors", "--counts", "c.json", "--gamma", "1", "-o", "o.safetensors"],
+        "no such command 'rescale'",
     ),
     "not tuned": (
         ["adjust", "m.safetensors", "-o", "o.safetensors", "--tuned", "untuned.json"],
         "untuned.json: not",
     ),
     "an unknown rule": (
-        rescale("m.safetensors", "c.json", "o.safetensors", "1", "--rule", "magic"),
-        "'magic' is not",
+        rescale(rule="magic"),
+        "--rule: expected 'offsets', 'shift', 'rescale', 'tau', 'scales' or 'vector', got 'magic'",
     ),
     "an unknown bias policy": (
         rescale("m.safetensors", "c.json", "o.safetensors", "1", "--bias", "x"),
         "'x' is not",
-    ),
-    "an unknown missing policy": (
-        rescale("m.safetensors", "c.json", "o.safetensors", "1", "--missing", "x"),
-        "'x' is not one of 'error'",
     ),
     "an unknown layer": (
         rescale("m.safetensors", "c.json", "o.safetensors", "1", "--head", "clf"),
@@ -195,7 +216,7 @@ BAD = {
         rescale("inf.safetensors"),
         "inf.safetensors: fc has NaN or infinite weight values in class 2",
     ),
-    "weights that overflow": (rescale(gamma="100"), "class"),
+    "weights that overflow": (rescale(strength="100"), "class"),
     "probabilities for logits": (
         rescale("m.safetensors", "c.json", "o.safetensors", "1", "--logits", "probabilities.npy"),
         "looks like probabilities",
@@ -252,12 +273,12 @@ BAD = {
         "--logits: expected [N, 4], got [5, 2]",
     ),
     "weights that vanish": (
-        rescale("m.safetensors", "c.json", "o.safetensors", "1e300", "--rule", "tau"),
+        rescale(strength="1e300", rule="tau"),
         "the factor of class 0 would be 0, which removes the class",
     ),
     "weights that vanish in half precision": (
-        rescale("half.safetensors", gamma="-8"),
-        "half.safetensors: fc, in F16, would become 0 in class 1: use a gamma nearer to 0",
+        rescale("half.safetensors", strength="-8"),
+        "half.safetensors: fc, in F16, would become 0 in class 1",
     ),
     "weights too long": (
         rescale("huge.safetensors"),
@@ -265,7 +286,7 @@ BAD = {
     ),
     "a file of one logit": (
         rescale("one.safetensors", "two.json"),
-        "one.safetensors: fc gives a single logit, and scaling never moves its sign; use the rule shift",
+        "one.safetensors: fc gives a single logit, and scaling never moves its sign; use the rule offsets or shift",
     ),
     "output is a folder, by force": (
         rescale("m.safetensors", "c.json", "folder.safetensors", "1", "--force"),
@@ -285,7 +306,7 @@ BAD = {
     ),
     "a record without a bias": (
         ["undo", "noted-3.safetensors", "-o", "b.safetensors"],
-        "is of a shift, but its head",
+        "its record adds to a bias, but its head has none",
     ),
     "a record that divides by 0": (
         ["undo", "noted-4.safetensors", "-o", "b.safetensors"],
@@ -364,8 +385,8 @@ def test_rescale_prints_what_changed_and_undo_gives_the_input_back(levelhead, fo
     status, out, err = levelhead(*rescale())
     assert (status, err) == (0, "")
     lines = out.splitlines()
-    assert lines[:2] == ["m.safetensors -> o.safetensors", "  fc: RS, gamma 0.5, bias scaled"]
-    assert lines[3].split() == ["class", "count", "norm", "before", "after", "factor"]
+    assert lines[:2] == ["m.safetensors -> o.safetensors", "  fc: RS, strength 0.5, bias scaled"]
+    assert lines[3].split() == ["class", "count", "norm", "before", "after", "scale"]
     assert [line.split()[-1] for line in lines[4:8]] == ["1", "2", "4", "10"]
     assert "kept o.safetensors.original" in out
     assert levelhead("undo", "o.safetensors", "-o", "b.safetensors")[0] == 0
@@ -374,20 +395,20 @@ def test_rescale_prints_what_changed_and_undo_gives_the_input_back(levelhead, fo
 
 def test_nothing_is_said_of_a_bias_that_is_not_there(levelhead, folder):
     save_file({"fc.weight": torch.ones(K, 3)}, folder / "m.safetensors")
-    assert levelhead(*rescale())[1].splitlines()[1] == "  fc: RS, gamma 0.5"
+    assert levelhead(*rescale())[1].splitlines()[1] == "  fc: RS, strength 0.5"
 
 
 def test_json_is_one_object_and_nothing_else(levelhead, folder):
     status, out, _ = levelhead(*rescale(), "--json")
     done = json.loads(out)
     assert status == 0
-    assert done["factors"] == [1, 2, 4, 10]
+    assert done["scale"] == [1, 2, 4, 10]
     assert done["sha256"] == {
         "o.safetensors": hashlib.sha256((folder / "m.safetensors").read_bytes()).hexdigest()
     }
     seen = json.loads(levelhead("inspect", "o.safetensors", "--counts", "c.json", "--json")[1])
     assert seen["layers"][0]["shape"] == [K, 8]
-    assert seen["adjusted"]["gamma"] == 0.5
+    assert seen["adjusted"]["strength"] == 0.5
     assert (
         json.loads(levelhead("undo", "o.safetensors", "-o", "b.safetensors", "--json")[1])["exact"]
         is True
@@ -404,7 +425,7 @@ def test_json_is_json_also_of_a_head_whose_norms_are_all_equal(levelhead, folder
 
 def test_one_logit_is_told_which_rule_suits_it(levelhead, folder):
     assert (
-        "a single logit; use the rule shift"
+        "a single logit; use the rule offsets or shift"
         in levelhead("inspect", "one.safetensors", "--counts", "two.json")[1]
     )
 
@@ -437,24 +458,13 @@ def test_inspect_knows_the_head_that_was_rescaled(levelhead, folder, suffix):
         tensors, "pair.pt"
     )
     assert "more than one layer could be the head" in levelhead("inspect", f"pair.{suffix}")[2]
-    words = (
-        "rescale",
-        f"pair.{suffix}",
-        "--counts",
-        "c.json",
-        "--gamma",
-        "0.3",
-        "--head",
-        "b",
-        "-o",
-        f"out.{suffix}",
-    )
+    words = rescale(f"pair.{suffix}", "c.json", f"out.{suffix}", "0.3", "--head", "b")
     assert levelhead(*words)[0] == 0
     status, out, _ = levelhead("inspect", f"out.{suffix}", "--json")
     assert status == 0
     found = json.loads(out)
     assert [layer["key"] for layer in found["layers"]] == ["b"]
-    assert found["adjusted"]["gamma"] == 0.3
+    assert found["adjusted"]["strength"] == 0.3
 
 
 def test_inspect_draws_norms_largest_count_first(levelhead, folder):
@@ -498,8 +508,8 @@ def test_inspect_and_rescale_import_no_torch(folder, suffix):
         )
     code = (
         "import sys; from levelhead.cli import app\n"
-        f"for words in (['inspect', 'm.{suffix}'], ['rescale', 'm.{suffix}', '-o', 'o.{suffix}', '--counts', 'c.json', "
-        "'--gamma', '1'], ['--help']):\n    app(words, standalone_mode=False)\n"
+        f"for words in (['inspect', 'm.{suffix}'], ['adjust', 'm.{suffix}', '-o', 'o.{suffix}', '--counts', 'c.json', "
+        "'--rule', 'rescale', '--strength', '1'], ['--help']):\n    app(words, standalone_mode=False)\n"
         "heavy = {'torch', 'sklearn', 'rich', 'jinja2'} & set(sys.modules)\n"
         "assert not heavy, heavy\nassert ('onnx' in sys.modules) == ('" + suffix + "' == 'onnx')"
     )
@@ -530,19 +540,21 @@ def test_what_is_not_installed_is_named_with_its_extra(words, module, extra, tmp
     assert done.stderr.count("\n") == 1
 
 
-# adjust
+# What was tuned
 
 
-def choice(folder, name="shift.json", **entries):
-    """A file as `levelhead tune` writes it."""
-    content = {
-        "gamma": 0.5,
+def choice(folder, name="shift.json", gain=0.1, error=0.01, **entries):
+    """Write a file as `levelhead tune` does; with a gain and its standard error."""
+    before = Tables(np.full(K, 5.0), np.full(K, 10.0), np.full(K, 10.0))
+    after = Tables(np.full(K, 6.0), np.full(K, 10.0), np.full(K, 10.0))
+    given = {
         "rule": "shift",
-        "chosen_on": "held-out",
-        "classes": K,
-        "counts": COUNTS,
-    } | entries
-    (folder / name).write_text(json.dumps(content), encoding="utf-8")
+        "adjustment": lh.Adjustment.adding(0.5 * np.log(COUNTS[0] / np.array(COUNTS))),
+        "strength": 0.5,
+        "counts": tuple(map(float, COUNTS)),
+        "evidence": lh.Evidence(find_metric("balanced_error"), before, after, gain, error, 9, 40),
+    }
+    lh.Tuned(**given | entries).save(folder / name)
     return name
 
 
@@ -551,20 +563,20 @@ def adjust(tuned, model="m.safetensors", out="o.safetensors", *more):
 
 
 @pytest.mark.parametrize("rule", ["rescale", "tau", "shift"])
-def test_adjust_does_what_rescale_does_by_the_same_rule_and_is_undone(levelhead, folder, rule):
-    status, out, err = levelhead(*adjust(choice(folder, rule=rule)), "--json")
+def test_adjust_does_what_its_rule_does_at_that_strength_and_is_undone(levelhead, folder, rule):
+    weight = load_file("m.safetensors")["fc.weight"].numpy().astype(float)
+    given = lh.rules.find_rule(rule).with_norms(np.linalg.norm(weight, axis=1))
+    by = replace(given, strength=0.5).on_head(lh.Head(weight), np.array(COUNTS))
+    tuned = choice(folder, rule=rule, adjustment=by)
+    status, out, err = levelhead(*adjust(tuned), "--json")
     assert (status, err) == (0, "")
-    assert (json.loads(out)["rule"], json.loads(out)["gamma"], json.loads(out)["counts"]) == (
-        rule,
-        0.5,
-        COUNTS,
-    )
-    assert (
-        levelhead(*rescale("m.safetensors", "c.json", "r.safetensors", "0.5", "--rule", rule))[0]
-        == 0
-    )
-    assert (folder / "o.safetensors").read_bytes() == (folder / "r.safetensors").read_bytes()
-    assert f"adjusted before: {rule}, gamma 0.5" in levelhead("inspect", "o.safetensors")[1]
+    done = json.loads(out)
+    assert (done["rule"], done["strength"], done["counts"]) == (rule, 0.5, COUNTS)
+    assert levelhead(*rescale(out="r.safetensors", rule=rule))[0] == 0
+    tuned_so, given_so = load_file("o.safetensors"), load_file("r.safetensors")
+    for name, values in given_so.items():
+        torch.testing.assert_close(tuned_so[name], values)
+    assert f"adjusted before: {rule}, strength 0.5" in levelhead("inspect", "o.safetensors")[1]
     assert levelhead("undo", "o.safetensors", "-o", "b.safetensors")[0] == 0
     assert (folder / "b.safetensors").read_bytes() == (folder / "m.safetensors").read_bytes()
     twice = adjust("shift.json", "o.safetensors", "p.safetensors")
@@ -573,75 +585,64 @@ def test_adjust_does_what_rescale_does_by_the_same_rule_and_is_undone(levelhead,
     assert not (folder / "p.safetensors.original").exists()
 
 
-@pytest.mark.parametrize(
-    ("gain", "interval"), [(-0.01, [-0.03, 0.01]), (0, [-0.02, 0.02]), (-0.2, [-0.3, -0.1])]
-)
-def test_where_no_gain_is_expected_the_model_is_left_as_it_is(levelhead, folder, gain, interval):
-    before = state(folder) | {"shift.json": None}
-    status, out, err = levelhead(*adjust(choice(folder, gain=gain, gain_interval=interval)))
-    assert (status, out) == (2, "")
-    gain, low, high = (100 * number for number in (gain, *interval))
+@pytest.mark.parametrize(("gain", "error"), [(-0.01, 0.01), (0.0, 0.01), (-0.2, 0.05)])
+def test_where_nothing_is_to_be_gained_the_status_is_3_and_nothing_is_written(
+    levelhead, folder, gain, error
+):
+    tuned = choice(folder, gain=gain, error=error)
+    before = state(folder)
+    status, out, err = levelhead(*adjust(tuned))
+    assert (status, out) == (3, "")
+    read = lh.Tuned.load(tuned)
     assert err == (
-        f"levelhead: shift.json: no gain is to be expected ({gain:.2f} points ({low:.2f} to {high:.2f})), so the model "
-        "is left as it is and nothing is written; pass --anyway to adjust it all the same\n"
+        f"levelhead: shift.json: nothing to gain ({read.change_text()}: {read.verdict}), so nothing is written; "
+        "pass --anyway to go on\n"
     )
-    assert state(folder) | {"shift.json": None} == before
-    status, out, _ = levelhead(*adjust("shift.json"), "--anyway")
+    assert state(folder) == before
+    status, out, _ = levelhead(*adjust(tuned), "--anyway")
     assert status == 0
-    assert "note: no gain was to be expected where it was chosen" in out
+    assert (folder / "o.safetensors").exists()
 
 
-def test_an_uncertain_gain_is_taken_unless_only_a_certain_one_is_wanted(levelhead, folder):
-    words = adjust(choice(folder, gain=0.01, gain_interval=[-0.01, 0.02]))
-    status, _, err = levelhead(*words, "--only-if-certain")
-    assert status == 2
-    assert "no certain gain is to be expected" in err
-    status, out, _ = levelhead(*words)
-    assert status == 0
-    assert "gain" not in out
+@pytest.mark.parametrize("given", [{"gain": 0.01, "error": 0.5}, {"gain": 0.01, "error": 0.0001}])
+def test_a_gain_above_0_is_taken_however_sure_it_is(levelhead, folder, given):
+    assert levelhead(*adjust(choice(folder, **given)))[0] == 0
 
 
-@pytest.mark.parametrize(
-    "entries",
-    [
-        {"gain_interval": [0.001, 0.02]},
-        {"gain_interval": None},
-        {},
-        {"gain_interval": [-1, 1], "floors_met_at_zero": False},
-    ],
-)
-def test_where_the_gain_is_certain_or_not_known_the_model_is_adjusted(levelhead, folder, entries):
-    assert levelhead(*adjust(choice(folder, **entries)))[0] == 0
+def test_where_the_gain_is_not_known_the_model_is_adjusted(levelhead, folder):
+    assert levelhead(*adjust(choice(folder, evidence=None, chosen_on="unlabelled")))[0] == 0
+
+
+def test_floors_that_are_met_only_so_are_worth_it(levelhead, folder):
+    floor = Floor(3, 0.5, 0.95, held_before=False)
+    assert levelhead(*adjust(choice(folder, gain=-0.01, floors=(floor,))))[0] == 0
 
 
 def test_a_head_of_one_logit_is_one_row_of_the_table(levelhead, folder):
     save_file({"fc.weight": torch.ones(1, 8), "fc.bias": torch.zeros(1)}, "logit.safetensors")
-    status, out, _ = levelhead(
-        *adjust(choice(folder, counts=[900, 100], classes=2), "logit.safetensors")
-    )
+    by = lh.Adjustment.adding([0.0, 0.5 * np.log(9)])
+    tuned = choice(folder, adjustment=by, counts=(900.0, 100.0), evidence=None)
+    status, out, _ = levelhead(*adjust(tuned, "logit.safetensors"))
     assert status == 0
-    assert "the logit  900/100        2.828  2.828  1.099" in out
+    assert "the logit  900/100" in out
     assert load_file("o.safetensors")["fc.bias"].item() == pytest.approx(0.5 * np.log(9))
 
 
+THREE = {"adjustment": lh.Adjustment.adding([0.0, 1.0, 2.0]), "counts": (3, 2, 1), "evidence": None}
+TWO = {"adjustment": lh.Adjustment.scaling([1.0, 2.0]), "counts": (9, 1), "evidence": None}
 BAD_CHOICES = {
     "other classes": (
-        {"counts": [3, 2, 1], "classes": 3},
+        THREE,
         "m.safetensors",
-        "m.safetensors: fc has 4 classes, but gamma was tuned on 3 classes; tune on this model's own logits",
-    ),
-    "no counts": (
-        {"counts": None},
-        "m.safetensors",
-        "shift.json: does not say which counts gamma was chosen with; ",
+        "m.safetensors: fc has 4 classes, but it was tuned on 3 classes; tune on this model's own logits",
     ),
     "no bias": (
         {},
         "m.pt",
-        "m.pt: fc has no bias to shift, and a state dict file cannot hold one that the model does",
+        "m.pt: fc has no bias to add to, and a state dict file cannot hold one that the model does",
     ),
     "one logit": (
-        {"rule": "tau", "counts": [9, 1], "classes": 2},
+        {"rule": "tau", **TWO},
         "one.safetensors",
         "fc gives a single logit, and",
     ),
@@ -670,21 +671,22 @@ def test_what_cannot_be_adjusted_ends_in_one_line_and_leaves_everything_as_it_wa
     assert "x.json: no such file; expected one that" in levelhead(*adjust("x.json"))[2]
 
 
+def test_a_file_of_an_older_levelhead_is_told_to_be_tuned_again(levelhead, folder):
+    status, _, err = levelhead(*adjust("tuned.json"))
+    assert (status, err.count("\n")) == (2, 1)
+    assert "tune again" in err
+
+
 def test_what_tune_writes_is_what_adjust_reads(levelhead, folder):
     rng = np.random.default_rng(0)
     labels = rng.integers(K, size=400)
-    np.save("L.npy", (2 + rng.normal(size=(400, K)) + 2 * np.eye(K)[labels]) * [1.0, 0.8, 0.6, 0.4])
+    logits = (2 + rng.normal(size=(400, K)) + 2 * np.eye(K)[labels]) * [1.0, 0.8, 0.6, 0.4]
+    np.save("L.npy", logits)
     np.save("Y.npy", labels)
-    assert (
-        levelhead(
-            "tune", "--logits", "L.npy", "--labels", "Y.npy", "--counts", "c.json", "-o", "t.json"
-        )[0]
-        == 0
-    )
+    given = ("--logits", "L.npy", "--labels", "Y.npy", "--counts", "c.json", "-o", "t.json")
+    assert levelhead("tune", *given)[0] == 0
     assert levelhead(*adjust("t.json"))[0] == 0
-    gamma = json.loads((folder / "t.json").read_text())["gamma"]
-    expected = (
-        load_file("m.safetensors")["fc.weight"]
-        * torch.tensor((400 / np.array(COUNTS)) ** gamma)[:, None]
-    )
-    torch.testing.assert_close(load_file("o.safetensors")["fc.weight"], expected.float())
+    before, after = load_file("m.safetensors"), load_file("o.safetensors")
+    offset = torch.tensor(lh.tune(logits, labels, COUNTS).adjustment.offset)
+    torch.testing.assert_close(after["fc.bias"], (before["fc.bias"] + offset).float())
+    assert torch.equal(after["fc.weight"], before["fc.weight"])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from levelhead.choice.snapshot import Snapshot
 from levelhead.core.head import Head
+from levelhead_lab.lab.snapshot import Snapshot
 
 EVIL = "cat\x1b]0;owned\x07\x1b[2K\rok\nwarning: forged\x9b1m\u202e"
 RNG = np.random.default_rng(0)
@@ -26,10 +26,12 @@ def test_class_names(tmp_path, levelhead):
     check(levelhead("inspect", tmp_path / "m.safetensors", *options)[1])
     check(
         levelhead(
-            "rescale",
+            "adjust",
             tmp_path / "m.safetensors",
             *options,
-            "--gamma",
+            "--rule",
+            "rescale",
+            "--strength",
             1,
             "-o",
             tmp_path / "o.safetensors",
@@ -68,4 +70,4 @@ def test_classes_of_a_run(tmp_path, levelhead):
     )
     (tmp_path / "spec.json").write_text("{}")
     (tmp_path / "done.json").write_text("{}")
-    check(levelhead("evaluate", tmp_path, "--gamma", "0.5")[1])
+    check(levelhead("evaluate", tmp_path, "--strength", "0.5")[1])

@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +16,8 @@ from levelhead import cli
 from levelhead.core.counts import long_tail
 
 GROUPS = {  # each in the order of their use
-    "Your model": ["inspect", "adjust", "undo", "rescale"],
-    "Choosing": ["tune", "compare", "report"],
+    "Your model": ["inspect", "adjust", "undo"],
+    "Your scores": ["tune", "compare", "apply", "report"],
     "Training and study": ["demo", "methods", "train", "evaluate", "sweep", "reproduce"],
 }
 COMMANDS = [name for names in GROUPS.values() for name in names]
@@ -64,7 +66,8 @@ def files(tmp_path, monkeypatch) -> None:
     labels = np.repeat(np.arange(3), 60)
     weight = (np.eye(3, 8) * (counts[:, None] / 5000) ** 0.2).astype(np.float32)
     features = (2 * np.eye(3, 8)[labels] + 0.9 * rng.normal(size=(180, 8)) + 1).astype(np.float32)
-    save_file({"classifier.weight": weight}, "model.safetensors")
+    bias = np.zeros(3, np.float32)
+    save_file({"classifier.weight": weight, "classifier.bias": bias}, "model.safetensors")
     np.save("logits.npy", features @ weight.T)
     np.save("labels.npy", labels)
     Path("counts.json").write_text(json.dumps(counts.tolist()))
@@ -73,7 +76,7 @@ def files(tmp_path, monkeypatch) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::levelhead.support.warnings.LevelheadWarning")
 def test_the_examples_run_one_after_the_other(levelhead, files):
-    ready = ["inspect", "tune", "compare", "adjust", "undo", "rescale", "report"]
+    ready = ["inspect", "tune", "compare", "apply", "adjust", "undo", "report"]
     for name in [
         *ready,
         "methods",
@@ -88,3 +91,16 @@ def test_the_examples_run_one_after_the_other(levelhead, files):
                 *(run[0] if each == "runs/NAME" else each for each in words), *few
             )
             assert status == 0, (words, err)
+
+
+def test_the_list_of_commands_is_shown_without_loading_the_library():
+    code = (
+        "import sys; sys.argv = ['levelhead', '--help']\n"
+        "from levelhead.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'scipy', 'rich', 'torch', 'levelhead.core.rules'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -5,7 +5,7 @@ import json
 from typer.testing import CliRunner
 
 from levelhead.cli import app
-from levelhead.methods import METHODS
+from levelhead_lab.methods import METHODS
 
 
 def run(*words):

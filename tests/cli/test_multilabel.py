@@ -1,8 +1,10 @@
 """Several labels per sample, from held-out files to a model's file: every place decides as the offsets do."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -11,10 +13,16 @@ from sklearn.metrics import balanced_accuracy_score
 from torch import nn
 
 import levelhead as lh
-from levelhead.files.model import adjust_file, rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 
 K = 6
+COUNTS = list(range(6, 0, -1))
+
+
+def at(rule):
+    """Return a rule at a strength."""
+    return replace(lh.rules.find_rule(rule), strength=0.3)
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +46,7 @@ def trained():
 def tuned(trained):
     model, x, y = trained
     with torch.no_grad():
-        found = lh.tune_labels(
-            model(x[:400]), y[:400], None, metric="balanced_error", bootstrap=200
-        )
+        found = lh.tune_labels(model(x[:400]), y[:400], metric="balanced_error")
     assert found.worthwhile
     return found
 
@@ -54,7 +60,7 @@ def copy_of(model, *more):
 
 def decisions(model, x, tuned):
     with torch.no_grad():
-        return model(x).numpy().astype(float) + tuned.offset > 0
+        return model(x).numpy().astype(float) + tuned.adjustment.offset > 0
 
 
 @pytest.mark.slow
@@ -89,7 +95,7 @@ def test_a_file_of_tensors_decides_as_the_offsets_do_and_is_undone(
     path, out, back = (tmp_path / f"{name}{suffix}" for name in ("model", "leveled", "back"))
     save = save_file if suffix == ".safetensors" else torch.save
     save(model.state_dict(), path)
-    assert adjust_file(path, out, tuned).rule == "shift"
+    assert adjust_file(path, out, tuned).rule == "offsets"
     state = load_file(out) if suffix == ".safetensors" else torch.load(out, weights_only=True)
     other = copy_of(model)
     other.load_state_dict(state)
@@ -151,7 +157,7 @@ def test_an_onnx_file_decides_as_the_offsets_do_before_its_sigmoid(trained, tune
 
     before = run("model.onnx")
     adjust_file(tmp_path / "model.onnx", tmp_path / "adjusted.onnx", tuned)
-    moved = np.log(before / (1 - before)) + tuned.offset
+    moved = np.log(before / (1 - before)) + tuned.adjustment.offset
     apart = np.abs(moved) > 1e-4
     np.testing.assert_array_equal((run("adjusted.onnx") > 0.5)[apart], (moved > 0)[apart])
     undo_file(tmp_path / "adjusted.onnx", tmp_path / "back.onnx")
@@ -165,9 +171,7 @@ REFUSED = r"several labels per sample \({}\), .* changes no decision; tune with 
 def test_a_sigmoid_in_an_onnx_file_refuses_rules_of_classes(trained, tmp_path, rule):
     onnx_file(trained[0], tmp_path / "model.onnx")
     with pytest.raises(lh.LevelheadError, match=REFUSED.format("a Sigmoid follows it")):
-        rescale_file(
-            tmp_path / "model.onnx", tmp_path / "out.onnx", range(6, 0, -1), gamma=0.3, rule=rule
-        )
+        adjust_file(tmp_path / "model.onnx", tmp_path / "out.onnx", at(rule), COUNTS)
     assert not (tmp_path / "out.onnx").exists()
 
 
@@ -178,13 +182,13 @@ def test_a_softmax_or_argmax_in_an_onnx_file_refuses_labels(trained, tuned, tmp_
         lh.LevelheadError, match=r"one class per sample .* but several labels were tuned"
     ):
         adjust_file(tmp_path / "model.onnx", tmp_path / "out.onnx", tuned)
-    rescale_file(tmp_path / "model.onnx", tmp_path / "out.onnx", range(6, 0, -1), gamma=0.3)
+    adjust_file(tmp_path / "model.onnx", tmp_path / "out.onnx", at("rescale"), COUNTS)
 
 
 def test_nothing_is_guessed_of_a_graph_that_ends_in_logits(trained, tuned, tmp_path):
     onnx_file(trained[0], tmp_path / "model.onnx", "")
     adjust_file(tmp_path / "model.onnx", tmp_path / "a.onnx", tuned)
-    rescale_file(tmp_path / "model.onnx", tmp_path / "b.onnx", range(6, 0, -1), gamma=0.3)
+    adjust_file(tmp_path / "model.onnx", tmp_path / "b.onnx", at("rescale"), COUNTS)
     assert len({(tmp_path / f"{name}.onnx").read_bytes() for name in ("model", "a", "b")}) == 3
 
 
@@ -197,7 +201,7 @@ def test_a_config_next_to_the_file_says_the_task(trained, tuned, tmp_path):
     with pytest.raises(
         lh.LevelheadError, match=REFUSED.format("its config says multi_label_classification")
     ):
-        rescale_file(path, out, range(6, 0, -1), gamma=0.3)
+        adjust_file(path, out, at("rescale"), COUNTS)
     adjust_file(path, out, tuned)
     (tmp_path / "config.json").write_text(
         json.dumps({"problem_type": "single_label_classification"})
@@ -229,7 +233,7 @@ class Configured(nn.Linear):
 )
 def test_a_model_known_to_be_multi_label_refuses_rules_of_classes(model, reason, tuned):
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    classes = lh.match_prior(np.eye(K) + 1, range(6, 0, -1), rule="shift", bootstrap=0)
+    classes = lh.tune_unlabelled(np.eye(K) + 1, counts=COUNTS, rule="shift")
     for call in (
         lambda: lh.rescale_(model, range(6, 0, -1), gamma=0.3),
         lambda: lh.adjust_(model, classes),
@@ -256,9 +260,7 @@ def test_a_head_of_other_labels_is_refused(tuned):
 
 
 def test_one_label_is_one_logit():
-    tuned = lh.tune_labels(
-        [[-1.0], [-2.0], [-3.0], [-2.5]], [[1], [1], [0], [0]], None, bootstrap=0
-    )
+    tuned = lh.tune_labels([[-1.0], [-2.0], [-3.0], [-2.5]], [[1], [1], [0], [0]])
     head = lh.Head(np.ones((1, 2)), np.zeros(1))
     assert lh.adjust(head, tuned).bias == pytest.approx(2.25)
     model = nn.Sequential(nn.Linear(3, 1), nn.Sigmoid())
@@ -298,18 +300,23 @@ def test_from_held_out_files_to_a_leveled_file(levelhead, trained, tmp_path):
         "tune", *given, "--floor", "b=0.7", "-o", tmp_path / "tuned.json"
     )
     assert status == 0, told
-    assert "class 1 (b)" in output
-    expected = lh.tune_labels(
-        logits, truth, None, metric="macro_f1", floors={"b": 0.7}, names=names
-    )
+    assert "(b)" in output
+    expected = lh.tune_labels(logits, truth, floors={"b": 0.7}, names=names)
+    assert expected.metric == "macro_f1"
     found = json.loads((tmp_path / "tuned.json").read_text())
-    np.testing.assert_allclose(found["offset"], expected.offset, rtol=1e-5)
+    np.testing.assert_allclose(found["offset"], expected.adjustment.offset, rtol=1e-5)
     assert found["counts"] == truth.sum(axis=0).tolist()
     model_file, out = tmp_path / "model.safetensors", tmp_path / "o.safetensors"
     status, _, told = levelhead("adjust", model_file, "--tuned", tmp_path / "tuned.json", "-o", out)
     assert status == 0, told
     bias = load_file(tmp_path / "o.safetensors")["2.bias"] - model.state_dict()["2.bias"]
-    np.testing.assert_allclose(bias, expected.offset, atol=1e-5)
+    np.testing.assert_allclose(bias, expected.adjustment.offset, atol=1e-5)
+    given = ("apply", tmp_path / "logits.csv", "--tuned", tmp_path / "tuned.json")
+    status, _, told = levelhead(*given, "--labels-out", tmp_path / "there.csv")
+    assert status == 0, told
+    there = pd.read_csv(tmp_path / "there.csv")
+    assert list(there) == names
+    np.testing.assert_array_equal(there > 0, expected.apply(logits) > 0)
 
 
 @pytest.mark.parametrize(
@@ -322,7 +329,7 @@ def test_from_held_out_files_to_a_leveled_file(levelhead, trained, tmp_path):
         ),
         (
             ("--labels", "y.npy", "--rule", "tau"),
-            "--rule: the rule 'tau' cannot level several labels",
+            "--rule: not for several labels per sample; leave it out",
         ),
         (
             ("--labels", "y.npy", "--target", "0.5,0.5"),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import levelhead as lh
 from levelhead import counts
+from levelhead_lab.methods import METHODS
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=60))
@@ -197,24 +198,22 @@ LOGITS, LABELS = np.eye(3)[[0, 1, 2, 0]] + 1, [0, 1, 2, 0]
     ("call", "has_missing"),
     [
         (lambda n: lh.tune(LOGITS, LABELS, n), False),
-        (lambda n: lh.match_prior(LOGITS, n), False),
+        (lambda n: lh.tune_unlabelled(LOGITS, counts=n), False),
+        (lambda n: lh.tune_chunks([(LOGITS, LABELS)], n), False),
         (lambda n: lh.compare(LOGITS, LABELS, n), False),
         (lambda n: lh.gamma_path(LOGITS, LABELS, n), False),
-        (lambda n: lh.factors(n, 0.3), True),
-        (lambda n: lh.rescale(lh.Head(np.eye(3)), n, gamma=0.3), True),
-        (lambda n: lh.shift_logits(lh.Head(np.eye(3)), n), True),
+        (lambda n: lh.adjust(lh.Head(np.eye(3)), lh.rules.Shift(0.3), n), False),
         (lambda n: lh.rescale_(torch.nn.Linear(4, 3), n, gamma=0.3), True),
-        (lambda n: lh.METHODS["class-balanced"].loss(n), False),
-        (lambda n: lh.METHODS["ldam"].loss(n), False),
+        (lambda n: METHODS["class-balanced"].loss(n), False),
+        (lambda n: METHODS["ldam"].loss(n), False),
     ],
     ids=[
         "tune",
-        "match_prior",
+        "tune_unlabelled",
+        "tune_chunks",
         "compare",
         "gamma_path",
-        "factors",
-        "rescale",
-        "shift_logits",
+        "adjust",
         "rescale_",
         "class-balanced",
         "ldam",

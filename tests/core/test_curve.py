@@ -3,14 +3,11 @@
 import numpy as np
 import pytest
 
-from levelhead import gamma_path
 from levelhead.path.curve import (
-    METRICS,
     SLIVER,
     Curve,
     accumulate,
     ascending,
-    metric_name,
     stable_order,
 )
 from levelhead.support.errors import LevelheadError
@@ -133,43 +130,3 @@ def test_whole_numbers_are_put_in_order_and_equal_ones_stay_in_theirs(most):
     values = np.random.default_rng(0).integers(most, size=500)
     values[::3] = values[0]
     np.testing.assert_array_equal(stable_order(values), np.argsort(values, kind="stable"))
-
-
-@pytest.mark.parametrize("name", METRICS)
-def test_every_metric_is_called_by_its_own_name(name):
-    assert metric_name(name) == name
-
-
-@pytest.mark.parametrize(
-    ("other", "name", "function", "options"),
-    [
-        ("accuracy", "error", "accuracy_score", {}),
-        ("balanced_accuracy", "balanced_error", "balanced_accuracy_score", {}),
-        ("recall_macro", "balanced_error", "recall_score", {"average": "macro"}),
-        ("f1_macro", "macro_f1", "f1_score", {"average": "macro"}),
-        ("matthews_corrcoef", "mcc", "matthews_corrcoef", {}),
-        ("cohen_kappa", "kappa", "cohen_kappa_score", {}),
-    ],
-)
-def test_other_names_are_those_of_scikit_learn_and_mean_the_same(other, name, function, options):
-    score = getattr(pytest.importorskip("sklearn.metrics"), function)
-    rng = np.random.default_rng(0)
-    labels = rng.integers(3, size=90)
-    path = gamma_path(
-        2 + rng.normal(size=(90, 3)) + np.eye(3)[labels], labels, [400, 100, 25], range=(0, 1)
-    )
-    gammas = np.linspace(0, 1, 11)
-    theirs = np.array([score(labels, path.predictions(gamma), **options) for gamma in gammas])
-    assert metric_name(other) == name
-    assert path.curve_of(name).at(gammas) == pytest.approx(
-        1 - theirs if name.endswith("error") else theirs
-    )
-
-
-@pytest.mark.parametrize("name", ["f1", "roc_auc", "", None, ["error"]])
-def test_an_unknown_metric_is_answered_with_the_known_ones(name):
-    with pytest.raises(
-        LevelheadError, match=r"metric: expected error, .*f1_macro for macro_f1.*, got "
-    ) as caught:
-        metric_name(name)
-    assert caught.value.parameter == "metric"

@@ -1,42 +1,274 @@
-"""Names of classes and values given by class, where no public function tests them alone."""
-
-from types import SimpleNamespace
+"""A number for each class by log loss: against scipy's minimum, and what must not change it."""
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import log_softmax
 
-from levelhead.core.class_names import in_order, names_in_config, names_of_columns, proportional
-from levelhead.io.torch_file import check_pickle
-from levelhead.support.errors import LevelheadError
+import levelhead as lh
+from levelhead.core import per_class
+from levelhead.core.per_class import CALM, HELD, LogLoss, Mask, calibrate, fit_per_class
+from levelhead.core.samples import Given, Samples
 
+from .made import COUNTS, calibrated
 
-def test_names_of_a_config_are_in_the_order_of_their_numbers():
-    assert names_in_config(SimpleNamespace(id2label={1: "dog", 0: "cat"}), 2) == ["cat", "dog"]
-    assert names_in_config(SimpleNamespace(id2label={0: "LABEL_0", 1: "LABEL_1"}), 2) is None
-    assert names_in_config(SimpleNamespace(id2label={0: "cat"}), 2) is None
-
-
-def test_classes_are_found_in_the_titles_of_columns():
-    table = SimpleNamespace(columns=["logit_dog", "logit_cat"])
-    assert names_of_columns(table, {"cat": 400, "dog": 100}) == ["dog", "cat"]
-    assert names_of_columns(table, {"cat": 400, "owl": 100}) is None
-
-
-def test_counts_by_name_or_index_are_put_in_order():
-    assert in_order({"dog": 30, "0": 70}, 2, ["cat", "dog"]).tolist() == [70, 30]
-    for wrong, reason in (
-        ({"cat": "x", "dog": 1}, "is 'x'"),
-        ({"cat": 10**400, "dog": 1}, "beyond any float"),
-    ):
-        with pytest.raises(LevelheadError, match=reason):
-            in_order(wrong, 2, ["cat", "dog"])
+MASKS = {
+    "offsets": Mask(scales=False, offsets=True),
+    "scales": Mask(scales=True, offsets=False),
+    "vector": Mask(scales=True, offsets=True),
+}
+pytestmark = pytest.mark.filterwarnings("ignore::levelhead.support.warnings.LevelheadWarning")
 
 
-def test_counts_are_proportional_whatever_their_size():
-    assert proportional([6, 3], [60, 30])
-    assert not proportional(np.array([6, 3]), [60, 31])
+def samples_of(logits, labels, counts=COUNTS) -> Samples:
+    return Given.of(logits, labels, counts).samples(None, np.random.default_rng(0))
 
 
-def test_a_pickle_of_tuples_in_tuples_is_refused():
-    with pytest.raises(LevelheadError, match="too deep"):
-        check_pickle(b"(" + b"(t" * 2 + b"\x85" * 100 + b".")
+def temperature_by_scipy(samples: Samples, mix: np.ndarray) -> float:
+    """Return the T of least log loss of ``scores / T + log(m / n)``, held near 1 as if by CALM samples."""
+    rows = np.arange(len(samples.labels))
+
+    def loss(log_t):
+        logs = log_softmax(samples.scores * np.exp(-log_t[0]) + mix, axis=1)
+        return -logs[rows, samples.labels].sum() + CALM / 2 * log_t[0] ** 2
+
+    options = {"xatol": 1e-9, "fatol": 1e-12}
+    return float(np.exp(minimize(loss, [0.0], method="Nelder-Mead", options=options).x[0]))
+
+
+def fit_by_scipy(name: str, samples: Samples, rows: np.ndarray | None = None):
+    """Return scale, offset and temperature as the docstring of the module has them."""
+    mask = MASKS[name]
+    sizes = np.bincount(samples.labels, minlength=samples.classes)
+    free = sizes > 0
+    mix = np.full(samples.classes, -np.inf)
+    mix[free] = np.log(sizes[free] / samples.counts[free])
+    temperature = temperature_by_scipy(samples, mix) if mask.offsets else 1.0
+    base = mix if mask.offsets else np.zeros(samples.classes)
+    z = np.asarray(samples.scores) / temperature
+    mean = z.mean(axis=0) if mask.scales and mask.offsets else np.zeros(samples.classes)
+    spread = np.sqrt(((z - mean) ** 2).mean(axis=0))
+    standard = (z - mean) / spread
+    kept = np.arange(len(z)) if rows is None else rows
+    own = samples.labels[kept]
+    used = np.bincount(own, minlength=samples.classes) > 0
+
+    def parts(free_numbers):
+        a, c = np.zeros((2, samples.classes))
+        count = int(used.sum())
+        if mask.scales:
+            a[used] = free_numbers[:count]
+        if mask.offsets:
+            c[used] = free_numbers[-count:]
+        return a, c
+
+    def loss(free_numbers):
+        a, c = parts(free_numbers)
+        logs = log_softmax((z + base + a * standard + c)[kept], axis=1)
+        return -logs[np.arange(len(kept)), own].sum() + HELD / 2 * (a @ a + c @ c)
+
+    size = int(used.sum()) * (2 if mask.scales and mask.offsets else 1)
+    found = minimize(loss, np.zeros(size), method="BFGS", options={"gtol": 1e-7})
+    a, c = parts(found.x)
+    scale = 1 + a / spread if mask.scales else np.ones(samples.classes)
+    offset = temperature * (c - a * mean / spread) if mask.offsets else np.zeros(samples.classes)
+    return scale, offset, temperature
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("bent", [1.0, 3.0])
+def test_the_fit_is_the_least_log_loss_that_scipy_finds(name, seed, bent):
+    logits, labels = calibrated(seed, 150)
+    samples = samples_of(bent * logits + np.linspace(0, 1, 4), labels)
+    fits, temperature = fit_per_class(samples, MASKS[name])
+    scale, offset, by_scipy = fit_by_scipy(name, samples)
+    assert temperature == pytest.approx(by_scipy, rel=1e-3)
+    np.testing.assert_allclose(fits.whole.scale, scale, atol=5e-3)
+    np.testing.assert_allclose(fits.whole.offset, offset, atol=5e-3 * bent)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_each_fit_without_a_fold_is_the_least_loss_of_the_other_samples(name):
+    samples = samples_of(*calibrated(4, 150))
+    fits, _ = fit_per_class(samples, MASKS[name])
+    assert len(fits.without) == 5
+    for fold, adjustment in zip(samples.folds, fits.without, strict=True):
+        scale, offset, _ = fit_by_scipy(name, samples, np.flatnonzero(samples.fold != fold))
+        np.testing.assert_allclose(adjustment.scale, scale, atol=5e-3)
+        np.testing.assert_allclose(adjustment.offset, offset, atol=5e-3)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_of_many_samples_one_step_from_the_fit_on_all_is_close_to_each_fit(name, monkeypatch):
+    samples = samples_of(*calibrated(5, 3000))
+    exact, _ = fit_per_class(samples, MASKS[name])
+    monkeypatch.setattr(per_class, "_FEW_NUMBERS", 100)
+    quick, _ = fit_per_class(samples, MASKS[name])
+    np.testing.assert_allclose(quick.whole.scale, exact.whole.scale, atol=0.01)
+    np.testing.assert_allclose(quick.whole.offset, exact.whole.offset, atol=0.01)
+    for one, other in zip(quick.without, exact.without, strict=True):
+        np.testing.assert_allclose(one.scale, other.scale, atol=0.05)
+        np.testing.assert_allclose(one.offset, other.offset, atol=0.05)
+        moved = np.abs(other.offset - exact.whole.offset).max()
+        if name == "offsets":  # much closer to its own fit than to the fit on all
+            assert np.abs(one.offset - other.offset).max() < 0.25 * moved
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_sample_that_counts_twice_is_a_sample_given_twice(name):
+    logits, labels = calibrated(6, 120)
+    times = np.random.default_rng(0).integers(1, 4, 120)
+    samples = samples_of(logits, labels)
+    loss = LogLoss.of(samples, MASKS[name])
+    weighted = loss.adjustment(loss.fit(times.astype(float)))
+    # The temperature and the mix are those of the samples as given, so only the slopes are compared.
+    again = LogLoss(
+        samples_of(logits.repeat(times, axis=0), labels.repeat(times)),
+        logits.repeat(times, axis=0),
+        MASKS[name],
+        loss.temperature,
+        loss.base,
+    )
+    if name == "offsets":  # others standardize columns by all samples
+        repeated = again.adjustment(again.fit(np.ones(times.sum())))
+        np.testing.assert_allclose(weighted.offset, repeated.offset, atol=1e-4)
+    assert np.isfinite(weighted.offset).all()
+
+
+# -- What must not change it ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["offsets", "vector"])
+def test_the_same_number_added_to_all_scores_changes_nothing(rule):
+    logits, labels = calibrated(7, 300)
+    plain, other = (lh.tune(some, labels, COUNTS, rule=rule) for some in (logits, logits + 50))
+    np.testing.assert_array_equal(
+        plain.apply(logits).argmax(axis=1), other.apply(logits + 50).argmax(axis=1)
+    )
+    assert other.gain == pytest.approx(plain.gain)
+
+
+@given(st.integers(0, 1000))
+@settings(max_examples=10)
+def test_a_number_added_to_all_scores_of_a_sample_changes_no_offset(seed):
+    logits, labels = calibrated(seed, 100)
+    level = 5 * np.random.default_rng(seed).normal(size=(100, 1))
+    plain, other = (lh.tune(some, labels, COUNTS) for some in (logits, logits + level))
+    np.testing.assert_allclose(other.adjustment.offset, plain.adjustment.offset, atol=1e-4)
+    assert other.gain == pytest.approx(plain.gain)
+
+
+@given(st.integers(0, 1000), st.permutations(range(4)))
+@settings(max_examples=10)
+def test_the_order_of_the_classes_orders_the_offsets(seed, order):
+    logits, labels = calibrated(seed, 100)
+    order = np.array(order)
+    plain = lh.tune(logits, labels, COUNTS)
+    other = lh.tune(logits[:, order], np.argsort(order)[labels], COUNTS[order])
+    np.testing.assert_allclose(other.adjustment.offset, plain.adjustment.offset[order], atol=1e-4)
+
+
+@pytest.mark.parametrize("rule", ["offsets", "scales", "vector"])
+@pytest.mark.parametrize("form", ["float32", "float16", "torch", "torch float32", "list", "memmap"])
+def test_scores_in_any_form_have_the_same_fit(rule, form, tmp_path):
+    logits, labels = calibrated(8, 500)
+    logits = logits + 8
+    wanted = lh.tune(logits, labels, COUNTS, rule=rule).adjustment
+    given_logits = {
+        "float32": lambda: logits.astype(np.float32),
+        "float16": lambda: logits.astype(np.float16),
+        "torch": lambda: torch.tensor(logits),
+        "torch float32": lambda: torch.tensor(logits, dtype=torch.float32),
+        "list": logits.tolist,
+        "memmap": lambda: _memmap(tmp_path / "logits.npy", logits),
+    }[form]()
+    found = lh.tune(given_logits, labels, COUNTS, rule=rule).adjustment
+    tolerance = 0.05 if form == "float16" else 1e-3
+    np.testing.assert_allclose(found.scale, wanted.scale, rtol=tolerance)
+    np.testing.assert_allclose(found.offset, wanted.offset, atol=8 * tolerance)
+
+
+def _memmap(path, values):
+    np.save(path, values)
+    return np.load(path, mmap_mode="r")
+
+
+def test_counts_matter_by_their_proportions_alone():
+    logits, labels = calibrated(9, 300)
+    one, other = (lh.tune(logits, labels, counts).adjustment for counts in (COUNTS, 7 * COUNTS))
+    np.testing.assert_allclose(one.offset, other.offset, atol=1e-9)
+
+
+# -- Classes that are rare or left out -----------------------------------------------------------
+
+
+def test_a_class_without_samples_is_moved_by_its_count_alone():
+    logits, labels = calibrated(10, 4000)
+    some = labels != 2
+    tuned = lh.tune(logits[some], labels[some], COUNTS)
+    assert np.isfinite(tuned.adjustment.offset).all()
+    neighbors = tuned.adjustment.offset[[1, 3]]
+    assert neighbors[0] < tuned.adjustment.offset[2] < neighbors[1]
+    fits, temperature = fit_per_class(samples_of(logits[some], labels[some]), MASKS["offsets"])
+    assert fits.whole.offset[2] == 0  # before what the goal asks for
+    assert np.isfinite(temperature)
+
+
+def test_a_class_with_one_sample_is_left_out_where_its_fold_is():
+    logits, labels = calibrated(11, 100)
+    single = np.append(np.flatnonzero(labels != 3), np.flatnonzero(labels == 3)[0])
+    samples = samples_of(logits[single], labels[single])
+    fits, _ = fit_per_class(samples, MASKS["offsets"])
+    fold = int(samples.fold[samples.labels == 3][0])
+    at = samples.folds.index(fold)
+    assert fits.without[at].offset[3] == 0
+    assert fits.whole.offset[3] != 0
+
+
+def test_a_class_of_few_samples_is_held_near_the_counts_and_one_of_many_is_free():
+    """A class whose scores are 2 too low: many samples bring them back, few hardly."""
+    moved = []
+    for n in (20, 20_000):
+        logits, labels = calibrated(12, n, shares=np.full(4, 0.25))
+        tuned = lh.tune(logits - [0, 0, 0, 2], labels, COUNTS)
+        moved.append(tuned.adjustment.offset[3] - np.log(1000 / 30))
+    assert moved[0] < 1.2
+    assert moved[1] == pytest.approx(2, abs=0.3)
+
+
+def test_a_scale_stays_above_the_least_even_for_scores_that_say_the_opposite():
+    logits, labels = calibrated(13, 500)
+    logits[:, 1] = -5 * logits[:, 1]
+    for name in ("scales", "vector"):
+        fits, _ = fit_per_class(samples_of(logits, labels), MASKS[name])
+        assert min(one.scale.min() for one in (fits.whole, *fits.without)) >= 0.05 - 1e-9
+
+
+def test_a_column_that_is_constant_is_left_as_it_is():
+    logits, labels = calibrated(14, 300)
+    logits[:, 2] = 1.0
+    for rule in ("offsets", "scales", "vector"):
+        tuned = lh.tune(logits, labels, COUNTS, rule=rule)
+        assert np.isfinite(tuned.adjustment.scale).all()
+        assert np.isfinite(tuned.adjustment.offset).all()
+
+
+def test_the_background_is_where_all_offsets_are_measured_from():
+    logits, labels = calibrated(15, 300)
+    tuned = lh.tune(logits, labels, lh.counts.with_background(COUNTS, 2))
+    plain = lh.tune(logits, labels, [1000, 300, 1000, 30])  # what it counts as
+    np.testing.assert_allclose(
+        tuned.adjustment.offset, plain.adjustment.offset - plain.adjustment.offset[2], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
+def test_the_temperature_is_that_of_the_scores_held_near_1(scale):
+    samples = samples_of(scale * calibrated(16, 20_000)[0], calibrated(16, 20_000)[1])
+    assert calibrate(samples) == pytest.approx(scale, rel=0.1)
+    few = samples_of(scale * calibrated(16, 12)[0], calibrated(16, 12)[1])
+    assert abs(np.log(calibrate(few))) < abs(np.log(scale)) + 0.7

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-import levelhead as lh
 from levelhead import Head
-from levelhead.core.adjust import can_flip
-from levelhead.core.head import rounding_flips
+from levelhead.core.head import can_flip, rounding_flips
+from levelhead.core.rules import Rescale
 
 
 @pytest.mark.parametrize(("dtype", "gamma"), [(torch.bfloat16, 0.5), (torch.float16, 0.31)])
@@ -25,15 +24,13 @@ def test_every_prediction_that_rounding_flips_was_counted(dtype, gamma):
             [900, 500, 70, 30, 11, 3],
         )
         exact = Head(head.weight.double(), head.bias.double())
-        by = lh.factors(counts, gamma)
-        rounded = lh.rescale(head, counts, gamma=gamma)
+        scaling = Rescale(gamma).on_head(exact, np.array(counts))
+        rounded = scaling.head(head)
         wide = Head(rounded.weight.double(), rounded.bias.double()).logits(features)
-        flipped += int(
-            (
-                wide.argmax(1) != lh.rescale(exact, counts, gamma=gamma).logits(features).argmax(1)
-            ).sum()
+        flipped += int((wide.argmax(1) != scaling.head(exact).logits(features).argmax(1)).sum())
+        counted += rounding_flips(
+            exact.logits(features), scaling.scale, dtype, head=head, features=features
         )
-        counted += rounding_flips(exact.logits(features), by, dtype, head=head, features=features)
     assert 0 < flipped <= counted < 40 * 200 / 4
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.methods import METHODS
 from levelhead_lab.fast import pack, stacked
 from levelhead_lab.fast.fit_many import _packs, fit_many
 from levelhead_lab.fast.pack import Job
 from levelhead_lab.fast.precision import Precision
 from levelhead_lab.lab import data, load, nets, preprocess, recipe, train
 from levelhead_lab.lab.cui2019 import CUI_METHODS
+from levelhead_lab.methods import METHODS
 
 pytestmark = pytest.mark.slow  # each trains networks
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -21,48 +20,32 @@ from torch import nn
 import levelhead as lh
 from levelhead.files.inspect import inspect_file
 from levelhead.files.locate import locate_head
-from levelhead.files.model import adjust_file, check_worthwhile, rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 from levelhead.heads import sklearn as sklearn_head
 from levelhead.heads.notes import check_note
 from levelhead.support.warnings import quiet
 
+from ..heads.chosen import OFFSET, SCALE
+from ..heads.chosen import tuned_for as tuned_with
 from .head_in_file import read_head
 
 K, D = 5, 16
 COUNTS = np.array([1000, 300, 90, 9, 2])
-RULES = ("rescale", "tau", "shift", "rescale+shift", "vector", "offsets")
-SCALE, OFFSET = (
-    (1.0, 1.4, 2.0, 3.1, 4.0),
-    (-0.3, 0.0, 0.5, 1.0, 2.0),
-)  # of the rules with numbers for each class
+RULES = ("offsets", "shift", "rescale", "tau", "scales", "vector")
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2000, D)).astype(np.float32)
 raw = numpy_helper.from_array
+
+
+def tuned_for(rule, strength=0.4, counts=COUNTS, **more) -> lh.Tuned:
+    return tuned_with(rule, strength, counts, **more)
 
 
 def made(bias=True, rows=K, dtype=np.float32) -> lh.Head:
     rng = np.random.default_rng(1)
     weight = rng.standard_normal((rows, D)).astype(dtype)
     return lh.Head(weight, rng.standard_normal(rows).astype(dtype) if bias else None)
-
-
-def tuned_for(rule, gamma=0.4, counts=COUNTS, **changes) -> lh.Tuned:
-    with quiet():
-        path_rule = (
-            lh.rules.Tau(norms=np.ones(len(counts)))
-            if rule == "tau"
-            else rule
-            if rule in RULES[:3]
-            else "shift"
-        )
-        found = lh.match_prior(np.eye(len(counts)) + 1, counts, rule=path_rule, bootstrap=0)
-    parts = (
-        {}
-        if rule in RULES[:3]
-        else {"scale": (1.0,) * K if rule == "offsets" else SCALE, "offset": OFFSET}
-    )
-    return replace(found, **({"gamma": gamma, "rule": rule} | parts | changes))
 
 
 def tensors(head):
@@ -121,22 +104,28 @@ def digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def on_logits(logits, rule, gamma, head, counts=COUNTS):
+def norms_of(head):
+    return np.linalg.norm(head.weight.astype(float), axis=1)
+
+
+def on_logits(logits, rule, strength, head, counts=COUNTS):
     """The rule on plain logits, in float64: the truth that every other place is compared with."""
-    norms, rarity = np.linalg.norm(head.weight.astype(float), axis=1), counts.max() / counts
-    if rule not in RULES[:3]:
-        return logits * (1 if rule == "offsets" else SCALE) + OFFSET
+    rarity = counts.max() / counts
     return {
-        "rescale": logits * rarity**gamma,
-        "tau": logits / norms**gamma,
-        "shift": logits + gamma * np.log(rarity),
+        "rescale": logits * rarity**strength,
+        "tau": logits / norms_of(head) ** strength,
+        "shift": logits + strength * np.log(rarity),
+        "offsets": logits + OFFSET,
+        "scales": logits * SCALE,
+        "vector": logits * SCALE + OFFSET,
     }[rule]
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("rule", RULES)
 def test_one_decision_predicts_the_same_classes_wherever_it_is_applied(tmp_path, rule, bias):
-    head, tuned = made(bias), tuned_for(rule)
+    head = made(bias)
+    tuned = tuned_for(rule, counts=COUNTS, norms=norms_of(head))
     plain = X.astype(float) @ head.weight.astype(float).T + (
         0 if head.bias is None else head.bias.astype(float)
     )
@@ -144,7 +133,7 @@ def test_one_decision_predicts_the_same_classes_wherever_it_is_applied(tmp_path,
     answers = {"Head": lh.adjust(head, tuned).logits(X)}
     for suffix, save in SAVE.items():
         save(head, tmp_path / f"m{suffix}")
-        if rule not in ("rescale", "tau") and not bias and suffix != ".onnx":
+        if tuned.adjustment.adds and not bias and suffix != ".onnx":
             continue
         adjust_file(tmp_path / f"m{suffix}", tmp_path / f"o{suffix}", tuned)
         answers[suffix] = read_head(tmp_path / f"o{suffix}").logits(X)
@@ -176,14 +165,18 @@ def test_one_decision_predicts_the_same_classes_wherever_it_is_applied(tmp_path,
 def test_the_adjustment_is_recorded_and_undone_byte_for_byte(tmp_path, suffix, rule):
     path, out, back = (tmp_path / f"{name}{suffix}" for name in "mob")
     SAVE[suffix](made(), path)
-    done = adjust_file(path, out, tuned_for(rule))
-    assert (done.rule, done.gamma, done.head) == (rule, 0.4, ("fc",))
+    tuned = tuned_for(rule)
+    done = adjust_file(path, out, tuned)
+    assert (done.rule, done.strength, done.head) == (rule, tuned.strength, ("fc",))
     note = locate_head(out).note
-    assert (note["rule"], note["gamma"], note["counts"]) == (rule, 0.4, COUNTS.tolist())
-    assert any(f"adjusted before: {rule}, gamma 0.4" in text for text in inspect_file(out).warnings)
+    assert (note["rule"], note.get("strength")) == (rule, tuned.strength)
+    assert (note["counts"], note["head"]) == (COUNTS.tolist(), ["fc"])
+    assert np.array_equal(note["scale"], tuned.adjustment.scale)
+    assert np.array_equal(note["offset"], tuned.adjustment.offset)
+    words = rule if tuned.strength is None else f"{rule}, strength 0.4"
+    assert any(f"adjusted before: {words}, by" in text for text in inspect_file(out).warnings)
     with pytest.raises(
-        lh.LevelheadError,
-        match=rf"was adjusted before \({re.escape(rule)}, gamma 0.4\); undo that first",
+        lh.LevelheadError, match=rf"was adjusted before \({words}\); undo that first"
     ):
         adjust_file(out, back, tuned_for("rescale"))
     adjust_file(out, tmp_path / f"twice{suffix}", tuned_for("rescale"), again=True)
@@ -204,37 +197,14 @@ def test_a_damaged_record_of_two_parts_is_refused(tmp_path):
     save_file(tensors(made()), tmp_path / "m.safetensors")
     adjust_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", tuned_for("vector"))
     note = locate_head(tmp_path / "o.safetensors").note
-    assert (note["factors"], note["offset"]) == (list(SCALE), list(OFFSET))
     for change in (
-        {"offset": OFFSET[:2]},
+        {"offset": OFFSET[:2].tolist()},
         {"offset": "x"},
-        {"rule": "shift"},
+        {"rule": 5},
         {"offset": [float("nan")] * K},
     ):
         with pytest.raises(lh.LevelheadError, match="record of an earlier adjustment is damaged"):
             check_note(note | change, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"scale": (1.0, 2.0)}, "scale: expected 5, one per class, got 2"),
-        ({"scale": ()}, "the rule vector needs a scale and an offset for each class"),
-        ({"scale": (1.0, 1.0, 1.0, 1.0, -1.0)}, "scale: expected positive numbers"),
-        ({"offset": (0.0, 0.0, 0.0, 0.0, float("inf"))}, "offset: expected finite numbers"),
-        (
-            {"counts": (5.0, 4.0, 3.0), "classes": 3, "scale": SCALE[:3], "offset": OFFSET[:3]},
-            "tuned on 3 classes",
-        ),
-    ],
-)
-def test_a_choice_that_does_not_fit_changes_nothing(tmp_path, changes, message):
-    save_file(tensors(made()), tmp_path / "m.safetensors")
-    with pytest.raises(lh.LevelheadError, match=message):
-        adjust_file(
-            tmp_path / "m.safetensors", tmp_path / "o.safetensors", tuned_for("vector", **changes)
-        )
-    assert not (tmp_path / "o.safetensors").exists()
 
 
 # A new bias in ONNX
@@ -356,7 +326,7 @@ def test_only_the_new_bias_and_the_note_are_kept_for_the_way_back(tmp_path):
 @given(
     st.integers(1, 300), st.sampled_from(["Gemm", "MatMul"]), st.floats(0.1, 2), st.integers(0, 3)
 )
-def test_lengths_of_any_size_are_corrected(tmp_path, length, op, gamma, before):
+def test_lengths_of_any_size_are_corrected(tmp_path, length, op, strength, before):
     """A name of any length moves the lengths around it over the border of one, two and three bytes."""
     weight, name = raw(W if op == "Gemm" else W.T.copy(), "w" * length), "h" * length
     nodes = [helper.make_node("Identity", ["x"], [f"i{i}"]) for i in range(before)]
@@ -365,10 +335,10 @@ def test_lengths_of_any_size_are_corrected(tmp_path, length, op, gamma, before):
         helper.make_node("Identity", [name], ["y"]),
     ]
     save_graph(tmp_path / "m.onnx", nodes, [weight])
-    adjust_file(tmp_path / "m.onnx", tmp_path / "o.onnx", tuned_for("shift", gamma), force=True)
+    adjust_file(tmp_path / "m.onnx", tmp_path / "o.onnx", tuned_for("shift", strength), force=True)
     np.testing.assert_allclose(
         run(tmp_path / "o.onnx"),
-        run(tmp_path / "m.onnx") + gamma * np.log(1000 / COUNTS),
+        run(tmp_path / "m.onnx") + strength * np.log(1000 / COUNTS),
         atol=1e-4,
     )
     undo_file(tmp_path / "o.onnx", tmp_path / "b.onnx", force=True)
@@ -398,11 +368,9 @@ def test_one_logit_is_shifted_in_files_too(tmp_path, suffix):
     os.unlink(done.original)
     undo_file(out, tmp_path / f"d{suffix}")
     np.testing.assert_allclose(read_head(tmp_path / f"d{suffix}").bias, head.bias, rtol=1e-5)
-    assert (
-        rescale_file(path, tmp_path / f"r{suffix}", [900, 100], gamma=0.7, rule="shift").factors
-        == done.factors
-    )
-    for rule in ("rescale", "tau"):
+    by_rule = adjust_file(path, tmp_path / f"r{suffix}", lh.rules.Shift(0.7), [900, 100])
+    assert by_rule.offset == done.offset
+    for rule in ("rescale", "tau", "scales", "vector"):
         with pytest.raises(
             lh.LevelheadError, match="gives a single logit, and scaling never moves its sign; use"
         ):
@@ -427,38 +395,56 @@ def test_a_known_head_of_one_logit_comes_before_an_unknown_matrix_of_two_rows(tm
             ".safetensors",
             made(bias=False),
             tuned_for("shift"),
-            "fc has no bias to shift, and a safetensors file cannot "
-            r"hold one that the model does not expect; use the rule rescale, an ONNX file, or lh\.adjust_ in memory",
+            "fc has no bias to add to, and a safetensors file cannot hold one that the model does not "
+            r"expect; use the rule scales or rescale, an ONNX file, or lh\.adjust_ in memory",
         ),
         (
             ".pt",
             made(bias=False),
             tuned_for("shift"),
-            "fc has no bias to shift, and a state dict file cannot hold one",
+            "fc has no bias to add to, and a state dict file cannot hold one",
         ),
         (
             ".safetensors",
             made(rows=4),
             tuned_for("shift"),
-            "fc has 4 classes, but gamma was tuned on 5 classes",
+            "fc has 4 classes, but it was tuned on 5 classes",
         ),
         (
             ".onnx",
             made(rows=4),
             tuned_for("rescale"),
-            "fc has 4 classes, but gamma was tuned on 5 classes",
+            "fc has 4 classes, but it was tuned on 5 classes",
         ),
         (
             ".pt",
             made(rows=1),
             tuned_for("shift"),
-            "fc gives a single logit, but gamma was tuned on 5 classes",
+            "fc gives a single logit, but it was tuned on 5 classes",
         ),
         (
             ".onnx",
             made(),
-            replace(tuned_for("shift"), counts=()),
-            "does not say which counts gamma was chosen with",
+            lh.rules.Shift(1.0),
+            "counts: the rule shift needs counts",
+        ),
+        (
+            ".onnx",
+            made(),
+            lh.rules.Shift(),
+            r"rule: expected a strength, such as lh\.rules\.Shift\(0\.5\)",
+        ),
+        (
+            ".pt",
+            made(),
+            lh.rules.Offsets(),
+            r"the rule offsets is fitted on held-out samples; give what lh\.tune returns",
+        ),
+        (
+            ".pt",
+            made(),
+            0.5,
+            r"tuned: expected what `tune` returned, .* or a rule",
         ),
     ],
 )
@@ -472,17 +458,39 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(tmp_path, suffix, h
     assert digest(tmp_path / f"m{suffix}") == before
 
 
-def test_rescale_file_takes_a_choice_only_for_its_own_rule_and_counts(tmp_path):
+def test_what_was_tuned_has_counts_and_a_policy_of_its_own(tmp_path):
     path, out = tmp_path / "m.safetensors", tmp_path / "o.safetensors"
     save_file(tensors(made()), path)
-    with pytest.raises(
-        lh.LevelheadError, match=r"chosen for rule 'shift'; use adjust_file\(path, out, tuned\)"
-    ):
-        rescale_file(path, out, COUNTS, gamma=tuned_for("shift"))
-    with pytest.raises(lh.LevelheadError, match="chosen with counts of other proportions"):
-        rescale_file(path, out, COUNTS[::-1], gamma=tuned_for("rescale"))
+    with pytest.raises(lh.LevelheadError, match="counts: what was tuned has counts of its own"):
+        adjust_file(path, out, tuned_for("rescale"), COUNTS)
+    with pytest.raises(lh.LevelheadError, match="bias: what was tuned scales the bias"):
+        adjust_file(path, out, tuned_for("rescale"), bias="keep")
     assert not out.exists()
-    assert rescale_file(path, out, 2 * COUNTS, gamma=tuned_for("rescale")).gamma == 0.4
+    assert adjust_file(path, out, replace(tuned_for("offsets"), counts=())).counts is None
+    assert "counts" not in locate_head(out).note
+
+
+@pytest.mark.parametrize("suffix", SAVE)
+def test_offsets_change_only_the_bias(tmp_path, suffix):
+    path, out = tmp_path / f"m{suffix}", tmp_path / f"o{suffix}"
+    SAVE[suffix](made(), path)
+    adjust_file(path, out, tuned_for("offsets"))
+    assert read_head(out).weight.tobytes() == made().weight.tobytes()
+    np.testing.assert_allclose(read_head(out).bias, made().bias + OFFSET, rtol=1e-6)
+
+
+def test_a_background_that_would_change_is_refused(tmp_path):
+    path, out = tmp_path / "m.safetensors", tmp_path / "o.safetensors"
+    save_file(tensors(made()), path)
+    for tuned, counts in ((tuned_for("shift"), None), (lh.rules.Tau(1.0), None)):
+        with pytest.raises(lh.LevelheadError, match="background: class 4 would change"):
+            adjust_file(path, out, tuned, counts, background=4)
+    assert not out.exists()
+    by = adjust_file(path, out, lh.rules.Rescale(0.5), COUNTS, background=4).scale
+    assert by[4] == by[0] == 1
+    alone = lh.counts.with_background(COUNTS, 4)
+    again = adjust_file(path, out, lh.rules.Rescale(0.5), alone, force=True)
+    assert np.array_equal(again.scale, by)
 
 
 def test_names_in_another_order_are_refused(tmp_path):
@@ -490,27 +498,22 @@ def test_names_in_another_order_are_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"id2label": dict(enumerate("edcba"))}))
     path, out = tmp_path / "model.safetensors", tmp_path / "o.safetensors"
     with pytest.raises(
-        lh.LevelheadError, match=r"in another order \(e, d, c, b, a\) than the logits"
+        lh.LevelheadError, match=r"in another order \(e, d, c, b, a\) than the scores"
     ):
         adjust_file(path, out, tuned_for("rescale", names=tuple("abcde")))
     adjust_file(path, out, tuned_for("rescale", names=tuple("edcba")))
 
 
-def test_an_uncertain_gain_is_told_in_the_metric_it_was_tuned_by():
+def test_a_choice_that_is_not_worthwhile_is_applied_and_said_to_be_so(tmp_path):
     rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(3), 20)
-    logits = 5 + rng.normal(size=(60, 3)) + 2 * np.eye(3)[labels]
-    tuned = lh.tune(logits, labels, [90, 80, 70], metric="mcc", bootstrap=50)
-    assert tuned.gain_interval is not None
-    assert (tuned.worthwhile, tuned.certain) == (True, False)
-    check_worthwhile(tuned)
-    low, high = tuned.gain_interval
-    with pytest.raises(lh.LevelheadError) as caught:
-        check_worthwhile(tuned, certain=True)
-    assert (
-        f"no certain gain is to be expected ({tuned.gain:.3f} ({low:.3f} to {high:.3f})), so"
-        in str(caught.value)
-    )
-    worse = replace(tuned, gain=-0.01, gain_interval=(-0.05, 0.03))
-    with pytest.raises(lh.LevelheadError, match="no gain is to be expected"):
-        check_worthwhile(worse)
+    labels = np.repeat(np.arange(K), 40)
+    logits = rng.normal(size=(40 * K, K)) + 2 * np.eye(K)[labels]
+    with quiet():
+        tuned = lh.tune(logits, labels, COUNTS)
+    save_file(tensors(made()), tmp_path / "m.safetensors")
+    assert tuned.evidence is not None
+    for gain, said in ((0.01, False), (-0.01, True)):
+        choice = replace(tuned, evidence=replace(tuned.evidence, gain=gain))
+        out = tmp_path / "o.safetensors"
+        notes = adjust_file(tmp_path / "m.safetensors", out, choice, force=True).notes
+        assert ("no gain was to be expected where it was chosen" in notes) == said

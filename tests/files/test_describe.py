@@ -3,7 +3,7 @@
 import numpy as np
 
 from levelhead.files.inspect import HeadLayer, Inspection, inspection_text
-from levelhead.files.model import RescaleResult, rescale_text
+from levelhead.files.model import AdjustedFile, adjusted_text
 from levelhead.files.undo import UndoResult, undo_text
 
 
@@ -18,11 +18,12 @@ def inspection(**given):
 
 def result(**given):
     plain = {
-        "path": "a.pt", "out": "b c.pt", "original": None, "head": ("fc",), "rule": "rescale", "gamma": 0.5,
-        "bias": None, "counts": np.array([25, 100]), "factors": np.array([2.0, 1.0]), "before": np.array([0.5, 0.25]),
+        "path": "a.pt", "out": "b c.pt", "original": None, "head": ("fc",), "rule": "rescale", "strength": 0.5,
+        "bias": None, "counts": np.array([25, 100]), "scale": np.array([2.0, 1.0]), "offset": np.zeros(2),
+        "before": np.array([0.5, 0.25]),
         "after": np.array([1.0, 0.25]), "sha256": {},
     }  # fmt: skip
-    return RescaleResult(**(plain | given))
+    return AdjustedFile(**(plain | given))
 
 
 def test_a_head_alone():
@@ -52,7 +53,7 @@ def test_a_head_with_all_that_can_be_known_largest_count_first():
         "",
         "rank correlation of norm and count: -1.00",
         "bias: |b| is 0.25 of ||w|| in the median class",
-        "at gamma 0.5, scaling and keeping the bias are up to 1.5 apart in a logit",
+        "at strength 0.5, scaling and keeping the bias are up to 1.5 apart in a logit",
         "warning: beware",
     ]
 
@@ -73,13 +74,13 @@ def test_of_many_classes_the_first_and_the_last_ten_are_shown():
 
 def test_a_rescaled_head_and_the_way_back():
     done = result(original="b c.pt.original", bias="scale", flips=3, notes=("one", "two"))
-    assert rescale_text(done).splitlines() == [
+    assert adjusted_text(done).splitlines() == [
         "a.pt -> b c.pt",
-        "  fc: RS, gamma 0.5, bias scaled",
+        "  fc: RS, strength 0.5, bias scaled",
         "",
-        "  class  count  norm before  after  factor",
-        "  1        100         0.25   0.25       1",
-        "  0         25          0.5      1       2",
+        "  class  count  norm before  after  scale",
+        "  1        100         0.25   0.25      1",
+        "  0         25          0.5      1      2",
         "",
         "kept b c.pt.original: `levelhead undo 'b c.pt' -o BACK` gives the input back, byte for byte",
         "predictions that rounding to half precision could flip: 3",
@@ -92,25 +93,35 @@ def test_a_shifted_head_of_one_logit():
     done = result(
         rule="shift",
         bias="scale",
-        factors=np.array([2.0]),
+        scale=np.ones(1),
+        offset=np.array([2.0]),
         before=np.array([0.5]),
         after=np.array([0.5]),
     )
-    lines = rescale_text(done).splitlines()
-    assert lines[1].endswith(", gamma 0.5")  # a shift has no policy of the bias
+    lines = adjusted_text(done).splitlines()
+    assert lines[1].endswith(", strength 0.5")  # a shift has no policy of the bias
     titles, values = lines[3:5]
-    assert titles == "  class       count  norm before  after  shift"
-    assert values == "  the logit  25/100          0.5    0.5      2"
+    assert titles == "  class       count  norm before  after  offset"
+    assert values == "  the logit  25/100          0.5    0.5       2"
 
 
 def test_a_head_that_is_scaled_and_shifted():
-    done = result(rule="rescale+shift", bias="keep", offset=np.array([0.5, 0.0]))
-    lines = rescale_text(done).splitlines()
-    assert lines[1].endswith(", gamma 0.5, bias kept")
+    done = result(rule="vector", strength=None, bias="scale", offset=np.array([0.5, 0.0]))
+    lines = adjusted_text(done).splitlines()
+    assert lines[1].endswith("fc: vector scaling, bias scaled")
     assert lines[3:6] == [
-        "  class  count  norm before  after  factor  then shift",
-        "  1        100         0.25   0.25       1           0",
-        "  0         25          0.5      1       2         0.5",
+        "  class  count  norm before  after  scale  offset",
+        "  1        100         0.25   0.25      1       0",
+        "  0         25          0.5      1      2     0.5",
+    ]
+
+
+def test_a_kept_bias_and_a_head_whose_counts_are_not_known():
+    lines = adjusted_text(result(rule="tau", bias="keep", counts=None)).splitlines()
+    assert lines[1].endswith("tau-normalization, strength 0.5, bias kept")
+    assert lines[3:5] == [
+        "  class  norm before  after  scale",
+        "  0              0.5      1      2",
     ]
 
 
@@ -119,5 +130,5 @@ def test_what_undo_gave_back():
         "o.pt -> b.pt: the file that was adjusted, byte for byte\n  b.pt: sha256 12ab"
     )
     assert undo_text(UndoResult("o.pt", "b.pt", False, {})) == (
-        "o.pt -> b.pt: divided by the recorded factors, exact only up to rounding (there was no o.pt.original)"
+        "o.pt -> b.pt: by the recorded numbers, exact only up to rounding (there was no o.pt.original)"
     )

@@ -19,6 +19,8 @@ from levelhead.files.edits import (
     file_sha256,
 )
 
+from ..heads.chosen import tuned_for
+
 
 @pytest.fixture(autouse=True)
 def no_digest_begun(monkeypatch):
@@ -86,10 +88,10 @@ def test_the_command_line_begins_the_digest_of_its_input(large, tmp_path):
     small.write_text("[1, 2]")
     out.write_bytes(large.read_bytes())
     begin_early_digest(
-        "rescale", "--counts", str(small), "-o", str(out), str(large), "--gamma", "1"
+        "adjust", "--counts", str(small), "-o", str(out), str(large), "--strength", "1"
     )
     assert list(module._early) == [str(large.resolve())]
-    begin_early_digest("rescale", "missing", "\0")
+    begin_early_digest("adjust", "missing", "\0")
     begin_early_digest("undo", str(large))  # nothing was kept of it
     assert list(module._early) == [str(large.resolve())]
 
@@ -102,13 +104,13 @@ def test_a_large_file_goes_there_and_back_by_the_command_line(tmp_path, monkeypa
         "fc.weight": rng.random((4, 8), np.float32),
     }
     save_file(parts, source)
-    (tmp_path / "c.json").write_text("[40, 30, 20, 10]")
+    tuned_for("scales", counts=[40, 30, 20, 10]).save(tmp_path / "t.json")
     waited = []
     monkeypatch.setattr(
         Digest, "wait", lambda self, wait=Digest.wait: (waited.append(self), wait(self))
     )
     for words in (
-        ["rescale", source, "--counts", tmp_path / "c.json", "--gamma", "0.5", "-o", out],
+        ["adjust", source, "--tuned", tmp_path / "t.json", "-o", out],
         ["undo", out, "-o", back],
     ):
         monkeypatch.setattr(sys, "argv", ["levelhead", *map(str, words)])

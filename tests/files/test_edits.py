@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+import levelhead as lh
 from levelhead.files import edits
 from levelhead.files.edits import Edit, copy, file_sha256, restore, rewrite, staged
-from levelhead.files.model import rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.support.errors import LevelheadError
 
 
@@ -206,7 +207,9 @@ def test_an_input_that_changes_while_it_is_read_is_refused_and_nothing_written(t
         os.utime(path, ns=(0, 0))
 
     with pytest.raises(LevelheadError, match=r"m\.safetensors: changed while it was read"):
-        rescale_file(path, tmp_path / "o.safetensors", [4, 2, 1], gamma=1, progress=change)
+        adjust_file(
+            path, tmp_path / "o.safetensors", lh.rules.Rescale(1), [4, 2, 1], progress=change
+        )
     assert os.listdir(tmp_path) == ["m.safetensors"]
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import levelhead as lh
 from levelhead.files.inspect import inspect_file
 from levelhead.files.locate import format_of
-from levelhead.files.model import rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 
 COUNTS = [100, 25, 4]
@@ -44,8 +45,8 @@ def test_kernel_is_scaled_by_columns_and_undone(made, named, tmp_path):
     path, out, back = (tmp_path / f"{name}.safetensors" for name in ("m", "out", "back"))
     save_file(made, path, {"format": "flax"})
     kernel = next(iter(made))
-    result = rescale_file(
-        path, out, COUNTS, gamma=0.5, head=kernel[: -len("/kernel")] if named else None
+    result = adjust_file(
+        path, out, lh.rules.Rescale(0.5), COUNTS, head=kernel[: -len("/kernel")] if named else None
     )
     found = load_file(out)
     assert np.allclose(logits(found, kernel), logits(made, kernel) * FACTORS, atol=1e-5)
@@ -63,7 +64,7 @@ def test_shape_is_that_of_the_file_and_columns_are_classes(tmp_path):
     )  # eight classes of three features, not the other way round
     assert len(inspect_file(path).norms) == 8
     with pytest.raises(ValueError, match="expected 8 counts"):
-        rescale_file(path, tmp_path / "out.safetensors", COUNTS, gamma=0.5)
+        adjust_file(path, tmp_path / "out.safetensors", lh.rules.Rescale(0.5), COUNTS)
 
 
 def test_kernel_among_weights_of_torch_is_no_head(tmp_path):
@@ -97,7 +98,7 @@ def test_module_of_flax_gives_the_scaled_logits(tmp_path):
         for key, value in nnx.to_flat_state(nnx.state(model))
     }
     save_file(flat, path)
-    rescale_file(path, out, COUNTS, gamma=0.5)
+    adjust_file(path, out, lh.rules.Rescale(0.5), COUNTS)
     model.classifier.kernel[...] = load_file(out)["classifier.kernel"]
     model.classifier.bias[...] = load_file(out)["classifier.bias"]
     assert np.allclose(model(X), before * FACTORS, atol=1e-4)

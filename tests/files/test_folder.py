@@ -7,7 +7,7 @@ import torch
 from safetensors.numpy import save_file
 
 import levelhead as lh
-from levelhead.files.model import adjust_file, rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 
 COUNTS = [100, 25, 4]
@@ -43,7 +43,7 @@ def folder(tmp_path):
 
 
 def test_everything_but_other_weights_and_state_is_copied(folder, tmp_path):
-    done = rescale_file(folder, tmp_path / "out", COUNTS, gamma=0.5)
+    done = adjust_file(folder, tmp_path / "out", lh.rules.Rescale(0.5), COUNTS)
     before, after = contents(folder), contents(tmp_path / "out")
     left = {"optimizer.pt", "training_args.bin", "pytorch_model.bin", ".gitattributes"}
     assert set(after) == set(before) - left
@@ -56,7 +56,7 @@ def test_everything_but_other_weights_and_state_is_copied(folder, tmp_path):
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_undo_gives_the_whole_folder_back(folder, tmp_path, kept):
-    rescale_file(folder, tmp_path / "out", COUNTS, gamma=0.5, original=kept)
+    adjust_file(folder, tmp_path / "out", lh.rules.Rescale(0.5), COUNTS, original=kept)
     assert undo_file(tmp_path / "out", tmp_path / "back").exact == kept
     after = contents(tmp_path / "back")
     assert after.keys() == contents(tmp_path / "out").keys()
@@ -73,7 +73,7 @@ def test_link_that_leads_out_of_the_folder_is_not_copied_as_content(folder, tmp_
     (folder / "notes.txt").symlink_to(secret)
     (folder / "merges.txt").symlink_to("config.json")
     (folder / "loop").symlink_to("loop")
-    done = rescale_file(folder, tmp_path / "o", COUNTS, gamma=0.5)
+    done = adjust_file(folder, tmp_path / "o", lh.rules.Rescale(0.5), COUNTS)
     assert "notes.txt" not in contents(tmp_path / "o")
     assert (tmp_path / "o/merges.txt").read_bytes() == (folder / "config.json").read_bytes()
     assert any("notes.txt (a link that leads out of the folder)" in note for note in done.notes)
@@ -86,13 +86,15 @@ def test_folder_of_links_as_hugging_face_keeps_them_is_copied_whole(folder, tmp_
     for number, path in enumerate(one for one in sorted(folder.iterdir()) if one.is_file()):
         path.rename(blobs / str(number))
         (snapshot / path.name).symlink_to(f"../../blobs/{number}")
-    done = rescale_file(snapshot, tmp_path / "o", COUNTS, gamma=0.5)
+    done = adjust_file(snapshot, tmp_path / "o", lh.rules.Rescale(0.5), COUNTS)
     assert (tmp_path / "o/config.json").read_bytes() == (snapshot / "config.json").read_bytes()
     assert not any("a link that leads out" in note for note in done.notes)
 
 
 def test_file_by_itself_is_written_without_company(folder, tmp_path):
-    rescale_file(folder / "model.safetensors", tmp_path / "one.safetensors", COUNTS, gamma=0.5)
+    adjust_file(
+        folder / "model.safetensors", tmp_path / "one.safetensors", lh.rules.Rescale(0.5), COUNTS
+    )
     assert {path.name for path in tmp_path.iterdir()} == {
         "model",
         "one.safetensors",
@@ -104,7 +106,7 @@ def test_existing_folder_is_not_mixed_with_the_new_one(folder, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "config.json").write_text("mine")
     with pytest.raises(FileExistsError):
-        rescale_file(folder, tmp_path / "out", COUNTS, gamma=0.5)
+        adjust_file(folder, tmp_path / "out", lh.rules.Rescale(0.5), COUNTS)
     assert contents(tmp_path / "out") == {"config.json": b"mine"}
 
 
@@ -137,7 +139,7 @@ def test_adjusted_folder_loads_by_from_pretrained(tmp_path):
         + torch.randn(60, 3, generator=torch.Generator().manual_seed(1))
         + torch.tensor([2.0, 1.0, 0.0])
     )
-    tuned = lh.match_prior(scores, COUNTS, rule="shift", bootstrap=0)
+    tuned = lh.tune_unlabelled(scores, counts=COUNTS, rule="shift")
     adjust_file(tmp_path / "model", tmp_path / "out", tuned)
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
     inputs = AutoTokenizer.from_pretrained(tmp_path / "out")(
@@ -145,5 +147,5 @@ def test_adjusted_folder_loads_by_from_pretrained(tmp_path):
     )
     with torch.no_grad():
         moved = loaded(**inputs).logits - model(**inputs).logits
-    by = tuned.gamma * torch.tensor([1.0, 4.0, 25.0]).log()
+    by = tuned.strength * torch.tensor([1.0, 4.0, 25.0]).log()
     torch.testing.assert_close(moved, by.expand(2, 3), rtol=1e-4, atol=1e-5)

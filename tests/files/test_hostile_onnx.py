@@ -11,11 +11,14 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from levelhead.files.model import rescale_file
+import levelhead as lh
+from levelhead.files.model import adjust_file
 from levelhead.files.onnx import FORMAT
 from levelhead.files.protobuf import field, varint
 from levelhead.files.undo import undo_file
 from levelhead.support.errors import LevelheadError
+
+from ..heads.chosen import own_rule
 
 COUNTS, FACTORS = [16, 4, 1], np.array([1, 2, 4], np.float32)
 RNG = np.random.default_rng(0)
@@ -86,7 +89,7 @@ def test_numbers_that_stand_twice_are_refused(tmp_path, name):
     with pytest.raises(
         LevelheadError, match=r"m\.onnx: .*expected one field .*; export the model again"
     ):
-        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
+        adjust_file(path, tmp_path / "o.onnx", lh.rules.Rescale(0.5), COUNTS)
     assert os.listdir(tmp_path) == ["m.onnx"]
 
 
@@ -114,7 +117,9 @@ def test_dims_that_are_not_of_a_matrix_are_refused(tmp_path, dims):
     for data in (b"", W.tobytes()):
         made = model(tensors=[tensor_of(dims, data), numpy_helper.from_array(B, "b")])
         with pytest.raises(LevelheadError, match=r"m\.onnx: "):
-            rescale_file(save(tmp_path / "m.onnx", made), tmp_path / "o.onnx", COUNTS, gamma=0.5)
+            adjust_file(
+                save(tmp_path / "m.onnx", made), tmp_path / "o.onnx", lh.rules.Rescale(0.5), COUNTS
+            )
     assert os.listdir(tmp_path) == ["m.onnx"]
 
 
@@ -128,7 +133,7 @@ def external(folder, location, **entries):
 def test_external_numbers_in_the_model_itself_are_refused(tmp_path):
     path = external(tmp_path, "m.onnx")
     with pytest.raises(LevelheadError, match=r"m\.onnx: expected external weights in another file"):
-        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
+        adjust_file(path, tmp_path / "o.onnx", lh.rules.Rescale(0.5), COUNTS)
     os.link(path, tmp_path / "linked")
     with pytest.raises(LevelheadError, match=r"m\.onnx: expected external weights in another file"):
         FORMAT.find(external(tmp_path, "linked"))
@@ -150,7 +155,7 @@ def test_external_places_that_cannot_be_are_refused(tmp_path, entries):
     (tmp_path / "d").write_bytes(W.tobytes())
     path = external(tmp_path, "d", **entries)
     with pytest.raises(LevelheadError, match=r"W.*; (export the model|copy or download it) again"):
-        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
+        adjust_file(path, tmp_path / "o.onnx", lh.rules.Rescale(0.5), COUNTS)
 
 
 def test_pipes_are_not_waited_for(tmp_path):
@@ -201,11 +206,11 @@ def diamonds(depth):
 
 def test_forty_sums_of_two_paths_are_walked_once_each(tmp_path):
     path, began = save(tmp_path / "m.onnx", model(diamonds(40))), time.monotonic()
-    done = rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
+    done = adjust_file(path, tmp_path / "o.onnx", lh.rules.Rescale(0.5), COUNTS)
     assert time.monotonic() - began < 10  # 2^40 paths
     assert done.head == ("W",)
     save(tmp_path / "s.onnx", model(diamonds(3)))
-    rescale_file(tmp_path / "s.onnx", tmp_path / "t.onnx", COUNTS, gamma=0.5)
+    adjust_file(tmp_path / "s.onnx", tmp_path / "t.onnx", lh.rules.Rescale(0.5), COUNTS)
     np.testing.assert_allclose(
         run(tmp_path / "t.onnx"), run(tmp_path / "s.onnx") * FACTORS, rtol=1e-5
     )
@@ -258,7 +263,7 @@ def test_a_graph_that_cannot_be_run_is_refused_or_scaled_but_never_a_traceback(
     path = save(tmp_path / "m.onnx", made)
     done = False
     with suppress(LevelheadError):
-        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule=rule)
+        adjust_file(path, tmp_path / "o.onnx", own_rule(rule, 0.5), COUNTS)
         done = True
     assert (tmp_path / "o.onnx").exists() == done
 
@@ -293,7 +298,7 @@ def adjusted(tmp_path):
         size_threshold=0,
     )
     for out in ("o.onnx", "other/o.onnx"):
-        rescale_file(tmp_path / "m.onnx", tmp_path / out, COUNTS, gamma=0.5)
+        adjust_file(tmp_path / "m.onnx", tmp_path / out, lh.rules.Rescale(0.5), COUNTS)
     return tmp_path
 
 
@@ -339,7 +344,7 @@ def test_a_number_in_the_place_of_a_tensor_is_not_counted_as_one(tmp_path):
     model.ClearField("graph")
     path, out = tmp_path / "m.onnx", tmp_path / "o.onnx"
     path.write_bytes(model.SerializeToString() + field(7, inner))
-    rescale_file(path, out, [16, 4, 1], gamma=0.5)
+    adjust_file(path, out, lh.rules.Rescale(0.5), [16, 4, 1])
     found = {one.name: numpy_helper.to_array(one) for one in onnx.load(out).graph.initializer}
     np.testing.assert_array_equal(found["W"], weight * [[1], [2], [4]])
     np.testing.assert_array_equal(found["V"], other)

@@ -9,7 +9,7 @@ import pytest
 
 import levelhead as lh
 from levelhead.files.inspect import inspect_file
-from levelhead.files.model import adjust_file, rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
@@ -126,17 +126,17 @@ def test_real_keras_gives_the_scaled_logits_and_undo_the_same_bytes(kind, suffix
     expected = scaled(model)
     if suffix == ".keras":
         model.save(path)
-        rescale_file(path, out, COUNTS, gamma=0.5)
+        adjust_file(path, out, lh.rules.Rescale(0.5), COUNTS)
         changed = keras.models.load_model(out)
     else:
         model.save_weights(path)
-        rescale_file(path, out, COUNTS, gamma=0.5, head=name)
+        adjust_file(path, out, lh.rules.Rescale(0.5), COUNTS, head=name)
         changed = keras.models.clone_model(model)
         changed.load_weights(out)
     assert same(logits(changed), expected, model)
-    assert (inspect_file(out).adjusted or {})["gamma"] == 0.5
+    assert (inspect_file(out).adjusted or {})["strength"] == 0.5
     with pytest.raises(ValueError, match="was adjusted before"):
-        rescale_file(out, tmp_path / f"twice{suffix}", COUNTS, gamma=0.5)
+        adjust_file(out, tmp_path / f"twice{suffix}", lh.rules.Rescale(0.5), COUNTS)
     assert undo_file(out, back).exact
     assert back.read_bytes() == path.read_bytes()
     out.with_name(f"{out.name}.original").unlink()
@@ -147,7 +147,7 @@ def test_real_keras_gives_the_scaled_logits_and_undo_the_same_bytes(kind, suffix
 def test_only_the_head_changes(tmp_path):
     model = trained(nested)
     model.save(tmp_path / "m.keras")
-    rescale_file(tmp_path / "m.keras", tmp_path / "out.keras", COUNTS, gamma=0.5)
+    adjust_file(tmp_path / "m.keras", tmp_path / "out.keras", lh.rules.Rescale(0.5), COUNTS)
     changed = keras.models.load_model(tmp_path / "out.keras")
     head = {id(w) for w in model.layers[-2].weights}
     for old, new in zip(model.weights, changed.weights, strict=True):
@@ -161,7 +161,7 @@ def test_only_the_head_changes(tmp_path):
 def test_half_precision_stays_half(dtype, tmp_path):
     model = sequential(dtype=dtype)
     model.save(tmp_path / "m.keras")
-    rescale_file(tmp_path / "m.keras", tmp_path / "out.keras", COUNTS, gamma=0.5)
+    adjust_file(tmp_path / "m.keras", tmp_path / "out.keras", lh.rules.Rescale(0.5), COUNTS)
     changed = keras.models.load_model(tmp_path / "out.keras").get_layer("top").kernel
     old = keras.ops.convert_to_numpy(keras.ops.cast(model.get_layer("top").kernel, "float32"))
     assert changed.dtype == dtype
@@ -174,10 +174,10 @@ def test_tuned_shift_is_added_to_the_bias(tmp_path):
     model = trained(sequential)
     before = logits(model)
     model.save(tmp_path / "m.keras")
-    tuned = lh.match_prior(before, COUNTS, rule="shift", bootstrap=0)
+    tuned = lh.tune_unlabelled(before, counts=COUNTS, rule="shift")
     done = adjust_file(tmp_path / "m.keras", tmp_path / "out.keras", tuned)
     assert np.allclose(
-        logits(keras.models.load_model(tmp_path / "out.keras")), before + done.factors, atol=1e-4
+        logits(keras.models.load_model(tmp_path / "out.keras")), before + done.offset, atol=1e-4
     )
 
 
@@ -197,7 +197,9 @@ def test_subclassed_model_is_read_by_names_and_shapes(tmp_path):
     assert [one.key for one in inspect_file(tmp_path / "m.keras", counts=COUNTS).layers] == ["head"]
     before = keras.ops.convert_to_numpy(model(X))
     model.save_weights(tmp_path / "m.weights.h5")
-    rescale_file(tmp_path / "m.weights.h5", tmp_path / "out.weights.h5", COUNTS, gamma=0.5)
+    adjust_file(
+        tmp_path / "m.weights.h5", tmp_path / "out.weights.h5", lh.rules.Rescale(0.5), COUNTS
+    )
     model.load_weights(tmp_path / "out.weights.h5")
     assert np.allclose(keras.ops.convert_to_numpy(model(X)), before * FACTORS, atol=1e-5)
 
@@ -212,7 +214,7 @@ def test_lambda_is_never_run(tmp_path):
     model.save(tmp_path / "m.keras")
     ran.unlink(missing_ok=True)
     assert inspect_file(tmp_path / "m.keras").layers[0].shape == (8, 3)
-    rescale_file(tmp_path / "m.keras", tmp_path / "out.keras", COUNTS, gamma=0.5)
+    adjust_file(tmp_path / "m.keras", tmp_path / "out.keras", lh.rules.Rescale(0.5), COUNTS)
     undo_file(tmp_path / "out.keras", tmp_path / "back.keras")
     assert not ran.exists()
 
@@ -257,11 +259,11 @@ def test_what_cannot_be_adjusted_is_refused_and_nothing_is_written(kind, tmp_pat
     keras.utils.clear_session()
     make().save(tmp_path / "m.keras")
     with pytest.raises(ValueError, match=reason):
-        rescale_file(
+        adjust_file(
             tmp_path / "m.keras",
             tmp_path / "out.keras",
+            lh.rules.Rescale(0.5),
             COUNTS if kind != "one logit" else [9, 1],
-            gamma=0.5,
         )
     assert [file.name for file in tmp_path.iterdir()] == ["m.keras"]
 
@@ -317,7 +319,7 @@ def test_a_graph_of_many_forks_is_walked_once(tmp_path):
         x = L.Average()([x, x])
     model = keras.Model(i, L.Softmax()(x))
     model.save(tmp_path / "m.keras")
-    rescale_file(tmp_path / "m.keras", tmp_path / "o.keras", [100, 25, 1], gamma=0.5)
+    adjust_file(tmp_path / "m.keras", tmp_path / "o.keras", lh.rules.Rescale(0.5), [100, 25, 1])
     lh.rescale_(model, [100, 25, 1], gamma=0.5)
     written = keras.saving.load_model(tmp_path / "o.keras")
     np.testing.assert_array_equal(written.get_layer("top").kernel, model.get_layer("top").kernel)
@@ -367,7 +369,7 @@ def test_weights_of_keras_before_3_4_state_no_names_and_are_found_by_their_class
         for group in groups:
             group.attrs.pop("name", None)
     rezip(tmp_path / "new.keras", tmp_path / "m.keras", model=(tmp_path / "w.h5").read_bytes())
-    rescale_file(tmp_path / "m.keras", tmp_path / "o.keras", COUNTS, gamma=0.5)
+    adjust_file(tmp_path / "m.keras", tmp_path / "o.keras", lh.rules.Rescale(0.5), COUNTS)
     assert same(logits(keras.models.load_model(tmp_path / "o.keras")), expected, model)
 
 
@@ -379,8 +381,8 @@ def test_operations_of_keras_before_3_4_have_their_names_beside_their_configs(tm
         config = json.loads(saved.read("config.json"))
     del config["config"]["layers"][-1]["config"]["name"]
     rezip(tmp_path / "new.keras", tmp_path / "m.keras", config=json.dumps(config).encode())
-    rescale_file(tmp_path / "m.keras", tmp_path / "o.keras", COUNTS, gamma=0.5)
-    rescale_file(tmp_path / "new.keras", tmp_path / "n.keras", COUNTS, gamma=0.5)
+    adjust_file(tmp_path / "m.keras", tmp_path / "o.keras", lh.rules.Rescale(0.5), COUNTS)
+    adjust_file(tmp_path / "new.keras", tmp_path / "n.keras", lh.rules.Rescale(0.5), COUNTS)
     files = [keras.models.load_model(tmp_path / name) for name in ("new.keras", "n.keras")]
     before, after = (keras.ops.convert_to_numpy(model.get_layer("top").kernel) for model in files)
     assert np.allclose(after, before * FACTORS)
@@ -411,5 +413,5 @@ def test_old_format_says_how_to_convert_it(tmp_path):
     model.save(path)
     command = str(told.value).partition("as by ")[2].partition(" in Python")[0]
     exec(command.replace("'m.h5'", repr(path)).replace("'m.keras'", repr(new)), {"keras": keras})
-    rescale_file(new, tmp_path / "o.keras", COUNTS, gamma=0.5)
+    adjust_file(new, tmp_path / "o.keras", lh.rules.Rescale(0.5), COUNTS)
     assert same(logits(keras.models.load_model(tmp_path / "o.keras")), scaled(model), model)

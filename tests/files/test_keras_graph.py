@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import levelhead as lh
-from levelhead.files.model import adjust_file, rescale_file
+from levelhead.files.model import adjust_file
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 keras = pytest.importorskip("keras", reason="Keras is not installed: pip install keras h5py")
@@ -123,12 +123,12 @@ def test_what_moves_the_classes_elsewhere_is_refused_in_memory_and_in_the_file(k
     model.save(tmp_path / "m.keras")
     if reason is None:  # the second call is not in the model
         lh.rescale_(model, COUNTS, gamma=0.5)
-        rescale_file(tmp_path / "m.keras", tmp_path / "o.keras", COUNTS, gamma=0.5)
+        adjust_file(tmp_path / "m.keras", tmp_path / "o.keras", lh.rules.Rescale(0.5), COUNTS)
         return
     with pytest.raises(ValueError, match=reason):
         lh.rescale_(model, COUNTS, gamma=0.5)
     with pytest.raises(ValueError, match=reason):
-        rescale_file(tmp_path / "m.keras", tmp_path / "o.keras", COUNTS, gamma=0.5)
+        adjust_file(tmp_path / "m.keras", tmp_path / "o.keras", lh.rules.Rescale(0.5), COUNTS)
 
 
 RIGHT = {  # what follows the head, and the axis of the classes in the end
@@ -161,9 +161,9 @@ def test_probabilities_are_those_of_scaled_logits(kind, tmp_path):
     x = np.random.default_rng(0).normal(size=(5, *model.input_shape[1:])).astype(np.float32)
     model.save(tmp_path / "m.keras")
     before = keras.ops.convert_to_numpy(model(x)).astype(np.float64)
-    tuned = lh.match_prior(LOGITS, COUNTS, rule="shift", bootstrap=0)
+    tuned = lh.tune_unlabelled(LOGITS, counts=COUNTS, rule="shift")
     done = adjust_file(tmp_path / "m.keras", tmp_path / "o.keras", tuned)
-    expected = np.exp(np.moveaxis(np.log(before), axis, -1) + done.factors)
+    expected = np.exp(np.moveaxis(np.log(before), axis, -1) + done.offset)
     expected = np.moveaxis(expected / expected.sum(-1, keepdims=True), -1, axis)
     with lh.adjust_(model, tuned):
         np.testing.assert_allclose(keras.ops.convert_to_numpy(model(x)), expected, atol=1e-5)
@@ -181,7 +181,7 @@ def test_a_sum_of_a_head_with_itself_is_not_shifted_twice(join, tmp_path):
     model = keras.Model(i, join(L.Dense(3, name="top")(i)))
     model.save(tmp_path / "m.keras")
     shift, rescale = (
-        lh.match_prior(LOGITS, COUNTS, rule=rule, bootstrap=0) for rule in ("shift", "rescale")
+        lh.tune_unlabelled(LOGITS, counts=COUNTS, rule=rule) for rule in ("shift", "rescale")
     )
     for adjust in (
         lambda tuned: lh.adjust_(model, tuned),

@@ -5,11 +5,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import levelhead as lh
 from levelhead.files import edits, spans
 from levelhead.files.inspect import inspect_file
-from levelhead.files.locate import locate_head
-from levelhead.files.model import InFile, Output, rescale_file, rescale_place
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
+
+from ..heads.chosen import own_rule
 
 K, D = 50, 7
 COUNTS = np.arange(1000, 1000 - 15 * K, -15)
@@ -43,7 +45,7 @@ def large(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(
-    ("rule", "gamma", "policy"),
+    ("rule", "strength", "policy"),
     [
         ("rescale", 0.4, "scale"),
         ("rescale", 0.4, "keep"),
@@ -52,17 +54,15 @@ def large(monkeypatch):
         ("shift", 0.7, "scale"),
     ],
 )
-def test_what_is_written_is_the_same_to_the_bit(tmp_path, large, dtype, bias, rule, gamma, policy):
+def test_what_is_written_is_the_same_to_the_bit(
+    tmp_path, large, dtype, bias, rule, strength, policy
+):
     bias = bias or rule == "shift"  # which a safetensors file cannot get where it has none
     path = model(tmp_path / "m.safetensors", dtype, bias=bias)
-    how = {"gamma": gamma, "rule": rule, "bias": policy}
-    want = rescale_place(
-        InFile(path, Output(tmp_path / "whole.safetensors"), locate_head(path)), COUNTS, **how
-    )
+    by = own_rule(rule, strength)
+    want = adjust_file(path, tmp_path / "whole.safetensors", by, COUNTS, bias=policy)
     large()
-    got = rescale_place(
-        InFile(path, Output(tmp_path / "large.safetensors"), locate_head(path)), COUNTS, **how
-    )
+    got = adjust_file(path, tmp_path / "large.safetensors", by, COUNTS, bias=policy)
     assert (tmp_path / "large.safetensors").read_bytes() == (
         tmp_path / "whole.safetensors"
     ).read_bytes()
@@ -117,10 +117,10 @@ def test_what_cannot_be_written_is_refused_in_the_same_words(tmp_path, large, ch
     )
     counts = COUNTS if gamma > 0 else COUNTS[::-1]
     with pytest.raises(ValueError, match="fc") as whole:
-        rescale_file(path, out, counts, gamma=gamma)
+        adjust_file(path, out, lh.rules.Rescale(gamma), counts)
     large()
     with pytest.raises(ValueError, match="fc") as blockwise:
-        rescale_file(path, out, counts, gamma=gamma)
+        adjust_file(path, out, lh.rules.Rescale(gamma), counts)
     assert str(blockwise.value) == str(whole.value)
     assert not out.exists()
 
@@ -128,7 +128,7 @@ def test_what_cannot_be_written_is_refused_in_the_same_words(tmp_path, large, ch
 def test_an_original_that_is_cut_short_is_refused(tmp_path, large):
     path, out = model(tmp_path / "m.safetensors"), tmp_path / "out.safetensors"
     large()
-    rescale_file(path, out, COUNTS, gamma=0.4)
+    adjust_file(path, out, lh.rules.Rescale(0.4), COUNTS)
     kept = tmp_path / "out.safetensors.original"
     kept.write_bytes(kept.read_bytes()[:-40])
     with pytest.raises(ValueError, match="cut short"):

@@ -4,8 +4,9 @@ import os
 
 import pytest
 
+import levelhead as lh
 from levelhead.files.inspect import inspect_file
-from levelhead.files.model import rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 from levelhead.support.errors import LevelheadError
 
@@ -18,7 +19,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path, suffix):
     os.mkfifo(path)
     for look in (
         inspect_file,
-        lambda path: rescale_file(path, tmp_path / f"o{suffix}", [2, 1], gamma=1),
+        lambda path: adjust_file(path, tmp_path / f"o{suffix}", lh.rules.Rescale(1), [2, 1]),
     ):
         with pytest.raises(LevelheadError, match="a pipe; expected a regular file"):
             look(path)

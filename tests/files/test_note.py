@@ -13,23 +13,28 @@ from levelhead.support.errors import LevelheadError
 NOTE = {
     "version": "1.0",
     "rule": "rescale",
-    "gamma": 0.5,
+    "strength": 0.5,
+    "scale": [1.0, 2.0],
+    "offset": [0.0, 0.0],
     "bias": "scale",
     "counts": [4, 1],
     "head": ["fc"],
-    "factors": [1.0, 2.0],
 }
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"gamma": 10**400},
-        {"factors": [1, 10**400]},
-        {"gamma": float("inf")},
-        {"factors": [1, 0]},
-        {"factors": "1"},
-        {"rule": "twist"},
+        {"strength": 10**400},
+        {"scale": [1, 10**400]},
+        {"strength": float("inf")},
+        {"strength": "1"},
+        {"scale": [1, 0]},
+        {"scale": [1, float("nan")]},
+        {"scale": "1"},
+        {"offset": "1"},
+        {"offset": [1.0]},
+        {"offset": [1.0, float("nan")]},
         {"rule": ["rescale"]},
         {"bias": None},
         {"head": [1]},
@@ -40,7 +45,8 @@ NOTE = {
     ],
 )
 def test_an_invalid_note_is_refused_in_a_line(change):
-    for sound in (NOTE, NOTE | {"before": NOTE}):
+    fitted = {key: value for key, value in NOTE.items() if key != "strength"}
+    for sound in (NOTE, NOTE | {"before": NOTE}, fitted, NOTE | {"rule": "one's own"}):
         assert check_note(sound, Path("m.pt")) == sound
     with pytest.raises(ValueError, match=r"m\.pt: its record of an earlier adjustment is damaged"):
         check_note(NOTE | change, Path("m.pt"))
@@ -51,7 +57,7 @@ def test_metadata_that_are_not_a_note_are_refused_in_a_line(text):
     with pytest.raises(
         ValueError, match=r"m\.onnx: its record of an earlier adjustment is damaged"
     ):
-        note_from({"levelhead.rule": "rescale", "levelhead.gamma": text}, Path("m.onnx"))
+        note_from({"levelhead.rule": "rescale", "levelhead.strength": text}, Path("m.onnx"))
 
 
 def test_note_nested_ever_deeper_is_refused(tmp_path):
@@ -59,9 +65,10 @@ def test_note_nested_ever_deeper_is_refused(tmp_path):
         "version": "0",
         "rule": "rescale",
         "bias": "keep",
-        "gamma": 1.0,
+        "strength": 1.0,
         "head": ["fc"],
-        "factors": [1.0, 2.0],
+        "scale": [1.0, 2.0],
+        "offset": [0.0, 0.0],
     }
     before = "null"
     for _ in range(990):

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from levelhead.files.model import rescale_file
+import levelhead as lh
+from levelhead.files.model import adjust_file
 from levelhead.files.onnx import FORMAT
 from levelhead.files.undo import undo_file
 
@@ -143,8 +144,8 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_rescaling_the_file_scales_the_logits_that_onnxruntime_computes(tmp_path, name):
     path = save(tmp_path / "m.onnx", *MODELS[name])
-    done = rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
-    np.testing.assert_allclose(done.factors, FACTORS)
+    done = adjust_file(path, tmp_path / "o.onnx", lh.rules.Rescale(0.5), COUNTS)
+    np.testing.assert_allclose(done.scale, FACTORS)
     rounding = 2e-3 if "half" in name else 1e-5
     before, after = run(path)[0] * FACTORS, run(tmp_path / "o.onnx")[0]
     np.testing.assert_allclose(after, before, rtol=rounding, atol=rounding * np.abs(before).max())
@@ -155,7 +156,7 @@ def test_rescaling_the_file_scales_the_logits_that_onnxruntime_computes(tmp_path
 
 def test_everything_but_the_head_and_our_metadata_stays_byte_for_byte(tmp_path):
     path = save(tmp_path / "m.onnx", *MODELS["a hidden layer before it"])
-    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
+    adjust_file(path, tmp_path / "o.onnx", lh.rules.Rescale(0.5), COUNTS)
     old, new = path.read_bytes(), (tmp_path / "o.onnx").read_bytes()
     differs = [i for i in range(len(old)) if old[i] != new[i]]
     weight, bias = old.index(W.tobytes()), old.index(B.tobytes())
@@ -165,7 +166,7 @@ def test_everything_but_the_head_and_our_metadata_stays_byte_for_byte(tmp_path):
     made = onnx.load(tmp_path / "o.onnx")
     assert {p.key for p in made.metadata_props} >= {
         "author",
-        "levelhead.gamma",
+        "levelhead.strength",
         "levelhead.counts",
         "levelhead.sha256",
     }
@@ -176,8 +177,10 @@ def test_metadata_under_our_name_that_is_not_a_note_stays(tmp_path):
     made = onnx.load(path)
     made.metadata_props.add(key="levelhead.model", value="not even JSON")
     onnx.save(made, path)
-    rescale_file(path, tmp_path / "once.onnx", COUNTS, gamma=0.5)
-    rescale_file(tmp_path / "once.onnx", tmp_path / "twice.onnx", COUNTS, gamma=0.5, again=True)
+    adjust_file(path, tmp_path / "once.onnx", lh.rules.Rescale(0.5), COUNTS)
+    adjust_file(
+        tmp_path / "once.onnx", tmp_path / "twice.onnx", lh.rules.Rescale(0.5), COUNTS, again=True
+    )
     undo_file(tmp_path / "once.onnx", tmp_path / "back.onnx")
     assert (tmp_path / "back.onnx").read_bytes() == path.read_bytes()
     (tmp_path / "once.onnx.original").unlink()
@@ -215,7 +218,7 @@ def test_a_softmax_after_the_head_is_walked_through(tmp_path):
         [node("Gemm", "x W b", "h", transB=1), node("Softmax", "h", "y")],
         [raw(W, "W"), raw(B, "b")],
     )
-    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
+    adjust_file(path, tmp_path / "o.onnx", lh.rules.Rescale(0.5), COUNTS)
     logits = (X @ W.T + B) * FACTORS
     expected = np.exp(logits - logits.max(1, keepdims=True))
     np.testing.assert_allclose(
@@ -233,7 +236,7 @@ def test_heads_whose_outputs_are_averaged_are_scaled_together(tmp_path):
         ],
         [raw(W, "W"), raw(B, "b"), raw(W[::-1].T.copy(), "V")],
     )
-    assert rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5).head == ("W", "V")
+    assert adjust_file(path, tmp_path / "o.onnx", lh.rules.Rescale(0.5), COUNTS).head == ("W", "V")
     np.testing.assert_allclose(
         run(tmp_path / "o.onnx")[0], run(path)[0] * FACTORS, rtol=1e-5, atol=1e-4
     )
@@ -384,7 +387,7 @@ def test_external_weights_are_copied_changed_and_put_back(tmp_path, external, ou
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "back").mkdir()
     before = {file.name: file.read_bytes() for file in external.parent.iterdir()}
-    rescale_file(external, tmp_path / out, COUNTS, gamma=0.5)
+    adjust_file(external, tmp_path / out, lh.rules.Rescale(0.5), COUNTS)
     assert (tmp_path / data).is_file()
     np.testing.assert_allclose(
         run(tmp_path / out)[0], run(external)[0] * FACTORS, rtol=1e-5, atol=1e-4
@@ -416,7 +419,7 @@ def test_external_weights_that_are_not_there_are_named(external):
 def test_a_constant_scale_fits_only_the_rule_that_multiplies(tmp_path, name):
     path = save(tmp_path / "m.onnx", *MODELS[name])
     with pytest.raises(ValueError, match="by a constant"):
-        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift")
+        adjust_file(path, tmp_path / "o.onnx", lh.rules.Shift(1), COUNTS)
 
 
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "ArgMax"])
@@ -428,7 +431,7 @@ def test_a_softmax_over_samples_is_not_one_over_classes(tmp_path, op):
         assert FORMAT.find(path).keys == ("W",)
     path = save(tmp_path / "m.onnx", [gemm, node(op, "h", "y", axis=0)], tensors)
     with pytest.raises(ValueError, match=r"over another axis than that of the classes; export"):
-        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift")
+        adjust_file(path, tmp_path / "o.onnx", lh.rules.Shift(1), COUNTS)
 
 
 def test_a_relu_after_the_head_fits_only_the_rule_that_multiplies(tmp_path):
@@ -436,9 +439,9 @@ def test_a_relu_after_the_head_fits_only_the_rule_that_multiplies(tmp_path):
     path = save(
         tmp_path / "m.onnx", [node("Gemm", "x W b", "h", transB=1), node("Relu", "h", "y")], tensors
     )
-    with pytest.raises(ValueError, match=r"bent by a Relu.*rule rescale"):
-        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift")
-    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
+    with pytest.raises(ValueError, match=r"bent by a Relu.*rule scales"):
+        adjust_file(path, tmp_path / "o.onnx", lh.rules.Shift(1), COUNTS)
+    adjust_file(path, tmp_path / "o.onnx", lh.rules.Rescale(0.5), COUNTS)
     np.testing.assert_allclose(run(tmp_path / "o.onnx")[0], run(path)[0] * FACTORS, rtol=1e-5)
 
 
@@ -452,11 +455,11 @@ def test_a_constant_scale_before_one_of_two_outputs_counts_unless_the_other_is_n
     )
     path = save(tmp_path / "m.onnx", nodes, tensors, outputs=outputs)
     with pytest.raises(ValueError, match="by a constant"):
-        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift")
-    done = rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=1, rule="shift", head="y")
+        adjust_file(path, tmp_path / "o.onnx", lh.rules.Shift(1), COUNTS)
+    done = adjust_file(path, tmp_path / "o.onnx", lh.rules.Shift(1), COUNTS, head="y")
     at = outputs.index("y")
     np.testing.assert_allclose(
-        run(tmp_path / "o.onnx")[at] - run(path)[at], np.tile(done.factors, (6, 1)), rtol=1e-4
+        run(tmp_path / "o.onnx")[at] - run(path)[at], np.tile(done.offset, (6, 1)), rtol=1e-4
     )
 
 
@@ -537,7 +540,7 @@ IMAGE, TIME = ["N", D, 3, 3], ["N", K, D]  # as many steps as classes
 )
 def test_a_mean_over_time_or_place_is_walked_through(tmp_path, head, shape, axes, opset):
     path = reduced(tmp_path / "m.onnx", head, shape, axes=axes, keepdims=0, opset=opset)
-    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
+    adjust_file(path, tmp_path / "o.onnx", lh.rules.Rescale(0.5), COUNTS)
     x = RNG.standard_normal([2, *shape[1:]]).astype(np.float32)
     np.testing.assert_allclose(run(tmp_path / "o.onnx", x)[0], run(path, x)[0] * FACTORS, rtol=1e-4)
 

@@ -22,9 +22,10 @@ with warnings.catch_warnings():
 
 import levelhead as lh
 from levelhead.files.inspect import inspect_file
-from levelhead.files.model import adjust_file, rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 
+from ..heads.chosen import tuned_for
 from .head_in_file import read_head, write_head
 
 RNG = np.random.default_rng(0)
@@ -68,7 +69,7 @@ BINARY = {"logistic": LogisticRegression, "svc": LinearSVC}
 
 
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("rule", ["rescale", "tau", "shift", "rescale+shift", "vector"])
+@pytest.mark.parametrize("rule", ["offsets", "shift", "rescale", "tau", "scales", "vector"])
 def test_labels_are_those_of_the_scores_adjusted_in_numpy(kind, rule, tmp_path):
     make, classes = MODELS[kind]
     path, out, back = (tmp_path / name for name in ("m.onnx", "out.onnx", "back.onnx"))
@@ -78,19 +79,10 @@ def test_labels_are_those_of_the_scores_adjusted_in_numpy(kind, rule, tmp_path):
         np.array(COUNTS[classes]),
     )
     z = scores(model, x)
-    tuned = lh.match_prior(z, n, rule="shift", bootstrap=0)
-    gamma, scale, offset = 0.8, np.array([1.0, 1.5, 2.0]), np.array([0.0, 0.3, 0.9])
     coef = (model[-1] if kind == "pipeline" else model).coef_
-    expected = {
-        "rescale": z * (n.max() / n) ** gamma,
-        "tau": z / np.linalg.norm(coef, axis=1) ** gamma,
-        "shift": z + gamma * np.log(n.max() / n),
-    }.get(rule, z * scale + offset)
-    many = rule in ("rescale+shift", "vector")
-    choice = {"scale": tuple(scale), "offset": tuple(offset)} if many else {}
-    adjust_file(
-        path, out, replace(tuned, rule=rule, gamma=1.0 if rule == "vector" else gamma, **choice)
-    )
+    tuned = tuned_for(rule, 0.8, n, norms=np.linalg.norm(coef, axis=1) if len(coef) > 1 else None)
+    expected = tuned.adjustment.scores(z)
+    adjust_file(path, out, tuned)
     want = model.classes_[expected.argmax(axis=1)]
     assert (want != model.predict(x)).sum() > 5
     assert (label(out, x) == want).all()
@@ -104,9 +96,9 @@ def test_binary_classifier_is_one_logit_and_is_shifted(kind, zipmap, tmp_path):
     path, out, back = (tmp_path / name for name in ("m.onnx", "out.onnx", "back.onnx"))
     model = written(path, BINARY[kind](), 2, zipmap=zipmap or kind == "svc")
     x, _ = data(2, seed=1)
-    with pytest.raises(ValueError, match=r"single logit.*use the rule shift"):
-        rescale_file(path, out, COUNTS[2], gamma=0.5)
-    rescale_file(path, out, COUNTS[2], gamma=0.7, rule="shift")
+    with pytest.raises(ValueError, match=r"single logit.*use the rule offsets or shift"):
+        adjust_file(path, out, lh.rules.Rescale(0.5), COUNTS[2])
+    adjust_file(path, out, lh.rules.Shift(0.7), COUNTS[2])
     shifted = model.decision_function(x) + 0.7 * np.log(160 / 40)
     want = model.classes_[(shifted > 0).astype(int)]
     assert (want != model.predict(x)).sum() > 5
@@ -119,7 +111,7 @@ def test_probabilities_after_a_binary_shift_are_those_of_the_shifted_score(tmp_p
     path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
     model = written(path, LogisticRegression(), 2, zipmap=False)
     x, _ = data(2, seed=1)
-    rescale_file(path, out, COUNTS[2], gamma=0.7, rule="shift")
+    adjust_file(path, out, lh.rules.Shift(0.7), COUNTS[2])
     shifted = model.decision_function(x) + 0.7 * np.log(160 / 40)
     got = onnxruntime.InferenceSession(out).run(None, {"X": x})[1]
     assert np.allclose(
@@ -161,7 +153,7 @@ def test_one_row_of_coefficients_is_one_logit(tmp_path):
     w, x = RNG.normal(size=(1, 4)).astype(np.float32), RNG.normal(size=(200, 4)).astype(np.float32)
     made(path, w, [0.2], multi=0, labels=2)
     assert inspect_file(path).layers[0].shape == (1, 4)
-    rescale_file(path, out, COUNTS[2], gamma=0.5, rule="shift")
+    adjust_file(path, out, lh.rules.Shift(0.5), COUNTS[2])
     score = x @ w[0] + 0.2
     assert (label(path, x) == (score > 0)).all()
     assert (label(out, x) == (score + 0.5 * np.log(4) > 0)).all()
@@ -178,7 +170,7 @@ def test_two_opposite_rows_under_a_softmax_are_two_logits(tmp_path):
     path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
     w, x = RNG.normal(size=4).astype(np.float32), RNG.normal(size=(200, 4)).astype(np.float32)
     made(path, [-w, w], [-0.1, 0.1], "SOFTMAX", labels=2)
-    rescale_file(path, out, COUNTS[2], gamma=0.5, rule="shift")
+    adjust_file(path, out, lh.rules.Shift(0.5), COUNTS[2])
     z = np.stack([-(x @ w) - 0.1, x @ w + 0.1], axis=1) + 0.5 * np.log(160 / np.array(COUNTS[2]))
     assert (label(out, x) == z.argmax(axis=1)).all()
 
@@ -230,7 +222,7 @@ def test_other_linear_ends_that_skl2onnx_writes_are_found(make, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = written(path, make(), 3)
-    rescale_file(path, out, COUNTS[3], gamma=0.5, rule="shift")
+    adjust_file(path, out, lh.rules.Shift(0.5), COUNTS[3])
     x, _ = data(3, seed=1)
     z = (
         np.log(model.predict_proba(x))

@@ -7,8 +7,11 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from levelhead.files.model import rescale_file
+import levelhead as lh
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
+
+from ..heads.chosen import own_rule
 
 COUNTS = [100, 25, 4]
 RNG = np.random.default_rng(0)
@@ -61,7 +64,7 @@ def test_head_before_a_resize_is_adjusted_pixel_by_pixel(how, rule, tmp_path):
     path, out, back = (tmp_path / name for name in ("m.onnx", "out.onnx", "back.onnx"))
     save(path, **how)
     before = run(path)
-    rescale_file(path, out, COUNTS, gamma=0.5, rule=rule)
+    adjust_file(path, out, own_rule(rule, 0.5), COUNTS)
     by = (100 / np.array(COUNTS)) ** 0.5
     each = by.reshape(1, 3, 1, 1)
     assert np.allclose(
@@ -82,4 +85,4 @@ def test_head_before_a_resize_is_adjusted_pixel_by_pixel(how, rule, tmp_path):
 def test_resize_that_may_mix_classes_is_refused(how, tmp_path):
     save(tmp_path / "m.onnx", **how)
     with pytest.raises(ValueError, match="Resize '' follows the head, and may mix the classes"):
-        rescale_file(tmp_path / "m.onnx", tmp_path / "out.onnx", COUNTS, gamma=0.5)
+        adjust_file(tmp_path / "m.onnx", tmp_path / "out.onnx", lh.rules.Rescale(0.5), COUNTS)

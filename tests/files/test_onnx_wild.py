@@ -8,9 +8,12 @@ from onnx import TensorProto as T
 from onnx import helper
 from onnx.numpy_helper import from_array as raw
 
+import levelhead as lh
 from levelhead.files.inspect import inspect_file
-from levelhead.files.model import rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
+
+from ..heads.chosen import own_rule
 
 K, D, STEPS = 6, 8, 4
 COUNTS = [400, 100, 25, 16, 4, 1]
@@ -114,7 +117,7 @@ def test_onnxruntime_gives_the_adjusted_logits(kind, rule, tmp_path):
     before = run(save(path, nodes, tensors, shape=shape))
     by = FACTORS if rule == "rescale" else 0.5 * np.log(400 / np.array(COUNTS))
     by = by[:, None] if "Conv" in kind else by
-    rescale_file(path, out, COUNTS, gamma=0.5, rule=rule)
+    adjust_file(path, out, own_rule(rule, 0.5), COUNTS)
     np.testing.assert_allclose(
         run(out), before * by if rule == "rescale" else before + by, rtol=1e-4, atol=1e-5
     )
@@ -144,7 +147,7 @@ def test_a_softmax_written_out_is_one(axis, how, tmp_path):
     nodes, tensors = softmax(axis, **how)
     path = save(tmp_path / "m.onnx", [GEMM, *nodes], tensors)
     before = run(path).astype(np.float64)
-    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule="shift")
+    adjust_file(path, tmp_path / "o.onnx", lh.rules.Shift(0.5), COUNTS)
     expected = before * FACTORS
     np.testing.assert_allclose(
         run(tmp_path / "o.onnx"), expected / expected.sum(1, keepdims=True), atol=1e-5
@@ -179,7 +182,7 @@ def test_a_softmax_as_jax_writes_it_is_one(tmp_path):
     path = save(tmp_path / "m.onnx", [GEMM, *nodes], tensors, shape=(3, D))
     before = run(path).astype(np.float64)
     np.testing.assert_allclose(before.sum(1), 1, rtol=1e-5)
-    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule="shift")
+    adjust_file(path, tmp_path / "o.onnx", lh.rules.Shift(0.5), COUNTS)
     expected = before * FACTORS
     np.testing.assert_allclose(
         run(tmp_path / "o.onnx"), expected / expected.sum(1, keepdims=True), atol=1e-5
@@ -207,7 +210,7 @@ def test_pixels_that_are_turned_to_have_their_classes_last_are_a_head(axis, tmp_
     ]
     path = save(tmp_path / "m.onnx", nodes, tensors, shape=shape)
     before = run(path).astype(np.float64)
-    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule="shift")
+    adjust_file(path, tmp_path / "o.onnx", lh.rules.Shift(0.5), COUNTS)
     expected = before * FACTORS
     np.testing.assert_allclose(
         run(tmp_path / "o.onnx"), expected / expected.sum(-1, keepdims=True), atol=1e-5
@@ -291,8 +294,8 @@ def test_rows_of_several_places_are_adjusted_where_the_layer_is_named(kind, tmp_
     with pytest.raises(
         ValueError, match="head to name the layer, with a count for each of its rows"
     ):
-        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5)
-    rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule="shift", head="W")
+        adjust_file(path, tmp_path / "o.onnx", lh.rules.Rescale(0.5), COUNTS)
+    adjust_file(path, tmp_path / "o.onnx", lh.rules.Shift(0.5), COUNTS, head="W")
     before, after = run(path), run(tmp_path / "o.onnx")
     by = 0.5 * np.log(400 / np.array(COUNTS)).reshape(2, 3)
     if "softmax" in kind:
@@ -301,7 +304,7 @@ def test_rows_of_several_places_are_adjusted_where_the_layer_is_named(kind, tmp_
         expected = before + by
     np.testing.assert_allclose(after, expected, rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="expected 6"):
-        rescale_file(path, tmp_path / "p.onnx", COUNTS[:3], gamma=0.5, head="W")
+        adjust_file(path, tmp_path / "p.onnx", lh.rules.Rescale(0.5), COUNTS[:3], head="W")
 
 
 def test_a_softmax_over_steps_and_classes_is_refused(tmp_path):
@@ -369,5 +372,5 @@ def test_a_model_that_the_checker_dislikes_already_is_adjusted(tmp_path):
         onnx.checker.check_model(path)
     before = run(path)
     for rule, expected in ("rescale", before * FACTORS), ("shift", before + np.log(FACTORS)):
-        rescale_file(path, tmp_path / "o.onnx", COUNTS, gamma=0.5, rule=rule, force=True)
+        adjust_file(path, tmp_path / "o.onnx", own_rule(rule, 0.5), COUNTS, force=True)
         np.testing.assert_allclose(run(tmp_path / "o.onnx"), expected, rtol=1e-4, atol=1e-5)

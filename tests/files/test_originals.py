@@ -27,7 +27,7 @@ def test_originals_survive_a_file_and_a_cut_file_is_refused(tmp_path):
 def test_originals_with_invalid_edits_are_refused(tmp_path, edits):
     facts = {"levelhead": "original", "files": {"b": {"name": "x", "sha256": "", "edits": edits}}}
     (tmp_path / "o").write_text(json.dumps(facts) + "\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="not a file that `levelhead rescale` kept"):
+    with pytest.raises(ValueError, match="not a file that `levelhead adjust` kept"):
         load_originals(tmp_path / "o")
 
 

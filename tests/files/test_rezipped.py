@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from levelhead.files.model import rescale_file
+import levelhead as lh
+from levelhead.files.model import adjust_file
 from levelhead.files.state_dict import FORMAT
 from levelhead.files.undo import undo_file
 from levelhead.io import arrays
@@ -70,7 +71,7 @@ ORDERS = {
 def test_a_checkpoint_stored_anew_has_its_head_scaled_and_nothing_else(tmp_path, order, hidden):
     before = checkpoint(hidden=hidden)
     path = stored(tmp_path / "m.pt", before, ORDERS[order])
-    rescale_file(path, tmp_path / "o.pt", COUNTS, gamma=0.5, head="model.1")
+    adjust_file(path, tmp_path / "o.pt", lh.rules.Rescale(0.5), COUNTS, head="model.1")
     with zipfile.ZipFile(tmp_path / "o.pt") as new:
         assert (
             new.testzip() is None

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+import levelhead as lh
 from levelhead import Head
-from levelhead.files.model import rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.files.safetensors import FORMAT
 from levelhead.files.undo import undo_file
 from levelhead.io.safetensors_file import read_header
@@ -66,8 +67,11 @@ def test_read_gives_the_values_torch_gives(tmp_path, dtype):
 )
 def test_only_the_head_and_our_metadata_change(tmp_path, metadata):
     save_file(model(), tmp_path / "m.safetensors", metadata)
-    rescale_file(
-        tmp_path / "m.safetensors", tmp_path / "o.safetensors", [100, 50, 20, 10, 1], gamma=0.5
+    adjust_file(
+        tmp_path / "m.safetensors",
+        tmp_path / "o.safetensors",
+        lh.rules.Rescale(0.5),
+        [100, 50, 20, 10, 1],
     )
     before, after = load_file(tmp_path / "m.safetensors"), load_file(tmp_path / "o.safetensors")
     changed = {key for key in before if not torch.equal(before[key], after[key])}
@@ -93,9 +97,14 @@ def test_metadata_under_our_name_that_is_not_a_note_stays(tmp_path):
     }
     metadata = {"levelhead.model": '{"net": "digits"}', "levelhead.snapshot": "not even JSON"}
     save_file(model(), paths["m"], metadata)
-    rescale_file(paths["m"], paths["once"], [100, 50, 20, 10, 1], gamma=0.5)
-    rescale_file(
-        paths["once"], paths["twice"], [100, 50, 20, 10, 1], gamma=0.5, again=True, original=False
+    adjust_file(paths["m"], paths["once"], lh.rules.Rescale(0.5), [100, 50, 20, 10, 1])
+    adjust_file(
+        paths["once"],
+        paths["twice"],
+        lh.rules.Rescale(0.5),
+        [100, 50, 20, 10, 1],
+        again=True,
+        original=False,
     )
     undo_file(paths["twice"], paths["divided"])
     for name in ("once", "twice", "divided"):
@@ -121,10 +130,12 @@ def test_metadata_is_found_wherever_it_stands(tmp_path, text):
     (tmp_path / "m.safetensors").write_bytes(
         struct.pack("<Q", len(header)) + header + np.eye(2, dtype="<f4").tobytes()
     )
-    rescale_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", [4, 1], gamma=0.5)
+    adjust_file(
+        tmp_path / "m.safetensors", tmp_path / "o.safetensors", lh.rules.Rescale(0.5), [4, 1]
+    )
     with safe_open(tmp_path / "o.safetensors", "np") as file:
         assert file.get_tensor("fc.weight").tolist() == [[1, 0], [0, 2]]
-        assert file.metadata()["levelhead.gamma"] == "0.5"
+        assert file.metadata()["levelhead.strength"] == "0.5"
         assert file.metadata().get("a") == ("b" if '"a"' in text else None)
 
 
@@ -135,8 +146,8 @@ def test_heads_that_feed_one_output_are_scaled_together(tmp_path):
         "x.weight": torch.ones(2, 2),
     }
     save_file(tensors, tmp_path / "m.safetensors")
-    done = rescale_file(
-        tmp_path / "m.safetensors", tmp_path / "o.safetensors", [16, 4, 1], gamma=0.5
+    done = adjust_file(
+        tmp_path / "m.safetensors", tmp_path / "o.safetensors", lh.rules.Rescale(0.5), [16, 4, 1]
     )
     after = load_file(tmp_path / "o.safetensors")
     assert done.head == ("head", "head_dist")
@@ -150,13 +161,13 @@ def test_class_names_come_from_the_config_next_to_the_file(tmp_path):
         '{"id2label": {"0": "cat", "1": "dog", "2": "cow"}}', encoding="utf-8"
     )
     assert read_head(tmp_path / "m.safetensors").names == ("cat", "dog", "cow")
-    done = rescale_file(
+    done = adjust_file(
         tmp_path / "m.safetensors",
         tmp_path / "o.safetensors",
+        lh.rules.Rescale(0.5),
         {"dog": 4, "cow": 1, "cat": 16},
-        gamma=0.5,
     )
-    assert done.factors.tolist() == [1, 2, 4]
+    assert done.scale.tolist() == [1, 2, 4]
 
 
 @pytest.fixture
@@ -183,7 +194,7 @@ def sharded(tmp_path):
 @pytest.mark.parametrize("by_index", [False, True])
 def test_only_the_shards_with_the_head_change(sharded, tmp_path, by_index):
     path = sharded / "model.safetensors.index.json" if by_index else sharded
-    done = rescale_file(path, tmp_path / "out", [16, 4, 4, 4, 1], gamma=0.5)
+    done = adjust_file(path, tmp_path / "out", lh.rules.Rescale(0.5), [16, 4, 4, 4, 1])
     names = sorted(file.name for file in (tmp_path / "out").iterdir())
     model_files = [
         "a.safetensors",
@@ -209,7 +220,7 @@ def test_only_the_shards_with_the_head_change(sharded, tmp_path, by_index):
 def test_a_private_folder_stays_private_and_so_does_what_is_kept_next_to_it(sharded, tmp_path):
     sharded.chmod(0o700)
     (sharded / "b.safetensors").chmod(0o640)
-    rescale_file(sharded, tmp_path / "out", [16, 4, 4, 4, 1], gamma=0.5)
+    adjust_file(sharded, tmp_path / "out", lh.rules.Rescale(0.5), [16, 4, 4, 4, 1])
     undo_file(tmp_path / "out", tmp_path / "back")
     bits = {
         name: (tmp_path / name).stat().st_mode & 0o777
@@ -297,4 +308,4 @@ def test_a_head_that_is_not_finite_is_refused_with_the_name_of_its_file(tmp_path
     path = tmp_path / "m.safetensors"
     save_file({"fc.weight": torch.eye(2), "fc.bias": torch.tensor([torch.inf, 0])}, path)
     with pytest.raises(ValueError, match=r"m\.safetensors: .*infinite bias values in class 0"):
-        rescale_file(path, tmp_path / "o.safetensors", [4, 1], gamma=0.5)
+        adjust_file(path, tmp_path / "o.safetensors", lh.rules.Rescale(0.5), [4, 1])

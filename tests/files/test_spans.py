@@ -47,7 +47,7 @@ def test_a_number_too_large_for_its_dtype_names_the_class(tmp_path):
     (tmp_path / "f").write_bytes(np.full((3, 2), 60000, "<f2").tobytes())
     layer = LayerSpans("fc", Span("w", tmp_path / "f", 0, "F16", (3, 2)))
     head = load(layer)
-    with pytest.raises(ValueError, match=r"F16.*class 2.*smaller gamma"):
+    with pytest.raises(ValueError, match=r"F16.*class 2.*smaller strength"):
         store(layer, Head(head.weight * np.array([[1], [1], [2]], np.float32)))
 
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+import levelhead as lh
 from levelhead.files import state_dict, zip
-from levelhead.files.model import rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.files.state_dict import FORMAT
 from levelhead.files.undo import undo_file
 
@@ -48,7 +49,7 @@ def test_read_then_write_changes_no_bit(tmp_path_factory, dtype, classes, bias):
 def test_torch_loads_what_was_written_and_only_the_head_differs(tmp_path, suffix, mmap):
     path, out = tmp_path / f"m.{suffix}", tmp_path / f"o.{suffix}"
     torch.save(weights(), path)
-    rescale_file(path, out, COUNTS, gamma=0.5)
+    adjust_file(path, out, lh.rules.Rescale(0.5), COUNTS)
     before, after = weights(), torch.load(out, weights_only=True, mmap=mmap)
     assert {key for key in before if not torch.equal(before[key], after[key])} == {
         "fc.weight",
@@ -61,7 +62,7 @@ def test_torch_loads_what_was_written_and_only_the_head_differs(tmp_path, suffix
 
 def test_the_zip_stays_sound_and_the_note_is_a_record_of_it(tmp_path):
     torch.save(weights(), tmp_path / "m.pt")
-    rescale_file(tmp_path / "m.pt", tmp_path / "o.pt", COUNTS, gamma=0.5)
+    adjust_file(tmp_path / "m.pt", tmp_path / "o.pt", lh.rules.Rescale(0.5), COUNTS)
     with zipfile.ZipFile(tmp_path / "m.pt") as old, zipfile.ZipFile(tmp_path / "o.pt") as new:
         assert new.testzip() is None
         assert new.namelist() == [*old.namelist(), "m/levelhead.json"]
@@ -76,7 +77,7 @@ def test_a_state_dict_inside_a_checkpoint_is_found_and_the_rest_kept(tmp_path, k
         "param_groups": [{"lr": 0.1, "params": [0]}],
     }
     torch.save({key: weights(), "optimizer": momentum, "epoch": 7}, tmp_path / "m.pt")
-    done = rescale_file(tmp_path / "m.pt", tmp_path / "o.pt", COUNTS, gamma=0.5)
+    done = adjust_file(tmp_path / "m.pt", tmp_path / "o.pt", lh.rules.Rescale(0.5), COUNTS)
     after = torch.load(tmp_path / "o.pt", weights_only=True)
     assert done.head == (f"{key}.fc",)
     assert after["epoch"] == 7
@@ -106,7 +107,7 @@ def test_a_head_that_is_a_view_of_a_larger_storage_or_transposed(tmp_path):
     )
     head = read_head(tmp_path / "m.pt")
     np.testing.assert_array_equal(head.weight, flat[32:56].view(8, 3).t())
-    rescale_file(tmp_path / "m.pt", tmp_path / "o.pt", COUNTS, gamma=0.5)
+    adjust_file(tmp_path / "m.pt", tmp_path / "o.pt", lh.rules.Rescale(0.5), COUNTS)
     after = torch.load(tmp_path / "o.pt", weights_only=True)
     torch.testing.assert_close(
         after["fc.weight"], flat[32:56].view(8, 3).t() * torch.tensor([[1.0], [2], [4]])
@@ -199,7 +200,9 @@ def test_a_record_that_we_would_not_write_is_not_read(tmp_path, monkeypatch, dat
         FORMAT.find(tmp_path / "m.pt")
 
 
-@pytest.mark.parametrize("data", [b"[" * 100_000, b"\xff", b"{}", b"9" * 5000, b'{"gamma": 1e999'])
+@pytest.mark.parametrize(
+    "data", [b"[" * 100_000, b"\xff", b"{}", b"9" * 5000, b'{"strength": 1e999']
+)
 def test_a_record_that_is_not_a_note_is_refused(tmp_path, data):
     torch.save(weights(), tmp_path / "m.pt")
     with zipfile.ZipFile(tmp_path / "m.pt", "a") as file:

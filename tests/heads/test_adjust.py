@@ -14,16 +14,14 @@ from torch import nn
 from torch.nn import functional as F
 
 import levelhead as lh
-from levelhead.choice.tuned_json import write_tuned
-from levelhead.heads.torch import read
-from levelhead.support.warnings import quiet
+from levelhead.core.tuned import write_tuned
+from levelhead.heads.apply import check_adjust
+from levelhead.heads.torch import read, write
+
+from .chosen import OFFSET, SCALE, own_rule, tuned_for
 
 COUNTS = np.array([400, 100, 25, 4])
-RULES = ("rescale", "tau", "shift", "rescale+shift", "vector", "offsets")
-PARTS = {
-    "scale": (1.0, 1.4, 2.0, 3.1),
-    "offset": (-0.3, 0.0, 0.5, 2.0),
-}  # of the rules with numbers for each class
+RULES = ("offsets", "shift", "rescale", "tau", "scales", "vector")
 X = np.random.default_rng(0).standard_normal((500, 8))
 
 
@@ -32,44 +30,65 @@ def made(bias=True, rows=4, seed=0) -> lh.Head:
     return lh.Head(rng.standard_normal((rows, 8)), rng.standard_normal(rows) if bias else None)
 
 
-def tuned_for(rule, gamma=0.4, counts=COUNTS, **changes) -> lh.Tuned:
-    """A choice of this rule with a gamma of ours: `match_prior` of a few logits, whatever it finds."""
-    path_rule = rule if rule in RULES[:3] else "shift"
-    path_rule = lh.rules.Tau(norms=np.ones(len(counts))) if rule == "tau" else path_rule
-    with quiet():
-        found = lh.match_prior(np.eye(len(counts)) + 1, counts, rule=path_rule, bootstrap=0)
-    parts = (
-        {}
-        if rule in RULES[:3]
-        else {
-            name: values if gamma else (float(name == "scale"),) * 4
-            for name, values in PARTS.items()
-        }
-    )
-    parts |= {"scale": (1.0,) * 4} if rule == "offsets" else {}
-    return replace(found, **({"gamma": gamma, "rule": rule} | parts | changes))
-
-
-def by_hand(logits, rule, gamma, norms, counts=COUNTS):
+def by_hand(logits, rule, strength, norms, counts=COUNTS):
     """The equations, on logits [N, K]."""
+    scale, offset = SCALE[:4], OFFSET[:4]
     return {
-        "rescale": lambda: logits * (counts.max() / counts) ** gamma,
-        "tau": lambda: logits / norms**gamma,
-        "shift": lambda: logits + gamma * np.log(counts.max() / counts),
-        "offsets": lambda: logits + PARTS["offset"],
-    }.get(rule, lambda: logits * PARTS["scale"] + PARTS["offset"])()
+        "rescale": lambda: logits * (counts.max() / counts) ** strength,
+        "tau": lambda: logits / norms**strength,
+        "shift": lambda: logits + strength * np.log(counts.max() / counts),
+        "offsets": lambda: logits + offset,
+        "scales": lambda: logits * scale,
+        "vector": lambda: logits * scale + offset,
+    }[rule]()
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("rule", RULES)
 def test_the_rule_that_was_tuned_is_applied_to_a_head(rule, bias, tmp_path):
-    head, tuned = made(bias), tuned_for(rule)
-    expected = by_hand(head.logits(X), rule, 0.4, np.linalg.norm(head.weight, axis=1))
+    head = made(bias)
+    norms = np.linalg.norm(head.weight, axis=1)
+    tuned = tuned_for(rule, norms=norms)
+    expected = by_hand(head.logits(X), rule, 0.4, norms)
     np.testing.assert_allclose(lh.adjust(head, tuned).logits(X), expected)
     write_tuned(tuned, tmp_path / "tuned.json")
     for path in (tmp_path / "tuned.json", str(tmp_path / "tuned.json")):
         np.testing.assert_allclose(lh.adjust(head, path).logits(X), expected)
     assert (head.bias is None) is not bias  # the argument is left as it is
+
+
+@pytest.mark.parametrize("rule", ["rescale", "tau", "shift"])
+def test_a_rule_at_a_strength_of_ones_own_is_applied_to_a_head_and_a_model(rule):
+    head = made()
+    expected = by_hand(head.logits(X), rule, 0.4, np.linalg.norm(head.weight, axis=1))
+    counts = None if rule == "tau" else COUNTS
+    np.testing.assert_allclose(lh.adjust(head, own_rule(rule, 0.4), counts).logits(X), expected)
+    layer = nn.Linear(8, 4, dtype=torch.float64)
+    write(layer, head)
+    with lh.adjust_(layer, own_rule(rule, 0.4), counts) as done:
+        np.testing.assert_allclose(layer(torch.tensor(X)).detach(), expected)
+        assert (done.rule, done.strength) == (rule, 0.4)
+        assert (done.counts is None) == (rule == "tau")
+        logits = done.adjustment.scores(head.logits(X))
+        np.testing.assert_allclose(logits, expected)
+
+
+def test_counts_by_name_and_labels_to_count_are_taken_as_elsewhere():
+    head = replace(made(), names=list("abcd"))
+    expected = lh.adjust(head, lh.rules.Shift(1.0), COUNTS)
+    for counts in (
+        dict(zip("dcba", COUNTS[::-1].tolist(), strict=True)),
+        np.repeat(np.arange(4), COUNTS),
+    ):
+        assert np.array_equal(lh.adjust(head, lh.rules.Shift(1.0), counts).bias, expected.bias)
+
+
+def test_offsets_change_only_the_bias():
+    layer = nn.Linear(8, 4)
+    weight = layer.weight.detach().clone()
+    done = lh.adjust_(layer, tuned_for("offsets"))
+    assert torch.equal(layer.weight, weight)
+    assert repr(done) == "Adjusted(offsets, 4 classes; head: bias -0.3..+1)"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +112,7 @@ def test_a_model_gets_what_its_head_gets_and_is_restored_bit_for_bit(rule, layer
     now = read(model)
     assert torch.equal(now.weight, expected.weight)
     assert expected.bias is None or torch.equal(now.bias, expected.bias)
-    assert (adjusted.rule, adjusted.gamma, adjusted.layers) == (rule, 0.4, ("1",))
+    assert (adjusted.rule, adjusted.layers) == (rule, ("1",))
     assert model[1].weight is weight
     for _ in range(2):  # a second time changes nothing
         adjusted.restore()
@@ -126,17 +145,17 @@ def test_a_moved_layer_loses_its_new_bias_too():
 
 
 @given(st.sampled_from(RULES), st.floats(-1, 2), st.booleans(), st.integers(0, 9))
-def test_restore_gives_every_bit_back(rule, gamma, bias, seed):
+def test_restore_gives_every_bit_back(rule, strength, bias, seed):
     torch.manual_seed(seed)
     layer = nn.Linear(8, 4, bias=bias)
     before = copy.deepcopy(layer.state_dict())
-    with lh.adjust_(layer, tuned_for(rule, gamma)):
+    with lh.adjust_(layer, tuned_for(rule, strength)):
         pass
     assert list(before) == list(layer.state_dict())
     assert all(torch.equal(before[name], value) for name, value in layer.state_dict().items())
 
 
-def test_a_choice_of_gamma_zero_changes_nothing():
+def test_a_choice_that_changes_nothing_changes_nothing():
     for rule in RULES:
         layer = nn.Linear(8, 4, bias=False)
         lh.adjust_(layer, tuned_for(rule, 0.0))
@@ -148,32 +167,44 @@ def test_a_choice_of_gamma_zero_changes_nothing():
 
 
 def test_one_logit_moves_as_the_second_of_two_does():
-    counts, gamma = np.array([900, 100]), 0.7
-    head, tuned = made(rows=1), tuned_for("shift", gamma, counts)
+    counts, strength = np.array([900, 100]), 0.7
+    head, tuned = made(rows=1), tuned_for("shift", strength, counts)
     z = head.logits(X)[:, 0]
-    pair = by_hand(np.stack([np.zeros_like(z), z], axis=1), "shift", gamma, None, counts)
+    pair = by_hand(np.stack([np.zeros_like(z), z], axis=1), "shift", strength, None, counts)
     adjusted = lh.adjust(head, tuned).logits(X)[:, 0]
-    np.testing.assert_allclose(adjusted, z + gamma * np.log(9))
+    np.testing.assert_allclose(adjusted, z + strength * np.log(9))
     np.testing.assert_array_equal(adjusted > 0, pair[:, 1] > pair[:, 0])
     for bias in (True, False):
         model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1, bias=bias))
         before = model(torch.ones(1, 8)).item()
         with lh.adjust_(model, tuned) as done:
             assert model(torch.ones(1, 8)).item() == pytest.approx(
-                before + gamma * np.log(9), rel=1e-5
+                before + strength * np.log(9), rel=1e-5
             )
-            assert repr(done) == "Adjusted(shift, gamma=0.7, 2 classes; 2: bias +1.54)"
+            assert repr(done) == "Adjusted(shift, strength 0.7, 2 classes; 2: bias +1.54)"
             assert "2, of 900 to 100 training samples" in done._repr_html_()
         assert model(torch.ones(1, 8)).item() == before
 
 
-@pytest.mark.parametrize("rule", ["rescale", "tau"])
+def test_one_logit_takes_what_is_added_to_the_second_class_less_that_to_the_first():
+    tuned = tuned_for("offsets", counts=[900, 100])
+    moved = lh.adjust(made(rows=1), tuned).bias - made(rows=1).bias
+    np.testing.assert_allclose(moved, OFFSET[1] - OFFSET[0])
+    with lh.adjust_(nn.Linear(8, 1, bias=False), lh.rules.Shift(1.0), [900, 100]) as done:
+        np.testing.assert_allclose(done.adjustment.offset, np.log(9))
+
+
+@pytest.mark.parametrize("rule", ["rescale", "tau", "scales", "vector"])
 def test_one_logit_cannot_be_scaled(rule):
-    tuned = tuned_for(rule, counts=np.array([90, 10]))
-    for call in (
+    tuned = tuned_for(rule, counts=[90, 10])
+    calls = [
         lambda: lh.adjust(made(rows=1), tuned),
         lambda: lh.adjust_(nn.Linear(8, 1), tuned),
-    ):
+    ]
+    if rule in ("rescale", "tau"):
+        calls.append(lambda: lh.adjust(made(rows=1), own_rule(rule, 1.0), [90, 10]))
+        calls.append(lambda: lh.adjust_(nn.Linear(8, 1), own_rule(rule, 1.0), [90, 10]))
+    for call in calls:
         with pytest.raises(
             lh.LevelheadError, match=r"a single logit.* scaling never moves its sign; use the rule"
         ):
@@ -192,14 +223,14 @@ def test_a_second_adjustment_must_be_asked_for_whichever_came_first():
         lambda **o: lh.rescale_(layer, COUNTS, gamma=0.1, **o),
     ):
         with pytest.raises(
-            ValueError, match=r"was adjusted already \(logit shift, gamma 0.4\); restore it first"
+            ValueError, match=r"was adjusted already \(shift, strength 0.4\); restore it first"
         ):
             call()
     scaled = lh.rescale_(layer, COUNTS, gamma=0.1, again=True)
-    with pytest.raises(ValueError, match=r"was adjusted already \(RS, gamma 0.1\)"):
+    with pytest.raises(ValueError, match=r"was adjusted already \(rescale, strength 0.1\)"):
         lh.adjust_(layer, tuned_for("shift"))
     scaled.restore()
-    with pytest.raises(ValueError, match=r"was adjusted already \(logit shift, gamma 0.4\)"):
+    with pytest.raises(ValueError, match=r"was adjusted already \(shift, strength 0.4\)"):
         lh.adjust_(layer, tuned_for("shift"))
     shifted.restore()
     lh.adjust_(layer, tuned_for("shift"))
@@ -234,22 +265,22 @@ MISTAKES = {
     "other classes": (
         nn.Linear(8, 5),
         tuned_for("shift"),
-        "has 5 classes, but gamma was tuned on 4 classes",
+        "has 5 classes, but it was tuned on 4 classes",
     ),
     "one logit of four classes": (
         nn.Linear(8, 1),
         tuned_for("shift"),
-        "gives a single logit, but gamma was tuned",
+        "gives a single logit, but it was tuned",
     ),
     "classes in another order": (
         Named(8, 4),
         tuned_for("shift", names=tuple("abcd")),
-        r"in another order \(d, c, b, a\) than the logits that gamma was tuned on \(a, b",
+        r"in another order \(d, c, b, a\) than the scores it was tuned on \(a, b",
     ),
     "some classes in another order": (
         Named(8, 4),
         tuned_for("shift", names=("d", "b", "c", "x")),
-        r"in another order \(d, c, b, a\) than the logits that gamma was tuned on \(d, b, c, x",
+        r"in another order \(d, c, b, a\) than the scores it was tuned on \(d, b, c, x",
     ),
     "a forward without a bias": (
         Blind(8, 4, bias=False),
@@ -259,19 +290,19 @@ MISTAKES = {
     "two heads, shifted": (
         Pair(),
         tuned_for("shift"),
-        "head, head_dist feed one output, and the rule shift is of one",
+        "head, head_dist feed one output, and what the rule shift adds is for one layer",
     ),
     "two heads, tau": (
         Pair(),
-        tuned_for("tau"),
-        "head, head_dist feed one output, and the rule tau is of one",
+        lh.rules.Tau(0.5),
+        "several layers feed one output, and the rule tau would scale their rows by different",
     ),
     "a number": (
         nn.Linear(8, 4),
         0.5,
-        "tuned: expected what `tune` returned, or the path .* got float",
+        r"tuned: expected what `tune` returned, .* or a rule such as lh\.rules\.Rescale\(0\.5\), got float",
     ),
-    "a gamma that overflows": (
+    "a strength that overflows": (
         nn.Linear(8, 4).half(),
         tuned_for("rescale", 9.0),
         r"\(in torch.float16\) has NaN",
@@ -281,10 +312,20 @@ MISTAKES = {
         tuned_for("shift", 1e6),
         "the shifted head has NaN or infinite",
     ),
-    "no counts": (
+    "a rule without counts": (
         nn.Linear(8, 4),
-        replace(tuned_for("shift"), counts=()),
-        "does not say which counts gamma was",
+        lh.rules.Shift(1.0),
+        "counts: the rule shift needs counts",
+    ),
+    "a rule without a strength": (
+        nn.Linear(8, 4),
+        lh.rules.Tau(),
+        r"rule: expected a strength, such as lh\.rules\.Tau\(0\.5\)",
+    ),
+    "a rule that is fitted": (
+        nn.Linear(8, 4),
+        lh.rules.Offsets(),
+        r"the rule offsets is fitted on held-out samples; give what lh\.tune returns",
     ),
 }
 
@@ -302,7 +343,7 @@ def test_what_does_not_fit_is_refused_in_one_line_with_nothing_changed(name):
 
 def test_a_head_of_other_classes_is_refused():
     with pytest.raises(
-        lh.LevelheadError, match="the head has 3 classes, but gamma was tuned on 4 classes"
+        lh.LevelheadError, match="the head has 3 classes, but it was tuned on 4 classes"
     ):
         lh.adjust(made(rows=3), tuned_for("rescale"))
     with pytest.raises(
@@ -314,61 +355,74 @@ def test_a_head_of_other_classes_is_refused():
         lh.adjust(nn.Linear(8, 4), tuned_for("rescale"))
 
 
-# A choice as gamma
+# Counts and strengths
 
 
-def test_rescale_takes_a_choice_only_for_its_own_rule_and_counts():
-    head, own = made(), tuned_for("rescale")
-    expected = lh.rescale(head, COUNTS, gamma=0.4)
-    assert np.array_equal(lh.rescale(head, 3 * COUNTS, gamma=own).weight, expected.weight)
-    np.testing.assert_array_equal(lh.factors(COUNTS, own), lh.factors(COUNTS, 0.4))
-    np.testing.assert_array_equal(
-        lh.tau_normalize(head, tuned_for("tau")).weight, lh.tau_normalize(head, 0.4).weight
-    )
-    np.testing.assert_array_equal(
-        lh.shift_logits(head, COUNTS, tuned_for("shift")).bias,
-        lh.shift_logits(head, COUNTS, 0.4).bias,
-    )
+def test_two_layers_that_feed_one_output_are_scaled_alike():
+    model = Pair()
+    x = torch.tensor(X, dtype=torch.float32)
+    before = model(x)
+    with lh.adjust_(model, tuned_for("scales")) as done:
+        assert done.layers == ("head", "head_dist")
+        expected = before * torch.tensor(SCALE[:4], dtype=torch.float32)
+        assert torch.allclose(model(x), expected, atol=1e-5)
+    with lh.adjust_(model, tuned_for("tau")):  # by the numbers that were tuned on its logits
+        pass
+
+
+def test_what_was_tuned_has_counts_of_its_own():
+    for call in (
+        lambda: lh.adjust(made(), tuned_for("shift"), COUNTS),
+        lambda: lh.adjust_(nn.Linear(8, 4), tuned_for("shift"), COUNTS),
+    ):
+        with pytest.raises(lh.LevelheadError, match="counts: what was tuned has counts of its own"):
+            call()
+
+
+def test_a_choice_without_counts_is_applied():
     layer = nn.Linear(8, 4)
-    with lh.rescale_(layer, COUNTS, gamma=own) as adjusted:
-        assert adjusted.gamma == 0.4
-    before = copy.deepcopy(layer.state_dict())
-    with pytest.raises(
-        lh.LevelheadError,
-        match=r"^gamma: chosen for rule 'shift'; use lh\.adjust_\(model, tuned\)$",
-    ):
-        lh.rescale_(layer, COUNTS, gamma=tuned_for("shift"))
-    with pytest.raises(
-        lh.LevelheadError, match=r"^gamma: chosen for rule 'shift'; use lh\.adjust\(head, tuned\)$"
-    ):
-        lh.rescale(head, COUNTS, gamma=tuned_for("shift"))
-    with pytest.raises(
-        lh.LevelheadError, match=r"gamma: chosen with counts of other proportions; use lh\.adjust_"
-    ):
-        lh.rescale_(layer, COUNTS[::-1], gamma=own)
-    with pytest.raises(lh.LevelheadError, match="tau: chosen for rule 'rescale'"):
-        lh.shift_logits(head, COUNTS, own)
-    assert all(torch.equal(before[key], value) for key, value in layer.state_dict().items())
+    before = layer.bias.detach().clone()
+    done = lh.adjust_(layer, replace(tuned_for("offsets"), counts=()))
+    assert done.counts is None
+    assert torch.allclose(layer.bias, before + torch.tensor(OFFSET[:4], dtype=torch.float32))
+
+
+def test_rescale_is_the_rule_at_a_number():
+    head, layer = made(), nn.Linear(8, 4, dtype=torch.float64)
+    write(layer, head)
+    with lh.rescale_(layer, COUNTS, gamma=0.4) as done:
+        expected = lh.adjust(head, lh.rules.Rescale(0.4), COUNTS)
+        assert np.array_equal(read(layer).weight, expected.weight)
+        assert (done.rule, done.strength) == ("rescale", 0.4)
+    with pytest.raises(lh.LevelheadError, match=r"^gamma: expected a number; .*lh\.adjust_\(model"):
+        lh.rescale_(layer, COUNTS, gamma=tuned_for("rescale"))
+    with pytest.raises(lh.LevelheadError, match=r"^gamma: expected a finite number"):
+        lh.rescale_(layer, COUNTS, gamma=float("nan"))
 
 
 def test_a_kept_bias_is_kept():
-    head = made()
-    adjusted = lh.adjust(head, tuned_for("rescale", bias="keep"))
-    assert np.array_equal(adjusted.bias, head.bias)
-    assert np.array_equal(adjusted.weight, lh.rescale(head, COUNTS, gamma=0.4, bias="keep").weight)
-
-
-def test_a_choice_of_an_older_file_is_applied(tmp_path):
-    sources = {
-        "files": {"logits": "L", "counts": "C"},
-        "sha256": {"logits": "0", "counts": "1"},
-        "kind": "logits",
-        "target": None,
-        "counts": COUNTS.tolist(),
-    }
-    old = {"gamma": 0.4, "rule": "shift", "chosen_on": "held-out", "classes": 4, "sources": sources}
-    (tmp_path / "old.json").write_text(json.dumps(old))
     layer = nn.Linear(8, 4)
-    expected = lh.adjust(read(layer), tuned_for("shift"))
-    lh.adjust_(layer, tmp_path / "old.json")
-    assert torch.equal(layer.bias, expected.bias)
+    weight, bias = layer.weight.detach().clone(), layer.bias.detach().clone()
+    lh.rescale_(layer, COUNTS, gamma=0.5, bias="keep")
+    assert torch.equal(layer.bias, bias)
+    assert torch.allclose(layer.weight, weight * torch.tensor([1.0, 2.0, 4.0, 10.0])[:, None])
+
+
+def test_a_choice_of_an_older_file_is_refused_in_one_line(tmp_path):
+    old = {"gamma": 0.4, "rule": "shift", "chosen_on": "held-out", "classes": 4}
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    with pytest.raises(lh.LevelheadError, match="an older levelhead wrote it"):
+        lh.adjust_(nn.Linear(8, 4), tmp_path / "old.json")
+
+
+def test_an_adjustment_is_checked_before_a_training_that_would_end_with_it():
+    check_adjust(nn.Linear(8, 4), tuned_for("offsets"))
+    check_adjust(nn.Linear(8, 4), lh.rules.Rescale(0.5), COUNTS)
+    for tuned, counts, message in (
+        (tuned_for("offsets", counts=[3, 2, 1]), None, "it was tuned on 3 classes"),
+        (lh.rules.Rescale(), COUNTS, "expected a strength"),
+        (lh.rules.Rescale(0.5), None, "needs counts"),
+        (lh.rules.Rescale(0.5), [3, 2, 1], "expected 4 counts"),
+    ):
+        with pytest.raises(lh.LevelheadError, match=message):
+            check_adjust(nn.Linear(8, 4), tuned, counts)

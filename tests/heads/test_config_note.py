@@ -9,7 +9,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import levelhead as lh
 from levelhead.files.inspect import inspect_file
-from levelhead.files.model import adjust_file, rescale_file
+from levelhead.files.model import adjust_file
 
 pytestmark = pytest.mark.slow  # the library takes seconds to import
 
@@ -43,7 +43,7 @@ def shift():
         + torch.randn(60, 3, generator=torch.Generator().manual_seed(1))
         + torch.tensor([2.0, 1.0, 0.0])
     )
-    return lh.match_prior(logits, COUNTS, rule="shift", bootstrap=0)
+    return lh.tune_unlabelled(logits, counts=COUNTS, rule="shift")
 
 
 def test_second_adjustment_after_a_reload_is_noticed(tmp_path):
@@ -55,7 +55,7 @@ def test_second_adjustment_after_a_reload_is_noticed(tmp_path):
         lambda: lh.adjust_(loaded, shift()),
     ):
         with pytest.raises(
-            ValueError, match=r"classifier was adjusted already \(RS, gamma 0\.5\).*again"
+            ValueError, match=r"classifier was adjusted already \(rescale, strength 0\.5\).*again"
         ):
             again()
     assert torch.equal(loaded.classifier.weight, model.classifier.weight)
@@ -67,7 +67,12 @@ def test_note_says_what_was_done_and_goes_with_restore(tmp_path):
     adjusted = lh.adjust_(model, tuned)
     loaded = reload(model, tmp_path / "a")
     note = json.loads((tmp_path / "a" / "config.json").read_text())["levelhead"]
-    assert (note["rule"], note["gamma"], note["head"]) == ("shift", tuned.gamma, ["classifier"])
+    assert (note["rule"], note["strength"], note["head"]) == (
+        "shift",
+        tuned.strength,
+        ["classifier"],
+    )
+    assert (note["scale"], note["offset"]) == ([1.0] * 3, tuned.adjustment.offset.tolist())
     assert (note["counts"], note["version"]) == (COUNTS, lh.__version__)
     with pytest.raises(ValueError, match="adjusted already"):
         lh.adjust_(loaded, tuned)
@@ -83,11 +88,11 @@ def test_head_trained_since_may_be_adjusted(tmp_path):
     with torch.no_grad():
         loaded.classifier.weight.mul_(1.01)
     lh.rescale_(loaded, COUNTS, gamma=0.25)
-    assert loaded.config.levelhead["gamma"] == 0.25
+    assert loaded.config.levelhead["strength"] == 0.25
 
 
 @pytest.mark.parametrize(
-    "note", [3, {}, {"rule": "shift"}, {"rule": ["x"], "gamma": 1, "sha256": 2}]
+    "note", [3, {}, {"rule": "shift"}, {"rule": ["x"], "strength": 1, "sha256": 2}]
 )
 def test_note_of_another_kind_is_not_read(note):
     model = network()
@@ -106,19 +111,21 @@ def test_file_of_a_model_that_was_adjusted_in_memory_is_noticed(tmp_path, rule):
     model.save_pretrained(folder)
     for path, to in ((folder, out), (folder / "model.safetensors", tmp_path / "out.safetensors")):
         for again in (
-            lambda p, o: rescale_file(p, o, COUNTS, gamma=0.5),
+            lambda p, o: adjust_file(p, o, lh.rules.Rescale(0.5), COUNTS),
             lambda p, o: adjust_file(p, o, shift()),
         ):
-            with pytest.raises(ValueError, match=rf"was adjusted before \({rule}, gamma .*again"):
+            with pytest.raises(
+                ValueError, match=rf"was adjusted before \({rule}, strength .*again"
+            ):
                 again(path, to)
         assert not to.exists()
         assert any("adjusted before" in line for line in inspect_file(path).warnings)
-    rescale_file(folder, out, COUNTS, gamma=0.5, again=True)
+    adjust_file(folder, out, lh.rules.Rescale(0.5), COUNTS, again=True)
     with torch.no_grad():
         model.classifier.weight.mul_(1.01)
         model.classifier.bias.add_(0.01)
     model.save_pretrained(folder)  # trained since, by a trainer that keeps the config
-    rescale_file(folder, tmp_path / "trained", COUNTS, gamma=0.5)
+    adjust_file(folder, tmp_path / "trained", lh.rules.Rescale(0.5), COUNTS)
 
 
 @pytest.mark.parametrize("size", ["5GB", "2KB"])
@@ -128,7 +135,7 @@ def test_model_loaded_from_an_adjusted_file_is_noticed(tmp_path, size, rule):
     if rule == "shift":
         adjust_file(tmp_path / "plain", tmp_path / "leveled", shift())
     else:
-        rescale_file(tmp_path / "plain", tmp_path / "leveled", COUNTS, gamma=0.5)
+        adjust_file(tmp_path / "plain", tmp_path / "leveled", lh.rules.Rescale(0.5), COUNTS)
     loaded = BertForSequenceClassification.from_pretrained(tmp_path / "leveled")
     for again in (
         lambda: lh.rescale_(loaded, COUNTS, gamma=0.5),
@@ -154,7 +161,7 @@ def test_damaged_files_next_to_a_model_in_memory_do_no_harm(tmp_path, content):
         (tmp_path / "model.safetensors").write_bytes(content)
     before = loaded.classifier.weight.detach().clone()
     lh.rescale_(loaded, COUNTS, gamma=0.5)
-    factors = torch.tensor(lh.factors(COUNTS, gamma=0.5), dtype=before.dtype)
+    factors = torch.tensor([1.0, 2.0, 5.0], dtype=before.dtype)
     torch.testing.assert_close(loaded.classifier.weight.detach(), before * factors[:, None])
 
 
@@ -175,7 +182,7 @@ def test_second_adjustment_is_noticed_in_another_precision(tmp_path, saved, held
     with pytest.raises(ValueError, match=r"classifier was adjusted already.*again"):
         lh.rescale_(loaded, COUNTS, gamma=0.5)
     with pytest.raises(ValueError, match=r"was adjusted before.*again"):
-        rescale_file(tmp_path / "a", tmp_path / "out", COUNTS, gamma=0.5)
+        adjust_file(tmp_path / "a", tmp_path / "out", lh.rules.Rescale(0.5), COUNTS)
 
 
 @pytest.mark.parametrize("rule", ["rescale", "shift"])
@@ -184,7 +191,7 @@ def test_adjusted_file_loaded_in_another_precision_is_noticed(tmp_path, rule):
     if rule == "shift":
         adjust_file(tmp_path / "plain", tmp_path / "leveled", shift())
     else:
-        rescale_file(tmp_path / "plain", tmp_path / "leveled", COUNTS, gamma=0.5)
+        adjust_file(tmp_path / "plain", tmp_path / "leveled", lh.rules.Rescale(0.5), COUNTS)
     for dtype in (torch.bfloat16, torch.float16):
         loaded = BertForSequenceClassification.from_pretrained(tmp_path / "leveled", dtype=dtype)
         with pytest.raises(ValueError, match="adjusted already"):

@@ -14,16 +14,21 @@ FACTORS = np.array([1.0, 1.0, 2.0, 5.0])  # (100 / n)^0.5
 
 
 def test_background_has_the_factor_1_and_is_not_the_largest_count():
-    assert lh.factors(COUNTS, 0.5, background=0).tolist() == FACTORS.tolist()
-    assert lh.factors([0, 100, 25, 4], 0.5, background=0).tolist() == FACTORS.tolist()
-    named = lh.counts.resolve(
-        {"none": 0, "cat": 9, "dog": 3}, names=["none", "cat", "dog"], background="none"
-    )
-    assert named.tolist() == [9, 9, 3]
     head = lh.Head(np.eye(4), np.ones(4), ["none", "a", "b", "c"])
-    assert lh.rescale(head, COUNTS, gamma=0.5, background="none").norms.tolist() == FACTORS.tolist()
-    shifted: Any = lh.shift_logits(head, COUNTS, background=0).numpy().bias
-    assert np.allclose(shifted, 1 + np.log([1, 1, 4, 25]))
+    for counts in (COUNTS, [0, 100, 25, 4]):
+        for background in (0, "none"):
+            alone = lh.counts.with_background(counts, background)
+            scaled = lh.adjust(head, lh.rules.Rescale(0.5), alone)
+            assert np.allclose(scaled.norms, FACTORS)
+            shifted: Any = lh.adjust(head, lh.rules.Shift(1.0), alone).bias
+            assert np.allclose(shifted, 1 + np.log([1, 1, 4, 25]))
+    model = torch.nn.Linear(8, 4)
+    for counts, how in (
+        (lh.counts.with_background(COUNTS, 0), {}),
+        (COUNTS, {"background": 0}),
+    ):
+        with lh.adjust_(model, lh.rules.Rescale(0.5), counts, **how) as done:
+            assert np.allclose(done.adjustment.scale, FACTORS)
 
 
 @pytest.mark.parametrize("background", [4, -1, "cat", True, 1.5])
@@ -31,7 +36,7 @@ def test_background_that_is_no_class_is_refused(background):
     with pytest.raises(
         lh.LevelheadError, match="background: expected the index or the name of one class"
     ):
-        lh.factors(COUNTS, 0.5, background=background)
+        lh.adjust_(torch.nn.Linear(8, 4), lh.rules.Shift(1.0), COUNTS, background=background)
 
 
 def samples():
@@ -41,38 +46,28 @@ def samples():
     return logits, labels
 
 
-@pytest.mark.parametrize("rule", ["shift", "rescale", "rescale+shift", "auto"])
+@pytest.mark.parametrize("rule", ["offsets", "shift", "rescale"])
 def test_tuned_choice_leaves_the_background_alone(rule):
     logits, labels = samples()
-    tuned = lh.tune(logits, labels, lh.counts.with_background(COUNTS, 0), rule=rule, bootstrap=0)
-    assert tuned.rule in ("shift", "rescale", "rescale+shift")
+    tuned = lh.tune(logits, labels, lh.counts.with_background(COUNTS, 0), rule=rule)
     after = lh.adjust(lh.Head(np.eye(4), np.zeros(4)), tuned).logits(logits)
     assert np.array_equal(after[:, 0], logits[:, 0])
     assert not np.allclose(after[:, 3], logits[:, 3])
-    same = lh.tune(logits, labels, [100, 100, 25, 4], rule=tuned.rule, bootstrap=0)
-    assert tuned.gamma == same.gamma
+    with lh.adjust_(torch.nn.Linear(8, 4), tuned, background=0):
+        pass
 
 
 def test_what_cannot_leave_a_class_alone_is_refused():
     logits, labels = samples()
     alone = lh.counts.with_background(COUNTS, 0)
-    for rule in ("vector", lh.rules.Tau(norms=np.ones(4))):
-        name = getattr(rule, "name", rule)
-        with pytest.raises(ValueError, match=f"background: the rule {name} changes every class"):
-            lh.tune(logits, labels, alone, rule=rule, bootstrap=0)
-    with (
-        pytest.warns(DeprecationWarning, match="moved to lh.tune_labels"),
-        pytest.raises(ValueError, match="background: labels that do not compete"),
-    ):
-        lh.tune(logits, np.eye(4)[labels], [5, 5, 5, 5], task="multilabel", background=0)
+    with pytest.raises(ValueError, match="class 0 would change"):
+        lh.adjust_(torch.nn.Linear(8, 4), lh.rules.Tau(1.0), background=0)
     model = torch.nn.Linear(8, 4)
     before = model.weight.detach().clone()
     with pytest.raises(ValueError, match="class 0 would change"):
-        lh.adjust_(
-            model, lh.tune(logits, labels, [9, 100, 25, 4], rule="shift", bootstrap=0), background=0
-        )
+        lh.adjust_(model, lh.tune(logits, labels, [9, 100, 25, 4], rule="shift"), background=0)
     assert torch.equal(model.weight, before)
-    lh.adjust_(model, lh.tune(logits, labels, alone, rule="shift", bootstrap=0), background=0)
+    lh.adjust_(model, lh.tune(logits, labels, alone, rule="shift"), background=0)
 
 
 def detr():

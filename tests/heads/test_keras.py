@@ -9,6 +9,7 @@ import levelhead as lh
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 keras = pytest.importorskip("keras", reason="Keras is not installed: pip install keras h5py")
+from levelhead.core.head import normalize  # noqa: E402
 from levelhead.heads.keras import read, write  # noqa: E402
 
 L = keras.layers
@@ -116,10 +117,10 @@ def test_probabilities_after_a_softmax_are_those_of_scaled_logits(activation):
 def test_tuned_shift_is_added_to_the_bias():
     model = sequential()
     before = logits(model)
-    tuned = lh.match_prior(X[:, :3] + np.float32([2, 1, 0]), COUNTS, rule="shift", bootstrap=0)
-    assert tuned.gamma > 0  # else there is nothing to add
+    tuned = lh.tune_unlabelled(X[:, :3] + np.float32([2, 1, 0]), counts=COUNTS, rule="shift")
+    assert tuned.adjustment.adds  # else there is nothing to add
     with lh.adjust_(model, tuned) as done:
-        assert np.allclose(logits(model), before + done.factors, atol=1e-5)
+        assert np.allclose(logits(model), before + done.adjustment.offset, atol=1e-5)
     assert np.array_equal(logits(model), before)
     with pytest.raises(ValueError, match=r"use_bias=True"):
         lh.adjust_(sequential(use_bias=False), tuned)
@@ -142,7 +143,7 @@ def test_read_and_write_are_of_the_transposed_kernel():
     model = sequential()
     head = read(model)
     assert head.weight.shape == (3, 5)
-    write(model, lh.normalize(head))
+    write(model, normalize(head))
     assert np.allclose(np.linalg.norm(model.get_layer("top").kernel.numpy(), axis=0), 1)
     with pytest.raises(ValueError, match=r"expected weight \[3, 5\] for top"):
         write(model, lh.Head(np.ones((3, 4)), np.ones(3)))

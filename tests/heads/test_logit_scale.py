@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import levelhead as lh
 from levelhead.files.inspect import inspect_file
-from levelhead.files.model import rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 
 COUNTS = [100, 25, 4]
@@ -67,13 +67,15 @@ def test_what_is_added_next_to_a_scale_needs_an_example_even_if_the_head_is_name
     )
     tuned = lh.tune(logits + 2 * torch.eye(3)[labels], labels, COUNTS, rule="shift")
     model = Scaled("temperature")
-    with pytest.raises(lh.LevelheadError, match=r"a temperature.*example.*rule rescale"):
+    with pytest.raises(lh.LevelheadError, match=r"a temperature.*example.*rule scales"):
         lh.adjust_(model, tuned, layer="fc")
     with torch.no_grad():
         model.temperature.fill_(1.0)
     before = model(X).detach()
     with lh.adjust_(model, tuned, layer="fc", example=X[:2]) as adjusted:
-        assert torch.allclose(model(X), before + torch.tensor(adjusted.factors).float(), atol=1e-5)
+        assert torch.allclose(
+            model(X), before + torch.tensor(adjusted.adjustment.offset).float(), atol=1e-5
+        )
 
 
 def test_a_scale_for_each_class_is_one_too(tmp_path):
@@ -98,13 +100,16 @@ def test_cosine_head_in_a_model_s_own_forward_is_not_scaled_in_vain():
 def test_file_with_a_scale_next_to_the_head_needs_the_head_s_name(tmp_path):
     path, out, back = (tmp_path / f"{name}.safetensors" for name in ("model", "out", "back"))
     save_file(Scaled().state_dict(), path)
-    for look in (lambda: inspect_file(path), lambda: rescale_file(path, out, COUNTS, gamma=0.5)):
+    for look in (
+        lambda: inspect_file(path),
+        lambda: adjust_file(path, out, lh.rules.Rescale(0.5), COUNTS),
+    ):
         with pytest.raises(
             lh.LevelheadError, match=r"fc looks like the head.* a logit_scale: .*head"
         ):
             look()
     assert not out.exists()
-    rescale_file(path, out, COUNTS, gamma=0.5, head="fc")
+    adjust_file(path, out, lh.rules.Rescale(0.5), COUNTS, head="fc")
     undo_file(out, back)
     assert back.read_bytes() == path.read_bytes()
 

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 import levelhead as lh
-from levelhead.files.model import rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.heads.apply import rescale_
 from levelhead.heads.notes import drop_note
 from levelhead.heads.torch import read
@@ -95,7 +95,7 @@ def test_adapter_file_is_adjusted_as_the_model_is(tmp_path):
     model.save_pretrained(tmp_path / "a")
     model.save_pretrained(tmp_path / "b")
     source, out = (tmp_path / part / "adapter_model.safetensors" for part in "ab")
-    rescale_file(source, out, COUNTS, gamma=0.5, force=True)
+    adjust_file(source, out, lh.rules.Rescale(0.5), COUNTS, force=True)
     loaded = PeftModel.from_pretrained(base("bert"), tmp_path / "b").eval()
     assert torch.allclose(logits(loaded), before * FACTORS, atol=1e-5)
 
@@ -139,7 +139,7 @@ def test_disabled_adapters_are_refused():
 
 
 def test_bias_that_peft_would_lose_is_refused():
-    tuned = lh.match_prior(torch.randn(50, 3).numpy(), COUNTS, rule="shift", bootstrap=0)
+    tuned = lh.tune_unlabelled(torch.randn(50, 3).numpy(), counts=COUNTS, rule="shift")
     model = adapted("llama")
     with pytest.raises(ValueError, match=r"bias.*PEFT.*not load"):
         lh.adjust_(model, tuned)
@@ -148,7 +148,7 @@ def test_bias_that_peft_would_lose_is_refused():
     before = logits(bert)
     done = lh.adjust_(bert, tuned)
     assert torch.allclose(
-        logits(bert), before + torch.tensor(done.factors, dtype=torch.float32), atol=1e-5
+        logits(bert), before + torch.tensor(done.adjustment.offset, dtype=torch.float32), atol=1e-5
     )
 
 
@@ -162,7 +162,7 @@ def test_second_adjustment_of_a_reloaded_adapter_is_noticed(kind, tmp_path):
     model = adapted(kind)
     adjusted = rescale_(model, COUNTS, gamma=0.5)
     loaded = reload(model, tmp_path / "a", kind)
-    with pytest.raises(ValueError, match=r"was adjusted already \(RS, gamma 0\.5\).*again"):
+    with pytest.raises(ValueError, match=r"was adjusted already \(rescale, strength 0\.5\).*again"):
         rescale_(loaded, COUNTS, gamma=0.5)
     again = reload(loaded, tmp_path / "b", kind)  # the note goes on with the adapter
     with pytest.raises(ValueError, match="was adjusted already"):
@@ -192,7 +192,7 @@ def test_head_of_an_adapter_trained_since_may_be_adjusted(tmp_path):
     with torch.no_grad():
         loaded.get_submodule(path_of("bert")).weight.mul_(1.01)
     rescale_(loaded, COUNTS, gamma=0.25)
-    assert '"gamma": 0.25' in loaded.peft_config["default"].peft_version
+    assert '"strength": 0.25' in loaded.peft_config["default"].peft_version
     assert loaded.peft_config["default"].peft_version.count("levelhead:") == 1
 
 
@@ -237,9 +237,12 @@ def test_file_of_an_adapter_that_was_adjusted_in_memory_is_noticed(tmp_path):
     model = adapted("bert")
     rescale_(model, COUNTS, gamma=0.5)
     model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"was adjusted before \(rescale, gamma 0\.5\).*again"):
-        rescale_file(
-            tmp_path / "adapter_model.safetensors", tmp_path / "out.safetensors", COUNTS, gamma=0.5
+    with pytest.raises(ValueError, match=r"was adjusted before \(rescale, strength 0\.5\).*again"):
+        adjust_file(
+            tmp_path / "adapter_model.safetensors",
+            tmp_path / "out.safetensors",
+            lh.rules.Rescale(0.5),
+            COUNTS,
         )
 
 

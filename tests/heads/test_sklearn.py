@@ -60,7 +60,7 @@ def test_a_rescaled_head_written_back_scales_the_scores(estimator, data):
     X, y = data
     model = estimator.fit(X, y)
     before, counts = model.decision_function(X), np.bincount(y)
-    write(model, lh.rescale(read(model), counts, gamma=0.4))
+    write(model, lh.adjust(read(model), lh.rules.Rescale(0.4), counts))
     expected = before * (counts.max() / counts) ** 0.4
     np.testing.assert_allclose(model.decision_function(X), expected, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(model.predict(X), expected.argmax(axis=1))
@@ -83,7 +83,7 @@ def test_reading_then_writing_changes_no_bit(data, dtype, order):
 def test_writing_leaves_the_head_and_the_model_independent(data):
     model = RidgeClassifier().fit(*data)
     head = read(model)
-    write(model, lh.rescale(head, [8, 4, 2, 1], gamma=1.0))
+    write(model, lh.adjust(head, lh.rules.Rescale(1.0), [8, 4, 2, 1]))
     kept = head.weight.copy()
     model.coef_[:] = 0
     np.testing.assert_array_equal(head.weight, kept)
@@ -94,7 +94,7 @@ def test_a_shift_gives_a_model_without_intercept_one(data):
     model = RidgeClassifier(fit_intercept=False).fit(X, y)
     before = model.decision_function(X)
     assert read(model).bias is None
-    write(model, lh.shift_logits(read(model), [8, 4, 2, 1], 0.5))
+    write(model, lh.adjust(read(model), lh.rules.Shift(0.5), [8, 4, 2, 1]))
     np.testing.assert_allclose(model.decision_function(X), before + 0.5 * np.log([1, 2, 4, 8]))
     np.testing.assert_allclose(read(model).bias, 0.5 * np.log([1, 2, 4, 8]))
 
@@ -115,15 +115,15 @@ def test_the_model_inside_a_pipeline_or_search_is_the_one_changed(wrap, data):
     X, y = data
     for model in (wrap().fit(X, y), FrozenEstimator(wrap().fit(X, y))):
         before = model.decision_function(X)
-        write(model, lh.rescale(read(model), [8, 4, 2, 1], gamma=1.0))
+        write(model, lh.adjust(read(model), lh.rules.Rescale(1.0), [8, 4, 2, 1]))
         np.testing.assert_allclose(model.decision_function(X), before * [1, 2, 4, 8])
 
 
 def test_counts_may_go_by_the_models_own_class_names(data):
     X, y = data
     model = LogisticRegression().fit(X, np.array(["wolf", "ant", "cat", "bee"])[y])
-    named = lh.rescale(read(model), {"wolf": 8, "ant": 4, "cat": 2, "bee": 1}, gamma=0.5)
-    by_order = lh.rescale(read(model), [4, 1, 2, 8], gamma=0.5)  # classes_ is sorted
+    named = lh.adjust(read(model), lh.rules.Rescale(0.5), {"wolf": 8, "ant": 4, "cat": 2, "bee": 1})
+    by_order = lh.adjust(read(model), lh.rules.Rescale(0.5), [4, 1, 2, 8])  # classes_ is sorted
     np.testing.assert_array_equal(named.weight, by_order.weight)
 
 
@@ -143,7 +143,7 @@ def test_an_unfitted_model_is_refused_as_scikit_learn_does():
 
 def test_a_binary_head_is_refused_with_the_way_out(data):
     X, y = data
-    with pytest.raises(ValueError, match=r"LogisticRegression has two classes.*RescaledClassifier"):
+    with pytest.raises(ValueError, match=r"LogisticRegression has two classes.*AdjustedClassifier"):
         read(LogisticRegression().fit(X, y > 0))
 
 
@@ -158,7 +158,7 @@ def test_a_binary_head_is_refused_with_the_way_out(data):
     ids=lambda e: type(e).__name__,
 )
 def test_a_model_with_no_head_of_its_own_is_refused_with_the_way_out(estimator, data):
-    with pytest.raises(ValueError, match=r"no linear head of its own.*RescaledClassifier"):
+    with pytest.raises(ValueError, match=r"no linear head of its own.*AdjustedClassifier"):
         read(estimator.fit(*data))
 
 

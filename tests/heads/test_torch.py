@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -581,7 +582,9 @@ def test_overflow_of_half_precision_changes_nothing():
 
 def test_single_logit_is_refused_and_two_opposite_rows_are_warned_of(x):
     for name, example in (("fc", None), ("fc", x), ("deep", x)):
-        with pytest.raises(ValueError, match=rf"{name} gives a single logit.*the additive shift"):
+        with pytest.raises(
+            ValueError, match=rf"{name} gives a single logit.*the rule offsets or shift"
+        ):
             rescale_(Net(name, nn.Linear(8, 1)), [90, 10], gamma=0.5, example=example)
     model = Net("fc", nn.Linear(8, 2))
     rescale_(
@@ -666,7 +669,8 @@ def test_restore_follows_parameters_that_moved_or_changed_their_type():
 def test_rescale_agrees_with_the_pure_function():
     model = Net()
     for bias in ("scale", "keep"):
-        expected = lh.rescale(read(model), COUNTS, gamma=0.5, bias=bias)
+        by = lh.Adjustment.scaling(FACTORS)
+        expected = replace(by, bias=bias).head(read(model))
         with rescale_(model, COUNTS, gamma=0.5, bias=bias):
             assert torch.equal(model.fc.weight, expected.weight)
             assert torch.equal(model.fc.bias, expected.bias)
@@ -677,7 +681,7 @@ def test_second_scaling_must_be_asked_for():
     adjusted = rescale_(model, COUNTS, gamma=0.5)
     with pytest.raises(
         ValueError,
-        match=r"fc was adjusted already \(RS, gamma 0.5\); restore it first; pass again to",
+        match=r"fc was adjusted already \(rescale, strength 0.5\); restore it first; pass again to",
     ):
         rescale_(model, COUNTS, gamma=0.2)
     rescale_(model, COUNTS, gamma=0.2, again=True).restore()
@@ -696,7 +700,7 @@ def test_scaling_that_changes_nothing_does_not_count():
         rescale_(model, [7, 7, 7], gamma=0.5)
     rescale_(model, COUNTS, gamma=0.5)
     rescale_(model, COUNTS, gamma=0.0, again=True)
-    with pytest.raises(ValueError, match=r"fc was adjusted already \(RS, gamma 0.5\)"):
+    with pytest.raises(ValueError, match=r"fc was adjusted already \(rescale, strength 0.5\)"):
         rescale_(model, COUNTS, gamma=0.5)
 
 
@@ -711,12 +715,11 @@ def test_norms_against_the_counts_are_warned_of_where_the_strength_was_not_tuned
         lh.warnings.NormWarning, match=r"rank correlation -1.00.*compare with the rule shift"
     ):
         rescale_(made(1.0, 2.0, 3.0), COUNTS, gamma=0.5)
-    tuned = lh.match_prior(torch.randn(200, 3).abs(), COUNTS, rule="rescale", bootstrap=0)
+    tuned = lh.tune_unlabelled(torch.randn(200, 3).abs(), counts=COUNTS, rule="rescale")
     with warnings.catch_warnings(action="error"):
         rescale_(made(3.0, 2.0, 1.0), COUNTS, gamma=0.5)
         rescale_(made(1.0, 2.0, 3.0), COUNTS, gamma=0.0)
-        rescale_(made(1.0, 2.0, 3.0), tuned.counts, gamma=tuned)
-        rescale_(made(1.0, 2.0, 3.0), tuned.counts, gamma=tuned.gamma)
+        lh.adjust_(made(1.0, 2.0, 3.0), tuned)
 
 
 def test_copy_of_a_scaled_model_is_known_as_scaled_and_its_state_dict_is_plain():
@@ -725,11 +728,11 @@ def test_copy_of_a_scaled_model_is_known_as_scaled_and_its_state_dict_is_plain()
     rescale_(model, COUNTS, gamma=0.5)
     assert list(model.state_dict()) == keys
     twin = copy.deepcopy(model)
-    with pytest.raises(ValueError, match=r"fc was adjusted already \(RS, gamma 0.5\)"):
+    with pytest.raises(ValueError, match=r"fc was adjusted already \(rescale, strength 0.5\)"):
         rescale_(twin, COUNTS, gamma=0.5)
     twin.load_state_dict(Net().state_dict())
     rescale_(twin, COUNTS, gamma=0.5)
-    with pytest.raises(ValueError, match=r"fc was adjusted already \(RS, gamma 0.5\)"):
+    with pytest.raises(ValueError, match=r"fc was adjusted already \(rescale, strength 0.5\)"):
         rescale_(model.half(), COUNTS, gamma=0.5)
 
 
@@ -738,8 +741,8 @@ def test_report_says_what_was_done():
     with torch.no_grad():
         model.fc.weight.copy_(torch.eye(3, 8))
     adjusted = rescale_(model, COUNTS, gamma=0.5)
-    assert repr(adjusted) == "Adjusted(gamma=0.5, 3 classes; fc: norms 1..1 -> 1..5)"
-    assert adjusted.factors.tolist() == FACTORS.tolist()
+    assert repr(adjusted) == "Adjusted(rescale, strength 0.5, 3 classes; fc: norms 1..1 -> 1..5)"
+    assert adjusted.adjustment.scale.tolist() == FACTORS.tolist()
 
 
 @pytest.mark.parametrize("head", [nn.Linear(8, 3), nn.Linear(8, 3, bias=False), nn.Conv1d(8, 3, 1)])

@@ -36,7 +36,7 @@ def check(shard: int, warm: bool, nested: bool) -> None:
         assert torch.allclose(model(x), whole(x), atol=1e-6), (shard, warm)
     head = read(model, classes=5)
     assert torch.equal(head.weight, whole[2].weight)
-    write(model, lh.rescale(head, COUNTS, gamma=0.5))
+    write(model, lh.adjust(head, lh.rules.Rescale(0.5), COUNTS))
     with torch.no_grad():
         assert torch.allclose(model(x), expected, atol=1e-5), (shard, warm)
 

@@ -59,13 +59,13 @@ def test_average_is_short_until_it_is_normalized(average):
 def test_average_that_began_before_wvn_is_normalized_too():
     _, copied, _ = trained(swa, before_wvn=60)
     assert (copied.module[2].weight.norm(dim=1) - 1).abs().max() > 0.05
-    lh.normalize_(copied, layer="2")
+    normalize_(copied, layer="2")
     assert torch.allclose(copied.module[2].weight.norm(dim=1), torch.ones(3))
 
 
 def test_average_can_be_adjusted_as_the_model_can():
     model, copied, _ = trained(ema)
-    lh.normalize_(copied)
+    normalize_(copied)
     before = copied(X).detach()
     bias = copied.module[2].bias.detach()
     assert lh.rescale_(copied, [100, 25, 4], gamma=0.5, bias="keep").layers == ("2",)

@@ -8,10 +8,10 @@ from sklearn.metrics import balanced_accuracy_score
 from sklearn.model_selection import train_test_split
 
 import levelhead as lh
-from levelhead.hosts.predictor import RescaledPredictor
-from levelhead.hosts.sklearn import TunedRescaledClassifierCV
+from levelhead.hosts.predictor import AdjustedPredictor
+from levelhead.hosts.sklearn import AdjustedClassifierCV
 
-ABC = {"counts": [9, 1, 1], "classes": ["a", "b", "c"]}
+ABC = ["a", "b", "c"]
 
 
 def split(classes):
@@ -68,7 +68,7 @@ def xgboost_classifier():
 @pytest.mark.parametrize("classes", [2, 3])
 def test_boosting_through_the_api_of_scikit_learn_is_tuned(make, classes):
     x, y, _, x_test, _, y_test = split(classes)
-    plain, tuned = make().fit(x, y), TunedRescaledClassifierCV(make(), cv=3).fit(x, y)
+    plain, tuned = make().fit(x, y), AdjustedClassifierCV(make(), cv=3).fit(x, y)
     before, after = (
         balanced_accuracy_score(y_test, model.predict(x_test)) for model in (plain, tuned)
     )
@@ -80,14 +80,12 @@ def test_boosting_through_the_api_of_scikit_learn_is_tuned(make, classes):
 def test_native_booster_is_tuned_as_its_log_probabilities_are_in_numpy(make, classes):
     x, y, x_held_out, x_test, y_held_out, y_test = split(classes)
     predict, counts = make(x, y, classes), np.bincount(y)
-    model = RescaledPredictor(predict, counts=counts).fit(
-        x_held_out, y_held_out, rule="shift", bootstrap=50
-    )
+    model = AdjustedPredictor(predict).fit(x_held_out, y_held_out, counts=counts, rule="shift")
     p = predict(x_test)
     z = np.log(np.stack([1 - p, p], axis=1) if classes == 2 else p)
-    shifted = z + model.tuned_.gamma * np.log(counts.max() / counts)
+    shifted = z + model.tuned_.strength * np.log(counts.max() / counts)
     assert (model.predict(x_test) == shifted.argmax(axis=1)).all()
-    assert model.tuned_.gamma > 0
+    assert model.tuned_.strength > 0
     assert balanced_accuracy_score(y_test, model.predict(x_test)) > balanced_accuracy_score(
         y_test, z.argmax(axis=1)
     )
@@ -98,65 +96,105 @@ def test_native_booster_is_tuned_as_its_log_probabilities_are_in_numpy(make, cla
 def test_predictor_takes_what_was_tuned_and_labels_of_its_own(tmp_path):
     x, y, x_held_out, x_test, y_held_out, _ = split(3)
     names = np.array(["often", "seldom", "rare"])
-    forest = RandomForestClassifier(20, min_samples_leaf=5, random_state=0).fit(
-        x, y
-    )  # with probabilities of 0
+    forest = RandomForestClassifier(20, min_samples_leaf=5, random_state=0).fit(x, y)
     counts = dict(zip(names.tolist(), np.bincount(y).tolist(), strict=True))
-    model = RescaledPredictor(forest.predict_proba, counts=counts, classes=names)
-    model.fit(x_held_out, names[y_held_out], bootstrap=0)
+    model = AdjustedPredictor(forest, classes=names)
+    model.fit(x_held_out, names[y_held_out], counts=counts)
     assert set(model.predict(x_test)) <= set(names)
-    direct = lh.tune(
-        forest.predict_proba(x_held_out),
-        y_held_out,
-        np.bincount(y),
-        kind="probabilities",
-        bootstrap=0,
-    )
-    same = RescaledPredictor(forest.predict_proba, tuned=direct)
-    assert (names[same.predict(x_test)] == model.predict(x_test)).all()
+    scores = forest.predict_proba(x_held_out)
+    direct = lh.tune(scores, y_held_out, np.bincount(y), kind="probabilities")
+    direct.save(tmp_path / "tuned.json")
+    for tuned in (direct, tmp_path / "tuned.json"):
+        same = AdjustedPredictor(forest.predict_proba, tuned)
+        assert (names[same.predict(x_test)] == model.predict(x_test)).all()
+        expected = direct.apply(forest.predict_proba(x_test))
+        np.testing.assert_array_equal(same.decision_function(x_test), expected)
 
 
 def test_votes_of_zero_are_smoothed_as_they_were_in_the_choice():
     x, y, x_held_out, x_test, y_held_out, _ = split(3)
     forest = RandomForestClassifier(10, random_state=0).fit(x, y)
-    model = RescaledPredictor(forest.predict_proba, counts=np.bincount(y))
-    model.fit(x_held_out, y_held_out, rule="vector", bootstrap=0)
-    choice, p = model.tuned_, forest.predict_proba(x_test)
-    assert choice.smoothing > 0
-    assert np.allclose(
-        model.decision_function(x_test), np.log(p + choice.smoothing) * choice.scale + choice.offset
-    )
+    model = AdjustedPredictor(forest.predict_proba).fit(x_held_out, y_held_out)
+    adjustment, votes = model.tuned_.adjustment, forest.predict_proba(x_test)
+    assert adjustment.smoothing > 0
+    expected = np.log(votes + adjustment.smoothing) + adjustment.offset
+    assert np.allclose(model.decision_function(x_test), expected)
+
+
+LOGITS = np.random.default_rng(0).normal(size=(300, 3)) + 2
+TRUE = np.random.default_rng(1).integers(3, size=300)
+LOGITS[np.arange(300), TRUE] += 2
+LOGITS *= [1.0, 0.7, 0.4]
+
+
+def of_rows(rows):
+    return LOGITS[rows]
 
 
 def test_logits_may_be_scaled_too():
-    rng = np.random.default_rng(0)
-    y = rng.integers(3, size=300)
-    z = (2 + rng.normal(size=(300, 3)) + 2 * np.eye(3)[y]) * [1.0, 0.7, 0.4]
-    model = RescaledPredictor(lambda rows: z[rows], counts=[1000, 200, 40], kind="logits")
-    model.fit(np.arange(300), y, rule="rescale", bootstrap=0)
-    scaled = z * (1000 / np.array([1000, 200, 40])) ** model.tuned_.gamma
+    model = AdjustedPredictor(of_rows, kind="logits")
+    model.fit(np.arange(300), TRUE, counts=[1000, 200, 40], rule="rescale")
+    scaled = LOGITS * (1000 / np.array([1000, 200, 40])) ** model.tuned_.strength
     assert np.allclose(model.decision_function(np.arange(300)), scaled)
+
+
+@pytest.mark.parametrize("row", [[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
+def test_a_single_row_of_logits_is_taken_though_it_looks_like_probabilities(row):
+    tuned = lh.tune(LOGITS, TRUE)
+    model = AdjustedPredictor(lambda x: np.array(x), tuned)
+    expected = np.array(row) + tuned.adjustment.offset
+    np.testing.assert_allclose(model.decision_function([row]), [expected])
+    np.testing.assert_allclose(model.decision_function(row), expected)
+    assert model.predict([row]).tolist() == [expected.argmax()]
+    assert model.predict_proba(row).sum() == pytest.approx(1)
+
+
+def test_what_was_tuned_on_another_kind_or_for_others_is_refused():
+    e = np.exp(LOGITS)
+    softmax = e / e.sum(axis=1, keepdims=True)
+    on_logits = lh.tune(LOGITS, TRUE, names=ABC)
+    on_probabilities = lh.tune(softmax, TRUE, kind="probabilities")
+    with pytest.raises(ValueError, match="tuned on logits, and the function gives probabilities"):
+        AdjustedPredictor(of_rows, on_logits, kind="probabilities")
+    with pytest.raises(ValueError, match="tuned on probabilities, and the function gives logits"):
+        AdjustedPredictor(of_rows, on_probabilities, kind="logits")
+    with pytest.raises(ValueError, match="tuned on logits, and the function gives probabilities"):
+        AdjustedPredictor(RandomForestClassifier(), on_logits)
+    with pytest.raises(ValueError, match=r"from 0 to 1, got .*tuned on probabilities"):
+        AdjustedPredictor(of_rows, on_probabilities).predict(np.arange(5))
+    with pytest.raises(ValueError, match="the function gives probabilities, and it was tuned"):
+        AdjustedPredictor(lambda rows: softmax[rows], on_logits).predict(np.arange(50))
+    with pytest.raises(ValueError, match="classes in another order"):
+        AdjustedPredictor(of_rows, on_logits, classes=["b", "a", "c"])
+    with pytest.raises(ValueError, match="has 2 classes, but it was tuned on 3"):
+        AdjustedPredictor(of_rows, on_logits, classes=["a", "b"])
+    several = lh.tune_labels(LOGITS, np.eye(3, dtype=int)[TRUE])
+    with pytest.raises(ValueError, match="several labels per sample were tuned"):
+        AdjustedPredictor(of_rows, several)
+
+
+def test_labels_are_never_positions():
+    model = AdjustedPredictor(of_rows, classes=[1, 2, 3], kind="logits")
+    with pytest.raises(ValueError, match=r"y: expected labels that are classes \(1, 2, 3\), got 0"):
+        model.fit(np.arange(300), TRUE)
+    counts = {3: 10, 1: 1000, 2: 100}
+    assert model.fit(np.arange(300), TRUE + 1, counts=counts).tuned_.counts == (1000, 100, 10)
+    assert set(model.predict(np.arange(300))) <= {1, 2, 3}
 
 
 @pytest.mark.parametrize(
     ("how", "message"),
     [
+        (lambda: AdjustedPredictor([0.5]), r"expected a function of X, .*, got \[0.5\]"),
+        (lambda: AdjustedPredictor(len, kind="scores"), "kind: expected 'probabilities' or"),
+        (lambda: AdjustedPredictor(lambda x: x).predict([0.5]), "not tuned yet; call fit"),
         (
-            lambda: RescaledPredictor(lambda x: x),
-            "expected counts, to tune with, or what was tuned",
-        ),
-        (lambda: RescaledPredictor([0.5], counts=[1, 2]), "expected a function of X, got list"),
-        (
-            lambda: RescaledPredictor(lambda x: x, counts=[9, 1]).predict([0.5]),
-            "not tuned yet; call fit",
+            lambda: AdjustedPredictor(lambda x: np.ones((1, 4)), classes=ABC).fit(0, ["a"]),
+            r"expected scores \[N, K\] of the function, 3 columns, got \[1, 4\]",
         ),
         (
-            lambda: RescaledPredictor(lambda x: np.ones((1, 4)), **ABC).fit(0, ["a"]),
-            r"expected \[N, 3\] of the function",
-        ),
-        (
-            lambda: RescaledPredictor(lambda x: np.ones((1, 3)) / 3, **ABC).fit(0, ["d"]),
-            "'d' is none of the classes",
+            lambda: AdjustedPredictor(lambda x: np.ones((1, 3)) / 3, classes=ABC).fit(0, ["d"]),
+            r"y: expected labels that are classes \(a, b, c\), got 'd'",
         ),
     ],
 )

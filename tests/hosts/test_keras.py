@@ -9,7 +9,7 @@ import levelhead as lh
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 keras = pytest.importorskip("keras", reason="Keras is not installed: pip install keras h5py")
-from levelhead.hosts.keras import LevelCallback, RescaleCallback, WVNCallback  # noqa: E402
+from levelhead.hosts.keras import AdjustCallback, WVNCallback  # noqa: E402
 
 L = keras.layers
 pytestmark = [
@@ -23,12 +23,16 @@ X = (RNG.normal(size=(96, 8)) + Y[:, None]).astype(np.float32)
 COUNTS = np.bincount(Y)
 
 
-def network(**compiled):
+def network(activation=None, bias=True, **compiled):
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
-        [keras.Input((8,)), L.Dense(5, activation="relu"), L.Dense(3, name="top")]
+        [
+            keras.Input((8,)),
+            L.Dense(5, activation="relu"),
+            L.Dense(3, name="top", activation=activation, use_bias=bias),
+        ]
     )
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=activation is None)
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss, **compiled)
     return model
 
@@ -85,7 +89,7 @@ def test_steps_are_those_of_projected_gradient_descent_in_numpy():
 
 def test_head_is_leveled_when_fit_ends_and_as_trained_when_the_next_begins():
     plain, leveled = network(), network()
-    callback = RescaleCallback(COUNTS, gamma=0.5)
+    callback = AdjustCallback(lh.rules.Rescale(0.5), counts=COUNTS)
     fit(plain)
     fit(leveled, callback)
     factors = (COUNTS.max() / COUNTS) ** 0.5
@@ -98,31 +102,73 @@ def test_head_is_leveled_when_fit_ends_and_as_trained_when_the_next_begins():
 
 
 def test_weights_loaded_since_stay():
-    model, callback = network(), RescaleCallback(COUNTS, gamma=0.5)
+    model, callback = network(), AdjustCallback(lh.rules.Rescale(0.5), counts=COUNTS)
     fit(model, callback)
     model.get_layer("top").kernel.assign(np.ones((5, 3)))
     callback.on_train_begin()
     assert (kernel(model) == 1).all()
 
 
-@pytest.mark.filterwarnings(
-    "ignore::levelhead.support.warnings.NeverPredictedWarning"
-)  # after a fit this short
+def held_out(counts=(60, 60, 60)):
+    rng = np.random.default_rng(1)
+    y = np.repeat([0, 1, 2], counts)
+    return (rng.normal(size=(len(y), 8)) + y[:, None]).astype(np.float32), y
+
+
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.NegativeLogitsWarning")
 def test_choice_is_applied_whatever_its_rule():
-    plain, leveled = network(), network()
-    fit(plain)
-    logits = keras.ops.convert_to_numpy(plain(X))
-    tuned = lh.match_prior(logits, COUNTS, rule="shift", bootstrap=0)
-    fit(leveled, LevelCallback(tuned))
-    shift = tuned.gamma * np.log(COUNTS.max() / COUNTS)
-    assert np.allclose(keras.ops.convert_to_numpy(leveled(X)), logits + shift, atol=1e-4)
+    plain = fit(network())
+    x, y = held_out()
+    logits = keras.ops.convert_to_numpy(plain(x))
+    for rule in ("offsets", "vector"):
+        tuned = lh.tune(logits, y, COUNTS, rule=rule)
+        fit(leveled := network(), AdjustCallback(tuned))
+        found = keras.ops.convert_to_numpy(leveled(x))
+        assert np.allclose(found, tuned.apply(logits), atol=1e-4)
+
+
+@pytest.mark.parametrize("activation", [None, "softmax"])
+def test_it_is_tuned_on_validation_data(activation, capfd):
+    plain, leveled, validation = network(activation), network(activation), held_out()
+    fit(plain, epochs=10)
+    callback = AdjustCallback(validation=validation, counts=COUNTS)
+    fit(leveled, callback, epochs=10)
+    outputs = plain.predict(validation[0], verbose=0)
+    kind = "logits" if activation is None else "probabilities"
+    tuned = lh.tune(outputs, validation[1], COUNTS, kind=kind)
+    assert callback.tuned.kind == kind
+    assert callback.tuned.worthwhile
+    assert np.allclose(callback.tuned.adjustment.offset, tuned.adjustment.offset, atol=1e-3)
+    bias = plain.get_layer("top").bias.numpy() + tuned.adjustment.offset
+    assert np.allclose(leveled.get_layer("top").bias.numpy(), bias, atol=1e-3)
+    assert np.allclose(kernel(leveled), kernel(plain), atol=1e-6)
+    assert "applied to top" in capfd.readouterr().err
+    assert "applied to top" in callback.verdict
+
+
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.NegativeLogitsWarning")
+def test_a_head_without_a_bias_is_scaled():
+    callback = AdjustCallback(validation=held_out(), counts=COUNTS, anyway=True)
+    fit(network(bias=False), callback)
+    assert callback.adjusted.rule == "scales"
+
+
+def test_validation_data_that_do_not_fit_leave_the_head_as_trained():
+    model = network()
+    callback = AdjustCallback(validation=(held_out()[0], [0, 1]))
+    with pytest.warns(lh.warnings.LevelheadWarning, match="stays as it was trained, as tuning on"):
+        fit(model, callback)
+    assert callback.adjusted is None
+    for given in ({}, {"by": lh.rules.Rescale(0.5), "validation": held_out()}):
+        with pytest.raises(ValueError, match="by: expected one of these"):
+            AdjustCallback(**given)
 
 
 def test_what_does_not_fit_is_refused_before_the_first_step():
     model = network()
     before = kernel(model)
     with pytest.raises(ValueError, match="expected 3 counts"):
-        fit(model, RescaleCallback([5, 4], gamma=0.5))
+        fit(model, AdjustCallback(lh.rules.Rescale(0.5), counts=[5, 4]))
     with pytest.raises(ValueError, match="steps_per_execution"):
         fit(network(steps_per_execution=2), WVNCallback())
     with pytest.raises(ValueError, match="called 'nowhere'"):

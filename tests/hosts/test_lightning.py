@@ -1,7 +1,5 @@
 """The callbacks in a real Lightning trainer, against loops written by hand."""
 
-from dataclasses import replace
-
 import lightning.pytorch as pl
 import numpy as np
 import pytest
@@ -9,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from levelhead import factors, match_prior
-from levelhead.hosts.lightning import LevelCallback, RescaleCallback, WVNCallback
+import levelhead as lh
+from levelhead.hosts.lightning import AdjustCallback, WVNCallback
 
 pytestmark = [
     pytest.mark.slow,
@@ -21,6 +19,7 @@ pytestmark = [
 DRAW = torch.Generator().manual_seed(0)
 X, Y = torch.randn(40, 6, generator=DRAW), torch.randint(0, 3, (40,), generator=DRAW)
 COUNTS = [30, 8, 2]
+RARITY = np.array([1.0, 30 / 8, 15.0])
 ONE_STEP = {"rtol": 1e-6, "atol": 1e-6}
 
 
@@ -207,19 +206,19 @@ def test_a_head_no_optimizer_trains_is_an_error(tmp_path):
 
 
 def test_rescaling_comes_once_and_after_every_checkpoint(tmp_path):
-    module, callback = Net(), RescaleCallback(COUNTS, gamma=0.5)
+    module, callback = Net(), AdjustCallback(lh.rules.Rescale(0.5), counts=COUNTS)
     saved = pl.callbacks.ModelCheckpoint(tmp_path, save_last=True, filename="each")
     fit(module, tmp_path, callback, saved, enable_checkpointing=True)
     plain = torch.load(saved.last_model_path, weights_only=True)["state_dict"]["fc.weight"]
     by = torch.tensor([1.0, (30 / 8) ** 0.5, 15**0.5])
     torch.testing.assert_close(module.fc.weight.detach(), by[:, None] * plain)
-    assert callback.adjusted.factors == pytest.approx(factors(COUNTS, 0.5))
+    assert callback.adjusted.adjustment.scale == pytest.approx(RARITY**0.5)
     callback.adjusted.restore()
     assert torch.equal(module.fc.weight, plain)
 
 
 def test_a_second_fit_starts_from_the_head_before_rescaling(tmp_path):
-    module, callback, watch = Net(), RescaleCallback(COUNTS, gamma=0.5), Watch()
+    module, callback, watch = Net(), AdjustCallback(lh.rules.Rescale(0.5), counts=COUNTS), Watch()
     fit(module, tmp_path, callback)
     plain = callback.adjusted.before["fc"]
     fit(module, tmp_path, callback, watch)
@@ -229,7 +228,7 @@ def test_a_second_fit_starts_from_the_head_before_rescaling(tmp_path):
 
 
 def test_weights_loaded_in_between_are_not_restored(tmp_path):
-    module, callback, watch = Net(), RescaleCallback(COUNTS, gamma=0.5), Watch()
+    module, callback, watch = Net(), AdjustCallback(lh.rules.Rescale(0.5), counts=COUNTS), Watch()
     fit(module, tmp_path, callback)
     module.load_state_dict(Net(seed=7).state_dict())
     fit(module, tmp_path, callback, watch)
@@ -238,8 +237,8 @@ def test_weights_loaded_in_between_are_not_restored(tmp_path):
 
 def test_wvn_and_rescaling_together_leave_lengths_that_are_the_factors(tmp_path):
     module = Net()
-    fit(module, tmp_path, WVNCallback(), RescaleCallback(COUNTS, gamma=0.3))
-    assert module.fc.weight.norm(dim=1).tolist() == pytest.approx(factors(COUNTS, 0.3), rel=1e-6)
+    fit(module, tmp_path, WVNCallback(), AdjustCallback(lh.rules.Rescale(0.3), counts=COUNTS))
+    assert module.fc.weight.norm(dim=1).tolist() == pytest.approx(RARITY**0.3, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -253,61 +252,50 @@ def test_wvn_and_rescaling_together_leave_lengths_that_are_the_factors(tmp_path)
 def test_bad_counts_or_layers_are_refused_before_the_first_step(tmp_path, counts, layer, message):
     watch = Watch()
     with pytest.raises(ValueError, match=message):
-        fit(Net(), tmp_path, RescaleCallback(counts, gamma=0.3, layer=layer), watch)
+        fit(
+            Net(),
+            tmp_path,
+            AdjustCallback(lh.rules.Rescale(0.3), counts=counts, layer=layer),
+            watch,
+        )
     assert watch.norms == []
 
 
-def test_a_gamma_that_is_not_a_number_is_refused_before_the_first_step(tmp_path):
+@pytest.mark.parametrize("rule", [lh.rules.Rescale(), lh.rules.Offsets()], ids=["none", "fitted"])
+def test_a_rule_without_a_strength_is_refused_before_the_first_step(tmp_path, rule):
     watch = Watch()
-    with pytest.raises(ValueError, match="gamma: expected a finite number, got nan"):
-        fit(Net(), tmp_path, RescaleCallback(COUNTS, gamma=float("nan")), watch)
+    with pytest.raises(ValueError, match=r"rule: (expected a strength|.* is fitted on held-out)"):
+        fit(Net(), tmp_path, AdjustCallback(rule, counts=COUNTS), watch)
+    with pytest.raises(ValueError, match="counts: the rule rescale needs counts"):
+        fit(Net(), tmp_path, AdjustCallback(lh.rules.Rescale(0.5)), watch)
     assert watch.norms == []
 
 
 def test_a_head_that_the_first_batch_builds_is_rescaled_at_the_end(tmp_path):
-    module, callback = Net(), RescaleCallback(COUNTS, gamma=0.5, layer="fc")
+    module, callback = Net(), AdjustCallback(lh.rules.Rescale(0.5), counts=COUNTS, layer="fc")
     module.fc = nn.LazyLinear(3, bias=False)
     fit(module, tmp_path, callback)
-    assert callback.adjusted.factors == pytest.approx(factors(COUNTS, 0.5))
+    assert callback.adjusted.adjustment.scale == pytest.approx(RARITY**0.5)
     assert module.fc.weight.norm(dim=1).tolist() == pytest.approx(callback.adjusted.after["fc"])
 
 
 def choice(rule):
-    """A choice of the rule, from unlabelled scores; where a rule has a number per class, those."""
-    simple = rule if rule in ("rescale", "shift") else "shift"
-    scores = (
-        3
-        + torch.randn(60, 3, generator=torch.Generator().manual_seed(1)).numpy()
-        + np.array([2.0, 1.0, 0.0])
-    )
-    tuned = match_prior(scores, COUNTS, rule=simple, bootstrap=0)
-    return (
-        tuned
-        if simple == rule
-        else replace(tuned, rule=rule, scale=(1.0, 1.5, 2.0), offset=(0.0, 0.5, -1.0))
-    )
+    """What a rule chooses on labelled scores of three classes."""
+    labels = np.repeat([0, 1, 2], [40, 30, 30])
+    noise = torch.randn(100, 3, generator=torch.Generator().manual_seed(1)).numpy()
+    scores = 3 + noise + 2 * np.eye(3)[labels] + np.array([2.0, 1.0, 0.0])
+    return lh.tune(scores, labels, COUNTS, rule=rule)
 
 
-def expected_scores(tuned, logits):
-    rarity = np.array([1.0, 30 / 8, 15.0])
-    if tuned.rule == "shift":
-        return logits + tuned.gamma * np.log(rarity)
-    return (
-        logits * rarity**tuned.gamma
-        if tuned.rule == "rescale"
-        else logits * tuned.scale + np.array(tuned.offset)
-    )
-
-
-@pytest.mark.parametrize("rule", ["rescale", "shift", "rescale+shift"])
+@pytest.mark.parametrize("rule", ["rescale", "shift", "offsets", "scales", "vector"])
 def test_a_choice_of_any_rule_is_applied_when_the_fit_has_ended(tmp_path, rule):
     tuned, plain, module = choice(rule), Net(), Net()
-    assert tuned.gamma > 0.05
-    callback = LevelCallback(tuned=tuned, layer="fc")
+    assert tuned.adjustment.changes
+    callback = AdjustCallback(tuned, layer="fc")
     fit(plain, tmp_path)
     fit(module, tmp_path, callback)
     found, trained = (net(X).detach().numpy() for net in (module, plain))
-    np.testing.assert_allclose(found, expected_scores(tuned, trained), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found, tuned.apply(trained), rtol=1e-4, atol=1e-5)
     assert callback.adjusted.rule == rule
     callback.adjusted.restore()
     assert torch.equal(module.fc.weight, plain.fc.weight)
@@ -315,7 +303,7 @@ def test_a_choice_of_any_rule_is_applied_when_the_fit_has_ended(tmp_path, rule):
 
 
 def test_a_second_fit_starts_from_the_head_before_its_shift(tmp_path):
-    module, callback, watch = Net(), LevelCallback(choice("shift")), Watch()
+    module, callback, watch = Net(), AdjustCallback(choice("offsets")), Watch()
     fit(module, tmp_path, callback)
     shifted = module.fc.bias.detach().clone()
     trained = module.fc.weight.detach().clone()
@@ -326,13 +314,9 @@ def test_a_second_fit_starts_from_the_head_before_its_shift(tmp_path):
 
 def test_a_choice_for_other_classes_is_refused_before_the_first_step(tmp_path):
     watch = Watch()
-    with pytest.raises(ValueError, match="fc has 3 classes, but gamma was tuned on 2 classes"):
-        fit(
-            Net(),
-            tmp_path,
-            LevelCallback(match_prior([[4.0, 2.0], [4.0, 1.0]], [9, 3], bootstrap=0)),
-            watch,
-        )
+    of_two = lh.tune(np.array([[4.0, 2.0], [4.0, 1.0], [1.0, 2.0]]), [0, 0, 1], [9, 3])
+    with pytest.raises(ValueError, match="fc has 3 classes, but it was tuned on 2 classes"):
+        fit(Net(), tmp_path, AdjustCallback(of_two), watch)
     with pytest.raises(FileNotFoundError, match="no such file"):
-        fit(Net(), tmp_path, LevelCallback(tmp_path / "tuned.json"), watch)
+        fit(Net(), tmp_path, AdjustCallback(tmp_path / "tuned.json"), watch)
     assert watch.norms == []

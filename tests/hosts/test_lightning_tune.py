@@ -1,4 +1,4 @@
-"""`LevelCallback(tune="eval")` in a real Lightning trainer: against `lh.tune` on logits collected by hand."""
+"""`AdjustCallback()` in a real Lightning trainer: against `lh.tune` on logits collected by hand."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, one_hot
 from torch.utils.data import DataLoader, TensorDataset
 
 import levelhead as lh
-from levelhead.hosts.lightning import LevelCallback
+from levelhead.hosts.lightning import AdjustCallback
 
 pytestmark = [
     pytest.mark.slow,
@@ -102,20 +102,17 @@ def logits_of(module):
 
 def chosen_by_hand(callback, module):
     callback.adjusted.restore()
-    norms = module.fc.weight.detach().norm(dim=1)
-    return lh.tune(logits_of(module), EVAL.tensors[1], COUNTS, rule=lh.rules.Auto(norms=norms))
+    return lh.tune(logits_of(module), EVAL.tensors[1], COUNTS)
 
 
 def same(found, truth):
-    return (found.rule, found.n, found.counts) == (
-        truth.rule,
-        truth.n,
-        truth.counts,
-    ) and np.allclose([found.gamma, found.gain], [truth.gamma, truth.gain], atol=1e-6)
+    facts = [(one.rule, one.n, one.counts) for one in (found, truth)]
+    offsets = [one.adjustment.offset for one in (found, truth)]
+    return facts[0] == facts[1] and np.allclose(*offsets, atol=1e-4)
 
 
-def test_gain_that_is_certain_is_applied_and_said(tmp_path, capfd):
-    module, callback = Net(), LevelCallback(tune="eval", page=tmp_path / "page.html")
+def test_a_gain_is_applied_and_said(tmp_path, capfd):
+    module, callback = Net(), AdjustCallback(page=tmp_path / "page.html")
     fit(module, tmp_path, callback, accumulate_grad_batches=2, epochs=4)
     after = logits_of(module)
     assert callback.tuned.worthwhile
@@ -127,7 +124,7 @@ def test_gain_that_is_certain_is_applied_and_said(tmp_path, capfd):
 
 
 def test_checkpoints_stay_plain_and_one_saved_afterwards_says_what_was_done(tmp_path):
-    module, callback = Net(), LevelCallback(tune="eval", anyway=True)
+    module, callback = Net(), AdjustCallback(anyway=True)
     saved = pl.callbacks.ModelCheckpoint(tmp_path, save_last=True)
     trainer = fit(module, tmp_path, callback, saved, enable_checkpointing=True)
     trainer.save_checkpoint(tmp_path / "leveled.ckpt")
@@ -137,50 +134,52 @@ def test_checkpoints_stay_plain_and_one_saved_afterwards_says_what_was_done(tmp_
     note = next(
         iter(torch.load(tmp_path / "leveled.ckpt", weights_only=True)["callbacks"].values())
     )
-    assert (note["rule"], note["layers"]) == (callback.tuned.rule, ["fc"])
+    assert (note["rule"], note["strength"], note["layers"]) == ("offsets", None, ["fc"])
 
     with pytest.warns(lh.warnings.LevelheadWarning, match="was adjusted already"):
         fit(
             Net(),
             tmp_path,
-            LevelCallback(tune="eval"),
+            AdjustCallback(),
             checkpoint=tmp_path / "leveled.ckpt",
             epochs=3,
         )
-    other, again = Net(), LevelCallback(tune="eval", anyway=True)
+    other, again = Net(), AdjustCallback(anyway=True)
     fit(other, tmp_path, again, checkpoint=saved.last_model_path, epochs=4)
     assert same(again.tuned, chosen_by_hand(again, other))
 
 
-def test_gain_is_applied_where_it_is_expected_or_if_asked_for_only_where_it_is_certain(
-    tmp_path, capfd
-):
-    few = drawn([4, 4, 4], 2)
-    for certain in (False, True):
-        callback = LevelCallback(tune="eval", certain=certain)
-        fit(Still(), tmp_path, callback, validation=few, epochs=1)
-        assert (callback.tuned.worthwhile, callback.tuned.certain) == (True, False)
-        assert (callback.adjusted is None) is certain
-        said = capfd.readouterr().err
-        assert (
-            "not applied, as the gain is not certain: the head stays as it was trained" in said
-        ) is certain
-    with pytest.raises(lh.LevelheadError, match="anyway: expected this or certain=True, got both"):
-        LevelCallback(tune="eval", anyway=True, certain=True)
-
-
-def test_where_no_gain_is_expected_the_head_stays(tmp_path, capfd):
-    callback = LevelCallback(tune="eval", rule="shift", metric="error")
+def test_where_no_gain_is_seen_the_head_stays(tmp_path, capfd):
+    callback = AdjustCallback(rule="shift", counts=COUNTS)
     module, samples = Still(), drawn([100, 20, 5], 33).tensors[0]
     module.fc.bias.data.zero_()
     right = module.eval()(samples).argmax(dim=1)  # it errs nowhere
     fit(module.train(), tmp_path, callback, validation=TensorDataset(samples, right), epochs=1)
     assert callback.tuned.worthwhile is False
     assert callback.adjusted is None
-    assert (
-        "not applied, as no gain is to be expected: the head stays as it was trained"
-        in capfd.readouterr().err
-    )
+    said = capfd.readouterr().err
+    assert "not applied, as no gain was seen: the head stays as it was trained" in said
+
+
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.LevelheadWarning")  # of tau here
+def test_rule_and_metric_are_those_asked_for(tmp_path):
+    callback = AdjustCallback(rule="tau", metric=lh.Goal("f1_macro"), anyway=True)
+    fit(Net(), tmp_path, callback, epochs=1)
+    assert (callback.tuned.rule, callback.tuned.metric) == ("tau", "macro_f1")
+
+
+def test_labels_that_cannot_be_counted_ahead_are_not_needed(tmp_path):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter([TRAIN[i] for i in range(0, len(TRAIN), 3)])
+
+    callback = AdjustCallback(anyway=True)
+    options = {"accelerator": "cpu", "max_epochs": 1, "logger": False, "callbacks": [callback]}
+    options |= {"enable_progress_bar": False, "enable_model_summary": False}
+    trainer = pl.Trainer(default_root_dir=tmp_path, enable_checkpointing=False, **options)
+    trainer.fit(Net(), DataLoader(Stream(), batch_size=25), DataLoader(EVAL, batch_size=40))
+    assert callback.tuned.counted
+    assert callback.adjusted is not None
 
 
 def test_batches_of_another_kind_need_a_function(tmp_path):
@@ -197,10 +196,9 @@ def test_batches_of_another_kind_need_a_function(tmp_path):
     with pytest.warns(
         lh.warnings.LevelheadWarning, match=r"stays as it was trained.*got dict with features"
     ):
-        fit(Odd(), tmp_path, failed := LevelCallback(tune="eval"), epochs=1)
+        fit(Odd(), tmp_path, failed := AdjustCallback(), epochs=1)
     assert failed.adjusted is None
-    callback = LevelCallback(
-        tune="eval",
+    callback = AdjustCallback(
         anyway=True,
         scores=lambda model, batch: (model.fc(model(batch[0])["features"]), batch[1]),
     )
@@ -210,12 +208,12 @@ def test_batches_of_another_kind_need_a_function(tmp_path):
 
 def test_fit_without_validation_is_refused_before_the_first_step(tmp_path):
     for options in ({"validation": None}, {"limit_val_batches": 0}):
-        with pytest.raises(ValueError, match="tune: tuning on the evaluation needs one"):
-            fit(Net(), tmp_path, LevelCallback(tune="eval"), epochs=1, **options)
+        with pytest.raises(ValueError, match="by: tuning on the evaluation needs one"):
+            fit(Net(), tmp_path, AdjustCallback(), epochs=1, **options)
 
 
 def test_validation_that_is_limited_is_tuned_on_as_far(tmp_path):
-    callback = LevelCallback(tune="eval", anyway=True)
+    callback = AdjustCallback(anyway=True)
     fit(Net(), tmp_path, callback, limit_val_batches=3, epochs=1, validation=drawn([40, 40, 83], 1))
     assert callback.tuned.n == 120
 
@@ -226,13 +224,13 @@ def test_numbers_and_text_go_to_tensorboard(tmp_path):
 
     logger, callback = (
         pl.loggers.TensorBoardLogger(tmp_path),
-        LevelCallback(tune="eval", anyway=True),
+        AdjustCallback(anyway=True),
     )
     fit(Net(), tmp_path, callback, logger=logger)
     events = EventAccumulator(logger.log_dir).Reload()
-    assert events.Scalars("level/gain")[0].value == pytest.approx(callback.tuned.gain)
-    assert events.Scalars("level/norm_ratio")[0].value >= 1
-    assert any("level" in tag for tag in events.Tags()["tensors"])
+    assert events.Scalars("levelhead/gain")[0].value == pytest.approx(callback.tuned.gain)
+    assert events.Scalars("levelhead/applied")[0].value == 1
+    assert any("levelhead" in tag for tag in events.Tags()["tensors"])
 
 
 def test_two_processes_tune_on_the_whole_validation(in_two_processes):
@@ -244,10 +242,10 @@ def test_numbers_and_page_go_to_mlflow(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.chdir(tmp_path)
     logger = pl.loggers.MLFlowLogger(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
-    callback = LevelCallback(tune="eval", anyway=True)
+    callback = AdjustCallback(anyway=True)
     fit(Net(), tmp_path, callback, logger=logger, epochs=1)
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    assert client.get_run(logger.run_id).data.metrics["level/gain"] == pytest.approx(
+    assert client.get_run(logger.run_id).data.metrics["levelhead/gain"] == pytest.approx(
         callback.tuned.gain
     )
     assert [one.path for one in client.list_artifacts(logger.run_id)] == ["levelhead.html"]

@@ -14,8 +14,8 @@ from levelhead.support.extras import EXTRAS
 
 HOSTS = Path(levelhead.__file__).parent / "hosts"
 PUBLIC = sorted(path.stem for path in HOSTS.glob("[!_]*.py"))
-LIBRARIES = sorted({*EXTRAS, "skl2onnx", "accelerate", "peft", "pandas", "dask"})
-ALONE = {"batches", "predictor", "summary"}  # these need numpy alone
+LIBRARIES = sorted({*EXTRAS, "skl2onnx", "accelerate", "peft", "pandas"})
+ALONE = {"predictor"}  # this needs numpy alone
 
 
 def run(code: str) -> subprocess.CompletedProcess:
@@ -26,7 +26,7 @@ def test_no_host_is_imported_unless_it_is_used():
     code = "\n".join(
         [
             "import sys, numpy as np, levelhead as lh, levelhead.cli, levelhead.report, levelhead_lab.runs",
-            "lh.tune(np.eye(2)[[0, 1, 0, 1]] * 3 + 1, [0, 1, 0, 1], [9, 3], rule='rescale', bootstrap=0)",
+            "lh.tune(np.eye(2)[[0, 1, 0, 1]] * 3 + 1, [0, 1, 0, 1], [9, 3], rule='rescale')",
             "print(*sorted(m for m in sys.modules if m.startswith('levelhead.hosts.')))",
             f"print(*[name for name in {LIBRARIES} if name in sys.modules])",
         ]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.hosts._callback import PAGE, LevelOutcome, Trackers, tensorboard_folder
+from levelhead.hosts._callback import PAGE, Outcome, Trackers, tensorboard_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-OUTCOME = LevelOutcome(
-    {"level/gain": 0.25, "level/gamma": 1.5},
+OUTCOME = Outcome(
+    {"levelhead/gain": 0.25, "levelhead/strength": 1.5},
     "in words",
     lambda path: path.write_text("<p>page</p>"),
 )
@@ -27,9 +27,9 @@ def test_mlflow_gets_numbers_and_page_after_its_run_has_ended(tmp_path, monkeypa
         trackers.find()
     trackers.send(OUTCOME, 7)
     found = mlflow.get_run(run.info.run_id)
-    assert found.data.metrics == {"level/gain": 0.25, "level/gamma": 1.5}
+    assert found.data.metrics == {"levelhead/gain": 0.25, "levelhead/strength": 1.5}
     client = mlflow.MlflowClient()
-    assert client.get_metric_history(run.info.run_id, "level/gain")[0].step == 7
+    assert client.get_metric_history(run.info.run_id, "levelhead/gain")[0].step == 7
     assert (
         Path(client.download_artifacts(run.info.run_id, PAGE, str(tmp_path))).read_text()
         == "<p>page</p>"
@@ -38,12 +38,12 @@ def test_mlflow_gets_numbers_and_page_after_its_run_has_ended(tmp_path, monkeypa
 
 WANDB = """
 import sys, wandb
-from levelhead.hosts._callback import LevelOutcome, Trackers
+from levelhead.hosts._callback import Outcome, Trackers
 wandb.init(project="levelhead", dir=sys.argv[1])
 trackers = Trackers()
 trackers.find()
-trackers.send(LevelOutcome({"level/gain": 0.25}, "in words", lambda path: path.write_text("<p>page</p>")))
-print("gain", wandb.run.summary["level/gain"])
+trackers.send(Outcome({"levelhead/gain": 0.25}, "in words", lambda path: path.write_text("<p>page</p>")))
+print("gain", wandb.run.summary["levelhead/gain"])
 wandb.finish()
 """
 

@@ -1,8 +1,8 @@
 """The callbacks and losses in a real Hugging Face Trainer, on a small random network, offline."""
 
 import pickle
-from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -17,13 +17,10 @@ from transformers import (
     default_data_collator,
 )
 
-from levelhead import METHODS, adjust_, factors, match_prior, tune
-from levelhead.hosts.transformers import (
-    LevelCallback,
-    RescaleCallback,
-    WVNCallback,
-    compute_loss_func,
-)
+import levelhead as lh
+from levelhead.hosts.transformers import AdjustCallback, WVNCallback
+from levelhead_lab.methods import METHODS
+from levelhead_lab.methods.trainer_loss import compute_loss_func
 
 pytestmark = pytest.mark.slow  # each trains, and the library takes seconds to import
 
@@ -177,7 +174,7 @@ def test_nothing_stays_on_the_optimizer_when_training_ends(tmp_path):
 
 
 def test_rescaling_comes_once_and_after_every_checkpoint(tmp_path):
-    model, callback = network(), RescaleCallback(COUNTS, gamma=0.5)
+    model, callback = network(), AdjustCallback(lh.rules.Rescale(0.5), counts=COUNTS)
     ended = trainer(model, tmp_path / "run", callback, save_strategy="epoch")
     ended.train()
     ended.save_model(tmp_path / "leveled")
@@ -199,7 +196,7 @@ def test_the_best_model_is_rescaled_if_it_is_loaded_at_the_end(tmp_path):
     ended = trainer(
         model,
         tmp_path,
-        RescaleCallback(COUNTS, gamma=0.5),
+        AdjustCallback(lh.rules.Rescale(0.5), counts=COUNTS),
         save_strategy="epoch",
         eval_strategy="epoch",
         load_best_model_at_end=True,
@@ -208,12 +205,16 @@ def test_the_best_model_is_rescaled_if_it_is_loaded_at_the_end(tmp_path):
     )
     ended.train()
     best = load_file(f"{ended.state.best_model_checkpoint}/model.safetensors")["classifier.weight"]
-    by = torch.from_numpy(factors([30, 8, 2], 0.5)).float()
+    by = torch.tensor([1.0, 30 / 8, 15.0]) ** 0.5
     torch.testing.assert_close(model.classifier.weight.detach(), by[:, None] * best)
 
 
 def test_a_second_training_starts_from_the_head_before_rescaling(tmp_path):
-    model, callback, watch = network(), RescaleCallback(COUNTS, gamma=0.5), Watch()
+    model, callback, watch = (
+        network(),
+        AdjustCallback(lh.rules.Rescale(0.5), counts=COUNTS),
+        Watch(),
+    )
     trainer(model, tmp_path, callback).train()
     plain = callback.adjusted.before["classifier"]
     trainer(model, tmp_path, callback, watch).train()
@@ -222,7 +223,7 @@ def test_a_second_training_starts_from_the_head_before_rescaling(tmp_path):
 
 def test_a_checkpoint_that_was_loaded_is_not_overwritten(tmp_path):
     model, watch, options = network(), Watch(), {"save_strategy": "steps", "save_steps": 4}
-    callback = RescaleCallback(COUNTS, gamma=0.5)
+    callback = AdjustCallback(lh.rules.Rescale(0.5), counts=COUNTS)
     trainer(model, tmp_path, callback, **options).train()
     trainer(model, tmp_path, callback, watch, **options).train(
         resume_from_checkpoint=f"{tmp_path}/checkpoint-4"
@@ -246,7 +247,12 @@ def test_a_checkpoint_that_was_loaded_is_not_overwritten(tmp_path):
 def test_bad_counts_or_layers_are_refused_before_the_first_step(tmp_path, counts, layer, message):
     watch = Watch()
     with pytest.raises(ValueError, match=message):
-        trainer(network(), tmp_path, RescaleCallback(counts, gamma=0.3, layer=layer), watch).train()
+        trainer(
+            network(),
+            tmp_path,
+            AdjustCallback(lh.rules.Rescale(0.3), counts=counts, layer=layer),
+            watch,
+        ).train()
     assert watch.heads == []
 
 
@@ -319,34 +325,33 @@ def test_methods_that_do_more_than_change_the_loss_are_refused(method, message):
         compute_loss_func(method, [30, 8, 2])
 
 
-def test_a_tuned_shift_is_applied_when_the_training_has_ended(tmp_path):
-    scores = (
-        3
-        + torch.randn(60, 3, generator=torch.Generator().manual_seed(1))
-        + torch.tensor([2.0, 1.0, 0.0])
-    )
-    tuned = match_prior(scores, [30, 8, 2], rule="shift", names=NAMES, bootstrap=0)
-    assert tuned.gamma > 0.1
-    plain, model, callback, watch = network(), network(), LevelCallback(tuned), Watch()
+def tuned_on_scores(names):
+    labels = np.repeat([0, 1, 2], [40, 30, 30])
+    noise = torch.randn(100, 3, generator=torch.Generator().manual_seed(1)).numpy()
+    scores = 3 + noise + 2 * np.eye(3)[labels] + np.array([2.0, 1.0, 0.0])
+    return lh.tune(scores, labels, [30, 8, 2], names=names)
+
+
+def test_what_was_tuned_is_applied_when_the_training_has_ended(tmp_path):
+    tuned = tuned_on_scores(NAMES)
+    assert tuned.adjustment.changes
+    plain, model, callback, watch = network(), network(), AdjustCallback(tuned), Watch()
     trainer(plain, tmp_path).train()
     trainer(model, tmp_path, callback).train()
-    by = tuned.gamma * torch.tensor([1.0, 30 / 8, 15.0]).log()
+    by = torch.tensor(tuned.adjustment.offset, dtype=torch.float32)
     torch.testing.assert_close(model.classifier.bias, plain.classifier.bias + by, **CLOSE)
     assert torch.equal(model.classifier.weight, plain.classifier.weight)
-    trainer(
-        model, tmp_path, callback, watch
-    ).train()  # from the head as trained, and shifted once more at its end
+    # From the head as trained, and adjusted once more at its end.
+    trainer(model, tmp_path, callback, watch).train()
     assert torch.equal(watch.heads[0], plain.classifier.weight)
-    assert callback.adjusted.rule == "shift"
+    assert callback.adjusted.rule == "offsets"
 
 
 def test_a_choice_with_classes_in_another_order_is_refused_before_the_first_step(tmp_path):
-    tuned = match_prior(
-        [[4.0, 2.0, 1.0], [4.0, 1.0, 3.0]], [30, 8, 2], names=NAMES[::-1], bootstrap=0
-    )
     watch = Watch()
     with pytest.raises(ValueError, match="classes in another order"):
-        trainer(network(), tmp_path, LevelCallback(tuned), watch).train()
+        trainer(network(), tmp_path, AdjustCallback(tuned_on_scores(NAMES[::-1])), watch).train()
+    assert watch.heads == []
 
 
 def test_wvn_takes_classes_and_an_example(tmp_path):
@@ -375,8 +380,9 @@ def test_token_classification_is_tuned_and_adjusted_from_logits_to_model():
     labels[:, 0] = labels[:, -1] = -100  # special tokens
     with torch.no_grad():
         before = model(input_ids=ids).logits
-        tuned = tune(before, labels, [30, 8, 2], rule="shift", bootstrap=0)
-        adjust_(model, replace(tuned, gamma=0.5))
+        tuned = lh.tune(before, labels, [30, 8, 2])
+        lh.adjust_(model, tuned)
         after = model(input_ids=ids).logits
     assert tuned.n == 60
-    assert torch.allclose(after, before + 0.5 * torch.log(30 / torch.tensor([30.0, 8, 2])), **CLOSE)
+    offset = torch.tensor(tuned.adjustment.offset, dtype=torch.float32)
+    assert torch.allclose(after, before + offset, **CLOSE)

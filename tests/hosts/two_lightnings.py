@@ -18,12 +18,12 @@ def check() -> None:
     from test_lightning_tune import COUNTS, EVAL, TRAIN, Net, chosen_by_hand, same
     from torch.utils.data import DataLoader
 
-    from levelhead.hosts.lightning import LevelCallback
+    from levelhead.hosts.lightning import AdjustCallback
 
     dist.init_process_group(
         "gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2
     )
-    module, callback = Net(), LevelCallback(tune="eval", anyway=True, counts=COUNTS)
+    module, callback = Net(), AdjustCallback(anyway=True, counts=COUNTS)
     trainer = pl.Trainer(
         accelerator="cpu",
         strategy="ddp",

@@ -1,7 +1,5 @@
 """Files of counts and of shares."""
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 
@@ -101,11 +99,3 @@ def test_shares_come_from_words_or_a_file_by_class(tmp_path):
     (tmp_path / "s.json").write_text('{"cat": 0.25, "ant": 0.75}')
     for given in ("0.75,0.25", str(tmp_path / "s.json")):
         assert target_shares(given, ["ant", "cat"], 2).tolist() == [0.75, 0.25]
-
-
-def test_the_old_place_of_read_counts_still_works_and_says_where_it_is():
-    before = import_module("levelhead.io.counts_file")
-    with pytest.warns(DeprecationWarning, match=r"now levelhead\.io\.arrays") as caught:
-        assert before.read_counts is read_counts
-    assert caught[0].filename == __file__
-    assert not hasattr(before, "read")

@@ -19,13 +19,13 @@ import pytest
 
 from bench.trust import fuzz_data
 from levelhead import LevelheadError
-from levelhead.choice.snapshot import Snapshot
-from levelhead.choice.tuned_json import read_tuned
 from levelhead.core.counts import resolve
+from levelhead.core.tuned import read_tuned
 from levelhead.io import arrays, numpy_file
 from levelhead.io.arrays import read_counts, read_names
 from levelhead.io.samples_file import read
 from levelhead.support import text
+from levelhead_lab.lab.snapshot import Snapshot
 
 LOGITS = np.random.default_rng(0).normal(size=(6, 3))
 
@@ -211,7 +211,7 @@ def test_a_large_file_that_becomes_shorter_is_refused_in_one_line(tmp_path, suff
 import os, numpy as np
 from levelhead import LevelheadError
 from levelhead.core.counts import resolve
-from levelhead.path.envelope import read_chunks
+from levelhead.support.read import read_chunks
 from levelhead.io import arrays
 values = arrays.read({str(path)!r})
 assert isinstance(values, np.memmap)

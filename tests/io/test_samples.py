@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
-from levelhead.io.samples_file import read
+from levelhead.io.samples_file import describe_sources, read
 
 COUNTS = np.array([100, 30, 9])
 LABELS = np.array([0, 1, 2, 0])
@@ -59,10 +60,8 @@ def test_the_names_of_the_files_lead_back_to_the_same_arrays_silently(everything
 
 
 def test_an_array_named_by_its_key_stands_alone(everything):
-    with pytest.raises(
-        ValueError, match="no array 'counts' next to the logits in this file; pass counts to give"
-    ):
-        read(f"{everything}:logits")
+    alone = read(f"{everything}:logits")
+    assert (alone.labels, alone.counts) == (None, None)
     samples, lines = heard(f"{everything}:logits", None, f"{everything}:counts")
     assert (samples.labels, lines) == (None, [])
 
@@ -211,3 +210,19 @@ def test_one_score_per_sample_is_refused_with_the_pair_to_give_instead(saved, sh
         match=r"z\.npy: .*; for one score z per sample, stack \(0, z\) and use .* shift$",
     ):
         read("z.npy", None, "c.npy")
+
+
+def test_counts_may_be_unknown(saved):
+    np.save("y.npy", LABELS)
+    samples = read("named.csv", "y.npy")
+    assert samples.counts is None
+    assert (samples.classes, samples.names) == (3, NAMES)
+    assert samples.files == {"logits": "named.csv", "labels": "y.npy"}
+
+
+def test_sources_are_files_with_their_sha256(saved):
+    sources = describe_sources({"logits": "x.csv", "counts": "c.npy", "norms": None})
+    assert sources["files"] == {"logits": "x.csv", "counts": "c.npy"}
+    digest = hashlib.sha256(Path("x.csv").read_bytes()).hexdigest()
+    assert sources["sha256"]["logits"] == digest
+    assert sources["sha256"].keys() == sources["files"].keys()

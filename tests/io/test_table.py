@@ -7,6 +7,7 @@ import pytest
 from levelhead import LevelheadError
 from levelhead.io.arrays import read_table
 from levelhead.io.samples_file import read
+from levelhead.io.table import Layout, Table, find_columns
 
 LOGITS = np.random.default_rng(0).normal(size=(6, 3))
 LABELS = np.array([0, 1, 2, 0, 1, 2])
@@ -166,3 +167,10 @@ def test_a_table_without_numbers_has_no_logits(tmp_path):
         LevelheadError, match=r"x\.csv: no column holds logits; the file has id, label"
     ):
         heard(tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize("titles", [["p1", "p2", "x"], ["label", "y", "target"]])
+def test_a_table_of_as_many_columns_as_classes_holds_only_logits(titles):
+    table = Table(titles, [np.arange(3.0)] * 3)
+    assert find_columns(table, classes=3).logits == [0, 1, 2]
+    assert find_columns(table, ["cat", "dog", "owl"]) == Layout([0, 1, 2], ["cat", "dog", "owl"])

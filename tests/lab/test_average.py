@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.methods import METHODS
 from levelhead_lab.fast.fit_many import fit_many
 from levelhead_lab.fast.pack import Job
 from levelhead_lab.lab import data, load, nets, preprocess, recipe, train
+from levelhead_lab.methods import METHODS
 from levelhead_lab.runs import checkpoint
 from levelhead_lab.runs.spec import Spec
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.methods import METHODS
 from levelhead_lab.lab.data import Data, Split
 from levelhead_lab.lab.epoch_plan import draw_plan
 from levelhead_lab.lab.preprocess import Preprocess, crop_flip, cut_out, standardize
 from levelhead_lab.lab.recipe import Recipe, find_recipe
+from levelhead_lab.methods import METHODS
 
 
 def one_by_one(images, offsets, flips, pad):

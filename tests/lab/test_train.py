@@ -7,13 +7,13 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from levelhead.methods import METHODS
 from levelhead_lab.lab.data import Data, Split
 from levelhead_lab.lab.epoch_plan import draw_plan
 from levelhead_lab.lab.nets import Net, build
 from levelhead_lab.lab.preprocess import Preprocess
 from levelhead_lab.lab.recipe import Recipe
 from levelhead_lab.lab.train import fit, process_share
+from levelhead_lab.methods import METHODS
 
 RECIPE = Recipe(
     "small",

@@ -15,7 +15,6 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from levelhead.methods import METHODS
 from levelhead_lab.fast import pack
 from levelhead_lab.fast.fit_many import fit_many
 from levelhead_lab.lab import data, load, nets, train
@@ -24,6 +23,7 @@ from levelhead_lab.lab.epoch_plan import draw_plan
 from levelhead_lab.lab.preprocess import Preprocess
 from levelhead_lab.lab.recipe import Recipe, find_recipe
 from levelhead_lab.lab.trivial_augment import MAGNITUDE_BINS, OPERATIONS, trivial_augment
+from levelhead_lab.methods import METHODS
 
 SIGNED = OPERATIONS[1:10]
 LARGEST = {

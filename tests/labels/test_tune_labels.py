@@ -1,4 +1,4 @@
-"""Several labels per sample: one exact shift for each label, against brute force over all thresholds."""
+"""Several labels per sample: one exact threshold for each, against brute force over all of them."""
 
 import json
 from typing import Any
@@ -8,16 +8,18 @@ import pytest
 from sklearn import metrics as sk
 
 import levelhead as lh
-from levelhead.labels.cuts import LabelCuts, cross_fitted_gain, draw_label_gains
-from levelhead.labels.tune_labels import TunedLabels, tune_labels
-from levelhead.path.curve import METRICS
+from levelhead.core.metrics import METRICS, Metric
+from levelhead.core.samples import FOLDS, deal
+from levelhead.labels.check import check_label_table
+from levelhead.labels.cuts import Cuts
+from levelhead.labels.tune_labels import judge_labels
 from levelhead.support.warnings import quiet
 
-from .test_label_cuts import COST, by_hand, thresholds
+from .test_cuts import COST, by_hand, thresholds
 
 
 def samples(n=60, rates=(0.5, 0.2, 0.1), seed=0, ties=True, apart=1.5):
-    """Logits [N, K] of labels of these rates, lower the rarer they are, with ties if asked; labels [N, K]."""
+    """Logits [N, K] of labels of these rates, lower the rarer they are; and labels [N, K]."""
     rng = np.random.default_rng(seed)
     labels = (rng.random((n, len(rates))) < rates).astype(int)
     labels[0], labels[1] = 1, 0
@@ -29,274 +31,322 @@ def tune(logits, labels, counts: Any = None, **options) -> Any:
     return lh.tune_labels(logits, labels, counts, **options)
 
 
+FLOORS = {
+    "none": (None, [0, 0, 0]),
+    "for all": (0.8, [0.8, 0.8, 0.8]),
+    "for each": ([0.0, 1.0, 0.5], [0.0, 1.0, 0.5]),
+    "by name": ({"rare": 0.9, "0": 0.3}, [0.3, 0, 0.9]),
+}
+
+
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("ties", [True, False], ids=["ties", "no ties"])
-@pytest.mark.parametrize("floors", [None, 0.8, [0.0, 1.0, 0.5], {"rare": 0.9, "0": 0.3}], ids=str)
+@pytest.mark.parametrize("floors", FLOORS)
 def test_each_label_is_as_good_as_its_best_threshold(metric, ties, floors):
-    cost = (
-        np.stack([COST, COST.T[::-1, ::-1], np.array([[0, 1.0], [30, 0]])])
-        if metric == "cost"
-        else None
-    )
-    least = {None: [0, 0, 0], 0.8: [0.8] * 3}.get(
-        floors if not isinstance(floors, list | dict) else "", floors
-    )
-    least = [0.3, 0, 0.9] if isinstance(floors, dict) else least
-    logits, labels = samples(ties=ties, seed=METRICS.index(metric))
-    names = ["0", "1", "rare"]
-    tuned = tune(logits, labels, metric=metric, cost=cost, floors=floors, bootstrap=0, names=names)
-    predicted = (logits + tuned.offset > 0).astype(int)
-    found = []
+    cost = None
+    if metric == "cost":
+        cost = np.stack([COST, COST.T[::-1, ::-1], np.array([[0, 1.0], [30, 0]])])
+    asked, least = FLOORS[floors]
+    logits, labels = samples(ties=ties, seed=list(METRICS).index(metric))
+    tuned = tune(logits, labels, metric=metric, cost=cost, floors=asked, names=["0", "1", "rare"])
+    predicted = (tuned.apply(logits) > 0).astype(int)
     for k in range(3):
         costs = COST if cost is None else cost[k]
         tried = [(logits[:, k] > t).astype(int) for t in thresholds(logits[:, k])]
         allowed = [one for one in tried if one[labels[:, k] == 1].mean() >= least[k] - 1e-12]
         best = min(by_hand(metric, labels[:, k], one, costs) for one in allowed)
-        found.append(by_hand(metric, labels[:, k], predicted[:, k], costs))
-        assert found[k] == pytest.approx(best, abs=1e-9)
+        found = by_hand(metric, labels[:, k], predicted[:, k], costs)
+        assert found == pytest.approx(best, abs=1e-9)
         assert predicted[labels[:, k] == 1, k].mean() >= least[k] - 1e-12
-    value = np.mean(found) if metric in ("error", "balanced_error", "cost") else 1 - np.mean(found)
-    assert tuned.value == pytest.approx(value)
-    assert tuned.error == pytest.approx((predicted != labels).mean())
-    assert tuned.curve.at(1.0) == pytest.approx(tuned.value)
-    assert tuned.curve.at(0.0) == pytest.approx(tuned.value_at_zero)
 
 
-def test_one_cost_matrix_is_of_all_labels():
-    logits, labels = samples()
-    tuned = tune(logits, labels, cost=COST, bootstrap=0)
-    assert tuned.metric == "cost"
-    assert tuned.offset == tune(logits, labels, cost=np.stack([COST] * 3), bootstrap=0).offset
+def decided_without_the_fold(logits, labels, metric, rng):
+    """What thresholds decide that were fitted without each fifth of the samples, by hand."""
+    generator, decided = np.random.default_rng(rng), np.empty(labels.shape, bool)
+    for k in range(labels.shape[1]):
+        fold = deal(labels[:, k], generator)
+        for f in range(FOLDS):
+            rest = fold != f
+            cuts = Cuts.of(logits[rest, k], labels[rest, k] == 1)
+            offset = cuts.best_offset(METRICS[metric].for_labels())
+            decided[~rest, k] = logits[~rest, k] + offset > 0
+    return decided.astype(int)
 
 
-def test_the_curve_is_the_metric_at_any_share_of_the_offsets():
+@pytest.mark.parametrize("metric", [name for name in METRICS if name != "cost"])
+def test_the_gain_is_of_decisions_made_without_the_sample(metric):
     logits, labels = samples(200, ties=False)
-    tuned = tune(logits, labels, metric="macro_f1", bootstrap=0)
-    for share in np.linspace(0, 1, 23):
-        predicted = logits + share * np.array(tuned.offset) > 0
-        assert tuned.curve.at(share) == pytest.approx(
-            sk.f1_score(labels, predicted, average="macro")
-        )
+    tuned = tune(logits, labels, metric=metric, rng=5)
+    decided = decided_without_the_fold(logits, labels, metric, 5)
+    plain = (logits > 0).astype(int)
+    losses = [
+        np.mean([by_hand(metric, labels[:, k], made[:, k]) for k in range(3)])
+        for made in (plain, decided)
+    ]
+    assert tuned.gain == pytest.approx(losses[0] - losses[1])
+    evidence = tuned.evidence
+    assert evidence.value_before == pytest.approx(METRICS[metric].shown(losses[0]))
+    assert evidence.value == pytest.approx(METRICS[metric].shown(losses[1]))
+    assert evidence.changed == (plain != decided).sum()
+    for tables, made in ((evidence.before, plain), (evidence.after, decided)):
+        wanted = sk.multilabel_confusion_matrix(labels, made)
+        np.testing.assert_array_equal(tables.right, [np.diag(one) for one in wanted])
+        np.testing.assert_array_equal(tables.predicted, wanted.sum(axis=1))
+        np.testing.assert_array_equal(tables.sizes, wanted.sum(axis=2))
+    before, after = tuned.tables
+    np.testing.assert_allclose(before.recall, sk.recall_score(labels, plain, average=None))
+    np.testing.assert_allclose(after.precision, sk.precision_score(labels, decided, average=None))
 
 
 def test_the_mean_f1_is_that_of_scikit_learn():
     logits, labels = samples(300)
-    tuned = tune(logits, labels, metric="macro_f1")
-    assert tuned.value_at_zero == pytest.approx(sk.f1_score(labels, logits > 0, average="macro"))
-    assert tuned.value == pytest.approx(
-        sk.f1_score(labels, logits + tuned.offset > 0, average="macro")
+    tuned = tune(logits, labels)
+    assert tuned.metric == "macro_f1"
+    decided = decided_without_the_fold(logits, labels, "macro_f1", 0)
+    evidence = tuned.evidence
+    assert evidence.value_before == pytest.approx(sk.f1_score(labels, logits > 0, average="macro"))
+    assert evidence.value == pytest.approx(sk.f1_score(labels, decided, average="macro"))
+    assert f"macro f1{evidence.value_before:20.1%} -> {evidence.value:6.1%}" in tuned.summary()
+
+
+@pytest.mark.parametrize("metric", ["macro_f1", "balanced_error", "mcc"])
+def test_the_standard_error_is_that_of_a_bootstrap_of_samples_with_all_their_labels(metric):
+    """Twelve labels that are nearly the same one: taken for independent, it would be far too small."""
+    rng = np.random.default_rng(0)
+    one = samples(600, (0.3,), seed=1, ties=False)
+    labels = np.repeat(one[1], 12, axis=1)
+    logits = np.repeat(one[0], 12, axis=1) + 0.05 * rng.normal(size=labels.shape)
+    tuned = tune(logits, labels, metric=metric)
+    plain = (logits > 0).astype(int)
+    decided = decided_without_the_fold(logits, labels, metric, 0)
+    gains = []
+    for _ in range(300):
+        rows = rng.integers(600, size=600)
+        losses = [
+            np.mean([by_hand(metric, labels[rows, k], made[rows, k]) for k in range(12)])
+            for made in (plain, decided)
+        ]
+        gains.append(losses[0] - losses[1])
+    assert tuned.evidence.standard_error == pytest.approx(np.std(gains), rel=0.2)
+
+
+def test_one_cost_matrix_is_of_all_labels():
+    logits, labels = samples()
+    tuned = tune(logits, labels, cost=COST)
+    assert tuned.metric == "cost"
+    each = tune(logits, labels, cost=np.stack([COST] * 3))
+    np.testing.assert_array_equal(tuned.adjustment.offset, each.adjustment.offset)
+
+
+def test_a_metric_of_ones_own_is_taken():
+    jaccard = Metric(
+        "jaccard",
+        "Jaccard",
+        lambda t: 1 - t.right[..., 1] / (t.sizes[..., 1] + t.predicted[..., 1] - t.right[..., 1]),
     )
+    logits, labels = samples(200, ties=False)
+    tuned = tune(logits, labels, metric=jaccard)
+    predicted = tuned.apply(logits) > 0
+    for k in range(3):
+        best = max(
+            sk.jaccard_score(labels[:, k], logits[:, k] > t) for t in thresholds(logits[:, k])
+        )
+        assert sk.jaccard_score(labels[:, k], predicted[:, k]) == pytest.approx(best)
+    assert "Jaccard" in str(tuned)
 
 
 def test_a_label_without_a_positive_or_a_negative_is_left_alone_and_named():
     logits, labels = samples(rates=(0.5, 0.2, 0.1, 0.3))
     labels[:, 1], labels[:, 3] = 0, 1
-    with pytest.warns(
-        lh.warnings.MissingClassWarning, match=r"label 1 \(b\), 3 \(d\) \(no negative\): left alone"
-    ):
-        tuned = tune(logits, labels, names=list("abcd"), floors=0.5, bootstrap=50)
-    assert (tuned.offset[1], tuned.offset[3], tuned.missing) == (0, 0, (1, 3))
-    kept = tune(logits[:, [0, 2]], labels[:, [0, 2]], floors=0.5, bootstrap=50)
-    assert (tuned.offset[0], tuned.offset[2]) == kept.offset
-    assert (tuned.value, tuned.value_at_zero) == (kept.value, kept.value_at_zero)
-    assert tuned.to_dict()["recall"][1] is None
+    message = r"label 1 \(b\), 3 \(d\) \(no negative\): left alone"
+    with pytest.warns(lh.warnings.MissingClassWarning, match=message):
+        tuned = tune(logits, labels, names=list("abcd"), floors=0.5)
+    assert tuned.adjustment.offset[[1, 3]].tolist() == [0, 0]
+    kept = tune(logits[:, [0, 2]], labels[:, [0, 2]], floors=0.5)
+    np.testing.assert_array_equal(tuned.adjustment.offset[[0, 2]], kept.adjustment.offset)
+    for name in ("value", "value_before", "gain", "standard_error"):
+        assert getattr(tuned.evidence, name) == pytest.approx(getattr(kept.evidence, name))
+    before, after = tuned.tables
+    assert np.isnan(before.recall[1])
+    assert np.isnan(after.recall[1])
+    assert len(tuned.warnings) == 1
 
 
 def test_floors_that_the_model_does_not_meet_are_worth_moving_for():
-    tuned = tune(*samples(300, ties=False), floors={"2": 0.9}, bootstrap=100)
-    assert tuned.floors_met_at_zero is False
+    logits, labels = samples(300, ties=False)
+    tuned = tune(logits, labels, floors={"2": 0.9})
+    assert [(floor.index, floor.least, floor.held_before) for floor in tuned.floors] == [
+        (2, 0.9, False)
+    ]
     assert tuned.worthwhile
-    assert "recall of at least 90.0% for class 2: met, which the model as it is does not" in str(
-        tuned
-    )
+    assert (tuned.apply(logits)[labels[:, 2] == 1, 2] > 0).mean() >= 0.9
+    assert "class 2: recall of at least 90.0% with" in str(tuned)
 
 
 def test_a_label_with_two_positives_has_a_gain_in_doubt():
-    rng = np.random.default_rng(1)
-    labels = np.zeros((500, 1), int)
-    labels[:2] = 1
-    tuned = tune(2 * labels - 2.5 + rng.normal(size=labels.shape), labels)
-    assert tuned.labels[0].interval[0] < 0 < tuned.labels[0].interval[1]
-    assert (tuned.worthwhile, tuned.certain) == (False, False)
+    moved = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        labels = np.zeros((500, 1), int)
+        labels[:2] = 1
+        tuned = tune(2 * labels - 3.5 + rng.normal(size=labels.shape), labels)
+        moved += tuned.evidence.changed > 0
+        assert tuned.verdict != "better"
+    assert moved > 10
 
 
-def test_scores_that_say_nothing_are_rarely_called_worth_moving():
+def test_scores_that_say_nothing_are_rarely_called_better():
     """By balanced error: for F1, a label that nothing is known of is best predicted everywhere."""
-    called, gains = [], []
+    verdicts, gains = [], []
     for seed in range(40):
         rng = np.random.default_rng(seed)
         scores, truth = rng.normal(size=(200, 5)), rng.integers(2, size=(200, 5))
-        tuned = tune(scores, truth, metric="balanced_error", bootstrap=200)
-        called.append(tuned.worthwhile)
+        tuned = tune(scores, truth, metric="balanced_error")
+        verdicts.append(tuned.verdict)
         gains.append(tuned.gain)
-    assert np.mean(called) <= 0.1
+    assert verdicts.count("better") <= 4
     assert abs(np.mean(gains)) < 0.01
 
 
-@pytest.mark.parametrize("level", [0.5, 0.95])
-@pytest.mark.parametrize("apart", [0.0, 0.4, 1.5])
-def test_verdict_gain_and_worthwhile_agree(apart, level):
-    said = set()
-    for seed in range(8):
-        tuned = tune(
-            *samples(120, seed=seed, apart=apart),
-            metric="balanced_error",
-            bootstrap=100,
-            level=level,
-        )
-        said.add(str(tuned.verdict))
-        assert tuned.expected_gain == tuned.gain
-        assert (
-            tuned.worthwhile == (tuned.gain > 0) == (tuned.verdict in ("better", "probably better"))
-        )
-        assert tuned.certain == (tuned.gain_interval[0] > 0) == (tuned.verdict == "better")
-    assert said & {"better" if apart == 1.5 else "no difference seen"}
+def test_the_gain_is_what_new_samples_show():
+    """Over many draws, the gain is on average that on many other samples; its interval holds it."""
+    rates = (0.5, 0.2, 0.1, 0.05)
+    new_logits, new_labels = samples(10_000, rates, seed=99, ties=False)
+    gaps, inside = [], []
+    for seed in range(25):
+        tuned = tune(*samples(200, rates, seed=seed, ties=False), metric="balanced_error")
+        real = judge_labels(tuned, new_logits, check_label_table(new_labels)).gain
+        assert real is not None
+        low, high = tuned.gain_interval
+        gaps.append(tuned.gain - real)
+        inside.append(low <= real <= high)
+    assert abs(np.mean(gaps)) < 0.02
+    assert np.mean(inside) >= 0.8
+
+
+@pytest.mark.parametrize("metric", ["macro_f1", "balanced_error", "kappa"])
+def test_other_samples_are_judged_by_the_choice_as_it_is(metric):
+    logits, labels = samples(300, ties=False)
+    new_logits, new_labels = samples(400, seed=7, ties=False)
+    tuned = tune(logits, labels, metric=metric, level=0.8)
+    judged = judge_labels(tuned, new_logits, check_label_table(new_labels))
+    losses = [
+        np.mean([by_hand(metric, new_labels[:, k], made[:, k]) for k in range(3)])
+        for made in ((new_logits > 0).astype(int), (tuned.apply(new_logits) > 0).astype(int))
+    ]
+    assert judged.gain == pytest.approx(losses[0] - losses[1])
+    assert judged.evidence is not None
+    assert judged.evidence.level == 0.8
+    costly = judge_labels(
+        tune(logits, labels, cost=COST), new_logits, check_label_table(new_labels)
+    )
+    assert costly.metric == "macro_f1"
+    assert "costs are not kept" in costly.warnings[-1]
 
 
 def test_the_default_metric_is_macro_f1_which_keeps_the_precision():
-    """By balanced error, rare labels are predicted nearly everywhere; precision stands beside recall in the report."""
+    """By balanced error, rare labels are predicted nearly everywhere."""
     logits, labels = samples(400, (0.03,) * 12, ties=False)
-    by_f1, balanced = (
-        tune(logits, labels, bootstrap=50),
-        tune(logits, labels, metric="balanced_error", bootstrap=50),
-    )
-    assert by_f1.metric == "macro_f1"
+    by_f1 = tune(logits, labels)
+    balanced = tune(logits, labels, metric="balanced_error")
     precision = [
-        sk.precision_score(labels, logits + one.offset > 0, average=None)
+        sk.precision_score(labels, one.apply(logits) > 0, average="macro")
         for one in (by_f1, balanced)
     ]
-    assert [label.precision for label in by_f1.labels] == pytest.approx(precision[0])
-    assert precision[0].mean() > 2 * precision[1].mean()
-    before = sk.precision_score(labels, logits > 0, average=None, zero_division=np.nan)
-    found = [
-        np.nan if one.precision_at_zero is None else one.precision_at_zero for one in by_f1.labels
-    ]
-    assert found == pytest.approx(before, nan_ok=True)
-    both = np.isfinite(before)
-    assert f"mean precision {before[both].mean():.1%} -> {precision[0][both].mean():.1%}" in str(
-        by_f1
-    )
-    assert "precision" in by_f1.report().partition("\n")[0]
+    assert precision[0] > 2 * precision[1]
 
 
 def test_what_is_right_is_left_alone():
     rng = np.random.default_rng(0)
     labels = rng.integers(2, size=(300, 4))
-    tuned = tune(
-        np.where(labels == 1, 2.0, -2.0) + rng.normal(size=labels.shape) / 9, labels, bootstrap=100
-    )
-    assert (tuned.offset, tuned.gain, tuned.worthwhile) == ((0,) * 4, pytest.approx(0), False)
-    assert "every label is best as it is" in tuned.report()
-
-
-def test_the_gain_is_what_new_samples_show():
-    """Over many draws, the expected gain is on average that on many other samples, and its interval mostly holds it."""
-    rates = (0.5, 0.2, 0.1, 0.05)
-    new = samples(10_000, rates, seed=99, ties=False)
-
-    def on_new(offset):
-        predicted = new[0] + offset > 0
-        return np.mean(
-            [1 - sk.balanced_accuracy_score(new[1][:, k], predicted[:, k]) for k in range(4)]
-        )
-
-    before, gaps, inside = on_new((0, 0, 0, 0)), [], []
-    for seed in range(25):
-        tuned = tune(
-            *samples(200, rates, seed=seed, ties=False), metric="balanced_error", bootstrap=200
-        )
-        real = before - on_new(tuned.offset)
-        gaps.append(tuned.gain - real)
-        inside.append(tuned.gain_interval[0] <= real <= tuned.gain_interval[1])
-    assert abs(np.mean(gaps)) < 0.02
-    assert np.mean(inside) >= 0.8
-
-
-def test_replicates_are_those_of_naive_weights():
-    """The shares of each replicate, by a sum over the samples, with one more predicted before and one after."""
-    logits, labels = samples(30)
-    z, y = logits[:, 2], labels[:, 2].astype(bool)
-    objective = LabelCuts.of(z, y, "kappa")
-    gains = draw_label_gains([objective], 40, np.random.default_rng(5))[0]
-    rng = np.random.default_rng(5)
-    weights = rng.exponential(size=(30, 40))
-    more = {part: rng.exponential(size=(2, 40)) for part in (False, True)}
-    for b in range(40):
-        losses = []
-        for i, offset in enumerate((0, objective.offset)):
-            alarms, recall = (
-                (weights[(y == part) & (z + offset > 0), b].sum() + more[part][i, b])
-                / (weights[y == part, b].sum() + more[part][:, b].sum())
-                for part in (False, True)
-            )
-            losses.append(objective.loss(recall, alarms))
-        assert gains[b] == pytest.approx(losses[0] - losses[1])
-
-
-def test_the_cross_fitted_gain_is_of_decisions_made_without_the_sample():
-    """Leave one out, by hand: as many folds as samples of a kind, so that every fold has at most one of each."""
-    logits, labels = samples(12, (0.5,), ties=False)
-    z, y = logits[:, 0], labels[:, 0].astype(bool)
-    objective = LabelCuts.of(z, y, "error")
-    n = max(y.sum(), (~y).sum())
-    gain = cross_fitted_gain(objective, z, y, np.random.default_rng(0), folds=int(n))
-    rng, fold = np.random.default_rng(0), np.empty(12, int)
-    for part in (y, ~y):
-        fold[part] = rng.permutation(part.sum())
-    wrong = 0
-    for i in range(n):
-        rest = fold != i
-        offset = -min(thresholds(z[rest]), key=lambda t: (((z[rest] > t) != y[rest]).sum(), abs(t)))
-        exact = tune(z[rest, None], y[rest, None], metric="error", bootstrap=0).offset[0]
-        assert ((z[rest] + exact > 0) != y[rest]).sum() == ((z[rest] + offset > 0) != y[rest]).sum()
-        wrong += ((z[~rest] + exact > 0) != y[~rest]).sum()
-    assert gain == pytest.approx(((z > 0) != y).mean() - wrong / 12)
+    tuned = tune(np.where(labels == 1, 2.0, -2.0) + rng.normal(size=labels.shape) / 9, labels)
+    assert tuned.adjustment.offset.tolist() == [0] * 4
+    assert (tuned.gain, tuned.worthwhile, tuned.verdict) == (0, False, "changes nothing")
+    assert tuned.gain_interval == (0, 0)
 
 
 def test_probabilities_are_the_same_as_their_logits():
     logits, labels = samples(100, ties=False)
     probabilities = 1 / (1 + np.exp(-logits))
-    expected = np.array(tune(logits, labels, bootstrap=100).offset)
-    np.testing.assert_allclose(
-        tune(probabilities, labels, kind="probabilities", bootstrap=100).offset, expected
-    )
-    extreme = np.where(probabilities > 0.9, 1.0, np.where(probabilities < 0.1, 0.0, probabilities))
-    assert np.isfinite(tune(extreme, labels, kind="probabilities", bootstrap=0).offset).all()
+    expected = tune(logits, labels)
+    found = tune(probabilities, labels, kind="probabilities")
+    np.testing.assert_allclose(found.adjustment.offset, expected.adjustment.offset)
+    np.testing.assert_allclose(found.apply(probabilities), expected.apply(logits), atol=1e-9)
+    np.testing.assert_allclose(found.apply(probabilities[3]), found.apply(probabilities)[3])
+    with pytest.raises(lh.LevelheadError, match="expected probabilities, from 0 to 1"):
+        found.apply(logits)
+
+
+def test_probabilities_of_0_and_1_are_decided_as_they_were_when_it_was_tuned():
+    torch = pytest.importorskip("torch")
+    logits, labels = samples(200, ties=False)
+    values = (1 / (1 + np.exp(-logits))).astype(np.float32)
+    values = np.where(values > 0.9, 1, np.where(values < 0.1, 0, values)).astype(np.float32)
+    tuned = tune(values, labels, kind="probabilities", floors=1.0)  # which needs those of 0, too
+    assert np.isfinite(tuned.adjustment.offset).all()
+    predicted = tuned.apply(values) > 0
+    assert predicted[labels == 1].all()
+    assert np.array_equal((tuned.apply(torch.tensor(values)) > 0).numpy(), predicted)
 
 
 def test_torch_tensors_and_booleans_are_taken():
     torch = pytest.importorskip("torch")
     logits, labels = samples()
-    expected = tune(logits, labels, bootstrap=0).offset
-    for truth in (
+    expected = tune(logits, labels).adjustment.offset.tolist()
+    tables = (
         torch.tensor(labels),
         torch.tensor(labels).float(),
         labels.astype(bool),
         labels.tolist(),
-    ):
-        assert tune(torch.tensor(logits), truth, bootstrap=0).offset == expected
+    )
+    for truth in tables:
+        assert tune(torch.tensor(logits), truth).adjustment.offset.tolist() == expected
 
 
-def test_the_record_is_a_tuned_that_json_can_hold():
+def test_it_is_a_tuned_that_a_file_holds(tmp_path):
     logits, labels = samples(200)
-    tuned = tune(logits, labels, [90, 40, 20], names=["a", "b", "c"])
-    assert isinstance(tuned, lh.Tuned)
-    assert isinstance(tuned, TunedLabels)
-    found = json.loads(json.dumps(tuned.to_dict(), allow_nan=False))
-    assert (found["task"], found["rule"], found["counts"]) == ("multilabel", "shift", [90, 40, 20])
-    assert found["offset"] == list(tuned.offset)
-    assert [label["offset"] for label in found["labels"]] == found["offset"]
-    assert "class 2 (c)" in tuned.report()
-    assert "labels moved" in repr(tuned)
-    assert "offsets" in tuned._repr_html_()
+    for options in ({}, {"cost": COST}, {"floors": 0.5}, {"kind": "probabilities"}):
+        scores = 1 / (1 + np.exp(-logits)) if "kind" in options else logits
+        tuned = tune(scores, labels, [90, 40, 20], names=["a", "b", "c"], **options)
+        assert type(tuned) is lh.Tuned
+        assert (tuned.task, tuned.rule, tuned.counts) == ("multilabel", "offsets", (90, 40, 20))
+        json.dumps(tuned.to_dict(), allow_nan=False)
+        tuned.save(tmp_path / "tuned.json")
+        again = lh.Tuned.load(tmp_path / "tuned.json")
+        assert again.summary() == tuned.summary()
+        assert "class 2 (c)" in again.summary()
+        np.testing.assert_array_equal(again.apply(scores), tuned.apply(scores))
     assert tune(logits, labels).counts == tuple(labels.sum(axis=0))
+    assert tune(logits, labels).counted
+
+
+def test_each_label_is_reported_as_it_is_fitted():
+    told = []
+    tune(*samples(), progress=lambda *stage: told.append(stage))
+    assert told == [("fit", 1, 3), ("fit", 2, 3), ("fit", 3, 3)]
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_rows_of_the_training_data_are_named(kind):
+    logits, labels = samples(100, ties=False)
+    scores = logits if kind == "logits" else 1 / (1 + np.exp(-logits))
+    with pytest.warns(lh.warnings.LeakageWarning, match="100 of 100 held-out rows"):
+        tune(scores, labels, kind=kind, training=scores)
+
+
+def test_the_seed_deals_the_folds_and_not_the_choice():
+    logits, labels = samples(100, ties=False)
+    one, same, other = (tune(logits, labels, rng=seed) for seed in (3, 3, 4))
+    assert one.gain == same.gain
+    assert one.gain != other.gain
+    np.testing.assert_array_equal(one.adjustment.offset, other.adjustment.offset)
 
 
 LOGITS, LABELS = samples()
 MISTAKES = {
     "classes as labels": (
         {"labels": LABELS.argmax(axis=1)},
-        r"labels: .* \[N, K\], got one value per sample",
+        r"labels: .* \[N, K\], got one value per sample, \[60\]; .* use lh.tune",
     ),
     "a 2": ({"labels": LABELS + 1}, "labels: expected 0 or 1, got 2 in row 0"),
     "ragged": ({"labels": [[1, 0], [1]]}, "labels: .* different lengths"),
@@ -316,6 +366,10 @@ MISTAKES = {
     ),
     "a NaN cost": ({"cost": [[0, np.nan], [1, 0]]}, "cost: expected finite numbers"),
     "no cost": ({"metric": "cost"}, "metric: 'cost' needs a cost matrix"),
+    "a cost and a metric": (
+        {"metric": "mcc", "cost": COST},
+        "cost: expected no other metric next to a cost matrix, got 'mcc'",
+    ),
     "a floor of 2": ({"floors": 2}, "floors: expected recalls from 0 to 1, got 2"),
     "two floors": (
         {"floors": [0.5, 0.5]},
@@ -326,10 +380,7 @@ MISTAKES = {
         "floors: unknown class name 'x'",
     ),
     "a word": ({"floors": "high"}, "floors: expected a recall"),
-    "an unknown metric": (
-        {"metric": "f1"},
-        "metric: expected 'error', 'balanced_error', 'macro_f1'",
-    ),
+    "an unknown metric": ({"metric": "f1"}, "metric: expected error, balanced_error, macro_f1"),
     "two names": ({"names": ["a", "b"]}, "names: expected 3, one per label, got 2"),
     "negative counts": (
         {"counts": [3, 2, -1]},
@@ -342,10 +393,6 @@ MISTAKES = {
     "no label with both": (
         {"labels": LABELS * 0},
         "labels: expected a label with positive and negative samples",
-    ),
-    "bootstrap": (
-        {"bootstrap": -1},
-        "bootstrap: expected a number of replicates, 0 or more, got -1",
     ),
     "level": ({"level": 1}, "level: expected a number between 0 and 1, got 1"),
 }
@@ -360,31 +407,6 @@ def test_bad_input_is_one_line(name):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"rule": "rescale"},
-            "rule: the rule 'rescale' cannot level several labels .* sign of a logit; leave it",
-        ),
-        ({"rule": "tau", "norms": np.ones(3)}, "rule: the rule 'tau' cannot level several labels"),
-        ({"target": [0.3, 0.3, 0.4]}, "target: not for several labels per sample"),
-        ({"unlabelled": LOGITS}, "unlabelled: not for several labels per sample"),
-    ],
-)
-def test_what_is_for_classes_is_refused_where_labels_went_before(options, message):
-    with (
-        pytest.warns(DeprecationWarning, match="moved to lh.tune_labels"),
-        pytest.raises(lh.LevelheadError, match=message) as error,
-    ):
-        lh.tune(LOGITS, LABELS, None, task="multilabel", **options)
-    assert "\n" not in str(error.value)
-    with pytest.raises(
-        lh.LevelheadError, match="task: expected 'multiclass' or 'multilabel', got 'multi'"
-    ):
-        lh.tune(LOGITS, LABELS, None, task="multi")
-
-
 def test_a_floor_of_a_label_without_positives_is_refused_if_it_is_named():
     labels = LABELS.copy()
     labels[:, 1] = 0
@@ -393,37 +415,12 @@ def test_a_floor_of_a_label_without_positives_is_refused_if_it_is_named():
 
 
 def test_several_labels_given_as_classes_are_refused_with_the_way_out():
-    for labels, message in (
-        (LABELS, "task='multilabel'"),
-        (np.eye(3, dtype=int)[LABELS.argmax(axis=1)], "argmax"),
-    ):
-        with pytest.raises(
-            lh.LevelheadError, match=rf"one class per sample, \[N\], got a table .*{message}"
-        ) as error:
-            lh.tune(LOGITS, labels, [50, 20, 10])
-        assert "\n" not in str(error.value)
-    for call in (lh.compare, lh.gamma_path, lambda *fold: lh.cross_fit([fold])):
-        with pytest.raises(
-            lh.LevelheadError,
-            match=r"labels \[N\], got shape \[60, 3\]; .*several .* lh\.tune_labels",
-        ):
+    for call in (lh.tune, lh.compare, lh.gamma_path, lambda *fold: lh.tune_folds([fold])):
+        with pytest.raises(lh.LevelheadError, match=r"several .* lh\.tune_labels") as error:
             call(LOGITS, LABELS, [50, 20, 10])
+        assert "\n" not in str(error.value)
 
 
-def test_a_choice_of_labels_reaches_no_rule_of_classes():
-    tuned = tune(LOGITS, LABELS, bootstrap=0)
-    head = lh.Head(np.eye(3))
-    for call in (
-        lambda: lh.shift_logits(head, tuned.counts, tuned),
-        lambda: lh.rescale(head, tuned.counts, gamma=tuned),
-        lambda: lh.tau_normalize(head, tuned),
-    ):
-        with pytest.raises(
-            lh.LevelheadError, match=r"chosen for several labels per sample; use lh\.adjust"
-        ):
-            call()
-    np.testing.assert_allclose(lh.adjust(head, tuned).bias, tuned.offset)
-
-
-def test_the_direct_call_is_the_same():
-    assert tune_labels(LOGITS, LABELS, rng=3).offset == tune(LOGITS, LABELS, rng=3).offset
+def test_a_head_takes_the_offsets_as_biases():
+    tuned = tune(LOGITS, LABELS)
+    np.testing.assert_allclose(lh.adjust(lh.Head(np.eye(3)), tuned).bias, tuned.adjustment.offset)

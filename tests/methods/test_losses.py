@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from levelhead.methods import METHODS
-from levelhead.methods.class_balanced import effective_number
-from levelhead.methods.ldam import ldam_margins
-from levelhead.methods.method import ClassConstant, WeightedLoss
+from levelhead_lab.methods import METHODS
+from levelhead_lab.methods.class_balanced import effective_number
+from levelhead_lab.methods.ldam import ldam_margins
+from levelhead_lab.methods.method import ClassConstant, WeightedLoss
 
 COUNTS = [5000, 2997, 83, 7]
 LOSSES = list(

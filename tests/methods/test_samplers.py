@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from levelhead.core.counts import long_tail
-from levelhead.methods import METHODS
-from levelhead.methods.over_sample import over_sample
+from levelhead_lab.methods import METHODS
+from levelhead_lab.methods.over_sample import over_sample
 
 SAMPLERS = {name: method.sample for name, method in METHODS.items() if method.sample}
 COUNTS = long_tail(200, 7, 50)

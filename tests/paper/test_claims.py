@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from levelhead import Head, Snapshot
+from levelhead import Head
+from levelhead_lab.lab.snapshot import Snapshot
 from levelhead_lab.paper import claims, figure_claims
 from levelhead_lab.paper.claims import Finding
 from levelhead_lab.paper.page import claims_table

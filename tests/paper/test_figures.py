@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from levelhead import Head, Snapshot
+from levelhead import Head
 from levelhead.show.plot import pyplot
+from levelhead_lab.lab.snapshot import Snapshot
 from levelhead_lab.paper import figures
 from levelhead_lab.paper.cells import load_records
 from levelhead_lab.paper.figure_features import head_digest

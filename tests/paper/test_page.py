@@ -88,9 +88,13 @@ def test_the_frontier_table_waits_for_records_and_has_a_row_for_each_of_its_meth
     assert page.places(RECORDS)["frontier"] == "No such network has a record yet."
     found = page.places([{**made(method="ldam-drw"), "column": "frontier/cifar10:100"}])["frontier"]
     assert re.search(r"^\| LDAM-DRW \| \d", found, re.M)
-    assert page.places(RECORDS)["cost"].endswith(", 96 of 96 of the recipe frontier.")
-    lacking = "4 of 32 of Table 2, 16 of 86 of the recipes of the sources."
-    assert f"Without a record, their cells empty: {lacking}" in TEMPLATE.read_text(encoding="utf-8")
+    lacking = ", 96 of 96 of the recipe frontier, 16 of 16 of the recipe frontier-long."
+    assert page.places(RECORDS)["cost"].endswith(lacking)
+    lacking = "4 of 32 of Table 2, 16 of 86 of the recipes of the sources, 2 of 16 of the recipe frontier-long."
+    assert (
+        f"Without a record, their cells empty or of fewer seeds: {lacking}"
+        in TEMPLATE.read_text(encoding="utf-8")
+    )
 
 
 def test_no_cell_of_the_papers_tables_is_empty():

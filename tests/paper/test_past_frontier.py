@@ -12,12 +12,11 @@ pytest.importorskip("torch")
 
 import torch
 
-from levelhead.core.adjust import factors
-from levelhead.methods import METHODS
 from levelhead_lab.lab import nets
 from levelhead_lab.lab.epoch_plan import draw_plan
 from levelhead_lab.lab.preprocess import Preprocess
 from levelhead_lab.lab.recipe import find_recipe
+from levelhead_lab.methods import METHODS
 from levelhead_lab.paper.beyond_tables import VARIANTS, past_frontier_table
 from levelhead_lab.runs.run import run
 from levelhead_lab.runs.spec import Spec
@@ -49,7 +48,7 @@ def test_errors_reached_are_those_of_the_adjusted_logits():
     assert found["error"] == pytest.approx((logits.argmax(axis=1) != labels).mean(), abs=1e-6)
     for source in ("match_prior", "best_on_test"):
         moved = logits + found["shift"][source]["gamma"] * np.log(100 / counts)
-        scaled = logits * factors(counts, found["rescale"][source]["gamma"])
+        scaled = logits * (100 / counts) ** found["rescale"][source]["gamma"]
         for rule, scores in (("shift", moved), ("rescale", scaled)):
             # the strength is rounded to four digits, which may move a sample
             assert found[rule][source]["error"] == pytest.approx(

@@ -7,8 +7,9 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from levelhead import Head, Snapshot, rescale
-from levelhead.core.adjust import factors
+import levelhead as lh
+from levelhead import Head
+from levelhead_lab.lab.snapshot import Snapshot
 from levelhead_lab.paper.cells import GRID
 from levelhead_lab.paper.record import make_record
 
@@ -47,8 +48,8 @@ def found(snapshot) -> dict:
 
 def test_the_curve_is_the_error_of_the_rescaled_head_at_every_point_of_the_grid(snapshot, found):
     for i in range(0, len(GRID), 25):
-        head = rescale(snapshot.head, COUNTS, gamma=float(GRID[i]))
-        wrong = (snapshot.logits("test", head).argmax(axis=1) != snapshot.labels["test"]).mean()
+        scores = snapshot.logits("test") * (200 / np.array(COUNTS)) ** GRID[i]
+        wrong = (scores.argmax(axis=1) != snapshot.labels["test"]).mean()
         assert found["curve"][i] == pytest.approx(wrong, abs=1e-6)
 
 
@@ -94,7 +95,7 @@ def test_a_record_is_small_json(found):
 
 
 def test_published_tables_have_a_number_for_every_column():
-    from levelhead.methods import METHODS
+    from levelhead_lab.methods import METHODS
 
     tables = tomllib.loads(
         files("levelhead_lab.paper").joinpath("tables.toml").read_text(encoding="utf-8")
@@ -111,12 +112,21 @@ def test_each_rule_is_chosen_on_the_hold_out_and_measured_on_test(snapshot, foun
     held = found["held_out"]
     for rule in ("rescale", "tau", "shift"):
         assert held[rule]["best"]["error"] <= held[rule]["error"]
-        assert held[rule]["interval"][0] <= held[rule]["gamma"] <= held[rule]["interval"][1] + 1e-9
+        assert held[rule]["gamma"] > 0
     both = held["rescale-then-shift"]
-    scores = snapshot.logits("test") * factors(COUNTS, both["gamma"]) - both["tau"] * np.log(COUNTS)
+    scaled = snapshot.logits("test") * (200 / np.array(COUNTS)) ** both["gamma"]
+    scores = scaled - both["tau"] * np.log(COUNTS)
     assert both["error"] == pytest.approx(
         (scores.argmax(axis=1) != snapshot.labels["test"]).mean(), abs=1e-6
     )
+
+
+def test_the_default_rule_is_in_a_record_with_what_it_reaches_on_test(snapshot, found):
+    """Against the public surface: `lh.tune` on the hold-out, `tuned.apply` on test."""
+    tuned = lh.tune(snapshot.logits("held-out"), snapshot.labels["held-out"], COUNTS)
+    wrong = tuned.apply(snapshot.logits("test")).argmax(axis=1) != snapshot.labels["test"]
+    assert found["held_out"]["offsets"]["error"] == pytest.approx(wrong.mean(), abs=1e-6)
+    assert found["held_out"]["offsets"]["error"] < found["error"]
 
 
 def test_no_adjustment_passes_the_oracle_by_more_than_its_loss_allows(snapshot, found):

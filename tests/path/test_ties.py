@@ -1,4 +1,4 @@
-"""Equal scores: one rule for path, objective and choice. The first of equal classes wins, at that very gamma."""
+"""Equal scores: one rule for the path and every choice on it. The first of equal classes wins, there."""
 
 import warnings
 from fractions import Fraction
@@ -6,12 +6,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from levelhead import gamma_path, match_prior, tune
-from levelhead.choice.objective import Grid, Objective
-from levelhead.choice.path_metrics import shown
-from levelhead.core.rules import Tau, find_path_rule
-from levelhead.path.curve import METRICS, Curve
-from levelhead.path.envelope import compute_envelope
+import levelhead as lh
+from levelhead import gamma_path
+from levelhead.core.gamma_path import find_path_rule
+from levelhead.core.metrics import METRICS
+from levelhead.core.rules import Rescale, Shift, Tau
+from levelhead.path.curve import Curve
+from levelhead.path.walk import compute_envelope, winners_at
 
 from . import textbook
 
@@ -28,6 +29,7 @@ TIED = {
     "negative": lambda rng, n: -(2.0 ** rng.integers(-2, 3, (n, CLASSES))),
 }
 COST = np.array([[0.0, 1, 2, 3], [1, 0, 1, 2], [4, 2, 0, 1], [5, 3, 1, 0]])
+RULES = {"rescale": "rescale", "tau": Tau(norms=NORMS), "shift": "shift"}
 
 
 def adjusted(logits, gamma, rule):
@@ -42,12 +44,6 @@ def score(metric, labels, predicted):
     return textbook.score(metric, labels, predicted, COST)
 
 
-def chosen(logits, labels, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return tune(logits, labels, COUNTS, bootstrap=0, **options)
-
-
 def case(family, seed, n=60):
     rng = np.random.default_rng(seed)
     logits, labels = TIED[family](rng, n), rng.integers(0, CLASSES, n)
@@ -56,68 +52,45 @@ def case(family, seed, n=60):
 
 
 @pytest.mark.parametrize("family", TIED)
-@pytest.mark.parametrize("rule", ["rescale", "tau", "shift"])
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("reach", [(0.0, 2.0), (-1.0, 2.0)], ids=str)
-def test_the_value_reported_is_that_of_argmax_at_the_chosen_gamma(family, rule, reach):
-    for seed, metric in enumerate(METRICS):
-        logits, labels = case(family, seed)
-        for criterion in ("guided", "balanced_error"):
-            tuned = chosen(
-                logits,
-                labels,
-                rule=rule,
-                range=reach,
-                metric=metric,
-                criterion=criterion,
-                cost=COST if metric == "cost" else None,
-                norms=NORMS if rule == "tau" else None,
-            )
-            at_gamma = adjusted(logits, tuned.gamma, rule).argmax(axis=1)
-            at_zero = np.asarray(logits).argmax(axis=1)
-            assert tuned.value == pytest.approx(score(metric, labels, at_gamma), abs=1e-9), metric
-            assert tuned.value_at_zero == pytest.approx(score(metric, labels, at_zero), abs=1e-9), (
-                metric
-            )
-            assert tuned.error == pytest.approx(score("error", labels, at_gamma))
-            assert tuned.balanced_error == pytest.approx(score("balanced_error", labels, at_gamma))
-            assert tuned.balanced_error_at_zero == pytest.approx(
-                score("balanced_error", labels, at_zero)
-            )
-            assert tuned.curve.at(0.0) == pytest.approx(tuned.value_at_zero, abs=1e-9), metric
-            assert tuned.curve.at(tuned.gamma) == pytest.approx(tuned.value, abs=1e-9), metric
-
-
-@pytest.mark.parametrize("family", TIED)
-@pytest.mark.parametrize("rule", ["rescale", "tau", "shift"])
-def test_no_gamma_does_better_than_the_chosen_one(family, rule):
-    """Between any two events no scores are equal, so float64 decides there; and at 0 they are the logits."""
+def test_no_gamma_does_better_than_the_best_one_and_its_value_is_that_of_argmax(
+    family, rule, reach
+):
+    """Between any two changes no scores are equal, so float64 decides there; at 0 they are the logits."""
     for seed, metric in enumerate(METRICS):
         logits, labels = case(family, seed)
         cost = COST if metric == "cost" else None
-        path = gamma_path(logits, labels, COUNTS, rule=Tau(norms=NORMS) if rule == "tau" else rule)
-        prior = (
-            np.full(CLASSES, 0.25)
-            if metric == "balanced_error"
-            else np.bincount(labels) / len(labels)
-        )
-        objective = Objective(path, prior, path.envelope, metric=metric, cost=cost)
-        gamma, _ = objective.grid.choose(objective.error())
-        curve = objective.grid.curve(shown(metric, objective.error()))
+        path = gamma_path(logits, labels, COUNTS, rule=RULES[rule], range=reach)
+        curve = path.curve_of(metric, cost=cost)
         edges = curve.gammas
-        middles = (edges + np.append(edges[1:], 2.0)) / 2
-        tries = [0.0, *middles[np.diff(edges, append=2.0) > 1e-9]]
+        middles = (edges + np.append(edges[1:], reach[1])) / 2
+        tries = [0.0, *middles[np.diff(edges, append=reach[1]) > 1e-9]]
         values = [
             score(metric, labels, adjusted(logits, gamma, rule).argmax(axis=1)) for gamma in tries
         ]
-        best = min(values) if metric in ("error", "balanced_error", "cost") else max(values)
-        assert score(metric, labels, adjusted(logits, gamma, rule).argmax(axis=1)) == pytest.approx(
-            best, abs=1e-9
-        )
         np.testing.assert_allclose(curve.at(tries), values, atol=1e-9)
+        best = min(values) if METRICS[metric].is_loss else max(values)
         point = path.best(metric, cost=cost)
         predicted = adjusted(logits, point.gamma, rule).argmax(axis=1)
         assert point.value == pytest.approx(best, abs=1e-9), metric
+        assert score(metric, labels, predicted) == pytest.approx(best, abs=1e-9), metric
         assert point.error == pytest.approx(score("error", labels, predicted))
+        assert point.balanced_error == pytest.approx(score("balanced_error", labels, predicted))
+
+
+@pytest.mark.parametrize("family", TIED)
+@pytest.mark.parametrize("rule", RULES)
+def test_what_tune_chooses_predicts_what_the_path_does(family, rule):
+    for seed in range(4):
+        logits, labels = case(family, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tuned = lh.tune(logits, labels, COUNTS, rule=RULES[rule])
+        assert tuned.strength is not None
+        top = max(4.0, tuned.strength)
+        path = gamma_path(logits, labels, COUNTS, rule=RULES[rule], range=(0.0, top))
+        assert np.array_equal(path.predictions(tuned.strength), tuned.apply(logits).argmax(axis=1))
 
 
 def first_of_largest(row, slopes, gamma):
@@ -131,59 +104,34 @@ def first_of_largest(row, slopes, gamma):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_curves_hold_at_the_very_gamma_at_which_scores_are_equal(seed):
-    """Logits that are powers of two times log 4 tie at many gammas; every curve has the value of fractions there."""
+    """Powers of two times log 4 tie at many gammas; every curve has the value of fractions there."""
     rng = np.random.default_rng(seed)
     logits = rng.choice([-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0], (40, CLASSES)) * np.log(4)
     labels = rng.permutation(np.arange(40) % CLASSES)
     path = gamma_path(logits, labels, COUNTS, rule="shift")
     slopes = np.log(COUNTS.max() / COUNTS)
-    objective = Objective(path, np.full(CLASSES, 1 / CLASSES), path.envelope)
-    error = objective.grid.curve(objective.error())
-    shares = objective.grid.curve(objective.mismatch.values())
-    for gamma in (
-        0.0,
-        0.5,
-        1.0,
-        1.5,
-        2.0,
-        np.nextafter(0, 1),
-        np.nextafter(1, 0),
-        np.nextafter(1, 2),
-        0.7,
-    ):
+    shares = path.changes.mismatch()
+    round_numbers = (0.0, 0.5, 1.0, 1.5, 2.0)
+    next_to_them = (np.nextafter(0, 1), np.nextafter(1, 0), np.nextafter(1, 2))
+    for gamma in (*round_numbers, *next_to_them, 0.7):
         exact = np.array([first_of_largest(row, slopes, Fraction(float(gamma))) for row in logits])
         assert np.array_equal(path.right(gamma), exact == labels), gamma
-        assert np.array_equal(path.envelope.predictions(gamma), exact), gamma
-        assert error.at(gamma) == pytest.approx(score("balanced_error", labels, exact)), gamma
-        off = np.bincount(exact, objective.weights, CLASSES) - objective.prior
+        assert np.array_equal(path.predictions(gamma), exact), gamma
+        for metric in METRICS:
+            curve = path.curve_of(metric, cost=COST if metric == "cost" else None)
+            assert curve.at(gamma) == pytest.approx(score(metric, labels, exact)), (metric, gamma)
+        off = np.bincount(exact, minlength=CLASSES) / 40 - 1 / CLASSES
         assert shares.at(gamma) == pytest.approx(np.abs(off).sum() / 2), gamma
 
 
-def test_equal_rows_are_not_left_at_the_one_gamma_that_is_wrong():
-    logits, labels = np.full((20, 2), 0.5), np.ones(20, int)
-    tuned = chosen_binary(logits, labels)
-    assert (tuned.error, tuned.error_at_zero, tuned.curve.at(0.0)) == (0.0, 1.0, 1.0)
-    assert tuned.gamma > 0
-    kept = chosen_binary(logits, np.zeros(20, int))  # right at 0 alone
-    assert (kept.gamma, kept.error, kept.error_at_zero) == (0.0, 0.0, 0.0)
-
-
-def chosen_binary(logits, labels):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return tune(logits, labels, [90, 10], rule="shift", kind="probabilities", bootstrap=50)
-
-
-def test_shares_without_labels_are_those_of_argmax_at_zero_and_at_gamma():
-    logits = np.random.default_rng(0).integers(-5, 6, (200, CLASSES)) * 1.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tuned = match_prior(logits, COUNTS, bootstrap=0)
-    for gamma, told in ((0.0, tuned.mismatch_at_zero), (tuned.gamma, tuned.mismatch)):
-        shares = (
-            np.bincount(adjusted(logits, gamma, "rescale").argmax(axis=1), minlength=CLASSES) / 200
-        )
-        assert told == pytest.approx(np.abs(shares - 1 / CLASSES).sum() / 2)
+@pytest.mark.parametrize("rule", [Shift(), Rescale()], ids=["shift", "rescale"])
+def test_equal_rows_are_not_left_at_the_one_gamma_that_is_wrong(rule):
+    logits = np.full((20, 2), 5.0)
+    path = gamma_path(logits, np.ones(20, int), [90, 10], rule=rule)
+    assert (path.at(0.0).error, path.best("error").error) == pytest.approx((1.0, 0.0))
+    assert path.best("error").gamma > 0
+    kept = gamma_path(logits, np.zeros(20, int), [90, 10], rule=rule).best("error")
+    assert (kept.gamma, kept.error) == pytest.approx((0.0, 0.0))  # right at 0 alone
 
 
 def test_a_sliver_is_chosen_only_at_zero():
@@ -201,33 +149,6 @@ def test_the_middle_of_a_plateau_is_not_at_a_change():
     assert curve.middle((0.2, 0.8)) == pytest.approx(0.65)
 
 
-def test_few_intervals_hold_the_value_at_zero_too():
-    grid = Grid.between(np.array([5e-324, *np.linspace(0.01, 1.9, 50)]), (0.0, 2.0), most=16)
-    assert grid.middles[0] == 0.0
-    assert len(grid.middles) == 17
-    assert grid.bins(np.array([0.0, 5e-324])).tolist() == [0, 1]
-
-
-@pytest.mark.parametrize("most", [None, 7, 20])
-def test_each_event_opens_the_first_interval_by_whose_middle_it_has_happened(most):
-    rng = np.random.default_rng(0)
-    for n in (1, 2, 7, 20, 21, 300):
-        events = np.sort(rng.choice([0.0, 2.0, *rng.uniform(0, 2, n)], n))
-        grid = Grid.between(events, (0.0, 2.0), most)
-        others = np.sort(
-            rng.uniform(0, 2, len(grid.middles) - 1)
-        )  # as many as there are edges within, and not there
-        for some in (events, events[::2], events[:1], others):
-            np.testing.assert_array_equal(grid.bins(some), np.searchsorted(grid.middles, some))
-
-
-def test_a_choice_is_zero_where_only_slivers_differ():
-    a = 0.5
-    grid = Grid.between(np.array([a, np.nextafter(a, 1)]), (0.0, 2.0))
-    assert grid.choose(np.array([0.2, 0.3, 0.2]))[0] == 0.0
-    assert grid.choose(np.array([0.2, 0.1, 0.2]))[0] == 0.0
-
-
 def test_the_largest_logit_wins_at_zero_however_small_the_logits_are():
     rng, smallest = np.random.default_rng(0), 5e-324
     for _ in range(40):
@@ -238,18 +159,16 @@ def test_the_largest_logit_wins_at_zero_however_small_the_logits_are():
         far = changes.predictions(-0.5), changes.predictions(1.5)
         assert np.array_equal(far[0], np.full(60, counts.argmax()))
         assert np.array_equal(far[1], np.full(60, counts.argmin()))
+        # Each change begins at the one before.
         gains = np.bincount(changes.sample, changes.new_class - changes.old_class, minlength=60)
-        assert np.array_equal(
-            changes.start + gains, changes.predictions(2.0)
-        )  # each change begins at the one before
+        assert np.array_equal(changes.start + gains, changes.predictions(2.0))
 
 
 def test_tiny_logits_next_to_huge_ones_change_nothing():
     logits = np.array([[1e250, 1e-310, -1e-320], [-1e250, 2e-323, 1e-323], [-4.0, 0.0, -5e-324]])
     slopes = [Fraction(x) for x in np.log([1.0, 10.0, 100.0]).tolist()]
-    changes = compute_envelope(
-        logits, find_path_rule("shift").direction(np.array([100, 10, 1])), (-1.0, 2.0)
-    )
+    direction = find_path_rule("shift").direction(np.array([100, 10, 1]))
+    changes = compute_envelope(logits, direction, (-1.0, 2.0))
     for gamma in (-1.0, 0.0, 2.0):
         moves = [Fraction(gamma) * slope for slope in slopes]
         scores = [
@@ -268,28 +187,30 @@ EXTREME = {
     ),
     "floats apart": lambda rng, n: 1 + rng.integers(-3, 4, (n, CLASSES)) * 2.0**-52,
     "masked": lambda rng, n: np.where(
-        rng.random((n, CLASSES)) < [0, 0.3, 0.3, 0.3], -np.inf, rng.normal(size=(n, 4))
+        rng.random((n, CLASSES)) < [0, 0.3, 0.3, 0.3],
+        np.finfo(np.float64).min,
+        rng.normal(size=(n, 4)),
     ),
 }
 
 
 @pytest.mark.parametrize("family", TIED | EXTREME)
-@pytest.mark.parametrize(
-    "rule", ["rescale", Tau(norms=NORMS), "shift"], ids=["rescale", "tau", "shift"]
-)
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("reach", [(0.0, 2.0), (-1.0, 2.0), (-900.0, 900.0)], ids=str)
-def test_predictions_are_those_of_the_path_at_every_change_and_next_to_it(family, rule, reach):
+def test_the_walk_says_at_every_change_and_next_to_it_what_one_gamma_alone_does(
+    family, rule, reach
+):
+    """`winners_at` knows nothing of changes: it compares the scores of one gamma, pair by pair."""
+    if rule == "shift" and family == "denormal":
+        pytest.skip("there a crossing lies between two floats next to 0")
     rng = np.random.default_rng(0)
-    logits, labels = (TIED | EXTREME)[family](rng, 60), rng.integers(0, CLASSES, 60)
-    path = gamma_path(logits, labels, COUNTS, rule=rule, range=reach)
-    at = np.concatenate([path.gammas, path.envelope.gamma])
+    logits = (TIED | EXTREME)[family](rng, 60)
+    direction = find_path_rule(RULES[rule]).direction(COUNTS)
+    changes = compute_envelope(logits, direction, reach)
+    at = changes.gamma
     near = np.concatenate(
         [at, np.nextafter(at, np.inf), np.nextafter(at, -np.inf), rng.uniform(*reach, 10), reach]
     )
-    for gamma in np.unique(np.clip(near, *reach)):
-        predicted = path.predictions(float(gamma))
-        assert np.array_equal(predicted == labels, path.right(gamma)), gamma
-        if not (
-            rule == "shift" and family == "denormal"
-        ):  # there a crossing lies between two floats next to 0
-            assert np.array_equal(predicted, path.envelope.predictions(gamma)), gamma
+    wide = np.asarray(logits, np.float64)
+    for gamma in np.unique(np.clip(near, *reach)).tolist():
+        assert np.array_equal(changes.predictions(gamma), winners_at(wide, direction, gamma)), gamma

@@ -1,4 +1,4 @@
-"""Metrics as textbooks write them, many times as fast as scikit-learn's; test_metrics.py holds each to scikit-learn."""
+"""Metrics as textbooks write them; test_metrics.py holds each to scikit-learn."""
 
 import numpy as np
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from levelhead.methods import METHODS
+from levelhead_lab.methods import METHODS
 from levelhead_lab.runs import checkpoint
 from levelhead_lab.runs.evaluate import evaluate, rule_for
 from levelhead_lab.runs.run import run, run_packed
@@ -49,7 +49,7 @@ def words(tmp_path, monkeypatch) -> list[str]:
             ["--seed", "99999999999999999999999"],
             "--seed: expected a seed from 0 to 2**64 - 1, got 9999",
         ),
-        (["--gamma", "nan"], "expected a finite gamma, got nan"),
+        (["--strength", "nan"], "expected a finite number, got nan"),
         (
             ["--subset", "²", "--ratio", "2"],
             "--subset: expected 'first', 'cao2019' or a seed of at least 0, got '²'",
@@ -184,8 +184,9 @@ def test_a_sweep_levels_by_the_methods_own_rule(words, levelhead):
     )
     [row] = [sweep_row(outcome) for outcome in sweep([spec], "runs", workers=1)]
     left = Run.open(row["run"]).snapshot
-    assert row["gamma"] == evaluate(left, rule="tau").gamma
-    assert row["gamma"] != evaluate(left).gamma
+    by_tau = evaluate(left, rule="tau")
+    assert (row["rule"], row["strength"]) == ("tau", by_tau.tuned.strength)
+    assert row["adjusted_balanced_error"] == by_tau.after.balanced_error
 
 
 # A user's own method
@@ -193,7 +194,7 @@ def test_a_sweep_levels_by_the_methods_own_rule(words, levelhead):
 
 def own(text: str) -> str:
     Path("mine.py").write_text(
-        "from dataclasses import replace\nimport torch\nfrom levelhead.methods import METHODS\n"
+        "from dataclasses import replace\nimport torch\nfrom levelhead_lab.methods import METHODS\n"
         f"METHOD = replace(METHODS['baseline'], name='mine', {text})\n"
     )
     return "mine.py:METHOD"

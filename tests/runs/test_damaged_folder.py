@@ -6,11 +6,12 @@ import os
 import numpy as np
 import pytest
 
-from levelhead import Head, Snapshot
-from levelhead.report import of_run
+from levelhead import Head
 from levelhead.support.errors import LevelheadError
+from levelhead_lab.lab.snapshot import Snapshot
 from levelhead_lab.runs.export import load
 from levelhead_lab.runs.run_folder import Run
+from levelhead_lab.runs.subject import of_run
 
 DEEP = "[" * 100_000
 
@@ -27,7 +28,7 @@ def folder(tmp_path):
         ("log.jsonl", '{"epoch": 1}\n'),
     ):
         (tmp_path / name).write_text(text)
-    of_run(tmp_path, gamma=0.5, bootstrap=0)
+    of_run(tmp_path)
     return tmp_path
 
 
@@ -50,7 +51,7 @@ def folder(tmp_path):
 def test_a_damaged_file_of_a_run_is_named(folder, name, text):
     (folder / name).write_text(text)
     with pytest.raises(LevelheadError, match=rf"{name}: damaged"):
-        of_run(folder, gamma=0.5, bootstrap=0)
+        of_run(folder)
 
 
 def test_bytes_that_are_not_text_and_pipes_are_refused(folder):

@@ -8,8 +8,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from levelhead.core.rules import Rescale
 from levelhead.files.locate import locate_head
-from levelhead.files.model import rescale_file
+from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 from levelhead.support.errors import LevelheadError
 from levelhead_lab.runs import export
@@ -43,27 +44,29 @@ def test_an_adjusted_file_is_not_adjusted_twice_unnoticed_and_can_be_undone(
     levelhead, trained, tmp_path, suffix
 ):
     there, spec = trained
-    result, _ = evaluate_and_export(there, spec, TrainOptions(gamma=0.5))
+    result, _ = evaluate_and_export(there, spec, TrainOptions(strength=0.5))
     left, [file] = there.snapshot, [name for name in result["files"] if name.endswith(suffix)]
     note = locate_head(file).note
-    assert (note["rule"], note["gamma"], note["counts"]) == (
+    assert (note["rule"], note["strength"], note["counts"]) == (
         result["rule"],
         0.5,
         left.counts.tolist(),
     )
     (tmp_path / "counts.json").write_text(json.dumps(left.counts.tolist()))
     status, _, err = levelhead(
-        "rescale",
+        "adjust",
         file,
+        "--rule",
+        "rescale",
+        "--strength",
+        "0.5",
         "--counts",
         tmp_path / "counts.json",
-        "--gamma",
-        "0.5",
         "-o",
         tmp_path / f"twice{suffix}",
     )
     assert status == 2
-    assert f"was adjusted before ({result['rule']}, gamma 0.5)" in err
+    assert f"was adjusted before ({result['rule']}, strength 0.5)" in err
     assert not undo_file(file, tmp_path / f"back{suffix}").exact
     np.testing.assert_allclose(
         read_head(tmp_path / f"back{suffix}").weight, left.head.weight, rtol=1e-6
@@ -73,7 +76,7 @@ def test_an_adjusted_file_is_not_adjusted_twice_unnoticed_and_can_be_undone(
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".onnx"])
 def test_a_head_as_trained_has_no_record_of_an_adjustment(trained, suffix):
-    result, _ = evaluate_and_export(*trained, TrainOptions(gamma=0.0))
+    result, _ = evaluate_and_export(*trained, TrainOptions(strength=0.0))
     [file] = [name for name in result["files"] if name.endswith(suffix)]
     assert locate_head(file).note is None
     np.testing.assert_array_equal(read_head(file).weight, trained[0].snapshot.head.weight)
@@ -83,12 +86,11 @@ def test_an_adjusted_file_loads_after_another_adjustment_and_without_a_record_of
     trained, tmp_path
 ):
     there, spec = trained
-    file, *_ = evaluate_and_export(there, spec, TrainOptions(gamma=0.5))[0]["files"]
+    file, *_ = evaluate_and_export(there, spec, TrainOptions(strength=0.5))[0]["files"]
     with torch.no_grad():
         logits = export.load(file)(IMAGES)
-        done = rescale_file(
-            file, tmp_path / "again.safetensors", there.snapshot.counts, gamma=0.25, again=True
-        )
+        counts = there.snapshot.counts
+        adjust_file(file, tmp_path / "again.safetensors", Rescale(0.25), counts, again=True)
         again = export.load(tmp_path / "again.safetensors")(IMAGES)
         with safe_open(file, "pt") as old:
             save_file(
@@ -97,17 +99,18 @@ def test_an_adjusted_file_loads_after_another_adjustment_and_without_a_record_of
                 {MODEL_KEY: old.metadata()[MODEL_KEY]},
             )
         before = export.load(tmp_path / "old.safetensors")(IMAGES)
-    torch.testing.assert_close(again, logits * torch.tensor(done.factors, dtype=torch.float32))
+    factors = torch.tensor((counts.max() / counts) ** 0.25, dtype=torch.float32)
+    torch.testing.assert_close(again, logits * factors)
     assert torch.equal(before, logits)
 
 
 def test_a_rescaled_network_of_a_run_is_still_one(trained, tmp_path):
     there, _ = trained
-    rescale_file(
+    adjust_file(
         there.path / "model.safetensors",
         tmp_path / "model.safetensors",
+        Rescale(0.5),
         there.snapshot.counts,
-        gamma=0.5,
     )
     with torch.no_grad():
         from_run, rescaled = (

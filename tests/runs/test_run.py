@@ -419,7 +419,7 @@ def test_a_number_is_one_identity_however_it_is_written(spec, tmp_path):
 def test_a_method_of_ones_own_is_part_of_the_identity(spec, tmp_path):
     mine = tmp_path / "mine.py"
     mine.write_text(
-        "from dataclasses import replace\nfrom levelhead.methods import METHODS\n"
+        "from dataclasses import replace\nfrom levelhead_lab.methods import METHODS\n"
         "METHOD = replace(METHODS['wvn'], name='mine')\n"
     )
     own = replace(spec, method=f"{mine}:METHOD")

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from levelhead.choice.snapshot import Snapshot
 from levelhead.core.head import Head
+from levelhead_lab.lab.snapshot import Snapshot
 from levelhead_lab.paper.reproduce import train_missing
 from levelhead_lab.runs.signals import interrupts_blocked
 
@@ -47,7 +47,7 @@ def test_a_run_is_evaluated_without_locks(tmp_path):
     left.save(tmp_path / "snapshot.safetensors")
     for name in ("spec.json", "done.json"):
         (tmp_path / name).write_text("{}")
-    status, said = on_windows(tmp_path, "evaluate", tmp_path, "--gamma", "0.5")
+    status, said = on_windows(tmp_path, "evaluate", tmp_path, "--strength", "0.5")
     assert status == 0, said
     assert "balanced error" in said
 

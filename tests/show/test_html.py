@@ -11,6 +11,7 @@ import levelhead as lh
 from levelhead.path.curve import Curve
 from levelhead.show.plot import draw_norms, draw_recall
 from levelhead.show.style import html, sparkline
+from levelhead_lab.lab.snapshot import Snapshot
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
 pytestmark = pytest.mark.filterwarnings("ignore::levelhead.support.warnings.LevelheadWarning")
@@ -34,7 +35,7 @@ def snapshot():
     features = {
         split: 2 + rng.normal(size=(len(y), 5)) + 2 * np.eye(3, 5)[y] for split, y in labels.items()
     }
-    return lh.Snapshot(
+    return Snapshot(
         lh.Head(weight, names=["cat", EVIL, "$x_{$"]),
         np.array(COUNTS),
         features,
@@ -55,7 +56,6 @@ def tuned(snapshot):
         snapshot.labels["held-out"],
         COUNTS,
         rule="shift",
-        bootstrap=50,
         chosen_on=f"{EVIL} $x_{{$",
     )
 
@@ -127,15 +127,13 @@ def test_html_says_what_the_result_says(path, tuned, adjusted, snapshot):
     assert f"{path.at(0.0).balanced_error:.2%} at 0" in rows[path]
     assert f"{path.best().balanced_error:.2%}, at {path.best().gamma:.3f}" in rows[path]
     assert all(fact in rows[tuned] for fact in tuned.facts().values())
-    assert "1 to 5" in rows[adjusted]  # (1000 / 40)^0.5
+    assert "1..5" in rows[adjusted]  # (1000 / 40)^0.5
     assert "held-out 300, test 150" in rows[snapshot]
     assert "[1, 1" not in rows[snapshot]
 
 
 def test_a_choice_on_test_data_says_so_in_every_form(snapshot):
-    found = lh.tune(
-        snapshot.logits("test"), snapshot.labels["test"], COUNTS, bootstrap=20, chosen_on="test"
-    )
+    found = lh.tune(snapshot.logits("test"), snapshot.labels["test"], COUNTS, chosen_on="test")
     assert "TEST DATA" in found._repr_html_()
     assert "TEST DATA" in repr(found)
     assert "TEST DATA" in found.plot().get_title(loc="left")
@@ -188,18 +186,11 @@ def test_a_path_that_does_not_hold_zero_has_no_mark_there(snapshot):
     assert "at 0.5" in path._repr_html_()
 
 
-def test_the_choice_is_drawn_with_its_interval(tuned):
+def test_the_choice_is_drawn_as_recalls_before_and_after(tuned):
     axes = tuned.plot()
-    span = next(patch for patch in axes.patches if "interval" in patch.get_label())
-    left, right = span.get_extents().transformed(axes.transData.inverted()).intervalx
-    assert (left, right) == pytest.approx(tuned.interval)
-    assert any(np.allclose(line.get_xdata(), tuned.gamma) for line in axes.lines)
-
-
-def test_a_choice_without_labels_is_drawn_as_what_it_minimized(snapshot):
-    found = lh.match_prior(snapshot.logits("test"), COUNTS, bootstrap=0)
-    axes = found.plot()
-    assert [patch.get_label() for patch in axes.patches] == ["mismatch of shares"]
+    before, after = tuned.tables
+    assert [bar.get_height() for bar in axes.patches] == pytest.approx(100 * before.recall)
+    assert axes.lines[0].get_ydata() == pytest.approx(100 * after.recall)
 
 
 def test_norms_are_drawn_before_and_after(adjusted):
@@ -223,18 +214,19 @@ def test_several_layers_are_told_apart():
 
 
 def test_recall_is_drawn_the_most_frequent_class_first(snapshot):
-    flipped = lh.Snapshot(
+    flipped = Snapshot(
         lh.Head(snapshot.head.weight[::-1], names=snapshot.head.names[::-1]),
         snapshot.counts[::-1],
         snapshot.features,
         {split: 2 - y for split, y in snapshot.labels.items()},
     )
     for one in (snapshot, flipped):
-        axes = one.plot(gamma=0.2)
+        leveled = lh.adjust(one.head, lh.rules.Rescale(0.2), one.counts)
+        axes = one.plot(head=leveled)
         tall = [bar.get_height() for bar in axes.patches]
         wanted = 100 * lh.measure.recall(one.logits("test"), one.labels["test"])
         assert tall == pytest.approx(wanted[np.argsort(-one.counts)])
-        after = one.logits("test", lh.rescale(one.head, one.counts, gamma=0.2))
+        after = one.logits("test", leveled)
         assert axes.lines[0].get_ydata() == pytest.approx(
             100 * lh.measure.recall(after, one.labels["test"])[np.argsort(-one.counts)]
         )
@@ -243,7 +235,7 @@ def test_recall_is_drawn_the_most_frequent_class_first(snapshot):
 
 
 def test_recall_of_the_held_out_samples_where_there_is_no_test_set(snapshot):
-    alone = lh.Snapshot(
+    alone = Snapshot(
         snapshot.head,
         snapshot.counts,
         {"held-out": snapshot.features["held-out"]},
@@ -251,7 +243,7 @@ def test_recall_of_the_held_out_samples_where_there_is_no_test_set(snapshot):
     )
     assert alone.plot().get_title(loc="left") == "held-out, 300 samples"
     with pytest.raises(ValueError, match="the snapshot has no split 'test'; it has none"):
-        lh.Snapshot(snapshot.head, snapshot.counts).plot()
+        Snapshot(snapshot.head, snapshot.counts).plot()
 
 
 def test_many_classes_are_dots_and_a_running_mean():
@@ -265,10 +257,7 @@ def test_many_classes_are_dots_and_a_running_mean():
 
 
 def test_the_sparkline_marks_gamma_where_it_is():
-    svg = sparkline(
-        Curve(np.array([0.0, 1.0]), np.array([0.4, 0.2]), 2.0), 0.5, (0.25, 1.0), width=200
-    )
-    assert '<rect x="25.0" y="0" width="75.0"' in svg
+    svg = sparkline(Curve(np.array([0.0, 1.0]), np.array([0.4, 0.2]), 2.0), 0.5, width=200)
     assert 'd="M50.0 0V48"' in svg
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from bench.trust.fuzz_data import READERS
 from bench.trust.fuzz_parts import read_message
-from levelhead.files.model import rescale_file
+from levelhead.core.rules import Rescale
+from levelhead.files.model import adjust_file
 from levelhead.support.errors import LevelheadError
 
 KEPT = sorted((Path(__file__).parent / "corpus").iterdir())
@@ -21,7 +22,7 @@ def test_what_was_once_wrong_is_right(path, tmp_path):
         copy = tmp_path / path.name
         copy.write_bytes(path.read_bytes())
         readers = [
-            lambda _: rescale_file(copy, tmp_path / f"o{path.suffix}", [16, 4, 1], gamma=0.5)
+            lambda _: adjust_file(copy, tmp_path / f"o{path.suffix}", Rescale(0.5), [16, 4, 1])
         ]
     else:
         readers = (

@@ -1,7 +1,8 @@
 """The command line: parse, call one function, print. Heavy imports wait until a command needs them.
 
-models, logits: commands for a model's file: inspect, adjust, rescale, undo; for its logits: tune, compare, report
-common: the app, and what several commands share; errors in one line, in the words of the command
+models: commands for a model's file: inspect, adjust, undo
+logits, apply: commands for its scores: tune, compare, report; apply
+common, words: the app, and what several commands share; the words of --metric and --rule
 """
 
 import os
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
-WRITERS = ("rescale", "adjust", "undo")  # the commands that hash a whole file
+WRITERS = ("adjust", "undo")  # the commands that hash a whole file
 
 
 def __getattr__(name: str) -> Any:
@@ -21,7 +22,7 @@ def __getattr__(name: str) -> Any:
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ..support.extras import from_the_study
-    from . import logits, models  # noqa: F401  (they add their commands to the app)
+    from . import apply, logits, models  # noqa: F401  (they add their commands to the app)
     from .common import app
 
     from_the_study("cli")  # so does this: train, sweep, evaluate, reproduce, demo, methods
@@ -29,7 +30,11 @@ def __getattr__(name: str) -> Any:
 
 
 def main() -> None:
-    """Run the command line and exit: 0 if it did what was asked, 2 after bad input, 130 if it was interrupted."""
+    """Run the command line and exit.
+
+    Exit status: 0 if it did what was asked, 2 after bad input, 3 if there is nothing to gain, 130 if it was
+    interrupted.
+    """
     try:  # all is imported in here, so that Ctrl-C during an import ends it as at any other moment
         code = _run()
     except KeyboardInterrupt:
@@ -39,18 +44,20 @@ def main() -> None:
 
 def _run() -> int:
     if len(sys.argv) > 2 and sys.argv[1] in WRITERS:
-        begin_early_digest(
-            *sys.argv[1:]
-        )  # before anything else is imported, as it takes longest of all
+        # Before anything else is imported, as it takes longest of all.
+        begin_early_digest(*sys.argv[1:])
     import typer
 
     app = __getattr__("app")
-    from .common import EXPECTED, message_for, say
+    from .common import EXPECTED, NothingToGain, message_for, say
 
     try:
         return app(standalone_mode=False)
     except typer.Abort:
         return 130
+    except NothingToGain as reason:
+        say(str(reason))
+        return 3
     except EXPECTED as error:
         if os.environ.get("LEVELHEAD_DEBUG"):
             raise
@@ -59,7 +66,7 @@ def _run() -> int:
 
 
 def begin_early_digest(command: str, *words: str) -> None:
-    """Begin the sha256 that `rescale`, `adjust` or `undo` will need of the first large file among its arguments."""
+    """Begin the sha256 that `adjust` or `undo` will need of the first large file among its arguments."""
     from contextlib import suppress
     from pathlib import Path
 

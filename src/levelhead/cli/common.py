@@ -18,30 +18,29 @@ from ..support.errors import LevelheadError, visible
 from ..support.extras import message_for_missing
 
 GROUPS = {  # of commands, each in the order of their use
-    "Your model": ("inspect", "adjust", "undo", "rescale"),
-    "Choosing": ("tune", "compare", "report"),
+    "Your model": ("inspect", "adjust", "undo"),
+    "Your scores": ("tune", "compare", "apply", "report"),
     "Training and study": ("demo", "methods", "train", "evaluate", "sweep", "reproduce"),
 }
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which typer does not export
 # Reported in one line; any other error is a bug of ours.
 EXPECTED = (ValueError, OSError, ImportError, MemoryError, UsageError)
-OTHER_NAMES = {
-    "range": "--max",
-    "rng": "--seed",
-    "floors": "--floor",
-}  # parameters whose option has another name
+OTHER_NAMES = {"rng": "--seed", "floors": "--floor"}  # parameters whose option has another name
 START = """
 \b
 To see what it does, with nothing at hand:
   levelhead demo
 \b
 With a model of your own, its logits on held-out samples, and their labels:
-  levelhead tune --logits logits.npy --labels labels.npy \\
-    --counts 5000,500,50 -o tuned.json
+  levelhead tune --logits logits.npy --labels labels.npy -o tuned.json
   levelhead adjust model.safetensors --tuned tuned.json -o adjusted.safetensors
 
 levelhead COMMAND --help explains each option and shows an example.
 """
+
+
+class NothingToGain(Exception):
+    """A choice that is not worthwhile, which nothing is done with: exit status 3."""
 
 
 class Grouped(TyperGroup):
@@ -63,13 +62,16 @@ app = typer.Typer(
     name="levelhead",
     cls=Grouped,
     epilog=START,
-    help="Level the head of a classifier trained on imbalanced data: in training (WVN), or in one line after it (RS).",
+    help="Level the head of a classifier trained on imbalanced data: in training (WVN), or in one line after it.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: rich takes longer to import than everything else
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-COUNTS = "Training samples per class: 4000,2000,500, or a file of them or of training labels (.json, .csv, .npy, ...)."
+COUNTS = (
+    "Training samples per class: 4000,2000,500, or a file of them or of training labels "
+    "(.json, .csv, .npy, ...)."
+)
 Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
 Force = Annotated[bool, Option("--force", help="Replace files that exist.")]
 Page = Annotated[
@@ -131,6 +133,7 @@ def typed_command() -> str:
 def check_outputs(
     *,
     out: Path | None = None,
+    labels_out: Path | None = None,
     plot: Path | None = None,
     page: Path | None = None,
     force: bool = False,
@@ -141,25 +144,25 @@ def check_outputs(
     from ..show.plot import check_picture
     from ..support import atomic
 
-    outputs = [path for path in (out, plot, page) if path is not None]
-    sources = [
-        arrays.file_of(source)
-        for source in inputs
-        if source is not None and arrays.has_known_suffix(source)
-    ]
-    for path in outputs:
+    options = {"--out": out, "--labels-out": labels_out, "--plot": plot, "--report": page}
+    outputs = {option: path for option, path in options.items() if path is not None}
+    sources = []
+    for source in inputs:
+        if source is not None and arrays.has_known_suffix(source):
+            sources.append(arrays.file_of(source))
+    for path in outputs.values():
         atomic.check_plain(path)
         if path.exists() and any(file.exists() and path.samefile(file) for file in sources):
-            raise LevelheadError(
-                f"{path}: an input, which is never overwritten; choose another name"
-            )
+            reason = "an input, which is never overwritten; choose another name"
+            raise LevelheadError(f"{path}: {reason}")
         if os.path.lexists(path) and not force:
             raise FileExistsError(f"{path} exists; pass --force to replace it")
         if not path.parent.is_dir():
             raise FileNotFoundError(f"{path.parent}: no such folder to write {path.name} into")
-    if len({path.resolve() for path in outputs}) < len(outputs):
+    if len({path.resolve() for path in outputs.values()}) < len(outputs):
+        first = next(iter(outputs.values()))
         raise LevelheadError(
-            f"{outputs[0]}: expected a different file for each of --out, --plot and --report"
+            f"{first}: expected a different file for each of {' and '.join(outputs)}"
         )
     if page is not None and page.suffix.lower() not in (".html", ".htm"):
         raise LevelheadError(f"{page}: expected a page that ends in .html")
@@ -172,19 +175,16 @@ def message_for(error: BaseException, group: Any, words: Sequence[str]) -> str:
     name = next((word for word in words if word in group.commands), "")
     if isinstance(error, UsageError):
         text = error.format_message().replace("Value error, ", "").rstrip(".")  # pyright: ignore
-        text = re.sub(
-            "^Missing argument '[A-Z_]+'", lambda found: found[0].lower(), text
-        )  # so by an older typer
+        # An older typer writes the names of arguments in capitals.
+        text = re.sub("^Missing argument '[A-Z_]+'", lambda found: found[0].lower(), text)
         return f"{text[:1].lower()}{text[1:]} ({f'levelhead {name}'.strip()} -h explains)"
-    if (
-        isinstance(error, ModuleNotFoundError)
-        and (missing := message_for_missing(error)) is not None
-    ):
-        return missing
+    if isinstance(error, ModuleNotFoundError):
+        missing = message_for_missing(error)
+        if missing is not None:
+            return missing
     if isinstance(error, OSError) and error.strerror:
-        return ": ".join(
-            [*([str(error.filename)] if error.filename is not None else []), error.strerror.lower()]
-        )
+        reason = error.strerror.lower()
+        return reason if error.filename is None else f"{error.filename}: {reason}"
     if isinstance(error, MemoryError):
         reason = f" ({error})" if str(error) else ""
         return f"not enough memory on this machine{reason}; give fewer samples, or free some memory"
@@ -195,14 +195,15 @@ def message_for(error: BaseException, group: Any, words: Sequence[str]) -> str:
 
 def in_cli_words(error: LevelheadError, options: Mapping[str, str]) -> str:
     """Return the message of an error in the words of a command, with its advice only if the command has that option."""
-    subject = (
-        "" if error.parameter is None else f"{options.get(error.parameter, error.parameter)}: "
-    )
-    text = " ".join(f"{subject}{error.message}".split())
+    text = error.message
+    if error.parameter is not None:
+        text = f"{options.get(error.parameter, error.parameter)}: {text}"
+    text = " ".join(text.split())
     if error.advice is None or error.advice.parameter not in options:
         return text
     parameter, value, effect = error.advice
-    return f"{text}; pass {options[parameter]}{'' if value is None else f' {value}'} {effect}"
+    option = options[parameter] if value is None else f"{options[parameter]} {value}"
+    return f"{text}; pass {option} {effect}"
 
 
 def options_of(command: Any) -> dict[str, str]:
@@ -212,6 +213,7 @@ def options_of(command: Any) -> dict[str, str]:
         for each in command.params
         if each.opts[0].startswith("-")
     }
-    return options | {
-        name: option for name, option in OTHER_NAMES.items() if option in options.values()
-    }
+    for name, option in OTHER_NAMES.items():
+        if option in options.values():
+            options[name] = option
+    return options

@@ -1,15 +1,21 @@
 """Commands for a model's file: inspect it, adjust it, undo that."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from shlex import join
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from ..support.errors import LevelheadError
 from ..support.progress import copy_progress
-from ..support.types import BiasPolicy, Missing, PathRule
-from .common import COUNTS, Background, Force, Json, Names, app, example, show
+from ..support.types import BiasPolicy
+from .common import COUNTS, Background, Force, Json, Names, NothingToGain, app, example, show
+from .words import RULES_WITH_STRENGTH_HERE, WithWords, complete_rule_with_strength, rule_with
+
+if TYPE_CHECKING:
+    from ..core.rules import Rule
+    from ..core.tuned import Tuned
 
 Model = Annotated[
     Path,
@@ -24,12 +30,6 @@ Out = Annotated[
 HeadName = Annotated[
     str | None,
     Option("--head", help="Name of the layer, where several could be the head: classifier."),
-]
-Original = Annotated[bool, Option(help="Keep the old bytes in OUT.original for an exact undo.")]
-Again = Annotated[bool, Option("--again", help="Allow a model that was adjusted before.")]
-ModelLogits = Annotated[
-    Path | None,
-    Option(help="Logits of the model: count the predictions that rounding could change."),
 ]
 
 
@@ -56,150 +56,124 @@ def inspect(
     show(seen, inspection_text(seen), as_json)
 
 
-@app.command(epilog=example("adjust model.safetensors --tuned tuned.json -o adjusted.safetensors"))
+@app.command(
+    cls=WithWords,
+    epilog=example(
+        "adjust model.safetensors --tuned tuned.json -o adjusted.safetensors",
+        "adjust model.safetensors --rule rescale --strength 0.5 --counts 5000,500,50 -o rs.safetensors",
+    ),
+)
 def adjust(
     model: Model,
     out: Out,
     tuned: Annotated[
-        Path, Option(help="What `levelhead tune` wrote: the rule, its strength and the counts.")
-    ],
+        Path | None, Option(help="What `levelhead tune` wrote: what to do to each class.")
+    ] = None,
+    rule: Annotated[
+        str | None,
+        Option(
+            help=f"Instead of --tuned, a rule at a strength of your own. {RULES_WITH_STRENGTH_HERE}.",
+            autocompletion=complete_rule_with_strength,
+        ),
+    ] = None,
+    strength: Annotated[float | None, Option(help="Of that rule; 0 changes nothing.")] = None,
+    counts: Annotated[Path | None, Option(help=f"For that rule. {COUNTS}")] = None,
+    bias: Annotated[
+        BiasPolicy, Option(help="Whether that rule scales the bias with its weight vector.")
+    ] = "scale",
     head: HeadName = None,
     background: Background = None,
     anyway: Annotated[
-        bool, Option("--anyway", help="Adjust also where no gain is to be expected.")
+        bool, Option("--anyway", help="Adjust also where nothing is to be gained.")
     ] = False,
-    certain: Annotated[
-        bool,
-        Option("--only-if-certain", help="Adjust only if the interval of the gain is above 0."),
-    ] = False,
-    original: Original = True,
+    original: Annotated[
+        bool, Option(help="Keep the old bytes in OUT.original for an exact undo.")
+    ] = True,
     force: Force = False,
-    again: Again = False,
-    logits: ModelLogits = None,
-    names: Names = None,
-    as_json: Json = False,
-) -> None:
-    """Write a copy of a model adjusted by what was tuned.
-
-    Rule, strength and counts come from `levelhead tune`. All other bytes are copied unchanged, and `levelhead undo`
-    gives the model back. Where no gain is to be expected, nothing is written.
-    """
-    from ..files.locate import MODEL_FORMATS
-    from ..files.model import adjust_file, check_worthwhile, rescale_text
-    from ..io.arrays import read, read_names
-
-    if model.suffix == ".json" != tuned.suffix and any(
-        tuned.name.endswith(one.suffixes) for one in MODEL_FORMATS
-    ):
-        raise LevelheadError(
-            f"{model} is no model; give the model first: levelhead adjust {tuned} --tuned {model}"
-        )
-    if not anyway:
-        check_worthwhile(tuned, certain=certain)
-    scores = None if logits is None else read(logits)
-    with copy_progress(model) as bar:
-        how: dict[str, Any] = {
-            "head": head,
-            "background": background,
-            "logits": scores,
-            "names": read_names(names),
-        }
-        done = adjust_file(
-            model, out, tuned, original=original, force=force, again=again, progress=bar, **how
-        )
-    show(done, rescale_text(done), as_json)
-
-
-@app.command(
-    epilog=example("rescale model.safetensors --counts 5000,500,50 --gamma 0.5 -o rs.safetensors")
-)
-def rescale(
-    model: Model,
-    out: Out,
-    counts: Annotated[Path, Option(help=COUNTS)],
-    gamma: Annotated[
-        float | None, Option(help="Strength, chosen on held-out samples; 0 is none.")
+    again: Annotated[
+        bool, Option("--again", help="Allow a model that was adjusted before.")
+    ] = False,
+    logits: Annotated[
+        Path | None,
+        Option(help="Logits of the model: count the predictions that rounding could change."),
     ] = None,
-    tuned: Annotated[Path | None, Option(hidden=True, help="Use `levelhead adjust`.")] = None,
-    rule: Annotated[
-        PathRule,
-        Option(
-            help="rescale: w_i <- (n_max / n_i)^gamma w_i; tau: w_i <- w_i / "
-            "||w_i||^gamma; shift: b_i <- b_i + gamma log(n_max / n_i)."
-        ),
-    ] = "rescale",
-    head: HeadName = None,
-    bias: Annotated[
-        BiasPolicy, Option(help="Scale the bias with its weight vector, as tune assumes.")
-    ] = "scale",
-    missing: Annotated[
-        Missing, Option(help="A class without samples is an error, or is left as is.")
-    ] = "error",
-    background: Background = None,
-    original: Original = True,
-    force: Force = False,
-    again: Again = False,
-    logits: ModelLogits = None,
     names: Names = None,
     as_json: Json = False,
 ) -> None:
-    """Write a copy of a model with its head rescaled (RS).
+    """Write a copy of a model with its head adjusted.
 
-    Each weight vector w_i becomes (n_max / n_i)^gamma w_i, where n_i is the count of its class. All other bytes are
-    copied unchanged, and `levelhead undo` gives the model back. What `levelhead tune` chose is for `levelhead adjust`.
+    By what `levelhead tune` chose, or by a rule at a strength of your own. All other bytes are copied unchanged, and
+    `levelhead undo` gives the model back. Where a choice gains nothing, nothing is written and the exit status is 3.
     """
-    from ..core.counts import with_background
-    from ..files.locate import locate_head
-    from ..files.model import InFile, Output, rescale_place, rescale_text
+    from ..files.model import adjust_file, adjusted_text
     from ..io.arrays import read, read_counts, read_names
 
-    if gamma is None or tuned is not None:
-        instead = join(
-            [
-                "levelhead",
-                "adjust",
-                str(model),
-                "--tuned",
-                str(tuned or "tuned.json"),
-                "-o",
-                str(out),
-            ]
-        )
-        came = (
-            "is for a strength of one's own, got a file" if tuned else "expected a number, got none"
-        )
-        raise LevelheadError(
-            f"{came}; for what `levelhead tune` chose: {instead}", parameter="gamma"
-        )
-    scores, n = None if logits is None else read(logits), read_counts(counts)
+    chosen = what_to_do(model, tuned, rule, strength, counts)
+    if tuned is not None and not anyway:
+        check_gain(chosen, tuned)
     with copy_progress(model) as bar:
-        found = locate_head(model, head=head, counts=n, names=read_names(names))
-        place = InFile(model, Output(out, original, force, bar), found)
-        alone = n if background is None else with_background(n, background)
-        done = rescale_place(
-            place,
-            alone,
-            gamma=gamma,
-            rule=rule,
+        done = adjust_file(
+            model,
+            out,
+            chosen,
+            None if counts is None else read_counts(counts),
+            head=head,
             bias=bias,
-            missing=missing,
-            logits=scores,
+            background=background,
+            original=original,
+            force=force,
             again=again,
+            logits=None if logits is None else read(logits),
+            names=read_names(names),
+            progress=bar,
         )
-    show(done, rescale_text(done), as_json)
+    show(done, adjusted_text(done), as_json)
+
+
+def what_to_do(
+    model: Path, tuned: Path | None, rule: str | None, strength: float | None, counts: Path | None
+) -> Tuned | Rule:
+    """Return what was tuned, or a rule at its strength: one of both must be given."""
+    from ..core.tuned import tuned_of
+    from ..files.locate import MODEL_FORMATS
+
+    if tuned is None:
+        if rule is None:
+            either = "expected what `levelhead tune` wrote, or --rule and --strength"
+            raise LevelheadError(either, parameter="tuned")
+        chosen = rule_with(rule, strength=strength)
+        if strength is None:
+            expected = "expected a number, such as 0.5; for one that is chosen on samples"
+            raise LevelheadError(f"{expected}, use `levelhead tune`", parameter="strength")
+        return chosen
+    for option, value in (("rule", rule), ("strength", strength), ("counts", counts)):
+        if value is not None:
+            raise LevelheadError(f"{tuned} says it; leave it out", parameter=option)
+    is_model = any(tuned.name.endswith(each.suffixes) for each in MODEL_FORMATS)
+    if is_model and model.suffix == ".json" != tuned.suffix:
+        swapped = f"levelhead adjust {tuned} --tuned {model}"
+        raise LevelheadError(f"{model} is no model; give the model first: {swapped}")
+    return tuned_of(tuned)
+
+
+def check_gain(tuned: Tuned | Rule, path: Path) -> None:
+    """Raise NothingToGain if a choice is known not to be worth applying."""
+    if getattr(tuned, "worthwhile", None) is False:
+        reason = f"{path}: nothing to gain ({tuned.change_text()}: {tuned.verdict})"  # type: ignore[union-attr]
+        raise NothingToGain(f"{reason}, so nothing is written; pass --anyway to go on")
 
 
 @app.command(epilog=example("undo adjusted.safetensors -o back.safetensors"))
 def undo(
-    model: Annotated[Path, Argument(help="A model that `levelhead adjust` or `rescale` wrote.")],
+    model: Annotated[Path, Argument(help="A model that `levelhead adjust` wrote.")],
     out: Out,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Undo the adjustment of a model file.
 
-    With MODEL.original next to it, the result equals the old model byte for byte. Without it, the weights are divided
-    by their factors, which is exact only up to rounding.
+    With MODEL.original next to it, the result equals the old model byte for byte. Without it, the adjustment is
+    reversed by arithmetic, which is exact only up to rounding.
     """
     from ..files.undo import undo_file, undo_text
 

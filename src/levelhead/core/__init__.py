@@ -1,5 +1,12 @@
-"""What a head is, the arithmetic on counts and scores, and what each rule does to a class. Needs numpy only.
+"""What `tune` does, to be read in this order.
 
-head, counts, class_names, measure: the nouns; labels as people have them
-adjustment, rules, adjust: what is done to each class; the table of rules; adjustments of a head as functions
+counts, class_names, head: how many samples each class has, what it is called, and the last layer
+adjustment, rules: what is done to each class, and the table of ways to find it
+metrics, samples: losses of small tables; held-out samples and the goal, checked once
+calibration, per_class, metric_offsets, floors: the fit of a number for each class
+one_strength, gamma_path: rules of one strength, by tables along the exact path
+judge, doubts: what a choice is worth on samples it has not seen, and what speaks against it
+tune, tuned, tuned_json, compare: from scores to a `Tuned`, its file, every rule side by side
+unlabelled, priors, chunks, resample: without labels; shares of the classes; more than memory holds
+measure: measures of one set of predictions
 """

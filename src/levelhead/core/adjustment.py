@@ -1,10 +1,10 @@
-"""`Adjustment`: what a rule does to each class, on scores and on a head; and the checks of what rules are given."""
+"""`Adjustment`: what is done to each class, on scores and on a head; and checks of what rules are given."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -39,13 +39,6 @@ def check_range(range: Any, *, holds_zero: bool = False) -> tuple[float, float]:
             f"expected a range that holds 0, such as (0, 2), got {range!r}", parameter="range"
         )
     return low, high
-
-
-def toward(counts: np.ndarray, target: np.ndarray | None) -> np.ndarray:
-    """Return counts [K] by which a shift of 1 moves a calibrated model to a target prior: n_k / target_k."""
-    # Without a target, the counts themselves, for classes that occur alike. A share near 0 counts as 0.001 of an even
-    # one.
-    return counts if target is None else counts / np.maximum(target, 1e-3 / len(target))
 
 
 def target_prior(target: Any, size: int, names: Sequence[str] | None = None) -> np.ndarray:
@@ -104,77 +97,124 @@ def check_label_task(where: str, known: tuple[LabelTask, str] | None, task: Labe
     raise LevelheadError(f"{reason}; {advice}")
 
 
-_LOG_OF_ZERO = (
-    -87.0
-)  # what `check_logits` makes of a probability of 0, in float32 or float64, is less
+_LOG_OF_ZERO = -87.0  # what `check_logits` makes of a probability of 0 is less, in any precision
 _LEAST_VOTE = 1e-4
 _BLOCK = 1 << 15  # numbers that fit in the cache
 
 
 @dataclass(frozen=True, eq=False)
 class Adjustment:
-    """What an adjustment does to each class: ``score_k = scale_k logit_k + offset_k``.
+    """What is done to each class: ``score_k = scale_k logit_k + offset_k``.
 
-    >>> Adjustment(scale=np.array([1.0, 2.0])).scores(np.array([[3.0, 2.0]]))
+    Args:
+        scale, offset: [K] in float64; all scales are 1 for rules that only add, all offsets 0 for
+            rules that only multiply.
+        smoothing: what is added to probabilities before their logarithm; 0 for logits.
+        bias: whether the bias of a head is scaled with its weight vector, or kept.
+
+    >>> Adjustment.scaling([1.0, 2.0]).scores(np.array([[3.0, 2.0]]))
     array([[3., 4.]])
     """
 
-    scale: np.ndarray | None = None  #: [K] in float64; None where nothing is multiplied
-    offset: np.ndarray | None = None  #: [K] in float64; None where nothing is added
-    smoothing: float = 0.0  #: what is added to probabilities before their logarithm; 0 for logits
-    bias: BiasPolicy = (
-        "scale"  #: whether the bias of a head is scaled with its weight vector, or kept
-    )
+    scale: np.ndarray
+    offset: np.ndarray
+    smoothing: float = 0.0
+    bias: BiasPolicy = "scale"
+
+    @staticmethod
+    def scaling(scale: Any) -> Adjustment:
+        """Return what multiplies each class by a number, [K]."""
+        scale = np.asarray(scale, np.float64)
+        return Adjustment(scale, np.zeros(len(scale)))
+
+    @staticmethod
+    def adding(offset: Any) -> Adjustment:
+        """Return what adds a number to each class, [K]."""
+        offset = np.asarray(offset, np.float64)
+        return Adjustment(np.ones(len(offset)), offset)
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return len(self.scale)
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether any class is multiplied by another number than 1."""
+        return bool((self.scale != 1).any())
+
+    @property
+    def adds(self) -> bool:
+        """Whether anything is added to any class."""
+        return bool(self.offset.any())
 
     @property
     def changes(self) -> bool:
         """Whether anything changes."""
-        scaled = self.scale is not None and (self.scale != 1).any()
-        return bool(scaled or (self.offset is not None and self.offset.any()))
-
-    @property
-    def first(self) -> np.ndarray:
-        """What each weight vector is multiplied by or, where none is, what is added to each bias, [K]."""
-        found = self.offset if self.scale is None else self.scale
-        assert found is not None
-        return found
+        return self.multiplies or self.adds
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
-        """Return the scores [N, K] of logits [N, K] or, with smoothing, of logarithms of probabilities; in float64."""
+        """Return the scores [..., K] of logits or of logarithms of probabilities, in float64."""
         wide = smooth_votes(logits.astype(np.float64), self.smoothing)[0]
-        if self.scale is not None:
-            wide = wide * self.scale
-        return wide if self.offset is None else wide + self.offset
+        with np.errstate(over="ignore"):  # of masked scores, which stay the lowest
+            return wide * self.scale + self.offset
+
+    def predict(self, logits: Array) -> np.ndarray:
+        """Return the class of the largest score of each row, [N]; of equals, the first."""
+        if is_torch(logits) and logits.is_cuda:
+            return to_numpy(self.narrow_scores(logits).argmax(1))
+        logits = to_numpy(logits)
+        found = np.empty(len(logits), np.int64)
+        step = max(1, _BLOCK // logits.shape[1])
+        for first in range(0, len(logits), step):  # fresh memory costs more than what is done in it
+            rows = slice(first, first + step)
+            found[rows] = self.scores(logits[rows]).argmax(axis=1)
+        return found
 
     @np.errstate(over="ignore")  # of masked scores, which stay the lowest
     def narrow_scores(self, logits: Array) -> Array:
-        """Return the scores in the precision of the logits, float32 at least, within what it holds."""
+        """Return the scores in the precision of the logits, float32 at least, within its range."""
         held = np.finfo(np.float64 if logits.itemsize > 4 else np.float32)
         if is_torch(logits):
-            wide = logits.double()
-            wide = wide if self.scale is None else wide * like(self.scale, wide)
-            wide = wide if self.offset is None else wide + like(self.offset, wide)
+            wide = logits.double() * like(self.scale, logits.double())
+            wide = wide + like(self.offset, wide)
             return narrow(wide.clamp(float(held.min), float(held.max)), widen(logits))
-        found, step = np.empty(logits.shape, held.dtype), max(1, _BLOCK // logits.shape[1])
-        for first in range(
-            0, len(logits), step
-        ):  # fresh memory costs more than what is done with it
-            part = slice(first, first + step)
-            np.clip(
-                self.scores(logits[part]), held.min, held.max, out=found[part], casting="same_kind"
-            )
+        found = np.empty(logits.shape, held.dtype)
+        rows_of = np.atleast_2d(found)
+        given = np.atleast_2d(logits)
+        step = max(1, _BLOCK // given.shape[1])
+        for first in range(0, len(given), step):
+            rows = slice(first, first + step)
+            scores = self.scores(given[rows])
+            np.clip(scores, held.min, held.max, out=rows_of[rows], casting="same_kind")
         return found
 
+    def for_rows(self, rows: int) -> Adjustment:
+        """Return it for a head of so many rows: itself, unless two classes share one logit.
+
+        Of two classes that share one logit z, scores are (0, z): a head [1, d] takes what is added
+        to the second class less what is added to the first.
+        """
+        if rows != 1 or self.classes != 2:
+            return self
+        if self.multiplies:
+            raise LevelheadError(
+                "a head with a single logit cannot be scaled: that never moves its sign; "
+                "use the rule offsets or shift"
+            )
+        return replace(self, scale=np.ones(1), offset=self.offset[1:] - self.offset[:1])
+
     def head(self, head: Head) -> Head:
-        """Return a head whose logits are the scores of this one's; it gets a bias if it needs one."""
-        if self.scale is not None:
-            head = scale_head(head, self.scale, bias=self.bias)
-        if self.offset is None:
+        """Return a head whose logits are the scores of this one's; it gets a bias if one is needed."""
+        by = self.for_rows(head.classes)
+        if by.multiplies:
+            head = scale_head(head, by.scale, bias=self.bias)
+        if not by.adds:
             return head
         head = head.checked()
         old = head.weight[:, 0] * 0 if head.bias is None else head.bias
         wide = widen(old)
-        shifted = replace(head, bias=narrow(scale_rows(wide * 0 + 1, self.offset) + wide, old))
+        shifted = replace(head, bias=narrow(scale_rows(wide * 0 + 1, by.offset) + wide, old))
         return shifted.checked("the shifted head", advice="; use a strength nearer to 0")
 
     def inverse(self) -> Adjustment:
@@ -183,11 +223,15 @@ class Adjustment:
         >>> Adjustment(np.array([2.0]), np.array([1.0])).inverse().scores(np.array([[7.0]]))
         array([[3.]])
         """
-        scale = None if self.scale is None else 1 / self.scale
-        offset = (
-            None if self.offset is None else -self.offset if scale is None else -self.offset * scale
-        )
-        return replace(self, scale=scale, offset=offset)
+        return replace(self, scale=1 / self.scale, offset=-self.offset / self.scale + 0.0)
+
+
+class Fits(NamedTuple):
+    """What a rule fitted: without each fold, and on all samples."""
+
+    without: list[Adjustment]
+    whole: Adjustment
+    strength: float | None = None  # of a rule that has one: the one of `whole`
 
 
 def scale_head(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Head:
@@ -207,11 +251,15 @@ def scale_head(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Hea
 
 
 def smooth_votes(logs: np.ndarray, smoothing: float | None = None) -> tuple[np.ndarray, float]:
-    """Return ``log(p + smoothing)`` [N, K] of logarithms of probabilities, and the smoothing."""
-    # Votes of an ensemble are often 0, which says "fewer than one vote", and whose logarithm no scale and offset can
-    # use. If not given, the smoothing is the least positive probability, at least 0.0001, if there are zeros, and 0
-    # otherwise.
+    """Return ``log(p + smoothing)`` of logarithms of probabilities, and the smoothing.
+
+    Votes of an ensemble are often 0, which says "fewer than one vote", and whose logarithm no
+    offset can use. If not given, the smoothing is the least positive probability, at least 0.0001,
+    if there are zeros, and 0 otherwise.
+    """
     if smoothing is None:
         zero = logs <= _LOG_OF_ZERO
-        smoothing = max(_LEAST_VOTE, float(np.exp(logs[~zero].min()))) if zero.any() else 0.0
+        if not zero.any():
+            return logs, 0.0
+        smoothing = max(_LEAST_VOTE, float(np.exp(logs[~zero].min())))
     return (np.logaddexp(logs, np.log(smoothing)) if smoothing else logs), smoothing

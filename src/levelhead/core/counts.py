@@ -22,7 +22,6 @@ from .class_names import (
 
 __all__ = ["check_labels", "groups", "long_tail", "of", "resolve", "step", "with_background"]
 
-MULTILABEL = Advice("task", "multilabel", "if samples may have several labels")
 IGNORED = -100  # the label that torch's and Hugging Face's losses leave out
 Counts = Any  # a list, an array, {class: n}, or the labels themselves
 
@@ -216,21 +215,27 @@ def resolve(
     return np.where(values == 0, values.max(), values)
 
 
+def likely_classes(counts: Counts | None) -> int | None:
+    """Return how many classes counts are likely to be of; None if that cannot be told."""
+    if isinstance(counts, WithBackground):
+        counts = counts.counts
+    sized = hasattr(counts, "__len__") and getattr(counts, "shape", None) != ()
+    return len(counts) if sized else None  # type: ignore[arg-type]
+
+
 def check_left_alone(
-    scale: np.ndarray | None,
-    offset: np.ndarray | None,
+    scale: np.ndarray,
+    offset: np.ndarray,
     background: int | str | None,
     names: Sequence[str] | None,
 ) -> None:
-    """Raise LevelheadError if an adjustment by a scale and an offset, [K] or None, would change the background."""
+    """Raise LevelheadError if an adjustment by a scale and an offset, [K], would change the background."""
     if background is None:
         return
-    alone = find_background(
-        background, max(len(each) for each in (scale, offset) if each is not None), names
-    )
-    if (scale is not None and scale[alone] != 1) or (offset is not None and offset[alone] != 0):
-        change = f"{title(alone, names)} would change: the choice was made without a background; tune with it"
-        raise LevelheadError(change, parameter="background")
+    alone = find_background(background, len(scale), names)
+    if scale[alone] != 1 or offset[alone] != 0:
+        change = f"{title(alone, names)} would change: the choice was made without a background"
+        raise LevelheadError(f"{change}; tune with it", parameter="background")
 
 
 def find_background(background: int | str, classes: int, names: Sequence[str] | None) -> int:
@@ -418,7 +423,8 @@ def refuse_label_table(labels: Any) -> None:
     one_hot = found.dtype.kind in "biuf" and ((found != 0).sum(axis=1) == 1).all()
     aside = "; if they are one-hot, pass labels.argmax(axis=1)" if one_hot else ""
     expected = f"expected one class per sample, [N], got a table {list(found.shape)}{aside}"
-    raise LevelheadError(expected, parameter="labels", advice=MULTILABEL)
+    several = "several labels per sample are for lh.tune_labels, or the task multilabel"
+    raise LevelheadError(f"{expected}; {several}", parameter="labels")
 
 
 def check_samples(

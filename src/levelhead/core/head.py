@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..support.arrays import Array, is_torch, product, row_norms, to_numpy, widen
+from ..support.arrays import Array, is_torch, narrow, product, row_norms, to_numpy, widen
 from ..support.errors import LevelheadError, check_choice
 from ..support.warnings import CountsWarning, LevelheadWarning, NormWarning
 from .class_names import title
@@ -120,7 +120,7 @@ def norm_follows_count(head: Head, counts: np.ndarray) -> float:
     return rank_correlation(norms, counts)
 
 
-def doubts_about(head: Head, counts: np.ndarray) -> Iterator[LevelheadWarning]:
+def doubts_of_head(head: Head, counts: np.ndarray) -> Iterator[LevelheadWarning]:
     """Yield what speaks against scaling a head by counts [K], as the head alone shows it."""
     if (correlation := norm_follows_count(head, counts)) < 0.2:
         seen = f"weight norms do not follow the counts (rank correlation {correlation:.2f}; typical of Adam)"
@@ -197,3 +197,47 @@ def _is_floating(x: Array) -> bool:
 
 def _is_array(x: object) -> bool:
     return is_torch(x) or isinstance(x, np.ndarray)
+
+
+def positive_norms(head: Head) -> np.ndarray:
+    """Return the norms [K] of a head whose weight vectors all have a direction."""
+    norms = to_numpy(head.norms).astype(np.float64)
+    long = "too long to measure in float32; convert the head to float64"
+    none = "zero and has no direction; rescale and shift do not need one"
+    for usable, flaw in ((np.isfinite(norms), long), (norms > 0, none)):
+        if not usable.all():
+            name = head.name(int(np.argmin(usable)))
+            raise LevelheadError(f"the weight vector of {name} is {flaw}")
+    return norms
+
+
+def normalize(head: Head) -> Head:
+    """Scale every weight vector to unit length (the projection of WVN).
+
+    ``w_i <- w_i / ||w_i||``.  The bias is left alone: Algorithm 1 speaks of weight vectors only.
+
+    Args:
+        head: weight [K, d], without a zero row.
+
+    Reference: Kim and Kim, 2020, Algorithm 1.
+    """
+    positive_norms(check_finite(head))
+    return replace(head, weight=unit(head.weight))
+
+
+def unit(weight: Array) -> Array:
+    """Return weight [K, d] with rows of unit length, without checks or host synchronization: for a training step."""
+    wide = widen(weight)
+    return narrow(wide / row_norms(wide)[:, None], weight)
+
+
+def can_flip(head: Head) -> bool:
+    """Return whether scaling rows can change any prediction: not with one class, or two with opposite rows."""
+    # Logits (-z, cz) with c > 0 keep their signs under positive factors, so the larger stays the larger.
+    if head.classes > 2:
+        return True
+    rows = to_numpy(widen(head.weight)).astype(np.float64)
+    if head.bias is not None:
+        rows = np.column_stack([rows, to_numpy(widen(head.bias))])
+    inner, lengths = float(rows[0] @ rows[-1]), np.linalg.norm(rows, axis=1)
+    return head.classes == 2 and not inner <= -(1 - 1e-6) * float(lengths[0] * lengths[1])

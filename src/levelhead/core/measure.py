@@ -15,13 +15,13 @@ from ..support.arrays import (
     are_log_probabilities,
     check_logits,
     check_shape,
-    fit_scale,
     log_softmax,
     looks_like_probabilities,
     numeric_logits,
     to_numpy,
 )
 from ..support.errors import LevelheadError
+from . import calibration
 from .counts import Counts, check_labels, groups, resolve
 
 __all__ = [
@@ -135,8 +135,9 @@ def fit_temperature(
     2.885
     """
     values, known = _pair(check_logits(logits), labels)
-    masses = np.ones(len(known)) if weights is None else to_numpy(weights).astype(np.float64)
-    return float(np.clip(fit_scale(values, known, masses), low, high))  # the loss has one minimum
+    masses = None if weights is None else to_numpy(weights).astype(np.float64)
+    scale = calibration.fit_temperature(values, known, masses)
+    return float(np.clip(scale, low, high))  # the loss has one minimum
 
 
 @dataclass(frozen=True)

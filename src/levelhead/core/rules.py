@@ -1,419 +1,268 @@
-"""`Rule`: something that can be done to a head, and the table of all: a new one is one class and one line of it."""
+"""The table of rules: what can be done to each class, and how that is fitted.
 
-from collections.abc import Sequence
+    ``score_k = scale_k logit_k + offset_k``
+
+=============  ================================  ====================================
+               from the counts, one strength     a number for each class, fitted
+=============  ================================  ====================================
+multiplies     `Rescale` (RS), `Tau` (by norms)  `Scales`
+adds           `Shift`                           `Offsets`, the default
+both                                             `Vector`
+=============  ================================  ====================================
+
+A new rule is one class and one line of `RULES`: the command line, the page and the help find it there.
+"""
+
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..path.direction import Direction
-from ..support.arrays import to_numpy
 from ..support.errors import Advice, LevelheadError, check_choice
-from ..support.types import Kind
-from .adjustment import Adjustment, check_range, check_vector
-from .head import Head
+from .adjustment import Adjustment, Fits, check_range, check_vector, finite_number
+from .head import Head, check_finite, positive_norms
+from .metric_offsets import move_for_goal
+from .one_strength import fit_strength
+from .per_class import Mask, calibrate, fit_per_class
+from .samples import Goal, Samples
+
+__all__ = ["RULES", "Adjustment", "Fits", "Offsets", "OneStrength", "PerClass", "Rescale", "Rule"]
+__all__ += ["Scales", "Shift", "Tau", "Vector", "find_rule"]
 
 
-@dataclass(frozen=True)
-class Strengths:
-    """What was chosen for a rule: `gamma`, its strength, and `second`, that of a second part, where it has one."""
-
-    gamma: float = 0.0
-    second: float | None = None
-    scale: Sequence[
-        float
-    ] = ()  #: [K], of a rule that has numbers for each class, as `offset`; else ()
-    offset: Sequence[float] = ()
-    smoothing: float = 0.0  #: what is added to probabilities before their logarithm; 0 for logits
-
-
-@dataclass(frozen=True, eq=False)
 class Rule:
-    """Something that can be done to a head. The class says what; an instance may say with which range."""
-
-    range: tuple[float, float] | None = None  #: of the strength, from and to; its own if None
+    """Something that can be done to each class of a head."""
 
     name: ClassVar[str] = ""  #: for options and files
-    unsaid: ClassVar[bool] = False  #: whether it is the one meant where none is named
     title: ClassVar[str] = ""  #: for tables
-    sentence: ClassVar[str] = ""  #: what it does to a class
+    sentence: ClassVar[str] = ""  #: what it does
     multiplies: ClassVar[bool] = False  #: whether it multiplies weight vectors
     adds: ClassVar[bool] = False  #: whether it adds to biases
-    follows_counts: ClassVar[bool] = True  #: whether training counts decide what it does to a class
-    needs_norms: ClassVar[bool] = False  #: whether the norms of the weight vectors do
-    strengths: ClassVar[int] = 1  #: how many there are; 0 if it has numbers for each class instead
-    reach: ClassVar[float] = 2.0  #: the largest strength that is tried
-    grows: ClassVar[bool] = (
-        False  #: whether that is times the temperature of scores that are too large
-    )
-    pulled: ClassVar[bool] = (
-        False  #: whether `auto` pulls its strength toward what a calibrated model needs
-    )
-    python: ClassVar[str] = ""  #: see `code`
-    without_strength: ClassVar[str] = ""  #: what was chosen, in words, where there is no strength
-    follows_target: ClassVar[bool] = (
-        False  #: whether a target prior decides, by log(target_k / n_k), where classes go
-    )
-    first_with_target: ClassVar[bool] = (
-        False  #: whether `auto` keeps it, with a target, unless clearly beaten
-    )
-    for_named_classes: ClassVar[bool] = (
-        False  #: whether it is for goals that name classes: floors, costs, macro-F1
-    )
-    along: ClassVar[str] = (
-        "shift"  #: the rule of one strength whose path shows it, where it has none of its own
-    )
+    needs_norms: ClassVar[bool] = False  #: whether the norms of the weight vectors decide
 
-    def __post_init__(self) -> None:
-        if self.range is not None:
-            check_range(self.range, holds_zero=True)
-
-    @property
-    def changes(self) -> bool:
-        """Whether it does anything."""
-        return self.multiplies or self.adds
-
-    @property
-    def has_path(self) -> bool:
-        """Whether it is a path over one strength."""
-        return isinstance(self, OneStrength)
-
-    @property
-    def fits_sums(self) -> bool:
-        """Whether it fits layers that are added up or scaled after: the same factors for all, and nothing added."""
-        return not self.adds and (self.follows_counts or not self.multiplies)
-
-    @property
-    def path_name(self) -> str:
-        """The rule of one strength whose path shows it: itself, if it has one."""
-        return self.name if self.has_path else self.along
-
-    def range_at(self, temperature: float = 1.0) -> tuple[float, float]:
-        """Return the strengths to try, on scores of a temperature."""
-        if self.range is not None:
-            return self.range
-        return 0.0, self.reach * (max(1.0, temperature) if self.grows else 1.0)
-
-    def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
-        """Return what it does to each row of a finite head; counts are [K], or None if the rule ignores them."""
-        # A head with one logit z, which is positive for the second of two classes, has counts [2] and is shifted by
-        # ``log(n_0 / n_1)``: that is the shift of the logits (0, z). Scaling never moves its sign.
+    def fit(self, samples: Samples, goal: Goal) -> Fits:
+        """Fit it without each fold and on all samples."""
         raise NotImplementedError
 
-    def on_scores(self, counts: np.ndarray, chosen: Strengths) -> Adjustment:
-        """Return what it does to scores [N, K] that come from no head; counts [K] of what the model was trained on."""
-        return replace(
-            self.amounts(Head(np.ones((len(counts), 1))), counts, chosen),
-            smoothing=chosen.smoothing,
-        )
+    def on_head(self, head: Head, counts: np.ndarray | None) -> Adjustment:
+        """Return what it does to a finite head at a strength of its own, given counts [K]."""
+        reason = f"the rule {self.name} is fitted on held-out samples; give what lh.tune returns"
+        raise LevelheadError(reason, parameter="rule")
 
-    def refuses(self, head: Head, counts: np.ndarray | None) -> str | None:
-        """Return why it cannot adjust a head, or None."""
-        if not (self.multiplies and _is_one_logit(head, counts)):
-            return None
-        reason = f"a head with a single logit cannot be adjusted by the rule {self.name}"
-        return f"{reason}: scaling never moves its sign; use the rule shift"
+    def with_norms(self, norms: Any) -> Rule:
+        """Return it with the norms of a head's weight vectors, [K], if these decide."""
+        return self
 
-    def refuses_kind(self, kind: str | None) -> str | None:
-        """Return why it fits no head if it was chosen on scores of a kind, or None."""
-        if kind != "probabilities" or not self.multiplies:
-            return None
-        reason = f"the rule {self.name} was chosen on probabilities (or their logarithms), and would multiply logits"
-        return f"{reason} in a head; tune on the model's logits, or with the rule shift"
+    def refuse_kind(self, kind: str, parameter: str = "rule") -> None:
+        """Raise LevelheadError if it multiplies and scores of a kind cannot be multiplied."""
+        if self.multiplies and kind != "logits":
+            reason = f"{self.name!r} multiplies logits, which has no meaning for {kind}"
+            raise LevelheadError(f"{reason}; use 'offsets'", parameter=parameter)
 
-    def check(self, head: Head, counts: np.ndarray | None) -> None:
-        """Raise LevelheadError if it cannot adjust a head."""
-        if (reason := self.refuses(head, counts)) is not None:
-            raise LevelheadError(reason)
-
-    def text(self, gamma: float, second: float | None = None) -> str:
+    def text(self, strength: float | None = None) -> str:
         """Return what was chosen, in words."""
-        if self.without_strength:
-            return self.without_strength
-        then = "" if second is None else f", then a shift of {round(second, 3) + 0.0:.3f}"
-        return f"gamma = {gamma:.3f}{then}"
-
-    def code(self) -> str:
-        """Return the Python that applies it to `model` at {gamma}; "" where there is no function of its own."""
-        return self.python
-
-
-class Unchanged(Rule):
-    """The model as it is."""
-
-    name = "none"
-    title = without_strength = "the model as it is"
-    sentence = "nothing is changed"
-    follows_counts = False
-    strengths = 0
-
-    def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
-        return Adjustment(scale=np.ones(head.classes))
+        return self.title if strength is None else f"{self.title}, strength {strength:.3f}"
 
 
 @dataclass(frozen=True, eq=False)
 class OneStrength(Rule):
-    """A rule of one strength: ``l_k r_k^gamma``, or ``l_k + gamma log r_k``, with its ratios r."""
+    """A rule that follows from the counts and one strength.
 
-    bias: Any = None  #: [K], a bias within the logits that is kept as the weights are scaled; None if it is scaled too
-    norms: Any = None  #: [K], the norms of the weight vectors
+    ``l_k r_k^strength`` or, if it adds, ``l_k + strength log r_k``, with its ratios r.
 
-    def ratios(self, counts: np.ndarray, norms: np.ndarray | None) -> np.ndarray:
+    Args:
+        strength: a strength of one's own, for `adjust_` and `adjust`; None if `tune` is to fit it.
+        range: of the strengths to try, from and to; its own if None.
+    """
+
+    strength: float | None = None
+    range: tuple[float, float] | None = None
+    reach: ClassVar[float] = 2.0  #: the largest strength that is tried
+
+    def __post_init__(self) -> None:
+        if self.strength is not None:
+            object.__setattr__(self, "strength", finite_number("strength", self.strength))
+        if self.range is not None:
+            object.__setattr__(self, "range", check_range(self.range, holds_zero=True))
+
+    def ratios(self, counts: np.ndarray) -> np.ndarray:
         """Return r above, [K]: by default how rare each class is."""
         return counts.max() / counts
 
-    def direction(
-        self, counts: np.ndarray, *, norms: Any = None, bias: Any = None, kind: Kind = "logits"
-    ) -> Direction:
-        """Return how scores depend on the strength, for checked counts [K], norms [K] and a kept bias [K], if any."""
-        norms, bias = self.norms if norms is None else norms, self.bias if bias is None else bias
-        if norms is not None and not self.needs_norms:
-            raise LevelheadError(
-                f"only the rule tau uses them, got {self.name!r}", parameter="norms"
-            )
-        if kind == "probabilities" and self.multiplies:
-            reason = f"{self.name!r} multiplies logits, which has no meaning for probabilities"
-            raise LevelheadError(f"{reason}; use 'shift'", parameter="rule")
-        if norms is None and self.needs_norms:
-            advice = Advice("norms", None, "with them")
-            raise LevelheadError(
-                f"{self.name!r} needs the weight norms of the head", parameter="rule", advice=advice
-            )
-        if bias is not None and not self.multiplies:
-            reason = (
-                f"a bias is kept while weights are scaled, and the rule {self.name} scales none"
-            )
-            raise LevelheadError(f"{reason}; leave it out", parameter="bias")
-        known = (
-            check_vector(norms, len(counts), "norms", positive=True) if self.needs_norms else None
-        )
-        kept = None if bias is None else check_vector(bias, len(counts), "bias")
-        return Direction(self.name, self.ratios(counts, known), self.multiplies, kept)
+    def direction(self, counts: np.ndarray, target: np.ndarray | None = None) -> Direction:
+        """Return how scores depend on the strength, for checked counts [K]."""
+        return Direction(self.name, self.ratios(counts), self.multiplies)
 
-    def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
-        self.check(head, counts)
-        assert counts is not None
-        with np.errstate(
-            over="ignore"
-        ):  # a factor that does not fit gives a weight that does not, which is reported
-            ratios = (
-                counts[:1] / counts[1:]
-                if _is_one_logit(head, counts)
-                else self.ratios(counts, None)
-            )
+    def range_on(self, samples: Samples) -> tuple[float, float]:
+        """Return the strengths to try on some samples."""
+        return self.range if self.range is not None else (0.0, self.reach)
+
+    def at(self, direction: Direction, strength: float, smoothing: float = 0.0) -> Adjustment:
+        """Return what it does at a strength."""
+        with np.errstate(over="ignore"):  # a factor that does not fit is reported where it is used
             if self.multiplies:
-                return Adjustment(scale=ratios**chosen.gamma)
-            return Adjustment(offset=chosen.gamma * np.log(ratios))
+                return Adjustment.scaling(direction.ratios**strength)
+        offset = strength * direction.slopes + 0.0
+        return Adjustment(np.ones(len(offset)), offset, smoothing)
+
+    def fit(self, samples: Samples, goal: Goal) -> Fits:
+        self.refuse_kind(samples.kind)
+        direction = self.direction(samples.counts, goal.target)
+        if self.strength is not None:
+            fixed = self.at(direction, self.strength, samples.smoothing)
+            return Fits([fixed] * len(samples.folds), fixed, self.strength)
+        reach = self.range_on(samples)
+
+        def at(strength: float) -> Adjustment:
+            return self.at(direction, strength, samples.smoothing)
+
+        return fit_strength(samples, goal, direction, reach, at)
+
+    def on_head(self, head: Head, counts: np.ndarray | None) -> Adjustment:
+        strength = self.given_strength()
+        if counts is None:
+            raise LevelheadError(f"the rule {self.name} needs counts", parameter="counts")
+        return self.at(self.direction(counts.astype(np.float64)), strength)
+
+    def given_strength(self) -> float:
+        """Return the strength; raise LevelheadError if it is not given."""
+        if self.strength is None:
+            example = f"lh.rules.{type(self).__name__}(0.5)"
+            raise LevelheadError(f"expected a strength, such as {example}", parameter="rule")
+        return self.strength
+
+    def text(self, strength: float | None = None) -> str:
+        strength = self.strength if strength is None else strength
+        return super().text(strength)
 
 
 class Rescale(OneStrength):
-    """RS: ``w_k <- (n_max / n_k)^gamma w_k`` (Kim and Kim 2020)."""
+    """RS: ``w_k <- (n_max / n_k)^strength w_k`` (Kim and Kim 2020).
+
+    >>> Rescale(0.5).on_head(Head(np.eye(2)), np.array([100, 25])).scale
+    array([1., 2.])
+    """
 
     name = "rescale"
-    unsaid = True
     title = "RS"
-    sentence = "each class's weight vector is multiplied by (largest count / its count)^gamma"
+    sentence = "weight vectors multiplied by (largest count / own count)^strength"
     multiplies = True
-    python = "lh.rescale_(model, counts, gamma={gamma})"
-
-
-class Tau(OneStrength):
-    """tau-normalization: ``w_k <- w_k / ||w_k||^gamma`` (Kang et al. 2020)."""
-
-    name = "tau"
-    title = "tau-normalization"
-    sentence = "each class's weight vector is divided by its norm^gamma"
-    multiplies = True
-    follows_counts = False
-    needs_norms = True
-    python = "write(model, lh.tau_normalize(read(model), {gamma}))"
-
-    def ratios(self, counts: np.ndarray, norms: np.ndarray | None) -> np.ndarray:
-        assert norms is not None
-        return 1 / norms
-
-    def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
-        self.check(head, counts)
-        return Adjustment(scale=positive_norms(head) ** -chosen.gamma)
-
-
-class Shift(OneStrength):
-    """The shift: ``b_k <- b_k + gamma log(n_max / n_k)`` (Menon et al. 2021). Several labels have an offset each."""
-
-    name = "shift"
-    title = "logit shift"
-    sentence = "gamma times log(largest count / its count) is added to each class's score"
-    adds = True
-    reach = 4.0
-    grows = True
-    pulled = True
-    follows_target = True
-    python = "write(model, lh.shift_logits(read(model), counts, {gamma}))"
-
-    def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
-        given = len(chosen.offset) > 0
-        return (
-            _given_offset(self, head, counts, chosen.offset)
-            if given
-            else super().amounts(head, counts, chosen)
-        )
-
-
-class PerClass(Rule):
-    """A rule that has a scale and an offset for each class: ``score_k = scale_k logit_k + offset_k``."""
-
-    multiplies = True
-    adds = True
-
-    def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
-        self.check(head, counts)
-        return _given(self, head, chosen.scale, chosen.offset)
-
-
-class RescaleThenShift(PerClass):
-    """RS, and then the shift that is best after it."""
-
-    name = "rescale+shift"
-    title = "RS, then shift"
-    sentence = (
-        "each class's weight vector is multiplied by (largest count / its count)^gamma, and then a number that grows "
-        "with log(largest count / its count) is added to its score"
-    )
-    strengths = 2
-    along = "rescale"
-
-    def adjustment(
-        self, counts: np.ndarray, gamma: float, second: float, shifted: np.ndarray | None = None
-    ) -> Adjustment:
-        """Return what both strengths do to each class; counts [K] that the shift takes in place of the others."""
-        shifted = counts if shifted is None else shifted
-        return Adjustment(
-            (counts.max() / counts) ** gamma, second * np.log(shifted.max() / shifted) + 0.0
-        )
-
-    def on_scores(self, counts: np.ndarray, chosen: Strengths) -> Adjustment:
-        if len(chosen.offset):  # by a target, and not by counts alone
-            return super().on_scores(counts, chosen)
-        return self.adjustment(counts, chosen.gamma, chosen.second or 0.0)
-
-
-class Vector(PerClass):
-    """Vector scaling: a scale and an offset for each class, by log loss (Guo et al. 2017)."""
-
-    name = "vector"
-    title = "vector scaling"
-    sentence = "each class's score is multiplied by a number of its own, and another one is added"
-    follows_counts = False
-    strengths = 0
-    first_with_target = True
-    without_strength = "a scale and an offset for each class"
-
-
-class Offsets(PerClass):
-    """An offset for each class, for goals that name classes: floors, costs, macro-F1."""
-
-    name = "offsets"
-    title = "offsets"
-    sentence = "a number of its own is added to each class's score"
-    for_named_classes = True
-    multiplies = False
-    follows_counts = False
-    strengths = 0
-    without_strength = "an offset for each class"
-
-    def amounts(self, head: Head, counts: np.ndarray | None, chosen: Strengths) -> Adjustment:
-        return _given_offset(self, head, counts, chosen.offset)
-
-
-AUTO = "auto"  # whichever rule is best on samples that it was not fitted on
 
 
 @dataclass(frozen=True, eq=False)
-class Auto(Rule):
-    """The rule that is best on held-out samples that it was not fitted on; `range` is of each rule's strength."""
+class Tau(OneStrength):
+    """tau-normalization: ``w_k <- w_k / ||w_k||^strength`` (Kang et al. 2020).
 
-    norms: Any = (
-        None  #: [K], the norms of the weight vectors, with which tau-normalization is tried too
-    )
-    bias: Any = None  #: [K], a bias within the logits that is kept as the weights are scaled; None if it is scaled too
+    Args:
+        strength, range: as in `OneStrength`.
+        norms: [K], the norms of the weight vectors, for `tune`; a head brings its own.
+    """
 
-    name = AUTO
-    title = "the best rule"
+    norms: Any = None
+    name: ClassVar[str] = "tau"
+    title: ClassVar[str] = "tau-normalization"
+    sentence: ClassVar[str] = "weight vectors divided by their norm^strength"
+    multiplies: ClassVar[bool] = True
+    needs_norms: ClassVar[bool] = True
+
+    def ratios(self, counts: np.ndarray) -> np.ndarray:
+        if self.norms is None:
+            advice = Advice("rule", None, "as lh.rules.Tau(norms=head.norms)")
+            reason = "'tau' needs the weight norms of the head"
+            raise LevelheadError(reason, parameter="rule", advice=advice)
+        return 1 / check_vector(self.norms, len(counts), "norms", positive=True)
+
+    def with_norms(self, norms: Any) -> Tau:
+        return replace(self, norms=norms)
+
+    def on_head(self, head: Head, counts: np.ndarray | None) -> Adjustment:
+        strength = self.given_strength()
+        norms = positive_norms(check_finite(head))
+        return self.at(Direction(self.name, 1 / norms), strength)
 
 
-RULES: dict[str, Rule] = {  # simplest first, as they are tried
-    rule.name: rule
-    for rule in (Unchanged(), Shift(), Rescale(), Tau(), RescaleThenShift(), Vector(), Offsets())
+class Shift(OneStrength):
+    """The shift: ``b_k <- b_k + strength log(n_max / n_k)`` (Menon et al. 2021).
+
+    >>> Shift(1.0).on_head(Head(np.eye(2)), np.array([100, 1])).offset
+    array([0.        , 4.60517019])
+    """
+
+    name = "shift"
+    title = "logit shift"
+    sentence = "strength times log(largest count / own count) added to scores"
+    adds = True
+    reach = 4.0
+
+    def direction(self, counts: np.ndarray, target: np.ndarray | None = None) -> Direction:
+        """Return how scores depend on the strength; toward a target, by ``log(target_k / n_k)``."""
+        if target is not None:
+            counts = counts / np.maximum(target, 1e-3 / len(target))
+        return Direction(self.name, self.ratios(counts), multiplies=False)
+
+    def range_on(self, samples: Samples) -> tuple[float, float]:
+        """Return the strengths to try: more on scores that are too large."""
+        if self.range is not None:
+            return self.range
+        return 0.0, self.reach * max(1.0, calibrate(samples))
+
+
+class PerClass(Rule):
+    """A rule with numbers of its own for each class, by log loss and then the metric."""
+
+    mask: ClassVar[Mask]
+
+    def fit(self, samples: Samples, goal: Goal) -> Fits:
+        if self.multiplies and samples.background is not None:
+            reason = f"the rule {self.name} changes every class; use offsets, shift or rescale"
+            raise LevelheadError(reason, parameter="background")
+        fits, temperature = fit_per_class(samples, self.mask)
+        return move_for_goal(fits, samples, goal, temperature) if self.adds else fits
+
+
+class Offsets(PerClass):
+    """An offset for each class: only the biases of a head change."""
+
+    name = "offsets"
+    title = "offsets"
+    sentence = "an offset per class, added to its score"
+    adds = True
+    mask = Mask(scales=False, offsets=True)
+
+
+class Scales(PerClass):
+    """A scale for each class: for heads that can take no bias."""
+
+    name = "scales"
+    title = "scales"
+    sentence = "a scale per class, multiplied with its score"
+    multiplies = True
+    mask = Mask(scales=True, offsets=False)
+
+
+class Vector(PerClass):
+    """Vector scaling: a scale and an offset for each class (Guo et al. 2017)."""
+
+    name = "vector"
+    title = "vector scaling"
+    sentence = "a scale and an offset per class"
+    multiplies = True
+    adds = True
+    mask = Mask(scales=True, offsets=True)
+
+
+RULES: dict[str, Rule] = {
+    rule.name: rule for rule in (Offsets(), Shift(), Rescale(), Tau(), Scales(), Vector())
 }
+DEFAULT = Offsets.name
 
 
-def rule_with(rule: str | Rule, *, range: Any = None, norms: Any = None, bias: Any = None) -> Rule:
-    """Return a rule, given by its name or as an object, with the settings that it takes and that are not None."""
-    if not isinstance(rule, Rule) and rule != AUTO:
-        check_choice("rule", rule, RULES)
-    made = rule if isinstance(rule, Rule) else Auto() if rule == AUTO else RULES[rule]
-    takes_bias = isinstance(made, Auto | OneStrength)
-    if bias is not None and not takes_bias:
-        raise LevelheadError(
-            f"{made.name!r} keeps no bias; use 'rescale', or scale the bias too", parameter="rule"
-        )
-    given = {"range": range} | ({"norms": norms, "bias": bias} if takes_bias else {})
-    return replace(made, **{name: value for name, value in given.items() if value is not None})
-
-
-def find_path_rule(rule: Any) -> OneStrength:
-    """Return a rule of one strength as it is, or the one that has a name."""
-    if isinstance(rule, OneStrength):
-        return rule
-    check_choice("rule", rule, (name for name, known in RULES.items() if known.has_path))
-    return RULES[rule]  # type: ignore[return-value]
-
-
-def positive_norms(head: Head) -> np.ndarray:
-    """Return the norms [K] of a head whose weight vectors all have a direction."""
-    norms = to_numpy(head.norms).astype(np.float64)
-    long, none = (
-        "too long to measure in float32; convert the head to float64",
-        "zero and has no direction",
-    )
-    for usable, flaw in (
-        (np.isfinite(norms), long),
-        (norms > 0, f"{none}; rescale and shift do not need one"),
-    ):
-        if not usable.all():
-            raise LevelheadError(
-                f"the weight vector of {head.name(int(np.argmin(usable)))} is {flaw}"
-            )
-    return norms
-
-
-def _is_one_logit(head: Head, counts: np.ndarray | None) -> bool:
-    return head.classes == 1 and counts is not None and len(counts) == 2
-
-
-def _given_offset(
-    rule: Rule, head: Head, counts: np.ndarray | None, offset: Sequence[float]
-) -> Adjustment:
-    if (
-        _is_one_logit(head, counts) and len(offset) == 2
-    ):  # the second class's score less the first's
-        offset = [offset[1] - offset[0]]
-    return Adjustment(offset=_given(rule, head, np.ones(head.classes), offset).offset)
-
-
-def _given(rule: Rule, head: Head, scale: Any, offset: Any) -> Adjustment:
-    """Return numbers that were chosen for each class, checked."""
-    scale, offset = np.asarray(scale, np.float64), np.asarray(offset, np.float64)
-    if any(
-        values.shape != (head.classes,) or not np.isfinite(values).all()
-        for values in (scale, offset)
-    ):
-        wanted = f"a finite scale and offset for each of {head.classes} classes"
-        raise LevelheadError(
-            f"the rule {rule.name} needs {wanted}, got {scale.size} and {offset.size}; tune again"
-        )
-    if not (scale > 0).all():
-        raise LevelheadError(
-            f"the rule {rule.name} needs positive scales, got {scale.min():g}; tune again"
-        )
-    return Adjustment(scale, offset)
+def find_rule(given: str | Rule) -> Rule:
+    """Return a rule as it is, or the one that has a name."""
+    if isinstance(given, Rule):
+        return given
+    check_choice("rule", given, RULES)
+    return RULES[given]

@@ -1,11 +1,10 @@
 """Heads in model files, read and changed where they lie. None of their code is run, and every change can be undone.
 
-model: the head in a file as a `Place`; write a model's file with its head adjusted, by a strength or by what was tuned
+model: the head in a file as a `Place`; `adjust_file` writes a model's file with its head adjusted
 inspect, undo: look at the head in a model's file; take an adjustment back
 locate, format: the table of formats, and the head in a file of any of them; what they have in common
 safetensors, onnx, state_dict, keras: one format each; Keras has two
 hdf5, onnx_graph, protobuf, zip: what their files are made of
 find, spans: the head among the tensors of a file, by name and shape; a head as byte ranges, also one too large to hold
 edits: files written as a few changed byte ranges, all or nothing, with their sha256, which is computed meanwhile
-rescale, adjust: where `model` was
 """

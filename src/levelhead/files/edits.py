@@ -353,9 +353,9 @@ def load_originals(path: Path) -> dict[str, Original]:
                     )
                 found[name] = Original(one["name"], one["sha256"], tuple(edits))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        reason = f"not a file that `levelhead rescale` kept ({error})"
+        reason = f"not a file that `levelhead adjust` kept ({error})"
         raise LevelheadError(
-            f"{path}: {reason}; move it away to undo by division instead"
+            f"{path}: {reason}; move it away to undo by the recorded numbers instead"
         ) from None
     return found
 

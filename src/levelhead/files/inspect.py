@@ -6,15 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.adjust import can_flip, factors
-from ..core.counts import Counts, resolve
-from ..core.head import doubts_about, norm_follows_count
-from ..heads.notes import Note
+from ..core.counts import Counts, likely_classes, resolve
+from ..core.head import can_flip, doubts_of_head, norm_follows_count
+from ..core.rules import Rescale
+from ..heads.notes import Note, done_text
 from ..show.style import row_title, table
 from ..support.arrays import to_numpy
 from ..support.errors import visible
 from .locate import earlier_note, format_of, locate_head
 from .spans import is_large, load, load_norms
+
+_HALF = 0.5  # the strength at which a bias scaled or kept is compared
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,9 @@ class Inspection:
     counts: np.ndarray | None  #: [K], where given
     correlation: float | None  #: Spearman's, of norms with counts; None if all of either are equal
     bias_share: float | None  #: median over classes of |b_i| / ||w_i||; None without a bias
-    bias_gap: (
-        float | None
-    )  #: the largest |(n_1 / n_i)^0.5 - 1| |b_i|: a bias scaled or kept, apart at gamma 0.5
-    adjusted: Note | None  #: what an earlier `rescale` recorded in the file
+    #: the largest |(n_1 / n_i)^0.5 - 1| |b_i|: how far apart a bias scaled or kept is, at strength 0.5
+    bias_gap: float | None
+    adjusted: Note | None  #: what an earlier adjustment recorded in the file
     warnings: tuple[str, ...]  #: what to beware of
 
 
@@ -57,7 +58,8 @@ def inspect_file(
     """Find the head in a model's file and describe it.
 
     Args:
-        path, counts, head: as in `rescale_file`; with counts, how the norms follow them is told.
+        path, head: as in `adjust_file`.
+        counts: training samples of each class; with them, how the norms follow them is told.
         names: of the classes, in order; otherwise `id2label` in a config.json next to the model.
 
     >>> from tempfile import TemporaryDirectory
@@ -67,7 +69,7 @@ def inspect_file(
     ...     inspect_file(Path(folder, "model.safetensors")).layers
     (HeadLayer(key='fc', weight='fc.weight', bias=None, shape=(2, 2), dtype='F32'),)
     """
-    found = locate_head(path, head=head, counts=counts, names=names)
+    found = locate_head(path, head=head, classes=likely_classes(counts), names=names)
     first = (load_norms if is_large(found) else load)(found.layers[0], found.names)
     norms = to_numpy(first.norms).astype(np.float64)
     n = (
@@ -80,19 +82,24 @@ def inspect_file(
     )
     note, warnings = earlier_note(found), []
     if note:
-        done = f"{note['rule']}, gamma {note['gamma']:g}, by levelhead {note['version']}"
+        done = done_text(note["rule"], note.get("strength"))
+        done = f"{done}, by levelhead {note['version']}"
         warnings.append(f"adjusted before: {done}; `levelhead undo` takes it back")
     if not can_flip(first):
         rows = "a single logit" if first.classes == 1 else "two opposite rows"
-        stuck = f"scaling never changes the predictions of this head, {rows}; use the rule shift"
+        stuck = f"scaling never changes the predictions of this head, {rows}; use the rule offsets or shift"
         warnings.append(f"BinaryHeadWarning: {stuck}")
     if n is not None and not note:
-        warnings += [f"{type(doubt).__name__}: {doubt}" for doubt in doubts_about(first, n)]
+        warnings += [f"{type(doubt).__name__}: {doubt}" for doubt in doubts_of_head(first, n)]
     parts = [(one.key, one.weight, one.bias and one.bias.key) for one in found.layers]
     layers = tuple(
         HeadLayer(key, weight.key, bias, weight.shape, weight.dtype) for key, weight, bias in parts
     )
     size = None if first.bias is None else np.abs(first.bias.astype(np.float64))
+    bias_gap = None
+    if size is not None and n is not None:
+        scale = Rescale(_HALF).on_head(first, n).scale
+        bias_gap = float(np.max((scale - 1) * size))
     return Inspection(
         path=str(path),
         format=format_of(path).name,
@@ -104,7 +111,7 @@ def inspect_file(
         bias_share=None
         if size is None
         else float(np.median(size / np.maximum(norms, np.finfo(float).tiny))),
-        bias_gap=None if size is None or n is None else float(np.max((factors(n, 0.5) - 1) * size)),
+        bias_gap=bias_gap,
         adjusted=note,
         warnings=tuple(warnings),
     )
@@ -133,6 +140,6 @@ def inspection_text(seen: Inspection, width: int = 30) -> str:
         lines.append(f"bias: |b| is {seen.bias_share:.2g} of ||w|| in the median class")
     if seen.bias_gap is not None:
         lines.append(
-            f"at gamma 0.5, scaling and keeping the bias are up to {seen.bias_gap:.3g} apart in a logit"
+            f"at strength 0.5, scaling and keeping the bias are up to {seen.bias_gap:.3g} apart in a logit"
         )
     return "\n".join([*lines, *(f"warning: {visible(text)}" for text in seen.warnings)]).rstrip()

@@ -6,9 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from ..core.class_names import check_names
-from ..core.counts import Counts, WithBackground
-from ..core.rules import RULES
-from ..heads.notes import NOTE_KEY, Note, digests_in, is_note, note_in_version
+from ..heads.notes import NOTE_KEY, Note, digests_in, is_note, multiplied, note_in_version
 from ..support.errors import LevelheadError
 from ..support.regular_file import bytes_at, check_regular_file
 from . import keras, onnx, safetensors, state_dict
@@ -28,7 +26,7 @@ MODEL_SUFFIXES = ", ".join(suffix for one in MODEL_FORMATS for suffix in one.suf
 RUNS_CODE = "opening it would run whatever code it holds"
 BEFORE = (
     "adjust it before converting: lh.adjust_(model, tuned) in Python, or its safetensors, ONNX or state dict; or "
-    "adjust its scores (levelhead.hosts.predictor.RescaledPredictor)"
+    "adjust its scores (levelhead.hosts.predictor.AdjustedPredictor)"
 )
 OLD_KERAS = (
     "a model in Keras's old format; save it as .keras or .weights.h5, as by "
@@ -51,10 +49,10 @@ REFUSED = {  # suffixes: why it is never opened, and what to do instead
     (
         ".pkl",
         ".pickle",
-    ): f"a pickle: {RUNS_CODE}; save model.state_dict(), or use lh.rescale_(model, ...) in Python",
+    ): f"a pickle: {RUNS_CODE}; save model.state_dict(), or use lh.adjust_(model, tuned) in Python",
     (
         ".joblib",
-    ): f"a joblib pickle: {RUNS_CODE}; use levelhead.hosts.sklearn.RescaledClassifier in Python",
+    ): f"a joblib pickle: {RUNS_CODE}; use levelhead.hosts.sklearn.AdjustedClassifier in Python",
     (
         ".bin.index.json",
     ): "an index of pickled shards; save the model as safetensors (save_pretrained does)",
@@ -90,19 +88,16 @@ def locate_head(
     path: str | Path,
     *,
     head: str | None = None,
-    counts: Counts | None = None,
+    classes: int | None = None,
     names: Sequence[str] | None = None,
 ) -> LocatedHead:
-    """Find the head in a model's file. The number of counts helps to tell it apart, and so does an earlier note."""
+    """Find the head in a model's file. A likely number of classes helps to tell it apart; so does an earlier note."""
     path, one = Path(path), format_of(path)
-    counts = counts.counts if isinstance(counts, WithBackground) else counts
-    sized = hasattr(counts, "__len__") and getattr(counts, "shape", None) != ()
-    size = len(counts) if sized else None  # type: ignore[arg-type]
     try:
-        found = one.find(path, named=head, classes=size)
+        found = one.find(path, named=head, classes=classes)
     except ValueError as error:
         noted = (one.note(path) or {}).get("head") if head is None else None
-        if not noted and (size is None or not isinstance(error, NoHead)):
+        if not noted and (classes is None or not isinstance(error, NoHead)):
             raise
         # Without a note, counts are wrong in number, or are labels: that is reported when K is known.
         found = one.find(path, named=",".join(noted) if noted else head)
@@ -123,10 +118,8 @@ def earlier_note(found: LocatedHead) -> Note | None:
         (found.config.get(NOTE_KEY), note_in_version(version)) if found.note is None else ()
     ):
         if is_note(note):  # it counts if the head is as that adjustment left it
-            spans = [
-                layer.weight if RULES[note["rule"]].multiplies else layer.bias
-                for layer in found.layers
-            ]
+            weights = multiplied(note)
+            spans = [layer.weight if weights else layer.bias for layer in found.layers]
             if {sha256(span.bytes()).hexdigest() for span in spans if span is not None} & {
                 *digests_in(note)
             }:

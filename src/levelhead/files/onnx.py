@@ -176,7 +176,7 @@ def _add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
     if not np.isfinite(decode(raw, ONNX_DTYPES[kind])).all():
         reason = f"the new bias of {layer.key} does not fit {ONNX_DTYPES[kind]}"
         raise LevelheadError(
-            f"{graph.path}: {reason}; use a gamma nearer to 0, or save the model in float32 first"
+            f"{graph.path}: {reason}; use a strength nearer to 0, or save the model in float32 first"
         )
     helper, data, steps = _onnx().helper, graph.data, [(7, None), (1, i)]
     (start, end), (_, after) = locate(data, steps), locate(data, steps[:1])

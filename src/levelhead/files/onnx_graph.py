@@ -232,7 +232,7 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
         raise LevelheadError(f"its head is quantized ({op}); adjust the model before quantizing it")
     if op.startswith("TreeEnsemble"):
         raise LevelheadError(
-            f"comes from {op}, which has no head; adjust its scores (RescaledPredictor) instead"
+            f"comes from {op}, which has no head; adjust its scores (AdjustedPredictor) instead"
         )
     raise LevelheadError(f"comes from {op}; {expected}")
 

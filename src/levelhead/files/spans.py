@@ -22,8 +22,8 @@ from ..support.types import LabelTask
 from .edits import BLOCK_BYTES, LARGE, Edit, FileRange
 
 HEAD_DTYPES = ("F64", "F32", "F16", "BF16")  # the dtypes that a head may have in a file
-SMALLER = ": use a smaller gamma, or save the model in float32 first"
-NEARER = "use a gamma nearer to 0, or save it in float32 first"
+SMALLER = ": use a smaller strength, or save the model in float32 first"
+NEARER = "use a strength nearer to 0, or save it in float32 first"
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class LocatedHead:
         Path, Stamp
     ]  # all files of the model, `path` first: what each was when it was read
     complete: Complete
-    note: Note | None = None  # what an earlier `rescale` recorded in the file
+    note: Note | None = None  # what an earlier adjustment recorded in the file
     folder: bool = False  # whether the model is a folder of files and is written as one
     # (layer, its bias [K]) -> edits that give a layer without a bias one; None if its files cannot hold it
     add_bias: Callable[[LayerSpans, Array], list[Edit]] | None = None

@@ -1,15 +1,14 @@
-"""Take an adjustment of a model's file back: exactly from the bytes that were kept, or by dividing."""
+"""Take an adjustment of a model's file back: exactly from the bytes that were kept, or by the recorded numbers."""
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ..core.adjustment import scale_head
+from ..core.adjustment import Adjustment
 from ..core.head import Head
-from ..core.rules import RULES
 from ..heads.notes import Note
 from ..support.errors import LevelheadError
 from ..support.progress import ByteProgress
@@ -36,20 +35,22 @@ def undo_file(
 ) -> UndoResult:
     """Take an adjustment of a model's file back.
 
-    With `path.original` next to it, out is the file that was adjusted, sha256 for sha256. Without, the head is divided
-    by the factors recorded in the file: exact only up to rounding.
+    With `path.original` next to it, out is the file that was adjusted, sha256 for sha256. Without,
+    the recorded offsets are subtracted and the head is divided by the recorded scales: exact only up
+    to rounding.
 
     Args:
-        path: what `rescale_file` or `adjust_file` wrote.
-        out, force, progress: as in `rescale_file`.
+        path: what `adjust_file` wrote.
+        out, force, progress: as in `adjust_file`.
 
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.numpy import save_file
-    >>> from levelhead.files.model import rescale_file
+    >>> from levelhead.core.rules import Rescale
+    >>> from levelhead.files.model import adjust_file
     >>> with TemporaryDirectory() as folder:
     ...     model, adjusted, back = (Path(folder, f"{name}.safetensors") for name in ("model", "adjusted", "back"))
     ...     save_file({"fc.weight": np.eye(2, dtype=np.float32)}, model)
-    ...     _ = rescale_file(model, adjusted, [100, 25], gamma=0.5)
+    ...     _ = adjust_file(model, adjusted, Rescale(0.5), [100, 25])
     ...     undo_file(adjusted, back).exact, back.read_bytes() == model.read_bytes()
     (True, True)
     """
@@ -65,7 +66,7 @@ def undo_file(
             f"{path}: nothing to undo; expected a record of an adjustment in it, or {kept.name}"
         )
     found = one.find(path, named=",".join(note["head"]))
-    heads = [_divide(path, load(layer, found.names), note) for layer in found.layers]
+    heads = [_take_back(path, load(layer, found.names), note) for layer in found.layers]
     one.save(found, heads, to, note.get("before", {}))
     return UndoResult(str(path), str(to.path), False, {})
 
@@ -116,10 +117,10 @@ def _restore(path: Path, to: Output, kept: Path, folder: bool) -> dict[str, str]
                 not inside
                 or restore(file, stage / name, original.edits, to.progress) != original.sha256
             ):
-                left = f"move {kept.name} away to undo by division instead"
-                with suppress(ValueError):  # damaged, which an undo by division would say
+                left = f"move {kept.name} away to undo by the recorded numbers instead"
+                with suppress(ValueError):  # damaged, which an undo by its record would say
                     if format_of(path).note(path) is None:
-                        lost = "it has no record of an adjustment left, to undo by division"
+                        lost = "it has no record of an adjustment left, to undo by that"
                         left = f"{lost}; use the model that it was made from"
                 changed = (
                     f"{file} is not the file that {kept.name} was kept for, or was changed since"
@@ -128,24 +129,15 @@ def _restore(path: Path, to: Output, kept: Path, folder: bool) -> dict[str, str]
     return {names[file]: original.sha256 for file, original in known.items()}
 
 
-def _divide(path: Path, head: Head, note: Note) -> Head:
-    by = np.array(note["factors"])
-    if len(by) != head.classes:
-        raise LevelheadError(
-            f"{path}: expected a record of {head.classes} classes, as the head has, got {len(by)}"
-        )
-    multiplies = RULES[note["rule"]].multiplies
-    if not multiplies or "offset" in note:
-        if head.bias is None:
-            what = (
-                "adds to a bias, but its head has none"
-                if multiplies
-                else "is of a shift, but its head has no bias"
-            )
-            raise LevelheadError(f"{path}: its record {what}")
-        added = np.array(note["offset"]) if multiplies else by
-        head = replace(head, bias=(head.bias - added).astype(head.bias.dtype))
-    return scale_head(head, 1 / by, bias=note["bias"]) if multiplies else head
+def _take_back(path: Path, head: Head, note: Note) -> Head:
+    """Return the head before the adjustment that a note tells of, up to rounding."""
+    done = Adjustment(np.array(note["scale"]), np.array(note["offset"]), bias=note["bias"])
+    if done.classes != head.classes:
+        expected = f"expected a record of {head.classes} classes, as the head has"
+        raise LevelheadError(f"{path}: {expected}, got {done.classes}")
+    if done.adds and head.bias is None:
+        raise LevelheadError(f"{path}: its record adds to a bias, but its head has none")
+    return done.inverse().head(head)
 
 
 def undo_text(undone: UndoResult) -> str:
@@ -153,5 +145,7 @@ def undo_text(undone: UndoResult) -> str:
     if undone.exact:
         sums = "".join(f"\n  {name}: sha256 {digest}" for name, digest in undone.sha256.items())
         return f"{undone.path} -> {undone.out}: the file that was adjusted, byte for byte{sums}"
-    how = f"divided by the recorded factors, exact only up to rounding (there was no {undone.path}.original)"
+    how = (
+        f"by the recorded numbers, exact only up to rounding (there was no {undone.path}.original)"
+    )
     return f"{undone.path} -> {undone.out}: {how}"

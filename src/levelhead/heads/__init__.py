@@ -1,6 +1,6 @@
 """Heads: where one can be (`Place`), how it is adjusted there, and heads of models in memory.
 
-place, apply, adjusted: where a head is; a rule applied there, by `adjust_` and others; what was done, the way back
+place, apply, adjusted: where a head is; `adjust_` and its kin, with all checks; what was done, the way back
 notes: the note about an adjustment, in files and in configs of models and adapters
 candidates: which layer is the head by names and shapes, of modules and of files
 torch, torch_find, probe: a torch module as a place; which of its layers is the head; a forward pass that proves it

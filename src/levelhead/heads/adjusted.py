@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.rules import RULES, Rescale
+from ..core.adjustment import Adjustment
 from ..show.style import html
+from ..support.errors import LevelheadError
+from .notes import done_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,27 +19,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Adjusted:
-    """What `rescale_` or `adjust_` did to a model, and the way back.
+    """What `adjust_` or `rescale_` did to a model, and the way back.
 
-    `restore()` gives the parameters their old values back, bit for bit, and takes a new bias out again; so does leaving
-    a `with` block.
+    `restore()` gives the parameters their old values back, bit for bit, and takes a new bias out
+    again; so does leaving a `with` block.
 
     Args:
-        layers, gamma, counts, rule: paths of the layers; the strength; [K], training samples of each class; its name.
-        factors: [K], what each weight vector was multiplied by; for the rule `shift`, what was added to each bias.
+        layers: paths of the layers.
+        rule: its name.
+        strength: of a rule that has one; None for rules with numbers for each class.
+        adjustment: what was done to each row: weight vectors and biases times `scale` [K], then
+            `offset` [K] added to biases.
+        counts: [K], training samples of each class, or None where they are not known.
         before, after: {path: [K]}, lengths of the weight vectors.
-        offset: [K], what was added to each bias after it was multiplied; None for rules of one strength.
-        flips: how many of the predictions given could change by rounding to half precision; None if not asked.
+        flips: how many of the predictions given could change by rounding to half precision; None if
+            not asked.
     """
 
     layers: tuple[str, ...]
-    gamma: float
-    counts: np.ndarray
-    factors: np.ndarray
+    rule: str
+    strength: float | None
+    adjustment: Adjustment
+    counts: np.ndarray | None
     before: Mapping[str, np.ndarray]
     after: Mapping[str, np.ndarray]
-    rule: str = Rescale.name
-    offset: np.ndarray | None = None
     flips: int | None = None
     _undo: Callable[[], object] = dict  # does nothing
 
@@ -55,48 +60,50 @@ class Adjusted:
         """Draw the norms against the counts, before and after, on the Axes given or new ones (extra `plot`)."""
         from ..show.plot import draw_norms
 
-        return draw_norms(
-            self.counts,
-            self.before,
-            self.after,
-            ax,
-            title=f"{self._prefix}gamma = {self.gamma:.3g}",
-        )
+        if self.counts is None:
+            raise LevelheadError("norms are drawn against the counts, which are not known here")
+        title = done_text(self.rule, self.strength)
+        return draw_norms(self.counts, self.before, self.after, ax, title=title)
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are: K, or two that share one logit."""
+        return max(2, self.adjustment.classes)
 
     def _repr_html_(self) -> str:
-        rule, by = RULES[self.rule], f"{self.factors.min():.3g} to {self.factors.max():.3g}"
-        counts = f"{len(self.counts)}, of {self.counts.max():g} to {self.counts.min():g} training samples"
-        rows = {"rule": rule.title, "gamma": f"{self.gamma:.4g}", "classes": counts}
-        rows["factors" if rule.multiplies else "added to the bias"] = by
-        if self.offset is not None:
-            rows["added to the bias"] = _range(self.offset)
-        for path in self.layers if rule.multiplies else ():
-            rows[f"norms of {path or 'the head'}"] = (
-                f"{_range(self.before[path])} -> {_range(self.after[path])}"
-            )
+        rows = {"rule": done_text(self.rule, self.strength), "classes": str(self.classes)}
+        if self.counts is not None:
+            largest, least = self.counts.max(), self.counts.min()
+            rows["classes"] += f", of {largest:g} to {least:g} training samples"
+        if self.adjustment.multiplies:
+            rows["scale"] = _range(self.adjustment.scale)
+            for path in self.layers:
+                norms = f"{_range(self.before[path])} -> {_range(self.after[path])}"
+                rows[f"norms of {path or 'the head'}"] = norms
+        if self.adjustment.adds:
+            rows["added to the bias"] = _signed_range(self.adjustment.offset)
         if self.flips is not None:
             rows["predictions rounding could flip"] = str(self.flips)
         return html("Adjusted", rows, notes=["restore() gives the old values back, bit for bit"])
 
     def __repr__(self) -> str:
-        scales, done = RULES[self.rule].multiplies, []
-        added = self.offset if scales else self.factors
-        bias = (
-            ""
-            if added is None
-            else f"bias {'..'.join(f'{x:+.3g}' for x in sorted({added.min(), added.max()}))}"
-        )
-        for path in self.layers:
-            norms = (
-                f"norms {_range(self.before[path])} -> {_range(self.after[path])}" if scales else ""
-            )
-            done.append(f"{path or 'head'}: {', '.join(filter(None, (norms, bias)))}")
-        return f"Adjusted({self._prefix}gamma={self.gamma:g}, {len(self.counts)} classes; {'; '.join(done)})"
+        layers = "; ".join(f"{path or 'head'}: {self._done_to(path)}" for path in self.layers)
+        done = done_text(self.rule, self.strength)
+        return f"Adjusted({done}, {self.classes} classes; {layers})"
 
-    @property
-    def _prefix(self) -> str:
-        return "" if RULES[self.rule].unsaid else f"{self.rule}, "
+    def _done_to(self, path: str) -> str:
+        """Return what was done to a layer, in words."""
+        parts = []
+        if self.adjustment.multiplies:
+            parts.append(f"norms {_range(self.before[path])} -> {_range(self.after[path])}")
+        if self.adjustment.adds:
+            parts.append(f"bias {_signed_range(self.adjustment.offset)}")
+        return ", ".join(parts) or "unchanged"
 
 
-def _range(norms: np.ndarray) -> str:
-    return f"{norms.min():.3g}..{norms.max():.3g}"
+def _range(values: np.ndarray) -> str:
+    return f"{values.min():.3g}..{values.max():.3g}"
+
+
+def _signed_range(values: np.ndarray) -> str:
+    return "..".join(f"{value:+.3g}" for value in sorted({values.min(), values.max()}))

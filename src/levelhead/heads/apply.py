@@ -1,157 +1,223 @@
-"""A rule applied to a head, with all its checks: one body for torch modules, Keras models and model files."""
+"""An adjustment of a head, with all its checks: one body for torch modules, Keras models and model files."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.adjust import can_flip, check_strength
-from ..core.adjustment import check_label_task
-from ..core.counts import Counts, check_left_alone, resolve
-from ..core.head import Head, check_finite, rounding_flips
-from ..core.rules import RULES, Rescale, Rule, Strengths
+from ..core.adjustment import Adjustment, check_label_task, finite_number
+from ..core.counts import Counts, WithBackground, check_left_alone, likely_classes, resolve
+from ..core.head import Head, can_flip, check_finite, rounding_flips
+from ..core.rules import RULES, OneStrength, Rescale, Rule
+from ..core.tuned import Tuned, check_for_head, tuned_of
 from ..support.arrays import Array, check_logits
-from ..support.errors import Advice, LevelheadError, in_file
+from ..support.errors import Advice, LevelheadError, check_choice, in_file
 from ..support.extras import naming_what_is_missing
-from ..support.types import BiasPolicy, LabelTask, Missing
+from ..support.types import BiasPolicy, Missing
 from .adjusted import Adjusted
+from .candidates import TUNE_SCALES
 from .place import Change, InMemory, Place, Written
 
-if TYPE_CHECKING:
-    from ..choice.tuned import Tuned
+
+class Chosen(NamedTuple):
+    """What to do to a head: what was tuned, or a rule at a strength of one's own."""
+
+    rule: Rule
+    tuned: Tuned | None = None
+
+    @property
+    def strength(self) -> float | None:
+        """The strength, of a rule that has one."""
+        if self.tuned is not None:
+            return self.tuned.strength
+        return self.rule.strength if isinstance(self.rule, OneStrength) else None
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether weight vectors are multiplied: by what was tuned or, before counts are known, by the rule."""
+        return self.rule.multiplies if self.tuned is None else self.tuned.adjustment.multiplies
+
+    @property
+    def adds(self) -> bool:
+        """Whether something is added to biases."""
+        return self.rule.adds if self.tuned is None else self.tuned.adjustment.adds
+
+    def classes(self, counts: Counts | None) -> int | None:
+        """Return how many classes it is likely to be for."""
+        return likely_classes(counts) if self.tuned is None else self.tuned.classes
+
+    def counts(
+        self,
+        counts: Counts | None,
+        rows: int,
+        names: Sequence[str] | None,
+        *,
+        missing: Missing | None = None,
+        background: int | str | None = None,
+    ) -> np.ndarray | None:
+        """Return the counts [K] for a head of so many rows; None where none are known or needed."""
+        if self.tuned is not None:
+            if counts is not None:
+                reason = "what was tuned has counts of its own; leave these out"
+                raise LevelheadError(reason, parameter="counts")
+            return np.array(self.tuned.counts) if self.tuned.counts else None
+        if counts is None:
+            return None
+        if rows == 1:  # two classes share the logit
+            return resolve(counts, 2, missing=missing)
+        return resolve(counts, rows, names=names, missing=missing, background=background)
+
+    def adjustment(self, heads: Sequence[Head], counts: np.ndarray | None) -> Adjustment:
+        """Return what it does to each row of the heads, which feed one output."""
+        if self.tuned is not None:
+            return self.tuned.adjustment.for_rows(heads[0].classes)
+        first, *others = [self.rule.on_head(head, counts) for head in heads]
+        for other in others:
+            if not np.array_equal(other.scale, first.scale):
+                reason = f"the rule {self.rule.name} would scale their rows by different numbers"
+                raise LevelheadError(f"several layers feed one output, and {reason}; use rescale")
+        return first.for_rows(heads[0].classes)
 
 
-def check_fits(place: Place[Any], rule: Rule, task: LabelTask = "multiclass") -> None:
-    """Raise LevelheadError if a rule, or what was tuned for a task, does not fit a head. Reads no weight."""
-    keys, where, sizes, *_ = known = place.facts
-    check_label_task(where, known.task, task)
-    if sizes[0] < 2 and rule.multiplies:
-        shift = "the additive shift of its bias by gamma log(n_negative / n_positive), as tuned on logits (0, z)"
+def read_choice(tuned: Tuned | Rule | str | Path) -> Chosen:
+    """Return what to do, from a `Tuned`, the file of one, or a rule."""
+    if isinstance(tuned, Rule):
+        return Chosen(tuned)
+    if not isinstance(tuned, Tuned | str | Path):
+        expected = "expected what `tune` returned, the path of its file, or a rule"
+        example = "such as lh.rules.Rescale(0.5)"
+        got = f"got {type(tuned).__name__}"
+        raise LevelheadError(f"{expected} {example}, {got}", parameter="tuned")
+    choice = tuned_of(tuned)
+    return Chosen(RULES[choice.rule], choice)
+
+
+def check_fits(place: Place[Any], chosen: Chosen) -> None:
+    """Raise LevelheadError if what was chosen does not fit a head. Reads no weight."""
+    facts = place.facts
+    task = "multiclass" if chosen.tuned is None else chosen.tuned.task
+    check_label_task(facts.where, facts.task, task)
+    if len({*facts.sizes}) > 1:
+        raise LevelheadError(f"{facts.where} differ in classes; name one of them")
+    if chosen.multiplies:
+        _check_no_single_logit(facts.sizes[0], facts.where)
+    if chosen.tuned is not None:
+        check_for_head(chosen.tuned, facts.sizes[0], facts.names, facts.where)
+    if not chosen.adds:
+        return
+    if len(facts.keys) > 1 or not facts.plain:
+        reason = "is scaled by a constant or bent by a Relu"
+        if len(facts.keys) > 1:
+            reason = "feed one output"
+        needed = (
+            f"what the rule {chosen.rule.name} adds is for one layer whose outputs are the logits"
+        )
+        raise LevelheadError(f"{facts.where} {reason}, and {needed}; {TUNE_SCALES}")
+    place.check_adds()
+
+
+def _check_no_single_logit(rows: int, where: str) -> None:
+    if rows == 1:
         reason = f"{where} gives a single logit, and scaling never moves its sign"
-        raise LevelheadError(f"{reason}; use the rule shift, {shift}")
-    if len({*sizes}) > 1:
-        raise LevelheadError(f"{where} differ in classes; name one of them")
-    if not rule.fits_sums and (len(keys) > 1 or not known.plain):
-        reason = "feed one output" if len(keys) > 1 else "is scaled by a constant or bent by a Relu"
-        needed = f"the rule {rule.name} is of one layer whose outputs are the logits"
-        raise LevelheadError(f"{where} {reason}, and {needed}; tune with the rule rescale")
-    if rule.adds:
-        place.check_adds()
+        raise LevelheadError(f"{reason}; use the rule offsets or shift, tuned on logits (0, z)")
 
 
 def apply(
     place: Place[Written],
-    rule: Rule,
-    chosen: Strengths,
-    counts: np.ndarray,
+    chosen: Chosen,
+    counts: Counts | None,
     *,
     bias: BiasPolicy = "scale",
+    missing: Missing | None = None,
     background: int | str | None = None,
     logits: Array | None = None,
     again: bool = False,
-    by_hand: bool = False,
 ) -> Written:
-    """Adjust the head of a place by a rule that fits it. If anything is wrong, nothing is changed."""
-    if not again and (done := place.earlier()) is not None:
-        raise LevelheadError(done, advice=Advice("again", None, "to adjust it a second time"))
-    before = place.heads(rule)
-    by = replace(rule.amounts(before[0], counts, chosen), bias=bias)
-    check_left_alone(by.scale, by.offset, background, place.facts.names)
-    with nullcontext() if (file := place.facts.file) is None else in_file(file):
-        after = tuple(
-            by.head(head) if by.changes else head for head in before
-        )  # 0 needs no new bias
-    for key, old, new in zip(place.facts.keys, before, after, strict=True):
+    """Adjust the head of a place. If anything is wrong, nothing is changed."""
+    check_choice("bias", bias, ("scale", "keep"))
+    check_fits(place, chosen)
+    facts = place.facts
+    rows = facts.sizes[0]
+    if isinstance(counts, WithBackground):
+        background = counts.background
+    known = chosen.counts(counts, rows, facts.names, missing=missing, background=background)
+    done_before = place.earlier()
+    if done_before is not None and not again:
+        raise LevelheadError(
+            done_before, advice=Advice("again", None, "to adjust it a second time")
+        )
+    before = place.heads(chosen.rule)
+    adjustment = replace(chosen.adjustment(before, known), bias=bias)
+    check_left_alone(adjustment.scale, adjustment.offset, background, facts.names)
+    with nullcontext() if facts.file is None else in_file(facts.file):
+        after = tuple(adjustment.head(head) for head in before)
+    for key, old, new in zip(facts.keys, before, after, strict=True):
         if old.bias is None and new.bias is not None:
             place.check_takes_bias(key)
-    flips, predictions, sizes = None, 0, place.facts.sizes
+    flips = None
+    predictions = 0
     if logits is not None:
-        values, predictions = check_logits(logits), len(logits)
-        if sizes[0] > 1 and values.shape[1] != sizes[0]:
-            raise LevelheadError(
-                f"expected [N, {sizes[0]}], got {list(values.shape)}", parameter="logits"
-            )
-        if by.offset is None and place.facts.half is not None:
-            flips = rounding_flips(values, by.first, place.facts.half)
-    stuck = rule.multiplies and not rule.adds and not can_flip(before[0])
+        values = check_logits(logits)
+        predictions = len(values)
+        if rows > 1 and values.shape[1] != rows:
+            got = f"expected [N, {rows}], got {list(values.shape)}"
+            raise LevelheadError(got, parameter="logits")
+        if facts.half is not None and not adjustment.adds:
+            flips = rounding_flips(values, adjustment.scale, facts.half)
+    only_scales = adjustment.multiplies and not adjustment.adds
     change = Change(
-        rule,
-        chosen.gamma,
-        counts,
-        by,
-        before,
-        after,
-        flips,
-        predictions,
-        stuck,
-        by_hand and not again,
+        rule=chosen.rule,
+        strength=chosen.strength,
+        counts=known,
+        adjustment=adjustment,
+        before=before,
+        after=after,
+        flips=flips,
+        predictions=predictions,
+        stuck=only_scales and not can_flip(before[0]),
+        by_hand=chosen.tuned is None and not again,
     )
     return place.write(change)
 
 
-def check_tuned(place: Place[Any], choice: Tuned) -> np.ndarray:
-    """Return the counts [K] of what was tuned, after checking that it is for the head of a place. Reads no weight."""
-    from ..choice.tuned_json import counts_for
+def adjust(head: Head, tuned: Tuned | Rule | str | Path, counts: Counts | None = None) -> Head:
+    """Return a new head, adjusted by what was tuned, or by a rule at a strength of one's own.
 
-    check_fits(place, RULES[choice.rule], choice.task)
-    return counts_for(choice, place.facts.sizes[0], place.facts.names, place.facts.where)
-
-
-def read_choice(tuned: Tuned | str | Path) -> Tuned:
-    """Return what was tuned, from its file if it is one. Only here is that imported: a strength given needs none."""
-    from ..choice.tuned_json import tuned_of
-
-    return tuned_of(tuned)
-
-
-def apply_tuned(place: Place[Written], choice: Tuned, **options: Any) -> Written:
-    """Adjust the head of a place by what was tuned, with the options of `apply`, once it is known to be for it."""
-    counts = check_tuned(place, choice)
-    chosen = Strengths(float(choice.gamma), scale=choice.scale, offset=choice.offset)
-    return apply(place, RULES[choice.rule], chosen, counts, bias=choice.bias, **options)
-
-
-def adjust(head: Head, tuned: Tuned | str | Path) -> Head:
-    """Return a new head, adjusted by what was tuned: its rule, at its strength, with the counts it was chosen with.
-
-    =================  ================================================
-    ``rescale``        ``w_i, b_i <- (n_1 / n_i)^gamma (w_i, b_i)``
-    ``tau``            ``w_i, b_i <- (w_i, b_i) / ||w_i||^gamma``
-    ``shift``          ``b_i <- b_i + gamma log(n_1 / n_i)``
-    ``rescale+shift``  ``w_i, b_i <- scale_i (w_i, b_i) + (0, offset_i)``
-    ``vector``         the same, with a scale and an offset of its own for each class
-    ``offsets``        ``b_i <- b_i + offset_i``
-    =================  ================================================
-
-    It does so also where the gain is uncertain; `tuned.worthwhile` says whether it is not.
+    ``w_k, b_k <- scale_k (w_k, b_k) + (0, offset_k)``: a head without a bias gets one if something
+    is added to it. It does so also where the gain is uncertain; `tuned.worthwhile` says whether to.
 
     Args:
-        head: weight [K, d] and, where there is one, bias [K]; or [1, d] where two classes share one logit, which only
-            `shift` can adjust, by ``gamma log(n_0 / n_1)``.
-        tuned: what `tune`, `cross_fit` or `match_prior` returned, or the path of a file that `levelhead tune` wrote.
+        head: weight [K, d] and, where there is one, bias [K]; or [1, d] where two classes share one
+            logit, to which only offsets can be added: that of the second class less the first's.
+        tuned: what `tune` or its kin returned, the path of a file that `levelhead tune` wrote, or a
+            rule with a strength, such as ``lh.rules.Rescale(0.5)``.
+        counts: training samples of each class, for such a rule; `lh.rules.Tau` needs none.
 
-    >>> import numpy as np
-    >>> from levelhead import match_prior, rules
-    >>> logits = np.array([[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]])
-    >>> tuned = match_prior(logits, [400, 100], rule=rules.Shift(range=(0, 3)), bootstrap=0)
-    >>> adjust(Head(np.eye(2)), tuned).logits(logits).argmax(axis=1)  # the identity: logits in, logits out
-    array([1, 0, 1, 0])
+    >>> from levelhead import rules
+    >>> adjust(Head(np.eye(2)), rules.Rescale(0.5), [100, 25]).norms
+    array([1., 2.])
+    >>> adjust(Head(np.eye(2)), rules.Shift(1.0), [100, 1]).bias
+    array([0.        , 4.60517019])
     """
-    from ..choice.tuned_json import counts_for
-
-    choice = read_choice(tuned)
-    counts = counts_for(choice, check_finite(head).classes, head.names, "the head")
-    chosen = Strengths(float(choice.gamma), scale=choice.scale, offset=choice.offset)
-    return replace(RULES[choice.rule].amounts(head, counts, chosen), bias=choice.bias).head(head)
+    chosen = read_choice(tuned)
+    check_finite(head)
+    if chosen.multiplies:
+        _check_no_single_logit(head.classes, "the head")
+    if chosen.tuned is not None:
+        check_for_head(chosen.tuned, head.classes, head.names, "the head")
+    known = chosen.counts(counts, head.classes, head.names)
+    return chosen.adjustment([head], known).head(head)
 
 
 def adjust_(
     model: Any,
-    tuned: Tuned | str | Path,
+    tuned: Tuned | Rule | str | Path,
+    counts: Counts | None = None,
     *,
     layer: Any = None,
     example: Any = None,
@@ -159,47 +225,68 @@ def adjust_(
     logits: Any = None,
     again: bool = False,
 ) -> Adjusted:
-    """Find the head of a torch model and adjust it in place by what was tuned: its rule, strength and counts.
+    """Find the head of a model and adjust it in place, by what was tuned or by a rule.
 
-    The rules are those of `adjust`. As in `rescale_`, parameters keep their identity, nothing is changed if anything is
-    wrong, and `restore()` takes it back. It does so also where the gain is uncertain; ask `tuned.worthwhile` first.
+    ``w_k, b_k <- scale_k (w_k, b_k) + (0, offset_k)``. Parameters keep their identity, so
+    optimizers, gradients and wrappers stay valid. If anything is wrong, nothing is changed. The
+    result's `restore()` takes it back. It adjusts also where the gain is uncertain; ask
+    `tuned.worthwhile` first.
 
-    A layer without a bias gets one if the rule adds to it: a new parameter, in the state dict too, which `restore()`
-    takes out again. An optimizer made before does not know it.
+    A layer without a bias gets one if something is added to it: a new parameter, in the state dict
+    too, which `restore()` takes out again. An optimizer made before does not know it.
 
     Args:
-        model, layer, example, logits, again: as in `rescale_`.
-        tuned: what `tune`, `cross_fit` or `match_prior` returned, or the path of a file that `levelhead tune` wrote.
-            For a head with one logit it must be of two classes and for the rule `shift`.
-        background: a class that must stay as it is, by index or name; it does if it was tuned with the same background.
+        model: any torch module: a network, a transformers or timm model, one sharded by FSDP2; or a
+            Keras 3 model.
+        tuned: what `tune` or its kin returned, the path of a file that `levelhead tune` wrote, or a
+            rule with a strength, such as ``lh.rules.Rescale(0.5)``. A head with one logit takes
+            what was tuned on two classes and only adds.
+        counts: training samples of each class, for such a rule: a list, {class: n} (by name if the
+            model's config has them), or labels; `lh.rules.Tau` needs none.
+        layer: the head, if it is not found or not unique: a path, the module, or a list if several
+            feed one output.
+        example: an input to run the model on, to find the head by what it does.
+        background: a class that must stay as it is, by index or name, such as "no object" in
+            detection. What was tuned leaves it alone if it was tuned with it.
+        logits: [N, K], the model's logits before: in half precision, predictions that rounding
+            could flip are counted.
+        again: allow adjusting a head that was adjusted already and not changed since.
 
-    >>> from levelhead import match_prior, rules
-    >>> logits = [[4.0, 2.0], [4.0, 1.0], [4.0, 3.0], [4.0, 1.5]]
-    >>> tuned = match_prior(logits, [400, 100], rule=rules.Shift(range=(0, 3)), bootstrap=0)
+    >>> from levelhead import rules
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(8, 2, bias=False))
-    >>> with adjust_(model, tuned) as adjusted:
+    >>> with adjust_(model, rules.Shift(1.0), [400, 100]) as adjusted:
     ...     model[0].bias.detach(), adjusted
-    (tensor([0.0000, 2.2500]), Adjusted(shift, gamma=1.62303, 2 classes; 0: bias +0..+2.25))
+    (tensor([0.0000, 1.3863]), Adjusted(shift, strength 1, 2 classes; 0: bias +0..+1.39))
     >>> model[0].bias is None
     True
     """
-    choice = read_choice(tuned)
-    place = _head_of(model, layer, example, len(choice.counts))
-    return apply_tuned(place, choice, background=background, logits=logits, again=again)
+    chosen = read_choice(tuned)
+    place = _head_of(model, layer, example, chosen.classes(counts))
+    return apply(place, chosen, counts, background=background, logits=logits, again=again)
 
 
-def check_adjust(model: Any, tuned: Tuned | str | Path, *, layer: Any = None) -> None:
-    """Check that a choice is for the model, before training, reading no weight."""
-    choice = read_choice(tuned)
-    check_tuned(_head_of(model, layer, None, len(choice.counts)), choice)
+def check_adjust(
+    model: Any,
+    tuned: Tuned | Rule | str | Path,
+    counts: Counts | None = None,
+    *,
+    layer: Any = None,
+) -> None:
+    """Check what `adjust_` would, before training, reading no weight."""
+    chosen = read_choice(tuned)
+    place = _head_of(model, layer, None, chosen.classes(counts))
+    check_fits(place, chosen)
+    rows = place.facts.sizes[0]
+    known = chosen.counts(counts, rows, place.facts.names)
+    chosen.adjustment([Head(np.ones((rows, 1)))], known)  # refuses a rule without a strength
 
 
 def rescale_(
     model: Any,
     counts: Counts,
     *,
-    gamma: float | Tuned,
+    gamma: float,
     layer: Any = None,
     example: Any = None,
     bias: BiasPolicy = "scale",
@@ -208,66 +295,39 @@ def rescale_(
     logits: Any = None,
     again: bool = False,
 ) -> Adjusted:
-    """Find the head of a torch model and scale each weight vector, in place, by how rare its class is (RS).
+    """Find the head of a model and scale each weight vector, in place, by how rare its class is (RS).
 
-    ``w_i <- (n_1 / n_i)^gamma w_i``, with n_1 the largest count. Parameters keep their identity, so optimizers,
-    gradients and wrappers stay valid. If anything is wrong, nothing is changed. The result's `restore()` takes it back.
+    ``w_i <- (n_1 / n_i)^gamma w_i``, with n_1 the largest count: `adjust_` by the paper's rule.
 
     Args:
-        model: any torch module: a network, a transformers or timm model, one sharded by FSDP2; or a Keras 3 model.
-        counts: training samples of each class: a list, {class: n} (by name if the model's config has them), or labels.
-        gamma: strength; larger gives rare classes more of the space. A `Tuned` is taken if it is for this rule and
-            counts of these proportions; `adjust_` applies any.
-        layer: the head, if it is not found or not unique: a path, the module, or a list if several feed one output.
-        example: an input to run the model on, to find the head by what it does.
+        model, counts, layer, example, logits, again: as in `adjust_`.
+        gamma: strength; larger gives rare classes more of the space.
         bias: `scale` (scaling the head is then scaling the logits) or `keep`.
         missing: a class without samples is an `error`, or `neutral` (left as it is).
-        background: a class that is left alone, by index or name, such as "no object" in detection; its count is no n_1.
-        logits: [N, K], the model's logits before: in half precision, predictions that rounding could flip are counted.
-        again: allow adjusting a head that was adjusted already and not changed since.
+        background: a class that is left alone, by index or name; its count is no n_1.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False))
     >>> _ = model[0].weight.data.copy_(torch.eye(2))
     >>> rescale_(model, [100, 25], gamma=0.5)
-    Adjusted(gamma=0.5, 2 classes; 0: norms 1..1 -> 1..2)
+    Adjusted(rescale, strength 0.5, 2 classes; 0: norms 1..1 -> 1..2)
 
     Reference: Kim and Kim, Adjusting Decision Boundary for Class Imbalanced Learning, 2020.
     """
-    how = {"missing": missing, "background": background}
-    place, n, strength = check_rescale(
-        model, counts, gamma=gamma, layer=layer, example=example, **how
-    )
-    by_hand = not hasattr(gamma, "rule")  # as a `Tuned` and its gamma have
+    if isinstance(gamma, Tuned):
+        instead = "what was tuned is for lh.adjust_(model, tuned)"
+        raise LevelheadError(f"expected a number; {instead}", parameter="gamma")
+    chosen = Chosen(Rescale(finite_number("gamma", gamma)))
     return apply(
-        place,
-        Rescale(),
-        Strengths(strength),
-        n,
+        _head_of(model, layer, example, chosen.classes(counts)),
+        chosen,
+        counts,
         bias=bias,
+        missing=missing,
+        background=background,
         logits=logits,
         again=again,
-        by_hand=by_hand,
     )
-
-
-def check_rescale(
-    model: Any,
-    counts: Counts,
-    *,
-    gamma: float | Tuned,
-    layer: Any = None,
-    example: Any = None,
-    **options: Any,
-) -> tuple[InMemory, np.ndarray, float]:
-    """Check what `rescale_` would, before training, reading no weight; return the head, its counts and the strength."""
-    size = (
-        len(counts) if hasattr(counts, "__len__") else None
-    )  # counts may be labels, of any number
-    place = _head_of(model, layer, example, size)
-    check_fits(place, Rescale())
-    n = resolve(counts, place.facts.sizes[0], names=place.facts.names, **options)
-    return place, n, check_strength(gamma, Rescale.name, n, instead="lh.adjust_(model, tuned)")
 
 
 def _head_of(model: Any, layer: Any, example: Any, size: int | None) -> InMemory:

@@ -18,11 +18,13 @@ HEAD_PAIRS = (
     ("head", "head_dist"), ("head", "dist_head"), ("heads", "heads_dist"),
     ("cls_classifier", "distillation_classifier"), ("classifier", "classifier_distill"),
 )  # fmt: skip
+# What is said of a head to which nothing can be added.
+TUNE_SCALES = "tune with the rule scales or rescale, which only multiply"
 # What is said of layers that an example shows not to be the head, or not to take what is added.
 IF_SOFTMAX = "only if nothing but a softmax follows, name the layer and leave out the example"
 NOT_ADDED = (
     "on this example, what is added to the bias of {} is not added to the model's logits: the model scales or bends "
-    "them after it; tune with the rule rescale"
+    f"them after it; {TUNE_SCALES}"
 )
 
 

@@ -25,7 +25,7 @@ def is_module(model: Any) -> bool:
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
-def scores(
+def collect(
     model: Any,
     loader: Iterable[Any],
     *,
@@ -53,7 +53,7 @@ def scores(
 
     >>> import torch
     >>> batches = [(torch.zeros(4, 8), torch.zeros(4, dtype=torch.long))] * 2
-    >>> [list(part.shape) for part in scores(torch.nn.Linear(8, 3), batches)]
+    >>> [list(part.shape) for part in collect(torch.nn.Linear(8, 3), batches)]
     [[8, 3], [8]]
     """
     import torch
@@ -61,7 +61,7 @@ def scores(
     if is_torch(loader) or not isinstance(loader, Iterable) or isinstance(loader, str | Mapping):
         raise LevelheadError(
             f"expected a loader of held-out samples, got {type(loader).__name__}",
-            parameter="labels",
+            parameter="loader",
         )
     check_held_out(loader)
     of_batch, found = scores or batch_scores, []
@@ -78,7 +78,7 @@ def scores(
             if progress is not None and total:
                 progress("logits", done, total)
     if not found:
-        raise LevelheadError("the loader gave no batch with a label", parameter="labels")
+        raise LevelheadError("the loader gave no batch with a label", parameter="loader")
     logits, labels = zip(*found, strict=True)
     return torch.cat(logits), torch.cat(labels)
 
@@ -89,7 +89,7 @@ def check_held_out(loader: Any) -> None:
     if type(sampler).__name__ == weighted or getattr(sampler, "replacement", False):
         drawn = "the loader draws some samples twice and leaves others out, as those of training data do"
         raise LevelheadError(
-            f"{drawn}; pass a loader of held-out samples, each once", parameter="labels"
+            f"{drawn}; pass a loader of held-out samples, each once", parameter="loader"
         )
     if type(sampler).__name__ != "RandomSampler":
         return
@@ -97,7 +97,7 @@ def check_held_out(loader: Any) -> None:
         like = "so it looks like one of training data, on which nothing can be chosen"
         instead = "pass a loader of held-out samples, with shuffle=False"
         raise LevelheadError(
-            f"the loader shuffles and drops its last batch, {like}; {instead}", parameter="labels"
+            f"the loader shuffles and drops its last batch, {like}; {instead}", parameter="loader"
         )
     wrong = "what is chosen on training data is wrong, so pass held-out samples (shuffle=False)"
     warn(f"the loader shuffles, as those of training data do; {wrong}", LeakageWarning)
@@ -108,13 +108,13 @@ def batch_scores(model: Any, batch: Any) -> tuple[Array, Array]:
     if isinstance(batch, Mapping) or hasattr(batch, "keys"):
         if (key := next((key for key in LABEL_KEYS if key in batch), None)) is None:
             raise LevelheadError(
-                f"{BATCHES}, got a dict with {', '.join(map(str, batch))}", parameter="labels"
+                f"{BATCHES}, got a dict with {', '.join(map(str, batch))}", parameter="loader"
             )
         return _logits_in(
             _call(model, {name: batch[name] for name in batch if name != key})
         ), batch[key]
     if not isinstance(batch, Sequence) or isinstance(batch, str) or len(batch) < 2:
-        raise LevelheadError(f"{BATCHES}, got {type(batch).__name__}", parameter="labels")
+        raise LevelheadError(f"{BATCHES}, got {type(batch).__name__}", parameter="loader")
     *inputs, labels = batch
     by_name = len(inputs) == 1 and isinstance(inputs[0], Mapping)
     return _logits_in(_call(model, inputs[0]) if by_name else model(*inputs)), labels
@@ -130,7 +130,7 @@ def _call(model: Any, inputs: Mapping[str, Any]) -> Any:
         return model(*inputs.values())
     takes = f"it takes {', '.join(known)}: give batches of these and of labels"
     raise LevelheadError(
-        f"the model's forward does not take {', '.join(unknown)}; {takes}", parameter="labels"
+        f"the model's forward does not take {', '.join(unknown)}; {takes}", parameter="loader"
     )
 
 
@@ -147,7 +147,7 @@ def _logits_in(output: Any) -> Any:
         keys = f" with {', '.join(map(str, output))}" if isinstance(output, Mapping) else ""
         expected = "logits [N, K] from the model, a tuple that begins with them or a dict that has 'logits'"
         raise LevelheadError(
-            f"expected {expected}, got {type(output).__name__}{keys}", parameter="logits"
+            f"expected {expected}, got {type(output).__name__}{keys}", parameter="model"
         )
     return found
 
@@ -159,7 +159,7 @@ def _as_samples(logits: Any, labels: Any) -> tuple[Any, Any]:
     labels = torch.as_tensor(labels, device=logits.device)
     if len(logits) != len(labels):
         raise LevelheadError(
-            f"a batch has {len(logits)} samples, but {len(labels)} labels", parameter="labels"
+            f"a batch has {len(logits)} samples, but {len(labels)} labels", parameter="loader"
         )
     if logits.ndim == 1 or (logits.ndim == 2 and logits.shape[1] == 1):
         z, labels = logits.reshape(-1, 1), labels.reshape(-1)

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from ..core.head import Head
-from ..core.rules import RULES
 from ..support.arrays import to_numpy
 from ..support.errors import Advice, LevelheadError
 from ..support.extras import naming_what_is_missing
-from .candidates import IF_SOFTMAX, NOT_ADDED, list_layers
+from .candidates import IF_SOFTMAX, NOT_ADDED, TUNE_SCALES, list_layers
 from .graph import (
     KERAS_ACTIVATIONS,
     KERAS_LINEAR,
@@ -126,8 +125,8 @@ class KerasModel(InMemory):
             names,
         )
 
-    def state(self, module: Any, rule: str) -> tuple[str, tuple[str]]:
-        variable = module.kernel if RULES[rule].multiplies else module.bias
+    def state(self, module: Any, *, weights: bool) -> tuple[str, tuple[str]]:
+        variable = module.kernel if weights else module.bias
         digest = "" if variable is None else sha256(_numpy(variable).tobytes()).hexdigest()
         return digest, (digest,)
 
@@ -144,10 +143,10 @@ class KerasModel(InMemory):
                 raise LevelheadError(NOT_ADDED.format(layer.name))
 
     def check_takes_bias(self, key: str) -> None:
-        reason = f"cannot give {key} the bias that the rule shift needs: a Keras layer without one is built so"
-        raise LevelheadError(
-            f"{reason}; tune with the rule rescale, or build the layer with use_bias=True"
+        reason = (
+            f"cannot give {key} a bias, which this needs: a Keras layer without one is built so"
         )
+        raise LevelheadError(f"{reason}; {TUNE_SCALES}, or build it with use_bias=True")
 
     def keep(self, heads: Sequence[Head]) -> Callable[[], None]:
         saved = [(v, _numpy(v)) for layer in self.layers.values() for v in _variables(layer)]

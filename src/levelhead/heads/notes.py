@@ -10,7 +10,6 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from ..core.rules import RULES
 from ..io.safetensors_file import ITEM_BYTES, read_header
 from ..support.errors import LevelheadError
 from ..support.regular_file import bytes_at
@@ -25,7 +24,7 @@ TEXTS = ("version", "rule", "bias", "sha256")
 # not a note's.
 NOTE = {
     f"levelhead.{field}": field
-    for field in (*TEXTS, "gamma", "counts", "head", "factors", "offset", "before")
+    for field in (*TEXTS, "strength", "counts", "head", "scale", "offset", "before")
 }
 _ADAPTER = re.compile(r"\.modules_to_save\.([^.]+)")
 
@@ -61,40 +60,55 @@ def _json(text: str | bytes) -> Any:
 
 
 def check_note(note: Any, file: Path) -> dict[str, Any]:
-    """Return the note if `rescale` can have written it: others may write into a file's metadata too."""
-    try:
-        factors = np.array(note["factors"], np.float64)
-        valid = (
-            (rule := RULES[note["rule"]])
-            and (rule.multiplies and rule.adds) == ("offset" in note)
-            and np.isfinite(np.array(note.get("offset", factors), np.float64)).all()
-            and len(note.get("offset", factors)) == len(factors)
-            and note["bias"] in ("scale", "keep")
-            and np.isfinite([*factors, float(note["gamma"])]).all()
-            and (not rule.multiplies or factors.all())
-            and all(isinstance(text, str) for text in (note["version"], *note["head"]))
-            and ("before" not in note or bool(check_note(note["before"], file)))
-        )
-    except (KeyError, TypeError, ValueError, OverflowError):
-        valid = False
+    """Return the note if an adjustment of a file can have written it: others may write into its metadata too."""
+    valid = _says_what_was_done(note) and note.get("bias") in ("scale", "keep")
+    if valid and "before" in note:
+        check_note(note["before"], file)
     if not valid:
-        raise LevelheadError(
-            f"{file}: its record of an earlier adjustment is damaged; save the model again without it"
-        )
+        reason = "its record of an earlier adjustment is damaged"
+        raise LevelheadError(f"{file}: {reason}; save the model again without it")
     return note
 
 
 def is_note(note: Any) -> TypeGuard[Note]:
-    """Return whether something in a config is a note of ours: rule, strength, sha256 of what changed, version."""
-    if not isinstance(note, Mapping) or not all(
-        isinstance(note.get(k), str) for k in ("rule", "sha256", "version")
-    ):
+    """Return whether something in a config is a note of ours, with the sha256 of what changed."""
+    return _says_what_was_done(note) and isinstance(note.get("sha256"), str)
+
+
+def _says_what_was_done(note: Any) -> bool:
+    """Return whether something has the entries of a note: version, rule, strength, head, scale and offset."""
+    if not isinstance(note, Mapping):
         return False
-    return note["rule"] in RULES and isinstance(note.get("gamma"), int | float)
+    try:
+        scale = np.array(note["scale"], np.float64)
+        offset = np.array(note["offset"], np.float64)
+        strength = float(note.get("strength", 0.0))
+        texts = [note["version"], note["rule"], *note["head"]]
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return False
+    return bool(
+        all(isinstance(text, str) for text in texts)
+        and not isinstance(note.get("strength"), str)
+        and np.isfinite(strength)
+        and scale.ndim == 1
+        and scale.shape == offset.shape
+        and np.isfinite([scale, offset]).all()
+        and (scale > 0).all()
+    )
+
+
+def multiplied(note: Note) -> bool:
+    """Return whether the weights of the head were changed, or only its biases."""
+    return any(factor != 1 for factor in note["scale"])
+
+
+def done_text(rule: str, strength: float | None) -> str:
+    """Return what was done in words: the rule and, where it has one, its strength."""
+    return rule if strength is None else f"{rule}, strength {strength:g}"
 
 
 def digests_in(note: Note) -> tuple[str, ...]:
-    """Return every sha256 by which a note knows the head: as it is and, but in old ones, rounded to other dtypes."""
+    """Return every sha256 by which a note knows the head: as it is, and rounded to other dtypes."""
     rounded = note.get("rounded")
     others = [one for one in rounded if isinstance(one, str)] if isinstance(rounded, list) else []
     return note["sha256"], *others
@@ -164,9 +178,8 @@ def notes_in_files(model: Any, digests: Callable[[bytes, str], tuple[str, ...]])
             header = read_header(file)
             if (note := note_from(header.metadata, file)) is None:
                 continue
-            tensor = header.tensors[
-                f"{note['head'][0]}.{'weight' if RULES[note['rule']].multiplies else 'bias'}"
-            ]
+            part = "weight" if multiplied(note) else "bias"
+            tensor = header.tensors[f"{note['head'][0]}.{part}"]
             data = bytes_at(file, tensor.offset, ITEM_BYTES[tensor.dtype] * prod(tensor.shape))
             first, *others = digests(data, tensor.dtype)
             yield {**note, "sha256": first, "rounded": others}

@@ -10,14 +10,14 @@ import numpy as np
 
 from .._version import __version__
 from ..core.adjustment import Adjustment
-from ..core.head import Head, check_finite, doubts_about
-from ..core.rules import RULES, Rule
+from ..core.head import Head, check_finite, doubts_of_head
+from ..core.rules import Rule
 from ..support.arrays import to_numpy
 from ..support.errors import Advice, LevelheadError
 from ..support.types import LabelTask
 from ..support.warnings import BinaryHeadWarning, LevelheadWarning, PrecisionWarning, warn
 from .adjusted import Adjusted
-from .notes import digests_in, run_all
+from .notes import digests_in, done_text, multiplied, run_all
 
 # An attribute of an adjusted layer, by which a second adjustment is noticed: all its marks, the last one last.
 # Copies of the layer have it, state dicts do not.
@@ -26,36 +26,47 @@ MARKS = "_levelhead_adjusted"
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What is done to a head."""
+    """What is done to a head.
+
+    Args:
+        rule, strength: by which it is done; None for rules with numbers for each class.
+        counts: [K], training samples of each class, or None where they are not known.
+        adjustment: what is done to each row.
+        before, after: the heads, one for each layer that feeds the output.
+        flips: how many of so many `predictions` rounding to half precision could flip; None if not
+            asked.
+        stuck: whether it only scales two opposite rows, which never changes a prediction.
+        by_hand: whether the strength was given, not chosen on held-out samples.
+    """
 
     rule: Rule
-    gamma: float
-    counts: np.ndarray
-    by: Adjustment  # what is done to each class
-    before: tuple[Head, ...]  # one for each layer that feeds the output
+    strength: float | None
+    counts: np.ndarray | None
+    adjustment: Adjustment
+    before: tuple[Head, ...]
     after: tuple[Head, ...]
-    flips: (
-        int | None
-    )  # how many of so many predictions rounding to half precision could flip; None if not asked
+    flips: int | None
     predictions: int
-    stuck: bool  # whether it only scales two opposite rows, which never changes a prediction
-    by_hand: bool  # whether the strength was given, not chosen on held-out samples
+    stuck: bool
+    by_hand: bool
 
     def doubts(self, norms: np.ndarray) -> Iterator[LevelheadWarning]:
         """Yield what speaks against scaling by counts, as norms [K] show it, unless held-out samples spoke for it."""
-        if self.by_hand and self.gamma and self.rule.multiplies and self.rule.follows_counts:
-            yield from doubts_about(Head(norms[:, None]), self.counts)
+        by_counts = self.rule.multiplies and not self.rule.needs_norms
+        if self.by_hand and by_counts and self.strength and self.counts is not None:
+            yield from doubts_of_head(Head(norms[:, None]), self.counts)
 
-    @property
-    def offset(self) -> np.ndarray | None:
-        """What is added to each bias after it is multiplied; None for a rule that only does one of the two."""
-        return None if self.by.scale is None else self.by.offset
-
-    @property
-    def told(self) -> dict[str, Any]:
-        """What the result tells of it, wherever the head is."""
-        amounts = {"counts": self.counts, "factors": self.by.first, "offset": self.offset}
-        return {"rule": self.rule.name, "gamma": self.gamma, "flips": self.flips, **amounts}
+    def note(self, layers: Sequence[str]) -> dict[str, Any]:
+        """Return what is noted of it, in a model or a file, as JSON can hold it."""
+        note: dict[str, Any] = {"version": __version__, "rule": self.rule.name}
+        if self.strength is not None:
+            note["strength"] = self.strength
+        note["scale"] = self.adjustment.scale.tolist()
+        note["offset"] = self.adjustment.offset.tolist()
+        if self.counts is not None:
+            note["counts"] = self.counts.tolist()
+        note["head"] = list(layers)
+        return note
 
 
 Written = TypeVar("Written", covariant=True)
@@ -97,8 +108,8 @@ class Place(Protocol[Written]):
 class _Mark(NamedTuple):
     """What was done to a layer, and the layer as it was then."""
 
-    rule: str
-    gamma: float
+    done: str  # in words
+    multiplied: bool  # whether its weights were changed, or only its bias
     version: Any
     digests: tuple[str, ...]
 
@@ -124,8 +135,8 @@ class InMemory(Place[Adjusted], Protocol):
         self, heads: Sequence[Head]
     ) -> Callable[[], None]: ...  # adds biases that they have; returns the way back
     def state(
-        self, module: Any, rule: str
-    ) -> tuple[Any, tuple[str, ...]]: ...  # version, digests of what it changes
+        self, module: Any, *, weights: bool
+    ) -> tuple[Any, tuple[str, ...]]: ...  # version and digests of its weights or of its bias
 
     def notes(self) -> Sequence[Mapping[str, Any]]:
         """Return what is saved with the model about earlier adjustments."""
@@ -175,15 +186,16 @@ class InMemory(Place[Adjusted], Protocol):
 
     def earlier(self) -> str | None:
         """Return the last mark on a layer, or note about the model, that tells of the layer as it is."""
-        noted = [
-            _Mark(note["rule"], note["gamma"], None, digests_in(note)) for note in self.notes()
-        ]
+        noted = []
+        for note in self.notes():
+            done = done_text(note["rule"], note.get("strength"))
+            noted.append(_Mark(done, multiplied(note), None, digests_in(note)))
         for path, module in self.layers.items():
             for mark in reversed((*noted, *getattr(module, MARKS, ()))):
-                version, (digest, *_) = self.state(module, mark.rule)
+                version, (digest, *_) = self.state(module, weights=mark.multiplied)
                 if mark.version == version or digest in mark.digests:
-                    done = f"{RULES[mark.rule].title}, gamma {mark.gamma:g}"
-                    return f"{path or 'the head'} was adjusted already ({done}); restore it first"
+                    where = path or "the head"
+                    return f"{where} was adjusted already ({mark.done}); restore it first"
         return None
 
     def heads(self, rule: Rule) -> tuple[Head, ...]:
@@ -196,7 +208,7 @@ class InMemory(Place[Adjusted], Protocol):
         """Put the new head into its layers, mark them, note it with the model."""
         if change.stuck:
             stuck = "the two rows of the head are opposite, so scaling never changes a prediction"
-            warn(f"{stuck}; use the additive shift (levelhead.shift_logits)", BinaryHeadWarning)
+            warn(f"{stuck}; use the rule offsets or shift", BinaryHeadWarning)
         if change.flips:
             some = f"could flip {change.flips} of {change.predictions} predictions"
             rounding = f"rounding the scaled weights to {self.facts.half} {some}"
@@ -204,33 +216,36 @@ class InMemory(Place[Adjusted], Protocol):
         undo = [self.keep(change.after)]
         for (path, module), head in zip(self.layers.items(), change.after, strict=True):
             self.put(module, head)
-            if change.by.changes:
-                mark = _Mark(change.rule.name, change.gamma, *self.state(module, change.rule.name))
-                vars(module)[MARKS] = (
-                    *getattr(module, MARKS, ()),
-                    mark,
-                )  # past the bookkeeping of Keras's __setattr__
-                undo.append(partial(_unmark, module, mark))
-                if (
-                    path == self.facts.keys[0]
-                ):  # of several layers that feed one output, one is enough to notice
-                    note = {"version": __version__, "rule": change.rule.name, "gamma": change.gamma}
-                    note |= {
-                        "counts": change.counts.tolist(),
-                        "head": [*self.layers],
-                        "sha256": mark.digests[0],
-                    }
-                    undo.append(self.leave_note({**note, "rounded": list(mark.digests[1:])}))
-        both = (zip(self.layers, heads, strict=True) for heads in (change.before, change.after))
-        before, after = ({path: to_numpy(head.norms) for path, head in heads} for heads in both)
+            if not change.adjustment.changes:
+                continue
+            multiplies = change.adjustment.multiplies
+            version, digests = self.state(module, weights=multiplies)
+            done = done_text(change.rule.name, change.strength)
+            mark = _Mark(done, multiplies, version, digests)
+            # Past the bookkeeping of Keras's __setattr__.
+            vars(module)[MARKS] = (*getattr(module, MARKS, ()), mark)
+            undo.append(partial(_unmark, module, mark))
+            # Of several layers that feed one output, one is enough to notice.
+            if path == self.facts.keys[0]:
+                digest, *rounded = digests
+                note = {**change.note(list(self.layers)), "sha256": digest, "rounded": rounded}
+                undo.append(self.leave_note(note))
+        before, after = (
+            {path: to_numpy(head.norms) for path, head in zip(self.layers, heads, strict=True)}
+            for heads in (change.before, change.after)
+        )
         for doubt in change.doubts(before[self.facts.keys[0]]):
             warn(doubt)
         return Adjusted(
             layers=self.facts.keys,
+            rule=change.rule.name,
+            strength=change.strength,
+            adjustment=change.adjustment,
+            counts=change.counts,
             before=before,
             after=after,
+            flips=change.flips,
             _undo=partial(run_all, undo),
-            **change.told,
         )
 
 

@@ -13,7 +13,7 @@ with naming_what_is_missing():
     from sklearn.frozen import FrozenEstimator
     from sklearn.utils.validation import check_is_fitted
 
-_WRAP_IT = "wrap it in levelhead.hosts.sklearn.RescaledClassifier, which works on scores"
+_WRAP_IT = "wrap it in levelhead.hosts.sklearn.AdjustedClassifier, which works on scores"
 
 
 def read(estimator: Any) -> Head:
@@ -57,11 +57,11 @@ def write(estimator: Any, head: Head) -> None:
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
-    >>> from levelhead import rescale
+    >>> from levelhead import adjust, rules
     >>> X, y = load_iris(return_X_y=True)
     >>> model = LogisticRegression(max_iter=1000).fit(X[:120], y[:120])
     >>> before = model.decision_function(X)
-    >>> write(model, rescale(read(model), [50, 50, 20], gamma=0.5))
+    >>> write(model, adjust(read(model), rules.Rescale(0.5), [50, 50, 20]))
     >>> np.allclose(model.decision_function(X), before * [1, 1, 2.5 ** 0.5])
     True
     """
@@ -97,7 +97,7 @@ def linear_model(estimator: Any) -> Any:
         raise LevelheadError(f"{_kind(model)} has a sparse coef_; call its densify() first")
     if coef.ndim == 1 or len(coef) == 1:
         reason = f"{_kind(model)} has two classes and one weight vector: scaling it changes no prediction"
-        raise LevelheadError(f"{reason}; {_WRAP_IT} and shifts them by the counts")
+        raise LevelheadError(f"{reason}; {_WRAP_IT} and adds to them")
     return model
 
 

@@ -15,8 +15,8 @@ from torch.nn.utils import parametrize
 
 from ..core.class_names import names_in_config
 from ..core.head import Head
-from ..core.rules import RULES
 from ..support.errors import LevelheadError
+from .candidates import TUNE_SCALES
 from .collect import evaluating
 from .notes import leave_note, notes_in_configs, notes_in_files
 from .place import Facts, InMemory
@@ -86,9 +86,9 @@ class TorchModel(InMemory):
         bias = None if module.bias is None else gather(module.bias.detach()).clone()
         return Head(weight.flatten(1), bias, names)
 
-    def state(self, module: Editable, rule: str) -> tuple[tuple[int, int], tuple[str, ...]]:
-        """Return what tells whether the parameter that a rule changes is as it was."""
-        parameter = module.weight if RULES[rule].multiplies else module.bias
+    def state(self, module: Editable, *, weights: bool) -> tuple[tuple[int, int], tuple[str, ...]]:
+        """Return what tells whether the weight, or the bias, is as it was."""
+        parameter = module.weight if weights else module.bias
         if parameter is None:
             return (0, 0), ("",)
         return (id(parameter), parameter._version), _digests(gather(parameter.detach()).cpu())
@@ -113,8 +113,8 @@ class TorchModel(InMemory):
             finally:
                 layer.register_parameter("bias", None)
         if reason:
-            needs = f"cannot give {key or 'the layer'} the bias that the rule shift needs: {reason}"
-            raise LevelheadError(f"{needs}; tune with the rule rescale")
+            needs = f"cannot give {key or 'the layer'} a bias, which this needs: {reason}"
+            raise LevelheadError(f"{needs}; {TUNE_SCALES}")
 
     def keep(self, heads: Sequence[Head]) -> Callable[[], None]:
         """Give layers the biases that only their new heads have; return the way back to the values that all have."""

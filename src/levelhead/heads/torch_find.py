@@ -13,6 +13,7 @@ from .candidates import (
     HEAD_PAIRS,
     IF_SOFTMAX,
     NOT_ADDED,
+    TUNE_SCALES,
     check_no_rivals,
     find_by_names,
     is_logit_scale,
@@ -96,13 +97,13 @@ def check_adds(model: nn.Module, found: _Layers, example: Any) -> None:
             raise LevelheadError(NOT_ADDED.format(first))
     elif name := _scale_around(model, first):
         reason = f"the model has a {name}: it may scale what is added to the bias of {first}"
-        raise LevelheadError(f"{reason}; pass an example input, or tune with the rule rescale")
+        raise LevelheadError(f"{reason}; pass an example input, or {TUNE_SCALES}")
     for block, later in _modules_after(model, first):
         if _is_plain_sequence(block) and any(isinstance(module, nn.ReLU) for module in later):
             reason = (
                 f"a ReLU follows {first}, and what is added before it is not added to the logits"
             )
-            raise LevelheadError(f"{reason}; tune with the rule rescale")
+            raise LevelheadError(f"{reason}; {TUNE_SCALES}")
 
 
 def _undecided(reason: str) -> LevelheadError:
@@ -407,7 +408,7 @@ def unwrap(model: nn.Module) -> nn.Module:
     if type(model).__name__ == "ExportedProgram":
         raise LevelheadError("the model is exported (torch.export); adjust the module before that")
     if not isinstance(model, nn.Module):
-        instead = "for files there are levelhead.files.model.adjust_file and levelhead.files.model.rescale_file"
+        instead = "for files there is levelhead.files.model.adjust_file"
         if isinstance(model, Mapping):
             instead = "load it into its model first: model.load_state_dict(...)"
         elif hasattr(model, "fit"):

@@ -1,10 +1,10 @@
-"""levelhead inside other people's trainers and estimators.
+"""levelhead inside other people's trainers, estimators and engines.
 
 - torch: `WVN`, a hook on any torch optimizer
-- lightning, transformers, keras: callbacks for WVN and adjusting the head; losses for the Hugging Face Trainer
-- sklearn, skl2onnx: classifiers with adjusted scores, at a fixed or a tuned gamma; written as ONNX
-- ray, predictor: gamma chosen on a Ray data set; any function that gives scores, with them adjusted
-- _callback: what the callbacks share: counts from a trainer's data, a choice on its evaluation, its trackers
-- _base_classifier, _out_of_fold: what the classifiers share; the folds of a tuning, the choice, and `summary_`
-- summary: the old name of that
+- lightning, transformers, keras: `WVNCallback`, and `AdjustCallback`, which adjusts the head when training ends
+- sklearn, skl2onnx: classifiers with adjusted scores, by a fixed rule or tuned out of fold; written as ONNX
+- predictor: any function that gives scores, with them adjusted
+- ray, dask, spark: tuned on tables that lie on many machines, each a map and a sum over `core.chunks`
+- _callback: what the callbacks share: counts from a trainer's data, tuning on its evaluation, its trackers
+- _base_classifier, _labels, _columns: what classifiers share; labels that are names; tables as chunks
 """

@@ -1,4 +1,4 @@
-"""What the fixed and the tuned classifier share: class scores [N, K] of any classifier, its counts, its predictions."""
+"""What the fixed and the tuned classifier share: scores [N, K] of any classifier, and predictions."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -6,37 +6,44 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import get_tags
-from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, _raise_for_params
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import _estimator_has, check_is_fitted, column_or_1d, indexable
+from sklearn.utils.validation import (
+    _check_method_params,
+    _estimator_has,
+    check_is_fitted,
+    column_or_1d,
+    indexable,
+)
 
-from ..choice.diagnostics import diagnose_balanced_counts, issue_warnings
-from ..core.adjustment import Adjustment
-from ..core.class_names import listed
-from ..core.counts import Counts, Missing, of, resolve
-from ..core.rules import AUTO, RULES, OneStrength, Rescale, Shift, Strengths, find_path_rule
+from ..core.counts import Counts
+from ..core.rules import Rule
+from ..core.tuned import Tuned
 from ..heads.sklearn import innermost
 from ..support.arrays import log_softmax
 from ..support.errors import LevelheadError
+from ..support.types import Kind
 
-LEAST_PROBABILITY = float(np.finfo(np.float64).tiny)  # normal float
+# Which method of a classifier gives scores of a kind.
+RESPONSES: dict[Kind, str] = {
+    "logits": "decision_function",
+    "probabilities": "predict_proba",
+    "log-probabilities": "predict_log_proba",
+}
 
 
-class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    """A classifier around another. A subclass has `_strengths`, and a `_fit` that sets the attributes in `_`."""
+class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+    """A classifier around another. A subclass has `_fit`, which sets `estimator_` and `tuned_`."""
 
     estimator: Any
     counts: Counts | None
-    missing: Missing
     estimator_: Any
-    counts_: np.ndarray
-    rule_: str
-    _strengths: Strengths
+    tuned_: Tuned
+    _kind: Kind  # of the scores that are taken of the estimator
     _fit: Callable[..., None]
-    _zero: float = LEAST_PROBABILITY  # what a probability of 0 counts as
 
     _parameter_constraints: ClassVar[dict] = {
         "estimator": [
@@ -44,27 +51,24 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
             HasMethods(["fit", "predict_proba"]),
         ],
         "counts": [None, "array-like", dict],
-        "missing": [StrOptions({"error", "neutral"})],
-        "rule": [StrOptions({AUTO, Rescale.name, Shift.name})],
     }
 
-    @_fit_context(
-        prefer_skip_nested_validation=False
-    )  # the estimator's own parameters are not checked yet
+    # The parameters of the estimator inside are not checked yet when `fit` is called.
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, **params: Any):
-        """Fit the classifier and learn how to adjust its scores; return it. Counts ignore sample weights.
+        """Fit the classifier, and learn how to adjust its scores; return it.
 
-        Other parameters are metadata for the classifier's `fit` (and a splitter and scorer), by scikit-learn's routing.
+        Args:
+            X: [N, d], as the classifier takes it.
+            y: [N], labels. Where they are counted, sample weights are left out.
+            **params: metadata for the `fit` of the classifier, by scikit-learn's routing.
         """
         _raise_for_params(params, self, None)
         X, y = indexable(X, y)
-        if (kind := type_of_target(y, input_name="y", raise_unknown=True)) not in (
-            "binary",
-            "multiclass",
-        ):
-            raise LevelheadError(
-                f"expected one class per sample. Unknown label type: {kind}", parameter="y"
-            )
+        target_type = type_of_target(y, input_name="y", raise_unknown=True)
+        if target_type not in ("binary", "multiclass"):
+            reason = f"expected one class per sample. Unknown label type: {target_type}"
+            raise LevelheadError(reason, parameter="y")
         self._fit(X, column_or_1d(y, warn=True), **params)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
@@ -77,9 +81,9 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         return self.estimator_.classes_
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the adjusted scores: [N, K], or [N] for two classes, where a positive value means the second."""
-        values = self._adjusted_scores(X)
-        return values[:, 1] - values[:, 0] if values.shape[1] == 2 else values
+        """Return the adjusted scores: [N, K], or [N] for two classes, above 0 for the second."""
+        scores = self._adjusted_scores(X)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the class of the largest adjusted score, [N]."""
@@ -88,43 +92,27 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
 
     @available_if(_estimator_has("predict_proba"))
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the softmax of the adjusted scores over `temperature_`, [N, K], calibrated only if that was tuned."""
+        """Return the softmax of the adjusted scores over the temperature of `tuned_`, [N, K].
+
+        They are calibrated where a temperature was tuned, for classes as the metric weighs them:
+        for balanced accuracy, as if all classes were equally frequent.
+        """
         return np.exp(self.predict_log_proba(X))
 
     @available_if(_estimator_has("predict_proba"))
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of `predict_proba`, [N, K]."""
-        return log_softmax(self._adjusted_scores(X) / getattr(self, "temperature_", 1.0))
+        scores = self._adjusted_scores(X)
+        return log_softmax(scores / (self.tuned_.temperature or 1.0))
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return where metadata given to `fit` goes: to the classifier's `fit`."""
         mapping = MethodMapping().add(callee="fit", caller="fit")
         return MetadataRouter(owner=self).add(estimator=self.estimator, method_mapping=mapping)
 
-    @property
-    def _already_trained(self) -> bool:
-        """Whether the classifier was trained before, on samples other than those given to `fit`."""
-        return is_frozen(self.estimator)
-
-    def _training_counts(self, y: np.ndarray) -> np.ndarray:
-        """Return the counts [K] of what the classifier was trained on: those given, else those of y."""
-        counts = resolve_counts(self.counts, y, self.classes_, self.missing)
-        if self.counts is None and self._already_trained:
-            issue_warnings(
-                diagnose_balanced_counts(counts, type(innermost(self.estimator_)).__name__)
-            )
-        return counts
-
-    def _adjustment(self, counts: np.ndarray) -> Adjustment:
-        """Return what is done to the scores of a model that was trained on these counts [K]."""
-        return RULES[self.rule_].on_scores(counts, self._strengths)
-
     def _adjusted_scores(self, X: Any) -> np.ndarray:
-        check_is_fitted(self, "estimator_")
-        return self._adjustment(self.counts_).scores(self._class_scores(X))
-
-    def _class_scores(self, X: Any) -> np.ndarray:
-        return class_scores(self.estimator_, X, self._zero)
+        check_is_fitted(self, "tuned_")
+        return np.asarray(self.tuned_.apply(class_scores(self.estimator_, X, self._kind)))
 
     def __sklearn_tags__(self):
         tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
@@ -135,61 +123,48 @@ class BaseRescaledClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         return tags
 
 
-def class_scores(estimator: Any, X: Any, zero: float = LEAST_PROBABILITY) -> np.ndarray:
-    """Return scores [N, K]: the `decision_function`, of two classes (-z/2, z/2), or else the log of `predict_proba`."""
-    if not hasattr(estimator, "decision_function"):
-        probability = np.asarray(estimator.predict_proba(X), dtype=np.float64)
-        return np.log(np.where(probability < LEAST_PROBABILITY, zero, probability))
-    values, size = (
-        np.asarray(estimator.decision_function(X), dtype=np.float64),
-        len(estimator.classes_),
-    )
-    if values.ndim == 1:
-        return np.outer(values, [-0.5, 0.5])
+def kind_of_scores(estimator: Any) -> Kind:
+    """Return what is taken of a classifier: its `decision_function`, or else probabilities."""
+    return "logits" if hasattr(estimator, "decision_function") else "probabilities"
+
+
+def class_scores(estimator: Any, X: Any, kind: Kind) -> np.ndarray:
+    """Return scores [N, K] of a kind; of two classes with one decision value z, (-z/2, z/2)."""
+    method = RESPONSES[kind]
+    scores = np.asarray(getattr(estimator, method)(X), dtype=np.float64)
+    if scores.ndim == 1:
+        return np.outer(scores, [-0.5, 0.5])
+    classes = len(estimator.classes_)
     model = innermost(estimator)
-    if values.shape[1] != size or getattr(model, "decision_function_shape", "ovr") == "ovo":
-        pairs = f"{type(model).__name__} scores pairs of classes; set its decision_function_shape to 'ovr'"
-        raise LevelheadError(
-            f"expected {size} scores per sample, one per class, but {pairs}", parameter="estimator"
-        )
-    return values
+    one_vs_one = getattr(model, "decision_function_shape", "ovr") == "ovo"
+    if scores.shape[1] != classes or (method == "decision_function" and one_vs_one):
+        pairs = f"{type(model).__name__} scores pairs of classes"
+        instead = "set its decision_function_shape to 'ovr'"
+        expected = f"expected {classes} scores per sample, one per class"
+        raise LevelheadError(f"{expected}, but {pairs}; {instead}", parameter="estimator")
+    return scores
 
 
-def acting_rules(estimator: Any, rule: str) -> tuple[OneStrength, ...]:
-    """Return the rules asked for that can act on a fitted classifier: `auto` is either, rescaling first."""
-    # RS cannot act on two classes, whose scores are opposite, nor on log-probabilities: it pushes negative scores down
-    two = len(estimator.classes_) <= 2
-    can_scale = not two and hasattr(estimator, "decision_function")
-    asked = (Rescale(), Shift()) if rule == AUTO else (find_path_rule(rule),)
-    acting = tuple(one for one in asked if can_scale or not one.multiplies)
-    if not acting:
-        why = "has two classes" if two else "gives probabilities, without a decision_function"
-        reason = f"{type(innermost(estimator)).__name__} {why}, so {rule!r} cannot act on it"
-        raise LevelheadError(f"{reason}; use 'shift'", parameter="rule")
-    return acting
+def check_rule(estimator: Any, rule: Rule, kind: Kind, parameter: str) -> None:
+    """Raise LevelheadError if a rule cannot act on the scores of a fitted classifier."""
+    name = type(innermost(estimator)).__name__
+    if kind == "logits" and len(estimator.classes_) == 2 and rule.multiplies and not rule.adds:
+        reason = f"{name} has two classes, whose scores are opposite"
+        stuck = f"so {rule.name!r} changes no prediction; use 'offsets' or 'shift'"
+        raise LevelheadError(f"{reason}, {stuck}", parameter=parameter)
+    rule.refuse_kind(kind, parameter)
 
 
 def is_frozen(estimator: Any) -> bool:
-    """Return whether `fit` leaves the classifier as it is: a FrozenEstimator, alone or as the last pipeline step."""
-    return (
-        is_frozen(estimator.steps[-1][1])
-        if hasattr(estimator, "steps")
-        else isinstance(estimator, FrozenEstimator)
-    )
+    """Return whether `fit` leaves a classifier as it is: it, or the last step, is frozen."""
+    if hasattr(estimator, "steps"):
+        return is_frozen(estimator.steps[-1][1])
+    return isinstance(estimator, FrozenEstimator)
 
 
-def encode_labels(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return labels as positions in `classes`."""
-    index = {label: i for i, label in enumerate(classes.tolist())}
-    if unknown := [label for label in np.unique(y).tolist() if label not in index]:
-        expected = f"expected the classes the estimator was fitted on ({listed(list(index))})"
-        raise LevelheadError(f"{expected}, got {unknown[0]!r}", parameter="y")
-    return np.array([index[label] for label in y.tolist()], dtype=np.int64)
-
-
-def resolve_counts(
-    counts: Counts | None, y: np.ndarray, classes: np.ndarray, missing: Missing
-) -> np.ndarray:
-    """Return checked counts [K] in the order of `classes`: those given, or those of y if None."""
-    found = of(encode_labels(y, classes), classes=len(classes)) if counts is None else counts
-    return resolve(found, len(classes), names=[str(label) for label in classes], missing=missing)
+def fit_on(model: Any, X: Any, y: np.ndarray, rows: np.ndarray | None, params: dict) -> Any:
+    """Fit on some rows, or on all if None; parameters with a value per sample are cut alike."""
+    if rows is None:
+        return model.fit(X, y, **params)
+    own_params = _check_method_params(X, params, indices=rows)
+    return model.fit(_safe_indexing(X, rows), y[rows], **own_params)

@@ -6,44 +6,48 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..choice.tune import tune
-from ..choice.tuned import Tuned
 from ..core.class_names import names_in_config
 from ..core.counts import IGNORED, Counts, of, resolve
-from ..core.rules import AUTO, Rescale, Shift, rule_with
+from ..core.metrics import Metric
+from ..core.rules import DEFAULT, Rule, Scales, find_rule
+from ..core.samples import Goal
+from ..core.tune import tune
+from ..core.tuned import Tuned
 from ..heads.adjusted import Adjusted
-from ..heads.apply import adjust_, check_adjust, check_rescale, rescale_
-from ..heads.collect import LABEL_KEYS, BatchScores
-from ..heads.collect import scores as scores_of
+from ..heads.apply import adjust_, check_adjust
+from ..heads.collect import LABEL_KEYS, BatchScores, collect
 from ..heads.torch import Editable, TorchModel, read
 from ..heads.torch_find import find_head, unwrap
-from ..path.curve import METRICS
-from ..support.arrays import are_log_probabilities, to_numpy
-from ..support.errors import Advice, LevelheadError, check_choice
-from ..support.types import Metric
+from ..support.arrays import to_numpy
+from ..support.errors import Advice, LevelheadError
 from ..support.warnings import LevelheadWarning, warn
 from .torch import WVN, Order
 
 Gather = Callable[[Tensor], Tensor]
+By = Tuned | Rule | str | Path  # what was tuned before, its file, or a rule with a strength
 _GIVE_COUNTS = Advice("counts", None, "to say how many training samples each class has")
 PAGE = "levelhead.html"  # the page's name among a run's artifacts
 
 
 @dataclass(frozen=True, eq=False)
-class LevelOutcome:
-    """What the adjustment did, for people and trackers."""
+class Outcome:
+    """What the adjustment did, for people and trackers.
 
-    numbers: dict[
-        str, float
-    ]  # such as gain, gamma, and the largest over the smallest norm before and after
-    text: str  # the same in a few lines
-    write_page: Callable[[Path], object]  # writes the page to the .html file it is called with
+    Args:
+        numbers: such as the gain, the metric and the accuracy before and after.
+        text: the same in a line.
+        write_page: writes the page to the .html file it is called with.
+    """
+
+    numbers: dict[str, float]
+    text: str
+    write_page: Callable[[Path], object]
 
     def page(self) -> str:
         """Return the page as HTML."""
@@ -51,6 +55,40 @@ class LevelOutcome:
             path = Path(folder, PAGE)
             self.write_page(path)
             return path.read_text(encoding="utf-8")
+
+
+def outcome_of(
+    tuned: Tuned, adjusted: Adjusted | None, samples: tuple[Any, Any], title: str
+) -> Outcome:
+    """Return what was tuned on samples, and whether it was applied, in words and numbers."""
+    numbers = {"applied": float(adjusted is not None)}
+    if tuned.strength is not None:
+        numbers["strength"] = tuned.strength
+    evidence = tuned.evidence
+    if evidence is not None:
+        low, high = evidence.interval
+        numbers |= {"gain": evidence.gain, "gain_low": low, "gain_high": high}
+        name = evidence.metric.name
+        numbers |= {f"{name}_as_trained": evidence.value_before, name: evidence.value}
+        numbers |= {
+            "accuracy_as_trained": float(evidence.before.accuracy),
+            "accuracy": float(evidence.after.accuracy),
+        }
+    if adjusted is None:
+        stays = "not applied, as no gain was seen: the head stays as it was trained"
+        done = f"{stays}; pass anyway=True to apply it all the same"
+    else:
+        done = f"applied to {', '.join(adjusted.layers) or 'the head'}"
+
+    def write_page(path: Path) -> None:
+        # The page stands above the trainers, and is loaded for this alone.
+        from ..report import of_tuned, write
+
+        logits, labels = (to_numpy(part) for part in samples)
+        write(path, [of_tuned(tuned, logits, labels, title=title)])
+
+    prefixed = {f"levelhead/{name}": float(value) for name, value in numbers.items()}
+    return Outcome(prefixed, f"levelhead: {tuned}; {done}", write_page)
 
 
 class Trackers:
@@ -66,7 +104,7 @@ class Trackers:
         self._mlflow_run = self._mlflow_run if run is None else run.info.run_id
         self._wandb_run = getattr(wandb, "run", None) or self._wandb_run
 
-    def send(self, outcome: LevelOutcome, step: int = 0, tensorboard: Path | None = None) -> None:
+    def send(self, outcome: Outcome, step: int = 0, tensorboard: Path | None = None) -> None:
         """Send numbers and page to every tracker that was found, and to TensorBoard in its folder."""
         self.find()
         if tensorboard is not None:
@@ -75,7 +113,7 @@ class Trackers:
             with SummaryWriter(str(tensorboard)) as writer:
                 for name, value in outcome.numbers.items():
                     writer.add_scalar(name, value, step)
-                writer.add_text("level", outcome.text, step)
+                writer.add_text("levelhead", outcome.text, step)
         if self._mlflow_run is not None:
             client = sys.modules["mlflow"].MlflowClient()
             for name, value in outcome.numbers.items():
@@ -83,7 +121,7 @@ class Trackers:
             client.log_text(self._mlflow_run, outcome.page(), PAGE)
         if self._wandb_run is not None:
             html = sys.modules["wandb"].Html(outcome.page(), inject=False)
-            self._wandb_run.log({**outcome.numbers, "level/page": html})
+            self._wandb_run.log({**outcome.numbers, "levelhead/page": html})
 
 
 class BaseWVNCallback:
@@ -124,184 +162,159 @@ class BaseWVNCallback:
         self.hook = None
 
 
-class BaseLevelCallback:
-    """A choice applied at the end of a training, undone before the next one starts. `adjusted` is None in between."""
+class BaseAdjustCallback:
+    """An adjustment at the end of a training, undone before the next one starts.
 
-    keeps_new_bias = (
-        True  # whether the trainer's library loads a bias that a rule adds to a head without one
-    )
-    tuned: Tuned | str | Path | None = None
+    `adjusted` is None in between.
+    """
+
+    # Whether the trainer's library loads a bias that is added to a head without one.
+    keeps_new_bias = True
     adjusted: Adjusted | None = None
+    tuned: Tuned | None = None
     verdict: str | None = None
-    _tunes = False  # whether the choice is made on the evaluation of the training
     _counts: np.ndarray | None = None  # [K], known when a training has started
     _likely: int | None = None  # K, as far as counts or labels tell it
     _written: tuple[tuple[nn.Parameter, int], ...] = ()
 
     def __init__(
         self,
-        tuned: Tuned | str | Path | None = None,
+        by: By | None = None,
         *,
-        tune: Literal["eval"] | None = None,
-        counts: Counts = None,
+        counts: Counts | None = None,
         layer: str | None = None,
-        rule: str = AUTO,
-        metric: Metric = "balanced_error",
+        rule: str | Rule | None = None,
+        metric: str | Metric | Goal = "balanced_error",
         anyway: bool = False,
-        certain: bool = False,
         scores: BatchScores | None = None,
         page: str | Path | None = None,
     ) -> None:
-        check_choice("metric", metric, METRICS)
-        if tune is not None:
-            check_choice("tune", tune, ("eval",))
-        if (tuned is None) == (tune is None):
-            either = "a choice that was tuned before, or tune='eval', which tunes on the evaluation"
-            raise LevelheadError(f"expected {either}; got {'neither' if tuned is None else 'both'}")
-        if anyway and certain:
-            raise LevelheadError("expected this or certain=True, got both", parameter="anyway")
-        self.tuned, self.layer, self._tunes, self._given = tuned, layer, tune is not None, counts
-        self._rule, self._anyway, self._certain, self._scores, self._page = (
-            rule,
-            anyway,
-            certain,
-            scores,
-            page,
-        )
-        self._metric: Metric = metric
-
-    def _check(self, model: nn.Module, training: Any = None) -> None:
-        """Refuse early what `_apply` would refuse after training, unless a lazy layer has yet to make its weight."""
-        if any(isinstance(p, nn.parameter.UninitializedParameter) for p in model.parameters()):
-            return
-        if self._tunes:
-            self._count(model, training)
-        else:
-            self._check_head(model)
-
-    def _check_head(self, model: nn.Module) -> None:
-        check_adjust(model, self._choice, layer=self.layer)
-
-    def _adjust_head(self, model: nn.Module) -> Adjusted:
-        return adjust_(model, self._choice, layer=self.layer)
+        self.by = by
+        self.layer = layer
+        self._given_counts = counts
+        self._rule = None if rule is None else find_rule(rule)
+        self._goal = Goal.of(metric)
+        self._anyway = anyway
+        self._scores = scores
+        self._page = page
 
     @property
-    def _choice(self) -> Tuned | str | Path:
-        assert self.tuned is not None
-        return self.tuned
+    def _tunes(self) -> bool:
+        """Whether it is tuned on the evaluation of the training."""
+        return self.by is None
+
+    def _check(self, model: nn.Module, training: Any = None) -> None:
+        """Refuse early what `_apply` would refuse after training."""
+        lazy = nn.parameter.UninitializedParameter
+        if any(isinstance(parameter, lazy) for parameter in model.parameters()):
+            return  # a layer has yet to make its weight
+        if self.by is None:
+            self._count(model, training)
+        else:
+            check_adjust(model, self.by, self._given_counts, layer=self.layer)
 
     def _count(self, model: nn.Module, training: Any) -> None:
-        """Check the head, and know the counts: as given, or from the labels of what training draws from."""
-        counted = count_training_labels(training) if self._given is None else self._given
-        self._likely = TorchModel(model).likely_classes(
-            len(counted) if hasattr(counted, "__len__") else None
-        )
+        """Check the head, and know the counts: as given, or from the labels trained on.
+
+        Where these cannot be read, there are none, and `tune` takes those of the evaluation.
+        """
+        counts = self._given_counts
+        if counts is None:
+            try:
+                counts = count_training_labels(training)
+            except LevelheadError:
+                counts = None
+        size = len(counts) if counts is not None and hasattr(counts, "__len__") else None
+        self._likely = TorchModel(model).likely_classes(size)
         classes = max(2, len(next(iter(self._layers(model).values())).weight))
-        if (
-            self._given is None and len(counted) < classes
-        ):  # the last classes have no sample, which `resolve` tells
-            counted = np.pad(counted, (0, classes - len(counted)))
-        self._counts = resolve(counted, classes, names=_names(model, classes))
+        if counts is None:
+            self._counts = None
+            return
+        if self._given_counts is None and len(counts) < classes:
+            counts = np.pad(counts, (0, classes - len(counts)))  # the last have no sample
+        self._counts = resolve(counts, classes, names=_names(model, classes))
 
     def _choose(
-        self, model: nn.Module, training: Any, loader: Callable[[], Any], **gather: Gather | None
+        self,
+        model: nn.Module,
+        training: Any,
+        loader: Callable[[], Any],
+        *,
+        gather: Gather | None = None,
+        gather_all: Gather | None = None,
     ) -> None:
-        """Tune on the evaluation. What goes wrong is a warning: a training that has ended must not be lost for it."""
-        self.tuned = self.verdict = None
+        """Tune on the evaluation. What goes wrong is a warning, so that the training is not lost."""
+        self.tuned = None
+        self.verdict = None
         try:
-            if self._counts is None:  # a lazy layer had yet to make its weight
+            if self._likely is None:  # a lazy layer had yet to make its weight
                 self._count(model, training)
-            self.tuned = self._tune(model, loader(), **gather)
+            self.tuned = self._tune(model, loader(), gather, gather_all)
         except Exception as error:
-            self.verdict = (
-                f"the head stays as it was trained, as tuning on the evaluation failed: {error}"
-            )
+            stays = "the head stays as it was trained, as tuning on the evaluation failed"
+            self.verdict = f"{stays}: {error}"
             warn(self.verdict, LevelheadWarning)
 
     def _tune(
         self,
         model: nn.Module,
         loader: Iterable[Any],
-        *,
-        gather: Gather | None = None,
-        gather_all: Gather | None = None,
+        gather: Gather | None,
+        gather_all: Gather | None,
     ) -> Tuned:
-        """Tune on the logits and labels of the evaluation, each batch's or all gathered from other processes."""
-        logits, labels = scores_of(model, loader, scores=self._scores, gather=gather)
+        """Tune on logits and labels of the evaluation, gathered from all processes."""
+        logits, labels = collect(model, loader, scores=self._scores, gather=gather)
         if gather_all is not None:
-            logits, labels = gather_all(logits), gather_all(labels)
+            logits = gather_all(logits)
+            labels = gather_all(labels)
+        self._samples = logits, labels
         layers = self._layers(model)
+        return tune(
+            logits,
+            labels,
+            self._counts,
+            rule=self._rule_for(model, layers),
+            metric=self._goal,
+            names=_names(model, logits.shape[1]),
+        )
+
+    def _rule_for(self, model: nn.Module, layers: Mapping[str, Editable]) -> Rule:
+        """Return the rule asked for, or else offsets; scales for heads that can take no bias."""
         path, head = next(iter(layers.items()))
-        one_logit, several = len(head.weight) == 1, len(layers) > 1
-        self._norms = None if several or one_logit else to_numpy(read(model, layer=path).norms)
-        self._collected = logits, labels
-        rule, new_bias = self._rule, head.bias is None and not self.keeps_new_bias
-        if rule == AUTO:  # whichever a head of its kind, with these logits, can have
-            shifts = one_logit or (are_log_probabilities(logits) and not new_bias)
-            rule = Shift.name if shifts else Rescale.name if several or new_bias else AUTO
-        by, names = rule_with(rule, norms=self._norms), _names(model, logits.shape[1])
-        return tune(logits, labels, self._counts, rule=by, metric=self._metric, names=names)
+        if self._rule is None:
+            takes_offsets = len(layers) == 1 and (head.bias is not None or self.keeps_new_bias)
+            return find_rule(DEFAULT if takes_offsets else Scales.name)
+        if len(layers) > 1 or len(head.weight) == 1:
+            return self._rule
+        return self._rule.with_norms(to_numpy(read(model, layer=path).norms))
 
     def _layers(self, model: nn.Module) -> dict[str, Editable]:
         return dict(TorchModel(model).find(layer=self.layer, classes=self._likely))
 
-    def _apply(self, model: nn.Module) -> LevelOutcome | None:
-        """Adjust the head, unless the choice was made on the evaluation and no gain is to be expected of it."""
-        chosen = self.tuned if self._tunes and isinstance(self.tuned, Tuned) else None
-        if self._tunes and chosen is None:
+    def _apply(self, model: nn.Module) -> Outcome | None:
+        """Adjust the head, unless it was tuned on the evaluation and no gain was seen there."""
+        if self._tunes and self.tuned is None:
             return None
-        if (
-            chosen is None
-            or self._anyway
-            or (chosen.certain if self._certain else chosen.worthwhile is not False)
-        ):
-            self.adjusted = self._adjust_head(model)
+        if self.tuned is None or self._anyway or self.tuned.worthwhile is not False:
+            if self.tuned is None:
+                assert self.by is not None
+                self.adjusted = adjust_(model, self.by, self._given_counts, layer=self.layer)
+            else:
+                self.adjusted = adjust_(model, self.tuned, layer=self.layer)
             heads = [unwrap(model).get_submodule(path) for path in self.adjusted.layers]
             self._written = tuple(
-                (p, p._version) for head in heads for p in head.parameters(recurse=False)
+                (parameter, parameter._version)
+                for head in heads
+                for parameter in head.parameters(recurse=False)
             )
-        if chosen is None:
+        if self.tuned is None:
             return None
-        outcome = self._outcome(chosen, type(unwrap(model)).__name__)
+        title = type(unwrap(model)).__name__
+        outcome = outcome_of(self.tuned, self.adjusted, self._samples, title)
         self.verdict = outcome.text
         return outcome
 
-    def _outcome(self, tuned: Tuned, title: str) -> LevelOutcome:
-        """Return what was done as text and numbers, with the page about it."""
-        adjusted, low_high = self.adjusted, tuned.gain_interval or (None, None)
-        numbers = {
-            "gain": tuned.gain,
-            "gain_low": low_high[0],
-            "gain_high": low_high[1],
-            "gamma": tuned.gamma,
-        }
-        numbers |= {"applied": float(adjusted is not None)}
-        numbers |= {f"{tuned.metric}_as_trained": tuned.value_at_zero, tuned.metric: tuned.value}
-        why = "the gain is not certain" if self._certain else "no gain is to be expected"
-        done = f"not applied, as {why}: the head stays as it was trained; pass anyway=True to apply it all the same"
-        if adjusted is not None:
-            done = f"applied to {', '.join(adjusted.layers) or 'the head'}"
-            for name, norms in (
-                ("norm_ratio_as_trained", adjusted.before),
-                ("norm_ratio", adjusted.after),
-            ):
-                lengths = norms[adjusted.layers[0]]
-                numbers[name] = lengths.max() / lengths.min()
-
-        def write_page(path: Path) -> None:
-            # the page stands above the trainers, and is loaded for this alone
-            from ..report import of_logits, write
-
-            logits, labels = (to_numpy(part) for part in self._collected)
-            options = {"names": tuned.names, "norms": self._norms, "title": title}
-            write(path, [of_logits(logits, labels, self._counts, tuned=tuned, **options)])
-
-        known = {
-            f"level/{name}": float(value) for name, value in numbers.items() if value is not None
-        }
-        return LevelOutcome(known, f"levelhead: {tuned}; {done}", write_page)
-
-    def _finish(self, outcome: LevelOutcome) -> None:
+    def _finish(self, outcome: Outcome) -> None:
         """Say what was done, and write the page where one was asked for."""
         print(outcome.text, file=sys.stderr)
         if self._page is not None:
@@ -309,26 +322,15 @@ class BaseLevelCallback:
 
     def _restore(self) -> None:
         """Restore the head, unless it was written to since: weights from a checkpoint stay."""
-        if self.adjusted is not None and all(p._version == version for p, version in self._written):
+        unchanged = all(parameter._version == version for parameter, version in self._written)
+        if self.adjusted is not None and unchanged:
             self.adjusted.restore()
-        self.adjusted, self._written = None, ()
+        self.adjusted = None
+        self._written = ()
 
 
 def _names(model: nn.Module, classes: int) -> list[str] | None:
     return names_in_config(getattr(unwrap(model), "config", None), classes)
-
-
-class BaseRescaleCallback(BaseLevelCallback):
-    """RS at a strength of one's own at the end of a training."""
-
-    def __init__(self, counts: Counts, gamma: float | Tuned, *, layer: str | None = None) -> None:
-        self.counts, self.gamma, self.layer = counts, gamma, layer
-
-    def _check_head(self, model: nn.Module) -> None:
-        check_rescale(model, self.counts, gamma=self.gamma, layer=self.layer)
-
-    def _adjust_head(self, model: nn.Module) -> Adjusted:
-        return rescale_(model, self.counts, gamma=self.gamma, layer=self.layer)
 
 
 def one_loader(loaders: Any) -> Any:
@@ -339,9 +341,9 @@ def one_loader(loaders: Any) -> Any:
     if not isinstance(loaders, list | tuple):
         return loaders
     if len(loaders) != 1:
-        instead = "tune with lh.tune(*lh.scores(model, loader), counts) and apply with lh.adjust_"
+        instead = "tune with lh.tune(*lh.collect(model, loader)) and apply with lh.adjust_"
         reason = f"expected one evaluation set to tune on, got {len(loaders) or 'none'}; {instead}"
-        raise LevelheadError(reason, parameter="tune")
+        raise LevelheadError(reason, parameter="by")
     return loaders[0]
 
 

@@ -1,23 +1,32 @@
-"""WVN and adjusting the head as Keras callbacks, on any backend of Keras 3 that can fit; tested on torch and JAX.
+"""WVN and adjusting the head as Keras callbacks, on any backend of Keras 3 that can fit.
 
-``model.fit(x, y, callbacks=[WVNCallback(), LevelCallback("tuned.json")])``
+``model.fit(x, y, callbacks=[WVNCallback(), AdjustCallback(validation=(x_val, y_val))])``
 """
 
+import sys
 from pathlib import Path
 from typing import Any
 
-from ..choice.tuned import Tuned
-from ..core.adjust import normalize
+import numpy as np
+
 from ..core.counts import Counts
-from ..core.rules import Rescale, Shift
+from ..core.head import normalize
+from ..core.metrics import Metric
+from ..core.rules import DEFAULT, Rule, Scales
+from ..core.samples import Goal
+from ..core.tune import tune
+from ..core.tuned import Tuned
+from ..support.arrays import looks_like_probabilities
 from ..support.errors import LevelheadError
 from ..support.extras import naming_what_is_missing
+from ..support.types import Kind
+from ..support.warnings import LevelheadWarning, warn
 
 with naming_what_is_missing():
     from keras.callbacks import Callback
 
     from ..heads.adjusted import Adjusted
-    from ..heads.apply import adjust_, check_adjust, check_rescale, rescale_
+    from ..heads.apply import adjust_, check_adjust
     from ..heads.keras import KerasModel, normalize_columns
 
 
@@ -66,67 +75,124 @@ class WVNCallback(Callback):
         self._layers = {}
 
 
-class LevelCallback(Callback):
-    """Adjust the head once, when `fit` has ended, by what was tuned: its rule, strength and counts, as `adjust_` does.
+class AdjustCallback(Callback):
+    """Adjust the head once, when `fit` has ended: tuned on validation data, or as you say.
 
-    Checkpoints of the fit hold the head as it was trained. The model in memory, and what is saved of it from then on,
-    has the adjusted head. The next `fit` starts from the head as trained, unless its weights were loaded or changed
-    since. A choice or a layer that does not fit the model is an error before the first step. Give it last: a callback
-    that restores weights when training ends (`EarlyStopping`) must come before.
+    Checkpoints of the fit hold the head as it was trained. The model in memory, and what is saved
+    of it from then on, has the adjusted head. The next `fit` starts from the head as trained,
+    unless its weights were loaded or changed since. What does not fit the model is an error before
+    the first step. Give it last: a callback that restores weights when training ends
+    (`EarlyStopping`) must come before.
 
     Args:
-        tuned: what `levelhead.tune` returned for a model like this one, or the path of a tuned.json; of any rule.
+        by: what `levelhead.tune` returned for a model like this one, or the path of a tuned.json; or
+            a rule with a strength, such as ``lh.rules.Rescale(0.5)``, which needs counts. None, to
+            tune on `validation`.
+        validation: (x, y), held-out samples as `model.predict` takes them and their classes [N]; what
+            is tuned on them is applied if it is worthwhile, and a line on stderr says so.
+        counts: training samples of each class.
         layer: name of the head, if it is not found or not unique.
+        rule: to tune, as in `levelhead.tune`; `offsets` or, for a head without a bias, `scales`.
+        metric: to tune, as in `levelhead.tune`: a name, a `Metric` or a `Goal`.
+        anyway: adjust also where no gain was seen.
 
     Attributes:
-        adjusted: what was done to the head, with `restore()`; None before the end of a training.
+        adjusted: what was done to the head, with `restore()`; None if nothing was.
+        tuned: what was tuned on the validation data.
+        verdict: both in words.
     """
 
-    def __init__(self, tuned: Tuned | str | Path, *, layer: str | None = None) -> None:
+    def __init__(
+        self,
+        by: Tuned | Rule | str | Path | None = None,
+        *,
+        validation: tuple[Any, Any] | None = None,
+        counts: Counts | None = None,
+        layer: str | None = None,
+        rule: str | Rule | None = None,
+        metric: str | Metric | Goal = "balanced_error",
+        anyway: bool = False,
+    ) -> None:
         super().__init__()
-        self.tuned, self.layer = tuned, layer
+        if (by is None) == (validation is None):
+            either = "what was tuned, a rule with a strength, or validation data to tune on"
+            raise LevelheadError(f"expected one of these: {either}", parameter="by")
+        self.by = by
+        self.validation = validation
+        self.counts = counts
+        self.layer = layer
+        self.rule = rule
+        self.metric = Goal.of(metric)
+        self.anyway = anyway
         self.adjusted: Adjusted | None = None
+        self.tuned: Tuned | None = None
+        self.verdict: str | None = None
         self._written: list[str] = []
 
     def on_train_begin(self, logs: Any = None) -> None:
         if self.adjusted is not None and self._written == self._states():
             self.adjusted.restore()
         self.adjusted = None
-        self._check_head()
+        self.tuned = None
+        self.verdict = None
+        if self.by is None:
+            self._layers()
+        else:
+            check_adjust(self.model, self.by, self.counts, layer=self.layer)
 
     def on_train_end(self, logs: Any = None) -> None:
-        self.adjusted = self._adjust_head()
-        self._written = self._states()
+        if self.by is not None:
+            self.adjusted = adjust_(self.model, self.by, self.counts, layer=self.layer)
+        else:
+            self._tune_and_adjust()
+        if self.adjusted is not None:
+            self._written = self._states()
+
+    def _tune_and_adjust(self) -> None:
+        """Tune on the validation data. What goes wrong is a warning: the training is not lost."""
+        try:
+            self.tuned = self._tune()
+        except Exception as error:
+            stays = "the head stays as it was trained, as tuning on the validation data failed"
+            self.verdict = f"{stays}: {error}"
+            warn(self.verdict, LevelheadWarning)
+            return
+        done = "not applied, as no gain was seen: the head stays as it was trained"
+        if self.anyway or self.tuned.worthwhile is not False:
+            self.adjusted = adjust_(self.model, self.tuned, layer=self.layer)
+            done = f"applied to {', '.join(self.adjusted.layers)}"
+        self.verdict = f"levelhead: {self.tuned}; {done}"
+        print(self.verdict, file=sys.stderr)
+
+    def _tune(self) -> Tuned:
+        """Tune on what the model gives of the validation data: logits, or probabilities."""
+        assert self.validation is not None
+        x, labels = self.validation
+        outputs = np.asarray(self.model.predict(x, verbose=0))  # type: ignore[call-arg]
+        kind: Kind = "logits"
+        if outputs.ndim == 2 and outputs.shape[1] == 1:  # of the second of two classes
+            if ((outputs >= 0) & (outputs <= 1)).all():
+                kind = "probabilities"
+            first = 1 - outputs if kind == "probabilities" else np.zeros_like(outputs)
+            outputs = np.concatenate([first, outputs], axis=1)
+        elif looks_like_probabilities(outputs.reshape(-1, outputs.shape[-1])):
+            kind = "probabilities"
+        rule = self.rule
+        if rule is None:
+            takes_offsets = all(layer.bias is not None for layer in self._layers().values())
+            rule = DEFAULT if takes_offsets else Scales.name
+        return tune(outputs, labels, self.counts, rule=rule, metric=self.metric, kind=kind)
+
+    def _layers(self) -> dict[str, Any]:
+        return dict(KerasModel(self.model).find(layer=self.layer))
 
     def _states(self) -> list[str]:
+        """Return what tells whether the head is as it was."""
         opened = KerasModel(self.model)
-        classes = None if self.adjusted is None else len(next(iter(self.adjusted.before.values())))
-        found = opened.find(layer=self.layer, classes=classes)
+        classes = None
+        if self.adjusted is not None:
+            classes = len(next(iter(self.adjusted.before.values())))
+        layers = opened.find(layer=self.layer, classes=classes).values()
         return [
-            opened.state(one, rule)[0]
-            for one in found.values()
-            for rule in (Rescale.name, Shift.name)
+            opened.state(layer, weights=weights)[0] for layer in layers for weights in (True, False)
         ]
-
-    def _check_head(self) -> None:
-        check_adjust(self.model, self.tuned, layer=self.layer)
-
-    def _adjust_head(self) -> Adjusted:
-        return adjust_(self.model, self.tuned, layer=self.layer)
-
-
-class RescaleCallback(LevelCallback):
-    """Rescale the head once, when `fit` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``. Otherwise as `LevelCallback`.
-
-    Its arguments are those of `levelhead.hosts.lightning.RescaleCallback`.
-    """
-
-    def __init__(self, counts: Counts, gamma: float | Tuned, *, layer: str | None = None) -> None:
-        super().__init__("", layer=layer)
-        self.counts, self.gamma = counts, gamma
-
-    def _check_head(self) -> None:
-        check_rescale(self.model, self.counts, gamma=self.gamma, layer=self.layer)
-
-    def _adjust_head(self) -> Adjusted:
-        return rescale_(self.model, self.counts, gamma=self.gamma, layer=self.layer)

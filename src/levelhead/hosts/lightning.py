@@ -1,14 +1,14 @@
 """WVN and adjusting the head as Lightning callbacks.
 
-``Trainer(callbacks=[WVNCallback("model.fc"), LevelCallback(tune="eval", layer="model.fc")])``
+``Trainer(callbacks=[WVNCallback("model.fc"), AdjustCallback(layer="model.fc")])``
 """
 
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from ..core.rules import RULES
 from ..heads.collect import check_held_out
+from ..heads.notes import done_text
 from ..support.errors import LevelheadError
 from ..support.extras import naming_what_is_missing
 from ..support.warnings import LevelheadWarning, warn
@@ -42,55 +42,67 @@ class WVNCallback(base.BaseWVNCallback, Callback):
         self.on_train_end()
 
 
-class LevelCallback(base.BaseLevelCallback, Callback):
-    """Adjust the head once, when `fit` has ended, by what was tuned: its rule, strength and counts, as `adjust_` does.
+class AdjustCallback(base.BaseAdjustCallback, Callback):
+    """Adjust the head once, when `fit` has ended: tuned on the validation set, or as you say.
 
-    Checkpoints of the fit hold the head as it was trained, also for `trainer.test(ckpt_path="best")`. The module in
-    memory, and what is saved of it from then on, has the adjusted head, with a bias where the rule needs one. The next
-    `fit` starts from the head as trained. A choice or a layer that does not fit is an error before the first step.
+    By default the logits of the validation set are collected when `fit` has ended, a number to add
+    to each class is tuned on them, and the head is adjusted if that is worthwhile. Either way a
+    line on stderr says so, and trackers get numbers and the page. The module is called with the
+    inputs of each validation batch and must return logits.
+
+    Checkpoints of the fit hold the head as it was trained, also for
+    `trainer.test(ckpt_path="best")`. The module in memory, and what is saved of it from then on,
+    has the adjusted head, with a bias where the rule needs one; such a checkpoint says in its
+    `callbacks` what was done, and resuming from it warns. The next `fit` starts from the head as
+    trained. What does not fit the model is an error before the first step.
 
     Args:
-        tuned: what `levelhead.tune` returned for a model like this one, or the path of a tuned.json; of any rule.
+        by: None, to tune on the validation set; or what `levelhead.tune` returned for a model like
+            this one, or the path of a tuned.json; or a rule with a strength, such as
+            ``lh.rules.Rescale(0.5)``, which needs counts.
+        counts: training samples of each class: a list, {class: n}, or labels to be counted. If
+            None, they are counted in the training data, where that can be read ahead.
         layer: path of the head within the LightningModule, if it is not found or not unique.
-        tune: `eval`, to tune on the evaluation when `fit` has ended. The head is then adjusted if a gain is to be
-            expected; either way a line on stderr says so, and trackers get the page. The rest is for this alone:
-        counts, rule, metric: training samples of each class, counted if not given; as in `levelhead.tune`.
-        anyway, certain: adjust also where no gain is to be expected; only where its whole interval is above 0.
-        scores: a function of the model and a batch that gives (logits, labels), for other batches than (inputs, labels)
-            and dicts with labels.
-        page: an .html file for the page about it.
-
-    With `tune`, the module is called with the inputs of each validation batch and must return logits. A checkpoint that
-    is saved after the fit says in its `callbacks` what was done, and resuming from it warns.
+        rule: to tune, as in `levelhead.tune`; `offsets` or, for a head that can take no bias,
+            `scales`.
+        metric: to tune, as in `levelhead.tune`: a name, a `Metric` or a `Goal`.
+        anyway: adjust also where no gain was seen.
+        scores: a function of the model and a batch that gives (logits, labels), for other batches
+            than (inputs, labels) and dicts with labels.
+        page: an .html file for the page about what was tuned.
 
     Attributes:
-        adjusted, tuned, verdict: what was done to the head, with `restore()`; the choice; with `tune`, both in words.
+        adjusted: what was done to the head, with `restore()`; None if nothing was.
+        tuned: what was tuned on the validation set.
+        verdict: both in words.
     """
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
             self._restore()
-            self.tuned = None if self._tunes else self.tuned
+            self.tuned = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._tunes and not trainer.enable_validation:
             needed = "give fit a validation loader, and the module a validation_step"
-            raise LevelheadError(f"tuning on the evaluation needs one: {needed}", parameter="tune")
+            raise LevelheadError(f"tuning on the evaluation needs one: {needed}", parameter="by")
         self._check(pl_module, trainer.train_dataloader)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if (
-            not self._tunes
-        ):  # while the module is on its device; it is adjusted after the last checkpoint
+        # Here the module is on its device; it is adjusted later, after the last checkpoint.
+        if not self._tunes:
             return
         with trainer.precision_plugin.forward_context():
-            own, gather_all = trainer.train_dataloader, partial(_gather_all, trainer)
             self._choose(
-                pl_module, own, lambda: _validation_batches(trainer), gather_all=gather_all
+                pl_module,
+                trainer.train_dataloader,
+                lambda: _validation_batches(trainer),
+                gather_all=partial(_gather_all, trainer),
             )
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if (outcome := self._apply(pl_module)) is not None and trainer.is_global_zero:
+        outcome = self._apply(pl_module)
+        if outcome is not None and trainer.is_global_zero:
             self._finish(outcome)
             for logger in trainer.loggers:
                 _log(logger, outcome, trainer.global_step)
@@ -100,18 +112,16 @@ class LevelCallback(base.BaseLevelCallback, Callback):
             return {}
         return {
             "rule": self.adjusted.rule,
-            "gamma": self.adjusted.gamma,
+            "strength": self.adjusted.strength,
             "layers": list(self.adjusted.layers),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if "rule" in state_dict:
-            done = f"{RULES[state_dict['rule']].title}, gamma {state_dict['gamma']:g}"
+            done = done_text(state_dict["rule"], state_dict["strength"])
             after = "and training goes on from it; resume from a checkpoint that fit wrote"
-            warn(
-                f"the head in this checkpoint was adjusted already ({done}), {after}",
-                LevelheadWarning,
-            )
+            already = f"the head in this checkpoint was adjusted already ({done})"
+            warn(f"{already}, {after}", LevelheadWarning)
 
 
 def _validation_batches(trainer: Trainer) -> Any:
@@ -131,25 +141,15 @@ def _gather_all(trainer: Trainer, part: torch.Tensor) -> torch.Tensor:
     return whole.transpose(0, 1).flatten(0, 1)[: len(sampler.dataset)].cpu()  # type: ignore[arg-type]
 
 
-def _log(logger: Any, outcome: base.LevelOutcome, step: int) -> None:
+def _log(logger: Any, outcome: base.Outcome, step: int) -> None:
     """Log the numbers as any logger can, and the page where its tracker has a place for one."""
     logger.log_metrics(outcome.numbers, step)
     kind, run = type(logger).__name__, logger.experiment
     if kind == "TensorBoardLogger":
-        run.add_text("level", outcome.text, step)
+        run.add_text("levelhead", outcome.text, step)
     elif kind == "MLFlowLogger":
         run.log_text(logger.run_id, outcome.page(), base.PAGE)
     elif kind == "WandbLogger":
         import wandb  # pyright: ignore[reportMissingImports]
 
-        run.log({"level/page": wandb.Html(outcome.page(), inject=False)})
-
-
-class RescaleCallback(base.BaseRescaleCallback, LevelCallback):
-    """Rescale the head once, when `fit` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``. Otherwise as `LevelCallback`.
-
-    Args:
-        counts: training samples of each class: a list, {class: n}, or labels to be counted.
-        gamma: strength, chosen on held-out data (`levelhead.tune`), never on test data.
-        layer: path of the head within the LightningModule, if it is not found or not unique.
-    """
+        run.log({"levelhead/page": wandb.Html(outcome.page(), inject=False)})

@@ -11,7 +11,7 @@ with naming_what_is_missing():
     from sklearn.frozen import FrozenEstimator
 
     from ..heads.sklearn import innermost
-    from .sklearn import RescaledClassifier, TunedRescaledClassifierCV
+    from .sklearn import AdjustedClassifier, AdjustedClassifierCV
 
 OPTIONS = {
     "zipmap": [True, False, "columns"],
@@ -21,7 +21,7 @@ OPTIONS = {
 
 
 def register() -> None:
-    """Register a converter for RescaledClassifier and TunedRescaledClassifierCV with skl2onnx.
+    """Register a converter for AdjustedClassifier and AdjustedClassifierCV with skl2onnx.
 
     After it, ``skl2onnx.to_onnx(model, X[:1])`` writes them, alone or as a step of a pipeline. The first output is what
     `predict` returns. The second is `predict_proba` or, around a classifier without it, the adjusted scores [N, K]. A
@@ -34,7 +34,7 @@ def register() -> None:
     def shapes(operator: Any) -> None:
         _calculate_linear_classifier_output_shapes(operator, enable_type_checking=False)
 
-    for kind in (RescaledClassifier, TunedRescaledClassifierCV):
+    for kind in (AdjustedClassifier, AdjustedClassifierCV):
         name = f"Levelhead{kind.__name__}"
         update_registered_converter(kind, name, shapes, _convert, options=OPTIONS, overwrite=True)
 
@@ -45,10 +45,8 @@ def _scores(scope: Any, operator: Any, container: Any) -> Any:
 
     model = operator.raw_operator
     inside, final = _thawed(model.estimator_), innermost(model.estimator_)
-    allowed, raw = (
-        scope._get_allowed_options(final, fail=False) or (),
-        hasattr(inside, "decision_function"),
-    )
+    allowed = scope._get_allowed_options(final, fail=False) or ()
+    raw = model._kind == "logits"
     if raw and "raw_scores" not in allowed:
         instead = "use a classifier that it can, such as LogisticRegression, or one that gives only probabilities"
         raise LevelheadError(
@@ -70,7 +68,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     model, source = operator.raw_operator, _scores(scope, operator, container)
     wide = "Double" in type(operator.inputs[0].type).__name__
     number, dtype = (TensorProto.DOUBLE, np.float64) if wide else (TensorProto.FLOAT, np.float32)
-    classes, inside = model.classes_, _thawed(model.estimator_)
+    classes = model.classes_
 
     def constant(values: Any, kind: int = number) -> str:
         name, values = scope.get_unique_variable_name("levelhead"), np.asarray(values)
@@ -84,22 +82,21 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
         return name
 
     scores = source.full_name
-    if not hasattr(inside, "decision_function"):
+    if model._kind != "logits":
         least = np.finfo(dtype).tiny
-        log = node("Log", node("Max", scores, constant([least])))
-        scores = node(
-            "Where", node("Less", scores, constant([least])), constant([np.log(model._zero)]), log
-        )
+        scores = node("Log", node("Max", scores, constant([least])))
     elif len(classes) == 2:  # skl2onnx gives one decision value z or (-z, z); the last column is z
         ends = [constant([n], TensorProto.INT64) for n in (-1, np.iinfo(np.int64).max, 1)]
         scores = node("Mul", node("Slice", scores, *ends), constant([[-0.5, 0.5]]))
-    by, adjusted = model._adjustment(model.counts_), scores
-    if by.smoothing:
-        adjusted = node("Log", node("Add", node("Exp", adjusted), constant([by.smoothing])))
-    if by.scale is not None:
-        adjusted = node("Mul", adjusted, constant(by.scale))
-    if by.offset is not None:
-        adjusted = node("Add", adjusted, constant(by.offset))
+    adjustment = model.tuned_.adjustment
+    adjusted = scores
+    if adjustment.smoothing:
+        votes = node("Add", node("Exp", adjusted), constant([adjustment.smoothing]))
+        adjusted = node("Log", votes)
+    if adjustment.multiplies:
+        adjusted = node("Mul", adjusted, constant(adjustment.scale))
+    if adjustment.adds:
+        adjusted = node("Add", adjusted, constant(adjustment.offset))
     best = node("ArgMax", adjusted, axis=1, keepdims=0)
     if classes.dtype.kind in "UO":
         labels = constant([str(label).encode() for label in classes], TensorProto.STRING)
@@ -108,7 +105,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     chosen = node("ArrayFeatureExtractor", labels, best, op_domain="ai.onnx.ml", op_version=1)
     node("Reshape", chosen, constant([-1], TensorProto.INT64), out=operator.outputs[0].full_name)
     if hasattr(model, "predict_proba"):
-        cooled = node("Div", adjusted, constant([getattr(model, "temperature_", 1.0)]))
+        cooled = node("Div", adjusted, constant([model.tuned_.temperature or 1.0]))
         node("Softmax", cooled, out=operator.outputs[1].full_name, axis=1)
     else:
         node("Identity", adjusted, out=operator.outputs[1].full_name)

@@ -2,8 +2,7 @@
 
 from typing import Any, Literal
 
-from ..core.adjust import normalize
-from ..core.head import Head
+from ..core.head import Head, normalize
 from ..support.errors import LevelheadError, check_choice
 from ..support.extras import naming_what_is_missing
 

@@ -1,17 +1,13 @@
-"""WVN, adjusting the head and our losses in the Hugging Face Trainer: callbacks and a `compute_loss_func`."""
+"""WVN and adjusting the head in the Hugging Face Trainer.
+
+``Trainer(..., callbacks=[WVNCallback(), AdjustCallback()])``
+"""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .._version import __version__
-from ..choice.path_metrics import gain_text
-from ..choice.tuned import Tuned
-from ..core.counts import Counts
-from ..core.rules import RULES
-from ..methods.method import Loss, Method
-from ..methods.table import changes, method_named
 from ..support import atomic
 from ..support.errors import LevelheadError
 from ..support.extras import naming_what_is_missing
@@ -20,7 +16,7 @@ with naming_what_is_missing():
     import torch
     from transformers.trainer_callback import TrainerCallback
 
-    from ..heads.notes import drop_note, extend_note
+    from ..heads.notes import done_text, drop_note, extend_note
     from ..heads.torch_find import unwrap
     from . import _callback as base
 
@@ -45,25 +41,34 @@ class WVNCallback(base.BaseWVNCallback, TrainerCallback):
         self._attach(model, [optimizer])
 
 
-class LevelCallback(base.BaseLevelCallback, TrainerCallback):
-    """Adjust the head once, when `train` has ended, by what was tuned (rule, strength, counts), as `adjust_` does.
+class AdjustCallback(base.BaseAdjustCallback, TrainerCallback):
+    """Adjust the head once, when `train` has ended: tuned on the evaluation set, or as you say.
 
-    Checkpoints hold the head as it was trained. The model in memory (after `load_best_model_at_end`), and what
-    `trainer.save_model` writes, has the adjusted head, with a note in its config and, with `tune`, in the model card. A
-    head without a bias gets one where the rule needs it, which `from_pretrained` of its architecture does not expect:
-    save its `state_dict` then, or export to ONNX; with `tune`, such a head is rescaled, which needs no bias. The next
-    `train` starts from the head as trained. A choice or a layer that does not fit is an error before the first step.
+    By default the logits of the evaluation set are collected when `train` has ended, a number to
+    add to each class is tuned on them, and the head is adjusted if that is worthwhile. Either way a
+    line on stderr says so, and trackers get numbers and the page.
+
+    Checkpoints hold the head as it was trained. The model in memory (after
+    `load_best_model_at_end`), and what `trainer.save_model` writes, has the adjusted head, with a
+    note in its config and, where it was tuned, in the model card. A head without a bias would get
+    one, which `from_pretrained` of its architecture does not expect: it is tuned with the rule
+    `scales`, which needs none. The next `train` starts from the head as trained. What does not fit
+    the model is an error before the first step.
 
     Args:
-        tuned: what `levelhead.tune` returned for a model like this one, or the path of a tuned.json; of any rule.
-        tune: `eval`, to tune on the evaluation when training has ended, in place of a choice that was tuned before,
-        counts, rule, metric, anyway, certain, scores, page: with that: all as in `hosts.lightning.LevelCallback`.
+        by: None, to tune on the evaluation set; or what `levelhead.tune` returned for a model like
+            this one, or the path of a tuned.json; or a rule with a strength, such as
+            ``lh.rules.Rescale(0.5)``, which needs counts.
+        counts, rule, metric, anyway, scores, page: as in `hosts.lightning.AdjustCallback`; counts
+            also by the names of the config.
         layer: path of the head, if it is not found or not unique.
 
     Attributes:
-        adjusted, tuned, verdict: what was done to the head, with `restore()`; the choice; with `tune`, both in words.
+        adjusted: what was done to the head, with `restore()`; None if nothing was.
+        tuned: what was tuned on the evaluation set.
+        verdict: both in words.
 
-    >>> callback = LevelCallback(tune="eval")  # Trainer(..., callbacks=[callback])
+    >>> callback = AdjustCallback()  # Trainer(..., callbacks=[callback])
     """
 
     keeps_new_bias = False
@@ -72,10 +77,11 @@ class LevelCallback(base.BaseLevelCallback, TrainerCallback):
         self, args: Any, *_: Any, model: Any, train_dataloader: Any = None, **__: Any
     ) -> None:
         self._restore()
+        self.tuned = None
         drop_note(unwrap(model))  # of an earlier adjustment: the head is trained on
         if self._tunes and args.eval_strategy == "no":
             needed = "give the Trainer an eval_dataset, and set eval_strategy to 'epoch' or 'steps'"
-            raise LevelheadError(f"tuning on the evaluation needs one: {needed}", parameter="tune")
+            raise LevelheadError(f"tuning on the evaluation needs one: {needed}", parameter="by")
         self._evaluated: dict[int, Any] = {}
         self._trackers = base.Trackers()
         self._check(model, train_dataloader)
@@ -98,25 +104,26 @@ class LevelCallback(base.BaseLevelCallback, TrainerCallback):
                 lambda: base.one_loader(loaders),
                 gather=_gather_batch,
             )
-        if (outcome := self._apply(model)) is None:
+        outcome = self._apply(model)
+        if outcome is None:
             return
-        if self.adjusted is not None and isinstance(tuned := self.tuned, Tuned):
+        tuned = self.tuned
+        if self.adjusted is not None and tuned is not None:
             interval = None if tuned.gain_interval is None else list(tuned.gain_interval)
             facts = {
                 "chosen_on": tuned.chosen_on,
                 "samples": tuned.n,
                 "metric": tuned.metric,
                 "gain": tuned.gain,
+                "gain_interval": interval,
             }
-            extend_note(unwrap(model), facts | {"gain_interval": interval})
+            extend_note(unwrap(model), facts)
         if state.is_world_process_zero:
             self._finish(outcome)
             self._card(args)
-            folder = (
-                base.tensorboard_folder(args.output_dir)
-                if "tensorboard" in (args.report_to or ())
-                else None
-            )
+            folder = None
+            if "tensorboard" in (args.report_to or ()):
+                folder = base.tensorboard_folder(args.output_dir)
             self._trackers.send(outcome, state.global_step, folder)
 
     def on_push_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
@@ -125,29 +132,25 @@ class LevelCallback(base.BaseLevelCallback, TrainerCallback):
 
     def _card(self, args: Any) -> None:
         """Write a section about the adjustment into the model card, in place of an older one, or into a new card."""
-        if (done := self.adjusted) is None or self.verdict is None:
+        adjusted = self.adjusted
+        tuned = self.tuned
+        if adjusted is None or tuned is None or tuned.evidence is None:
             return
-        layers, tuned = (
-            ", ".join(f"`{layer}`" for layer in done.layers if layer) or "the head",
-            self._choice,
-        )
+        layers = ", ".join(f"`{layer}`" for layer in adjusted.layers if layer) or "the head"
+        done = done_text(adjusted.rule, adjusted.strength)
+        evidence = tuned.evidence
+        gain = evidence.metric.gain_text(evidence.gain, evidence.interval)
+        calibrated = "."
+        if tuned.temperature is not None:
+            calibrated = f": divide the logits by {tuned.temperature:.3g} for those."
         said = (
-            f"## Adjustment\n\nAfter training, {layers} was adjusted for imbalanced classes by levelhead {__version__}"
-            f": {RULES[done.rule].title}, gamma {done.gamma:.4g}, for {len(done.counts)} classes of "
-            f"{done.counts.max():g} to {done.counts.min():g} training samples."
+            f"## Adjustment\n\nAfter training, {layers} was adjusted for imbalanced classes by "
+            f"levelhead {__version__}: {done}, for {adjusted.classes} classes.\n\n"
+            f"It was chosen on {tuned.n} {tuned.chosen_on} samples; the gain in "
+            f"{evidence.metric.title} on samples that it was not fitted on is {gain}. Results in "
+            "the log of the training are those of the head before. Probabilities are no longer "
+            f"those of the training's mix of classes{calibrated}"
         )
-        if isinstance(tuned, Tuned) and tuned.gain is not None:
-            said += (
-                f"\n\nIt was chosen on {tuned.n} {tuned.chosen_on} samples; the gain in "
-                f"{tuned.metric.replace('_', ' ')} to expect on new samples is "
-                f"{gain_text(tuned.metric, tuned.gain, tuned.gain_interval)}. Results in the log of the training are "
-                "those of the head before. Probabilities are no longer calibrated"
-                + (
-                    "."
-                    if tuned.temperature is None
-                    else f": divide the logits by {tuned.temperature:.3g} for those."
-                )
-            )
         path = Path(args.output_dir, "README.md")
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         rest = re.sub(
@@ -169,50 +172,3 @@ def _gather_batch(part: torch.Tensor) -> torch.Tensor:
     whole: Any = gather(padded.contiguous())
     state = GradientState()  # says how many of the last batch are no repeats
     return whole[: state.remainder] if state.end_of_dataloader and state.remainder > 0 else whole
-
-
-class RescaleCallback(base.BaseRescaleCallback, LevelCallback):
-    """Rescale the head once, when `train` has ended: ``w_i <- (n_1 / n_i)^gamma w_i``. Otherwise as `LevelCallback`.
-
-    Args:
-        counts, gamma, layer: as in `levelhead.hosts.lightning.RescaleCallback`; counts also by the names of the config.
-    """
-
-
-@dataclass(frozen=True, eq=False)
-class TrainerLoss:
-    """A loss as the Trainer calls it: a batch's sum over the number of items in all batches of the optimizer's step."""
-
-    loss: Loss
-
-    def __call__(
-        self, outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None
-    ) -> torch.Tensor:
-        logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
-        counted = labels != -100  # the label of positions in a batch that the loss leaves out
-        values = self.loss(logits, labels.where(counted, 0)) * counted
-        return values.sum() / (counted.sum() if num_items_in_batch is None else num_items_in_batch)
-
-
-def compute_loss_func(method: str | Method, counts: Counts) -> TrainerLoss:
-    """Return a method's loss for `Trainer(compute_loss_func=...)`, correct under gradient accumulation too.
-
-    Args:
-        method: one that only changes the loss, by name ("class-balanced") or as a record.
-        counts: training samples of each class: a list, or {index: n}; `levelhead.counts.of(labels)` counts labels.
-
-    >>> loss = compute_loss_func("balanced-softmax", [500, 50, 5])
-    >>> loss({"logits": torch.zeros(4, 3)}, torch.tensor([0, 1, 2, -100]), num_items_in_batch=3).shape
-    torch.Size([])
-    """
-    method = method_named(method) if isinstance(method, str) else method
-    if other := [slot for slot in changes(method) if slot != "loss"]:
-        use = "use WVNCallback for project, RescaleCallback for adjust, and `levelhead train` for the rest"
-        reason = f"does more than change the loss: {', '.join(other)}; {use}"
-    elif method.head != "linear":
-        reason = f"needs a {method.head} head, which pretrained models do not have"
-    elif method.stages:
-        reason = "changes its loss in the middle of training, and the Trainer does not say when"
-    else:
-        return TrainerLoss(method.loss(counts))
-    raise LevelheadError(f"{method.name} {reason}", parameter="method")

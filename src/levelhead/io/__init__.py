@@ -1,6 +1,7 @@
 """Users' data files: logits, labels and counts. No code in a file is run.
 
-samples_file, counts_file: samples; where `read_counts` was
+samples_file: logits, labels, counts and class names, from one file or several
+parts, parts_written: scores read, and written, a part at a time
 arrays: one array of a file of any known format; counts, shares and names
 table, numpy_file, torch_file, safetensors_file: the formats
 """

@@ -60,7 +60,7 @@ def read_or_map(
     path: Path, dtype: Any, offset: int, shape: tuple[int, ...], order: Literal["C", "F"] = "C"
 ) -> np.ndarray:
     """Return numbers of a file: read if they are few, memory-mapped if they are many."""
-    # A mapped file that becomes shorter ends the process. Of a large one, `path.engines` checks the size as it goes.
+    # A mapped file that becomes shorter ends the process. Of a large one, `support.read` checks the size as it goes.
     kind = np.dtype(dtype)
     if math.prod(shape) * kind.itemsize > LARGEST_READ:
         return np.memmap(path, kind, "r", offset, shape, order)

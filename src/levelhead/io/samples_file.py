@@ -27,21 +27,42 @@ NAME_ARRAYS = (
 
 @dataclass(frozen=True, eq=False)
 class SamplesRead:
-    """What a trained model says about samples."""
+    """What a trained model says about samples.
 
-    logits: np.ndarray  # [N, K]
-    labels: np.ndarray | None  # [N], class indices
-    counts: np.ndarray  # [K], training samples of each class
-    names: list[str] | None  # of the K classes, where known
-    files: dict[
-        str, Source
-    ]  # where logits, labels and counts were found, as far as they were in files
-    stamps: dict[Path, Stamp] = field(default_factory=dict)  # of those files, when they were opened
+    Args:
+        logits: [N, K].
+        labels: [N], class indices; or [N, K] of 0 and 1; None if there are none.
+        counts: [K], training samples of each class; None if they are not known.
+        names: of the K classes, where known.
+        files: where logits, labels and counts were found, as far as they were in files.
+        stamps: of those files, when they were opened.
+    """
+
+    logits: np.ndarray
+    labels: np.ndarray | None
+    counts: np.ndarray | None
+    names: list[str] | None
+    files: dict[str, Source]
+    stamps: dict[Path, Stamp] = field(default_factory=dict)
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return self.logits.shape[1]
 
     def check_unchanged(self) -> None:
         """Check that no file has changed since it was read: large ones are mapped, and read as they are needed."""
         for path, stamp in self.stamps.items():
             check_unchanged(path, stamp)
+
+
+def describe_sources(files: Mapping[str, Source | None]) -> dict[str, dict[str, str]]:
+    """Return the files that a choice was made on, each with its sha256, for `Tuned.sources`."""
+    given = {what: str(source) for what, source in files.items() if source is not None}
+    return {
+        "files": given,
+        "sha256": {what: arrays.sha256(source) for what, source in given.items()},
+    }
 
 
 class _Scores(NamedTuple):
@@ -63,80 +84,78 @@ def read(
     background: int | str | None = None,
     say: Say = str,
 ) -> SamplesRead:
-    """Read logits, labels and counts. Those not given are looked for next to the logits, under their names."""
+    """Read logits, labels and counts; those not given are looked for next to the logits, under their names.
+
+    Args:
+        logits: FILE or FILE:KEY.
+        labels, counts: files likewise, or the counts themselves; None where none are found.
+        names: of the classes, in order.
+        label_column: of the labels, in a table of logits.
+        background: a class that may have no training samples, as it is left alone.
+        say: is told what was taken for what.
+    """
     if labels is not None and label_column is None:
         path, column = arrays.split_key(labels)
         if column is not None and path == Path(logits) and path.suffix.lower() in TABLE_SUFFIXES:
-            label_column, labels = column, None
-    stamps = {}
-    for what, source in {"logits": logits, "labels": labels, "counts": counts}.items():
-        if (
-            isinstance(source, str | Path)
-            and arrays.has_known_suffix(source)
-            and not arrays.is_inline(source)
-        ):
-            stamps[arrays.file_of(source)] = check_regular_file(arrays.file_of(source), what)
-    given_counts = (
-        counts
-        if counts is None or not isinstance(counts, str | Path)
-        else arrays.read_counts(counts)
-    )
+            label_column = column
+            labels = None
+    stamps = _stamps({"logits": logits, "labels": labels, "counts": counts})
+    given_counts: Any = counts
+    if isinstance(counts, str | Path):
+        given_counts = arrays.read_counts(counts)
     scores = _read_scores(logits, names, label_column, given_counts, say)
     if label_column is not None and labels is not None:
         raise LevelheadError(
             "expected a column of the logits' table or a file of labels, got both",
             parameter="labels",
         )
-    labels = labels if label_column is None else scores.label
-    names, classes = scores.names, scores.values.shape[1]
+    if label_column is not None:
+        labels = scores.label
+    names = scores.names
+    classes = scores.values.shape[1]
     if names is not None and len(names) != classes:
         raise LevelheadError(
             f"expected {classes} class names, one per class, got {len(names)}", parameter="names"
         )
-    background = None if background is None else find_background(background, classes, names)
-    alone = f"name the logits alone: {logits}:logits"
+    alone = None if background is None else find_background(background, classes, names)
     found: dict[str, np.ndarray] = {}
     files: dict[str, Source] = {"logits": logits}
     for what, given, get in (
         ("labels", labels, lambda file: _read_labels(file, scores, names, say)),
-        ("counts", counts, lambda file: _resolve_counts(file, scores, names, background)),
+        ("counts", counts, lambda file: _resolve_counts(file, scores, names, alone)),
     ):
-        inside = (
-            scores.label
-            if what == "labels" and scores.label
-            else arrays.array_next_to(logits, what)
-        )
-        if (file := inside if given is None else given) is None:
+        inside = arrays.array_next_to(logits, what)
+        if what == "labels" and scores.label is not None:
+            inside = scores.label
+        source = inside if given is None else given
+        if source is None:
             continue
-        found[what] = get(file)
-        if isinstance(file, str | Path) and not arrays.is_inline(file):
-            files[what] = file
-        if (
-            given is not None
-            and inside not in (None, given)
-            and not _same_values(found[what], get, inside)
-        ):
+        found[what] = get(source)
+        if isinstance(source, str | Path) and not arrays.is_inline(source):
+            files[what] = source
+        both = given is not None and inside not in (None, given)
+        if both and not _same_values(found[what], get, inside):
             here = files.get(what, f"the {what} given")
-            way_out = "take that column out of the table" if inside == scores.label else alone
+            way_out = f"name the logits alone: {logits}:logits"
+            if inside == scores.label:
+                way_out = "take that column out of the table"
             aside = f"{here} differs from them; leave out {here}, or {way_out}"
             raise LevelheadError(f"{logits}: holds {what} too, and {aside}")
-    if "counts" not in found:
-        raise _nothing_next_to(logits, "counts", "to give the training samples of each class")
     if "labels" in found:
         with in_file(files["labels"]):
             found["labels"] = check_labels(found["labels"], classes)
-            if (n := len(found["labels"])) != len(scores.values):
-                raise LevelheadError(
-                    f"expected {len(scores.values)} labels, one per row of {logits}, got {n}"
-                )
-    not_given = [
-        what
-        for what, given in (("labels", labels), ("counts", counts))
-        if given is None and what in found
-    ]
+            n = len(found["labels"])
+            if n != len(scores.values):
+                rows = f"{len(scores.values)} labels, one per row of {logits}"
+                raise LevelheadError(f"expected {rows}, got {n}")
+    given = {"labels": labels, "counts": counts}
+    not_given = [what for what in given if given[what] is None and what in found]
     if not_given and scores.label is None:
-        say(f"{' and '.join(not_given)} are those in {logits}; to leave them out, {alone}")
-    return SamplesRead(scores.values, found.get("labels"), found["counts"], names, files, stamps)
+        inside_it = f"{' and '.join(not_given)} are those in {logits}"
+        say(f"{inside_it}; to leave them out, name the logits alone: {logits}:logits")
+    return SamplesRead(
+        scores.values, found.get("labels"), found.get("counts"), names, files, stamps
+    )
 
 
 def read_label_samples(
@@ -147,35 +166,41 @@ def read_label_samples(
     names: Names = None,
     say: Say = str,
 ) -> SamplesRead:
-    """Read logits and labels, [N, K] each, in one order, and counts; as `read`, but counts may be those of labels."""
+    """Read logits and labels, [N, K] each, in one order, and counts, as `read` does."""
     scores, titles = _read_columns(logits, "logits", names)
-    known = list(names) if names is not None else titles
-    if (source := labels if labels is not None else arrays.array_next_to(logits, "labels")) is None:
+    known = titles if names is None else list(names)
+    source = arrays.array_next_to(logits, "labels") if labels is None else labels
+    if source is None:
         raise _nothing_next_to(logits, "labels", "to give 0 or 1 for each label of each sample")
     truth, _ = _read_columns(source, "labels", known)
     files: dict[str, Source] = {"logits": logits, "labels": source}
     if labels is None:
         say(f"labels are those in {logits}")
-    if (given := counts if counts is not None else arrays.array_next_to(logits, "counts")) is None:
-        positives = (
-            truth.sum(axis=0) if truth.ndim == 2 and truth.dtype.kind in "biuf" else np.zeros(0)
-        )
-    else:
-        found = arrays.read_counts(given)
-        mapping = as_mapping(found)
-        with in_file(given):
-            positives = (
-                in_order(mapping, scores.shape[-1], known)
-                if mapping is not None
-                else np.asarray(found)
-            )
-        if not arrays.is_inline(given):
-            files["counts"] = given
-    stamps = {
-        arrays.file_of(file): check_regular_file(arrays.file_of(file), what)
-        for what, file in files.items()
-    }
-    return SamplesRead(scores, truth, positives, known, files, stamps)
+    positives = None
+    of_counts = arrays.array_next_to(logits, "counts") if counts is None else counts
+    if of_counts is not None:
+        given = arrays.read_counts(of_counts)
+        mapping = as_mapping(given)
+        with in_file(of_counts):
+            if mapping is None:
+                positives = np.asarray(given)
+            else:
+                positives = in_order(mapping, scores.shape[-1], known)
+        if not arrays.is_inline(of_counts):
+            files["counts"] = of_counts
+    return SamplesRead(scores, truth, positives, known, files, _stamps(files))
+
+
+def _stamps(sources: Mapping[str, Any]) -> dict[Path, Stamp]:
+    """Return what identifies the content of each file now, after checking that it is a regular file."""
+    stamps = {}
+    for what, source in sources.items():
+        if not isinstance(source, str | Path) or arrays.is_inline(source):
+            continue
+        if arrays.has_known_suffix(source):
+            path = arrays.file_of(source)
+            stamps[path] = check_regular_file(path, what)
+    return stamps
 
 
 def _nothing_next_to(logits: Source, what: str, effect: str) -> LevelheadError:
@@ -203,7 +228,7 @@ def _read_scores(
         return _Scores(
             source,
             values,
-            names=_names_next_to(source, values.shape[1]) if names is None else list(names),
+            names=names_next_to(source, values.shape[1]) if names is None else list(names),
         )
     with in_file(path):
         table = arrays.read_table(path, titles=("logits", label_column))
@@ -247,7 +272,7 @@ def _read_scores(
     return _Scores(source, values, layout.names if names is None else list(names), label_path)
 
 
-def _names_next_to(source: Source, classes: int) -> list[str] | None:
+def names_next_to(source: Source, classes: int) -> list[str] | None:
     """Return the class names that a file of several arrays holds, or None."""
     for name in NAME_ARRAYS:
         if (place := arrays.array_next_to(source, name)) is not None:

@@ -3,9 +3,11 @@
 import csv
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ from ..core.class_names import listed
 from ..support import text
 from ..support.errors import LevelheadError, reported_as
 from ..support.extras import install_command
-from ..support.regular_file import bytes_at
+from ..support.regular_file import bytes_at, unchanged_while_read
 from ..support.text import is_decimal_comma, is_number, is_numeric
 from .numpy_file import check_expansion, text_array
 
@@ -57,6 +59,7 @@ class Table:
 
     titles: list[str] | None  # of the columns, where the file has any
     columns: Sequence[np.ndarray]  # [N] each: floats, other numbers, or objects that are texts
+    written: Sequence[Sequence[str]] | None = None  # the same, as they are written in a text file
 
     def column(self, title: str) -> np.ndarray:
         """Return the column with a title."""
@@ -98,59 +101,103 @@ def read_table(path: Path, *, titles: Sequence[str | None] = ()) -> Table:
     """Read a table; a single column of text may be titled as in `titles`."""
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        return _read_parquet(path)
-    found, rows = _parse_rows(text.read(path), titles, "\t" if suffix == ".tsv" else None)
-    columns = []
-    for cells in zip(*rows, strict=True):
-        try:
-            columns.append(np.array(cells, dtype=np.float64))
-        except ValueError:  # text stays text
-            columns.append(np.array(cells, dtype=object))
-    return Table(found, columns)
+        with _opened_parquet(path) as file:
+            return _of_arrow(file.read())
+    separator = "\t" if suffix == ".tsv" else None
+    found, rows = _parse_rows(split_cells(text.read(path), separator), titles)
+    return Table(found, [_column(cells) for cells in zip(*rows, strict=True)])
 
 
-def _read_parquet(path: Path) -> Table:
-    """Return the table that a .parquet file holds."""
+def table_parts(path: Path, rows: int) -> Iterator[Table]:
+    """Read a table so many rows at a time; titles and an index are looked for in the first of them."""
+    if path.suffix.lower() == ".parquet":
+        import pyarrow as arrow
+
+        with _opened_parquet(path) as file:
+            for batch in file.iter_batches(batch_size=rows):
+                yield _of_arrow(arrow.Table.from_batches([batch]))
+        return
+    yield from _text_parts(path, rows)
+
+
+def _text_parts(path: Path, rows: int) -> Iterator[Table]:
+    with (
+        reported_as("not valid UTF-8; save the file as UTF-8", UnicodeDecodeError),
+        reported_as("{}", csv.Error),
+        unchanged_while_read(path, "a table"),
+        path.open(encoding="utf-8-sig", newline="") as file,
+    ):
+        first_line = file.readline()
+        if not first_line.strip():
+            raise LevelheadError("the file is empty, or its first line is")
+        file.seek(0)
+        separator = "\t" if path.suffix.lower() == ".tsv" else find_separator(first_line)
+        reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
+        cells_of_rows = ([cell.strip() for cell in row] for row in reader if row)
+        head = list(islice(cells_of_rows, rows))
+        width = len(head[0])
+        titles, part = _parse_rows(head, ())
+        index = width - len(part[0])  # 1 if the first column is one
+        done = 0
+        while part:
+            written = list(zip(*part, strict=True))
+            yield Table(titles, [_column(cells) for cells in written], written)
+            done += len(part)
+            part = []
+            for at, row in enumerate(islice(cells_of_rows, rows), start=done):
+                if len(row) != width:
+                    got = f"data row {at} has {len(row)} values"
+                    raise LevelheadError(f"{got}, but those before it have {width}")
+                part.append(row[index:])
+
+
+def _column(cells: Sequence[str]) -> np.ndarray:
+    """Return a column of a text file: numbers if all are, else texts."""
+    try:
+        return np.array(cells, dtype=np.float64)
+    except ValueError:
+        return np.array(cells, dtype=object)
+
+
+@contextmanager
+def _opened_parquet(path: Path) -> Iterator[Any]:
+    """Open a .parquet file; what is wrong with it is said in one line."""
     try:
         import pyarrow as arrow
-        from pyarrow import compute, parquet
+        from pyarrow import parquet
     except ImportError:
         raise ImportError(
             f"{path}: reading .parquet needs pyarrow; {install_command('parquet')}"
         ) from None
+    broken = (arrow.ArrowException, ValueError, TypeError, LookupError, OverflowError, OSError)
     try:
-        texts = [
-            one.name
-            for one in parquet.read_schema(path)
-            if one.type in (arrow.string(), arrow.large_string())
-        ]
-        with parquet.ParquetFile(
-            path, read_dictionary=texts
-        ) as file:  # a text that is there often is kept once
-            check_expansion(
-                8 * max(claimed_values(path), file.metadata.num_rows), path.stat().st_size
-            )
-            table = file.read()
-        columns = [
-            _from_arrow(name, table.column(i), arrow, compute)
-            for i, name in enumerate(table.column_names)
-        ]
+        schema = parquet.read_schema(path)
+        texts = [one.name for one in schema if one.type in (arrow.string(), arrow.large_string())]
+        # A text that is there often is kept once.
+        with parquet.ParquetFile(path, read_dictionary=texts) as file:
+            claimed = max(claimed_values(path), file.metadata.num_rows)
+            check_expansion(8 * claimed, path.stat().st_size)
+            if file.metadata.num_rows == 0 or not len(schema):
+                raise LevelheadError(f"the file has no {'rows' if len(schema) else 'columns'}")
+            yield file
     except (LevelheadError, MemoryError):
         raise
-    except (
-        arrow.ArrowException,
-        ValueError,
-        TypeError,
-        LookupError,
-        OverflowError,
-        OSError,
-    ) as error:
+    except broken as error:
         if getattr(error, "errno", None) is not None:  # the system's
             raise
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise LevelheadError(f"not a sound .parquet file ({reason})") from None
-    if not columns or not len(columns[0]):
-        raise LevelheadError(f"the file has no {'rows' if columns else 'columns'}")
+
+
+def _of_arrow(table: Any) -> Table:
+    """Return a table of pyarrow as ours."""
+    import pyarrow as arrow
+    from pyarrow import compute
+
+    columns = [
+        _from_arrow(name, table.column(i), arrow, compute)
+        for i, name in enumerate(table.column_names)
+    ]
     return Table(list(table.column_names), columns)
 
 
@@ -160,31 +207,49 @@ def find_columns(
     """Find the logits, the labels and the rest among the columns of a table; one of K columns holds only logits."""
     # Logits are the columns called like the classes, if names are given; else those called `logit_*`; else all columns
     # of numbers that are neither labels nor ids. Labels are the column called as in `LABEL_TITLES`, if it can be.
+    # Columns that are numbered are put in the order of their numbers.
     titles = table.titles
-    if titles is None or len(titles) == (len(names) if names else classes):
-        if names and titles and set(titles) == set(names) and len(set(names)) == len(titles):
-            return Layout([titles.index(name) for name in names], list(names))
-        called = None if not titles or any(map(is_numeric, titles)) else titles
-        return Layout(list(range(len(table.columns))), list(names) if names else called)
-    found = (
-        (named, list(names))
-        if names and (named := columns_called(titles, names))
-        else _prefixed(titles)
-    )
-    if found is not None:
-        places, called = found
-        label = _find_label(titles, lambda i: i not in places)
+    given = None if not names else list(names)
+    if titles is None:
+        return Layout(list(range(len(table.columns))), given)
+    places = columns_called(titles, names) if names else None
+    called = given
+    only_logits = len(titles) == (len(names) if names else classes)
+    if places is None:
+        prefixed = _prefixed(titles)
+        if prefixed is not None and (not only_logits or len(prefixed[0]) == len(titles)):
+            places, called = prefixed
+    label = None
+    if places is not None:
+        logits = set(places)
+        label = _find_label(titles, lambda i: i not in logits)
+    elif only_logits:
+        places = list(range(len(titles)))
+        called = called or _as_names(titles)
     else:
         label = _find_label(titles, lambda i: _may_be_labels(table, i))
-        places = [
-            i for i in range(len(titles)) if i != label and not _is_id(titles[i], table.columns[i])
-        ]
-        shown = [titles[i] for i in places]
-        called = None if any(map(is_numeric, shown)) else shown
+        columns = [i for i in range(len(titles)) if i != label]
+        places = [i for i in columns if not _is_id(titles[i], table.columns[i])]
+        called = _as_names([titles[i] for i in places])
+    if called is None or called == given:
+        places = _by_number(titles, places)
     if names and len(places) == len(names):
-        called = list(names)
+        called = given
     ignored = tuple(title for i, title in enumerate(titles) if i not in places and i != label)
     return Layout(places, called, None if label is None else titles[label], ignored)
+
+
+def _as_names(titles: Sequence[str]) -> list[str] | None:
+    """Return titles as the names of classes; None if any is a number."""
+    return None if any(map(is_numeric, titles)) else list(titles)
+
+
+def _by_number(titles: Sequence[str], places: list[int]) -> list[int]:
+    """Return the places of columns in the order of the numbers that they are titled with, if all are."""
+    numbers = {place: int(titles[place]) for place in places if titles[place].isdecimal()}
+    if len(numbers) < len(places) or len(set(numbers.values())) < len(places):
+        return places
+    return sorted(places, key=numbers.__getitem__)
 
 
 def columns_called(titles: Sequence[str], names: Sequence[str]) -> list[int] | None:
@@ -197,16 +262,16 @@ def columns_called(titles: Sequence[str], names: Sequence[str]) -> list[int] | N
 
 
 def _parse_rows(
-    content: str, titles: Sequence[str | None], separator: str | None
+    cells: list[list[str]], titles: Sequence[str | None]
 ) -> tuple[list[str] | None, list[list[str]]]:
     """Return the titles of a table, if it has any, and its rows, all of one length, without the index."""
     # A single column of names may be titled as in `titles`; any other first cell is a name.
-    first, *rest = split_cells(content, separator)
+    first, *rest = cells
     if len(first) == 1:
         titled = first[0] in titles or _is_title(first[0], rest)
     else:
         titled = any(title in first for title in titles if title) or _are_titles(first, rest)
-    rows = rest if titled else [first, *rest]
+    rows = rest if titled else cells
     if not rows:
         raise LevelheadError("the file holds titles but no data")
     for at, row in enumerate(rows):
@@ -222,27 +287,30 @@ def _parse_rows(
 
 
 def split_cells(content: str, separator: str | None = None) -> list[list[str]]:
-    """Return the cells of each row, separated by commas or, if the first row has those, semicolons, tabs or blanks."""
+    """Return the cells of each row; without a separator, by the one that the first row has."""
     content = content.strip("\r\n")
     if separator is None:
-        first = content.split("\n", 1)[0].split("\r", 1)[0]
-        blanks = (
-            " " in first.strip()
-            and not first.startswith(" ")
-            and all(map(is_number, first.split()))
-        )
-        separator = " " if blanks else ","
-        for mark in "\t;":
-            words = first.split(mark)
-            if len(words) > 1 and all(
-                "," not in word or is_decimal_comma(word.strip(' "')) for word in words
-            ):
-                separator = mark
+        separator = find_separator(content.split("\n", 1)[0].split("\r", 1)[0])
     with reported_as("{}", csv.Error):
         rows = list(
             csv.reader(StringIO(content, newline=""), delimiter=separator, skipinitialspace=True)
         )
     return [[cell.strip() for cell in row] or [""] for row in rows if row or len(rows[0]) == 1]
+
+
+def find_separator(first: str) -> str:
+    """Return what separates the cells of a first row: a comma or, if it has those, semicolons, tabs or blanks."""
+    first = first.rstrip("\r\n")
+    separator = ","
+    blanks = " " in first.strip() and not first.startswith(" ")
+    if blanks and all(map(is_number, first.split())):
+        separator = " "
+    for mark in "\t;":
+        words = first.split(mark)
+        decimals = all("," not in word or is_decimal_comma(word.strip(' "')) for word in words)
+        if len(words) > 1 and decimals:
+            separator = mark
+    return separator
 
 
 def _prefixed(titles: list[str]) -> tuple[list[int], list[str] | None] | None:

@@ -1,5 +1,6 @@
-"""Several labels per sample, each with its own shift.
+"""Several labels per sample, each with its own threshold.
 
-- tune_labels: the choice, what was chosen, and checks of what it is made on
-- cuts: every threshold of a label, and what is minimized
+check: scores, labels, costs, floors and counts, each for several labels
+cuts: every threshold of one label, and the best of them
+tune_labels: the choice, and what it is worth
 """

@@ -1,6 +1,9 @@
-"""The exact path over one strength: every change of every prediction.
+"""The exact path over one strength: every change of every prediction. Pure numerics.
 
-direction, curve: how scores depend on one strength, and where two cross; step functions of a strength
-engines, intervals_torch, intervals_triton: where samples are right
-envelope: logits read in chunks, and every change of every prediction
+direction: how scores depend on one strength, and where two of them cross
+curve: step functions of a strength
+envelope: what is predicted at the start of a range, and every change of it
+walk: from one change to the next, on the host
+walk_torch, walk_triton: the same on a GPU
+engines: the one of these that fits the logits
 """

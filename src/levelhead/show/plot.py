@@ -12,7 +12,7 @@ from ..path.curve import Curve
 from ..support import atomic
 from ..support.errors import LevelheadError
 from ..support.extras import install_command
-from .style import ACCENT, SOFT, percent, short
+from .style import ACCENT, SOFT, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,45 +39,13 @@ def draw_errors(
         "error": (error, SOFT, 3.0),
         "balanced error": (balanced_error, _text_color(axes), 1.5),
     }
-    for name, (
-        curve,
-        color,
-        width,
-    ) in curves.items():  # the error is broader, so that it shows where the two coincide
+    # The error is broader, so that it shows where the two coincide.
+    for name, (curve, color, width) in curves.items():
         draw_steps(axes, curve, color=color, lw=width, label=name)
         _draw_dots(axes, curve, [0.0] if gamma is None else [0.0, gamma], color)
     if gamma is not None:
         axes.axvline(gamma, color=ACCENT, lw=1.2, label=f"gamma = {gamma:.3f}")
     return _finish(axes, title, over_gamma=error)
-
-
-def draw_choice(
-    curve: Curve,
-    gamma: float,
-    ax: Axes | None = None,
-    *,
-    label: str,
-    criterion: Curve | None = None,
-    interval: tuple[float, float] | None = None,
-    level: float = 0.95,
-    title: str = "",
-    in_percent: bool = True,
-) -> Axes:
-    """Draw the curve of a chosen gamma, what was minimized if that is another, gamma and its interval."""
-    axes, factor = _axes(ax), 100 if in_percent else 1
-    if interval is not None:
-        axes.axvspan(
-            *interval, color=ACCENT, alpha=0.18, lw=0, label=f"{level:.0%} interval of gamma"
-        )
-    if criterion is not None:
-        draw_steps(axes, criterion, color=SOFT, lw=1.2, label="criterion (with mismatch of shares)")
-    draw_steps(axes, curve, factor, color=_text_color(axes), lw=1.5, label=label)
-    ends = [
-        percent(float(curve.at(at))) if in_percent else f"{curve.at(at):.4g}" for at in (0.0, gamma)
-    ]
-    axes.axvline(gamma, color=ACCENT, lw=1.2, label=f"chosen: {gamma:.3f} ({ends[0]} -> {ends[1]})")
-    _draw_dots(axes, curve, [0.0, gamma], _text_color(axes), factor)
-    return _finish(axes, title, over_gamma=curve, unit="%" if in_percent else label)
 
 
 def draw_norms(
@@ -106,9 +74,8 @@ def draw_norms(
         xlabel="training samples of the class",
         ylabel="length of its weight vector",
     )
-    narrow = (
-        counts.max() < 20 * counts.min()
-    )  # more ticks, of which each is written as 1000, not 10^3
+    # Over a narrow range more ticks, of which each is written as 1000, not 10^3.
+    narrow = counts.max() < 20 * counts.min()
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -126,23 +93,23 @@ def draw_recall(
 ) -> Axes:
     """Draw the recall of each class, the most frequent class first, and with `after` its recall after an adjustment."""
     axes = _axes(ax)
-    order, at = np.argsort(-counts, kind="stable"), np.arange(len(counts))
-    shown = {"as trained": (recall, SOFT)} | (
-        {} if after is None else {"adjusted": (after, ACCENT)}
-    )
+    order = np.argsort(-counts, kind="stable")
+    at = np.arange(len(counts))
+    shown = {"as trained": (recall, SOFT)}
+    if after is not None:
+        shown["adjusted"] = (after, ACCENT)
     if len(counts) > 40:  # too many to be named: a dot each, with a running mean
         for label, (values, color) in shown.items():
             axes.plot(at, 100 * values[order], ".", color=color, alpha=0.4, mew=0, clip_on=False)
-            # over a tenth of the classes, fewer at the ends; those without a sample (NaN) are left out
-            known, window = ~np.isnan(values[order]), np.ones(len(at) // 10)
-            sums, sizes = (
-                np.convolve(x, window, "same") for x in (np.where(known, values[order], 0.0), known)
-            )
+            # Over a tenth of the classes, fewer at the ends; those without a sample (NaN) are left out.
+            known = ~np.isnan(values[order])
+            window = np.ones(len(at) // 10)
+            sums = np.convolve(np.where(known, values[order], 0.0), window, "same")
+            sizes = np.convolve(known, window, "same")
             means = np.divide(sums, sizes, out=np.full(len(at), np.nan), where=sizes > 0)
             axes.plot(at, 100 * means, color=color, lw=2, label=label)
-        axes.set(
-            xlabel=f"class, from {counts.max()} training samples to {counts.min()}; lines are means of neighbors"
-        )
+        ends = f"from {counts.max()} training samples to {counts.min()}"
+        axes.set(xlabel=f"class, {ends}; lines are means of neighbors")
     else:
         axes.bar(at, 100 * recall[order], width=0.7, color=SOFT, label="as trained")
         if after is not None:
@@ -225,34 +192,29 @@ def _text_color(ax: Any) -> Any:
     return ax.xaxis.label.get_color()
 
 
-def _finish(
-    ax: Any, title: str, *, over_gamma: Curve | None = None, above: bool = False, unit: str = "%"
-) -> Any:
-    """Set title and legend. A short legend goes above. Names come from elsewhere, so a $ in them starts no formula."""
+def _finish(ax: Any, title: str, *, over_gamma: Curve | None = None, above: bool = False) -> Any:
+    """Set title and legend. A short legend goes above."""
+    # Names come from elsewhere, so a $ in them starts no formula.
     if over_gamma is not None:
-        ax.set(xlabel="gamma", ylabel=unit, xlim=(float(over_gamma.gammas[0]), over_gamma.end))
+        ax.set(xlabel="gamma", ylabel="%", xlim=(float(over_gamma.gammas[0]), over_gamma.end))
     ax.set_title(title, fontsize="medium", loc="left", parse_math=False)
     ax.spines[["top", "right"]].set_visible(False)
-    place = (
-        {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 2, "borderaxespad": 0}
-        if above
-        else {}
-    )
-    for words in ax.legend(frameon=False, fontsize="small", **place).get_texts():
+    legend = ax.legend(frameon=False, fontsize="small")
+    if above:
+        legend = ax.legend(
+            frameon=False,
+            fontsize="small",
+            loc="lower right",
+            bbox_to_anchor=(1, 1),
+            ncols=2,
+            borderaxespad=0,
+        )
+    for words in legend.get_texts():
         words.set_parse_math(False)
     return ax
 
 
-def _draw_dots(
-    ax: Any, curve: Curve, gammas: Iterable[float], color: Any, factor: float = 100
-) -> None:
+def _draw_dots(ax: Any, curve: Curve, gammas: Iterable[float], color: Any) -> None:
     inside = [gamma for gamma in gammas if curve.gammas[0] <= gamma <= curve.end]
-    ax.plot(
-        inside,
-        factor * np.asarray(curve.at(inside)),
-        "o",
-        color=color,
-        ms=4.5,
-        clip_on=False,
-        zorder=3,
-    )
+    values = 100 * np.asarray(curve.at(inside))
+    ax.plot(inside, values, "o", color=color, ms=4.5, clip_on=False, zorder=3)

@@ -1,12 +1,11 @@
-"""What numpy and torch do differently; logits checked, their probabilities, and a temperature that calibrates them."""
+"""What numpy and torch do differently; logits checked, and their probabilities."""
 
 import math
 import os
 import sys
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -257,47 +256,6 @@ class _Scratch(threading.local):
 
 
 SCRATCH = _Scratch()
-_MOST_ROWS, _MOST_NUMBERS = (
-    20_000,
-    1 << 21,
-)  # that a temperature is fitted on: its error is then below any choice's
-_LEAST_ROWS, _FIRST_ROWS = 200, 120
-_BLOCK = 1 << 15  # numbers that fit in the cache
-_FEW_BLOCKS = 4  # that are not worth threads
-_POWERS = np.arange(1, 6)  # of the series of a derivative
-_Fit = tuple[
-    Any, np.ndarray, np.ndarray, Any
-]  # logits [N, K], those of the labels and weights, [N] each; offset
-
-
-@dataclass(frozen=True, eq=False)
-class KeptRows:
-    """Logits [N, K] of which only some rows are kept. Where all of them are needed, it raises LevelheadError."""
-
-    rows: np.ndarray  # [m], ascending, those that a temperature is fitted on; all, if there are few
-    values: np.ndarray  # [m, K], their logits
-    winners: np.ndarray  # [N], the class of the largest logit of every row
-    true: np.ndarray  # [N], the logit of its own class
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(N, K)."""
-        return len(self.winners), self.values.shape[1]
-
-    def __len__(self) -> int:
-        return len(self.winners)
-
-    def __getitem__(self, index: Any) -> np.ndarray:
-        if isinstance(index, tuple):  # (rows, labels)
-            return self.true
-        if isinstance(index, slice) and index.start is None and index.step is None:
-            return self.values[: index.stop]
-        return self.__array__()
-
-    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
-        raise LevelheadError(
-            "this needs all logits at once, and they were read in chunks and not kept"
-        )
 
 
 def log_softmax(logits: Array) -> np.ndarray:
@@ -315,63 +273,14 @@ def are_log_probabilities(logits: Array) -> bool:
     """
     most = max(10, min(1000, 4_000_000 // logits.shape[1]))  # some millions of numbers at most
     for few in (10, most):  # most often, a few rows tell
-        some = to_numpy(logits[:few]).astype(np.float64)
+        some = to_numpy(logits[:few])
+        if some.dtype.kind not in "fiu":  # `check_logits` says what is wrong with them
+            return False
+        some = some.astype(np.float64)
         possible = len(some) and (some <= LARGEST_PROBABILITY - 1).all()
         if not (possible and (np.abs(np.exp(some).sum(axis=1) - 1) < 0.02).all()):
             return False
     return True
-
-
-def fit_scale(logits: Array, labels: np.ndarray, weights: np.ndarray, offset: Array = 0.0) -> float:
-    """Return the T at which ``logits / T + offset`` has the least weighted log loss, on the device of the logits."""
-    # With ``z = logits / T`` calibrated, a model trained on counts n needs ``z_k + log(prior_k / n_k)`` where classes
-    # occur as the prior says. That is a shift of the raw logits by T, whatever their units.
-    if is_torch(logits) and not _is_usual(logits):
-        logits = read_logits(logits)
-    if is_torch(logits):
-        values = widen(logits)
-        values = values - values.mean(1, keepdim=True)
-        spread = float(values.square().mean().sqrt())
-    else:
-        logits = raise_masked(
-            np.ascontiguousarray(logits)
-        )  # sums are then the same, however the numbers lie
-        # What float32 rounds is some millionths of T, and T is known to a hundredth.
-        kind = np.float32 if logits.dtype == np.float32 else np.float64
-        with np.errstate(over="ignore", invalid="ignore"):
-            values = np.subtract(
-                logits,
-                logits.mean(axis=1, dtype=np.float64, keepdims=True).astype(kind),
-                dtype=kind,
-            )
-            spread = float(np.sqrt(np.vdot(values, values) / values.size))
-    # Squares of huge or tiny numbers overflow or vanish: a power of two is taken out, which changes no digit.
-    spread = spread or float(abs(values).max()) or 1.0
-    if not 1e-10 < spread < 1e15:
-        largest = float(abs(values).max())
-        unit = 2.0 ** (round(np.log2(largest)) if np.isfinite(largest) else 1000)
-        return unit * fit_scale(to_numpy(logits).astype(np.float64) / unit, labels, weights, offset)
-    inverse, own, added = (
-        1 / spread,
-        to_numpy(values[np.arange(len(labels)), labels]),
-        like(np.asarray(offset), values),
-    )
-    # Of many rows, a few tell nearly as much, and eight times as many begin where these have led.
-    levels = int(np.log2(max(1, len(labels) / _FIRST_ROWS)) / 3)
-    for few in (slice(None, None, 8**level) for level in range(levels, 0, -1)):
-        if weights[few].any():
-            fit = values[few], own[few], weights[few], added[few] if added.ndim == 2 else added
-            inverse = _minimize(fit, inverse, spread, 5e-3)
-    return 1 / _minimize(
-        (values, own, weights, added), inverse, spread, 1e-9 if values.itemsize > 4 else 1e-6
-    )
-
-
-def _is_usual(logits: Any) -> bool:
-    """Return whether `raise_masked` would change nothing of a tensor."""
-    largest, step = logits.amax(1, keepdim=True), max(1, len(logits) // 1000)
-    widest, few = (largest - logits.amin(1, keepdim=True)).max(), largest[::step] - logits[::step]
-    return bool(widest.isfinite() & (3 * (few <= 2e-4 * widest).sum() < few.numel() - 3))
 
 
 def raise_masked(logits: np.ndarray) -> np.ndarray:
@@ -389,117 +298,3 @@ def raise_masked(logits: np.ndarray) -> np.ndarray:
         if not len(few) or widest <= 1e4 * (usual := float(np.median(few))):
             return logits
         return largest - np.minimum(largest - logits, 10 * usual)
-
-
-def most_rows(classes: int) -> int:
-    """Return how many rows are enough."""
-    return min(_MOST_ROWS, max(_LEAST_ROWS, _MOST_NUMBERS // classes))
-
-
-def pick_rows(n: int, classes: int) -> np.ndarray:
-    """Return the rows of logits [n, K] that a temperature is fitted on, ascending: all, or a sample of many."""
-    if n <= (most := most_rows(classes)):
-        return np.arange(n)
-    return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
-
-
-def some_rows(
-    logits: Array, labels: np.ndarray, *, kind: Kind = "logits"
-) -> tuple[Array, np.ndarray, np.ndarray]:
-    """Return logits [n, K] and labels [n] of all samples or, of many, as many as are enough; and their rows, [n]."""
-    if isinstance(logits, KeptRows):
-        rows, some = logits.rows, logits.values
-    else:
-        rows = pick_rows(*logits.shape)
-        some = logits[rows] if len(rows) < len(labels) else logits
-    tensor: Any = some if is_torch(some) and kind == "logits" else None  # its path has checked it
-    stays = tensor is not None and tensor.is_cuda and tensor.is_floating_point()
-    return tensor if stays else read_logits(some, kind), labels[rows], rows
-
-
-def _minimize(fit: _Fit, start: float, spread: float, enough: float) -> float:
-    """Return the 1 / T of least loss, by steps till what they leave is less than `enough` of it."""
-    # The steps stay within a bracket, which is halved (in logarithms) where a step leaves it.
-    least, most = 0.02 / spread, 50 / spread
-    low, high, inverse = least, most, start
-    for _ in range(100):
-        series = _slopes(fit, inverse)
-        slope, bend = map(float, series[:2])
-        if (inverse == most and slope <= 0) or (inverse == least and slope >= 0):
-            break
-        low, high = (
-            (low, np.nextafter(inverse, 0)) if slope > 0 else (np.nextafter(inverse, np.inf), high)
-        )
-        step = -slope / bend if bend > 0 else np.inf if slope < 0 else -1.0
-        sure = (
-            bend > 1e-6 * (spread * inverse) ** 2 * fit[2].sum()
-        )  # by the weights, and not rounding alone
-        near = sure and abs(step) < 0.2
-        if near:  # from Newton's step on to the zero of the whole series: what it leaves is about its last term
-            for _ in range(5):
-                step -= np.polyval(series[::-1], step) / np.polyval(
-                    (series[1:] * _POWERS)[::-1], step
-                )
-            near = abs(series[-1] * step ** len(_POWERS)) <= enough * bend
-        inverse, before = float(inverse * (1 + step)), inverse
-        if not near and not low < inverse < high:
-            untried = (inverse >= high == most) or (inverse <= low == least)
-            inverse = (most if slope < 0 else least) if untried else math.sqrt(low * high)
-        if near or abs(inverse - before) <= enough * before:
-            break
-    return inverse
-
-
-@np.errstate(
-    over="ignore", invalid="ignore"
-)  # of high powers, without which a step is found as well
-def _slopes(fit: _Fit, inverse: float) -> np.ndarray:
-    """Return the series of the weighted log loss's derivative by t, where 1 / T is `inverse` times 1 + t."""
-    values, own, weights, offset = fit
-    moments = (_moments_on_device if is_torch(values) else _moments)(values, offset, inverse)
-    # The derivatives of the logarithm of a sum of exponentials are the cumulants, which follow from the moments.
-    found: list[np.ndarray] = []
-    for n, each in enumerate(moments):
-        found.append(each - sum(math.comb(n, i) * found[i] * moments[n - 1 - i] for i in range(n)))
-    found[0] = found[0] - inverse * own.astype(np.float64)
-    return np.array([weights @ each / math.factorial(i) for i, each in enumerate(found)])
-
-
-def _moments_on_device(values: Any, offset: Any, inverse: float) -> np.ndarray:
-    """Return what `_moments` does of tensors."""
-    part = values * inverse
-    scores = part + offset
-    scores = (scores - scores.amax(1, keepdim=True)).exp_()
-    total = scores.sum(1)
-    found = total.double().repeat(len(_POWERS) + 1, 1)
-    for each in found:
-        scores *= part
-        each.copy_(scores.sum(1) / total)
-    return to_numpy(found)
-
-
-def _moments(values: np.ndarray, offset: np.ndarray, inverse: float) -> np.ndarray:
-    """Return the first moments of a row's logits, by the softmax of ``inverse * logits + offset``, [., N]."""
-    step, moments = max(1, _BLOCK // values.shape[1]), np.empty((len(_POWERS) + 1, len(values)))
-
-    @np.errstate(over="ignore", invalid="ignore")
-    def look(firsts: range) -> None:
-        for first in firsts:
-            rows = slice(first, first + step)
-            part = values[rows] * inverse
-            scores = SCRATCH.table("scores" + part.dtype.name, part.shape, part.dtype)
-            np.add(part, offset[rows] if offset.ndim == 2 else offset, out=scores)
-            scores -= scores.max(axis=1, keepdims=True)
-            np.exp(scores, out=scores)
-            total = scores.sum(axis=1)
-            for each in moments[:, rows]:
-                each[:] = np.einsum("ik,ik->i", scores, part) / total
-                scores *= part
-
-    firsts = range(0, len(values), step)
-    if len(firsts) <= _FEW_BLOCKS:
-        look(firsts)
-    else:
-        with ThreadPoolExecutor(few_threads()) as pool:
-            list(pool.map(look, (firsts[i :: few_threads()] for i in range(few_threads()))))
-    return moments

@@ -1,12 +1,10 @@
 """Libraries that only some parts need, and what to type where one is missing; the study, a package above this one."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
-
-from .warnings import warn
 
 # What installs each module: an extra of the same name, or another.
 _SAME = (
@@ -17,11 +15,12 @@ _SAME = (
     "transformers",
     "keras",
     "ray",
+    "dask",
     "tensorboard",
     "mlflow",
     "wandb",
 )
-EXTRAS = {"matplotlib": "plot", "pyarrow": "parquet", "PIL": "images"} | dict(
+EXTRAS = {"matplotlib": "plot", "pyarrow": "parquet", "PIL": "images", "pyspark": "spark"} | dict(
     zip(_SAME, _SAME, strict=True)
 )
 
@@ -53,19 +52,6 @@ def message_for_missing(error: ModuleNotFoundError, what: str = "this") -> str |
     """Return what to print about a library that is not installed, or None where no extra installs it."""
     module = (error.name or "").partition(".")[0]
     return f"{what} needs {module}: {install_command(EXTRAS[module])}" if module in EXTRAS else None
-
-
-def moved_names(module: str, message: str, **homes: str) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a module whose names are elsewhere now, in "room.module" or "room.module:name"."""
-
-    def find(name: str) -> Any:
-        if name not in homes:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        home, _, now = homes[name].partition(":")
-        warn(message, DeprecationWarning)
-        return getattr(import_module(f"levelhead.{home}"), now or name)
-
-    return find
 
 
 def from_the_study(name: str) -> Any:

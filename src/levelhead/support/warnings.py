@@ -42,10 +42,6 @@ class PriorWarning(LevelheadWarning):
     """The shares of the classes in deployment can hardly be told from the predictions at hand."""
 
 
-class RangeWarning(LevelheadWarning):
-    """The value that was found lies at the end of the range that was searched."""
-
-
 class ScaleWarning(LevelheadWarning):
     """A strength was given for scores whose scale is not known, such as margins: it may be far too large or small."""
 

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from levelhead.core.head import Head
-from levelhead.methods.method import Method
 from levelhead.support.errors import LevelheadError
 
 from ..lab.data import Data
@@ -27,6 +26,7 @@ from ..lab.nets import Net
 from ..lab.preprocess import Preprocess, has_kernels
 from ..lab.recipe import Recipe
 from ..lab.train import OnBatch, State, check_losses, combined_seed, on_host, stages, undecayed
+from ..methods.method import Method
 from .net_rows import NetRows, RowMeans, SingleNet, sgd_
 from .precision import Precision, find_precision
 from .stacked import StackedNets, is_stackable

@@ -6,6 +6,7 @@ recipe: optimizer, schedule and augmentation, from recipes.toml or a file
 cui2019: the losses of one of the papers whose rows are reproduced
 nets: the networks, each a body and a head
 train: the plain loop, on any device and any number of processes; weights averaged over the last epochs
+snapshot: a trained head with features and labels: what is kept of a training
 choices, progress: words that options accept; a bar for the epochs of a training
 method_cards: the methods as text
 epoch_plan: the samples, crops and flips of an epoch, drawn before it begins

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from levelhead.core.counts import Counts
-from levelhead.methods.class_balanced import class_balanced_weights
-from levelhead.methods.method import (
+
+from ..methods.class_balanced import class_balanced_weights
+from ..methods.method import (
     ClassConstant,
     Loss,
     Method,

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from levelhead.methods.method import Method
 from levelhead.support.errors import LevelheadError
 
+from ..methods.method import Method
 from .recipe import Recipe
 from .trivial_augment import MAGNITUDE_BINS, OPERATIONS
 

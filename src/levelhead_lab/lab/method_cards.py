@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from levelhead.methods.method import Method
-from levelhead.methods.table import changes, reference
+from ..methods.method import Method
+from ..methods.table import changes, reference
 
 
 def method_facts(method: Method) -> dict[str, Any]:

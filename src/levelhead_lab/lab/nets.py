@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from levelhead.core.adjust import unit
-from levelhead.core.head import Head
+from levelhead.core.head import Head, unit
 from levelhead.support.errors import LevelheadError, check_choice
 
 HeadKind = Literal["linear", "cosine"]

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from levelhead.choice.snapshot import Snapshot
 from levelhead.support.errors import LevelheadError
 
 from .data import Data, Split
 from .epoch_plan import EpochPlan
 from .nets import Net, head_inputs, head_of
 from .recipe import Recipe
+from .snapshot import Snapshot
 from .trivial_augment import make_tables, trivial_augment
 
 MOST_KERNEL_PIXELS = 4096  # of an image, which the augmentation's kernel holds in registers

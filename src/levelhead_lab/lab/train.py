@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
 from levelhead.core.head import Head
-from levelhead.methods.method import Method, WeightedLoss
 from levelhead.support.errors import LevelheadError
 
+from ..methods.method import Method, WeightedLoss
 from .data import Data
 from .epoch_plan import EpochPlan, draw_plan
 from .nets import Net, head_of

@@ -5,8 +5,8 @@ from statistics import mean
 from typing import Any
 
 from levelhead.core.rules import Shift
-from levelhead.methods import METHODS
 
+from ..methods import METHODS
 from .cells import Cell, Record, cell, companion, full_runs, value_at
 from .markdown import markdown_table
 from .post_hoc import SHIFTS

@@ -7,8 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from levelhead.methods import METHODS
-
+from ..methods import METHODS
 from .cells import GRID, Record, cell, full_runs
 from .geometry import rank_correlation
 from .tables import column_title, source_cells, table1_columns, tables

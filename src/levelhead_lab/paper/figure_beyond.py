@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from levelhead.core.rules import Shift
-from levelhead.methods import METHODS
 
+from ..methods import METHODS
 from .beyond_tables import shift_cell
 from .cells import Record, cell
 from .figure_style import (

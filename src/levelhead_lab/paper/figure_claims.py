@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.choice.snapshot import Snapshot
-from levelhead.core.adjust import rescale
 from levelhead.core.head import Head
 from levelhead.core.measure import recall
-from levelhead.methods import METHODS
 
+from ..lab.snapshot import Snapshot
+from ..methods import METHODS
+from ..methods.rs import rescale_head
 from . import claims
 from .cells import Record, companion_gamma, full_runs
 from .claims import STRONG, WEAK, Finding, count_correlation, judged, outcome_for, rank_finding
@@ -136,7 +136,7 @@ def rare_classes_gain(baseline: Snapshot, wvn: Snapshot, gamma: float) -> Findin
     order = np.argsort(baseline.counts, kind="stable")
     before = recall(baseline.logits("test"), baseline.labels["test"])
     after = recall(
-        wvn.logits("test", rescale(wvn.head, wvn.counts, gamma=gamma)), wvn.labels["test"]
+        wvn.logits("test", rescale_head(wvn.head, wvn.counts, gamma)), wvn.labels["test"]
     )
     change = 100 * (after - before)
     rare, frequent = float(change[order[:third]].mean()), float(change[order[-third:]].mean())

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from levelhead.choice.snapshot import Snapshot
-from levelhead.core.adjust import rescale
 from levelhead.core.measure import confusion
 
+from ..lab.snapshot import Snapshot
+from ..methods.rs import rescale_head
 from .cells import GRID, Record, companion_gamma, full_runs
 from .claims import WITHIN
 from .figure_style import (
@@ -33,7 +33,7 @@ def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
     if gamma is None:
         raise MissingSource(f"no record of {column}:wvn with a hold-out, which chooses gamma")
     figure, axes = panels(2, height=4.0, sharey=True)
-    adjusted = rescale(wvn.head, wvn.counts, gamma=gamma)
+    adjusted = rescale_head(wvn.head, wvn.counts, gamma)
     for panel, name, logits, snapshot in (
         (axes[0, 0], "Baseline", baseline.logits("test"), baseline),
         (axes[0, 1], "WVN+RS", wvn.logits("test", adjusted), wvn),

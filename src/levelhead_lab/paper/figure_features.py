@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.choice.snapshot import Snapshot
-from levelhead.core import adjust
-from levelhead.core.head import Head
+from levelhead.core.head import Head, unit
 
+from ..lab.snapshot import Snapshot
+from ..methods.rs import rescale_head
 from . import figure_style as style
 from .cells import full_runs
 from .figure_style import Drawn, MissingSource, Sources
@@ -23,7 +23,7 @@ def draw_boundary(sources: Sources) -> Drawn:
         raise MissingSource("no networks with two features (bench/two_features.py trains them)")
     networks, counts = sources.two_features, np.asarray(sources.two_features["counts"])
     heads = {name: Head(np.array(networks[name]["weights"][0])) for name in ("baseline", "wvn")}
-    rescaled = adjust.rescale(heads["wvn"], counts, gamma=GAMMA)
+    rescaled = rescale_head(heads["wvn"], counts, GAMMA)
     figure, axes = style.panels(3, height=3.0)
     colors = style.shades(len(counts))
     drawn = [("Baseline", "baseline", heads["baseline"]), ("WVN", "wvn", heads["wvn"])]
@@ -142,7 +142,7 @@ def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
     chosen = [
         snapshot.features[split][snapshot.labels[split] == k][: most[split]] for split, k in parts
     ]
-    x = adjust.unit(np.concatenate(chosen).astype(np.float64))
+    x = unit(np.concatenate(chosen).astype(np.float64))
     tsne: Any = TSNE(
         random_state=seed, init="pca", perplexity=30
     )  # not typed; to infer its results takes long

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.choice.snapshot import Snapshot
 from levelhead.show.plot import headless, save
 from levelhead.support.errors import LevelheadError
 
+from ..lab.snapshot import Snapshot
 from .cells import Record, full_runs
 
 # Okabe and Ito's colors, which the color-blind can tell apart; classes and ratios use viridis, from dark to light.

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from levelhead.choice.snapshot import Snapshot
 from levelhead.support import atomic
 
+from ..lab.snapshot import Snapshot
 from . import figure_errors, figure_features, figure_norms
 from .cells import Record
 from .figure_features import head_digest, tsne_points

@@ -6,10 +6,10 @@ from statistics import mean
 from typing import Any
 
 from levelhead.core.rules import Rescale, Shift, Tau
-from levelhead.methods import METHODS
 from levelhead.support import atomic
 from levelhead.support.errors import LevelheadError
 
+from ..methods import METHODS
 from .cells import (
     GAMMAS,
     PAPER_GAMMA,

@@ -106,7 +106,7 @@ def places(records: Sequence[Record], sources: Sources | None = None) -> dict[st
                 records, tables()[name]["columns"], repeated_methods(name)
             )
             or none
-            for name in ("strong", "frontier")
+            for name in ("strong", "frontier", "frontier-long")
         },
     }
 
@@ -187,6 +187,7 @@ def cost_table(records: Sequence[Record]) -> str:
         ("the recipes of the sources", [*trainings("sources"), *trainings("table2-sources")]),
         ("the stronger recipe", trainings("strong")),
         ("the recipe frontier", trainings("frontier")),
+        ("the recipe frontier-long", trainings("frontier-long")),
     )
     missing = [
         f"{lacking} of {len(wanted)} of {title}"
@@ -195,7 +196,7 @@ def cost_table(records: Sequence[Record]) -> str:
     ]
     return (
         f"{table}\n\nTrained on: {devices}; {versions}. A record without a hash is older than the check of its images "
-        f"and labels. Without a record, their cells empty: {', '.join(missing) or 'none'}."
+        f"and labels. Without a record, their cells empty or of fewer seeds: {', '.join(missing) or 'none'}."
     )
 
 

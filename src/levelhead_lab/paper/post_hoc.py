@@ -1,20 +1,19 @@
-"""The adjustments of one trained network, each with its strength chosen on the network's own hold-out."""
+"""The adjustments of one trained network, each chosen on the network's own hold-out."""
 
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from levelhead.choice.gamma_path import GammaPath, gamma_path
-from levelhead.choice.snapshot import Snapshot
-from levelhead.choice.tune import match_prior, tune
-from levelhead.core import adjust, measure
+from levelhead.core import measure
+from levelhead.core.gamma_path import GammaPath, find_path_rule, gamma_path
 from levelhead.core.head import Head
-from levelhead.core.rules import Auto, Rescale, Shift, Tau, find_path_rule, rule_with
-from levelhead.heads.apply import adjust as apply_tuned
+from levelhead.core.rules import Offsets, OneStrength, Rescale, Shift, Tau
+from levelhead.core.tune import tune
+from levelhead.core.unlabelled import tune_unlabelled
 from levelhead.support.arrays import to_numpy
-from levelhead.support.warnings import quiet
 
+from ..lab.snapshot import Snapshot
 from ..runs.evaluate import held_out
 from . import geometry
 
@@ -24,52 +23,52 @@ RANGES: dict[str, tuple[float, float]] = {
     Shift.name: (0.0, 4.0),
 }
 SHIFTS = np.linspace(0.0, 4.0, 101)  # the strengths of every curve of a shift in a record
-RESCALE_STRENGTHS = np.linspace(
-    0.0, 1.0, 21
-)  # the gammas of RS tried before a shift, and epoch by epoch
+# The gammas of RS tried before a shift, and epoch by epoch.
+RESCALE_STRENGTHS = np.linspace(0.0, 1.0, 21)
 
 
 def chosen_on_hold_out(snapshot: Snapshot) -> dict[str, Any]:
-    """Return each rule's strength, chosen on the split `held-out` alone, its test error, and the lowest of any."""
-    found: dict[str, Any] = {"n": len(snapshot.labels["held-out"])}
-    norms = to_numpy(snapshot.head.norms)
-    for rule, reach in RANGES.items():
-        tuned = tune(*held_out(snapshot), rule=rule_with(rule, norms=norms, range=reach))
-        interval = None if tuned.interval is None else [round(end, 4) for end in tuned.interval]
-        on_test = path_on_test(snapshot, rule)
-        found[rule] = {
-            **errors_at(on_test, tuned.gamma),
-            "interval": interval,
+    """Return what the split `held-out` alone chooses by each rule, and its test errors.
+
+    For rules of one strength `gamma` is that strength, and `best` the lowest error of any.
+    """
+    chosen: dict[str, Any] = {"n": len(snapshot.labels["held-out"])}
+    for name in RANGES:
+        tuned = tune(*held_out(snapshot), rule=rule_on(snapshot, name))
+        on_test = path_on_test(snapshot, name)
+        chosen[name] = {
+            **errors_at(on_test, tuned.strength or 0.0),
             "best": errors_at(on_test, on_test.best("error").gamma),
         }
-    return {
-        **found,
-        "rescale-then-shift": _rescale_then_shift(snapshot),
-        "auto": _chosen_rule(snapshot),
-    }
+    chosen["rescale-then-shift"] = _rescale_then_shift(snapshot)
+    chosen[Offsets.name] = _offsets(snapshot)
+    return chosen
 
 
 def shift_errors(snapshot: Snapshot) -> dict[str, Any]:
-    path = path_on_test(snapshot, "shift")
-    matched = match_prior(
-        snapshot.logits("test"), snapshot.counts, rule=Shift(RANGES[Shift.name]), bootstrap=0
-    ).gamma
+    path = path_on_test(snapshot, Shift.name)
+    matched = tune_unlabelled(
+        snapshot.logits("test"), counts=snapshot.counts, rule=rule_on(snapshot, Shift.name)
+    )
     return {
         "best_on_test": errors_at(path, path.best("error").gamma),
-        "match_prior": errors_at(path, matched),
+        "match_prior": errors_at(path, matched.strength or 0.0),
         "curve": [round(path.at(float(strength)).error, 6) for strength in SHIFTS],
     }
 
 
-def path_on_test(snapshot: Snapshot, rule: str = "rescale") -> GammaPath:
-    named = find_path_rule(rule)
-    made = replace(named, norms=to_numpy(snapshot.head.norms)) if named.needs_norms else named
+def rule_on(snapshot: Snapshot, name: str) -> OneStrength:
+    """Return a rule of one strength with the norms of the head and the range of the records."""
+    rule = find_path_rule(name).with_norms(to_numpy(snapshot.head.norms))
+    return replace(rule, range=RANGES[name])  # type: ignore[type-var, return-value]
+
+
+def path_on_test(snapshot: Snapshot, rule: str = Rescale.name) -> GammaPath:
     return gamma_path(
         snapshot.logits("test"),
         snapshot.labels["test"],
         snapshot.counts,
-        rule=made,
-        range=RANGES[rule],
+        rule=rule_on(snapshot, rule),
     )
 
 
@@ -105,46 +104,35 @@ def oracle_error(snapshot: Snapshot) -> dict[str, float] | None:
     }
 
 
-def _chosen_rule(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the rule that the split `held-out` chooses, its strengths, and the test errors of the adjusted head."""
-    tuned = tune(*held_out(snapshot), rule=Auto(norms=to_numpy(snapshot.head.norms)), bootstrap=0)
-    logits, labels = (
-        snapshot.logits("test", apply_tuned(snapshot.head, tuned)),
-        snapshot.labels["test"],
-    )
+def _offsets(snapshot: Snapshot) -> dict[str, float]:
+    """Return the test errors of the head with an offset for each class, fitted on `held-out`."""
+    tuned = tune(*held_out(snapshot), rule=Offsets.name)
+    logits = snapshot.logits("test", tuned.adjustment.head(snapshot.head))
+    labels = snapshot.labels["test"]
     return {
-        "rule": tuned.rule,
-        "gamma": round(tuned.gamma, 4),
-        "second": None if tuned.second is None else round(tuned.second, 4),
         "error": round(measure.error(logits, labels), 6),
         "balanced_error": round(measure.balanced_error(logits, labels), 6),
     }
 
 
 def _rescale_then_shift(snapshot: Snapshot) -> dict[str, float]:
-    """Choose gamma and tau of ``(n_1 / n_i)^gamma l_i - tau log n_i``: for each gamma tried, the best tau."""
-    counts, labels = snapshot.counts, snapshot.labels
-    held, test = (
-        to_numpy(snapshot.logits(split)).astype(np.float64) for split in ("held-out", "test")
-    )
+    """Choose gamma and tau of ``(n_1 / n_i)^gamma l_i - tau log n_i`` by the balanced error.
 
-    def tuned(gamma: float):
-        scaled = held * adjust.factors(counts, gamma)
-        with quiet():  # scores that RS has adjusted too far look as if the counts were in reverse
-            return tune(
-                scaled, labels["held-out"], counts, rule=Shift(RANGES[Shift.name]), bootstrap=0
-            )
+    For each gamma tried, the best tau on `held-out` is found along the exact path.
+    """
 
-    gamma, found = min(
-        ((gamma, tuned(float(gamma))) for gamma in RESCALE_STRENGTHS),
-        key=lambda pair: pair[1].criterion_curve.values.min(),
-    )
-    shifted = gamma_path(
-        test * adjust.factors(counts, float(gamma)),
-        labels["test"],
-        counts,
-        rule="shift",
-        range=RANGES[Shift.name],
-    )
-    chosen = errors_at(shifted, found.gamma)
-    return {**chosen, "gamma": round(float(gamma), 4), Tau.name: chosen["gamma"]}
+    def shift_path(gamma: float, split: str) -> GammaPath:
+        by_gamma = Rescale(gamma).on_head(snapshot.head, snapshot.counts)
+        return gamma_path(
+            by_gamma.scores(to_numpy(snapshot.logits(split))),
+            snapshot.labels[split],
+            snapshot.counts,
+            rule=rule_on(snapshot, Shift.name),
+        )
+
+    best = {
+        float(gamma): shift_path(float(gamma), "held-out").best() for gamma in RESCALE_STRENGTHS
+    }
+    gamma = min(best, key=lambda gamma: best[gamma].value)
+    chosen = errors_at(shift_path(gamma, "test"), best[gamma].gamma)
+    return {**chosen, "gamma": round(gamma, 4), Tau.name: chosen["gamma"]}

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.choice.snapshot import Snapshot
-from levelhead.choice.tune import match_prior
-from levelhead.core import adjust, measure
-from levelhead.core.rules import Shift
+from levelhead.core import measure
+from levelhead.core.rules import Rescale, Shift
+from levelhead.core.unlabelled import tune_unlabelled
 from levelhead.support.arrays import to_numpy
 
+from ..lab.snapshot import Snapshot
 from . import geometry, post_hoc
 from .cells import GRID
 
@@ -25,6 +25,7 @@ def make_record(
     labels, logits = snapshot.labels["test"], snapshot.logits("test")
     path = post_hoc.path_on_test(snapshot)
     best, zero = path.best("error"), path.at(0.0)
+    matched = tune_unlabelled(logits, counts=snapshot.counts, rule=Rescale.name)
     return {
         **facts,
         "n_train": int(snapshot.counts.sum()),
@@ -33,9 +34,7 @@ def make_record(
         "balanced_error": _share(zero.balanced_error),
         "best_epoch": _best_epoch(log),
         "best_on_test": post_hoc.errors_at(path, best.gamma),
-        "match_prior": post_hoc.errors_at(
-            path, match_prior(logits, snapshot.counts, rule="rescale", bootstrap=0).gamma
-        ),
+        "match_prior": post_hoc.errors_at(path, matched.strength or 0.0),
         Shift.name: post_hoc.shift_errors(snapshot),
         "held_out": post_hoc.chosen_on_hold_out(snapshot)
         if "held-out" in snapshot.labels
@@ -92,8 +91,11 @@ def _geometry(snapshot: Snapshot) -> dict[str, Any]:
 
 def _top(logits: np.ndarray, labels: np.ndarray, snapshot: Snapshot, k: int) -> dict[str, Any]:
     """Return the top-k error up to gamma = 1: the first 101 points of the grid."""
-    scaled = (logits * adjust.factors(snapshot.counts, float(gamma)) for gamma in GRID[:101])
-    return {"k": k, "curve": [_share(measure.error(scores, labels, k=k)) for scores in scaled]}
+    curve = []
+    for gamma in GRID[:101]:
+        scores = Rescale(float(gamma)).on_head(snapshot.head, snapshot.counts).scores(logits)
+        curve.append(_share(measure.error(scores, labels, k=k)))
+    return {"k": k, "curve": curve}
 
 
 def _best_epoch(log: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@
 - spec: everything that decides what a training computes, and its key
 - run_folder: what can be read from a run's folder, without torch
 - evaluate: a trained head before and after an adjustment, measured on the test set
-- subject: the page of a run
+- subject: the page of a run, or of its snapshot
 - export: the trained network with its adjusted head, as .safetensors and .onnx
 - sweep: many specs, or a grid of them, each trained once
 - train_command: the body of `levelhead train`

@@ -1,25 +1,26 @@
-"""A trained head before and after an adjustment, measured on the test set; gamma is chosen without it."""
+"""A trained head before and after an adjustment, measured on the test set; it is chosen without it."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from levelhead.choice.snapshot import Snapshot
-from levelhead.choice.tune import tune
-from levelhead.choice.tuned import Tuned
 from levelhead.core.adjustment import finite_number
-from levelhead.core.counts import resolve
+from levelhead.core.gamma_path import find_path_rule
 from levelhead.core.head import Head, check_finite
 from levelhead.core.measure import Measures, measure
-from levelhead.core.rules import RULES, Rescale, Strengths, Tau, find_path_rule, rule_with
-from levelhead.methods.method import Method
-from levelhead.methods.rs import rescale_head
-from levelhead.methods.tau_norm import tau_normalize_head
+from levelhead.core.rules import DEFAULT, RULES, Rescale, Rule, Tau, find_rule
+from levelhead.core.tune import tune
+from levelhead.core.tuned import Tuned
 from levelhead.support.arrays import to_plain
 from levelhead.support.errors import Advice, LevelheadError, visible
 from levelhead.support.warnings import quiet
+
+from ..lab.snapshot import Snapshot
+from ..methods.method import Method
+from ..methods.rs import rescale_head
+from ..methods.tau_norm import tau_normalize_head
 
 LEVELED_BY = {rescale_head: Rescale.name, tau_normalize_head: Tau.name}  # what a method adjusts by
 
@@ -28,118 +29,153 @@ LEVELED_BY = {rescale_head: Rescale.name, tau_normalize_head: Tau.name}  # what 
 class Evaluation:
     """A snapshot's head before and after an adjustment, measured on the test set."""
 
-    rule: str
+    tuned: Tuned  # what is done to the head; without evidence where its strength was given
     names: tuple[str, ...]  # [K], of the classes
     counts: np.ndarray  # [K], of the training samples
-    gamma: float
-    tuned: Tuned | None  # how gamma was chosen on held-out samples; None where it was given
     head: Head  # after the adjustment
-    changed: bool  # whether that is another than the head as trained
     before: Measures
     after: Measures
+
+    @property
+    def chosen(self) -> bool:
+        """Whether held-out samples chose it."""
+        return self.tuned.evidence is not None
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "names": list(self.names),
             "counts": self.counts.tolist(),
-            "rule": self.rule,
-            "gamma": self.gamma,
-            "tuned": None if self.tuned is None else self.tuned.to_dict(),
+            "rule": self.tuned.rule,
+            "strength": self.tuned.strength,
+            "tuned": self.tuned.to_dict() if self.chosen else None,
             "before": _to_json(self.before),
             "after": _to_json(self.after),
         }
 
     def text(self, *, most: int = 20) -> str:
         """Return a table for people: errors, groups and, if there are at most `most`, classes."""
-        a, b, names = self.before, self.after, [*map(visible, self.names)]
-        worst = (
-            f"worst recall ({names[a.worst_class]}; {names[b.worst_class]})",
-            a.worst_recall,
-            b.worst_recall,
-        )
-        groups = [
-            (f"recall of {group}-shot classes", a.groups[group], b.groups[group])
-            for group in a.groups
-        ]
-        classes = [
-            (f"recall of {name} ({n} in training)", *recalls)
-            for name, n, *recalls in zip(names, self.counts, a.recall, b.recall, strict=True)
-        ]
-        rows = [
-            (f"error (n = {a.n})", a.error, b.error),
-            ("balanced error", a.balanced_error, b.balanced_error),
-            worst,
-            *groups,
-            *(classes if len(classes) <= most else []),
-        ]
-        rule = RULES[self.rule]
-        width, adjusted = (
-            max(len(title) for title, *_ in rows),
-            f"{'with ' * (rule.multiplies or rule.adds)}{rule.title}",
-        )
+        title = RULES[self.tuned.rule].title
+        rows = self._rows(classes=len(self.names) <= most)
+        width = max(len(what) for what, *_ in rows)
+        adjusted = f"with {title}"
         last = max(13, len(adjusted) + 2)
         lines = [f"{'test set':{width}}{'as trained':>13}{adjusted:>{last}}"]
-        lines += [
-            f"{title:{width}}{_share_text(x):>13}{_share_text(y):>{last}}" for title, x, y in rows
+        for what, before, after in rows:
+            lines.append(f"{what:{width}}{_share_text(before):>13}{_share_text(after):>{last}}")
+        lines.append("")
+        if self.chosen:
+            lines += self.tuned.facts().values()
+            lines += [f"warning: {line}" for line in self.tuned.warnings]
+        elif self.tuned.adjustment.changes:
+            lines.append(f"{title} at strength {self.tuned.strength:g}, as given")
+        else:
+            lines.append("strength 0: the head is as trained")
+        return "\n".join(lines)
+
+    def _rows(self, *, classes: bool) -> list[tuple[str, float, float]]:
+        """Return (what, before, after) of every row of the table."""
+        before, after = self.before, self.after
+        names = [visible(name) for name in self.names]
+        worst = f"worst recall ({names[before.worst_class]}; {names[after.worst_class]})"
+        rows = [
+            (f"error (n = {before.n})", before.error, after.error),
+            ("balanced error", before.balanced_error, after.balanced_error),
+            ("macro F1", _macro_f1(before), _macro_f1(after)),
+            (worst, before.worst_recall, after.worst_recall),
         ]
-        given = (
-            f"gamma = {self.gamma:g}, as given"
-            if self.gamma
-            else "gamma = 0: the head is as trained"
-        )
-        tuned = (
-            []
-            if self.tuned is None
-            else [str(self.tuned), *(f"warning: {line}" for line in self.tuned.warnings)]
-        )
-        return "\n".join([*lines, "", *(tuned or [given])])
+        for group in before.groups:
+            what = f"recall of {group}-shot classes"
+            rows.append((what, before.groups[group], after.groups[group]))
+        if classes:
+            for i, name in enumerate(names):
+                what = f"recall of {name} ({self.counts[i]} in training)"
+                rows.append((what, before.recall[i], after.recall[i]))
+        return rows
 
 
 def evaluate(
-    snapshot: Snapshot, *, gamma: float | None = None, rule: str = Rescale.name
+    snapshot: Snapshot, *, strength: float | None = None, rule: str | Rule = DEFAULT
 ) -> Evaluation:
-    """Measure a head before and after an adjustment; held-out samples choose a gamma that is not given."""
-    tuned, head, counts = None, snapshot.head, snapshot.counts
-    if gamma is not None:
-        made, chosen = find_path_rule(rule), Strengths(finite_number("gamma", gamma))
+    """Measure a head before and after an adjustment, which its held-out samples choose.
+
+    With a strength, nothing is chosen: the rule, which must have one, is applied at it.
+    """
+    if strength is None:
+        tuned = tune_held_out(snapshot, rule)
     else:
-        if "held-out" not in snapshot.features:
-            raise LevelheadError(
-                "this run was trained without held-out samples to choose gamma on",
-                advice=Advice("gamma", None, "to set its strength"),
-            )
-        with quiet():  # tuned.warnings has them
-            tuned = tune(
-                *held_out(snapshot), rule=rule_with(rule, norms=head.norms), names=head.names
-            )
-        made, chosen = (
-            RULES[tuned.rule],
-            Strengths(tuned.gamma, scale=tuned.scale, offset=tuned.offset),
-        )
-    by = made.amounts(check_finite(head), resolve(counts, head.classes), chosen)
-    adjusted = by.head(head)
-    before, after = (
-        measure(snapshot.logits("test", h), snapshot.labels["test"], counts)
-        for h in (head, adjusted)
-    )
-    names = tuple(head.names or map(str, range(head.classes)))
+        tuned = given_strength(snapshot, rule, strength)
+    return evaluate_tuned(snapshot, tuned)
+
+
+def evaluate_tuned(snapshot: Snapshot, tuned: Tuned) -> Evaluation:
+    """Measure a head on its test samples before and after what was chosen."""
+    head = snapshot.head
+    adjusted = tuned.adjustment.head(head)
+    labels = snapshot.labels["test"]
     return Evaluation(
-        made.name, names, counts, chosen.gamma, tuned, adjusted, by.changes, before, after
+        tuned=tuned,
+        names=tuple(head.names or map(str, range(head.classes))),
+        counts=snapshot.counts,
+        head=adjusted,
+        before=measure(snapshot.logits("test"), labels, snapshot.counts),
+        after=measure(snapshot.logits("test", adjusted), labels, snapshot.counts),
     )
+
+
+def tune_held_out(snapshot: Snapshot, rule: str | Rule = DEFAULT) -> Tuned:
+    """Choose on the samples that a training held out, by a rule that may need the head's norms."""
+    if "held-out" not in snapshot.features:
+        raise LevelheadError(
+            "this run was trained without held-out samples to choose on",
+            advice=Advice("strength", None, "to set the strength of a rule"),
+        )
+    by = find_rule(rule).with_norms(snapshot.head.norms)
+    with quiet():  # tuned.warnings has them
+        return tune(*held_out(snapshot), rule=by, names=snapshot.head.names)
 
 
 def held_out(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return snapshot.logits("held-out"), snapshot.labels["held-out"], snapshot.counts
 
 
-def rule_for(method: Method, other: str = Rescale.name) -> str:
-    """Return the rule that adjusts what a method trained: its own or, if it has none, another one, RS."""
-    if method.adjust is not None and method.adjust not in LEVELED_BY:
+def given_strength(snapshot: Snapshot, rule: str | Rule, strength: float) -> Tuned:
+    """Return what a rule does to a head at a strength that no samples chose."""
+    fixed = replace(find_path_rule(rule), strength=finite_number("strength", strength))
+    head = check_finite(snapshot.head)
+    return Tuned(
+        rule=fixed.name,
+        adjustment=fixed.on_head(head, snapshot.counts),
+        evidence=None,
+        strength=fixed.strength,
+        counts=tuple(map(float, snapshot.counts)),
+        names=None if head.names is None else tuple(head.names),
+        chosen_on="no samples",
+    )
+
+
+def usual_rule(strength: float | None) -> str:
+    """Return the rule that adjusts a head if none is named: the default or, at a strength, RS."""
+    return DEFAULT if strength is None else Rescale.name
+
+
+def rule_for(method: Method, other: str = DEFAULT) -> str:
+    """Return the rule that adjusts what a method trained: its own, or another if it has none."""
+    if method.adjust is None:
+        return other
+    if method.adjust not in LEVELED_BY:
         raise LevelheadError(
             f"method {method.name}: its adjust is neither RS nor tau-normalization, so its strength "
             "cannot be chosen here; train without it, and apply it to the head of the run's snapshot"
         )
-    return other if method.adjust is None else LEVELED_BY[method.adjust]
+    return LEVELED_BY[method.adjust]
+
+
+def _macro_f1(measures: Measures) -> float:
+    """Return the mean F1 of the classes that have a sample."""
+    recall = measures.recall
+    precision = np.nan_to_num(measures.precision)
+    f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+    return float(np.nanmean(f1))
 
 
 def _share_text(share: float) -> str:

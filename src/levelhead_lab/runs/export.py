@@ -17,17 +17,16 @@ from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from levelhead.choice.snapshot import Snapshot
-from levelhead.choice.tuned import Tuned
 from levelhead.core.head import Head
-from levelhead.core.rules import RULES
-from levelhead.files.model import adjust_file, rescale_file
+from levelhead.core.tuned import Tuned
+from levelhead.files.model import adjust_file
 from levelhead.io.safetensors_file import read_header
 from levelhead.support import atomic
 from levelhead.support.errors import LevelheadError, in_file
 from levelhead.support.text import parse_json
 
 from ..lab.nets import build
+from ..lab.snapshot import Snapshot
 from .run_folder import MODEL_KEY
 
 
@@ -82,18 +81,17 @@ def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]
     return _network(path, facts, weights, ("mean", "std")).float(), facts
 
 
-def export(
-    run_folder: Path, head: Head, *, adjusted: dict[str, Any], tuned: Tuned | None = None
-) -> list[Path]:
-    """Write adjusted.safetensors and, where onnx is there, adjusted.onnx, with a note of what was adjusted.
+def export(run_folder: Path, head: Head, tuned: Tuned | None) -> list[Path]:
+    """Write adjusted.safetensors and, where onnx is there, adjusted.onnx, with a note of what was done.
 
-    Where nothing was, model.safetensors is there already, and model.onnx is written. What an earlier call wrote goes.
+    Without `tuned` the model is as trained: model.safetensors is there already, and model.onnx is
+    written. What an earlier call wrote goes.
     """
-    changed = tuned is not None or adjusted["gamma"] != 0
-    if (
-        tuned is not None and RULES[tuned.rule].adds and head.bias is None
-    ):  # in our own network there is room for one
-        head = replace(head, bias=np.zeros(head.classes, np.float32))
+    adjusted = None
+    if tuned is not None:
+        adjusted = {"rule": tuned.rule, "strength": tuned.strength, "counts": list(tuned.counts)}
+        if tuned.adjustment.adds and head.bias is None:  # our own network has room for one
+            head = replace(head, bias=np.zeros(head.classes, np.float32))
     model, facts = classifier(run_folder, head)
     metadata = {MODEL_KEY: json.dumps({**facts, "adjusted": adjusted})}
     made = {
@@ -103,11 +101,10 @@ def export(
     }
     if find_spec("onnx") is not None:
         made[".onnx"] = _to_onnx(model, facts["shape"])
-    if changed:
-        written = {run_folder / f"adjusted{end}": content for end, content in made.items()}
-        files = [
-            _write_adjusted(path, content, adjusted, tuned) for path, content in written.items()
-        ]
+    if tuned is not None:
+        files = []
+        for end, content in made.items():
+            files.append(_write_adjusted(run_folder / f"adjusted{end}", content, tuned))
     else:
         files = [run_folder / f"model{end}" for end in made]
         if ".onnx" in made:
@@ -118,27 +115,13 @@ def export(
     return files
 
 
-def _write_adjusted(
-    path: Path, content: bytes, adjusted: dict[str, Any], tuned: Tuned | None
-) -> Path:
+def _write_adjusted(path: Path, content: bytes, tuned: Tuned) -> Path:
+    """Write a model as trained to `path`, with its head adjusted."""
+    layer = "logits" if path.suffix == ".onnx" else "head"  # the output that it feeds, or its name
     with tempfile.TemporaryDirectory() as folder:
         trained = Path(folder) / path.name
         trained.write_bytes(content)
-        layer = (
-            "logits" if path.suffix == ".onnx" else "head"
-        )  # the output that it feeds, or its name
-        how: dict[str, Any] = {"head": layer, "original": False, "force": True}
-        if tuned is not None:
-            adjust_file(trained, path, tuned, **how)
-        else:
-            rescale_file(
-                trained,
-                path,
-                adjusted["counts"],
-                gamma=adjusted["gamma"],
-                rule=adjusted["rule"],
-                **how,
-            )
+        adjust_file(trained, path, tuned, head=layer, original=False, force=True)
     return path
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from levelhead.choice.snapshot import Snapshot
 from levelhead.files.edits import file_sha256
 from levelhead.support.errors import LevelheadError
 from levelhead.support.regular_file import check_regular_file
 from levelhead.support.text import parse_json
 
+from ..lab.snapshot import Snapshot
 from .spec import Spec
 
 MODEL_KEY = "levelhead.model"  # of the metadata of model.safetensors that describes the network

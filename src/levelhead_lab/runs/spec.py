@@ -7,8 +7,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from levelhead.methods.method import Method
-from levelhead.methods.table import method_file, method_named
 from levelhead.support.errors import LevelheadError
 from levelhead.support.fields import convert_fields_
 
@@ -17,6 +15,8 @@ from ..lab.cui2019 import CUI_METHODS
 from ..lab.data import Data, check_share, hold_out, imbalance
 from ..lab.load import OFFICIAL, TINY, load
 from ..lab.recipe import Recipe, find_recipe
+from ..methods.method import Method
+from ..methods.table import method_file, method_named
 
 DEFAULTS = {  # data -> (network, recipe); the last is for the user's own images
     "cifar10": ("resnet32", "kim2020"),

@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 
+from levelhead.core import measure
+from levelhead.core.rules import RULES
 from levelhead.support.errors import Advice, LevelheadError, check_choice
 from levelhead.support.text import read as read_text
 
@@ -195,32 +197,44 @@ def sweep_grid(
 
 
 def sweep_row(outcome: Outcome) -> dict[str, Any]:
+    """Return the errors of a run on its test set: as trained and, if it held samples out, adjusted."""
     snapshot, spec = outcome.run.snapshot, outcome.spec
-    found = evaluate(
-        snapshot,
-        gamma=None if "held-out" in snapshot.features else 0.0,
-        rule=rule_for(spec.resolve_method()),
-    )
-    adjusted = None if found.tuned is None else found.after.error
-    return {
+    rule = rule_for(spec.resolve_method())
+    row = {
         "run": str(outcome.run.path),
         "method": spec.method,
         "ratio": spec.ratio,
         "seed": spec.seed,
-        "error": found.before.error,
-        "gamma": found.gamma,
-        "adjusted_error": adjusted,
+        "rule": None,
+        "strength": None,
+        "adjusted_error": None,
+        "adjusted_balanced_error": None,
     }
+    if "held-out" in snapshot.features:
+        found = evaluate(snapshot, rule=rule)
+        row["rule"] = found.tuned.rule
+        row["strength"] = found.tuned.strength
+        row["adjusted_error"] = found.after.error
+        row["adjusted_balanced_error"] = found.after.balanced_error
+    logits, labels = snapshot.logits("test"), snapshot.labels["test"]
+    row["error"] = measure.error(logits, labels)
+    row["balanced_error"] = measure.balanced_error(logits, labels)
+    return row
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
+    """Return both errors of each run, as trained and adjusted, a line each."""
     width = max(len(row["run"]) for row in rows)
-    lines = [f"{'run':{width}}{'as trained':>13}{'gamma':>8}{'adjusted':>11}"]
+    lines = [f"{'run':{width}}{'error':>18}{'balanced error':>18}  adjusted by"]
     for row in rows:
-        after = (
-            ""
-            if row["adjusted_error"] is None
-            else f"{row['gamma']:>8.2f}{100 * row['adjusted_error']:>9.1f} %"
-        )
-        lines.append(f"{row['run']:{width}}{100 * row['error']:>11.1f} %{after}")
+        if row["rule"] is None:
+            cells = [f"{100 * row[what]:.1f} %" for what in ("error", "balanced_error")]
+            by = "nothing: no samples were held out"
+        else:
+            cells = [
+                f"{100 * row[what]:.1f} -> {100 * row[f'adjusted_{what}']:.1f} %"
+                for what in ("error", "balanced_error")
+            ]
+            by = RULES[row["rule"]].text(row["strength"])
+        lines.append(f"{row['run']:{width}}{cells[0]:>18}{cells[1]:>18}  {by}")
     return "\n".join(lines)

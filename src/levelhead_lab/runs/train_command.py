@@ -13,7 +13,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from levelhead.core.rules import AUTO, Rescale, find_path_rule
+from levelhead.core.gamma_path import find_path_rule
+from levelhead.core.rules import find_rule
 from levelhead.io.arrays import read_counts
 from levelhead.support.errors import LevelheadError
 
@@ -22,7 +23,7 @@ from ..lab.data import Data
 from ..lab.progress import epoch_progress
 from ..lab.train import stages
 from . import checkpoint
-from .evaluate import evaluate, rule_for
+from .evaluate import evaluate, rule_for, usual_rule
 from .export import export
 from .run import run
 from .run_folder import Run
@@ -37,12 +38,9 @@ class TrainOptions:
     """Options of a training that do not change the trained network."""
 
     name: str | None = None  # the first part of the run's folder; made from the spec if None
-    gamma: float | None = None  # strength of RS; chosen on the held-out samples if None
-    rule: str | None = (
-        None  # how to level the model; that of the method if None or, if it has none, `auto`
-    )
-    anyway: bool = False  # level the model also where no gain is to be expected
-    certain: bool = False  # level it only where the gain is certain
+    strength: float | None = None  # of the rule; chosen on the held-out samples if None
+    rule: str | None = None  # how to level the model; that of the method, or offsets, if None
+    anyway: bool = False  # level the model also where nothing is to be gained
     track: Tracker | None = None  # where to log every epoch too
     threads: int | None = None  # of the CPU; torch's own choice if None
     show: bool = True  # draw a progress bar on a terminal
@@ -52,12 +50,14 @@ class TrainOptions:
             raise LevelheadError(
                 f"expected 1 to {MOST_THREADS} threads, got {self.threads}", parameter="threads"
             )
-        if self.gamma is not None and not math.isfinite(self.gamma):
-            raise LevelheadError(f"expected a finite gamma, got {self.gamma}", parameter="gamma")
-        if self.rule is not None and self.gamma is not None:
+        if self.strength is not None and not math.isfinite(self.strength):
+            raise LevelheadError(
+                f"expected a finite number, got {self.strength}", parameter="strength"
+            )
+        if self.rule is not None:
+            find_rule(self.rule)
+        if self.rule is not None and self.strength is not None:
             find_path_rule(self.rule)  # one that has a strength
-        if self.anyway and self.certain:
-            raise LevelheadError("expected this or `only if certain`, got both", parameter="anyway")
 
 
 def imbalance_fields(
@@ -167,30 +167,24 @@ def evaluate_and_export(
     *,
     option: Callable[[str], str] = str,
 ) -> tuple[dict[str, Any], str]:
-    """Evaluate a finished run and write the adjusted model: as trained where no gain is expected, unless `anyway`."""
+    """Evaluate a finished run and write the adjusted model: as trained if nothing is gained, unless `anyway`."""
     options = options or TrainOptions()
-    snapshot, facts, gamma = trained.snapshot, trained.result, options.gamma
-    not_chosen = gamma is None and "held-out" not in snapshot.features
-    gamma = 0.0 if not_chosen else gamma
-    rule = options.rule or rule_for(spec.resolve_method(), AUTO if gamma is None else Rescale.name)
-    found = evaluate(snapshot, gamma=gamma, rule=Rescale.name if not_chosen else rule)
+    snapshot, facts = trained.snapshot, trained.result
+    not_chosen = options.strength is None and "held-out" not in snapshot.features
+    strength = 0.0 if not_chosen else options.strength
+    rule = options.rule or rule_for(spec.resolve_method(), usual_rule(strength))
+    if not_chosen:
+        rule = usual_rule(strength)
+    found = evaluate(snapshot, strength=strength, rule=rule)
     tuned = found.tuned
-    refused = tuned is not None and not (
-        tuned.certain if options.certain else tuned.worthwhile is not False
-    )
-    changed = found.changed and (options.anyway or not refused)
-    adjusted = {
-        "rule": found.rule,
-        "gamma": found.gamma if changed else 0.0,
-        "counts": snapshot.counts.tolist(),
-    }
-    made = export(trained.path, snapshot.head, adjusted=adjusted, tuned=tuned if changed else None)
-    files = [str(file) for file in made]
+    changes = tuned.adjustment.changes
+    adjusted = changes and (options.anyway or tuned.worthwhile is not False)
+    files = list(map(str, export(trained.path, snapshot.head, tuned if adjusted else None)))
     result = {
         "run": str(trained.path),
         **facts,
         **found.to_dict(),
-        "adjusted": changed,
+        "adjusted": adjusted,
         "files": files,
     }
     lines = [
@@ -201,13 +195,13 @@ def evaluate_and_export(
     ]
     if not_chosen:
         lines.append(
-            "no samples were held out to choose gamma on, so the head is as trained; pass "
-            f"{option('gamma')} to set its strength, or train another network with {option('hold_out')} 0.1"
+            "no samples were held out to choose on, so the head is as trained; pass "
+            f"{option('strength')} to set a strength, or train another network with {option('hold_out')} 0.1"
         )
-    if found.changed and not changed:
-        reason = "the gain is not certain" if options.certain else "no gain is to be expected"
+    if changes and not adjusted:
         lines.append(
-            f"{reason}, so the model is written as trained; pass {option('anyway')} to adjust it all the same: nothing "
-            "is trained again"
+            "nothing is gained on held-out samples, so the model is written as trained; pass "
+            f"{option('anyway')} to adjust it all the same: nothing is trained again"
         )
-    return result, "\n".join([*lines, f"the {'adjusted ' * changed}model: {', '.join(files)}"])
+    what = "the adjusted model" if adjusted else "the model"
+    return result, "\n".join([*lines, f"{what}: {', '.join(files)}"])

@@ -1,0 +1,159 @@
+"""`levelhead apply`: adjust the scores of a model, where its own file cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from ..support.errors import LevelheadError
+from .common import Force, Json, app, check_outputs, example, show
+
+PART = 1 << 20  # numbers that are read and written at once
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..core.tuned import Tuned
+    from ..io.parts import Part, ScoreParts
+
+
+@app.command(epilog=example("apply logits.npy --tuned tuned.json -o adjusted.npy"))
+def apply(
+    scores: Annotated[
+        Path,
+        Argument(
+            help="Scores of new samples, as those it was tuned on: N rows, K classes, in a .npy, "
+            ".npz, .safetensors, .pt, .csv, .tsv or .parquet file; FILE:KEY picks one of several."
+        ),
+    ],
+    tuned: Annotated[Path, Option(help="What `levelhead tune` wrote.")],
+    out: Annotated[
+        Path | None,
+        Option("-o", "--out", help="Adjusted scores: .npy, .npz, .safetensors, .csv or .parquet."),
+    ] = None,
+    labels_out: Annotated[
+        Path | None, Option(help="Predicted classes, by name where known: .npy, .csv or .parquet.")
+    ] = None,
+    proba: Annotated[
+        bool, Option("--proba", help="Write calibrated probabilities instead of scores.")
+    ] = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Adjust scores by what was tuned.
+
+    Reads and writes a part at a time, so that a file may be larger than the memory. The largest score of a row is the
+    class to predict. Columns of a table that are not scores, such as ids, are copied.
+    """
+    from ..core.tuned import check_for_head, tuned_of
+    from ..io.parts import read_parts
+
+    check_outputs(out=out, labels_out=labels_out, force=force, inputs=(scores, tuned))
+    choice = tuned_of(tuned)
+    if out is None and labels_out is None:
+        raise LevelheadError("expected a file to write, or one for --labels-out", parameter="out")
+    if proba:
+        check_calibrated(choice, tuned, out)
+    read = read_parts(scores, choice.classes, choice.names, size=PART)
+    check_for_head(choice, read.classes, read.names, where=str(scores))
+    rows, changed = write_applied(choice, read, out, labels_out, proba=proba, new=not force)
+    written = [str(path) for path in (out, labels_out) if path is not None]
+    result = {"scores": str(scores), "written": written, "rows": rows, "changed": changed}
+    text = f"{scores} -> {', '.join(written)}: {rows} rows, of which {changed} are predicted"
+    show(result, f"{text} otherwise than before", as_json)
+
+
+def check_calibrated(tuned: Tuned, path: Path, out: Path | None) -> None:
+    """Raise LevelheadError unless probabilities can be written, and are to be."""
+    if out is None:
+        raise LevelheadError("expected a file to write them into: -o", parameter="proba")
+    if tuned.temperature is None:
+        reason = f"{path} has no temperature: only labels can tell what is calibrated"
+        raise LevelheadError(f"{reason}; tune with labels", parameter="proba")
+
+
+def write_applied(
+    tuned: Tuned,
+    read: ScoreParts,
+    out: Path | None,
+    labels_out: Path | None,
+    *,
+    proba: bool,
+    new: bool,
+) -> tuple[int, int]:
+    """Write adjusted scores and predicted classes; return how many rows there are, and how many changed."""
+    import numpy as np
+
+    from ..io.parts_written import write_parts
+
+    names = tuned.names or read.names
+    titles = [f"score_{i}" for i in range(tuned.classes)] if names is None else list(names)
+    rows = changed = 0
+    with ExitStack() as files:
+        # Of several labels, a column for each says whether it is there.
+        label_titles = titles if tuned.multilabel else ["predicted"]
+        to_scores = to_labels = None
+        if out is not None:
+            key = "probabilities" if proba else "scores"
+            to_scores = files.enter_context(write_parts(out, key=key, titles=titles, new=new))
+        if labels_out is not None:
+            to_labels = files.enter_context(
+                write_parts(labels_out, key="labels", titles=label_titles, new=new)
+            )
+        for part, adjusted in adjusted_parts(tuned, read):
+            predicted = predictions(tuned, adjusted)
+            before = predictions(tuned, part.scores, plain=True)
+            rows += len(adjusted)
+            changed += int((predicted != before).reshape(len(adjusted), -1).any(axis=1).sum())
+            if to_scores is not None:
+                to_scores.write(probabilities(tuned, adjusted) if proba else adjusted, part.others)
+            if to_labels is not None:
+                if names is not None and not tuned.multilabel:
+                    predicted = np.array(names)[predicted]
+                to_labels.write(predicted, part.others)
+    return rows, changed
+
+
+def adjusted_parts(tuned: Tuned, read: ScoreParts) -> Iterator[tuple[Part, np.ndarray]]:
+    """Return each part of the scores, and what becomes of it, [n, K]."""
+    from ..support.arrays import check_logits, lower_masked, to_numpy, widen
+    from ..support.errors import in_file
+
+    for part in read.parts:
+        with in_file(read.source):
+            if part.scores.dtype.kind == "f":
+                lower_masked(widen(part.scores), part.first)  # names the row that is not finite
+            if part.first == 0 and tuned.kind == "logits" and not tuned.multilabel:
+                check_logits(part.scores[:1000])  # refuses what looks like probabilities
+            adjusted = to_numpy(tuned.apply(part.scores))
+        yield part, adjusted
+
+
+def predictions(tuned: Tuned, scores: np.ndarray, *, plain: bool = False) -> Any:
+    """Return the predicted class of each row, [n]; or of several labels, whether each is there, [n, K].
+
+    Plain scores, which nothing was done to, may be probabilities.
+    """
+    if not tuned.multilabel:
+        return scores.argmax(axis=1)
+    least = 0.5 if plain and tuned.kind == "probabilities" else 0.0
+    return (scores > least).astype("int8")
+
+
+def probabilities(tuned: Tuned, scores: np.ndarray) -> np.ndarray:
+    """Return calibrated probabilities: ``softmax(score / temperature)``, or a sigmoid for each label."""
+    import numpy as np
+
+    from ..support.arrays import log_softmax
+
+    assert tuned.temperature is not None
+    scaled = scores.astype(np.float64) / tuned.temperature
+    if tuned.multilabel:
+        shares = np.exp(-np.logaddexp(0.0, -scaled))
+    else:
+        shares = np.exp(log_softmax(scaled))
+    return shares.astype(scores.dtype)

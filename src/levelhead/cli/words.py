@@ -1,0 +1,130 @@
+"""The words of --metric and --rule: those of the tables of the library, looked up when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperCommand
+
+from ..support.errors import Advice, LevelheadError
+
+if TYPE_CHECKING:
+    from ..core.rules import Rule
+
+
+def metric_names() -> list[str]:
+    """Return the names of all metrics."""
+    from ..core.metrics import METRICS
+
+    return list(METRICS)
+
+
+def rule_names() -> list[str]:
+    """Return the names of all rules."""
+    from ..core.rules import RULES
+
+    return list(RULES)
+
+
+def names_of_rules_with_strength() -> list[str]:
+    """Return the names of the rules that take a strength of one's own."""
+    from ..core.rules import RULES
+
+    return [name for name, rule in RULES.items() if "strength" in _options_of(rule)]
+
+
+def complete_metric(incomplete: str) -> list[str]:
+    return [name for name in metric_names() if name.startswith(incomplete)]
+
+
+def complete_rule(incomplete: str) -> list[str]:
+    return [name for name in rule_names() if name.startswith(incomplete)]
+
+
+def complete_rule_with_strength(incomplete: str) -> list[str]:
+    return [name for name in names_of_rules_with_strength() if name.startswith(incomplete)]
+
+
+def rule_with(name: str | None, **options: Any) -> Rule:
+    """Return the rule of a name, the default one if None, with those options that are not None.
+
+    An option that the rule does not have is refused.
+    """
+    from ..core.rules import DEFAULT, find_rule
+
+    rule = find_rule(DEFAULT if name is None else name)
+    if "norms" in options and options["norms"] is None and getattr(rule, "needs_norms", False):
+        reason = f"{rule.name!r} needs the weight norms of the head"
+        raise LevelheadError(reason, parameter="rule", advice=Advice("norms", None, "with them"))
+    given = {option: value for option, value in options.items() if value is not None}
+    for option in given:
+        if option not in _options_of(rule):
+            reason = f"the rule {rule.name} does not take it; leave it out"
+            raise LevelheadError(reason, parameter=option)
+    return replace(rule, **given) if given else rule  # type: ignore[type-var]
+
+
+def _options_of(rule: Rule) -> set[str]:
+    return {field.name for field in fields(rule)} if is_dataclass(rule) else set()
+
+
+# What stands for a part of a help text that only the tables know.
+METRICS_HERE = "{metrics}"
+RULES_HERE = "{rules}"
+RULES_WITH_STRENGTH_HERE = "{rules with a strength}"
+
+
+def _metrics_text() -> str:
+    from ..core.samples import Goal
+    from ..labels.check import DEFAULT_METRIC
+
+    defaults = {
+        Goal().metric.name: " (unless another is named)",
+        DEFAULT_METRIC: " (so of several labels per sample)",
+    }
+    return ", ".join(f"{name}{defaults.get(name, '')}" for name in metric_names())
+
+
+def _rules_text() -> str:
+    from ..core.rules import DEFAULT, RULES
+
+    words = []
+    for name, rule in RULES.items():
+        default = " (unless another is named)" if name == DEFAULT else ""
+        words.append(f"{name}{default}: {rule.sentence}")
+    return "; ".join(words)
+
+
+def _rules_with_strength_text() -> str:
+    from ..core.rules import RULES
+
+    names = names_of_rules_with_strength()
+    return "; ".join(f"{name}: {RULES[name].sentence}" for name in names)
+
+
+_TEXTS: dict[str, Callable[[], str]] = {
+    METRICS_HERE: _metrics_text,
+    RULES_HERE: _rules_text,
+    RULES_WITH_STRENGTH_HERE: _rules_with_strength_text,
+}
+
+
+class WithWords(TyperCommand):
+    """A command whose help names metrics and rules: they are looked up when it is shown, and not before."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        self._fill_in()
+        super().format_options(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        self._fill_in()
+        return super().shell_complete(ctx, incomplete)
+
+    def _fill_in(self) -> None:
+        for option in self.params:
+            text = getattr(option, "help", None) or ""
+            for here, words in _TEXTS.items():
+                if here in text:
+                    option.help = text.replace(here, words())  # pyright: ignore

@@ -1,0 +1,109 @@
+"""Every rule side by side: a `Tuned` for each, and a table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..support import warnings as kinds
+from ..support.arrays import Array
+from ..support.errors import LevelheadError
+from ..support.types import Kind
+from .counts import Counts
+from .metrics import Metric
+from .rules import RULES, Rule, find_rule
+from .samples import Given, Goal
+from .tune import tune_given
+from .tuned import Tuned
+
+
+class Comparison(Mapping[str, Tuned]):
+    """A `Tuned` for every rule that can act on the scores, by name, the best gain first."""
+
+    def __init__(self, tuned: Mapping[str, Tuned], left_out: Mapping[str, str]):
+        order = sorted(tuned, key=lambda name: -(tuned[name].gain or 0.0))
+        self._tuned = {name: tuned[name] for name in order}
+        self.left_out = dict(left_out)  #: {rule: why it cannot act}
+
+    def __getitem__(self, rule: str) -> Tuned:
+        return self._tuned[rule]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tuned)
+
+    def __len__(self) -> int:
+        return len(self._tuned)
+
+    @property
+    def best(self) -> Tuned:
+        """The one with the largest gain; of six, the best looks a little better than it is."""
+        return next(iter(self._tuned.values()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON can hold it."""
+        return {
+            "rules": {name: tuned.to_dict() for name, tuned in self.items()},
+            "left_out": self.left_out,
+        }
+
+    def __str__(self) -> str:
+        lines = []
+        for name, tuned in self.items():
+            strength = "" if tuned.strength is None else f"{tuned.strength:.3f}"
+            lines.append(f"{name:10}{strength:>8}  {tuned.change_text()}: {tuned.verdict}")
+        lines += [f"{name:10}{'':8}  not tried: {why}" for name, why in self.left_out.items()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def compare(
+    logits: Array,
+    labels: Array,
+    counts: Counts | None = None,
+    *,
+    metric: str | Metric | Goal = "balanced_error",
+    rules: Sequence[str | Rule] | None = None,
+    target: Array | None = None,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+    norms: Array | None = None,
+    chosen_on: str = "held-out",
+    level: float = 0.95,
+    rng: np.random.Generator | int = 0,
+) -> Comparison:
+    """Tune every rule on the same samples, side by side.
+
+    Args:
+        logits, labels, counts, metric, target, names, kind, chosen_on, level, rng: as in `tune`.
+        rules: names or objects of `lh.rules`; all if None, of which those that cannot act on these
+            scores are left out.
+        norms: [K], of the weight vectors, for the rules that need them.
+
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.repeat([0, 1, 2], [300, 60, 40])
+    >>> logits = 2 * np.eye(3)[labels] + rng.normal(size=(400, 3)) + np.log([1000, 200, 40])
+    >>> sorted(compare(logits, labels, [1000, 200, 40]))
+    ['offsets', 'rescale', 'scales', 'shift', 'vector']
+    """
+    given = Given.of(logits, labels, counts, names=names, kind=kind)
+    goal = Goal.of(metric)
+    wanted = list(RULES.values()) if rules is None else list(rules)
+    tuned: dict[str, Tuned] = {}
+    left_out: dict[str, str] = {}
+    for one in wanted:
+        rule = find_rule(one)
+        if norms is not None:
+            rule = rule.with_norms(norms)
+        try:
+            with kinds.quiet():
+                tuned[rule.name] = tune_given(
+                    given, goal, rule, target=target, chosen_on=chosen_on, level=level, rng=rng
+                )
+        except LevelheadError as error:
+            if rules is not None or error.parameter not in ("rule", "background"):
+                raise
+            left_out[rule.name] = error.message
+    return Comparison(tuned, left_out)

@@ -1,0 +1,241 @@
+"""Floors of recall by offsets: the least offsets that meet them, or a proof that none do.
+
+A class j that must be right on m samples needs an offset of at least ``f_j(d)``: the m-th smallest lead that its
+samples' best rivals have over it, at the offsets d of the others. f is monotone (rivals that rise ask for more) and
+moves with a common constant. So
+
+- raising each class to what it needs, again and again, ends at the *least* offsets that meet all floors, if any do;
+- floors cannot be met if, at some d, every class of a group needs more than it has though it competes within the group
+  only. For take offsets that meet them, and shift them until they are nowhere in the group below d but touch it: the
+  class that touches needs at least what it needs at d, which is more than it has. Steps of half the need come to
+  such a d, if there is one (Akian, Gaubert and Guterman 2012, of maps of this kind).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .class_names import title as class_title
+
+_SWEEPS = 30, 30, 300, 1000
+_ABOVE = 1e-7  # of the unit of the scores: how far above its rival a score is lifted
+
+
+@dataclass(frozen=True)
+class Floor:
+    """A recall that was asked for, and how sure it is to hold."""
+
+    index: int  # of the class
+    least: float  # the recall asked for
+    probability: float  # that it holds on new samples
+    held_before: bool  # whether the model as it is has it on these samples
+
+    def text(self, names: tuple[str, ...] | None) -> str:
+        """Return the floor in words."""
+        before = "; so has the model as it is" if self.held_before else ""
+        where = class_title(self.index, names)
+        return f"{where}: recall of at least {self.least:.1%} with {self.probability:.0%}{before}"
+
+
+@dataclass(frozen=True, eq=False)
+class FloorsFit:
+    """Offsets that meet floors, or come near."""
+
+    offset: np.ndarray  # [K], added to the scores
+    met: bool  # whether they meet all floors
+    conflict: tuple[
+        int, ...
+    ] = ()  # classes whose floors no offsets at all meet together, proven; () if none is known
+
+
+def needed_right(floors: np.ndarray, sizes: np.ndarray, certainty: float = 0.5) -> np.ndarray:
+    """Return how many samples of each class must be right, [K], for recalls [K], NaN for no floor.
+
+    If an offset is raised until m of n samples are right, the recall on new samples is spread as
+    Beta(m, n + 1 - m): where the m-th of n thresholds lies is known, whatever their distribution.
+    So m is the least at which that is at least the floor with the certainty asked for. Where even
+    n right of n are not enough, it is as many as the floor itself asks for.
+    """
+    plain = np.ceil(np.nan_to_num(floors) * sizes - 1e-9).astype(np.int64)
+    needed = plain.copy()
+    for k in np.flatnonzero(plain > 0):
+        right = np.arange(plain[k], sizes[k] + 1)
+        enough = holds_with(right, sizes[k], floors[k]) >= certainty
+        if enough.any():
+            needed[k] = right[np.argmax(enough)]
+    return needed
+
+
+def holds_with(right: Any, size: Any, floor: Any) -> np.ndarray:
+    """Return the probability that the recall on new samples is at least a floor.
+
+    >>> holds_with(95, 100, 0.9).round(2), holds_with(90, 100, 0.9).round(2)
+    (np.float64(0.94), np.float64(0.42))
+    """
+    from scipy.special import betainc
+
+    right = np.asarray(right, np.float64)
+    inside = np.maximum(right, 1e-9)
+    below = betainc(inside, np.asarray(size) + 1 - inside, np.asarray(floor, np.float64))
+    return np.where(np.asarray(floor) <= 0, 1.0, np.where(right > 0, 1 - below, 0.0))
+
+
+def meet_floors(
+    scores: np.ndarray,
+    labels: np.ndarray,
+    need: np.ndarray,
+    start: np.ndarray,
+    *,
+    unit: float = 1.0,
+) -> FloorsFit:
+    """Raise the offsets [K] as little as possible until `need` [K] samples are right; a class is a row of scores."""
+    largest = float(
+        np.abs(scores, where=np.isfinite(scores), out=np.zeros(scores.shape)).max(initial=0)
+    )
+    asked = _Asked(scores, labels, need, max(_ABOVE * unit, 1e-12 * largest))
+    # Steps up to the least offsets, and steps toward a proof that there are none, in turns: either may be long.
+    up, even = start.astype(np.float64), start.astype(np.float64)
+    for sweeps in _SWEEPS:
+        if (found := _raise(asked, up, sweeps)) is not None or (
+            found := _prove(asked, even, sweeps)
+        ) is not None:
+            return found if found.met else replace(found, offset=start)
+    return FloorsFit(start, False)
+
+
+def _raise(asked: "_Asked", offset: np.ndarray, sweeps: int) -> FloorsFit | None:
+    """Raise each class with a floor to what it needs, so many times; return the offsets if that is enough."""
+    for _ in range(sweeps):
+        rise = asked.rise(offset, np.arange(len(offset)))
+        if (rise < 0).all():
+            return FloorsFit(offset, True)
+        if np.isinf(rise).any():  # scores of -inf are beyond every offset
+            return FloorsFit(offset, False, tuple(asked.classes[np.isinf(rise)].tolist()))
+        offset[asked.classes] += np.where(rise < 0, 0.0, rise + asked.above)
+    return None
+
+
+def _prove(asked: "_Asked", offset: np.ndarray, sweeps: int) -> FloorsFit | None:
+    """Move each class with a floor by half of what it needs; return the proof that some cannot, or the offsets."""
+    for _ in range(sweeps):
+        rise = asked.rise(offset, asked.classes)
+        if (
+            rise < 0
+        ).all():  # then all of them can rise together until no other class is above them
+            offset[asked.classes] += asked.common_rise(offset)
+            return FloorsFit(offset, True)
+        if len(group := asked.rising_group(offset, rise)):
+            return FloorsFit(offset, False, tuple(group.tolist()))
+        offset[asked.classes] += (rise + asked.above) / 2
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What the classes with a floor need; fields as in `meet_floors`."""
+
+    scores: np.ndarray
+    labels: np.ndarray
+    need: np.ndarray
+    above: float
+
+    @cached_property
+    def classes(self) -> np.ndarray:
+        """The classes with a floor."""
+        return np.flatnonzero(self.need > 0)
+
+    @cached_property
+    def own(self) -> dict[int, np.ndarray]:
+        """The scores of the samples of each of them, [K, n]."""
+        return {
+            c: np.ascontiguousarray(self.scores[:, self.labels == c]) for c in self.classes.tolist()
+        }
+
+    def rise(self, offset: np.ndarray, group: np.ndarray) -> np.ndarray:
+        """Return by how much classes of a group that have a floor must rise, where only the group competes; or < 0."""
+        members = group[self.need[group] > 0]
+        return np.array(
+            [
+                _smallest(self._lead(offset, c, group[group != c]), int(self.need[c]))
+                for c in members
+            ]
+        )
+
+    def common_rise(self, offset: np.ndarray) -> float:
+        """Return by how much all classes with a floor, met among themselves, must rise together to be met among all."""
+        others, found = np.flatnonzero(self.need == 0), -self.above
+        for c in self.classes:
+            ahead = self._lead(offset, c, self.classes[self.classes != c]) < 0
+            lead = np.where(ahead, self._lead(offset, c, others), np.inf)
+            found = max(found, _smallest(lead, int(self.need[c])))
+        return found + self.above
+
+    def _lead(self, offset: np.ndarray, c: int, rivals: np.ndarray) -> np.ndarray:
+        """Return by how much the best of the rivals is ahead of a class, on each of that class's samples."""
+        own = self.own[c]
+        with np.errstate(invalid="ignore"):
+            lead = (own[rivals] + offset[rivals, None]).max(axis=0, initial=-np.inf) - (
+                own[c] + offset[c]
+            )
+        lead[np.isneginf(own[c])] = np.inf
+        return lead
+
+    def rising_group(self, offset: np.ndarray, rise: np.ndarray) -> np.ndarray:
+        """Return classes that all need to rise though they compete with each other only; none if there are none."""
+        group = self.classes
+        while len(group) and not (rise > self.above).all():
+            group = group[rise > self.above]
+            rise = self.rise(offset, group)
+        return group
+
+
+def _smallest(values: np.ndarray, n: int) -> float:
+    """Return the n-th smallest of the values."""
+    return float(np.partition(values, n - 1)[n - 1])
+
+
+def least_conflict(
+    scores: np.ndarray, labels: np.ndarray, need: np.ndarray, group: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the least part of a group whose floors conflict that do so still; one of more than 12 as it is."""
+    kept = list(group)
+    for c in group if len(kept) <= 12 else ():
+        rest = [other for other in kept if other != c]
+        alone = np.where(np.isin(np.arange(len(need)), rest), need, 0)
+        if len(rest) > 1 and len(meet_floors(scores, labels, alone, np.zeros(len(need))).conflict):
+            kept = rest
+    return tuple(kept)
+
+
+def met_share(
+    scores: np.ndarray, labels: np.ndarray, floors: np.ndarray
+) -> tuple[float, FloorsFit]:
+    """Return the largest share of all floors [K], within a hundredth, that offsets meet together; and the offsets."""
+    start = np.zeros(len(floors))
+    sizes = np.bincount(labels, minlength=len(floors))
+    low, high, best = 0.0, 1.0, FloorsFit(start, True)
+    for _ in range(7):
+        share = (low + high) / 2
+        found = meet_floors(scores, labels, needed_right(share * floors, sizes, 0.0), start)
+        if found.met:
+            low, best = share, found
+        else:
+            high = share
+    return low, best
+
+
+def most_right(scores: np.ndarray, labels: np.ndarray, need: np.ndarray, of: int) -> FloorsFit:
+    """Return offsets with which the most samples of one class are right and all others have what they need, if any."""
+    low, high, best = 0, int((labels == of).sum()), FloorsFit(np.zeros(len(need)), False)
+    while low <= high:  # more is never easier, so the most is found by halving
+        middle = (low + high) // 2
+        wanted = need.copy()
+        wanted[of] = middle
+        if (found := meet_floors(scores, labels, wanted, np.zeros(len(need)))).met:
+            low, best = middle + 1, found
+        else:
+            high = middle - 1
+    return best

@@ -1,0 +1,196 @@
+"""What log loss does not know: how far the goal asks to go, and floors.
+
+**The strength.** A fit by log loss is right for classes that occur as in training. What the goal asks for is
+added to it, ``offset_k + s T log(share_k / n_k)``, with the s of the least
+
+    ``loss(s) + PULL (s - usual)^2 / N``.
+
+Where log loss calibrates the scores well, s is about 1 for balanced error, and about 1/2 for macro-F1: that is
+the metric's `usual`. The loss is of tables that count a sample partly as its own class, and partly as what
+the calibrated model believes of it: as if `BELIEF` samples were believed. Few labels alone are too noisy a
+guide. (docs/decisions.md measures what each part is worth.)
+
+**Floors.** Offsets are raised as little as possible until enough samples are right (`floors.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..path.direction import Direction
+from ..path.engines import find_changes
+from ..support.arrays import Array, like, to_numpy
+from ..support.backend import exp, row_max, row_sum
+from ..support.errors import LevelheadError
+from .adjustment import Adjustment, Fits
+from .class_names import listed, title
+from .floors import FloorsFit, least_conflict, meet_floors, met_share, most_right, needed_right
+from .metrics import Tables
+from .one_strength import Truth, class_weights, sum_folds, tables_along, take
+from .samples import FOLDS, Goal, Samples
+
+STRENGTHS = np.linspace(0, 2, 65)
+BELIEF = 1000.0  # samples that are believed
+PULL = 10.0
+_CERTAINTIES = (0.75, 0.5)  # that are tried where the one asked for cannot be had
+_MOST_NUMBERS = 1 << 22  # N times K that a strength is chosen on
+
+
+def move_for_goal(fits: Fits, samples: Samples, goal: Goal, temperature: float) -> Fits:
+    """Return fits for classes that occur as in training, moved to what a goal asks for."""
+    alone = samples.background
+    if alone is None:
+        alone = int(np.argmax(samples.counts))
+    fits = leave_alone(move_along(fits, samples, goal, temperature), alone)
+    if goal.floors is not None:
+        fits = raise_to_floors(fits, samples, goal)
+    return fits
+
+
+@np.errstate(over="ignore")  # of masked scores, which stay the lowest
+def move_along(fits: Fits, samples: Samples, goal: Goal, temperature: float) -> Fits:
+    """Move all fits toward a goal, each by the strength that is best without its fold."""
+    along = temperature * samples.toward(goal)
+    if not along.any():
+        return fits
+    most = _MOST_NUMBERS // samples.classes
+    if len(samples.labels) > most:
+        rows = np.random.default_rng(0).permutation(len(samples.labels))[:most]
+        samples = samples.take(np.sort(rows))
+    fitted = samples.scores * like(fits.whole.scale, samples.scores)
+    fitted = fitted + like(fits.whole.offset, samples.scores)
+    direction = Direction("shift", np.exp(along), multiplies=False)
+    envelope = find_changes(fitted, direction, (STRENGTHS[0], STRENGTHS[-1]))
+    belief = believe(fitted, samples, temperature)
+    truth = MixedTruth(samples, class_weights(samples, goal), belief)
+    by_fold = tables_along(envelope, samples, goal, STRENGTHS, truth)
+    total = sum_folds(by_fold)
+    pull = PULL * (STRENGTHS - goal.metric.usual) ** 2
+
+    def move(adjustment: Adjustment, tables: Tables, n: int) -> Adjustment:
+        best = STRENGTHS[np.argmin(goal.loss(tables) + pull / n)]
+        return replace(adjustment, offset=adjustment.offset + best * along)
+
+    n = len(samples.labels)
+    without = []
+    for fold, adjustment in zip(samples.folds, fits.without, strict=True):
+        kept = n - int(np.count_nonzero(samples.fold == fold))
+        without.append(move(adjustment, total - take(by_fold, fold), kept))
+    return Fits(without, move(fits.whole, total, n))
+
+
+class MixedTruth(Truth):
+    """What each sample counts as: partly its own class, and partly what the model believes.
+
+    Args:
+        samples, per_class: as in `Truth`.
+        belief: [N, K], the probabilities of a calibrated model, wherever they are.
+    """
+
+    def __init__(self, samples: Samples, per_class: np.ndarray, belief: Array):
+        super().__init__(samples, per_class)
+        self.belief = belief
+        n = len(samples.labels)
+        self.believed = BELIEF / (n + BELIEF)
+
+    def _mix(self, own: np.ndarray, believed: Array) -> np.ndarray:
+        return (1 - self.believed) * own + self.believed * to_numpy(believed).astype(np.float64)
+
+    def at(self, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
+        believed = to_numpy(self.belief[rows, classes]) * self.per_class[classes]
+        return self._mix(super().at(rows, classes), believed)
+
+    def mass(self) -> np.ndarray:
+        return self._mix(super().mass(), self.belief @ like(self.per_class, self.belief))
+
+    def sizes(self) -> np.ndarray:
+        of_fold = np.eye(FOLDS)[self.samples.fold]
+        believed = to_numpy(like(of_fold, self.belief).T @ self.belief) * self.per_class
+        return self._mix(super().sizes(), believed)
+
+    def price(self, rows: np.ndarray, called: np.ndarray, cost: np.ndarray) -> np.ndarray:
+        expected = self.belief @ like(self.per_class[:, None] * cost, self.belief)
+        return self._mix(super().price(rows, called, cost), expected[rows, called])
+
+
+def believe(fitted: Array, samples: Samples, temperature: float) -> Array:
+    """Return the model's probabilities [N, K] where classes occur as often as among the samples."""
+    mix = np.log(np.maximum(samples.sizes, 0.5) / samples.counts)
+    scores = fitted * float(1 / temperature) + like(mix, fitted)
+    odds = exp(scores - row_max(scores))
+    return odds / row_sum(odds)
+
+
+def leave_alone(fits: Fits, index: int) -> Fits:
+    """Return fits that leave one class as it is: what is added to all classes changes nothing."""
+
+    def less(adjustment: Adjustment) -> Adjustment:
+        return replace(adjustment, offset=adjustment.offset - adjustment.offset[index])
+
+    return Fits([less(one) for one in fits.without], less(fits.whole), fits.strength)
+
+
+def raise_to_floors(fits: Fits, samples: Samples, goal: Goal) -> Fits:
+    """Raise the offsets of all fits until floors are met, with a margin for new samples."""
+    scores = to_numpy(samples.scores).astype(np.float64) * fits.whole.scale
+    by_class = np.ascontiguousarray(scores.T)
+    whole = _meet(by_class, samples.labels, goal, fits.whole)
+    if whole is None:
+        raise unmet_floors(by_class, samples.labels, goal)
+    without = []
+    for fold, adjustment in zip(samples.folds, fits.without, strict=True):
+        kept = np.flatnonzero(samples.fold != fold)
+        met = _meet(np.ascontiguousarray(by_class[:, kept]), samples.labels[kept], goal, adjustment)
+        without.append(adjustment if met is None else met)
+    return Fits(without, whole, fits.strength)
+
+
+def _meet(
+    scores: np.ndarray, labels: np.ndarray, goal: Goal, start: Adjustment
+) -> Adjustment | None:
+    """Return the least offsets that meet the floors as surely as can be; None if none do at all."""
+    sizes = np.bincount(labels, minlength=len(scores))
+    floors = np.where(sizes > 0, goal.floors, np.nan)
+    for certainty in (goal.certainty, *_CERTAINTIES, 0.0):
+        need = needed_right(floors, sizes, certainty)
+        met = meet_floors(scores, labels, need, start.offset)
+        if met.met:
+            return replace(start, offset=met.offset)
+    return None
+
+
+def unmet_floors(scores: np.ndarray, labels: np.ndarray, goal: Goal) -> LevelheadError:
+    """Return why floors cannot be met: which classes conflict, and what each can reach instead."""
+    floors = np.asarray(goal.floors)
+    sizes = np.bincount(labels, minlength=len(scores))
+    need = needed_right(floors, sizes, 0.0)
+    conflict = meet_floors(scores, labels, need, np.zeros(len(need))).conflict
+    if not conflict:
+        reason = "no offsets that meet them were found; lower the floors"
+        return LevelheadError(reason, parameter="floors")
+
+    def value_at(best: FloorsFit) -> str:
+        predicted = (scores + best.offset[:, None]).argmax(axis=0)
+        value = goal.metric.value(goal.tables(labels, predicted, len(scores)))
+        return f"with {goal.metric.title} {goal.metric.value_text(value)}"
+
+    group = least_conflict(scores, labels, need, conflict)
+    wanted = listed([f"{floors[k]:.1%} in {title(k, goal.names)}" for k in group])
+    together = " together" if len(group) > 1 else ""
+    why = f"no offsets meet a recall of {wanted}{together}"
+    if len(group) > 3:
+        share, best = met_share(scores, labels, floors)
+        reach = f"{share:.0%} of each floor can be met, {value_at(best)}"
+        return LevelheadError(f"{why}; {reach}; lower the floors", parameter="floors")
+    # Without any one of them, the others can be met: say what each can reach beside them.
+    others = np.where(np.isin(np.arange(len(need)), group), need, 0)
+    each = []
+    for k in group:
+        best = most_right(scores, labels, others, k)
+        right = (scores + best.offset[:, None]).argmax(axis=0) == labels
+        recall = right[labels == k].mean()
+        each.append(f"{title(k, goal.names)} reaches {recall:.1%} at most, {value_at(best)}")
+    beside = "beside the others' floors, " if len(group) > 1 else ""
+    return LevelheadError(f"{why}; {beside}{', '.join(each)}; lower the floors", parameter="floors")

@@ -1,0 +1,367 @@
+"""Metrics: losses of small tables that add up over samples, folds, files and machines.
+
+`Tables` count what predictions do to each class. A `Metric` is a loss of such tables, lower is
+better, with the words that people know it by. A new metric is one object and one line of `METRICS`:
+the command line, scikit-learn's `scoring`, the page and the help take their words from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..support.errors import LevelheadError
+
+_NOTHING = 1e-11  # shares below this are 0: they differ from it by rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """What predictions count for each class, [..., K]; in samples or, toward a target, in shares.
+
+    Args:
+        right: samples of class k that are predicted k.
+        predicted: samples that are predicted k.
+        sizes: samples of class k.
+        paid: [...], what all predictions cost together; None without a cost matrix.
+
+    >>> tables = Tables.of(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1]), 3)
+    >>> tables.recall, tables.precision.round(2), float(tables.accuracy)
+    (array([0.5, 1. , 0. ]), array([1.  , 0.33,  nan]), 0.5)
+    """
+
+    right: np.ndarray
+    predicted: np.ndarray
+    sizes: np.ndarray
+    paid: np.ndarray | None = None
+
+    @staticmethod
+    def of(
+        labels: np.ndarray,
+        predicted: np.ndarray,
+        classes: int,
+        weights: np.ndarray | None = None,
+        cost: np.ndarray | None = None,
+    ) -> Tables:
+        """Count predictions [N] of samples with labels [N], each weighing 1 or `weights` [N]."""
+        mass = np.ones(len(labels)) if weights is None else weights
+        return Tables(
+            right=np.bincount(labels, mass * (labels == predicted), classes),
+            predicted=np.bincount(predicted, mass, classes),
+            sizes=np.bincount(labels, mass, classes),
+            paid=None if cost is None else np.asarray(mass @ cost[labels, predicted]),
+        )
+
+    def __add__(self, other: Tables) -> Tables:
+        both_paid = self.paid is not None and other.paid is not None
+        return Tables(
+            self.right + other.right,
+            self.predicted + other.predicted,
+            self.sizes + other.sizes,
+            self.paid + other.paid if both_paid else None,  # type: ignore[operator]
+        )
+
+    def __sub__(self, other: Tables) -> Tables:
+        both_paid = self.paid is not None and other.paid is not None
+        return Tables(
+            self.right - other.right,
+            self.predicted - other.predicted,
+            self.sizes - other.sizes,
+            self.paid - other.paid if both_paid else None,  # type: ignore[operator]
+        )
+
+    def __getitem__(self, index: Any) -> Tables:
+        """Return some of tables [..., K] by what is before their classes."""
+        paid = None if self.paid is None else self.paid[index]
+        return Tables(self.right[index], self.predicted[index], self.sizes[index], paid)
+
+    @property
+    def recall(self) -> np.ndarray:
+        """The share of each class's samples that are right; NaN for a class without samples."""
+        return _ratio(self.right, self.sizes)
+
+    @property
+    def precision(self) -> np.ndarray:
+        """The share of each class's predictions that are right; NaN for one never predicted."""
+        return _ratio(self.right, self.predicted)
+
+    @property
+    def share(self) -> np.ndarray:
+        """The share of all predictions that are class k."""
+        return self.predicted / self.predicted.sum(axis=-1, keepdims=True)
+
+    @property
+    def accuracy(self) -> Any:
+        """The share of samples that are right, [...]."""
+        return self.right.sum(axis=-1) / self.sizes.sum(axis=-1)
+
+    @property
+    def balanced_accuracy(self) -> Any:
+        """The mean recall of the classes that have a sample, [...]."""
+        return 1 - balanced_error(self)
+
+    @property
+    def macro_f1(self) -> Any:
+        """The mean F1 of the classes that have a sample, [...]."""
+        return 1 - macro_f1(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as JSON can hold them."""
+        plain: dict[str, Any] = {
+            "right": self.right.tolist(),
+            "predicted": self.predicted.tolist(),
+            "sizes": self.sizes.tolist(),
+        }
+        if self.paid is not None:
+            plain["paid"] = np.asarray(self.paid, np.float64).tolist()
+        return plain
+
+
+def error(tables: Tables) -> np.ndarray:
+    """Return the share of samples that are wrong."""
+    return 1 - tables.right.sum(axis=-1) / tables.sizes.sum(axis=-1)
+
+
+def balanced_error(tables: Tables) -> np.ndarray:
+    """Return the mean of each class's own error, over the classes that have a sample."""
+    present = tables.sizes > 0
+    return 1 - np.where(present, tables.recall, 0.0).sum(axis=-1) / present.sum(axis=-1)
+
+
+def macro_f1(tables: Tables) -> np.ndarray:
+    """Return 1 - the mean of ``2 right / (sizes + predicted)`` of classes that have a sample."""
+    present = tables.sizes > 0
+    both = np.where(present, tables.sizes + tables.predicted, 1.0)
+    return 1 - (np.where(present, 2 * tables.right, 0.0) / both).sum(axis=-1) / present.sum(axis=-1)
+
+
+def positives_f1(tables: Tables) -> np.ndarray:
+    """Return 1 - F1 of the second of two classes, the samples that have a label."""
+    both = tables.sizes[..., 1] + tables.predicted[..., 1]
+    return 1 - 2 * tables.right[..., 1] / np.where(both > 0, both, 1.0)
+
+
+def mcc(tables: Tables) -> np.ndarray:
+    """Return 1 - Matthews' correlation of truth and prediction, which is 0 if one class is all.
+
+    ``(n right - sum p_k t_k) / sqrt((n^2 - sum p_k^2) (n^2 - sum t_k^2))``
+    """
+    n = tables.sizes.sum(axis=-1)
+    agreed = n * tables.right.sum(axis=-1) - (tables.predicted * tables.sizes).sum(axis=-1)
+    of_predicted = (tables.predicted * (n[..., None] - tables.predicted)).sum(axis=-1)
+    of_true = (tables.sizes * (n[..., None] - tables.sizes)).sum(axis=-1)
+    known = np.minimum(of_predicted, of_true) > _NOTHING * n**2
+    spread = np.sqrt(np.maximum(of_predicted * of_true, 0))
+    return 1 - np.where(known, agreed / np.where(known, spread, 1.0), 0.0)
+
+
+def kappa(tables: Tables) -> np.ndarray:
+    """Return 1 - Cohen's kappa: ``(observed - expected) / (1 - expected)`` of agreements."""
+    n = tables.sizes.sum(axis=-1)
+    observed = tables.right.sum(axis=-1) / n
+    expected = (tables.predicted * tables.sizes).sum(axis=-1) / n**2
+    known = 1 - expected > _NOTHING
+    return 1 - np.where(known, (observed - expected) / np.where(known, 1 - expected, 1.0), 0.0)
+
+
+def g_mean(tables: Tables) -> np.ndarray:
+    """Return 1 - the geometric mean of the recalls of the classes that have a sample."""
+    present = tables.sizes > 0
+    recall = np.where(present, tables.recall, 1.0)
+    logs = np.log(np.maximum(recall, 1e-300)).sum(axis=-1) / present.sum(axis=-1)
+    return 1 - np.where((recall <= _NOTHING).any(axis=-1), 0.0, np.exp(np.minimum(logs, 0)))
+
+
+def worst_recall(tables: Tables) -> np.ndarray:
+    """Return 1 - the least recall of the classes that have a sample."""
+    return 1 - np.where(tables.sizes > 0, tables.recall, np.inf).min(axis=-1)
+
+
+def mean_cost(tables: Tables) -> np.ndarray:
+    """Return what a prediction costs on average."""
+    if tables.paid is None:
+        raise LevelheadError("'cost' needs a cost matrix [K, K]", parameter="metric")
+    return tables.paid / tables.sizes.sum(axis=-1)
+
+
+class Slopes(NamedTuple):
+    """How a loss moves by one sample more in each entry of the tables, [K] each."""
+
+    right: np.ndarray
+    predicted: np.ndarray
+    sizes: np.ndarray
+    paid: float = 0.0
+
+
+def slopes_of_error(tables: Tables) -> Slopes:
+    """Return the slopes of `error`."""
+    n = tables.sizes.sum()
+    alike = np.ones(len(tables.sizes))
+    return Slopes(-alike / n, 0 * alike, alike * tables.right.sum() / n**2)
+
+
+def slopes_of_balanced_error(tables: Tables) -> Slopes:
+    """Return the slopes of `balanced_error`."""
+    present = tables.sizes > 0
+    share = present / (present.sum() * np.where(present, tables.sizes, 1.0))
+    return Slopes(-share, 0 * share, share * np.where(present, tables.recall, 0.0))
+
+
+def slopes_of_macro_f1(tables: Tables) -> Slopes:
+    """Return the slopes of `macro_f1`."""
+    present = tables.sizes > 0
+    both = np.where(present, tables.sizes + tables.predicted, 1.0)
+    share = present / present.sum()
+    more = share * 2 * tables.right / both**2
+    return Slopes(-2 * share / both, more, more)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Metric:
+    """A loss of tables, lower is better, and how people know it.
+
+    Args:
+        name: for options and files.
+        title: for sentences and tables.
+        loss: a function of `Tables` [..., K] that returns [...].
+        aliases: what others call it, such as scikit-learn's `scoring`.
+        is_loss: whether people know it as a loss, too; else as ``1 - loss``.
+        form: the format of a value.
+        as_they_come: whether classes weigh as often as they occur, and not the same.
+        of_recalls: whether it follows from recalls alone, whatever wrong class is predicted.
+        slopes: its slopes in tables [K], in closed form; by small steps if None.
+        usual: how much of the shift that makes classes alike is usually best for it, from 0, the
+            model as it is, to 1.
+
+    >>> Metric("hits", "hit rate", error).value(Tables.of(np.array([0, 1]), np.array([0, 0]), 2))
+    0.5
+    """
+
+    name: str
+    title: str
+    loss: Callable[[Tables], np.ndarray]
+    aliases: tuple[str, ...] = ()
+    is_loss: bool = False
+    form: str = "z.2%"
+    as_they_come: bool = False
+    of_recalls: bool = False
+    slopes: Callable[[Tables], Slopes] | None = None
+    usual: float = 1.0
+
+    def __repr__(self) -> str:
+        return f"Metric({self.name!r})"
+
+    def shown(self, loss: Any) -> Any:
+        """Return a loss as people know it; and what they know as a loss."""
+        return loss if self.is_loss else 1 - loss
+
+    def value(self, tables: Tables) -> float:
+        """Return the metric of tables [K], as people know it."""
+        return float(self.shown(self.loss(tables)))
+
+    def value_text(self, value: float) -> str:
+        """Return a value in words: shares in percent, coefficients and costs as numbers."""
+        return format(value, self.form)
+
+    @property
+    def in_points(self) -> bool:
+        """Whether a difference is said in points, as that of two shares is."""
+        return "%" in self.form
+
+    def gain_text(self, gain: float, interval: tuple[float, float] | None = None) -> str:
+        """Return a gain with its interval, in words.
+
+        >>> METRICS["error"].gain_text(0.01, (-0.01, 0.02))
+        '1.00 points (-1.00 to 2.00)'
+        """
+        factor, form, unit = (100, "z.2f", " points") if self.in_points else (1, self.form, "")
+        text = f"{factor * gain:{form}}{unit}"
+        if interval is None:
+            return text
+        low, high = interval
+        return f"{text} ({factor * low:{form}} to {factor * high:{form}})"
+
+    def toward(self, target: np.ndarray) -> Metric:
+        """Return the metric where classes come in the shares of a target, [K].
+
+        Tables are then weighted so that the sizes are these shares, which is all that most metrics
+        need; `balanced_error` weighs classes alike by itself.
+        """
+        if self.loss is balanced_error:
+            return replace(self, loss=error, slopes=slopes_of_error)
+        return self
+
+    def for_labels(self) -> Metric:
+        """Return the metric of one of several labels, of tables [..., 2] without and with it.
+
+        `macro_f1` is then a mean over the labels, of the F1 of the samples that have each.
+        """
+        if self.loss is macro_f1:
+            return replace(self, loss=positives_f1, slopes=None)
+        return self
+
+
+COST = "cost"
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            "error",
+            "error",
+            error,
+            aliases=("accuracy",),
+            is_loss=True,
+            as_they_come=True,
+            of_recalls=True,
+            slopes=slopes_of_error,
+        ),
+        Metric(
+            "balanced_error",
+            "balanced error",
+            balanced_error,
+            aliases=("balanced_accuracy", "recall_macro"),
+            is_loss=True,
+            of_recalls=True,
+            slopes=slopes_of_balanced_error,
+        ),
+        Metric(
+            "macro_f1",
+            "macro F1",
+            macro_f1,
+            aliases=("f1_macro",),
+            slopes=slopes_of_macro_f1,
+            usual=0.5,
+        ),
+        Metric("mcc", "MCC", mcc, aliases=("matthews_corrcoef",), form="z.3f", usual=0.5),
+        Metric("kappa", "Cohen's kappa", kappa, aliases=("cohen_kappa",), form="z.3f", usual=0.5),
+        Metric("g_mean", "G-mean", g_mean, aliases=("geometric_mean",), of_recalls=True),
+        Metric("worst_recall", "worst recall", worst_recall, of_recalls=True),
+        Metric(COST, "expected cost", mean_cost, is_loss=True, form="z.4g", as_they_come=True),
+    )
+}
+
+
+def find_metric(given: str | Metric) -> Metric:
+    """Return a metric as it is, or the one that has a name or an alias.
+
+    >>> find_metric("balanced_accuracy").name
+    'balanced_error'
+    """
+    if isinstance(given, Metric):
+        return given
+    for metric in METRICS.values():
+        if isinstance(given, str) and given in (metric.name, *metric.aliases):
+            return metric
+    known = ", ".join(METRICS)
+    others = ", ".join(
+        f"{alias} for {metric.name}" for metric in METRICS.values() for alias in metric.aliases
+    )
+    raise LevelheadError(f"expected {known} (also {others}), got {given!r}", parameter="metric")
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    undefined = np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan)
+    return np.divide(part, whole, out=undefined, where=whole > 0)

@@ -1,0 +1,394 @@
+"""A number for each class, fitted by log loss: offsets, scales or both.
+
+With T the temperature, ``z = scores / T``, n the training counts and m the held-out samples of each class,
+the fitted scores are
+
+    ``z_k + log(m_k / n_k) + c_k + a_k (z_k - mean_k) / spread_k``.
+
+At a = c = 0 that is what a calibrated model has where classes occur as often as among the samples. The rule
+`offsets` fits c alone, so that all scales stay 1; `scales` fits a alone, without any shift; `vector` fits
+both. They minimize
+
+    ``sum_i log loss_i + HELD / 2 sum_k (a_k^2 + c_k^2)``.
+
+So each class is held near what the counts ask for as if by HELD samples: with few samples nothing moves
+far, with many the hold does not matter, and there is nothing to choose. log T is held near 0 as if by CALM
+samples. How far the fit then goes from the mix of the samples to that of the goal is one strength, by the
+metric itself (`metric_offsets.py`). docs/decisions.md measures what each part is worth.
+
+The sum is convex. Newton's steps are found by conjugate gradients, which need two matrix products each, on
+any device. Where samples are many, each fit without a fold is one such step from the fit on all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ..support.arrays import Array, is_torch, like, raise_masked, to_numpy
+from ..support.backend import column, exp, log, one_hot_sum, row_max, row_sum
+from ..support.errors import LevelheadError
+from .adjustment import Adjustment, Fits
+from .calibration import fit_temperature
+from .samples import Samples
+
+HELD = 2.0  # samples by which each class is held near what the counts ask for
+CALM = 10.0  # samples by which the temperature is held near 1
+_LEAST_SCALE = 0.05  # a class whose own score hardly counts for it is overfitted
+_FEW_NUMBERS = 300_000  # N times K up to which every fit is carried to its end, in float64
+_STEPS = 30
+_INNER = 12  # steps of conjugate gradients
+
+
+class Mask(NamedTuple):
+    """Which numbers of a class are fitted."""
+
+    scales: bool
+    offsets: bool
+
+
+class Fit(NamedTuple):
+    """Fitted numbers, [K] each: a and c of the module's formula."""
+
+    a: Array
+    c: Array
+
+
+def fit_per_class(samples: Samples, mask: Mask) -> tuple[Fits, float]:
+    """Fit a rule without each fold and on all samples; return the temperature, too.
+
+    The fits are for classes that occur as in training: what a goal asks for is not added yet.
+    """
+    if samples.sizes.max() < 2:
+        reason = "expected a class with at least two samples, got one sample per class"
+        raise LevelheadError(reason, parameter="labels")
+    loss = LogLoss.of(samples, mask)
+    whole, without = loss.fit_folds()
+    fits = Fits([loss.adjustment(fit) for fit in without], loss.adjustment(whole))
+    return fits, loss.temperature
+
+
+@dataclass(frozen=True, eq=False)
+class LogLoss:
+    """The penalized log loss of some samples."""
+
+    samples: Samples
+    scores: Array  # [N, K], in the precision of the fit
+    mask: Mask
+    temperature: float
+    base: np.ndarray  # [K], log(m_k / n_k), and -inf for a class without a sample
+
+    @staticmethod
+    def of(samples: Samples, mask: Mask) -> LogLoss:
+        """Return the loss at the temperature that calibrates the scores."""
+        base = np.zeros(samples.classes)
+        temperature = 1.0
+        if mask.offsets:
+            base = mix_of(samples)
+            temperature = calibrate(samples)
+        scores = samples.scores
+        if not is_torch(scores):
+            few = scores.size <= _FEW_NUMBERS
+            scores = raise_masked(scores).astype(np.float64 if few else np.float32, copy=False)
+        return LogLoss(samples, scores, mask, temperature, base)
+
+    # ---- What is fitted ------------------------------------------------------------------------
+
+    def fit_folds(self) -> tuple[Fit, list[Fit]]:
+        """Return the fit on all samples, and one without each fold."""
+        every = np.ones(len(self.samples.labels))
+        whole = self.minimize(self._rows(every), self._nothing)
+        kept = [(self.samples.fold != f) * every for f in self.samples.folds]
+        few = self.scores.shape[0] * self.scores.shape[1] <= _FEW_NUMBERS
+        if few:
+            return whole, [self.minimize(self._rows(rows), whole) for rows in kept]
+        return whole, self._step_from(whole, kept)
+
+    def fit(self, times: np.ndarray, start: Fit | None = None) -> Fit:
+        """Return the fit on samples that count so often, [N]; a start near it saves steps."""
+        return self.minimize(self._rows(times), self._nothing if start is None else start)
+
+    def minimize(self, rows: _Rows, start: Fit) -> Fit:
+        """Return the minimum on some samples, by Newton's steps from a start."""
+        fit = Fit(*(part * rows.free for part in start))
+        seen = self._look(fit)
+        value = self._value(rows, fit, seen)
+        enough = 1e-6 if self.scores.itemsize > 4 else 1e-4
+        for _ in range(_STEPS):
+            gradient = self._gradient(rows, fit, seen)
+            if max(float(abs(part).max()) for part in gradient) < enough * len(rows.weights):
+                break
+            step = _solve(self._curvature(rows, seen), gradient)
+            slope = float(sum((g * s).sum() for g, s in zip(gradient, step, strict=True)))
+            # Half of the step, as long as the loss falls by less than its slope promises (Armijo).
+            size = 1.0
+            while True:
+                tried = Fit(*(part - size * by for part, by in zip(fit, step, strict=True)))
+                seen_there = self._look(tried)
+                lower = self._value(rows, tried, seen_there)
+                if lower <= value - 1e-4 * size * slope or size < 1e-6:
+                    break
+                size /= 2
+            if not lower < value:
+                break
+            fit, seen, value = tried, seen_there, lower
+        return self._sound(fit)
+
+    def _step_from(self, whole: Fit, kept: list[np.ndarray]) -> list[Fit]:
+        """Return the fits on several sets of samples, each by one step from the fit on all."""
+        rows = self._rows(np.stack(kept, axis=1))
+        start = Fit(*(part * rows.free for part in whole))
+        seen = self._look(whole)
+        step = _solve(self._curvature(rows, seen), self._gradient(rows, start, seen))
+        fits = Fit(*(part - by for part, by in zip(start, step, strict=True)))
+        each = range(len(kept))
+        return [self._sound(Fit(fits.a[:, i : i + 1], fits.c[:, i : i + 1])) for i in each]
+
+    def _sound(self, fit: Fit) -> Fit:
+        """Return a fit in which every class's own score counts for it."""
+        if not self.mask.scales:
+            return fit
+        least = float((fit.a / self._spread).min())
+        if least >= _LEAST_SCALE - 1:
+            return fit
+        return Fit(fit.a * ((_LEAST_SCALE - 1) / least), fit.c)
+
+    def adjustment(self, fit: Fit) -> Adjustment:
+        """Return what a fit does to the scores as they were given."""
+        a, c = (to_numpy(part).astype(np.float64).reshape(-1) for part in fit)
+        mean, spread = (to_numpy(part).reshape(-1) for part in (self._mean, self._spread))
+        scale = 1 + a / spread if self.mask.scales else np.ones(len(c))
+        offset = np.zeros(len(c))
+        if self.mask.offsets:
+            offset = self.temperature * (c - a * mean / spread)
+        return Adjustment(scale, offset + 0.0, self.samples.smoothing)
+
+    # ---- The loss and its slopes ---------------------------------------------------------------
+
+    def _rows(self, kept: np.ndarray) -> _Rows:
+        """Return samples that count so often, [N] or [N, C], with what is due to their labels."""
+        kept = kept if kept.ndim == 2 else kept[:, None]
+        labels, classes = self.samples.labels, self.samples.classes
+        weights = like(kept, self.scores)
+        truth = one_hot_sum(labels, weights, classes, self.scores)
+        own = truth * 0
+        if self.mask.scales:
+            own = one_hot_sum(
+                labels, weights * column(self._standard, labels)[:, None], classes, self.scores
+            )
+        free = like((to_numpy(truth) > 0).astype(np.float64), self.scores)
+        return _Rows(weights, Fit(own, truth), free)
+
+    @property
+    def _nothing(self) -> Fit:
+        zero = like(np.zeros((self.samples.classes, 1)), self.scores)
+        return Fit(zero, zero)
+
+    @cached_property
+    def _odds(self) -> Array:
+        """``exp(z + base)``, [N, K], but for a factor of each sample; 0 for classes without any."""
+        odds = self.scores * float(1 / self.temperature)
+        odds += like(self.base, odds)
+        odds -= row_max(odds)
+        return odds.exp_() if is_torch(odds) else np.exp(odds, out=odds)
+
+    @cached_property
+    def _mean(self) -> Array:
+        """What each column is centered by, [K, 1]; 0 where only scales are fitted."""
+        if not (self.mask.scales and self.mask.offsets):
+            return self._nothing.a
+        return self._z.mean(0)[:, None]
+
+    @cached_property
+    def _spread(self) -> Array:
+        """What each column is divided by, [K, 1]: its standard deviation, 1 if it is constant."""
+        if not self.mask.scales:
+            return self._nothing.a + 1
+        square = ((self._z - self._mean[:, 0]) ** 2).mean(0)
+        spread = np.sqrt(to_numpy(square).astype(np.float64))
+        return like(np.where(spread > 1e-9, spread, 1.0)[:, None], self.scores)
+
+    @cached_property
+    def _z(self) -> Array:
+        return self.scores * float(1 / self.temperature)
+
+    @cached_property
+    def _standard(self) -> Array:
+        """Scores of each class by which a is multiplied, [N, K]."""
+        return (self._z - self._mean[:, 0]) / self._spread[:, 0]
+
+    def _look(self, fit: Fit) -> _Shares:
+        """Return the probabilities of a fit, and the logarithm of each sample's denominator."""
+        if not self.mask.scales:
+            factor = exp(fit.c)
+            total = self._odds @ factor
+            return _FactoredShares(log(total), self._odds, factor, total)
+        # Far scores may overflow: the largest exponent of each sample is taken out.
+        exponent = self._standard * fit.a[:, 0] + self._z + like(self.base, self._z) + fit.c[:, 0]
+        top = row_max(exponent)
+        shares = exp(exponent - top)
+        total = row_sum(shares)
+        shares /= total
+        # The odds have the largest exponent of their own taken out, which the labels' do not know.
+        first = row_max(self._z + like(self.base, self._z))
+        return _ScaledShares(log(total) + top - first, shares, self._standard)
+
+    def _value(self, rows: _Rows, fit: Fit, seen: _Shares) -> float:
+        """Return the loss with its penalty, for one set of samples."""
+        held = sum((HELD * part * part).sum() for part in fit) / 2
+        truth = sum((part * due).sum() for part, due in zip(fit, rows.due, strict=True))
+        return float((rows.weights * seen.log_total).sum() - truth + held)
+
+    def _gradient(self, rows: _Rows, fit: Fit, seen: _Shares) -> Fit:
+        """Return the slopes of the loss, [K, C] each; 0 for what is not fitted."""
+        a, c = (HELD * part for part in fit)
+        back = seen.back(rows.weights)
+        a = a + back.a - rows.due.a
+        c = c + back.c - rows.due.c
+        fitted = Fit(a * float(self.mask.scales), c * float(self.mask.offsets))
+        return Fit(*(part * rows.free for part in fitted))
+
+    def _curvature(self, rows: _Rows, seen: _Shares) -> _Curvature:
+        """Return the second derivatives, as what multiplies a direction by them."""
+        # ``diag(p) - p p^T`` of each sample, weighted: the first part is one number for a class and
+        # two parameters, the second is a product with the tables and one with their transpose.
+        of_a, of_both, of_c = seen.squares(rows.weights)
+        which = Fit(rows.free * float(self.mask.scales), rows.free * float(self.mask.offsets))
+
+        def product(direction: Fit) -> Fit:
+            moved = seen.back(seen.forward(direction) * rows.weights)
+            a = of_a * direction.a + of_both * direction.c - moved.a + HELD * direction.a
+            c = of_both * direction.a + of_c * direction.c - moved.c + HELD * direction.c
+            return Fit(a * which.a, c * which.c)
+
+        return _Curvature(product, Fit(of_a + HELD, of_c + HELD))
+
+
+class _Shares(Protocol):
+    """The probabilities of a fit, p [N, K], as what multiplies by them."""
+
+    @property
+    def log_total(self) -> Array:
+        """The logarithm of each sample's denominator, [N, 1]."""
+        ...
+
+    def forward(self, direction: Fit) -> Array:
+        """Return by how much the mean score of each sample moves along a direction, [N, C]."""
+        ...
+
+    def back(self, weights: Array) -> Fit:
+        """Return the sum over samples, weighted [N, C], of standard scores times p, and of p."""
+        ...
+
+    def squares(self, weights: Array) -> tuple[Array, Array, Array]:
+        """Return the sums of p times squares of standard scores, times these, and alone, [K, C]."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _FactoredShares:
+    """Probabilities ``odds_k factor_k / total`` of offsets alone: odds are never written again."""
+
+    log_total: Array
+    odds: Array  # [N, K]
+    factor: Array  # [K, 1]
+    total: Array  # [N, 1]
+
+    def forward(self, direction: Fit) -> Array:
+        return (self.odds @ (self.factor * direction.c)) / self.total
+
+    def back(self, weights: Array) -> Fit:
+        c = self.factor * (self.odds.T @ (weights / self.total))
+        return Fit(c * 0, c)
+
+    def squares(self, weights: Array) -> tuple[Array, Array, Array]:
+        c = self.back(weights).c
+        return c * 0, c * 0, c
+
+
+@dataclass(frozen=True, eq=False)
+class _ScaledShares:
+    """Probabilities of a fit with scales, as a table."""
+
+    log_total: Array
+    shares: Array  # [N, K]
+    standard: Array  # [N, K]
+
+    @cached_property
+    def scaled(self) -> Array:
+        """The shares times the standard scores, [N, K]."""
+        return self.shares * self.standard
+
+    def forward(self, direction: Fit) -> Array:
+        return self.shares @ direction.c + self.scaled @ direction.a
+
+    def back(self, weights: Array) -> Fit:
+        return Fit(self.scaled.T @ weights, self.shares.T @ weights)
+
+    def squares(self, weights: Array) -> tuple[Array, Array, Array]:
+        both, c = self.back(weights)
+        return (self.scaled * self.standard).T @ weights, both, c
+
+
+class _Rows(NamedTuple):
+    """Samples that count in a fit; C of them at once."""
+
+    weights: Array  # [N, C]
+    due: Fit  # [K, C] each, what of the slopes is due to the true classes alone
+    free: Array  # [K, C], 1 for a class that has a sample and 0 for one that stays as it is
+
+
+class _Curvature(NamedTuple):
+    """Second derivatives."""
+
+    product: Callable[[Fit], Fit]
+    diagonal: Fit  # [K, C] each, no less than theirs
+
+
+def _solve(curvature: _Curvature, right: Fit) -> Fit:
+    """Return x with ``curvature x = right``, for C columns at once, by conjugate gradients."""
+    found = Fit(*(part * 0 for part in right))
+    rest = right
+    eased = Fit(*(part / by for part, by in zip(rest, curvature.diagonal, strict=True)))
+    direction = eased
+    length = _inner(rest, eased)
+    least = 1e-4 * length
+    for _ in range(_INNER):
+        along = curvature.product(direction)
+        bend = _inner(direction, along)
+        size = length / (bend + (bend <= 0))  # a column that is done has no direction left
+        size = size * (bend > 0)
+        found = Fit(*(x + size * d for x, d in zip(found, direction, strict=True)))
+        rest = Fit(*(r - size * d for r, d in zip(rest, along, strict=True)))
+        eased = Fit(*(part / by for part, by in zip(rest, curvature.diagonal, strict=True)))
+        before, length = length, _inner(rest, eased)
+        if bool((length <= least).all()):
+            break
+        again = length / (before + (before <= 0))
+        direction = Fit(*(e + again * d for e, d in zip(eased, direction, strict=True)))
+    return found
+
+
+def _inner(one: Fit, other: Fit) -> Array:
+    """Return the inner product of each column, [C]."""
+    return sum((a * b).sum(0) for a, b in zip(one, other, strict=True))
+
+
+def mix_of(samples: Samples) -> np.ndarray:
+    """Return what takes a calibrated model from the mix of its training to that of the samples.
+
+    ``log(m_k / n_k)``, [K], up to a constant; -inf for a class without a sample, which is left out.
+    """
+    present = samples.sizes > 0
+    mix = np.full(samples.classes, -np.inf)
+    mix[present] = np.log(samples.sizes[present] / samples.counts[present])
+    return mix - mix.max()
+
+
+def calibrate(samples: Samples) -> float:
+    """Return the temperature of the scores, given how often the classes occur among the samples."""
+    return fit_temperature(samples.scores, samples.labels, offset=mix_of(samples), held=CALM)

@@ -1,0 +1,330 @@
+"""From held-out scores to a `Tuned`, in five steps: check, fit, predict, judge, say.
+
+1. What was given is checked, once (`samples.py`).
+2. The rule is fitted without each of five folds, and on all samples (`rules.py`).
+3. Every sample is predicted as the model is, and by a fit that has not seen it.
+4. Both predictions are judged by the metric (`judge.py`).
+5. The fit on all samples is what is chosen; the judgement says what it is worth (`tuned.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..support.arrays import Array, to_numpy
+from ..support.errors import Advice, LevelheadError
+from ..support.progress import StageProgress
+from ..support.read import read_chunks
+from ..support.types import Kind
+from .adjustment import Adjustment, Fits
+from .calibration import fit_temperature, some_rows
+from .counts import Counts
+from .doubts import doubts_about, issue_warnings
+from .floors import Floor, holds_with
+from .judge import Evidence, Outcomes, judge
+from .metrics import Metric, Tables
+from .priors import PriorEstimate, estimate_target
+from .rules import DEFAULT, Rule, find_rule
+from .samples import Given, Goal, Samples
+from .tuned import Tuned
+
+ESTIMATE = "estimate"  # as target: from unlabelled samples
+
+
+def tune(
+    logits: Array,
+    labels: Array,
+    counts: Counts | None = None,
+    *,
+    metric: str | Metric | Goal = "balanced_error",
+    rule: str | Rule = DEFAULT,
+    target: Array | None = None,
+    unlabelled: Array | None = None,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+    training: Array | None = None,
+    chosen_on: str = "held-out",
+    level: float = 0.95,
+    rng: np.random.Generator | int = 0,
+    progress: StageProgress | None = None,
+) -> Tuned:
+    """Choose what to do to each class's score, on held-out data, and say what that is worth.
+
+    By default a number is added to the score of each class: ``score_k = logit_k + offset_k``. It is
+    fitted by log loss, held near what the counts ask for, and then moved by the metric.
+
+    Args:
+        logits: [N, K] of samples the model was not trained on. They may be imbalanced. Or of tokens
+            [N, T, K] or pixels [N, K, H, W], with labels [N, T] or [N, H, W], of which -100 is left
+            out; intervals then take positions for independent samples and are too narrow.
+        labels: [N], class indices, or names that `names` or the keys of counts list in class order.
+        counts: training samples of each class, as the loss saw them: after resampling, or times
+            the class weights; with `lh.counts.with_background`, of which one class is left alone.
+            Without them, those of the labels stand in: draw the hold-out like the training set.
+        metric: what the choice is to be good at: a name, a `Metric`, or a `Goal`, which has costs
+            and floors.
+        rule: `offsets`; `shift` (``l_k + s log r_k``, r_k = n_max / n_k), `rescale` (``l_k r_k^s``,
+            the paper's RS), `tau` (``l_k / ||w_k||^s``), `scales` or `vector`; or an object of
+            `lh.rules`, such as ``Tau(norms=head.norms)`` or ``Shift(range=(0, 8))``.
+        target: [K] or {class: share}, how often classes occur in deployment, which weighs them in
+            the metric. Or `estimate`, from the unlabelled samples, by EM.
+        unlabelled: [M, K], logits of deployment data, for that estimate.
+        names: class names, for counts given by name and for messages.
+        kind: `probabilities`, whose logarithms are adjusted. Log-probabilities are recognized.
+        training: [M, K], training logits, for a warning if held-out rows are among them.
+        chosen_on: what the data are, for the record. "test" is printed wherever the result is.
+        level: of the interval of the gain.
+        rng: a generator, or a seed, by which samples are dealt into folds.
+        progress: called with (stage, how much of it is done, how much it is in all).
+
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.repeat([0, 1, 2], [300, 60, 40])
+    >>> logits = 2 * np.eye(3)[labels] + rng.normal(size=(400, 3)) + np.log([1000, 200, 40])
+    >>> tuned = tune(logits, labels, [1000, 200, 40])
+    >>> tuned.rule, tuned.worthwhile, tuned.verdict
+    ('offsets', True, 'better')
+    """
+    given = Given.of(logits, labels, counts, names=names, kind=kind)
+    return tune_given(
+        given,
+        Goal.of(metric),
+        find_rule(rule),
+        target=target,
+        unlabelled=unlabelled,
+        training=training,
+        chosen_on=chosen_on,
+        level=level,
+        rng=rng,
+        progress=progress,
+    )
+
+
+def tune_given(
+    given: Given,
+    goal: Goal,
+    rule: Rule,
+    *,
+    target: Any = None,
+    unlabelled: Array | None = None,
+    training: Array | None = None,
+    chosen_on: str = "held-out",
+    level: float = 0.95,
+    rng: np.random.Generator | int = 0,
+    progress: StageProgress | None = None,
+) -> Tuned:
+    """Choose on samples that are checked: what `tune`, `tune_folds` and the command line share."""
+    check_level(level)
+    if not isinstance(chosen_on, str):
+        got = f"expected text, such as 'held-out', got {chosen_on!r}"
+        raise LevelheadError(got, parameter="chosen_on")
+    prior = None
+    if isinstance(target, str):
+        prior = _estimate(target, unlabelled, given, level)
+        target = prior.target
+    elif unlabelled is not None:
+        reason = "these are for a target that is estimated; leave them out"
+        advice = Advice("target", "estimate", "to use them")
+        raise LevelheadError(reason, parameter="unlabelled", advice=advice)
+    generator = np.random.default_rng(rng)
+    goal = goal.on(given.labels, len(given.counts), given.names, target)
+    rows = given.part(generator)
+    samples = given.samples(rows, generator)
+    if progress is not None:
+        progress("fit", 0, 1)
+    fits = rule.fit(samples, goal)
+    if progress is not None:
+        progress("fit", 1, 1)
+    outcomes = predict_all(given, samples, rows, fits)
+    return make_tuned(
+        given,
+        samples,
+        goal,
+        rule,
+        fits,
+        judge(outcomes, goal, level),
+        warnings=issue_warnings(doubts_about(given, outcomes, goal, rule, training)),
+        chosen_on=chosen_on,
+        prior=prior,
+    )
+
+
+def tune_folds(
+    folds: Sequence[tuple[Array, Array, Counts]],
+    *,
+    metric: str | Metric | Goal = "balanced_error",
+    rule: str | Rule = DEFAULT,
+    target: Array | None = None,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+    level: float = 0.95,
+    rng: np.random.Generator | int = 0,
+) -> Tuned:
+    """Choose on the out-of-fold scores of cross-validation, each fold with its counts.
+
+    The scores of all folds are pooled, and so are their counts; `chosen_on` is "out-of-fold".
+
+    Args:
+        folds: (logits [N, K], labels [N], counts) of each fold, of samples its model was not
+            trained on; counts may be None.
+        metric, rule, target, names, kind, level, rng: as in `tune`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.repeat([0, 1], [150, 50])
+    >>> draw = lambda: 2 * np.eye(2)[labels] + rng.normal(size=(200, 2)) + np.log([600, 200])
+    >>> tuned = tune_folds([(draw(), labels, [600, 200]), (draw(), labels, [600, 200])])
+    >>> tuned.chosen_on, tuned.n
+    ('out-of-fold', 400)
+    """
+    folds = list(folds)
+    if not folds or not all(isinstance(fold, Sequence) and len(fold) == 3 for fold in folds):
+        expected = "expected at least one fold, each (logits [N, K], labels [N], counts)"
+        raise LevelheadError(expected, parameter="folds")
+    parts = [
+        Given.of(logits, labels, counts, names=names, kind=kind) for logits, labels, counts in folds
+    ]
+    sizes = sorted({len(part.counts) for part in parts})
+    if len(sizes) > 1:
+        came = f"folds of {', '.join(map(str, sizes))} classes"
+        reason = f"expected the same classes in every fold, got {came}"
+        raise LevelheadError(reason, parameter="folds")
+    joined = replace(
+        parts[0],
+        logits=np.concatenate([to_numpy(part.logits) for part in parts]),
+        labels=np.concatenate([part.labels for part in parts]),
+        counts=np.sum([part.counts for part in parts], axis=0),
+        counted=any(part.counted for part in parts),
+    )
+    return tune_given(
+        joined,
+        Goal.of(metric),
+        find_rule(rule),
+        target=target,
+        chosen_on="out-of-fold",
+        level=level,
+        rng=rng,
+    )
+
+
+def predict_all(given: Given, samples: Samples, rows: np.ndarray | None, fits: Fits) -> Outcomes:
+    """Predict every sample as the model is, and by a fit that has not seen it.
+
+    Samples that a rule was not fitted on at all are predicted by the fit on all others.
+    """
+    # By which fit: 0 is that on all samples, 1 and on those without a fold.
+    which = np.zeros(len(given.labels), np.int64)
+    of_fold = np.zeros(max(samples.folds, default=0) + 1, np.int64)
+    of_fold[samples.folds] = np.arange(len(samples.folds)) + 1
+    in_fold = of_fold[np.minimum(samples.fold, len(of_fold) - 1)]
+    which[slice(None) if rows is None else rows] = in_fold
+    adjustments = [fits.whole, *fits.without]
+    before = np.empty(len(given.labels), np.int64)
+    after = np.empty(len(given.labels), np.int64)
+    if rows is None:
+        chunks = [(0, samples.scores)]
+    else:
+        chunks = read_chunks(given.logits, kind=given.read_as)
+    for first, chunk in chunks:
+        part = slice(first, first + len(chunk))
+        before[part] = to_numpy(chunk.argmax(1))
+        after[part] = _predict_by(adjustments, which[part], chunk, smoothed=rows is None)
+    return Outcomes.of(given.labels, before, after, len(given.counts))
+
+
+def _predict_by(
+    adjustments: Sequence[Adjustment], which: np.ndarray, scores: Array, *, smoothed: bool
+) -> np.ndarray:
+    """Return what each row is predicted by the adjustment that it is for, [n]."""
+    predicted = np.empty(len(which), np.int64)
+    for index in np.unique(which):
+        adjustment = adjustments[index]
+        if smoothed:  # these scores are, already
+            adjustment = replace(adjustment, smoothing=0.0)
+        own = np.flatnonzero(which == index)
+        some = scores if len(own) == len(which) else scores[own]
+        predicted[own] = adjustment.predict(some)
+    return predicted
+
+
+def make_tuned(
+    given: Given,
+    samples: Samples,
+    goal: Goal,
+    rule: Rule,
+    fits: Fits,
+    evidence: Evidence | None,
+    *,
+    warnings: tuple[str, ...],
+    chosen_on: str,
+    prior: PriorEstimate | None = None,
+    n: int | None = None,
+) -> Tuned:
+    """Put together what was chosen, what it is worth, and where it comes from."""
+    return Tuned(
+        rule=rule.name,
+        adjustment=fits.whole,
+        evidence=evidence,
+        strength=fits.strength,
+        counts=tuple(map(float, given.counts)),
+        counted=given.counted,
+        names=None if given.names is None else tuple(map(str, given.names)),
+        kind=given.kind,
+        chosen_on=chosen_on,
+        n=len(given.labels) if n is None else n,
+        temperature=temperature_after(samples, goal, fits.whole),
+        target=None if goal.target is None else tuple(goal.target.tolist()),
+        floors=_floors(samples, goal, fits.whole, evidence),
+        prior=prior,
+        warnings=warnings,
+        background=given.background,
+    )
+
+
+def temperature_after(samples: Samples, goal: Goal, adjustment: Adjustment) -> float:
+    """Return the temperature at which adjusted scores are calibrated, as the goal weighs classes."""
+    shares = goal.shares(samples.sizes)
+    weights = (len(samples.labels) * shares / np.maximum(samples.sizes, 1))[samples.labels]
+    rows = some_rows(*samples.scores.shape)
+    scores = replace(adjustment, smoothing=0.0).narrow_scores(samples.scores[rows])
+    return fit_temperature(scores, samples.labels[rows], weights[rows])
+
+
+def _floors(
+    samples: Samples, goal: Goal, adjustment: Adjustment, evidence: Evidence | None
+) -> tuple[Floor, ...]:
+    """Return each floor that was asked for, with the probability that it holds.
+
+    The samples that offsets were raised on flatter them, and those of the other folds do a little
+    worse than new ones will: the probability is that of as many right as both on average.
+    """
+    if goal.floors is None or evidence is None:
+        return ()
+    predicted = replace(adjustment, smoothing=0.0).predict(samples.scores)
+    seen = Tables.of(samples.labels, predicted, samples.classes).recall
+    floors = []
+    for k in np.flatnonzero(~np.isnan(goal.floors)):
+        least = float(goal.floors[k])
+        recall = (seen[k] + evidence.after.recall[k]) / 2
+        size = samples.sizes[k]
+        probability = float(holds_with(recall * size, size, least))
+        floors.append(Floor(int(k), least, probability, bool(evidence.before.recall[k] >= least)))
+    return tuple(floors)
+
+
+def _estimate(target: str, unlabelled: Array | None, given: Given, level: float) -> PriorEstimate:
+    if target != ESTIMATE:
+        expected = "expected a share for each class, or 'estimate'"
+        raise LevelheadError(f"{expected}, got {target!r}", parameter="target")
+    held_out = (given.logits, given.labels)
+    return estimate_target(
+        unlabelled, given.counts, held_out, level=level, names=given.names, kind=given.read_as
+    )
+
+
+def check_level(level: float) -> None:
+    """Raise LevelheadError unless an interval can have this level."""
+    if not 0 < level < 1:
+        raise LevelheadError(f"expected a number between 0 and 1, got {level}", parameter="level")

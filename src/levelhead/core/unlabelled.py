@@ -1,0 +1,191 @@
+"""Without labels: offsets until the model's own mean probabilities are the target.
+
+The sum ``sum_i log sum_k exp(z_ik + c_k) - N sum_k target_k c_k`` is convex, and where its slope is 0, the
+mean softmax of ``z + c`` is the target. Where training counts are known, c is held near the shift that they
+ask for, as if by `_HELD` samples of each class: with few samples, that shift is the better guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+
+from ..path.direction import Direction
+from ..path.engines import find_changes
+from ..support.arrays import (
+    Array,
+    are_log_probabilities,
+    as_array,
+    check_logits,
+    check_shape,
+    log_softmax,
+    raise_masked,
+)
+from ..support.errors import LevelheadError, check_choice
+from ..support.types import Kind
+from .adjustment import Adjustment, smooth_votes, target_prior
+from .counts import Counts, resolve
+from .doubts import doubt_unpredicted_classes, issue_warnings
+from .priors import PriorEstimate, estimate_target
+from .rules import DEFAULT, OneStrength, Rule, find_rule
+from .tuned import Tuned
+
+_HELD = 5.0  # samples of each class by which offsets are held near the shift of the counts
+_STEPS = 200
+
+
+def tune_unlabelled(
+    logits: Array,
+    target: Array | None = None,
+    *,
+    counts: Counts | None = None,
+    rule: str | Rule = DEFAULT,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+    level: float = 0.95,
+) -> Tuned:
+    """Choose without labels, by how often each class should be predicted.
+
+    The rule `offsets` adds a number to each class until the mean softmax is the target. The rules
+    `shift`, `rescale` and `tau` take the strength at which predicted shares are nearest to it.
+    Only labels can tell what that gains, so evidence, gain and verdict are None.
+
+    Args:
+        logits: [N, K] of unlabelled samples, drawn as in deployment.
+        target: [K] or {class: share}, how often classes occur there; uniform if not given; or
+            `estimate`, by EM, which takes the softmax as calibrated for the training counts.
+        counts: training samples of each class; `shift` and `rescale` need them, and `offsets` is
+            held near what they ask for.
+        rule, names, kind: as in `tune`.
+        level: of the interval of an estimated target.
+
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(3, size=600)
+    >>> logits = 3 * np.eye(3)[labels] + rng.normal(size=(600, 3)) + [2.0, 0.0, -1.0]
+    >>> tuned = tune_unlabelled(logits)
+    >>> np.bincount(tuned.apply(logits).argmax(axis=1), minlength=3) / 600 > 0.3
+    array([ True,  True,  True])
+    """
+    check_choice("kind", kind, get_args(Kind))
+    logits = as_array(logits)
+    check_shape(logits.shape)
+    classes = logits.shape[1]
+    found = find_rule(rule)
+    n = None if counts is None else resolve(counts, classes, names=names)
+    if kind == "logits" and are_log_probabilities(logits):
+        kind = "log-probabilities"
+    found.refuse_kind(kind)
+    read_as: Kind = "probabilities" if kind == "probabilities" else "logits"
+    scores = raise_masked(check_logits(logits, kind=read_as).astype(np.float64))
+    scores, smoothing = smooth_votes(scores) if kind == "probabilities" else (scores, 0.0)
+    prior: PriorEstimate | None = None
+    if isinstance(target, str):
+        prior = _estimate(target, logits, n, names, read_as, level)
+        target = prior.target
+    shares = target_prior(target, classes, names)
+    strength = None
+    if isinstance(found, OneStrength):
+        strength, adjustment = _match_shares(found, scores, n, shares, given=target is not None)
+    elif found.multiplies:
+        reason = f"the rule {found.name} needs labels; use offsets, shift, rescale or tau"
+        raise LevelheadError(reason, parameter="rule")
+    else:
+        adjustment = Adjustment.adding(_match_means(scores, shares, n))
+    plain = np.bincount(scores.argmax(axis=1), minlength=classes) / len(scores)
+    return Tuned(
+        rule=found.name,
+        adjustment=replace(adjustment, smoothing=smoothing),
+        evidence=None,
+        strength=strength,
+        counts=() if n is None else tuple(map(float, n)),
+        names=None if names is None else tuple(map(str, names)),
+        kind=kind,
+        chosen_on="unlabelled",
+        n=len(scores),
+        target=tuple(shares.tolist()),
+        prior=prior,
+        warnings=issue_warnings([doubt_unpredicted_classes(plain, shares, len(scores))]),
+    )
+
+
+def _match_means(scores: np.ndarray, target: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
+    """Return the offsets [K] at which the mean softmax is the target."""
+    classes = scores.shape[1]
+    target = np.maximum(target, 1e-3 / classes)
+    target = target / target.sum()
+    start = np.zeros(classes)
+    held = 1e-3  # of a sample: enough that there is one answer
+    if counts is not None:
+        start = np.log(target / counts)
+        held = _HELD * 1.0
+    # In samples: the loss counts each sample once, and the hold as many of each class as expected.
+    mass = len(scores) * target
+    hold = held * np.ones(classes)
+    logs = log_softmax(scores + start)
+    c = np.zeros(classes)
+
+    def value(c: np.ndarray) -> float:
+        moved = logs + c
+        top = moved.max(axis=1)
+        log_totals = top + np.log(np.exp(moved - top[:, None]).sum(axis=1))
+        return float(log_totals.sum() - mass @ c + (hold * c * c).sum() / 2)
+
+    here = value(c)
+    for _ in range(_STEPS):
+        shares = np.exp(log_softmax(logs + c))
+        expected = shares.sum(axis=0)
+        gradient = expected - mass + hold * c
+        if np.abs(gradient).max() < 1e-6 * len(scores):
+            break
+        if classes <= 512:
+            curvature = np.diag(expected + hold) - shares.T @ shares
+            step = np.linalg.solve(curvature, gradient)
+        else:
+            step = gradient / (expected + hold)
+        size = 1.0
+        while value(c - size * step) > here - 1e-4 * size * float(gradient @ step) and size > 1e-6:
+            size /= 2
+        c = c - size * step
+        here = value(c)
+    offset = start + c
+    return offset - offset[0]
+
+
+def _match_shares(
+    rule: OneStrength,
+    scores: np.ndarray,
+    counts: np.ndarray | None,
+    target: np.ndarray,
+    *,
+    given: bool,
+) -> tuple[float, Adjustment]:
+    """Return the strength at which predicted shares are nearest to the target, and what it does."""
+    if counts is None:
+        advice = "give the counts of the training, or use the rule offsets, which needs none"
+        raise LevelheadError(f"the rule {rule.name} needs them; {advice}", parameter="counts")
+    direction: Direction = rule.direction(counts.astype(np.float64), target if given else None)
+    reach = rule.range if rule.range is not None else (0.0, rule.reach)
+    changes = find_changes(scores, direction, reach)
+    curve = changes.mismatch(target)
+    around_zero = curve.plateau_at_zero()
+    strength = 0.0 if around_zero is not None else curve.middle(curve.plateau())
+    return strength, rule.at(direction, strength)
+
+
+def _estimate(
+    target: str,
+    logits: Array,
+    counts: np.ndarray | None,
+    names: Sequence[str] | None,
+    kind: Kind,
+    level: float,
+) -> PriorEstimate:
+    if target != "estimate":
+        expected = "expected a share for each class, or 'estimate'"
+        raise LevelheadError(f"{expected}, got {target!r}", parameter="target")
+    if counts is None:
+        raise LevelheadError("an estimated target needs the training counts", parameter="counts")
+    return estimate_target(logits, counts, None, level=level, names=names, kind=kind)

@@ -1,0 +1,69 @@
+"""Labels of classes that are names: in `y`, in counts, targets and floors, never mixed with positions."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..core.class_names import as_mapping, listed
+from ..core.counts import WithBackground
+from ..support.arrays import to_numpy
+from ..support.errors import LevelheadError
+
+
+def encode_labels(labels: Any, classes: Any, parameter: str = "y") -> np.ndarray:
+    """Return labels [N] as positions in `classes`.
+
+    >>> encode_labels([20, 3, 3], [3, 20]).tolist()
+    [1, 0, 0]
+    """
+    positions = {label: i for i, label in enumerate(np.asarray(classes).tolist())}
+    values = to_numpy(labels).tolist()
+    for label in values:
+        if label not in positions:
+            expected = f"expected labels that are classes ({listed(list(map(str, positions)))})"
+            raise LevelheadError(f"{expected}, got {label!r}", parameter=parameter)
+    return np.array([positions[label] for label in values], np.int64)
+
+
+def names_of(classes: Any) -> list[str]:
+    """Return the names by which `levelhead.tune` knows the classes."""
+    return [str(label) for label in np.asarray(classes).tolist()]
+
+
+def by_name(values: Any, classes: Any, parameter: str) -> Any:
+    """Return {label: value} as {name: value}, after checking each label; anything else as it is.
+
+    >>> by_name({20: 0.9}, [3, 20], "floors")
+    {'20': 0.9}
+    """
+    mapping = as_mapping(values, len(classes))
+    if mapping is None:
+        return values
+    positions = encode_labels(list(mapping), classes, parameter)
+    names = names_of(classes)
+    return {names[i]: value for i, value in zip(positions, mapping.values(), strict=True)}
+
+
+def counts_by_name(counts: Any, classes: Any) -> Any:
+    """Return counts as `levelhead.tune` takes them, with the names of the classes.
+
+    Args:
+        counts: {label: n}; [K] in the order of the classes; more than K labels, which are counted;
+            or any of these with a background, which is a label.
+        classes: [K], the labels in order.
+    """
+    if isinstance(counts, WithBackground):
+        position = encode_labels([counts.background], classes, "background")[0]
+        return WithBackground(counts_by_name(counts.counts, classes), names_of(classes)[position])
+    if (
+        counts is None
+        or isinstance(counts, Mapping)
+        or as_mapping(counts, len(classes)) is not None
+    ):
+        return by_name(counts, classes, "counts")
+    values = to_numpy(counts)
+    if values.ndim == 1 and len(values) > len(classes):
+        positions = encode_labels(values, classes, "counts")
+        return np.bincount(positions, minlength=len(classes))
+    return values

@@ -1,0 +1,93 @@
+"""Dask: tuned on a dataframe or a bag in partitions, with the logits left where they are."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.chunks import ChunkReader, tune_mapped
+from ..core.counts import Counts
+from ..core.metrics import Metric
+from ..core.rules import DEFAULT, Rule
+from ..core.samples import Goal
+from ..core.tuned import Tuned
+from ..support.arrays import Array
+from ..support.errors import LevelheadError
+from ..support.extras import naming_what_is_missing
+from ..support.types import Kind
+from ._columns import Columns, ScoreTable
+
+with naming_what_is_missing():
+    from dask.base import compute
+    from dask.delayed import delayed
+
+_AT_ONCE = 8  # results of partitions that are added up in one task
+
+
+def tune_dataframe(
+    dataframe: Any,
+    counts: Counts | None = None,
+    *,
+    logits: Columns = "logits",
+    labels: str = "labels",
+    metric: str | Metric | Goal = "balanced_error",
+    rule: str | Rule = DEFAULT,
+    target: Array | None = None,
+    names: Sequence[str] | None = None,
+    kind: Kind = "logits",
+    chosen_on: str = "held-out",
+    level: float = 0.95,
+    rng: np.random.Generator | int = 0,
+) -> Tuned:
+    """Choose on a Dask dataframe or bag of held-out samples, as `levelhead.tune_chunks` does.
+
+    Each partition is a chunk. It is computed by the scheduler that is set, where the partitions
+    are; if there are more samples than a rule is fitted on, twice.
+
+    Args:
+        dataframe: a Dask dataframe with columns of logits and labels; or a bag of dicts with these
+            keys.
+        logits: the name of a column with K numbers in each row, or the names of K columns.
+        labels: the name of the column of labels.
+        counts, metric, rule, target, names, kind, chosen_on, level, rng: as in `tune_chunks`.
+    """
+    if not hasattr(dataframe, "to_delayed"):
+        expected = "expected a Dask dataframe, or a Dask bag of dicts"
+        raise LevelheadError(f"{expected}, got {type(dataframe).__name__}", parameter="dataframe")
+    table = ScoreTable(logits, labels)
+    if hasattr(dataframe, "columns"):
+        dataframe = dataframe[table.check(dataframe.columns)]
+
+    def apply(work: Callable[[Any], Any], partition: Any) -> Any:
+        if not hasattr(partition, "columns"):  # of a bag: dicts, one after another
+            items = list(partition)
+            partition = {name: [item[name] for item in items] for name in table.columns}
+        return table.apply(work, partition)
+
+    def run(work: Callable[[Any], Any]) -> Iterator[Any]:
+        shared = delayed(work, traverse=False)  # sent once, and not with each task
+        parts = [delayed(apply)(shared, part) for part in dataframe.to_delayed()]
+        while len(parts) > 1:
+            firsts = range(0, len(parts), _AT_ONCE)
+            parts = [delayed(_add_up)(parts[first : first + _AT_ONCE]) for first in firsts]
+        return (part for part in compute(*parts) if part is not None)
+
+    return tune_mapped(
+        run,
+        ChunkReader(counts, names, kind),
+        metric=metric,
+        rule=rule,
+        target=target,
+        chosen_on=chosen_on,
+        level=level,
+        rng=rng,
+    )
+
+
+def _add_up(parts: list[Any]) -> Any:
+    """Return the sum of results, in their order; None of those without rows."""
+    total = None
+    for part in parts:
+        if part is not None:
+            total = part if total is None else total + part
+    return total

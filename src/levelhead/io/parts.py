@@ -1,0 +1,135 @@
+"""Scores of a model read a part at a time: tables row by row, arrays as large as a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..core.class_names import listed
+from ..support.arrays import described
+from ..support.errors import LevelheadError, in_file
+from ..support.read import read_rows
+from ..support.regular_file import check_regular_file
+from . import arrays
+from .samples_file import names_next_to
+from .table import TABLE_SUFFIXES, Table, columns_called, find_columns, table_parts
+
+_LEAST_ROWS = 100  # of a table: enough to tell ids and labels from scores
+
+
+class Part(NamedTuple):
+    """Some rows of scores, as the file has them.
+
+    Args:
+        first: the row of the file that is the first of these.
+        scores: [n, K].
+        others: {title: [n]}, the columns of a table that are not scores.
+    """
+
+    first: int
+    scores: np.ndarray
+    others: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreParts:
+    """Scores of a file: K, the names of its classes as far as it says them, and its parts, once."""
+
+    source: str
+    classes: int
+    names: tuple[str, ...] | None
+    parts: Iterator[Part]
+
+
+def read_parts(
+    source: str | Path, classes: int, names: Sequence[str] | None = None, *, size: int = 1 << 20
+) -> ScoreParts:
+    """Open the scores of FILE or FILE:KEY, of K classes, to be read a part at a time.
+
+    Args:
+        source: in any format that `arrays.read` knows.
+        classes: how many classes to look for among the columns of a table.
+        names: of the classes, by which the columns of a table may be called.
+        size: how many numbers there are in a part.
+    """
+    path, key = arrays.split_key(source)
+    if key is None and path.suffix.lower() in TABLE_SUFFIXES:
+        check_regular_file(path, "scores")
+        return _of_table(path, classes, names, max(_LEAST_ROWS, size // classes))
+    values = arrays.read(source)
+    with in_file(source):
+        if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
+            came = f"{described(values)} of shape {list(values.shape)}"
+            raise LevelheadError(f"expected scores [N, K] as numbers, got {came}")
+    in_it = names_next_to(source, values.shape[1])
+    parts = (Part(first, rows, {}) for first, rows in read_rows(values, size))
+    return ScoreParts(
+        str(source), values.shape[1], None if in_it is None else tuple(in_it), _named(source, parts)
+    )
+
+
+def _of_table(path: Path, classes: int, names: Sequence[str] | None, rows: int) -> ScoreParts:
+    tables = table_parts(path, rows)
+    with in_file(path):
+        first = next(tables)
+        if len(first.columns) == 1 and first.columns[0].ndim == 2:  # lists of scores
+            columns, shown = None, None
+            width = first.columns[0].shape[1]
+        else:
+            columns, shown = _score_columns(first, classes, names)
+            width = len(columns)
+    parts = _table_parts(chain([first], tables), columns)
+    return ScoreParts(
+        str(path), width, None if shown is None else tuple(shown), _named(path, parts)
+    )
+
+
+def _score_columns(
+    table: Table, classes: int, names: Sequence[str] | None
+) -> tuple[list[int], list[str] | None]:
+    """Return the places of the columns of scores, and the classes that they are called after, in that order."""
+    titles = table.titles or []
+    called = columns_called(titles, names) if names and titles else None
+    if called is not None:
+        pairs = sorted(zip(called, names or (), strict=True))  # as they stand in the file
+        return [place for place, _ in pairs], [name for _, name in pairs]
+    layout = find_columns(table, classes=classes)
+    if len(layout.logits) != classes and titles:
+        shown = listed([titles[i] for i in layout.logits])
+        raise LevelheadError(
+            f"expected {classes} columns of scores, got {len(layout.logits)} ({shown})"
+        )
+    return layout.logits, layout.names
+
+
+def _table_parts(tables: Iterator[Table], columns: list[int] | None) -> Iterator[Part]:
+    """Return the parts of a table whose scores are in these columns, or are lists in its only one."""
+    done = 0
+    for table in tables:
+        if columns is None:
+            part = Part(done, table.columns[0], {})
+        else:
+            part = Part(done, table.numbers(columns), _others(table, columns))
+        yield part
+        done += len(part.scores)
+
+
+def _others(table: Table, columns: list[int]) -> dict[str, np.ndarray]:
+    """Return the columns that are not scores; of a text file, as they are written there."""
+    others = {}
+    for i, title in enumerate(table.titles or ()):
+        if i not in columns:
+            written = table.written
+            others[title] = table.columns[i] if written is None else np.array(written[i], object)
+    return others
+
+
+def _named(source: str | Path, parts: Iterator[Part]) -> Iterator[Part]:
+    """Put the name of the file before what is said of its parts."""
+    with in_file(source):
+        yield from parts

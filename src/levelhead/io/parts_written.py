@@ -1,0 +1,217 @@
+"""Arrays and tables written a part at a time, and in one step: a file appears only once it is whole."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO
+from zipfile import ZipFile
+
+import numpy as np
+from numpy.lib import format as npy
+
+from ..support import atomic
+from ..support.errors import LevelheadError
+from ..support.extras import install_command
+from .safetensors_file import NUMPY_DTYPES
+
+Others = Mapping[str, np.ndarray]  # {title: [n]}, columns of a table that are copied
+
+
+class PartWriter:
+    """Something that takes rows, part by part.
+
+    Args:
+        file: to write into.
+        waiting: a file without a name, for rows that have to wait until all are there.
+        path: the name that the file will have.
+        key: what the array is called in a file of several.
+        titles: of its columns, in a table.
+    """
+
+    def __init__(
+        self, file: BinaryIO, waiting: BinaryIO, path: Path, key: str, titles: Sequence[str]
+    ):
+        self.file = file
+        self.waiting = waiting
+        self.path = path
+        self.key = key
+        self.titles = list(titles)
+
+    @abstractmethod
+    def write(self, rows: np.ndarray, others: Others) -> None:
+        """Write rows [n, K] or [n]; of a table, after its other columns."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write what is missing at the end."""
+
+    def give_up(self) -> None:
+        """Let go of what is open, as the file will not be needed."""
+
+    def columns(self, rows: np.ndarray, others: Others) -> dict[str, np.ndarray]:
+        """Return the columns of a table, by title."""
+        table = rows if rows.ndim == 2 else rows[:, None]
+        own = dict(zip(self.titles, table.T, strict=True))
+        both = [title for title in own if title in others]
+        if both:
+            advice = "rename that column"
+            raise LevelheadError(f"{self.path}: two columns would be called {both[0]!r}; {advice}")
+        return {**others, **own}
+
+
+class _ArrayWriter(PartWriter):
+    """A format that says first how many rows there are."""
+
+    dtype: np.dtype[Any] = np.dtype(np.float64)
+    shape: tuple[int, ...] = (0,)
+
+    def write(self, rows: np.ndarray, others: Others) -> None:
+        self.dtype = rows.dtype
+        self.shape = (self.shape[0] + len(rows), *rows.shape[1:])
+        self.waiting.write(np.ascontiguousarray(rows).data)
+
+    def finish(self) -> None:
+        self.waiting.seek(0)
+        self.save()
+
+    @abstractmethod
+    def save(self) -> None:
+        """Write the file from what waits."""
+
+    def save_npy(self, file: Any) -> None:
+        """Write an .npy file."""
+        descr = npy.dtype_to_descr(self.dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": self.shape}
+        npy.write_array_header_2_0(file, header)
+        shutil.copyfileobj(self.waiting, file)
+
+
+class _Npy(_ArrayWriter):
+    def save(self) -> None:
+        self.save_npy(self.file)
+
+
+class _Npz(_ArrayWriter):
+    def save(self) -> None:
+        name = f"{self.key}.npy"
+        with (
+            ZipFile(self.file, "w") as archive,
+            archive.open(name, "w", force_zip64=True) as member,
+        ):
+            self.save_npy(member)
+
+
+class _Safetensors(_ArrayWriter):
+    def write(self, rows: np.ndarray, others: Others) -> None:
+        if rows.dtype.kind not in "fiu":
+            raise LevelheadError(f"{self.path}: safetensors holds numbers only; write a .npy file")
+        super().write(rows.astype(rows.dtype.newbyteorder("<"), copy=False), others)
+
+    def save(self) -> None:
+        names = {np.dtype(kind): name for name, kind in NUMPY_DTYPES.items() if name != "BF16"}
+        entry = {
+            "dtype": names[self.dtype],
+            "shape": list(self.shape),
+            "data_offsets": [0, self.waiting.seek(0, 2)],
+        }
+        self.waiting.seek(0)
+        header = json.dumps({self.key: entry}).encode()
+        header += b" " * (-len(header) % 8)
+        self.file.write(len(header).to_bytes(8, "little") + header)
+        shutil.copyfileobj(self.waiting, self.file)
+
+
+class _Text(PartWriter):
+    """Cells with a comma or, in a .tsv file, a tab between them."""
+
+    def __init__(
+        self, file: BinaryIO, waiting: BinaryIO, path: Path, key: str, titles: Sequence[str]
+    ):
+        super().__init__(file, waiting, path, key, titles)
+        separator = "\t" if path.suffix.lower() == ".tsv" else ","
+        self.text = TextIOWrapper(file, encoding="utf-8", newline="")
+        self.rows = csv.writer(self.text, delimiter=separator, lineterminator="\n")
+        self.titled = False
+
+    def write(self, rows: np.ndarray, others: Others) -> None:
+        columns = self.columns(rows, others)
+        if not self.titled:
+            self.rows.writerow(columns)
+            self.titled = True
+        self.rows.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
+
+    def finish(self) -> None:
+        self.text.flush()
+        self.text.detach()
+
+
+class _Parquet(PartWriter):
+    writer: Any = None
+
+    def write(self, rows: np.ndarray, others: Others) -> None:
+        try:
+            import pyarrow as arrow
+            from pyarrow import parquet
+        except ImportError:
+            needs = f"{self.path}: writing .parquet needs pyarrow"
+            raise ImportError(f"{needs}; {install_command('parquet')}") from None
+        columns = self.columns(rows, others)
+        table = arrow.table({title: arrow.array(values) for title, values in columns.items()})
+        if self.writer is None:
+            self.writer = parquet.ParquetWriter(self.file, table.schema)
+        self.writer.write_table(table)
+
+    def finish(self) -> None:
+        self.writer.close()
+
+    def give_up(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+
+WRITERS: dict[str, type[PartWriter]] = {
+    ".npy": _Npy,
+    ".npz": _Npz,
+    ".safetensors": _Safetensors,
+    ".csv": _Text,
+    ".tsv": _Text,
+    ".parquet": _Parquet,
+}
+
+
+def check_written_format(path: Path) -> None:
+    """Raise LevelheadError unless a file of this name can be written."""
+    if path.suffix.lower() not in WRITERS:
+        known = ", ".join(WRITERS)
+        raise LevelheadError(f"{path}: expected {known}, got {path.suffix or 'no suffix'}")
+
+
+@contextmanager
+def write_parts(
+    path: Path, *, key: str, titles: Sequence[str], new: bool = False
+) -> Iterator[PartWriter]:
+    """Open a file to be written part by part; it appears when the block ends without an error.
+
+    Args:
+        path: of any format in `WRITERS`.
+        key: what the array is called in a file of several.
+        titles: of the columns, in a table.
+        new: whether to replace no file.
+    """
+    check_written_format(path)
+    with atomic.atomic_open(path, new=new) as file, TemporaryFile(dir=path.parent) as waiting:
+        writer = WRITERS[path.suffix.lower()](file, waiting, path, key, titles)
+        try:
+            yield writer
+        except BaseException:
+            writer.give_up()
+            raise
+        writer.finish()

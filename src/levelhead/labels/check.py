@@ -1,0 +1,154 @@
+"""What `tune_labels` is given, checked once: scores, labels, costs, floors and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.class_names import as_mapping, find_classes, in_order
+from ..core.class_names import title as class_title
+from ..core.metrics import COST, Metric, find_metric
+from ..core.samples import Goal, check_cost
+from ..core.tuned import logit_of_probabilities
+from ..support.arrays import LARGEST_PROBABILITY, Array, check_finite_rows, described, to_numpy
+from ..support.errors import Advice, LevelheadError, check_choice, named, reported_as
+from ..support.types import Kind
+
+DEFAULT_METRIC = "macro_f1"
+
+
+def check_label_table(labels: Any) -> np.ndarray:
+    """Return labels [N, K] as bool, after checking that they are 0 or 1."""
+    with named("labels"):
+        with reported_as("expected 0 or 1 [N, K], got rows of different lengths", ValueError):
+            table = to_numpy(labels)
+        if table.ndim == 1:
+            expected = "expected 0 or 1 for each label of each sample, [N, K]"
+            got = f"got one value per sample, [{len(table)}]"
+            instead = "if they are classes, of which each sample has one, use lh.tune"
+            raise LevelheadError(f"{expected}, {got}; {instead}")
+        if table.ndim != 2 or 0 in table.shape:
+            raise LevelheadError(f"expected 0 or 1 [N, K], got shape {list(table.shape)}")
+        if table.dtype.kind not in "biuf":
+            raise LevelheadError(f"expected 0 or 1, got {described(table)}")
+        wrong = (table != 0) & (table != 1)
+        if wrong.any():
+            raise LevelheadError(f"expected 0 or 1, got {_first(table, wrong)}")
+    return table.astype(bool)
+
+
+def check_label_scores(logits: Array, truth: np.ndarray, kind: Kind) -> np.ndarray:
+    """Return logits [N, K] of sigmoids in float64; of probabilities, ``log p / (1 - p)``."""
+    check_choice("kind", kind, ("logits", "probabilities"))
+    scores = to_numpy(logits)
+    if scores.dtype.kind not in "fiu":
+        raise LevelheadError(f"expected numbers, got {described(scores)}", parameter="logits")
+    if scores.shape != truth.shape:
+        expected = f"expected one score for each of the labels, {list(truth.shape)}"
+        raise LevelheadError(f"{expected}, got shape {list(scores.shape)}", parameter="logits")
+    scores = scores.astype(np.float64)
+    check_finite_rows(scores)
+    outside = (scores < 0) | (scores > LARGEST_PROBABILITY)
+    if kind == "probabilities":
+        if outside.any():
+            advice = Advice("kind", "logits", "if these are logits")
+            expected = "expected probabilities, from 0 to 1"
+            raise LevelheadError(f"{expected}, got {_first(scores, outside)}", advice=advice)
+        return logit_of_probabilities(scores)
+    if not outside.any() and ((scores > 0) & (scores < 1)).any():
+        advice = Advice("kind", "probabilities", "if they come after the sigmoid")
+        got = "got what looks like probabilities: all are from 0 to 1"
+        raise LevelheadError(f"expected logits, {got}", advice=advice)
+    return scores
+
+
+def check_label_metric(
+    metric: str | Metric, cost: Any, labels: int
+) -> tuple[Metric, np.ndarray | None]:
+    """Return the metric of a label, and the cost matrix of each, [K, 2, 2], where there are costs."""
+    asked = find_metric(metric)
+    if cost is not None and asked.name == DEFAULT_METRIC:
+        asked = find_metric(COST)
+    of_label = Goal(asked, cost=cost).metric.for_labels()  # refuses costs beside another metric
+    if cost is None:
+        return of_label, None
+    matrices = to_numpy(cost)
+    if matrices.shape not in ((2, 2), (labels, 2, 2)):
+        expected = f"expected numbers [2, 2] or [{labels}, 2, 2], row true, column predicted"
+        raise LevelheadError(f"{expected}, got shape {list(matrices.shape)}", parameter="cost")
+    each = np.broadcast_to(matrices, (labels, 2, 2))
+    return of_label, np.stack([check_cost(matrix, 2) for matrix in each])
+
+
+def check_label_floors(floors: Any, truth: np.ndarray, names: Sequence[str] | None) -> np.ndarray:
+    """Return the least recall of the positives of each label, [K]; 0 for none.
+
+    Args:
+        floors: a recall for all labels, one for each, {label: recall}, or None.
+        truth: labels [N, K].
+        names: of the labels.
+    """
+    size = truth.shape[1]
+    least = np.zeros(size)
+    if floors is None:
+        return least
+    has_positives = truth.any(axis=0)
+    mapping = as_mapping(floors)
+    unclear = f"expected a recall, or a recall for each label, got {floors!r}"
+    with named("floors"):
+        with reported_as(unclear, TypeError, ValueError):
+            if mapping is not None:
+                where = find_classes(mapping, size, names, what="floor")
+                least[where] = [float(value) for value in mapping.values()]
+            else:
+                values = to_numpy(floors).astype(np.float64)
+                if values.shape not in ((), (size,)):
+                    expected = f"expected a recall, or one for each of {size} labels"
+                    raise LevelheadError(f"{expected}, got {values.size}")
+                # A floor for all is one for those that have it in any sample.
+                least[:] = values if values.ndim else np.where(has_positives, values, 0.0)
+        outside = least[~((least >= 0) & (least <= 1))]
+        if len(outside):
+            raise LevelheadError(f"expected recalls from 0 to 1, got {outside[0]:g}")
+        unknown = np.flatnonzero((least > 0) & ~has_positives)
+        if len(unknown):
+            reason = "has no positive sample here, so its recall is not known; leave out its floor"
+            raise LevelheadError(f"{class_title(int(unknown[0]), names)} {reason}")
+    return least
+
+
+def check_label_counts(counts: Any, truth: np.ndarray, names: Sequence[str] | None) -> np.ndarray:
+    """Return how many training samples have each label, [K].
+
+    Args:
+        counts: [K], {label: samples}, training labels [M, K] to be counted, or None, which counts
+            those given here.
+        truth: labels [N, K].
+        names: of the labels.
+    """
+    size = truth.shape[1]
+    mapping = as_mapping(counts, size)
+    if counts is None:
+        values = truth
+    elif mapping is not None:
+        values = in_order(mapping, size, names)
+    else:
+        values = to_numpy(counts)
+    if values.ndim == 2 and values.shape[1] == size:
+        return check_label_table(values).sum(axis=0).astype(np.float64)
+    if values.shape != (size,) or values.dtype.kind not in "iuf":
+        expected = f"expected {size}, the training samples that have each label"
+        raise LevelheadError(f"{expected}, got {described(values)}", parameter="counts")
+    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(bad):
+        expected = f"expected 0 or more samples of {class_title(int(bad[0]), names)}"
+        raise LevelheadError(f"{expected}, got {values[bad[0]]:g}", parameter="counts")
+    return values.astype(np.float64)
+
+
+def _first(values: np.ndarray, wrong: np.ndarray) -> str:
+    """Return the first value that is wrong, with its place."""
+    row, column = np.argwhere(wrong)[0]
+    return f"{values[row, column]:g} in row {row}, column {column}"

@@ -1,0 +1,437 @@
+"""The walk from one change of a prediction to the next, for all rows at once.
+
+The winner of a row is always among its logits of the highest sign, whose (log) scores are straight lines
+in gamma. What is predicted is the upper envelope of these lines: it changes where the envelope bends, and
+only to the class of a steeper line.
+
+1. `winners_at` says who wins at the start of the range, and who at its end.
+2. `_reaching` leaves out the lines that cannot be part of the envelope between the two: nearly all.
+3. `walk_lines` follows what is left from bend to bend.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..support.arrays import SCRATCH, few_threads
+from ..support.progress import RowProgress
+from ..support.read import read_chunks
+from ..support.types import Kind
+from .curve import ascending
+from .direction import Direction, MoveTable, comes_before, crossing
+from .envelope import Envelope
+
+CACHED_NUMBERS = 1 << 18  # numbers worked on at a time: what fits in a cache
+TINY = 1e-290  # logits nearer to 0 than this ...
+ENLARGED = 200  # ... are multiplied by this power of two
+
+
+class Changes(NamedTuple):
+    """Changes of predictions, [E] each; those of one row are in the order of gamma."""
+
+    row: np.ndarray
+    gamma: np.ndarray
+    new_class: np.ndarray
+    old_class: np.ndarray
+
+    @staticmethod
+    def none() -> Changes:
+        """Return no changes at all."""
+        whole = np.zeros(0, np.int64)
+        return Changes(whole, np.zeros(0), whole, whole)
+
+    def of_rows(self, rows: np.ndarray) -> Changes:
+        """Return the same changes, where row i is called rows[i]."""
+        return self._replace(row=rows[self.row])
+
+
+class Lines(NamedTuple):
+    """The lines that rows can reach after their first winner: arrays, or tensors.
+
+    Those of a row stand next to each other, by class.
+    """
+
+    start: Any  # [n], the first winner of each row
+    own: Any  # [n], its logit in float64
+    row: Any  # [L], of each line
+    classes: Any  # [L]
+    values: Any  # [L], their logits in float64
+
+
+# ---- All rows ----------------------------------------------------------------------------------
+
+
+def compute_envelope(
+    logits: Any,
+    direction: Direction,
+    range: tuple[float, float],
+    *,
+    kind: Kind = "logits",
+    progress: RowProgress | None = None,
+) -> Envelope:
+    """Return every change of every prediction of logits [N, K], chunk by chunk, on the host."""
+    table = MoveTable.of(direction, range, np.float32)
+
+    def walk_block(first: int, block: np.ndarray) -> tuple[np.ndarray, list[Changes]]:
+        """Return first winners and changes of a block of rows, the first of which is `first`."""
+        start, changes = walk_rows(block, direction, range, table)
+        rows = np.arange(first, first + len(block))
+        return start, [some.of_rows(rows) for some in changes]
+
+    starts = []
+    changes = [Changes.none()]
+    with ThreadPoolExecutor(few_threads()) as pool:  # numpy releases the interpreter lock
+        for offset, chunk in read_chunks(logits, kind=kind, progress=progress):
+            step = max(1, 8 * CACHED_NUMBERS // chunk.shape[1])
+            if chunk.size >= 2 * CACHED_NUMBERS:
+                step = min(step, -(-len(chunk) // 2))  # one for each of two threads at least
+            firsts = np.arange(0, len(chunk), step)
+            blocks = [chunk[first : first + step] for first in firsts]
+            run = pool.map if len(firsts) > 1 else map  # a thread costs more than a small block
+            for start, some in run(walk_block, (firsts + offset).tolist(), blocks):
+                starts.append(start)
+                changes += some
+    joined = Changes(*(np.concatenate(parts) for parts in zip(*changes, strict=True)))
+    order = ascending(joined.gamma)  # stable: the changes of a row stay in their order
+    return Envelope(
+        start=np.concatenate(starts),
+        sample=joined.row[order],
+        gamma=joined.gamma[order],
+        new_class=joined.new_class[order],
+        old_class=joined.old_class[order],
+        classes=logits.shape[1],
+        range=range,
+    )
+
+
+@np.errstate(over="ignore")  # of masked scores, which stay the lowest
+def walk_rows(
+    logits: np.ndarray, direction: Direction, range: tuple[float, float], table: MoveTable
+) -> tuple[np.ndarray, list[Changes]]:
+    """Return the class that wins at the start of the range, [n], and the changes of these rows.
+
+    The table is for float32 logits; others are compared by their scores in float64.
+    """
+    start = winners_at(logits, direction, range[0])
+    narrow = table if logits.dtype == np.float32 else None
+    # Only float64 holds logits so near 0 that crossings have few bits: such rows are walked apart.
+    tiny = np.zeros(0, np.int64)
+    if not direction.multiplies and logits.dtype.itemsize > 4:
+        tiny = np.flatnonzero(has_tiny(logits))
+    if not len(tiny):
+        return start, list(walk(logits, start, direction, range, narrow))
+    rest = np.setdiff1d(np.arange(len(logits)), tiny)
+    changes = [
+        some.of_rows(rest) for some in walk(logits[rest], start[rest], direction, range, narrow)
+    ]
+    changes += [
+        some.of_rows(tiny) for some in walk_enlarged(logits[tiny], start[tiny], direction, range)
+    ]
+    return start, changes
+
+
+def walk(
+    logits: np.ndarray,
+    start: np.ndarray,
+    direction: Direction,
+    range: tuple[float, float],
+    table: MoveTable | None,
+) -> Iterator[Changes]:
+    """Yield the changes of rows [n, K] whose first winners are known, those of one row in order."""
+    width = logits.shape[1]
+    row, classes = _reaching(logits, start, direction, range, table)
+    own = logits.take(np.arange(0, logits.size, width) + start).astype(np.float64)
+    values = logits.take(row * width + classes).astype(np.float64)
+    return walk_lines(Lines(start, own, row, classes, values), direction, range[1])
+
+
+def walk_enlarged(
+    logits: np.ndarray, start: np.ndarray, direction: Direction, range: tuple[float, float]
+) -> Iterator[Changes]:
+    """Walk rows whose logits are near 1e-323 under a direction that adds.
+
+    Crossings of such logits are a few floats from 0: rounded, they would lose their order. So logits
+    and gamma are both taken a power of two larger, which changes no order, and gamma is taken back.
+    """
+    with np.errstate(over="ignore"):
+        larger = np.clip(np.ldexp(logits, ENLARGED), -1e300, 1e300)
+    ends = math.ldexp(range[0], ENLARGED), math.ldexp(range[1], ENLARGED)
+    for changes in walk(larger, start, direction, ends, None):
+        with np.errstate(under="ignore"):
+            gamma = np.ldexp(changes.gamma, -ENLARGED)
+        # Between two floats, a class enters at the upper one.
+        too_low = np.ldexp(gamma, ENLARGED) < changes.gamma
+        gamma = np.where(too_low, np.nextafter(gamma, np.inf), gamma)
+        yield changes._replace(gamma=gamma)
+
+
+def has_tiny(logits: np.ndarray) -> np.ndarray:
+    """Return which rows have their largest logit so near 0 that its crossings have few bits, [n]."""
+    near_zero = (np.abs(logits) < TINY) & (logits != 0)
+    return near_zero.any(axis=1) & (np.abs(logits.max(axis=1)) < TINY)
+
+
+# ---- From bend to bend -------------------------------------------------------------------------
+
+
+def walk_lines(lines: Lines, direction: Direction, end: float) -> Iterator[Changes]:
+    """Yield the changes that lines make up to the end of the range; `lines.own` is overwritten."""
+    slopes = direction.slopes
+    multiplies = direction.multiplies
+    # Of each row: who wins now, since when, its logit and its slope.
+    now = lines.start.copy()
+    since = np.full(len(now), -np.inf)
+    own = lines.own
+    # The logarithms of negative scores fall where the scores grow, and 0 stays 0. Only lines of the
+    # winner's sign count: no other can overtake it.
+    sign = np.sign(own) if multiplies else np.ones(len(own))
+    slope = sign * slopes.take(now)
+    # Of each line: its row, class, logit, and how steep it is.
+    row, classes, values = lines.row, lines.classes, lines.values
+    steep = sign.take(row) * slopes.take(classes)
+    if multiplies:
+        steep[np.sign(values) != sign.take(row)] = -np.inf
+    # Each turn moves all rows that are left by one bend: where the winner's line is first crossed by
+    # a steeper one. A line that is not steeper never overtakes it and is dropped, so the loop ends.
+    while len(kept := np.flatnonzero(steep > slope.take(row))):
+        row = row.take(kept)
+        classes = classes.take(kept)
+        values = values.take(kept)
+        steep = steep.take(kept)
+        rise = slopes.take(classes) - slopes.take(now.take(row))
+        at = crossing(own.take(row), values, rise, multiplies=multiplies)
+        # The first crossing of each row; not before the last one, whatever rounding says.
+        opens = _first_of_each(row)
+        some = row.take(opens)
+        when = np.maximum(np.minimum.reduceat(at, opens), since.take(some))
+        # Rows whose next crossing is beyond the end are done: no line is steeper than infinity, and
+        # none is tied at NaN. So are those that change now, until their new slope is known below.
+        since[some] = np.where(when <= end, when, np.nan)
+        slope[some] = np.inf
+        tied = np.flatnonzero(at <= since.take(row))
+        bend = _find_leaders(row, classes, values, steep, tied, len(slopes))
+        some = bend.row
+        new = classes.take(bend.leader)
+        old = now.take(some)
+        when = since.take(some)
+        # At the very crossing, all tied lines and the winner so far are equal, and the smallest class
+        # wins. If that is neither the old nor the new winner, it wins at this one float only.
+        here = np.minimum(bend.first, old)
+        third = (here != old) & (here != new)
+        if third.any():
+            yield Changes(some[third], when[third], here[third], old[third])
+        # A new winner that loses the tie leads from the next float on.
+        enters = np.where(here == new, when, np.nextafter(when, np.inf))
+        inside = np.flatnonzero(enters <= end)
+        some = some.take(inside)
+        leader = bend.leader.take(inside)
+        new = new.take(inside)
+        enters = enters.take(inside)
+        yield Changes(some, enters, new, np.where(third, here, old).take(inside))
+        now[some] = new
+        since[some] = enters
+        own[some] = values.take(leader)
+        slope[some] = steep.take(leader)
+
+
+class _Bend(NamedTuple):
+    """Who takes over, of each row that bends, [b] each."""
+
+    row: np.ndarray
+    leader: np.ndarray  # the place of the line that leads after the crossing
+    first: np.ndarray  # the smallest class of those that tie at the crossing
+
+
+def _find_leaders(
+    row: np.ndarray,
+    classes: np.ndarray,
+    values: np.ndarray,
+    steep: np.ndarray,
+    tied: np.ndarray,
+    width: int,
+) -> _Bend:
+    """Return who takes over where lines at places `tied` [t] cross their rows' winners at once.
+
+    The steepest leads after the crossing. Of equal slopes, which never cross, only the largest logit
+    leads, by however little; of equal logits, too, the first class.
+    """
+    row = row.take(tied)
+    classes = classes.take(tied)
+    opens = _first_of_each(row)
+    if len(tied) == len(opens):  # one line in each row, as nearly always
+        return _Bend(row, tied, classes)
+    sizes = np.diff(opens, append=len(tied))
+    steep = steep.take(tied)
+    steepest = steep == np.repeat(np.maximum.reduceat(steep, opens), sizes)
+    height = np.where(steepest, values.take(tied), -np.inf)
+    highest = height == np.repeat(np.maximum.reduceat(height, opens), sizes)
+    leaders = tied[highest]
+    leaders = leaders[_first_of_each(row[highest])]
+    # A line below another of the same slope is below it at the crossing as well: it ties with none.
+    first = np.minimum.reduceat(np.where(steepest & ~highest, width, classes), opens)
+    return _Bend(row.take(opens), leaders, first)
+
+
+def _first_of_each(row: np.ndarray) -> np.ndarray:
+    """Return the place of the first of each of rows that ascend."""
+    opens = np.empty(len(row), np.bool_)
+    opens[:1] = True
+    np.not_equal(row[1:], row[:-1], out=opens[1:])
+    return np.flatnonzero(opens)
+
+
+# ---- At one gamma ------------------------------------------------------------------------------
+
+
+@np.errstate(over="ignore")  # of a margin, within which every class is then looked at
+def winners_at(logits: np.ndarray, direction: Direction, gamma: float) -> np.ndarray:
+    """Return the class that wins at gamma, [n], where rounding of scores decides nothing."""
+    if gamma == 0:
+        return logits.argmax(axis=1)
+    # The largest factor is 1, or the largest addend 0, so that no score overflows.
+    slopes = direction.slopes
+    moves = gamma * (slopes - (slopes.max() if gamma > 0 else slopes.min()))
+    scores = logits * np.exp(moves) if direction.multiplies else logits + moves
+    winner = scores.argmax(axis=1)
+    level = np.take_along_axis(scores, winner[:, None], 1)
+    # A class within rounding of the winner takes its place if the crossing of the two lines, exact to
+    # its last bits, says so. One class after another, so that the winner of all pairs is left.
+    rounding = 1e-12 * (1 + abs(gamma) * np.abs(slopes).max()) * (1 + np.abs(level))
+    near = scores >= level - rounding
+    rows = np.flatnonzero(near.sum(axis=1) > 1)
+    for other in np.flatnonzero(near[rows].any(axis=0)):
+        some = rows[near[rows, other] & (winner[rows] != other)]
+        ahead = winner[some]
+        stays = comes_before(
+            logits[some, ahead].astype(np.float64),
+            logits[some, other].astype(np.float64),
+            slopes[other] - slopes[ahead],
+            ahead < other,
+            gamma,
+            multiplies=direction.multiplies,
+        )
+        winner[some[~stays]] = other
+    return winner
+
+
+def _last_winners(
+    logits: np.ndarray, direction: Direction, gamma: float, table: MoveTable | None
+) -> np.ndarray:
+    """Return the class that wins at the end of the range, [n]; by float32 where that can tell."""
+    if table is None:
+        return winners_at(logits, direction, gamma)
+    width = logits.shape[1]
+    scores = SCRATCH.table("scores of lines", logits.shape, np.float32)
+    table.apply(logits, table.moves[-1], out=scores)
+    winner = scores.argmax(axis=1)
+    level = scores.take(np.arange(0, logits.size, width) + winner)
+    # Rows with a second class that rounding could have put below the winner.
+    near = SCRATCH.table("reaches", logits.shape, np.bool_)
+    np.greater_equal(scores, (level - 2 * table.margin(level))[:, None], out=near)
+    rows = np.flatnonzero(near) // width
+    close = np.flatnonzero(np.bincount(rows, minlength=len(logits)) > 1)
+    if len(close):
+        winner[close] = winners_at(logits[close], direction, gamma)
+    return winner
+
+
+# ---- The lines that matter ---------------------------------------------------------------------
+
+
+def _reaching(
+    logits: np.ndarray,
+    start: np.ndarray,
+    direction: Direction,
+    range: tuple[float, float],
+    table: MoveTable | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (row, class) of each line that a row's envelope can touch after its first winner.
+
+    A line that wins at both ends of the range wins everywhere between: such rows have no other lines.
+    Elsewhere, the lines of the winners at the two ends meet at one gamma. A line that is below both
+    there is below the first winner's line from the start up to that gamma, and below the last
+    winner's from there to the end: it is never part of the envelope. The same holds for a line that
+    is below the last winner's a little before they meet, so float32 and a table of factors will do.
+    """
+    width = logits.shape[1]
+    step = max(1, CACHED_NUMBERS // width)
+    blocks = [slice(first, first + step) for first in np.arange(0, max(1, len(logits)), step)]
+    end = np.concatenate(
+        [_last_winners(logits[block], direction, range[1], table) for block in blocks]
+    )
+    rows = []
+    classes = []
+    for block in blocks:
+        moves = np.flatnonzero(start[block] != end[block]) + block.start
+        some = logits.take(moves, axis=0)
+        # Flat positions are taken several times as fast as (row, class).
+        opens = np.arange(0, some.size, width)
+        first = opens + start.take(moves)
+        last = opens + end.take(moves)
+        meet = _where_meet(some, first, last, direction, range)
+        if table is not None:
+            scores, floor = _narrow_scores(some, meet, last, table)
+        else:
+            scores, floor = _wide_scores(some, meet, first, direction)
+        scores.reshape(-1)[first] = -np.inf  # the first winner's own line
+        reaches = SCRATCH.table("reaches", some.shape, np.bool_)
+        np.greater_equal(scores, floor[:, None], out=reaches)
+        row, of_class = np.divmod(np.flatnonzero(reaches), width)
+        rows.append(moves.take(row))
+        classes.append(of_class)
+    return np.concatenate(rows), np.concatenate(classes)
+
+
+def _where_meet(
+    logits: np.ndarray,
+    first: np.ndarray,
+    last: np.ndarray,
+    direction: Direction,
+    range: tuple[float, float],
+) -> np.ndarray:
+    """Return the gamma within the range at which the lines of flat positions [n] and [n] meet, [n]."""
+    both = np.stack([first, last], axis=1)
+    height = logits.take(both).astype(np.float64)
+    slope = direction.slopes.take(both % logits.shape[1])
+    if direction.multiplies:  # logarithms of scores; a winner of the highest sign has a line of it
+        sign = np.sign(height)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            height = np.where(sign == 0, 0.0, sign * np.log(np.abs(height)))
+        slope = sign * slope
+    rise = slope[:, 1] - slope[:, 0]
+    gap = height[:, 0] - height[:, 1]
+    meet = np.divide(gap, rise, out=np.full(len(first), float(range[0])), where=rise > 0)
+    return np.clip(meet, *range)
+
+
+def _narrow_scores(
+    logits: np.ndarray, meet: np.ndarray, last: np.ndarray, table: MoveTable
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return float32 scores [n, K] at the gamma of the table before `meet`, and their floors [n]."""
+    before = np.maximum(np.floor(table.positions(meet)).astype(np.int64), 0)
+    scores = SCRATCH.table("scores of lines", logits.shape, np.float32)
+    table.moves.take(before, axis=0, out=scores, mode="clip")  # all within: "clip" avoids a copy
+    table.apply(scores, logits, out=scores)
+    level = scores.take(last)
+    return scores, level - table.margin(level)
+
+
+def _wide_scores(
+    logits: np.ndarray, meet: np.ndarray, first: np.ndarray, direction: Direction
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return float64 scores [n, K] at `meet`, and their floors [n]."""
+    scores = meet[:, None] * direction.slopes
+    if direction.multiplies:
+        scores -= scores.max(axis=1, keepdims=True)  # no factor overflows
+        np.exp(scores, out=scores)
+        scores *= logits
+    else:
+        scores += logits
+    level = scores.take(first)
+    rounding = 1e-9 * (np.abs(level) + np.abs(meet) * np.abs(direction.slopes).max())
+    return scores, level - (rounding + np.finfo(np.float64).tiny)

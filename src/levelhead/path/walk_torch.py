@@ -1,0 +1,175 @@
+"""The walk of `walk.py` for logits on an accelerator: only changes are copied to the host.
+
+The lines that a row can reach are found in torch operations, and followed by Triton, or else by the host.
+Crossings are computed in float64, by the device's logarithm: they are equal to the host's to a few units in
+the last place, and to the bit at 0 and at multiples of 1/64000. Logarithms of probabilities have their own
+precision, with its last bit.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..support.arrays import LARGEST_PROBABILITY, check_logits, not_finite
+from ..support.progress import RowProgress
+from ..support.types import Kind
+from .curve import ascending
+from .direction import Direction, MoveTable
+from .envelope import Envelope
+from .walk import Changes, Lines, walk_lines, winners_at
+
+# Others, and whole numbers, become float64, as in numpy.
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+_MOST_LINES = 1024  # of a row that Triton follows
+
+
+@torch.no_grad()
+def walk_on_device(
+    logits: Tensor,
+    direction: Direction,
+    range: tuple[float, float],
+    *,
+    kind: Kind = "logits",
+    size: int = 1 << 27,
+    progress: RowProgress | None = None,
+) -> Envelope:
+    """Return every change of every prediction of logits [N, K], about `size` numbers at a time."""
+    # A negative number is no probability: then nothing need be copied to be looked at.
+    certain = kind == "logits" and logits.is_floating_point() and bool((logits[:100] < 0).any())
+    if not certain:
+        check_logits(logits[:1000], kind=kind)
+    width = logits.shape[1]
+    moved = _Moved(direction, range, logits)
+    parts = []
+    step = max(1, size // width)
+    for first in np.arange(0, len(logits), step).tolist():
+        x = _read(logits[first : first + step], kind, moved.moves.dtype, first)
+        start = _winners(x, direction, moved, 0)
+        end = _winners(x, direction, moved, -1)
+        row, classes = _reaching(x, start, end, direction, moved)
+        own = x.gather(1, start[:, None])[:, 0].double()
+        parts.append(Lines(start, own, row + first, classes, x[row, classes].double()))
+        if progress is not None:
+            progress(min(first + step, len(logits)), len(logits))
+    lines = Lines(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+    changes = _follow(lines, direction, range[1], has_triton(logits))
+    return Envelope(
+        start=lines.start.cpu().numpy(),
+        sample=changes.row,
+        gamma=changes.gamma,
+        new_class=changes.new_class,
+        old_class=changes.old_class,
+        classes=width,
+        range=range,
+    )
+
+
+def has_triton(logits: Tensor) -> bool:
+    """Return whether the kernel can follow the lines of these logits."""
+    return logits.dtype in _NARROW and logits.is_cuda and _knows_triton()
+
+
+@cache
+def _knows_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+class _Moved:
+    """A direction on the device: its slopes [K], and its `MoveTable` with the moves [G, K] as a tensor."""
+
+    def __init__(self, direction: Direction, range: tuple[float, float], logits: Tensor) -> None:
+        narrow = logits.dtype in _NARROW
+        self.range = range
+        self.table = MoveTable.of(direction, range, np.float32 if narrow else np.float64)
+        self.slopes = torch.from_numpy(direction.slopes).to(logits.device)
+        self.moves = torch.from_numpy(self.table.moves).to(logits.device)
+
+    def margin(self, level: Tensor) -> Tensor:
+        """Return how far below a score another can be and still, unrounded, be ahead of it."""
+        return level.abs() * self.table.relative + self.table.absolute
+
+
+def _read(part: Tensor, kind: Kind, dtype: torch.dtype, first: int) -> Tensor:
+    """Return rows of logits, or logarithms of probabilities, that are checked and finite."""
+    x = part.to(dtype)
+    if kind == "probabilities":
+        if ((x < 0) | (x > LARGEST_PROBABILITY)).any():
+            check_logits(x, kind=kind, first=first)  # raises, naming the row
+        x = x.clamp_min(torch.finfo(x.dtype).tiny).log()
+    # The sum of a row is finite if all of it is; a product is the fastest sum.
+    if not (x @ x.new_ones(x.shape[1])).isfinite().all():
+        x = _lower_masked(x, torch.arange(first, first + len(x)))
+    return x
+
+
+def _lower_masked(part: Tensor, rows: Tensor) -> Tensor:
+    """Return what `lower_masked` of support/arrays.py does of logits [n, K], which are these rows."""
+    masked = part == -torch.inf
+    refused = (~part.isfinite() & ~masked).any(dim=1) | masked.all(dim=1)
+    if refused.any():
+        raise not_finite(int(rows[refused.cpu()][0]))
+    return part.masked_fill(masked, torch.finfo(part.dtype).min)
+
+
+def _winners(x: Tensor, direction: Direction, moved: _Moved, at: int) -> Tensor:
+    """Return who wins at the start (0) or the end (-1) of the range, [n].
+
+    Where rounding could decide, the host does, by crossings.
+    """
+    gamma = moved.range[at]
+    if gamma == 0:
+        return x.argmax(dim=1)
+    scores = x * moved.moves[at] if direction.multiplies else x + moved.moves[at]
+    level, winner = scores.max(dim=1)
+    second = scores.scatter_(1, winner[:, None], -torch.inf).amax(dim=1)
+    close = (second >= level - 2 * moved.margin(level)).nonzero()[:, 0]
+    if len(close):
+        exact = winners_at(x[close].cpu().numpy(), direction, gamma)
+        winner[close] = torch.from_numpy(exact).to(x.device)
+    return winner
+
+
+def _reaching(
+    x: Tensor, start: Tensor, end: Tensor, direction: Direction, moved: _Moved
+) -> tuple[Tensor, Tensor]:
+    """Return (row, class) of each line that a row can reach, row by row: as `_reaching` of walk.py."""
+    both = torch.stack([start, end], dim=1)
+    height = x.gather(1, both).double()
+    slope = moved.slopes[both]
+    if direction.multiplies:
+        sign = height.sign()
+        height = torch.where(sign == 0, 0.0, sign * height.abs().log())
+        slope = sign * slope
+    rise = slope[:, 1] - slope[:, 0]
+    low, high = moved.range
+    meet = torch.where(rise > 0, (height[:, 0] - height[:, 1]) / rise, low).clamp(low, high)
+    place = (meet - low) / (high - low) * (len(moved.moves) - 1)
+    scores = moved.moves[place.floor().long().clamp_min(0)]
+    scores = scores.mul_(x) if direction.multiplies else scores.add_(x)
+    level = scores.gather(1, end[:, None])
+    floor = level - moved.margin(level)
+    scores.scatter_(1, start[:, None], -torch.inf)  # the first winner's own line
+    row, classes = (scores >= floor).nonzero(as_tuple=True)
+    return row, classes
+
+
+def _follow(lines: Lines, direction: Direction, end: float, by_triton: bool) -> Changes:
+    """Return the changes that lines make, on the host, ascending by gamma."""
+    if by_triton:
+        counts = torch.bincount(lines.row, minlength=len(lines.start))
+        most = int(counts.max())
+        if most <= _MOST_LINES:
+            from .walk_triton import walk_lines_triton
+
+            tensors = walk_lines_triton(lines, counts, most, direction, end)
+            return Changes(*(tensor.cpu().numpy() for tensor in tensors))
+    here = Lines(*(tensor.cpu().numpy() for tensor in lines))
+    parts = [Changes.none(), *walk_lines(here, direction, end)]
+    joined = Changes(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    order = ascending(joined.gamma)  # stable: the changes of a row stay in their order
+    return Changes(*(array[order] for array in joined))

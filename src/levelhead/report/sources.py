@@ -1,0 +1,196 @@
+"""Subjects from files: a tuned.json, logits, a run's folder or a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..core.rules import DEFAULT, Rule
+from ..core.tune import tune
+from ..core.tuned import Tuned, read_tuned
+from ..core.unlabelled import tune_unlabelled
+from ..io import arrays, samples_file
+from ..io.safetensors_file import read_header
+from ..support.errors import LevelheadError
+from ..support.extras import from_the_study
+from ..support.warnings import quiet
+from .subject import Subject, of_tuned, with_sha256
+
+
+def of_file(
+    path: str | Path,
+    *,
+    labels: Path | None = None,
+    counts_file: Path | None = None,
+    names: Sequence[str] | None = None,
+    label_column: str | None = None,
+    tuned: Path | None = None,
+    metric: str | None = None,
+    rule: str | Rule | None = None,
+    chosen_on: str = "held-out",
+    title: str | None = None,
+    model: str | None = None,
+    say: Callable[[str], object] = str,
+) -> Subject:
+    """Return the subject of a run's folder, a snapshot, a tuned.json, or a file of logits.
+
+    Args:
+        labels, counts_file, names, label_column: of logits, as `levelhead report` takes them;
+            without labels, it is chosen without them, and only the predicted shares are shown.
+        tuned: a tuned.json, to be shown on these samples. Without one, it is chosen on them.
+        metric, rule: of the choice, where it is made here; those of `tune` if None.
+        chosen_on: what the samples of a file of logits are; `test` gets a warning.
+        title: instead of the file's name.
+        model: the model's file, for the commands to copy.
+        say: called with what the logits' file holds besides logits.
+    """
+    place = Path(path)
+    known = None if tuned is None else read_tuned(tuned)
+    if known is not None or place.suffix == ".json":
+        for parameter, value in (("rule", rule), ("metric", metric)):
+            if value is not None:
+                reason = "expected none where the choice is given, got one; leave it out"
+                raise LevelheadError(reason, parameter=parameter)
+    if place.is_dir():
+        subject = of_run(place, tuned=known, rule=rule)
+    elif place.suffix == ".json":
+        subject = _of_tuned_file(place)
+    elif _is_snapshot(place):
+        subject = from_the_study("runs.subject:of_snapshot")(place, tuned=known, rule=rule)
+    elif not arrays.has_known_suffix(place):
+        formats = ", ".join(arrays.FORMATS)
+        expected = f"a run's folder, a snapshot, a tuned.json, or logits as {formats}"
+        raise LevelheadError(f"{place}: expected {expected}")
+    else:
+        read = _read(place, known, labels, counts_file, names, label_column, say)
+        subject = _of_samples(read, known, chosen_on, metric=metric, rule=rule)
+        subject = replace(subject, title=place.stem)
+    if tuned is not None:
+        subject = replace(subject, tuned_file=str(tuned))
+    if title is not None:
+        subject = replace(subject, title=title)
+    if model is not None:
+        subject = replace(subject, model=model)
+    return subject
+
+
+def of_run(folder: Path, *, tuned: Tuned | None = None, rule: str | Rule | None = None) -> Subject:
+    """Return the subject of a run that `levelhead train` wrote: its snapshot and its log."""
+    return from_the_study("runs.subject:of_run")(folder, tuned=tuned, rule=rule)
+
+
+def _read(
+    place: Path,
+    tuned: Tuned | None,
+    labels: Path | None,
+    counts_file: Path | None,
+    names: Sequence[str] | None,
+    label_column: str | None,
+    say: Callable[[str], object],
+) -> samples_file.SamplesRead:
+    """Read the samples of a file of logits, as a choice needs them."""
+    if tuned is None:
+        return samples_file.read(
+            place, labels, counts_file, names=names, label_column=label_column, say=say
+        )
+    names = names or tuned.names
+    if tuned.multilabel:
+        return samples_file.read_label_samples(place, labels, counts_file, names=names, say=say)
+    return samples_file.read(
+        place,
+        labels,
+        counts_file,
+        names=names,
+        label_column=label_column,
+        background=tuned.background,
+        say=say,
+    )
+
+
+def _of_samples(
+    read: samples_file.SamplesRead,
+    tuned: Tuned | None,
+    chosen_on: str,
+    *,
+    metric: str | None,
+    rule: str | Rule | None,
+) -> Subject:
+    """Return the subject of samples, by a choice of other samples or by one made on these."""
+    measured = None
+    if tuned is None:
+        with quiet():  # the page shows the warnings
+            if read.labels is None:
+                tuned = tune_unlabelled(
+                    read.logits,
+                    counts=read.counts,
+                    rule=rule or DEFAULT,
+                    names=read.names,
+                )
+            else:
+                tuned = tune(
+                    read.logits,
+                    read.labels,
+                    read.counts,
+                    metric=metric or "balanced_error",
+                    rule=rule or DEFAULT,
+                    names=read.names,
+                    chosen_on=chosen_on,
+                )
+    elif read.labels is not None and not _are_its_own(tuned, read.files["logits"]):
+        measured = chosen_on
+    return of_tuned(
+        tuned,
+        read.logits,
+        read.labels,
+        measured=measured,
+        files=read.files,
+    )
+
+
+def _are_its_own(tuned: Tuned, logits: str | Path) -> bool:
+    """Return whether a file of logits is the one that a choice was made on, by its bytes."""
+    own = (tuned.sources or {}).get("sha256", {}).get("logits")
+    return own is not None and own == arrays.sha256(logits)
+
+
+def _of_tuned_file(path: Path) -> Subject:
+    """Return the subject of a tuned.json, with the samples it was chosen on where these are found."""
+    tuned = read_tuned(path)
+    facts = with_sha256({"tuned": path})
+    sources = tuned.sources or {"files": {}, "sha256": {}}
+    samples: dict[str, Path] = {}
+    for what, name in sources["files"].items():
+        # Files are named from the folder that the command ran in, or from that of the tuned.json.
+        for place in (Path(name), path.parent / name):
+            if arrays.file_of(place).is_file():
+                samples[what] = place
+                break
+        facts[what] = f"{name}, sha256 {sources['sha256'][what]}"
+        if what not in samples:
+            facts[what] += "; not found here, so charts that need it are left out"
+        elif arrays.sha256(samples[what]) != sources["sha256"][what]:
+            facts[what] += "; it has changed since, so charts that need it are left out"
+            del samples[what]
+    found = {"logits", "labels"} & sources["files"].keys() <= samples.keys()
+    if not found or "logits" not in samples:
+        return of_tuned(tuned, title=path.stem, facts=facts, tuned_file=str(path))
+    labels = samples.get("labels")
+    read = _read(samples["logits"], tuned, labels, None, None, None, str)
+    return of_tuned(
+        tuned,
+        read.logits,
+        read.labels,
+        title=path.stem,
+        facts=facts,
+        files=read.files,
+        tuned_file=str(path),
+    )
+
+
+def _is_snapshot(place: Path) -> bool:
+    if place.suffix != ".safetensors":
+        return False
+    if not place.is_file():
+        raise FileNotFoundError(f"{place}: no such file; expected a snapshot or logits")
+    return "levelhead.snapshot" in read_header(place).metadata

@@ -1,0 +1,57 @@
+"""The few operations by which numpy and torch differ, for arithmetic that runs wherever an array is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .arrays import Array, is_torch, like
+
+__all__ = ["column", "exp", "log", "one_hot_sum", "row_max", "row_sum", "zeros"]
+
+
+def exp(x: Array) -> Array:
+    """Return ``e^x`` of every number."""
+    return x.exp() if is_torch(x) else np.exp(x)
+
+
+def log(x: Array) -> Array:
+    """Return the natural logarithm of every number."""
+    return x.log() if is_torch(x) else np.log(x)
+
+
+def row_max(x: Array) -> Array:
+    """Return the largest number of each row of x [N, K], as a column [N, 1]."""
+    return x.amax(1, keepdim=True) if is_torch(x) else x.max(axis=1, keepdims=True)
+
+
+def row_sum(x: Array) -> Array:
+    """Return the sum of each row of x [N, K], as a column [N, 1]."""
+    return x.sum(1, keepdim=True) if is_torch(x) else x.sum(axis=1, keepdims=True)
+
+
+def column(x: Array, labels: np.ndarray) -> Array:
+    """Return the number of each row of x [N, K] that its label [N] names, [N]."""
+    if is_torch(x):
+        import torch
+
+        index = torch.as_tensor(labels, device=x.device)
+        return x.gather(1, index[:, None])[:, 0]
+    return x[np.arange(len(labels)), labels]
+
+
+def one_hot_sum(labels: np.ndarray, weights: Array, classes: int, as_is: Array) -> Array:
+    """Return the sum of weights [N, C] over the samples of each class, [K, C], like `as_is`."""
+    if is_torch(weights):
+        import torch
+
+        found = torch.zeros(classes, weights.shape[1], dtype=weights.dtype, device=weights.device)
+        return found.index_add_(0, torch.as_tensor(labels, device=weights.device), weights)
+    sums = [np.bincount(labels, each, classes) for each in weights.T]
+    return like(np.stack(sums, axis=1), as_is)
+
+
+def zeros(shape: tuple[int, ...], as_is: Any) -> Array:
+    """Return zeros of a shape, of the kind, dtype and device of `as_is`."""
+    return like(np.zeros(shape), as_is)

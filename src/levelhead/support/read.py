@@ -1,0 +1,93 @@
+"""Logits read in chunks: from an array, a tensor, or a memory-mapped file larger than the memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from .arrays import CheckedLogits, check_logits, is_torch, lower_masked, to_numpy
+from .errors import LevelheadError
+from .progress import RowProgress
+from .types import Kind
+
+
+def read_chunks(
+    logits: Any,
+    *,
+    kind: Kind = "logits",
+    size: int = 1 << 22,
+    check: bool = True,
+    progress: RowProgress | None = None,
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (first row, logits [n, K]) of each chunk of about `size` numbers.
+
+    Of a memory-mapped file, no more than one chunk stays in memory.
+
+    Args:
+        logits: [N, K]: an array, a tensor on any device, or a memory-mapped file.
+        kind: of `probabilities`, the logarithms are yielded.
+        size: of a chunk, in numbers.
+        check: whether to check that all values are finite, or -inf for masked ones.
+        progress: called with (rows done, rows in all).
+    """
+    if getattr(logits, "ndim", None) != 2:
+        logits = check_logits(logits, kind=kind)  # raises, or turns a list into an array
+        kind = "logits"
+    checked = isinstance(logits, CheckedLogits)
+    rows = len(logits)
+    step = max(1, size // max(1, logits.shape[1]))
+    for first in range(0, rows, step):
+        _check_not_shorter(logits)
+        part = logits[first : first + step]
+        part = to_numpy(part) if is_torch(part) else np.asarray(part)
+        if part.dtype == np.float16:
+            part = part.astype(np.float32)  # sums of float16 overflow
+        if not checked:
+            if kind != "logits" or part.dtype.kind != "f":
+                part = check_logits(part, kind=kind, first=first)
+            elif first == 0 and part.shape[1] > 1:
+                check_logits(part[:1000])
+            if check:
+                part = lower_masked(part, first)
+        yield first, part
+        _forget(logits)
+        if progress is not None:
+            progress(min(first + step, rows), rows)
+
+
+def read_rows(values: np.ndarray, size: int = 1 << 20) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (first row, rows) of an array, as they are, about `size` numbers at a time.
+
+    Of a memory-mapped file, no more than that stays in memory.
+    """
+    step = max(1, size // max(1, values[:1].size))
+    for first in range(0, len(values), step):
+        _check_not_shorter(values)
+        yield first, np.asarray(values[first : first + step])
+        _forget(values)
+
+
+def _check_not_shorter(values: Any) -> None:
+    """Raise LevelheadError if a mapped file became shorter: to read what is gone ends the process."""
+    if not isinstance(values, np.memmap) or not isinstance(values.base, mmap.mmap):
+        return
+    if values.filename is None:
+        return
+    with suppress(FileNotFoundError):  # its name is gone, its content is not
+        if os.stat(values.filename).st_size < values.offset + values.nbytes:
+            shorter = "became shorter while it was read; try again when nothing writes to it"
+            raise LevelheadError(f"{values.filename}: {shorter}")
+
+
+def _forget(values: Any) -> None:
+    """Drop the pages of a mapped file from memory; the system reads them again if they are needed."""
+    if not isinstance(values, np.memmap) or values.mode not in ("r", "r+"):
+        return
+    file = values._mmap  # pyright: ignore
+    if file is not None and hasattr(mmap, "MADV_DONTNEED"):
+        file.madvise(mmap.MADV_DONTNEED)

@@ -1,0 +1,189 @@
+"""Snapshots: what is kept of a training. The border from torch to numpy."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from levelhead.core.counts import check_labels, resolve
+from levelhead.core.head import Head
+from levelhead.core.measure import recall
+from levelhead.support import atomic
+from levelhead.support.arrays import Array, to_numpy
+from levelhead.support.errors import LevelheadError, visible
+from levelhead.support.regular_file import check_regular_file
+from levelhead.support.text import parse_json
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A trained head, the counts it was trained on, and features with labels, split by split.
+
+    Args:
+        head, counts: weight [K, d], bias [K] or None, class names if known; training samples of each class.
+        features, labels: {split: [N, d]} and {split: [N]}, of splits such as `train`, `held-out`, `test`.
+        meta: facts about the training, as JSON can hold them.
+
+    >>> snapshot = Snapshot(Head(np.eye(2)), [400, 100], {"test": [[2.0, 1.0]]}, {"test": [0]})
+    >>> snapshot
+    Snapshot(2 classes of 400 to 100 training samples, head [2, 2]; test 1)
+    >>> snapshot.logits("test")
+    array([[2., 1.]])
+    """
+
+    head: Head
+    counts: np.ndarray
+    features: dict[str, np.ndarray] = field(default_factory=dict)
+    labels: dict[str, np.ndarray] = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if 0 in self.head.weight.shape:  # takes no bytes of a file, whatever else it claims
+            came = list(self.head.weight.shape)
+            raise LevelheadError(f"expected a weight [K, d], got shape {came}", parameter="head")
+        object.__setattr__(
+            self, "counts", resolve(self.counts, self.head.classes, names=self.head.names)
+        )
+        if self.features.keys() != self.labels.keys():
+            came = f"{sorted(self.features)} and {sorted(self.labels)}"
+            raise LevelheadError(f"expected features and labels of the same splits, got {came}")
+        object.__setattr__(
+            self, "features", {split: to_numpy(x) for split, x in self.features.items()}
+        )
+        object.__setattr__(self, "labels", {split: to_numpy(y) for split, y in self.labels.items()})
+        for split, x in self.features.items():
+            expected = [len(self.labels[split]), self.head.weight.shape[1]]
+            if list(x.shape) != expected:
+                raise LevelheadError(f"expected {split} features {expected}, got {list(x.shape)}")
+            check_labels(self.labels[split], self.head.classes)
+
+    def logits(self, split: str, head: Head | None = None) -> Array:
+        """Return the logits of one split, [N, K], under this head or another."""
+        if split not in self.features:
+            raise LevelheadError(
+                f"the snapshot has no split {split!r}; it has {', '.join(self.features) or 'none'}"
+            )
+        return (head or self.head).numpy().logits(self.features[split])
+
+    def plot(
+        self, ax: Axes | None = None, *, split: str | None = None, head: Head | None = None
+    ) -> Axes:
+        """Draw the recall of each class, with another head that one's too (extra `plot`).
+
+        Args:
+            ax: where to draw; new Axes if None. They are returned.
+            split: `test` if there is one, else `held-out`, if None.
+            head: such as ``lh.adjust(snapshot.head, tuned)``.
+        """
+        from levelhead.show.plot import draw_recall
+
+        if split is None:
+            split = "test"
+            if "test" not in self.features and "held-out" in self.features:
+                split = "held-out"
+        after = None
+        if head is not None:
+            after = recall(self.logits(split, head), self.labels[split])
+        return draw_recall(
+            recall(self.logits(split), self.labels[split]),
+            self.counts,
+            ax,
+            after=after,
+            names=self.head.names,
+            title=f"{split}, {len(self.labels[split])} samples",
+        )
+
+    def __repr__(self) -> str:
+        splits = (
+            ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items())
+            or "no features"
+        )
+        classes = f"{self.head.classes} classes of {self.counts.max()} to {self.counts.min()} training samples"
+        return f"Snapshot({classes}, head {list(self.head.weight.shape)}; {splits})"
+
+    def _repr_html_(self) -> str:
+        from levelhead.show.style import html, short
+
+        names = self.head.names or ()
+        shown = ", ".join([*map(short, names[:5]), *["..."] * (len(names) > 5)])
+        samples, bias = (
+            f"of {self.counts.max()} to {self.counts.min()} training samples",
+            self.head.bias,
+        )
+        rows = {
+            "classes": f"{self.head.classes}{f' ({shown})' if shown else ''}, {samples}",
+            "head": f"weight {list(self.head.weight.shape)}, {'no bias' if bias is None else 'with a bias'}",
+            "splits": ", ".join(f"{split} {len(labels)}" for split, labels in self.labels.items())
+            or "none",
+        }
+        facts = {
+            key: str(value)
+            for key, value in self.meta.items()
+            if isinstance(value, str | int | float)
+        }
+        return html(
+            "Snapshot", rows | {key: fact for key, fact in facts.items() if len(fact) <= 80}
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the snapshot as one safetensors file, atomically."""
+        from safetensors.numpy import save
+
+        head = self.head.numpy()
+        tensors = {"head.weight": head.weight, "counts": self.counts, "head.bias": head.bias}
+        for split in self.features:
+            tensors |= {
+                f"features.{split}": self.features[split],
+                f"labels.{split}": self.labels[split],
+            }
+        names = None if head.names is None else list(head.names)
+        metadata = {
+            "levelhead.snapshot": json.dumps({"version": 1, "names": names, "meta": self.meta})
+        }
+        atomic.write(
+            path,
+            save(
+                {k: np.ascontiguousarray(v) for k, v in tensors.items() if v is not None}, metadata
+            ),
+        )
+
+    @staticmethod
+    def load(path: str | Path) -> Snapshot:
+        """Read a snapshot that `save` wrote."""
+        from safetensors import SafetensorError, safe_open
+
+        check_regular_file(path, "a snapshot")
+        try:
+            with safe_open(str(path), framework="numpy") as file:
+                metadata = (file.metadata() or {}).get("levelhead.snapshot")
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise LevelheadError(
+                f"{path}: not a complete safetensors file ({visible(str(error))})"
+            ) from None
+        if metadata is None:
+            raise LevelheadError(
+                f"{path}: expected a snapshot, as a training writes it, got another safetensors file"
+            )
+        try:
+            facts = parse_json(metadata)
+            features, labels = (
+                {
+                    key.removeprefix(part): values
+                    for key, values in tensors.items()
+                    if key.startswith(part)
+                }
+                for part in ("features.", "labels.")
+            )
+            head = Head(tensors["head.weight"], tensors.get("head.bias"), facts["names"])
+            return Snapshot(head, tensors["counts"], features, labels, facts["meta"])
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"it has no {error}" if isinstance(error, KeyError) else error
+            raise LevelheadError(f"{path}: not a complete snapshot ({what})") from None

@@ -1,0 +1,249 @@
+"""Chunks choose what all their samples choose at once, or are chosen on a part and judged on all."""
+
+import pickle
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import levelhead as lh
+from levelhead.core.chunks import ChunkReader, Reservoir, tune_mapped
+from levelhead.core.metrics import METRICS
+
+from .made import COST, COUNTS, calibrated, loss_by_hand
+
+TARGET = [0.1, 0.2, 0.3, 0.4]
+pytestmark = pytest.mark.filterwarnings("ignore::levelhead.support.warnings.LevelheadWarning")
+
+
+def cut(logits, labels, sizes=(100, 7, 200)):
+    ends = np.cumsum([0, *sizes, len(labels) - sum(sizes)])
+    return [(logits[a:b], labels[a:b]) for a, b in pairwise(ends)]
+
+
+def assert_same(found: lh.Tuned, wanted: lh.Tuned) -> None:
+    assert found.to_dict() == wanted.to_dict()
+
+
+def part_of(monkeypatch, numbers: int) -> None:
+    """Let a rule be fitted on so many numbers at most."""
+    reader = ChunkReader.__init__
+
+    def smaller(self, counts, names=None, kind="logits", most=numbers):
+        reader(self, counts, names, kind, most)
+
+    monkeypatch.setattr(ChunkReader, "__init__", smaller)
+
+
+# -- All in the part -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["offsets", "shift", "rescale", "scales", "vector"])
+@pytest.mark.parametrize("metric", ["balanced_error", "macro_f1", "cost"])
+def test_chunks_that_fit_choose_what_all_samples_choose(rule, metric):
+    logits, labels = calibrated(0, 600)
+    goal = lh.Goal(metric, cost=COST if metric == "cost" else None)
+    wanted = lh.tune(logits, labels, COUNTS, metric=goal, rule=rule)
+    for chunks in (
+        cut(logits, labels),
+        tuple(cut(logits, labels)),
+        lambda: iter(cut(logits, labels)),
+        iter(cut(logits, labels)),
+    ):
+        assert_same(lh.tune_chunks(chunks, COUNTS, metric=goal, rule=rule), wanted)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"metric": lh.Goal(floors=0.3)},
+        {"target": TARGET},
+        {"target": TARGET, "metric": "kappa"},
+        {"names": list("abcd"), "level": 0.8, "rng": 5, "chosen_on": "test"},
+        {"rule": lh.rules.Shift(range=(-1.0, 3.0))},
+    ],
+    ids=str,
+)
+def test_goals_and_options_are_those_of_all_samples(options):
+    logits, labels = calibrated(1, 600)
+    found = lh.tune_chunks(cut(logits, labels), COUNTS, **options)
+    assert_same(found, lh.tune(logits, labels, COUNTS, **options))
+
+
+def test_counts_are_those_of_all_labels_if_none_are_given():
+    logits, labels = calibrated(2, 600)
+    found = lh.tune_chunks(cut(logits, labels))
+    assert found.counted
+    assert_same(found, lh.tune(logits, labels))
+
+
+def test_a_background_is_left_alone():
+    logits, labels = calibrated(3, 600)
+    counts = lh.counts.with_background(COUNTS, 0)
+    found = lh.tune_chunks(cut(logits, labels), counts)
+    assert (found.background, found.adjustment.offset[0]) == (0, 0)
+    assert_same(found, lh.tune(logits, labels, counts))
+
+
+def test_probabilities_and_their_logarithms():
+    logits, labels = calibrated(4, 600)
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    for scores, kind in ((shares, "probabilities"), (np.log(shares), "logits")):
+        found = lh.tune_chunks(cut(scores, labels), COUNTS, kind=kind)
+        assert_same(found, lh.tune(scores, labels, COUNTS, kind=kind))
+
+
+@given(st.integers(12, 60), st.lists(st.integers(0, 60), min_size=1, max_size=4))
+@settings(max_examples=15)
+def test_chunks_of_any_size(n, cuts):
+    logits, labels = calibrated(n, n)
+    edges = sorted({0, n, *(place % (n + 1) for place in cuts)})
+    chunks = [(logits[a:b], labels[a:b]) for a, b in pairwise(edges)]
+    assert_same(lh.tune_chunks(chunks, COUNTS), lh.tune(logits, labels, COUNTS))
+
+
+def test_the_next_chunk_may_be_read_into_the_same_array():
+    logits, labels = calibrated(5, 600)
+
+    def read():
+        room, known = np.empty((200, 4)), np.empty(200, int)
+        for first in range(0, 600, 200):
+            room[:], known[:] = logits[first : first + 200], labels[first : first + 200]
+            yield room, known
+
+    for chunks in (read(), read):
+        assert_same(lh.tune_chunks(chunks, COUNTS), lh.tune(logits, labels, COUNTS))
+
+
+def test_chunks_of_any_kind_may_come_mixed():
+    logits, labels = calibrated(6, 300)
+    logits = logits.astype(np.float32).astype(np.float64)  # the same numbers in both dtypes
+    pieces = [(logits[i : i + 1], labels[i : i + 1]) for i in range(20)]
+    pieces += [
+        (logits[:0], labels[:0]),
+        (logits[20:50].astype(np.float32), labels[20:50].tolist()),
+        (torch.tensor(logits[50:90]), labels[50:90]),
+        (logits[90:95].tolist(), labels[90:95]),
+        (logits[95:], torch.tensor(labels[95:])),
+    ]
+    assert_same(lh.tune_chunks(pieces, COUNTS), lh.tune(logits, labels, COUNTS))
+
+
+def test_chunks_of_tokens_are_flattened():
+    logits, labels = calibrated(7, 600)
+    labels = np.where(np.arange(600) % 5 == 0, -100, labels)
+    kept = labels != -100
+    chunks = [
+        (logits[i : i + 300].reshape(20, 15, 4), labels[i : i + 300].reshape(20, 15))
+        for i in (0, 300)
+    ]
+    assert_same(lh.tune_chunks(chunks, COUNTS), lh.tune(logits[kept], labels[kept], COUNTS))
+
+
+# -- More than fits ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_choice_on_a_part_is_judged_on_all(monkeypatch, metric):
+    part_of(monkeypatch, 2000)
+    logits, labels = calibrated(8, 3000)
+    goal = lh.Goal(metric, cost=COST if metric == "cost" else None)
+    tuned = lh.tune_chunks(cut(logits, labels, (900, 900)), COUNTS, metric=goal)
+    assert tuned.n == tuned.evidence.n == 3000
+    assert tuned.evidence.before.sizes.tolist() == np.bincount(labels).tolist()
+    value = loss_by_hand(metric, labels, logits.argmax(axis=1))
+    assert goal.metric.loss(tuned.evidence.before) == pytest.approx(value)
+    # Most samples were not fitted on: they are predicted by the fit on the part.
+    after = goal.metric.loss(tuned.evidence.after)
+    assert after == pytest.approx(
+        loss_by_hand(metric, labels, tuned.apply(logits).argmax(axis=1)), abs=0.03
+    )
+
+
+def test_samples_of_the_part_are_judged_by_fits_without_their_fold(monkeypatch):
+    """With one strength of its own there is one fit: the outcomes are those of all predictions."""
+    part_of(monkeypatch, 400)
+    logits, labels = calibrated(9, 800)
+    tuned = lh.tune_chunks(cut(logits, labels), COUNTS, rule=lh.rules.Shift(1.0))
+    shifted = logits + np.log(COUNTS.max() / COUNTS)
+    after = lh.Tables.of(labels, shifted.argmax(axis=1), 4)
+    np.testing.assert_array_equal(tuned.evidence.after.right, after.right)
+    np.testing.assert_array_equal(tuned.evidence.after.predicted, after.predicted)
+
+
+def test_a_plain_iterator_is_judged_on_the_part_alone(monkeypatch):
+    part_of(monkeypatch, 2000)
+    logits, labels = calibrated(10, 3000)
+    tuned = lh.tune_chunks(iter(cut(logits, labels)), COUNTS)
+    assert 500 <= tuned.n < 700
+
+
+def test_chunks_that_differ_when_they_are_read_again_are_refused(monkeypatch):
+    part_of(monkeypatch, 400)
+    seeds = iter([0, 1])
+    with pytest.raises(lh.LevelheadError, match="not the same when they were read again"):
+        lh.tune_chunks(lambda: [calibrated(next(seeds), 300)], COUNTS)
+    whole = [calibrated(2, 300)]
+    reads = iter([whole, []])
+    with pytest.raises(lh.LevelheadError, match="not the same when they were read again"):
+        lh.tune_chunks(lambda: next(reads), COUNTS)
+
+
+def test_a_part_does_not_depend_on_the_order_in_which_chunks_come():
+    logits, labels = calibrated(11, 3000)
+    parts = [Reservoir.of(*chunk, 2000) for chunk in cut(logits, labels, (900, 900))]
+    one = Reservoir.joined(parts)
+    other = Reservoir.joined([parts[2], Reservoir.joined(parts[:2])])
+    assert one.sizes.tolist() == other.sizes.tolist() == np.bincount(labels).tolist()
+    rows = [np.sort(each.lots) for each in (one, other)]
+    np.testing.assert_array_equal(*rows)
+
+
+def test_a_part_has_the_same_share_of_each_class_and_all_of_a_small_one():
+    labels = np.repeat([0, 1, 2], [20_000, 4000, 150])
+    logits = np.random.default_rng(0).normal(size=(24_150, 3))
+    kept = Reservoir.of(logits, labels, 3 * 6000)
+    sizes = np.bincount(kept.labels)
+    share = 6000 / 24_150
+    assert sizes.tolist() == [np.ceil(20_000 * share), np.ceil(4000 * share), 150]
+
+
+def test_parts_made_elsewhere_and_pickled_are_joined():
+    """What Ray, Dask and Spark do: a map and a sum, twice, of work that is sent to other machines."""
+    logits, labels = calibrated(12, 600)
+    chunks = cut(logits, labels)
+
+    def elsewhere(work):
+        return [pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(one))))) for one in chunks]
+
+    found = tune_mapped(elsewhere, ChunkReader(COUNTS))
+    assert_same(found, lh.tune(logits, labels, COUNTS))
+
+
+@pytest.mark.parametrize(
+    ("chunks", "counts", "message"),
+    [
+        ([], COUNTS, "chunks: expected chunks.* got none"),
+        ([(np.ones((0, 4)), np.zeros(0, int))], COUNTS, "got none"),
+        ([np.ones((30, 4))], COUNTS, "chunks: expected chunks.* got ndarray"),
+        ([calibrated(0, 30)], [3, 2, 1], "expected 4 counts"),
+        ([(np.full((30, 4), np.nan), np.zeros(30, int))], COUNTS, "NaN or infinite values"),
+        ([(calibrated(0, 30)[0], np.full(30, 7))], COUNTS, "expected labels from 0 to 3, got 7"),
+        ([(calibrated(0, 30)[0], np.zeros(29, int))], COUNTS, "label"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line(chunks, counts, message):
+    with pytest.raises(lh.LevelheadError, match=message) as caught:
+        lh.tune_chunks(chunks, counts)
+    assert "\n" not in str(caught.value)
+
+
+def test_chunks_of_other_classes_are_refused():
+    first, second = calibrated(0, 30), calibrated(0, 30, np.array([5, 4, 3]))
+    with pytest.raises(
+        lh.LevelheadError, match="chunks: expected the same classes in every chunk, got 3 and 4"
+    ):
+        lh.tune_chunks([first, second], COUNTS)

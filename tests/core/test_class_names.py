@@ -1,0 +1,42 @@
+"""Names of classes and values given by class, where no public function tests them alone."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from levelhead.core.class_names import in_order, names_in_config, names_of_columns, proportional
+from levelhead.io.torch_file import check_pickle
+from levelhead.support.errors import LevelheadError
+
+
+def test_names_of_a_config_are_in_the_order_of_their_numbers():
+    assert names_in_config(SimpleNamespace(id2label={1: "dog", 0: "cat"}), 2) == ["cat", "dog"]
+    assert names_in_config(SimpleNamespace(id2label={0: "LABEL_0", 1: "LABEL_1"}), 2) is None
+    assert names_in_config(SimpleNamespace(id2label={0: "cat"}), 2) is None
+
+
+def test_classes_are_found_in_the_titles_of_columns():
+    table = SimpleNamespace(columns=["logit_dog", "logit_cat"])
+    assert names_of_columns(table, {"cat": 400, "dog": 100}) == ["dog", "cat"]
+    assert names_of_columns(table, {"cat": 400, "owl": 100}) is None
+
+
+def test_counts_by_name_or_index_are_put_in_order():
+    assert in_order({"dog": 30, "0": 70}, 2, ["cat", "dog"]).tolist() == [70, 30]
+    for wrong, reason in (
+        ({"cat": "x", "dog": 1}, "is 'x'"),
+        ({"cat": 10**400, "dog": 1}, "beyond any float"),
+    ):
+        with pytest.raises(LevelheadError, match=reason):
+            in_order(wrong, 2, ["cat", "dog"])
+
+
+def test_counts_are_proportional_whatever_their_size():
+    assert proportional([6, 3], [60, 30])
+    assert not proportional(np.array([6, 3]), [60, 31])
+
+
+def test_a_pickle_of_tuples_in_tuples_is_refused():
+    with pytest.raises(LevelheadError, match="too deep"):
+        check_pickle(b"(" + b"(t" * 2 + b"\x85" * 100 + b".")

@@ -1,0 +1,285 @@
+"""A `Tuned`: what it does to scores of every kind, and what it says of itself."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import levelhead as lh
+from levelhead.core.metrics import METRICS
+from levelhead.core.rules import RULES
+
+from .made import COUNTS, calibrated
+
+NORMS = np.array([4.0, 3.0, 2.0, 1.0])
+LOGITS, LABELS = calibrated(0, 400)
+LOGITS = LOGITS + 8  # positive, as a rule that multiplies wants them
+
+
+def rule_of(name: str):
+    return lh.rules.Tau(norms=NORMS) if name == "tau" else name
+
+
+def softmax(logits):
+    odds = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return odds / odds.sum(axis=-1, keepdims=True)
+
+
+@pytest.fixture(scope="module", params=RULES)
+def tuned(request) -> lh.Tuned:
+    return lh.tune(LOGITS, LABELS, COUNTS, rule=rule_of(request.param))
+
+
+# -- What it does --------------------------------------------------------------------------------
+
+
+def test_apply_is_the_formula_of_its_adjustment(tuned):
+    by_hand = LOGITS * tuned.adjustment.scale + tuned.adjustment.offset
+    np.testing.assert_allclose(tuned.apply(LOGITS), by_hand)
+    np.testing.assert_allclose(tuned.apply(LOGITS.astype(np.float32)), by_hand, rtol=1e-5)
+    assert tuned.apply(LOGITS.astype(np.float32)).dtype == np.float32
+    assert tuned.apply(LOGITS.astype(np.float16)).dtype == np.float32
+
+
+def test_a_rule_of_one_strength_does_what_its_formula_says(tuned):
+    ratio = COUNTS.max() / COUNTS
+    formulas = {
+        "shift": lambda s: LOGITS + s * np.log(ratio),
+        "rescale": lambda s: LOGITS * ratio**s,
+        "tau": lambda s: LOGITS / NORMS**s,
+    }
+    assert (tuned.strength is not None) == (tuned.rule in formulas)
+    if tuned.strength is not None:
+        np.testing.assert_allclose(tuned.apply(LOGITS), formulas[tuned.rule](tuned.strength))
+
+
+def test_only_rules_that_multiply_scale_and_only_those_that_add_shift(tuned):
+    rule = RULES[tuned.rule]
+    assert tuned.adjustment.multiplies == rule.multiplies
+    assert tuned.adjustment.adds == rule.adds
+
+
+def test_single_rows_and_more_axes_are_applied_as_rows_are(tuned):
+    rows = tuned.apply(LOGITS)
+    np.testing.assert_allclose(tuned.apply(LOGITS[7]), rows[7])
+    np.testing.assert_allclose(tuned.apply(LOGITS.reshape(20, 20, 4)), rows.reshape(20, 20, 4))
+    np.testing.assert_allclose(tuned.apply(LOGITS[7].tolist()), rows[7])
+    assert tuned.apply(LOGITS[:0]).shape == (0, 4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_tensors_stay_tensors_and_have_the_scores_of_arrays(tuned, dtype):
+    given = torch.tensor(LOGITS, dtype=dtype)
+    found = tuned.apply(given)
+    assert isinstance(found, torch.Tensor)
+    assert found.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    np.testing.assert_allclose(found, tuned.apply(given.double().numpy()), rtol=1e-5, atol=1e-5)
+    assert tuned.apply(given[3]).shape == (4,)
+    assert tuned.apply(given.reshape(4, 100, 4)).shape == (4, 100, 4)
+
+
+def test_an_adjusted_head_has_the_scores_of_adjusted_logits(tuned):
+    head = lh.Head(np.random.default_rng(1).normal(size=(4, 6)), np.arange(4.0))
+    features = np.random.default_rng(2).normal(size=(9, 6))
+    np.testing.assert_allclose(
+        lh.adjust(head, tuned).logits(features), tuned.apply(head.logits(features))
+    )
+
+
+def test_the_inverse_takes_scores_back(tuned):
+    back = tuned.adjustment.inverse().scores(tuned.apply(LOGITS))
+    np.testing.assert_allclose(back, LOGITS, rtol=1e-9)
+
+
+def test_gains_are_those_of_predictions_that_were_not_fitted_on(tuned):
+    """A fit on all samples sees each of them; the tables are of fits without it, so they may differ."""
+    before = LOGITS.argmax(axis=1)
+    sizes = np.bincount(LABELS)
+    right = np.bincount(LABELS[before == LABELS], minlength=4)
+    np.testing.assert_array_equal(tuned.evidence.before.right, right)
+    np.testing.assert_array_equal(tuned.evidence.after.sizes, sizes)
+    inside = tuned.apply(LOGITS).argmax(axis=1)
+    fitted_on = np.bincount(LABELS[inside == LABELS], minlength=4)
+    assert np.abs(tuned.evidence.after.right - fitted_on).max() <= 0.1 * sizes.max()
+
+
+@pytest.mark.parametrize("rule", ["offsets", "shift"])
+@pytest.mark.parametrize("tensor", [False, True])
+def test_probabilities_are_adjusted_by_their_logarithms(rule, tensor):
+    probabilities = softmax(LOGITS)
+    tuned = lh.tune(probabilities, LABELS, COUNTS, rule=rule, kind="probabilities")
+    given = torch.tensor(probabilities) if tensor else probabilities
+    by_hand = np.log(probabilities) + tuned.adjustment.offset
+    np.testing.assert_allclose(tuned.apply(given), by_hand, rtol=1e-6)
+    np.testing.assert_allclose(tuned.apply(given[5]), by_hand[5], rtol=1e-6)
+    with pytest.raises(lh.LevelheadError, match="scores: expected probabilities, from 0 to 1"):
+        tuned.apply(given * 9)
+    with pytest.raises(lh.LevelheadError, match="scores: expected probabilities, from 0 to 1"):
+        tuned.apply(given - 0.5)
+
+
+def test_a_probability_of_0_stays_the_lowest():
+    probabilities = np.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
+    tuned = lh.tune(softmax(LOGITS), LABELS, COUNTS, kind="probabilities")
+    for scores_of in (probabilities, torch.tensor(probabilities)):
+        scores = np.asarray(tuned.apply(scores_of))
+        assert np.isfinite(scores).all()
+        assert scores.argmax(axis=1).tolist() == [0, 3]
+
+
+@given(st.integers(0, 1000))
+@settings(max_examples=20)
+def test_masked_scores_stay_the_lowest(seed):
+    rng = np.random.default_rng(seed)
+    tuned = lh.Tuned("offsets", lh.Adjustment(np.ones(4), rng.normal(size=4)), None)
+    masked = rng.random((30, 4)) < 0.3
+    masked[:, rng.integers(4)] = False
+    plain = rng.normal(size=(30, 4))
+    scores = tuned.apply(np.where(masked, -np.inf, plain))
+    truth = np.where(masked, -np.inf, plain + tuned.adjustment.offset)
+    assert np.array_equal(scores.argmax(axis=1), truth.argmax(axis=1))
+    assert not np.isnan(scores).any()
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        (
+            np.ones((3, 5)),
+            r"scores: expected \[..., 4\], a score for each class, got shape \[3, 5\]",
+        ),
+        (np.ones(()), r"scores: expected \[..., 4\]"),
+        (torch.ones(2, 3), r"scores: expected \[..., 4\]"),
+        ([["a"] * 4], "scores: expected numbers, got"),
+    ],
+)
+def test_scores_of_another_shape_are_refused(tuned, scores, message):
+    with pytest.raises(lh.LevelheadError, match=message):
+        tuned.apply(scores)
+
+
+# -- What it says --------------------------------------------------------------------------------
+
+
+def test_one_line_says_rule_source_metric_gain_and_verdict(tuned):
+    line = str(tuned)
+    assert "\n" not in line
+    assert line.startswith(RULES[tuned.rule].title)
+    before, after = (
+        f"{value:.2%}" for value in (tuned.evidence.value_before, tuned.evidence.value)
+    )
+    assert f"balanced error {before} -> {after}, gain {100 * tuned.gain:.2f} points" in line
+    assert "chosen on held-out (400 samples)" in line
+    assert tuned.verdict in line
+    assert repr(tuned) == f"Tuned({line})"
+    assert (tuned.strength is not None) == ("at strength" in line)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_summary_shows_every_class_before_and_after(metric):
+    cost = 1 - np.eye(4) if metric == "cost" else None
+    tuned = lh.tune(
+        LOGITS,
+        LABELS,
+        COUNTS,
+        metric=lh.Goal(metric, cost=cost),
+        names=["ant", "cat", "elk", "fox"],
+    )
+    lines = tuned.summary().splitlines()
+    before, after = tuned.tables
+    row = next(line for line in lines if line.startswith("class 3 (fox)"))
+    assert f"{before.recall[3]:.1%} -> {after.recall[3]:6.1%}" in row
+    assert f"{before.share[3]:.1%} -> {after.share[3]:6.1%}" in row
+    accuracy = next(line for line in lines if line.startswith("accuracy  "))
+    assert f"{before.accuracy:.1%} -> {after.accuracy:6.1%}" in accuracy
+    assert METRICS[metric].title in lines[1]
+
+
+def test_of_many_classes_a_summary_shows_those_that_change_most():
+    logits, labels = calibrated(1, 2000, np.linspace(1000, 10, 40).astype(int))
+    lines = lh.tune(logits, labels, np.linspace(1000, 10, 40).astype(int)).summary().splitlines()
+    assert sum(line.startswith("class ") for line in lines) == 31  # a title, and 30 of 40
+    assert lines[-1] == "and 10 classes that change less"
+
+
+def test_a_class_that_is_never_right_is_said_to_carry_no_signal():
+    logits, labels = calibrated(2, 600, np.array([100, 100, 100]))
+    logits[:, 2] = -50 + np.random.default_rng(0).normal(size=600)
+    tuned = replace(lh.tune(logits, labels), adjustment=lh.Adjustment.adding(np.zeros(3)))
+    tables = lh.Tables(np.array([9.0, 9, 0]), np.array([9.0, 9, 0]), np.array([9.0, 9, 9]))
+    evidence = replace(tuned.evidence, before=tables, after=tables)
+    assert "never right: its scores carry no signal" in replace(tuned, evidence=evidence).summary()
+
+
+def price(before: list[float], after: list[float], gain: float, metric="balanced_error") -> str:
+    """Return the price of a change of two classes of 90 and 10 samples that are right so often."""
+    sizes = np.array([90.0, 10.0])
+    tables = [
+        lh.Tables(np.array(right), np.array([50.0, 50.0]), sizes) for right in (before, after)
+    ]
+    evidence = lh.Evidence(METRICS[metric], *tables, gain, 0.01, 5, 100)
+    return lh.Tuned("offsets", lh.Adjustment.adding(np.zeros(2)), evidence).price_text()
+
+
+def test_a_fall_of_accuracy_that_exceeds_the_gain_is_told():
+    assert price([90, 2], [80, 4], 0.04).startswith(
+        "accuracy falls by 8.0 points, more than that gain"
+    )
+    assert "metric='macro_f1' weighs both" in price([90, 2], [80, 4], 0.04)
+    assert "metric='error' weighs both" in price([90, 2], [80, 4], 0.04, "macro_f1")
+    assert price([90, 2], [88, 8], 0.28) == ""  # it rises
+    assert price([90, 2], [80, 4], 0.10) == ""  # the gain is more
+    assert price([90, 2], [80, 4], 0.04, "error") == ""  # is the gain itself
+    assert price([90, 2], [80, 4], 0.04, "mcc") == ""  # whose gain is no share
+
+
+def test_a_choice_that_costs_accuracy_says_so_in_its_line():
+    logits, labels = calibrated(3, 4000, np.array([970, 30]), signal=0.8)
+    tuned = lh.tune(logits, labels)
+    before, after = tuned.tables
+    assert before.accuracy - after.accuracy > tuned.gain
+    assert tuned.facts()["price"] in str(tuned)
+    assert tuned.facts()["price"] in tuned.summary()
+
+
+def test_test_data_are_named_wherever_the_result_is_printed():
+    tuned = lh.tune(LOGITS, LABELS, COUNTS, chosen_on="test")
+    assert tuned.to_dict()["chosen_on"] == "test"
+    for text in (str(tuned), repr(tuned), tuned.summary(), tuned._repr_html_()):
+        assert "TEST DATA, so no test result of it is honest" in text
+
+
+def test_without_labels_nothing_is_known_of_the_gain():
+    tuned = lh.tune_unlabelled(LOGITS, counts=COUNTS)
+    assert (tuned.gain, tuned.gain_interval, tuned.verdict, tuned.worthwhile, tuned.metric) == (
+        (None,) * 5
+    )
+    assert (tuned.change_text(), tuned.price_text()) == ("", "")
+    assert tuned.verdict_text() == "not judged: there are no labels"
+    assert tuned.summary() == str(tuned)
+    with pytest.raises(lh.LevelheadError, match="there are no labels"):
+        tuned.tables  # noqa: B018
+
+
+def test_a_choice_that_changes_nothing_says_so():
+    tuned = lh.tune(LOGITS, LABELS, COUNTS, rule=lh.rules.Shift(0.0))
+    assert (tuned.gain, tuned.verdict, tuned.worthwhile) == (0, "changes nothing", False)
+    assert "changes nothing: no prediction differs" in str(tuned)
+    assert "-0.00" not in tuned.summary()
+
+
+def test_a_plot_has_the_recalls_before_and_after():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    axes = lh.tune(LOGITS, LABELS, COUNTS).plot()
+    assert "400 samples, chosen on held-out" in axes.get_title("left")
+    matplotlib.pyplot.close(axes.figure)
+
+
+def test_html_escapes_what_others_wrote():
+    tuned = replace(lh.tune(LOGITS, LABELS, COUNTS), warnings=("<b>bold</b>",))
+    assert "<b>bold" not in tuned._repr_html_()
+    assert "&lt;b&gt;bold" in tuned._repr_html_()
