@@ -161,7 +161,7 @@ class GammaPath:
             begin, end = np.searchsorted(changes.gamma, [before, some[-1]], side="right")
             rows = changes.sample[begin:end]
             at = np.searchsorted(some, changes.gamma[begin:end], side="left") * classes
-            old, new, true = changes.old_class[begin:end], changes.new_class[begin:end], rows
+            old, new = changes.old_class[begin:end], changes.new_class[begin:end]
             true = self.labels[rows]
             moved, size = mass[rows], len(some) * classes
             right = np.bincount(at + new, moved * (new == true), size)

@@ -36,6 +36,7 @@ BELIEF = 1000.0  # samples that are believed
 PULL = 10.0
 _CERTAINTIES = (0.75, 0.5)  # that are tried where the one asked for cannot be had
 _MOST_NUMBERS = 1 << 22  # N times K that a strength is chosen on
+_LEAST_ROWS = 200  # N, however many classes there are: every fold has some of them
 
 
 def move_for_goal(fits: Fits, samples: Samples, goal: Goal, temperature: float) -> Fits:
@@ -55,7 +56,7 @@ def move_along(fits: Fits, samples: Samples, goal: Goal, temperature: float) -> 
     along = temperature * samples.toward(goal)
     if not along.any():
         return fits
-    most = _MOST_NUMBERS // samples.classes
+    most = max(_MOST_NUMBERS // samples.classes, _LEAST_ROWS)
     if len(samples.labels) > most:
         rows = np.random.default_rng(0).permutation(len(samples.labels))[:most]
         samples = samples.take(np.sort(rows))

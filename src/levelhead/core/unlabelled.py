@@ -120,10 +120,8 @@ def _match_means(scores: np.ndarray, target: np.ndarray, counts: np.ndarray | No
     held = 1e-3  # of a sample: enough that there is one answer
     if counts is not None:
         start = np.log(target / counts)
-        held = _HELD * 1.0
-    # In samples: the loss counts each sample once, and the hold as many of each class as expected.
+        held = _HELD
     mass = len(scores) * target
-    hold = held * np.ones(classes)
     logs = log_softmax(scores + start)
     c = np.zeros(classes)
 
@@ -131,20 +129,20 @@ def _match_means(scores: np.ndarray, target: np.ndarray, counts: np.ndarray | No
         moved = logs + c
         top = moved.max(axis=1)
         log_totals = top + np.log(np.exp(moved - top[:, None]).sum(axis=1))
-        return float(log_totals.sum() - mass @ c + (hold * c * c).sum() / 2)
+        return float(log_totals.sum() - mass @ c + held * (c @ c) / 2)
 
     here = value(c)
     for _ in range(_STEPS):
         shares = np.exp(log_softmax(logs + c))
         expected = shares.sum(axis=0)
-        gradient = expected - mass + hold * c
+        gradient = expected - mass + held * c
         if np.abs(gradient).max() < 1e-6 * len(scores):
             break
         if classes <= 512:
-            curvature = np.diag(expected + hold) - shares.T @ shares
+            curvature = np.diag(expected + held) - shares.T @ shares
             step = np.linalg.solve(curvature, gradient)
         else:
-            step = gradient / (expected + hold)
+            step = gradient / (expected + held)
         size = 1.0
         while value(c - size * step) > here - 1e-4 * size * float(gradient @ step) and size > 1e-6:
             size /= 2

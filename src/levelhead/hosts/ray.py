@@ -38,7 +38,7 @@ def tune_dataset(
     """Choose on a Ray data set of held-out samples, as `levelhead.tune_chunks` does on chunks.
 
     Each block of the data set is a chunk. If there are more samples than a rule is fitted on, the
-    data set is read twice, and must give the same blocks both times.
+    data set is read twice, and must give the same samples both times.
 
     Args:
         dataset: with a column of labels, and of logits.

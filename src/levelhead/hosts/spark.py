@@ -38,8 +38,7 @@ def tune_dataframe(
     """Choose on a Spark DataFrame of held-out samples, as `levelhead.tune_chunks` does on chunks.
 
     Each Arrow batch of a partition is a chunk. If there are more samples than a rule is fitted on,
-    the DataFrame is computed twice and must give the same rows in the same order: cache it where
-    that is not so.
+    the DataFrame is computed twice and must give the same rows: cache it where that is not so.
 
     Args:
         dataframe: with a column of labels, and of logits.
