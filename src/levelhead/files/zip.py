@@ -4,8 +4,7 @@ import json
 import lzma
 import struct
 import zlib
-from collections.abc import Mapping
-from functools import reduce
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,7 +13,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from ..heads.notes import Note, note_from_json
 from ..support.errors import LevelheadError
 from ..support.regular_file import bytes_at
-from .edits import Edit, edited_blocks
+from .edits import BLOCK_BYTES, Edit, edited_blocks
 
 RECORD = "levelhead.json"  # the note of an adjustment
 LOCAL = struct.Struct(
@@ -30,6 +29,8 @@ LONGEST_RECORD = (
 LONGEST_UNPACKED = (
     10_000_000  # bytes of a compressed record of torch, which itself stores records as they are
 )
+MOST_COMPRESSED = 100  # times its size that a long record may unpack to: numbers shrink far less
+UNREADABLE = (ValueError, RuntimeError, EOFError, zlib.error, lzma.LZMAError, OSError)
 ENCRYPTED = 0x01
 DESCRIBED = 0x08  # flag: the checksum follows the data
 UTF8 = 0x800
@@ -41,6 +42,7 @@ class Archive:
 
     def __init__(self, path: Path, *, in_folder: bool = True) -> None:
         self.path, self.size = path, path.stat().st_size
+        self.sums_checked = False
         try:
             with ZipFile(path) as zip_file, path.open("rb") as file:
                 self.records, self.start = zip_file.infolist(), zip_file.start_dir
@@ -134,13 +136,15 @@ class Archive:
         try:
             with ZipFile(self.path) as zip_file, zip_file.open(one) as record:
                 return record.read(one.file_size + 1)  # more bytes than it states are not read
-        except (ValueError, RuntimeError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        except UNREADABLE as error:
             raise BadZipFile(f"its record {name} cannot be read: {error}") from None
 
     def complete(
         self, source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
     ) -> list[Edit]:
         """Return the edits with the checksums they need, and the note as a record of the zip; an empty note is none."""
+        if edits or note is not None:
+            self._check_sums()
         extra, sums = [], {}
         for one in {
             id(one): one for edit in edits if (one := self.record_at(edit.offset))
@@ -150,10 +154,7 @@ class Archive:
             inside = sorted(
                 (edit for edit in edits if start <= edit.offset < end), key=lambda edit: edit.offset
             )
-            blocks = edited_blocks(self.path, start, end, inside)
-            sums[one.header_offset] = crc = reduce(
-                lambda crc, block: zlib.crc32(block, crc), blocks, 0
-            )
+            sums[one.header_offset] = crc = self._crc(one, inside)
             if (
                 one.flag_bits & DESCRIBED
             ):  # after the data, where most programs put a signature before it
@@ -166,6 +167,42 @@ class Archive:
             *extra,
             Edit(self.start, self.size - self.start, self._new_tail(sums, note)),
         ]
+
+    def _check_sums(self) -> None:
+        """Raise if a record does not fit its checksum: a copy would make a damaged file look sound."""
+        if self.sums_checked:
+            return
+        for one in self.records:
+            if self.is_plain(one):
+                fits = self._crc(one) == one.CRC
+            else:
+                fits = self._unpacks(one)
+            if not fits:
+                damaged = f"its record {one.filename} does not fit its checksum"
+                raise LevelheadError(f"{self.path}: damaged: {damaged}; copy or download it again")
+        self.sums_checked = True
+
+    def _crc(self, one: ZipInfo, edits: Sequence[Edit] = ()) -> int:
+        """Return the checksum of a stored record with edits, which are in order."""
+        start = self.data_at[one.filename]
+        crc = 0
+        for block in edited_blocks(self.path, start, start + one.file_size, edits):
+            crc = zlib.crc32(block, crc)
+        return crc
+
+    def _unpacks(self, one: ZipInfo) -> bool:
+        """Return whether a compressed record can be unpacked, and fits its checksum then."""
+        if one.file_size > max(LONGEST_UNPACKED, MOST_COMPRESSED * one.compress_size):
+            size = f"{one.file_size} bytes"
+            reason = f"its record {one.filename} is compressed and too long ({size})"
+            raise LevelheadError(f"{self.path}: {reason}; save the model again")
+        try:
+            with ZipFile(self.path) as zip_file, zip_file.open(one) as record:
+                while record.read(BLOCK_BYTES):
+                    pass
+        except (BadZipFile, *UNREADABLE):
+            return False
+        return True
 
     def _new_tail(self, sums: dict[int, int], note: Note | None) -> bytes:
         """Return the list of records that ends a zip, with new checksums, and our record before it."""

@@ -1,0 +1,90 @@
+"""A zip whose checksums do not fit its records is damaged: a copy must not make it look sound."""
+
+import os
+import zipfile
+from warnings import catch_warnings
+
+import numpy as np
+import pytest
+import torch
+
+import levelhead as lh
+from levelhead.files.locate import locate_head
+from levelhead.files.model import adjust_file
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+COUNTS = [16, 4, 1]
+BODY = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+
+def save_keras(path):
+    keras = pytest.importorskip("keras")
+    layers = [keras.layers.Dense(8, name="body"), keras.layers.Dense(3, name="top")]
+    model = keras.Sequential([keras.Input((8,)), *layers])
+    layers[0].set_weights([BODY, np.zeros(8, np.float32)])
+    with catch_warnings(action="ignore", category=DeprecationWarning):  # Keras's own, of torch
+        model.save(path)
+
+
+def save_torch(path):
+    head = {"fc.weight": torch.ones(3, 8), "fc.bias": torch.ones(3)}
+    torch.save({"body.weight": torch.from_numpy(BODY), **head}, path)
+
+
+SAVE = {".keras": save_keras, ".pt": save_torch}
+
+
+def flip_a_bit(path, place):
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def bad_record(path):
+    with zipfile.ZipFile(path) as archive:
+        return archive.testzip()
+
+
+@pytest.mark.parametrize("suffix", SAVE)
+def test_a_bit_flipped_in_another_layer_is_noticed_and_nothing_is_written(suffix, tmp_path):
+    path = tmp_path / f"m{suffix}"
+    SAVE[suffix](path)
+    flip_a_bit(path, path.read_bytes().index(BODY.tobytes()) + 100)
+    record = bad_record(path)
+    assert record is not None
+    with pytest.raises(
+        ValueError, match=rf"damaged: its record {record} does not fit its checksum"
+    ):
+        adjust_file(path, tmp_path / f"out{suffix}", lh.rules.Rescale(0.5), COUNTS)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", SAVE)
+def test_a_bit_flipped_in_the_head_is_noticed_too(suffix, tmp_path):
+    path = tmp_path / f"m{suffix}"
+    SAVE[suffix](path)
+    flip_a_bit(path, locate_head(path).layers[0].weight.offset)
+    with pytest.raises(ValueError, match="does not fit its checksum; copy or download it again"):
+        adjust_file(path, tmp_path / f"out{suffix}", lh.rules.Rescale(0.5), COUNTS)
+
+
+def test_a_compressed_record_is_checked_as_well(tmp_path):
+    path, out = tmp_path / "m.pt", tmp_path / "out.pt"
+    save_torch(path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("m/extra", b"anything else" * 50, compress_type=zipfile.ZIP_DEFLATED)
+    adjust_file(path, out, lh.rules.Rescale(0.5), COUNTS)
+    assert bad_record(out) is None
+    with zipfile.ZipFile(path) as archive:
+        one = archive.getinfo("m/extra")
+    flip_a_bit(path, one.header_offset + 30 + len(one.filename) + one.compress_size // 2)
+    with pytest.raises(ValueError, match=r"m\.pt: damaged: its record m/extra"):
+        adjust_file(path, out, lh.rules.Rescale(0.5), COUNTS, force=True)
+
+
+def test_a_record_that_unpacks_to_far_more_than_the_file_is_refused(tmp_path):
+    save_torch(tmp_path / "m.pt")
+    with zipfile.ZipFile(tmp_path / "m.pt", "a") as archive:
+        archive.writestr("m/extra", bytes(20_000_000), compress_type=zipfile.ZIP_DEFLATED)
+    with pytest.raises(ValueError, match="its record m/extra is compressed and too long"):
+        adjust_file(tmp_path / "m.pt", tmp_path / "out.pt", lh.rules.Rescale(0.5), COUNTS)
