@@ -5,6 +5,7 @@ inspect, undo: look at the head in a model's file; take an adjustment back
 locate, format: the table of formats, and the head in a file of any of them; what they have in common
 safetensors, onnx, state_dict, keras: one format each; Keras has two
 hdf5, onnx_graph, protobuf, zip: what their files are made of
-find, spans: the head among the tensors of a file, by name and shape; a head as byte ranges, also one too large to hold
+tensors, find, find_checks: the tensors of a file; the head among them, by name and shape; what speaks against it
+spans: a head as byte ranges of a file, also one too large to hold
 edits: files written as a few changed byte ranges, all or nothing, with their sha256, which is computed meanwhile
 """

@@ -13,25 +13,14 @@ from ..io.torch_file import check_pickle
 from ..support.errors import LevelheadError
 from ..support.extras import naming_what_is_missing
 from ..support.regular_file import bytes_at, check_regular_file
-from .find import find_layers, overlap
+from .find import find_layers
+from .find_checks import overlap
 from .format import Format
 from .spans import LocatedHead, Span
+from .tensors import STATE_DICTS
 from .zip import Archive
 
 TORCH_DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
-# Where training scripts keep a state dict among other things. Optimizers' states, which have the same shapes, are not
-# among them.
-INSIDE = (
-    "state_dict",
-    "model",
-    "model_state_dict",
-    "net",
-    "network",
-    "module",
-    "model_ema",
-    "state_dict_ema",
-    "ema",
-)
 DEEPEST_CHECKPOINT = 100  # dicts and lists inside each other
 HOW_TO_SAVE = "save model.state_dict() with torch.save"
 
@@ -45,7 +34,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     spans = {key: _span(archive, storages, key, tensor) for key, tensor in state.items()}
     if not spans:
         raise LevelheadError(f"{path}: holds no state dict of tensors; {HOW_TO_SAVE}")
-    layers = find_layers(path, spans, named=named, classes=classes)
+    layers = find_layers(path, spans, named=named, classes=classes, ordered=True)
     others = [
         _span(archive, storages, key, tensor) for key, tensor in everything if key not in spans
     ]
@@ -61,7 +50,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
 def _state(value: Any, path: Path, prefix: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
     """Yield every tensor of a state dict with its key, which begins with the name of a state dict in a checkpoint."""
     for key, inner in value.items() if isinstance(value, Mapping) else ():
-        if isinstance(inner, Mapping) and key in INSIDE:
+        if isinstance(inner, Mapping) and key in STATE_DICTS:
             if id(inner) in seen:  # perhaps it holds itself
                 raise LevelheadError(f"{path}: {prefix}{key} is there twice; {HOW_TO_SAVE}")
             seen.add(id(inner))

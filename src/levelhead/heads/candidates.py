@@ -13,6 +13,11 @@ KNOWN_HEADS = (
     "linear", "classif", "cls_head", "fc_out", "output", "out", "logits", "class_labels_classifier",
     "roi_heads.box_predictor.cls_score",
 )  # fmt: skip
+# A layer of such a name, or in a block of such a name, leads past others and is added to what those give.
+SHORTCUT = re.compile(
+    r"(downsample|shortcut|skip|residual)_?(conv|connection|proj|layers?|path|branch)?\d*",
+    re.IGNORECASE,
+)
 # Layers that feed one output together, and are scaled together.
 HEAD_PAIRS = (
     ("head", "head_dist"), ("head", "dist_head"), ("heads", "heads_dist"),
@@ -72,6 +77,12 @@ def check_no_rivals(model: Candidates, found: list[str]) -> list[str]:
     if rivals := [layer for layer in others if not model.is_hidden(layer, found)]:
         raise model.several(found, rivals)
     return found
+
+
+def is_shortcut(layer: str) -> bool:
+    """Return whether a layer leads past others by its name, such as `layer4.0.downsample.0`: it is never a head."""
+    names = [name for name in layer.split(".") if not name.isdecimal()]
+    return any(SHORTCUT.fullmatch(name) for name in names[-2:])
 
 
 def is_logit_scale(name: str, size: int, rows: int | None) -> bool:

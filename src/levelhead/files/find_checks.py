@@ -1,0 +1,216 @@
+"""What speaks against a layer that was found as the head of a file: what is next to it, after it or above it."""
+
+import re
+from collections.abc import Sequence
+from math import prod
+
+from ..heads.candidates import is_logit_scale, list_layers
+from ..support.errors import Advice, LevelheadError
+from .spans import HEAD_DTYPES, LayerSpans, Span
+from .tensors import NOT_PLAIN, WRAPPER, Tensors
+
+# Matrices that are looked up, or added to features, and take nothing.
+NOT_WEIGHTS = re.compile(r"embed|\bwte\b|\bwpe\b|relative_position", re.IGNORECASE)
+
+# Scores of going from one class to the next, as a CRF has them: [K, K], or more with a start and an end.
+TRANSITIONS = re.compile(r"(^|[._])(crf|transitions?|trans_(m|mat|matrix))([._]|$)", re.IGNORECASE)
+
+
+def check_plain(tensors: Tensors, layer: str) -> None:
+    wrapped = layer.removesuffix(".base_layer")
+    for pattern, reason in NOT_PLAIN:
+        inside = re.compile(re.escape(f"{wrapped}." if wrapped else "") + f"({pattern})")
+        if sign := next((key for key in tensors.spans if inside.fullmatch(key)), None):
+            raise tensors.error(f"{wrapped} {reason} (the file has {sign})")
+
+
+def check_not_hidden(tensors: Tensors, found: Sequence[str]) -> None:
+    """Check that no layer next to the one found takes its outputs: one of a single logit, or `fc2` next to `fc`."""
+    for layer in (one for one in found if one in tensors.shapes):
+        block, _, name = layer.rpartition(".")
+        for other in tensors.candidates(least=1):
+            beside, _, title = other.rpartition(".")
+            takes = (
+                beside == block
+                and other != layer
+                and tensors.shapes[other][1] == tensors.rows(layer) > 1
+            )
+            if takes and (
+                tensors.rows(other) == 1 or re.fullmatch(re.escape(name) + r"_?\d+", title)
+            ):
+                raise tensors.several(found, [other, *tensors.candidates(1)])
+        for (
+            key,
+            span,
+        ) in tensors.spans.items():  # matrices that are no layer, such as one of many small heads
+            beside, _, leaf = key.rpartition(".")
+            bare = (
+                beside == block
+                and leaf not in ("weight", "kernel")
+                and len(span.shape) == 2
+                and min(span.shape) > 1
+            )
+            if bare and tensors.rows(layer) in (
+                {span.shape[1], prod(span.shape)} - {span.shape[0]}
+            ):
+                reason = f"{layer} looks like the head, but {key} {list(span.shape)} next to it may take its outputs"
+                raise LevelheadError(
+                    f"{tensors.path}: {reason}", advice=Advice("head", None, "to name it if not")
+                )
+
+
+def check_no_norm_follows(tensors: Tensors, head: LayerSpans) -> None:
+    """Check that no norm of K numbers follows the head: it would undo the scaling."""
+    rows, columns = head.weight.logical[:2]
+    block, _, name = head.key.rpartition(".")
+    others = [
+        span.logical[:2]
+        for span in tensors.spans.values()
+        if len(span.logical) > 1 and span is not head.weight
+    ]
+    for key, span in tensors.spans.items():
+        layer, _, leaf = key.rpartition(".")
+        inside, _, neighbor = layer.rpartition(".")
+        if (
+            span.shape != (rows,)
+            or rows == columns
+            or inside != block
+            or layer == head.key
+            or not neighbor
+        ):
+            continue
+        paired = tensors.spans.get(f"{layer}.bias")
+        like_norm = (paired and paired.shape == span.shape) or re.search(
+            r"norm|\bln|\bbn", neighbor
+        )
+        if leaf != "running_mean" and not (leaf in ("weight", "scale") and like_norm):
+            continue  # such as the class weights of a loss
+        numbered = neighbor.isdecimal() and name.isdecimal()
+        if int(neighbor) > int(name) if numbered else not any(rows in shape for shape in others):
+            reason = f"{layer} of its {rows} outputs seems to follow, and would undo the scaling"
+            raise tensors.error(
+                f"{head.key} is not the head: {reason}; adjust the logits, or the model itself"
+            )
+
+
+def check_logits(tensors: Tensors, head: LayerSpans) -> None:
+    """Check that the logits are ``W x + b`` alone: nothing around the head scales them, and no CRF decodes them."""
+    doubt = "if scaling its rows scales the logits and, for a rule that adds, nothing scales them after it"
+    for key, span in tensors.spans.items():
+        block, _, leaf = key.rpartition(".")
+        around = f"{head.key}.".startswith(f"{block}." if block else "")
+        if around and is_logit_scale(leaf, prod(span.shape), head.classes):
+            reason = "the model may normalize the weights, as cosine heads do, or scale the logits"
+            raise tensors.doubtful(head, key, reason, f"to name it {doubt}")
+    sizes = [(n, n) for n in range(head.classes, head.classes + 3)]
+    crf = (
+        key
+        for key, span in tensors.spans.items()
+        if span.shape in sizes and TRANSITIONS.search(key)
+    )
+    if (key := next(crf, None)) is not None and not key.startswith(f"{head.key}."):
+        reason = "a CRF seems to follow, which adds its own scores of one class after another to the head's"
+        doubt = "to name it, for a rule that adds, if the classes are to be adjusted all the same"
+        raise tensors.doubtful(head, key, reason, doubt)
+
+
+def check_not_tied(tensors: Tensors, layers: Sequence[LayerSpans]) -> None:
+    """Check that no tensor of the head is also another one: scaling it would change both."""
+    ours = {span.key: span for layer in layers for span in layer.spans}
+    for key, span in ours.items():
+        data = span.bytes() if len(span.shape) > 1 else b""
+        different = set()  # places whose numbers are others
+        for other in tensors.spans.values():
+            tied = overlap(span, other)
+            place = (other.file, other.offset)
+            alike = other.key not in ours and (span.dtype, span.shape) == (other.dtype, other.shape)
+            # A second copy of a whole matrix that is not all zeros was the same tensor before it was saved.
+            if not tied and alike and place not in different and any(data):
+                tied = data == other.bytes()
+                different.add(place)
+            if tied:
+                reason = f"{key} is tied to {other.key}, and scaling it would change both"
+                raise tensors.error(f"{reason}; untie them first")
+
+
+def check_nothing_follows(tensors: Tensors, layer: str) -> None:
+    """Check that a layer under a name that nobody knows is the last one.
+
+    A file without a graph does not say which layers are run, and in which order. Where its tensors come in the order of
+    the model's layers, no weights may come after the head's. Elsewhere no other layer may be able to follow it.
+    """
+    shapes = tensors.all_shapes
+    own = shapes[layer]
+    if own[0] == 1:  # a single logit is taken only where it is the last layer
+        return
+    if tensors.ordered:
+        layers = list(shapes)
+        others = layers[layers.index(layer) + 1 :]
+        others = [other for other in others if not NOT_WEIGHTS.search(other)]
+    else:
+        others = [
+            other for other, shape in shapes.items() if other != layer and _may_follow(own, shape)
+        ]
+    if others:
+        listed = list_layers([(layer, own)])
+        last = list_layers([(others[-1], shapes[others[-1]])])
+        reason = f"{listed} looks like the head, but {last} may come after it"
+        raise tensors.error(reason, Advice("head", None, "to name it if not"))
+
+
+def _may_follow(head: Sequence[int], other: Sequence[int]) -> bool:
+    """Return whether a layer may take the outputs of a head, or give the classes in its place."""
+    classes = head[0]
+    if len(head) == 2:  # [N, K] is taken by linear and recurrent layers
+        return len(other) == 2 and other[1] == classes
+    # Pixels are taken by convolutions, and after pooling by linear layers. A transposed one has its inputs first.
+    if len(other) == 2:
+        return other[1] == classes
+    return classes in other[:2]
+
+
+def check_not_bare(tensors: Tensors, layer: str) -> None:
+    """Check that the only matrix is one of a layer: a file of one matrix may hold a cosine classifier, or anything."""
+    prefix = f"{layer}." if layer else ""
+    is_bare = WRAPPER.sub("", prefix, count=1) == ""
+    if is_bare and f"{prefix}bias" not in tensors.spans:
+        matrix = f"{prefix}weight {list(tensors.all_shapes[layer])}"
+        reason = f"holds a matrix {matrix} of no layer, whose rows may be normalized"
+        raise tensors.error(reason, Advice("head", f"{prefix}weight", "if they are not"))
+
+
+def check_block_adds_nothing(tensors: Tensors, head: LayerSpans) -> None:
+    """Check that the block around a layer has no bias of its own and no attention, as graph convolutions do."""
+    block, _, _ = head.key.rpartition(".")
+    if not head.key:
+        return
+    prefix = f"{block}." if block else ""
+    for key, span in tensors.spans.items():
+        leaf = key.removeprefix(prefix)
+        if not key.startswith(prefix) or "." in leaf:
+            continue
+        if leaf == "bias" and span.shape == (head.classes,):
+            reason = "adds to its outputs and would not be scaled with them"
+        elif leaf.startswith("att_"):
+            reason = "weighs them by what they are"
+        else:
+            continue
+        instead = "adjust the scores instead (levelhead apply)"
+        raise tensors.error(f"{head.key} is not the head alone: {key} {reason}; {instead}")
+
+
+def is_squeezenet(tensors: Tensors) -> bool:
+    """Return whether the layers are those of a SqueezeNet, in which a ReLU follows the classifier."""
+    names = {layer.rpartition(".")[2] for layer in tensors.weights}
+    return {"squeeze", "expand1x1", "expand3x3"} <= names
+
+
+def overlap(a: Span, b: Span) -> bool:
+    """Return whether two tensors have bytes of the file in common."""
+    size = b.nbytes if b.dtype in HEAD_DTYPES else b.reach
+    return (
+        a.file == b.file
+        and a.key != b.key
+        and a.offset < b.offset + size
+        and b.offset < a.offset + a.nbytes
+    )

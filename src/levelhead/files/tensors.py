@@ -1,0 +1,221 @@
+"""The tensors of a file by key, and its layers by name and shape: what is there to find a head among."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+from ..heads.candidates import HEAD_PAIRS, KNOWN_HEADS, is_shortcut, list_layers
+from ..support.errors import Advice, LevelheadError
+from .spans import LayerSpans, Span
+
+# Where training scripts keep a state dict among other things. Optimizers' states, which have the same shapes, are not
+# among them.
+STATE_DICTS = (
+    "state_dict",
+    "model",
+    "model_state_dict",
+    "model_state",
+    "actor_state_dict",
+    "net",
+    "network",
+    "module",
+    "model_ema",
+    "state_dict_ema",
+    "ema",
+    "params",
+    "weights",
+)
+
+# What is put around a whole model: by DDP, torch.compile, PEFT, Lightning, Flax, or by whoever saved the state dict.
+WRAPPER = re.compile(rf"(({'|'.join(STATE_DICTS)}|_orig_mod|base_model)\.)*")
+DEEPEST_NAME = max(name.count(".") for name in KNOWN_HEADS) + 1  # parts that a known name has
+NOT_HEADS = re.compile(r"embed|\bwte\b|\bwpe\b|lora_|relative_position|lm_head", re.IGNORECASE)
+
+# What a layer has next to its weight, or instead of it, and why it is then refused.
+NOT_PLAIN = (
+    (
+        r"weight_g|weight_v|weight_orig|weight_u|weight_mask|parametrizations\.weight\..*",
+        "is parametrized (weight_norm, pruning or the like); remove the parametrization and save the model again",
+    ),
+    (
+        r"lora_.*|base_layer\..*",
+        "is wrapped by LoRA; merge the adapter (merge_and_unload) and save the model again",
+    ),
+    (
+        r"qweight|qzeros|scales|g_idx|SCB|weight\.(absmax|quant.*|nested.*)|weight_scale.*|weight_zero_point|"
+        r"_packed_params.*|zero_point|scale_inv",
+        "is quantized; adjust the model before quantizing it",
+    ),
+    (
+        r"scale|sigma|logit_scale|weight_norm",
+        "has a scale of its own, as cosine heads do, which normalize their weights",
+    ),
+)
+
+# What a layer's own matrix is called: also of recurrent layers and of attention.
+WEIGHTS = re.compile(r"weight|weight_[ih]h.*|.*_proj_weight")
+# What holds the matrix of such a layer: by weight norm, by others, and by those of torch's parametrizations.
+COMPUTED = re.compile(r"(?:(.*)\.)?(weight_v|weight_orig|parametrizations\.weight\.original1?)")
+
+
+def several_heads(layers: Iterable[tuple[str, Sequence[int]]]) -> LevelheadError:
+    """Return the error, without the file, for a head that could be any of these layers, each with its shape."""
+    reason = f"more than one layer could be the head: {list_layers(layers)}"
+    return LevelheadError(reason, advice=Advice("head", None, "to name it"))
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """All tensors of a file by key, and the weights among them by layer."""
+
+    path: Path
+    spans: Mapping[str, Span]
+    ordered: bool = False  # whether they come in the order in which the model has its layers
+
+    # In memory the last two are settled by an example; a file has only the names.
+    pairs = (*HEAD_PAIRS, ("head", "aux_head"), ("head.head", "head.head_dist"))
+
+    @cached_property
+    def weights(self) -> dict[str, Span]:
+        matrices = {
+            key: span
+            for key, span in self.spans.items()
+            if key.split(".")[-1] == "weight" or span.transposed
+        }
+        return {key.rpartition(".")[0]: span for key, span in matrices.items()}
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {layer: span.logical for layer, span in self.weights.items()}
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The layers by their names in the model, without what was put around it."""
+        return {layer: WRAPPER.sub("", layer, count=1) for layer in self.weights}
+
+    @cached_property
+    def blocks(self) -> set[str]:
+        """The layers and all that is around them, by these names."""
+        parts = (name.split(".") for name in self.names.values())
+        return {
+            ".".join(one[:depth])
+            for one in parts
+            for depth in range(1, min(len(one), DEEPEST_NAME) + 1)
+        }
+
+    @cached_property
+    def taking(self) -> Counter[tuple[str, int]]:
+        """How many layers of a block take so many inputs."""
+        return Counter(
+            (layer.rpartition(".")[0], shape[1])
+            for layer, shape in self.shapes.items()
+            if len(shape) > 1
+        )
+
+    def candidates(self, classes: int | None = None, *, least: int = 2) -> list[str]:
+        """Return the layers of a head's shape with K rows or, if that is not known, at least so many."""
+        rows = {layer: shape[0] for layer, shape in matrices(self.shapes).items()}
+        return [layer for layer, n in rows.items() if (n == classes if classes else n >= least)]
+
+    def computed(self, classes: int | None) -> list[str]:
+        """Return the layers of a head's shape whose weights are computed from others, as by weight norm."""
+        return [
+            layer
+            for layer, shape in matrices(self._computed).items()
+            if classes in (None, shape[0])
+        ]
+
+    @cached_property
+    def _computed(self) -> dict[str, tuple[int, ...]]:
+        held = {key: match[1] or "" for key in self.spans if (match := COMPUTED.fullmatch(key))}
+        return {layer: self.spans[key].logical for key, layer in held.items()}
+
+    @cached_property
+    def all_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all layers of weights in the order of the file, recurrent and computed ones too."""
+        found: dict[str, tuple[int, ...]] = {}
+        for key, span in self.spans.items():
+            block, _, leaf = key.rpartition(".")
+            if len(span.shape) > 1 and COMPUTED.fullmatch(key):
+                found[owner_of(key)] = span.logical
+            elif len(span.shape) > 1 and (WEIGHTS.fullmatch(leaf) or span.transposed):
+                found[block] = span.logical
+        return found
+
+    def with_shapes(self, layers: Iterable[str]) -> list[tuple[str, tuple[int, ...]]]:
+        """Return layers with their shapes, in the order of the file, where heads come late."""
+        shapes = self.shapes | self._computed
+        order = {owner_of(key): i for i, key in enumerate(self.spans)}
+        return [
+            (layer, shapes[layer]) for layer in sorted({*layers}, key=lambda one: order.get(one, 0))
+        ]
+
+    def rows(self, layer: str) -> int:
+        return self.shapes[layer][0]
+
+    layers = candidates
+
+    def has(self, block: str, classes: int | None = None) -> bool:
+        return block in self.blocks
+
+    fits = has
+
+    def ends(self, block: str, classes: int | None) -> list[str]:
+        """Return the layers that may be a block's last: itself, or the last of a Sequential, or all that fit."""
+        inside = [
+            one
+            for one in self.candidates(classes, least=1)
+            if f"{self.names[one]}.".startswith(f"{block}.")
+        ]
+        direct = [layer for layer in inside if self.names[layer] == block]
+        places = {
+            layer: re.fullmatch(r"\d+", self.names[layer][len(block) + 1 :]) for layer in inside
+        }
+        numbered = {int(place[0]): layer for layer, place in places.items() if place}
+        chain = [self.shapes[numbered[i]] for i in sorted(numbered)]
+        if len(numbered) == len(inside) and all(
+            one[0] == after[1] for one, after in pairwise(chain)
+        ):
+            return [numbered[max(numbered)]] if numbered else []
+        return direct or inside
+
+    def is_hidden(self, layer: str, found: Sequence[str]) -> bool:
+        """Return whether a layer is in the head's own block, or feeds one of its own, which takes K inputs."""
+        block, rows = layer.rpartition(".")[0], self.rows(layer)
+        feeds = self.taking[block, rows] > (self.shapes[layer][1:2] == (rows,))
+        beside = block in {one.rpartition(".")[0] for one in found if "." in one}
+        return beside or len(self.shapes[layer]) != 2 or (bool(block) and feeds)
+
+    def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
+        reason = several_heads(self.with_shapes([*found, *rivals]))
+        return self.error(reason.message, reason.advice)
+
+    def error(self, message: str, advice: Advice | None = None) -> LevelheadError:
+        return LevelheadError(f"{self.path}: {message}", advice=advice)
+
+    def doubtful(self, head: LayerSpans, key: str, reason: str, effect: str) -> LevelheadError:
+        seems = f"{head.key} looks like the head, but there is a {key}: {reason}"
+        return self.error(seems, Advice("head", None, effect))
+
+
+def matrices(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Return the layers of a head's shape, [K, d] or [K, d, 1, 1]; never embeddings or shortcuts."""
+    return {
+        layer: shape
+        for layer, shape in shapes.items()
+        if len(shape) > 1
+        and {*shape[2:]} <= {1}
+        and not NOT_HEADS.search(layer)
+        and not is_shortcut(layer)
+    }
+
+
+def owner_of(key: str) -> str:
+    """Return the layer a tensor belongs to: its key less what parametrizations, adapters and quantizers append."""
+    for pattern, _ in NOT_PLAIN:
+        key = re.sub(rf"\.({pattern})$", "", key)
+    return key.removesuffix(".weight").removesuffix(".kernel").removesuffix(".bias")

@@ -1,0 +1,180 @@
+"""Layers of a head's shape that are not the head: never run, not last, scaled elsewhere, or bent after it."""
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.nn import functional as F
+from torchvision.models import squeezenet1_1
+from torchvision.models.segmentation import fcn_resnet50
+
+import levelhead as lh
+from levelhead.files.inspect import inspect_file
+from levelhead.files.model import adjust_file
+
+K = 5
+COUNTS = [400, 200, 100, 20, 10]
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.initial = nn.Conv2d(3, 8, 3)
+        self.layers = nn.Conv2d(8, 16, 3)
+        self.output_conv = nn.Conv2d(16, K, 1)
+
+
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ConvTranspose2d(16, 8, 3)
+        self.output_conv = nn.ConvTranspose2d(8, K, 2, stride=2)
+
+
+class ERFNet(nn.Module):
+    """A segmentation network; the encoder's output is used only where it is trained alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = Encoder()
+        self.decoder = Decoder()
+
+
+class TemporalBlock(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.conv1 = nn.Conv1d(inputs, outputs, 3)
+        self.conv2 = nn.Conv1d(outputs, outputs, 3)
+        self.downsample = nn.Conv1d(inputs, outputs, 1)
+
+
+class TCN(nn.Module):
+    """A temporal network whose last block gives the scores."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = nn.Sequential(TemporalBlock(3, 8), TemporalBlock(8, K))
+
+
+class GCNConv(nn.Module):
+    """A graph convolution as PyTorch Geometric has it: the bias is not that of its linear layer."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(outputs))
+        self.lin = nn.Linear(inputs, outputs, bias=False)
+
+
+class GATConv(nn.Module):
+    """A graph attention without a bias: the attention is computed from the outputs of its linear layer."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.att_src = nn.Parameter(torch.randn(1, 1, outputs))
+        self.att_dst = nn.Parameter(torch.randn(1, 1, outputs))
+        self.lin = nn.Linear(inputs, outputs, bias=False)
+
+
+class Graph(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.conv1 = kind(8, 16)
+        self.conv2 = kind(16, K)
+
+
+class Cosine(nn.Module):
+    """A classifier that compares directions: it normalizes the rows of its weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(K, 8))
+
+    def forward(self, x):
+        return F.linear(F.normalize(x), F.normalize(self.weight))
+
+
+REFUSED = {
+    "ERFNet": (ERFNet, r"encoder\.output_conv .*decoder\.output_conv.*head"),
+    "TCN": (TCN, r"no head found"),
+    "GCN": (lambda: Graph(GCNConv), r"conv2\.lin is not the head alone.*conv2\.bias"),
+    "GAT": (lambda: Graph(GATConv), r"conv2\.lin is not the head alone.*conv2\.att_"),
+    "a bare matrix": (Cosine, r"weight \[5, 8\].*head"),
+}
+
+
+def saved(model, path):
+    state = model.state_dict()
+    if path.suffix == ".pt":
+        torch.save(state, path)
+    else:
+        save_file(state, path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_layer_that_is_not_the_head_is_refused(tmp_path, name, suffix):
+    make, reason = REFUSED[name]
+    model = saved(make(), tmp_path / f"model.{suffix}")
+    out = tmp_path / f"out.{suffix}"
+    with pytest.raises(lh.LevelheadError, match=reason):
+        adjust_file(model, out, lh.rules.Rescale(0.5), COUNTS)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["GCN", "GAT"])
+def test_layer_whose_block_adds_or_attends_is_refused_also_by_its_name(tmp_path, name):
+    make, reason = REFUSED[name]
+    model = saved(make(), tmp_path / "model.pt")
+    with pytest.raises(lh.LevelheadError, match=reason):
+        adjust_file(model, tmp_path / "out.pt", lh.rules.Rescale(0.5), COUNTS, head="conv2.lin")
+
+
+@pytest.mark.parametrize("head", ["weight", "fc"])
+def test_bare_matrix_is_taken_by_its_name(tmp_path, head):
+    key = "weight" if head == "weight" else "fc.weight"
+    save_file({key: torch.randn(K, 8)}, tmp_path / "model.safetensors")
+    out = tmp_path / "out.safetensors"
+    adjust_file(tmp_path / "model.safetensors", out, lh.rules.Rescale(0.5), COUNTS, head=head)
+    assert out.exists()
+
+
+def test_linear_layer_saved_alone_is_a_head(tmp_path):
+    seen = inspect_file(saved(nn.Linear(8, K), tmp_path / "model.pt"))
+    assert [layer.weight for layer in seen.layers] == ["weight"]
+
+
+@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+def test_squeezenet_is_scaled_and_takes_no_offset(tmp_path, suffix):
+    """A ReLU follows its classifier, and what is added before it is not added to the logits."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = squeezenet1_1(num_classes=K).eval()
+        images = torch.randn(2, 3, 64, 64)
+    path = saved(model, tmp_path / f"model.{suffix}")
+    out = tmp_path / f"out.{suffix}"
+    for head in (None, "classifier.1"):
+        with pytest.raises(lh.LevelheadError, match=r"bent by a Relu.*rule scales"):
+            adjust_file(path, out, lh.rules.Shift(1.0), COUNTS, head=head)
+    adjust_file(path, out, lh.rules.Rescale(0.5), COUNTS)
+    before = model(images).detach()
+    model.load_state_dict(load_file(out) if suffix == "safetensors" else torch.load(out))
+    factors = (400 / torch.tensor(COUNTS)) ** 0.5
+    assert torch.allclose(model(images), before * factors, atol=1e-5)
+
+
+def test_convolution_at_the_end_of_a_classifier_takes_an_offset(tmp_path):
+    model = fcn_resnet50(weights=None, weights_backbone=None, num_classes=K)
+    path = saved(model, tmp_path / "model.pt")
+    done = adjust_file(path, tmp_path / "out.pt", lh.rules.Shift(1.0), COUNTS)
+    assert done.head == ("classifier.4",)
+
+
+@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+def test_hidden_layers_that_cannot_follow_are_no_doubt(tmp_path, suffix):
+    """The first convolution has as many channels as there are classes, and its neighbor takes them."""
+    names = ("conv1", "conv2", "fc1", "fc2")
+    layers = (nn.Conv2d(1, K, 5), nn.Conv2d(K, 20, 5), nn.Linear(320, 50), nn.Linear(50, K))
+    model = nn.ModuleDict(dict(zip(names, layers, strict=True)))
+    seen = inspect_file(saved(model, tmp_path / f"model.{suffix}"), counts=COUNTS)
+    assert [layer.key for layer in seen.layers] == ["fc2"]
