@@ -4,6 +4,7 @@
 - lightning, transformers, keras: `WVNCallback`, and `AdjustCallback`, which adjusts the head when training ends
 - sklearn, skl2onnx: classifiers with adjusted scores, by a fixed rule or tuned out of fold; written as ONNX
 - predictor: any function that gives scores, with them adjusted
+- logprobs: the label scores of a language model, from the answers of its server
 - ray, dask, spark: tuned on tables that lie on many machines, each a map and a sum over `core.chunks`
 - _callback: what the callbacks share: counts from a trainer's data, tuning on its evaluation, its trackers
 - _base_classifier, _labels, _columns: what classifiers share; labels that are names; tables as chunks

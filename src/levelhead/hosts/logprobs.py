@@ -1,0 +1,290 @@
+"""The label scores of a language model, read from the answers of the server that runs it.
+
+Ask for one word, the label, and for the log-probabilities of the tokens it was chosen from. OpenAI's
+servers, vLLM, llama.cpp and others write them into each answer; `read_logprobs` makes scores [N, K]
+of them, which `levelhead.tune` takes as any model's. Nobody needs to know how the model was trained.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..core.class_names import first_repeated, listed
+from ..support import text
+from ..support.arrays import log_softmax
+from ..support.errors import LevelheadError, visible
+from ..support.warnings import MissingClassWarning, warn
+
+_ASK = "ask for logprobs=True and top_logprobs=20 (n_probs=20 of llama.cpp's /completion)"
+
+
+class Step(NamedTuple):
+    """One token of an answer: the one written, and {token: log-probability} of those it was chosen from."""
+
+    token: str
+    choices: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelScores:
+    """How likely each label is, of each answer.
+
+    Args:
+        scores: [N, K], log-probabilities among the labels, each row adds up to 1.
+        names: the labels, [K].
+        missing: [N, K], whether a label was not among the tokens listed: its score is then the most
+            that it can be.
+    """
+
+    scores: np.ndarray
+    names: tuple[str, ...]
+    missing: np.ndarray
+
+
+def read_logprobs(
+    answers: str | Path | Iterable[Any], names: Sequence[str], *, exact: bool = False
+) -> LabelScores:
+    """Return scores [N, K] of the labels `names` from the answers of a language model's server.
+
+    A label gets the probability of every token that begins it, in any case and with or without a space
+    before it. Where a token begins several labels, the tokens after it decide, as far as they were
+    written; else the labels share its probability. A label that is not listed gets the least
+    probability that is, or all that is left if that is less: it cannot have more.
+
+    Args:
+        answers: a file with the JSON of an answer on each line, such as a batch's, or such answers as
+            texts, dicts or objects of a client. Of chat completions, completions and responses of
+            OpenAI-compatible servers (vLLM, llama.cpp and others), or of llama.cpp's /completion.
+        names: the labels, in the order of the scores.
+        exact: whether "Yes" and "yes" are different labels.
+
+    >>> top = [{"token": "Yes", "logprob": -0.1}, {"token": " no", "logprob": -2.5}]
+    >>> steps = [{"token": "Yes", "logprob": -0.1, "top_logprobs": top}]
+    >>> answer = {"choices": [{"logprobs": {"content": steps}}]}
+    >>> read_logprobs([answer], ["no", "yes"]).scores.round(2)
+    array([[-2.49, -0.09]])
+    """
+    labels = _check_names(names, exact)
+    rows = []
+    found = []
+    for place, answer in _records(answers):
+        row, listed_here = _score(_steps(answer, place), labels, exact)
+        rows.append(row)
+        found.append(listed_here)
+    if not rows:
+        raise LevelheadError("expected at least one answer, got none", parameter="answers")
+    missing = ~np.array(found)
+    _warn_of_missing(missing, names)
+    return LabelScores(log_softmax(np.array(rows)), tuple(map(str, names)), missing)
+
+
+def _check_names(names: Sequence[str], exact: bool) -> list[str]:
+    """Return the labels as they are looked for."""
+    if isinstance(names, str) or len(names) < 2 or not all(isinstance(name, str) for name in names):
+        raise LevelheadError("expected two or more labels, each a text", parameter="names")
+    labels = [_plain(name, exact) for name in names]
+    if "" in labels:
+        raise LevelheadError("expected labels of at least one letter", parameter="names")
+    repeated = first_repeated(labels)
+    if repeated is not None:
+        alike = f"two labels are {repeated!r}"
+        raise LevelheadError(
+            f"{alike}; pass exact=True if case tells them apart", parameter="names"
+        )
+    return labels
+
+
+def _plain(word: str, exact: bool) -> str:
+    return word.strip() if exact else word.strip().casefold()
+
+
+# ---- Where answers are --------------------------------------------------------------------------
+
+
+def _records(answers: str | Path | Iterable[Any]) -> Iterable[tuple[str, Any]]:
+    """Return each answer, as dicts and lists, and where it is."""
+    if isinstance(answers, str | Path):
+        lines = text.read(answers).splitlines()
+        for i, line in enumerate(lines):
+            if line.strip():
+                place = f"{answers}, line {i + 1}"
+                yield place, _parsed(line, place)
+        return
+    for i, answer in enumerate(answers):
+        place = f"answer {i}"
+        if hasattr(answer, "model_dump"):
+            answer = answer.model_dump()
+        yield place, _parsed(answer, place) if isinstance(answer, str | bytes) else answer
+
+
+def _parsed(line: str | bytes, place: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise LevelheadError(f"{place}: expected the JSON of an answer ({error})") from None
+
+
+# ---- What answers hold --------------------------------------------------------------------------
+
+
+def _steps(answer: Any, place: str) -> list[Step]:
+    """Return the tokens of an answer, by the first form that fits it."""
+    if isinstance(answer, Mapping) and isinstance(answer.get("response"), Mapping):
+        answer = answer["response"].get("body", answer["response"])  # a line of a batch
+    if not isinstance(answer, Mapping):
+        raise LevelheadError(f"{place}: expected an answer as a JSON object, got {answer!r:.60}")
+    for form in FORMS:
+        try:
+            steps = form(answer)
+        except (KeyError, TypeError, IndexError, AttributeError, ValueError):
+            continue
+        if steps:
+            return steps
+    problem = answer.get("error")
+    if problem:
+        said = visible(str(problem))
+        raise LevelheadError(f"{place}: the server answered with an error: {said:.200}")
+    raise LevelheadError(f"{place}: expected log-probabilities of tokens, found none; {_ASK}")
+
+
+def _chat(answer: Mapping[str, Any]) -> list[Step]:
+    """Of /v1/chat/completions: a list of tokens, each with its `top_logprobs`."""
+    return [_step(each) for each in answer["choices"][0]["logprobs"]["content"]]
+
+
+def _completion(answer: Mapping[str, Any]) -> list[Step]:
+    """Of /v1/completions: parallel lists, with {token: log-probability} for each token."""
+    logprobs = answer["choices"][0]["logprobs"]
+    steps = []
+    for token, own, top in zip(
+        logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True
+    ):
+        if own is not None:  # the first token of an echoed prompt has none
+            steps.append(Step(token, {token: float(own), **(top or {})}))
+    return steps
+
+
+def _responses(answer: Mapping[str, Any]) -> list[Step]:
+    """Of /v1/responses: as in a chat, of each part of each message."""
+    parts = [
+        part
+        for message in answer["output"]
+        if message.get("type") == "message"
+        for part in message["content"]
+    ]
+    return [_step(each) for part in parts for each in part["logprobs"]]
+
+
+def _llama_cpp(answer: Mapping[str, Any]) -> list[Step]:
+    """Of llama.cpp's /completion: as in a chat; of `post_sampling_probs`, probabilities."""
+    return [_step(each) for each in answer["completion_probabilities"]]
+
+
+FORMS: tuple[Callable[[Mapping[str, Any]], list[Step]], ...] = (
+    _chat,
+    _completion,
+    _responses,
+    _llama_cpp,
+)
+
+
+def _step(each: Mapping[str, Any]) -> Step:
+    """Return a token and those it was chosen from, of which it is one."""
+    listed_tokens = each.get("top_logprobs")
+    if listed_tokens is None:
+        listed_tokens = each["top_probs"]
+    choices: dict[str, float] = {each["token"]: _logprob(each)}
+    for other in listed_tokens:
+        # Tokens of different numbers may be written alike: the likeliest is meant.
+        best = choices.get(other["token"], -math.inf)
+        choices[other["token"]] = max(best, _logprob(other))
+    return Step(each["token"], choices)
+
+
+def _logprob(token: Mapping[str, Any]) -> float:
+    if "logprob" in token:
+        return float(token["logprob"])
+    return math.log(max(float(token["prob"]), 1e-300))
+
+
+# ---- From tokens to labels ----------------------------------------------------------------------
+
+
+def _score(
+    steps: Sequence[Step], labels: Sequence[str], exact: bool
+) -> tuple[list[float], list[bool]]:
+    """Return the log-probability of each label, and whether it is listed."""
+    whole = "".join(step.token for step in steps)
+    possible = range(len(labels))
+    fitting = _labels_begun(whole, labels, possible, exact)
+    scores = [-math.inf] * len(labels)
+    most = [0.0] * len(labels)  # that a label which is not listed can have
+    written = ""
+    so_far = 0.0
+    for i, step in enumerate(steps):
+        for k in possible:
+            most[k] = so_far + _most_left(step)
+        undecided: Sequence[int] = ()
+        for token, logprob in step.choices.items():
+            begun = _labels_begun(written + token, labels, possible, exact)
+            goes_on = token == step.token and i + 1 < len(steps)
+            if not goes_on and not (written + token).strip():
+                continue  # an empty line, after which any label may come
+            if goes_on:
+                # What follows is known: whether it is a label at all, and which of several.
+                begun = [k for k in begun if k in fitting or len(begun) > 1]
+                if len(begun) > 1:
+                    undecided = begun
+                    continue
+            for k in begun:
+                share = so_far + logprob - math.log(len(begun))
+                scores[k] = float(np.logaddexp(scores[k], share))
+        if not undecided:
+            break
+        written += step.token
+        so_far += step.choices[step.token]
+        possible = undecided
+    is_listed = [score > -math.inf for score in scores]
+    filled = [scores[k] if known else most[k] for k, known in enumerate(is_listed)]
+    return filled, is_listed
+
+
+def _labels_begun(said: str, labels: Sequence[str], among: Sequence[int], exact: bool) -> list[int]:
+    """Return the labels that a text begins, or that begin it as whole words."""
+    said = _plain(said, exact)
+    begun = []
+    for k in among:
+        label = labels[k]
+        follows = said[len(label) : len(label) + 1]
+        if label.startswith(said) or (said.startswith(label) and not follows.isalnum()):
+            begun.append(k)
+    return begun
+
+
+def _most_left(step: Step) -> float:
+    """Return the most that the logarithm of the probability of a token can be that is not listed."""
+    left = 1.0 - sum(math.exp(logprob) for logprob in step.choices.values())
+    least = min(step.choices.values())
+    return min(least, math.log(left)) if left > 1e-9 else least
+
+
+def _warn_of_missing(missing: np.ndarray, names: Sequence[str]) -> None:
+    """Warn of labels that are in no list, and of answers in which none is."""
+    never = [repr(names[k]) for k in np.flatnonzero(missing.all(axis=0)).tolist()]
+    if never:
+        words = f"never among the tokens listed: {listed(never)}"
+        more = "such scores say nothing; ask for more tokens, or name the labels in the prompt"
+        warn(MissingClassWarning(f"{words}; {more}"))
+    without = int(missing.all(axis=1).sum())
+    if without:
+        words = f"no label is among the tokens listed in {without} of {len(missing)} answers"
+        warn(
+            MissingClassWarning(f"{words}, which are taken to be level; ask for one word, a label")
+        )
