@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import time
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import betabinom
 
 import levelhead as lh
 from levelhead.support import atomic
@@ -130,17 +132,28 @@ def _noise(values: dict[str, list[float]]) -> dict[str, list[float]]:
 def measure_floors(folder: Path, name: str, model: str) -> list[list[float]]:
     """Ask for a recall of each held-out class, one at a time; return what was said and what came.
 
-    Each row is the probability that was said, and whether the floor holds on the test.
+    Each row is the probability that was said, for samples without end; the same for as many as the
+    test has of the class; and whether the floor holds on the test.
     """
     found = []
     for scores in load_scores(folder, name, model):
         held_out = (scores.held_out, scores.held_out_labels, scores.counts)
         for k in np.unique(scores.held_out_labels):
             tuned = lh.tune(*held_out, metric=lh.Goal(floors={int(k): FLOOR}))
-            own = scores.test_labels == k
-            recall = float((tuned.apply(scores.test[own]).argmax(axis=1) == k).mean())
-            found.append([round(tuned.floors[0].probability, 3), float(recall >= FLOOR)])
+            of_class = scores.held_out_labels == k
+            m, n = count_right(tuned, scores.held_out[of_class], k), int(of_class.sum())
+            of_class = scores.test_labels == k
+            right, size = count_right(tuned, scores.test[of_class], k), int(of_class.sum())
+            least = math.ceil(FLOOR * size - 1e-9)
+            on_test = float(betabinom.sf(least - 1, size, m + 1, n - m + 1))
+            said = tuned.floors[0].probability
+            found.append([round(said, 3), round(on_test, 3), float(right >= least)])
     return found
+
+
+def count_right(tuned: lh.Tuned, scores: np.ndarray, k: int) -> int:
+    """Return how many samples of class k are predicted k."""
+    return int((tuned.apply(scores).argmax(axis=1) == k).sum())
 
 
 def _by_method(values: list[dict[str, float]]) -> dict[str, list[float]]:

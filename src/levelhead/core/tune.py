@@ -295,21 +295,15 @@ def temperature_after(samples: Samples, goal: Goal, adjustment: Adjustment) -> f
 def _floors(
     samples: Samples, goal: Goal, adjustment: Adjustment, evidence: Evidence | None
 ) -> tuple[Floor, ...]:
-    """Return each floor that was asked for, with the probability that it holds.
-
-    The samples that offsets were raised on flatter them, and those of the other folds do a little
-    worse than new ones will: the probability is that of as many right as both on average.
-    """
+    """Return each floor that was asked for, with the probability that it holds."""
     if goal.floors is None or evidence is None:
         return ()
     predicted = replace(adjustment, smoothing=0.0).predict(samples.scores)
-    seen = Tables.of(samples.labels, predicted, samples.classes).recall
+    right = Tables.of(samples.labels, predicted, samples.classes).right
     floors = []
     for k in np.flatnonzero(~np.isnan(goal.floors)):
         least = float(goal.floors[k])
-        recall = (seen[k] + evidence.after.recall[k]) / 2
-        size = samples.sizes[k]
-        probability = float(holds_with(recall * size, size, least))
+        probability = float(holds_with(right[k], samples.sizes[k], least))
         floors.append(Floor(int(k), least, probability, bool(evidence.before.recall[k] >= least)))
     return tuple(floors)
 
