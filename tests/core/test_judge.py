@@ -183,6 +183,26 @@ def test_the_verdict_says_how_sure_a_gain_is(gain, error, verdict):
     assert evidence_of(gain, error).verdict == verdict
 
 
+def test_ten_samples_never_make_anything_better():
+    """However clear they are: each of 10 samples is wrong before and right after."""
+    labels = np.repeat([0, 1], 5)
+    evidence = judge(Outcomes.of(labels, 1 - labels, labels, 2), lh.Goal().on(labels, 2, None))
+    assert (evidence.gain, evidence.verdict) == (1, "no difference seen")
+    assert evidence.verdict_text() == "no difference seen: 10 samples are too few to tell"
+    thrice = np.tile(labels, 3)
+    evidence = judge(Outcomes.of(thrice, 1 - thrice, thrice, 2), lh.Goal().on(thrice, 2, None))
+    assert evidence.verdict == "better"
+
+
+def test_evidence_prints_as_one_line():
+    evidence = evidence_of(0.1, 0.05)
+    assert str(evidence) == repr(evidence)
+    assert str(evidence) == (
+        "Evidence(error 0.0% -> 0.0%, gain 10.0 points (0.2 to 19.8): better (a gain with 98%); "
+        "100 samples, 5 of them predicted otherwise)"
+    )
+
+
 def test_the_interval_and_the_probability_are_those_of_a_normal_distribution():
     evidence = evidence_of(0.1, 0.05)
     assert evidence.interval == pytest.approx((0.1 - 1.959964 * 0.05, 0.1 + 1.959964 * 0.05))

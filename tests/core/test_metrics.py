@@ -157,6 +157,13 @@ def test_values_and_gains_are_told_in_percent_and_points_or_as_numbers():
     assert METRICS["cost"].value_text(12.5) == "12.5"
 
 
+def test_only_many_samples_carry_two_decimals():
+    assert METRICS["error"].value_text(0.12345, 9_999) == "12.3%"
+    assert METRICS["error"].value_text(0.12345, 10_000) == "12.35%"
+    assert METRICS["error"].gain_text(0.1, (0.05, 0.15), 9_999) == "10.0 points (5.0 to 15.0)"
+    assert METRICS["mcc"].value_text(0.12345, 50) == "0.123"
+
+
 def test_a_cost_needs_a_matrix():
     with pytest.raises(lh.LevelheadError, match="'cost' needs a cost matrix"):
         METRICS["cost"].loss(lh.Tables.of(np.array([0]), np.array([0]), 2))

@@ -169,9 +169,9 @@ def test_one_line_says_rule_source_metric_gain_and_verdict(tuned):
     assert "\n" not in line
     assert line.startswith(RULES[tuned.rule].title)
     before, after = (
-        f"{value:.2%}" for value in (tuned.evidence.value_before, tuned.evidence.value)
+        f"{value:.1%}" for value in (tuned.evidence.value_before, tuned.evidence.value)
     )
-    assert f"balanced error {before} -> {after}, gain {100 * tuned.gain:.2f} points" in line
+    assert f"balanced error {before} -> {after}, gain {100 * tuned.gain:.1f} points" in line
     assert "chosen on held-out (400 samples)" in line
     assert tuned.verdict in line
     assert repr(tuned) == f"Tuned({line})"
@@ -195,7 +195,8 @@ def test_a_summary_shows_every_class_before_and_after(metric):
     assert f"{before.share[3]:.1%} -> {after.share[3]:6.1%}" in row
     accuracy = next(line for line in lines if line.startswith("accuracy  "))
     assert f"{before.accuracy:.1%} -> {after.accuracy:6.1%}" in accuracy
-    assert METRICS[metric].title in lines[1]
+    assert METRICS[metric].title in lines[0]
+    assert tuned.verdict in lines[0]
 
 
 def test_of_many_classes_a_summary_shows_those_that_change_most():
@@ -205,13 +206,34 @@ def test_of_many_classes_a_summary_shows_those_that_change_most():
     assert lines[-1] == "and 10 classes that change less"
 
 
-def test_a_class_that_is_never_right_is_said_to_carry_no_signal():
-    logits, labels = calibrated(2, 600, np.array([100, 100, 100]))
-    logits[:, 2] = -50 + np.random.default_rng(0).normal(size=600)
-    tuned = replace(lh.tune(logits, labels), adjustment=lh.Adjustment.adding(np.zeros(3)))
-    tables = lh.Tables(np.array([9.0, 9, 0]), np.array([9.0, 9, 0]), np.array([9.0, 9, 9]))
-    evidence = replace(tuned.evidence, before=tables, after=tables)
-    assert "never right: its scores carry no signal" in replace(tuned, evidence=evidence).summary()
+def test_a_class_that_is_never_right_is_named_wherever_the_choice_is_told():
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], [300, 60, 6])
+    logits = 3 * np.eye(3)[labels] + rng.normal(size=(366, 3)) + [1.0, 0.0, 0.0]
+    logits[:, 2] = -50.0  # whatever the sample is
+    tuned = lh.tune(logits, labels, metric="error", names=["ant", "bee", "cat"])
+    assert tuned.evidence.never_right.tolist() == [2]
+    words = "never right, before or after: class 2 (cat); its scores carry no signal"
+    for text in (str(tuned), tuned.summary(), tuned._repr_html_()):
+        assert words in text
+    row = next(line for line in tuned.summary().splitlines() if line.startswith("class 2 (cat)"))
+    assert row.endswith("(never right)")
+
+
+def test_only_a_class_with_samples_is_never_right():
+    tables = lh.Tables(np.array([9.0, 0, 0, 0]), np.array([9.0, 9, 1, 0]), np.array([9.0, 9, 9, 0]))
+    later = lh.Tables(np.array([8.0, 1, 0, 0]), np.array([9.0, 9, 1, 0]), np.array([9.0, 9, 9, 0]))
+    evidence = lh.Evidence(METRICS["error"], tables, later, 0.1, 0.01, 5, 27)
+    assert evidence.never_right.tolist() == [2]
+    assert "never right" not in lh.tune(LOGITS, LABELS, COUNTS).summary()
+
+
+def test_of_several_labels_those_that_are_never_found_are_named():
+    rng = np.random.default_rng(0)
+    labels = (rng.random((300, 2)) < [0.5, 0.02]).astype(int)
+    logits = np.stack([4 * labels[:, 0] - 2 + rng.normal(size=300), np.full(300, -9.0)], axis=1)
+    tuned = lh.tune_labels(logits, labels, metric="error")
+    assert "never right, before or after: class 1; its scores" in tuned.summary()
 
 
 def price(before: list[float], after: list[float], gain: float, metric="balanced_error") -> str:
@@ -228,8 +250,8 @@ def test_a_fall_of_accuracy_that_exceeds_the_gain_is_told():
     assert price([90, 2], [80, 4], 0.04).startswith(
         "accuracy falls by 8.0 points, more than that gain"
     )
-    assert "metric='macro_f1' weighs both" in price([90, 2], [80, 4], 0.04)
-    assert "metric='error' weighs both" in price([90, 2], [80, 4], 0.04, "macro_f1")
+    assert "the metric macro_f1 weighs both" in price([90, 2], [80, 4], 0.04)
+    assert "the metric error weighs both" in price([90, 2], [80, 4], 0.04, "macro_f1")
     assert price([90, 2], [88, 8], 0.28) == ""  # it rises
     assert price([90, 2], [80, 4], 0.10) == ""  # the gain is more
     assert price([90, 2], [80, 4], 0.04, "error") == ""  # is the gain itself
@@ -242,7 +264,7 @@ def test_a_choice_that_costs_accuracy_says_so_in_its_line():
     before, after = tuned.tables
     assert before.accuracy - after.accuracy > tuned.gain
     assert tuned.facts()["price"] in str(tuned)
-    assert tuned.facts()["price"] in tuned.summary()
+    assert tuned.facts()["price"] in tuned.summary().splitlines()[0]
 
 
 def test_test_data_are_named_wherever_the_result_is_printed():

@@ -17,6 +17,7 @@ from .metrics import Metric, Slopes, Tables
 from .samples import Goal
 
 LIKELY = 0.8  # the probability from which on a gain is called likely
+FEWEST = 20  # samples, below which nothing is called better or worse
 _UNSEEN = 0.75  # samples of each class that gain or lose as much as one can, beside those seen
 _BLOCK = 256  # classes whose slopes are found at once
 
@@ -88,7 +89,7 @@ def _ungroup(keys: np.ndarray, times: np.ndarray, classes: int) -> Outcomes:
     return Outcomes(true, before, after, times, classes)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Evidence:
     """What an adjustment does to samples that it was not fitted on.
 
@@ -129,6 +130,8 @@ class Evidence:
         low, high = self.interval
         if self.changed == 0:
             return "changes nothing"
+        if self.n < FEWEST:
+            return "no difference seen"
         if low > 0:
             return "better"
         if high < 0:
@@ -136,6 +139,38 @@ class Evidence:
         if self.gain > 0 and self.probability >= LIKELY:
             return "likely better"
         return "no difference seen"
+
+    def verdict_text(self) -> str:
+        """Return the verdict, with the probability of a gain where there may be one."""
+        if self.changed == 0:
+            return f"{self.verdict}: no prediction differs"
+        if self.n < FEWEST:
+            return f"{self.verdict}: {self.n} samples are too few to tell"
+        return f"{self.verdict} (a gain with {self.probability:.0%})"
+
+    def change_text(self) -> str:
+        """Return the metric before and after, and the gain with its interval, in words."""
+        values = (self.value_before, self.value)
+        before, after = (self.metric.value_text(value, self.n) for value in values)
+        return f"{self.metric.title} {before} -> {after}, gain {self.gain_text()}"
+
+    def gain_text(self) -> str:
+        """Return the gain with its interval, in words."""
+        return self.metric.gain_text(self.gain, self.interval, self.n)
+
+    def __repr__(self) -> str:
+        samples = f"{self.n} samples, {self.changed} of them predicted otherwise"
+        return f"Evidence({self.change_text()}: {self.verdict_text()}; {samples})"
+
+    @property
+    def never_right(self) -> np.ndarray:
+        """The classes, or of several labels the labels, that have samples of which none is right.
+
+        Neither before nor after.
+        """
+        of_class = (Ellipsis, 1) if self.before.sizes.ndim > 1 else Ellipsis
+        right = np.maximum(self.before.right, self.after.right)[of_class]
+        return np.flatnonzero((self.before.sizes[of_class] > 0) & (right <= 0))
 
     @property
     def value(self) -> float:

@@ -16,6 +16,8 @@ import numpy as np
 from ..support.errors import LevelheadError
 
 _NOTHING = 1e-11  # shares below this are 0: they differ from it by rounding
+_PERCENT = "z.2%"
+_FINE = 10_000  # samples that carry two decimals of a percentage, as one of them is 0.01 points
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +247,7 @@ class Metric:
     loss: Callable[[Tables], np.ndarray]
     aliases: tuple[str, ...] = ()
     is_loss: bool = False
-    form: str = "z.2%"
+    form: str = _PERCENT
     as_they_come: bool = False
     of_recalls: bool = False
     slopes: Callable[[Tables], Slopes] | None = None
@@ -262,22 +264,26 @@ class Metric:
         """Return the metric of tables [K], as people know it."""
         return float(self.shown(self.loss(tables)))
 
-    def value_text(self, value: float) -> str:
-        """Return a value in words: shares in percent, coefficients and costs as numbers."""
-        return format(value, self.form)
+    def value_text(self, value: float, n: int = _FINE) -> str:
+        """Return a value of n samples in words: shares in percent, others as numbers."""
+        return format(value, "z.1%" if self.form == _PERCENT and n < _FINE else self.form)
 
     @property
     def in_points(self) -> bool:
         """Whether a difference is said in points, as that of two shares is."""
         return "%" in self.form
 
-    def gain_text(self, gain: float, interval: tuple[float, float] | None = None) -> str:
-        """Return a gain with its interval, in words.
+    def gain_text(
+        self, gain: float, interval: tuple[float, float] | None = None, n: int = _FINE
+    ) -> str:
+        """Return a gain on n samples with its interval, in words.
 
         >>> METRICS["error"].gain_text(0.01, (-0.01, 0.02))
         '1.00 points (-1.00 to 2.00)'
         """
-        factor, form, unit = (100, "z.2f", " points") if self.in_points else (1, self.form, "")
+        factor, form, unit = 1, self.form, ""
+        if self.in_points:
+            factor, form, unit = 100, "z.2f" if n >= _FINE else "z.1f", " points"
         text = f"{factor * gain:{form}}{unit}"
         if interval is None:
             return text

@@ -203,6 +203,8 @@ class Tuned:
             facts["gain"] = f"{self.change_text()}: {self.verdict_text()}"
             if self.price_text():
                 facts["price"] = self.price_text()
+            if self.never_right_text():
+                facts["never right"] = self.never_right_text()
         if self.floors:
             facts["floors"] = "; ".join(floor.text(self.names) for floor in self.floors)
         if self.prior is not None:
@@ -213,22 +215,13 @@ class Tuned:
 
     def change_text(self) -> str:
         """Return the metric before and after, and the gain with its interval, in words."""
-        evidence = self.evidence
-        if evidence is None:
-            return ""
-        metric = evidence.metric
-        before, after = (metric.value_text(v) for v in (evidence.value_before, evidence.value))
-        gain = metric.gain_text(evidence.gain, evidence.interval)
-        return f"{metric.title} {before} -> {after}, gain {gain}"
+        return "" if self.evidence is None else self.evidence.change_text()
 
     def verdict_text(self) -> str:
         """Return the verdict, with the probability of a gain where there may be one."""
-        evidence = self.evidence
-        if evidence is None:
+        if self.evidence is None:
             return "not judged: there are no labels"
-        if evidence.changed == 0:
-            return f"{evidence.verdict}: no prediction differs"
-        return f"{evidence.verdict} (a gain with {evidence.probability:.0%})"
+        return self.evidence.verdict_text()
 
     def price_text(self) -> str:
         """Return what accuracy the gain costs, where that is more than it brings; "" if not."""
@@ -240,11 +233,23 @@ class Tuned:
             return ""
         price = f"accuracy falls by {100 * fall:.1f} points, more than that gain"
         instead = _PRICE if evidence.metric.name != _PRICE else "error"
-        return f"{price}; metric={instead!r} weighs both"
+        return f"{price}: the metric {instead} weighs both"
+
+    def never_right_text(self) -> str:
+        """Return which classes are never right, before or after; "" if there are none."""
+        never = [] if self.evidence is None else self.evidence.never_right.tolist()
+        if not never:
+            return ""
+        which = listed([class_title(k, self.names) for k in never])
+        whose = "its scores carry" if len(never) == 1 else "their scores carry"
+        return f"never right, before or after: {which}; {whose} no signal that this can use"
 
     def summary(self) -> str:
         """Return the result as text: what it gains, what it costs, and every class."""
-        lines = list(self.facts().values())
+        facts = self.facts()
+        first = [facts.pop(name) for name in ("gain", "price") if name in facts]
+        lines = ["; ".join(first)] if first else []
+        lines += facts.values()
         evidence = self.evidence
         if evidence is not None:
             lines += ["", *self._overall_lines(evidence), "", *self._class_lines(evidence)]
@@ -278,7 +283,7 @@ class Tuned:
             ]
             lines.append(f"{class_title(int(i), self.names):{width}}  " + "  ".join(cells))
             if before.sizes[i] > 0 and before.recall[i] == 0 and after.recall[i] == 0:
-                lines[-1] += "  (never right: its scores carry no signal)"
+                lines[-1] += "  (never right)"
         if len(change) > _MOST_ROWS:
             lines.append(f"and {len(change) - _MOST_ROWS} classes that change less")
         return lines

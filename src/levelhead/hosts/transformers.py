@@ -139,7 +139,7 @@ class AdjustCallback(base.BaseAdjustCallback, TrainerCallback):
         layers = ", ".join(f"`{layer}`" for layer in adjusted.layers if layer) or "the head"
         done = done_text(adjusted.rule, adjusted.strength)
         evidence = tuned.evidence
-        gain = evidence.metric.gain_text(evidence.gain, evidence.interval)
+        gain = evidence.gain_text()
         calibrated = "."
         if tuned.temperature is not None:
             calibrated = f": divide the logits by {tuned.temperature:.3g} for those."
