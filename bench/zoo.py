@@ -235,7 +235,10 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
             for name, one in value.items() if isinstance(value, dict) else enumerate(value):
                 yield from walk(one, f"{key}.{name}" if key else str(name))
 
-    return dict(walk(torch.load(path, weights_only=True, map_location="cpu"), ""))
+    scalar = np.float64(0).__reduce__()[0]
+    data = [(scalar, "numpy.core.multiarray.scalar"), np.dtype, type(np.dtype(np.float64))]
+    with torch.serialization.safe_globals(data):
+        return dict(walk(torch.load(path, weights_only=True, map_location="cpu"), ""))
 
 
 def _onnx_tensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:

@@ -4,6 +4,7 @@ model: the head in a file as a `Place`; `adjust_file` writes a model's file with
 inspect, undo: look at the head in a model's file; take an adjustment back
 locate, format: the table of formats, and the head in a file of any of them; what they have in common
 safetensors, onnx, state_dict, keras: one format each; Keras has two
+checkpoint_data: what state dicts hold beside tensors, and what stands in for it
 hdf5, onnx_graph, protobuf, zip: what their files are made of
 tensors, find, find_checks: the tensors of a file; the head among them, by name and shape; what speaks against it
 spans: a head as byte ranges of a file, also one too large to hold

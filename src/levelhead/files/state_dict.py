@@ -9,15 +9,17 @@ from typing import Any
 from warnings import catch_warnings
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
+from ..core.class_names import listed
 from ..io.torch_file import check_pickle
 from ..support.errors import LevelheadError
 from ..support.extras import naming_what_is_missing
 from ..support.regular_file import bytes_at, check_regular_file
+from .checkpoint_data import STAND_INS
 from .find import find_layers
 from .find_checks import overlap
 from .format import Format
 from .spans import LocatedHead, Span
-from .tensors import STATE_DICTS
+from .tensors import STATE_DICT
 from .zip import Archive
 
 TORCH_DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
@@ -33,7 +35,7 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
     state = dict(_state(value, path, "", {id(value)}))
     spans = {key: _span(archive, storages, key, tensor) for key, tensor in state.items()}
     if not spans:
-        raise LevelheadError(f"{path}: holds no state dict of tensors; {HOW_TO_SAVE}")
+        raise LevelheadError(f"{path}: {_why_no_state(value)}; {HOW_TO_SAVE}")
     layers = find_layers(path, spans, named=named, classes=classes, ordered=True)
     others = [
         _span(archive, storages, key, tensor) for key, tensor in everything if key not in spans
@@ -50,13 +52,32 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
 def _state(value: Any, path: Path, prefix: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
     """Yield every tensor of a state dict with its key, which begins with the name of a state dict in a checkpoint."""
     for key, inner in value.items() if isinstance(value, Mapping) else ():
-        if isinstance(inner, Mapping) and key in STATE_DICTS:
+        if isinstance(inner, Mapping) and _is_state_dict(key):
             if id(inner) in seen:  # perhaps it holds itself
                 raise LevelheadError(f"{path}: {prefix}{key} is there twice; {HOW_TO_SAVE}")
             seen.add(id(inner))
             yield from _state(inner, path, f"{prefix}{key}.", seen)
         elif hasattr(inner, "untyped_storage") and isinstance(key, str):
             yield prefix + key, inner
+
+
+def _is_state_dict(key: Any) -> bool:
+    return isinstance(key, str) and re.fullmatch(STATE_DICT, key) is not None
+
+
+def _why_no_state(value: Any) -> str:
+    """Return why no state dict was found: there is none, or it lies under a name of one's own."""
+    if not isinstance(value, Mapping):
+        return "holds no state dict of tensors"
+    named = [
+        key
+        for key, inner in value.items()
+        if isinstance(inner, Mapping)
+        and any(hasattr(tensor, "untyped_storage") for tensor in inner.values())
+    ]
+    if not named:
+        return "holds no state dict of tensors"
+    return f"has its tensors under {listed([str(key) for key in named])}, which says nothing to us"
 
 
 def _tensors_in(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
@@ -127,9 +148,10 @@ def _load(archive: Archive) -> tuple[Any, dict[int, ZipInfo]]:
         else _load_pickle
     )
     try:
-        with catch_warnings(
-            action="ignore"
-        ):  # torch's, of its own deprecated storages and of protocols
+        with (
+            catch_warnings(action="ignore"),  # torch's, of deprecated storages and of protocols
+            torch.serialization.safe_globals(STAND_INS),
+        ):
             return load(archive, pickled)
     except UnpicklingError as error:
         kind = re.search(

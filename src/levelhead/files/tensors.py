@@ -12,26 +12,14 @@ from ..heads.candidates import HEAD_PAIRS, KNOWN_HEADS, is_shortcut, list_layers
 from ..support.errors import Advice, LevelheadError
 from .spans import LayerSpans, Span
 
-# Where training scripts keep a state dict among other things. Optimizers' states, which have the same shapes, are not
-# among them.
-STATE_DICTS = (
-    "state_dict",
-    "model",
-    "model_state_dict",
-    "model_state",
-    "actor_state_dict",
-    "net",
-    "network",
-    "module",
-    "model_ema",
-    "state_dict_ema",
-    "ema",
-    "params",
-    "weights",
+# Where training scripts keep a state dict among other things. States of optimizers, which have the same shapes, and of
+# critics are not among them.
+STATE_DICT = (
+    r"model|model_state|model_ema|state_dict_ema|ema|net|network|module|params|weights|"
+    r"(?!\w*(optim|sched|scaler|loss|crit))\w*state_dict"
 )
-
 # What is put around a whole model: by DDP, torch.compile, PEFT, Lightning, Flax, or by whoever saved the state dict.
-WRAPPER = re.compile(rf"(({'|'.join(STATE_DICTS)}|_orig_mod|base_model)\.)*")
+WRAPPER = re.compile(rf"(({STATE_DICT}|_orig_mod|base_model)\.)*")
 DEEPEST_NAME = max(name.count(".") for name in KNOWN_HEADS) + 1  # parts that a known name has
 NOT_HEADS = re.compile(r"embed|\bwte\b|\bwpe\b|lora_|relative_position|lm_head", re.IGNORECASE)
 
