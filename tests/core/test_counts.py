@@ -31,7 +31,7 @@ def test_labels_out_of_range_are_named_with_their_position():
         counts.of([0.5, 1.0])
     with pytest.raises(ValueError, match=r"expected labels \[N\], got shape \[1, 2\]"):
         counts.of([[0, 1]])
-    with pytest.raises(ValueError, match="unknown class name 'dog'; the classes are ant, cat"):
+    with pytest.raises(ValueError, match="unknown labels 'dog'; the classes are ant, cat"):
         counts.of(["ant", "dog"], names=["ant", "cat"])
 
 
@@ -130,7 +130,7 @@ def test_every_form_of_counts_becomes_the_same_counts(given_counts):
             {"ant": "many", "cat": 4, "elk": 3},
             "the count of class 'ant' is 'many'; expected a number",
         ),
-        (["ant", "cat", "dog"], "unknown class name 'dog'"),
+        (["ant", "cat", "dog"], "unknown labels 'dog'"),
         ([object()] * 3, "expected counts as numbers"),
         ("counts.json", r"expected counts, got the text 'counts.json'; read the file first"),
         ([], "expected 3 counts"),

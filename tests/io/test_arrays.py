@@ -20,7 +20,8 @@ from safetensors.numpy import save_file
 from levelhead import LevelheadError
 from levelhead.io import numpy_file
 from levelhead.io.arrays import FORMATS, read, read_table
-from levelhead.io.table import TABLE_SUFFIXES, find_columns
+from levelhead.io.table import TABLE_SUFFIXES
+from levelhead.io.table_columns import find_columns
 
 LOGITS = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
 

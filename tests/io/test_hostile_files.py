@@ -347,7 +347,7 @@ def test_the_values_of_a_parquet_file_are_counted_as_pyarrow_counts_them(tmp_pat
     pytest.importorskip("pyarrow")
     from pyarrow import parquet, table
 
-    from levelhead.io.table import claimed_values
+    from levelhead.io.table_parquet import claimed_values
 
     path = tmp_path / "x.parquet"
     columns = {

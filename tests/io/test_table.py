@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 
 from levelhead import LevelheadError
-from levelhead.io.arrays import read_table
 from levelhead.io.samples_file import read
-from levelhead.io.table import Layout, Table, find_columns
+from levelhead.io.table import Table
+from levelhead.io.table_columns import Layout, find_columns
+from levelhead.io.table_file import read_table
 
 LOGITS = np.random.default_rng(0).normal(size=(6, 3))
 LABELS = np.array([0, 1, 2, 0, 1, 2])

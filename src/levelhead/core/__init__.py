@@ -1,6 +1,6 @@
 """What `tune` does, to be read in this order.
 
-counts, class_names, head: how many samples each class has, what it is called, and the last layer
+counts, class_names, class_labels, head: how many samples a class has, its name, labels, the last layer
 adjustment, rules: what is done to each class, and the table of ways to find it
 metrics, samples: losses of small tables; held-out samples and the goal, checked once
 calibration, per_class, metric_offsets, floors: the fit of a number for each class

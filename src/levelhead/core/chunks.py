@@ -17,7 +17,8 @@ from ..support.arrays import Array, check_logits, lower_masked, numeric_logits, 
 from ..support.errors import Advice, LevelheadError
 from ..support.types import Kind
 from .adjustment import Fits
-from .counts import Counts, check_labels, flatten_positions, resolve_labels
+from .class_labels import as_positions, check_labels, flatten_positions, resolve_labels
+from .counts import Counts
 from .doubts import doubts_about, issue_warnings
 from .judge import Outcomes, judge
 from .metrics import Metric
@@ -289,5 +290,6 @@ def _given(drawn: Reservoir, reader: ChunkReader) -> Given:
         drawn.scores[:1000], kind=reader.kind if reader.kind == "probabilities" else "logits"
     )
     counts: Any = np.maximum(drawn.sizes, 1) if reader.counts is None else reader.counts
-    given = Given.of(drawn.scores, drawn.labels, counts, names=reader.names, kind=reader.kind)
+    labels = as_positions(drawn.labels)
+    given = Given.of(drawn.scores, labels, counts, names=reader.names, kind=reader.kind)
     return replace(given, counted=reader.counts is None)

@@ -1,11 +1,16 @@
-"""One value per class: {class: value} put in class order; names of classes, and classes named in messages."""
+"""One value per class: {class: value} put in class order; names of classes, and classes named in messages.
+
+A number is the position of a class everywhere, in labels, counts, floors and targets. Only where the
+names of the classes are given and all of them are numbers, it is a name everywhere.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..support.columns import column_numbers, number_order, titles_of, whole_number
 from ..support.errors import Advice, LevelheadError, visible
 
 
@@ -51,29 +56,72 @@ def find_classes(
     keys: Iterable[Any], classes: int, names: Sequence[str] | None, *, what: str = "value"
 ) -> list[int]:
     """Return the indices of classes that are given by index or by known name, each once."""
-    known = {str(name): i for i, name in enumerate(names or ())}
-    if (repeated := first_repeated(map(str, names or ()))) is not None:
+    finder = _ClassFinder.of(names, what)
+    if (repeated := first_repeated(finder.names)) is not None:
         raise LevelheadError(f"two classes are called {repeated!r}; give {what}s in class order")
     found: dict[int, Any] = {}
     for key in keys:
-        if str(key) in known:
-            i = known[str(key)]
-        elif str(key).removeprefix("-").isdecimal():
-            i = int(key)
-        elif known:
-            raise LevelheadError(
-                f"unknown class name {str(key)!r}; the classes are {listed(names or [])}"
-            )
-        else:
-            unknown = f"got the class name {str(key)!r}, but class names are not known here"
-            advice = Advice("names", None, "to say which class is which")
-            raise LevelheadError(f"{unknown}, so {what}s must be in class order", advice=advice)
+        i = finder.find(key)
         if not 0 <= i < classes:
             raise LevelheadError(f"unknown class {key!r}; expected classes 0 to {classes - 1}")
         if i in found:
             raise LevelheadError(f"class {key!r} has two {what}s")
         found[i] = key
     return list(found)
+
+
+class _ClassFinder(NamedTuple):
+    """Finds the positions of classes.
+
+    Args:
+        called: {name: position}; of names that are numbers, {number: position}.
+        numbered: whether all names are numbers.
+        names: of the classes, where they are known.
+        what: is given for a class, such as a count.
+    """
+
+    called: dict[Any, int]
+    numbered: bool
+    names: Sequence[str]
+    what: str
+
+    @staticmethod
+    def of(names: Sequence[str] | None, what: str) -> "_ClassFinder":
+        """Make one for classes whose names may be known."""
+        words = [] if names is None else [str(name) for name in names]
+        numbered = are_numbers(words)
+        keys = [whole_number(word) for word in words] if numbered else words
+        return _ClassFinder({key: i for i, key in enumerate(keys)}, numbered, words, what)
+
+    def find(self, key: Any) -> int:
+        """Return the position of a class, which may be beyond the last if it was given itself."""
+        number = whole_number(key)
+        if number is not None and not self.numbered:
+            other = self.called.get(str(key), number)
+            if other != number:
+                may_be = f"may be class {number} or the class called so, class {other}"
+                raise LevelheadError(f"{str(key)!r} {may_be}; give {self.what}s in class order")
+            return number
+        name = number if self.numbered else str(key)
+        if name in self.called:
+            return self.called[name]
+        if self.names:
+            known = listed(self.names)
+            raise LevelheadError(f"unknown class name {str(key)!r}; the classes are {known}")
+        unknown = f"got the class name {str(key)!r}, but class names are not known here"
+        advice = Advice("names", None, "to say which class is which")
+        reason = f"{unknown}, so {self.what}s must be in class order"
+        raise LevelheadError(reason, advice=advice)
+
+
+def are_numbers(names: Sequence[Any] | None) -> bool:
+    """Return whether names are given and all are different whole numbers, so that a number is a name.
+
+    >>> are_numbers(["1", "2"]), are_numbers(["1", "cat"]), are_numbers(None)
+    (True, False, False)
+    """
+    numbers = [] if names is None else [whole_number(str(name)) for name in names]
+    return bool(numbers) and None not in numbers and len(set(numbers)) == len(numbers)
 
 
 def without_repeats(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -124,13 +172,21 @@ def check_names(names: Sequence[str], classes: int | None = None) -> list[str]:
 
 
 def names_of_columns(logits: Any, counts: Any) -> list[str] | None:
-    """Return the classes of {class: n} in the order of a data frame's columns, which end in them, as `logit_cat`."""
-    titles = [str(title) for title in getattr(logits, "columns", ())]
+    """Return the names of the classes that the titles of a data frame's columns say, or None.
+
+    They are numbers other than 0, 1, 2, ..., in their order; or the classes of {class: n} in the
+    order of the columns, whose titles end in them, as `logit_cat`.
+    """
+    titles = titles_of(logits) or []
+    numbers = column_numbers(titles) if titles else None
+    if numbers is not None and sorted(numbers) != list(range(len(numbers))):
+        return [str(number) for number in sorted(numbers)]
+    titles = [titles[i] for i in number_order(titles) or range(len(titles))]
     known = as_mapping(counts, len(titles)) if titles else None
-    if known is None or not all(isinstance(key, str) for key in known):
+    if known is None or not all(isinstance(key, str) for key in known) or are_numbers(list(known)):
         return None
     patterns = {key: re.compile(f"(.*[^a-z0-9])?{re.escape(key)}[])]?") for key in known}
-    fitting = [[key for key in known if patterns[key].fullmatch(title)] for title in titles]
+    fitting = [[key for key in known if patterns[key].fullmatch(str(title))] for title in titles]
     names = [max(keys, key=len) for keys in fitting if keys]
     return names if len(names) == len(fitting) and sorted(names) == sorted(known) else None
 

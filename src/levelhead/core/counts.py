@@ -7,22 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..support.arrays import Array, as_array, check_shape, described, is_torch, to_numpy
+from ..support.arrays import Array, check_shape, described, to_numpy
 from ..support.errors import Advice, LevelheadError, check_choice
 from ..support.types import Missing
-from .class_names import (
-    as_mapping,
-    check_names,
-    find_classes,
-    first_repeated,
-    in_order,
-    listed,
-    title,
-)
+from .class_labels import are_names, check_labels, find_labels
+from .class_names import are_numbers, as_mapping, find_classes, in_order, title
 
 __all__ = ["check_labels", "groups", "long_tail", "of", "resolve", "step", "with_background"]
 
-IGNORED = -100  # the label that torch's and Hugging Face's losses leave out
 Counts = Any  # a list, an array, {class: n}, or the labels themselves
 
 
@@ -32,58 +24,18 @@ def of(
     """Return how many labels each class has, [K].
 
     Args:
-        labels: [N] class indices, or names if `names` lists them.
+        labels: [N], positions, or names if `names` lists them.
         classes: K; one more than the largest label if not given.
         names: the K class names in order.
 
     >>> of([0, 0, 2, 1, 0])
     array([3, 1, 1])
     """
-    labels = to_numpy(labels)
     if classes is None and names is not None:
         classes = len(names)
-    if names is not None and labels.dtype.kind in "UO":
-        index, labels = (
-            {str(name): i for i, name in enumerate(names)},
-            [str(label) for label in labels.tolist()],
-        )
-        if unknown := sorted(set(labels) - index.keys()):
-            raise LevelheadError(
-                f"unknown class name {unknown[0]!r}; the classes are {listed(names)}"
-            )
-        labels = [index[label] for label in labels]
+    if names is not None:
+        labels = find_labels(labels, names)
     return np.bincount(check_labels(labels, classes), minlength=classes or 0)
-
-
-def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
-    """Return labels as int64 [N], after checking that they are class indices.
-
-    Args:
-        labels, classes: [N], integers or floats without a fraction; K, without which any label from 0 on is one.
-    """
-    labels = to_numpy(labels)
-    if labels.ndim != 1:
-        table = "of one-hot labels give labels.argmax(axis=1); several labels per sample are for lh.tune_labels"
-        aside = "; give labels.ravel()" if labels.ndim == 2 and 1 in labels.shape else f"; {table}"
-        raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}{aside}")
-    whole = (
-        labels.dtype.kind == "f"
-        and np.isfinite(labels).all()
-        and np.all(labels == np.floor(labels))
-    )
-    if labels.dtype.kind not in "iub" and not whole:
-        raise LevelheadError(f"expected integer labels, got {described(labels)}")
-    labels = labels.astype(np.int64)
-    wrong = (labels < 0) if classes is None else (labels < 0) | (labels >= classes)
-    if wrong.any():
-        at, top = int(np.argmax(wrong)), "" if classes is None else f" to {classes - 1}"
-        advice = "; leave those samples out (torch's ignore_index)" if labels[at] == -100 else ""
-        if labels.min() == 1 and labels.max() == classes:
-            advice = "; they seem to count from 1: subtract 1"
-        raise LevelheadError(
-            f"expected labels from 0{top}, got {labels[at]} at position {at}{advice}"
-        )
-    return labels
 
 
 def long_tail(largest: int, classes: int, ratio: float) -> np.ndarray:
@@ -279,7 +231,7 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
         ) from None
     if values.ndim != 1:
         raise LevelheadError(f"expected one count per class, got shape {list(values.shape)}")
-    if values.dtype.kind in "UO" and len(values) and isinstance(values[0], str):
+    if are_names(values):
         if names is not None:
             return of(values, names=names).astype(np.float64)
         if classes is not None and len(values) > classes:
@@ -301,6 +253,8 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
                 ) from None
         raise LevelheadError(f"expected counts as numbers, got {described(values)}")
     if classes is not None and len(values) > classes and values.dtype.kind in "iu":
+        if are_numbers(names):
+            return of(values, names=names).astype(np.float64)
         inside = (values >= 0) & (values < classes)
         if inside.all() and (len(np.unique(values)) == classes or len(values) > 2 * classes):
             return np.bincount(values.astype(np.int64), minlength=classes).astype(np.float64)
@@ -316,115 +270,6 @@ def _check_profile(largest: int, classes: int, ratio: float) -> None:
         raise LevelheadError(
             f"expected at least one class and one sample, got {classes} classes of {largest}"
         )
-
-
-def are_names(labels: Any) -> bool:
-    """Return whether labels are text, not class indices."""
-    values = to_numpy(labels)
-    return values.dtype.kind in "UT" or (
-        values.dtype.kind == "O" and any(isinstance(y, str) for y in values.flat)
-    )
-
-
-def index_labels(labels: Any, names: Sequence[str], known: str = "the classes") -> np.ndarray:
-    """Return the class index of each label that is a name, [N]; raise LevelheadError that lists the unknown ones."""
-    values = to_numpy(labels)
-    if values.ndim != 1:
-        raise LevelheadError(f"expected labels [N], got shape {list(values.shape)}")
-    unique, inverse = np.unique(
-        np.array([str(label) for label in values.tolist()]), return_inverse=True
-    )
-    if (repeated := first_repeated(map(str, names))) is not None:
-        raise LevelheadError(
-            f"labels are names, but two classes are called {repeated!r}; give class indices"
-        )
-    index = {str(name): i for i, name in enumerate(names)}
-    if unknown := [repr(str(label)) for label in unique if label not in index]:
-        raise LevelheadError(f"unknown labels {listed(unknown)}; {known} are {listed(list(names))}")
-    return np.array([index[label] for label in unique], np.int64)[inverse.reshape(-1)]
-
-
-def resolve_labels(
-    logits: Array, labels: Any, counts: Any, names: Sequence[str] | None = None
-) -> tuple[Any, Sequence[str] | None]:
-    """Return labels as class indices, and the names of the classes where they are known."""
-    # Names are looked up in `names` or, without them, in the keys of counts given as {class: n}, whose order is then
-    # that of the logits' columns.
-    shape = as_array(logits).shape
-    mapping = as_mapping(counts, shape[1]) if len(shape) == 2 else None
-    if names is not None or not are_names(labels):
-        return (
-            index_labels(labels, names) if names is not None and are_names(labels) else labels
-        ), names
-    if mapping is None or not all(isinstance(key, str) for key in mapping):
-        first = next(str(label) for label in to_numpy(labels).flat if isinstance(label, str))
-        unknown = f"labels are names ({first!r}, ...), but the order of the classes is not known"
-        reason = f"{unknown}; give counts as {{name: n}} in the order of the logits' columns"
-        advice = Advice("names", None, "to list the classes in that order")
-        raise LevelheadError(reason, parameter="labels", advice=advice)
-    names = check_names(list(mapping))
-    indices = index_labels(labels, names, "the classes in counts")
-    # Most encoders of labels sort names, and pandas' `value_counts` sorts by count. So the order of the counts is
-    # doubted if alphabetical order makes more of the predictions right.
-    order = sorted(names)
-    if order != names and len(indices) == len(logits):
-        predicted = to_numpy(logits).argmax(axis=1)
-        true = np.array(names)[indices]
-        right, sorted_right = (
-            int((np.array(each)[predicted] == true).sum()) for each in (names, order)
-        )
-        if sorted_right > right:
-            given = f"in the order of the counts ({listed(names)}) {right} of {len(indices)} predictions are right"
-            reason = f"{given}, in alphabetical order {sorted_right}; the order of the logits' columns is in doubt"
-            advice = Advice(
-                "names", None, "to list the classes in the order of the logits' columns"
-            )
-            raise LevelheadError(reason, parameter="counts", advice=advice)
-    return indices, names
-
-
-def flatten_positions(
-    logits: Array, labels: Any, weights: Any = None, *, ignore_index: int = IGNORED
-) -> tuple[Array, Any, Any]:
-    """Return logits [M, K] and labels [M] of positions, without those that are ignored; [N, K] is left as it is."""
-    # Classes are the last axis, as of tokens, or the second, as torch has them for pixels; the labels [N, ...] tell
-    # which. Logits are copied if classes are second or a label is ignored, also out of a memory-mapped file.
-    logits = as_array(logits)
-    if logits.ndim < 3:
-        return logits, labels, weights
-    labels, shape = to_numpy(labels), tuple(logits.shape)
-    last, second = shape[:-1] == labels.shape, (shape[0], *shape[2:]) == labels.shape
-    if last == second:
-        both = "either axis could be that of the classes; make it the last and reshape both to [M, K] and [M]"
-        fits = f"expected {list(shape[:-1])}, or {[shape[0], *shape[2:]]} if classes are the second axis"
-        what = f"logits {list(shape)} and labels {list(labels.shape)} do not say what is what"
-        raise LevelheadError(f"{what}: {both if last else fits}", parameter="labels")
-    if second:
-        logits = logits.movedim(1, -1) if is_torch(logits) else np.moveaxis(logits, 1, -1)
-    logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
-    weights = None if weights is None else to_numpy(weights).reshape(-1)
-    counted = labels != ignore_index
-    if not counted.any():
-        raise LevelheadError(
-            f"every position has the label {ignore_index}, which is ignored", parameter="labels"
-        )
-    if counted.all():
-        return logits, labels, weights
-    if weights is not None and len(weights) == len(labels):
-        weights = weights[counted]
-    return logits[np.flatnonzero(counted)], labels[counted], weights
-
-
-def refuse_label_table(labels: Any) -> None:
-    """Raise LevelheadError if labels are a table [N, K]: those of several labels per sample, or one-hot."""
-    found = to_numpy(labels)
-    if found.ndim != 2 or found.shape[1] < 2:
-        return
-    one_hot = found.dtype.kind in "biuf" and ((found != 0).sum(axis=1) == 1).all()
-    aside = "; if they are one-hot, pass labels.argmax(axis=1)" if one_hot else ""
-    expected = f"expected one class per sample, [N], got a table {list(found.shape)}{aside}"
-    several = "several labels per sample are for lh.tune_labels, or the task multilabel"
-    raise LevelheadError(f"{expected}; {several}", parameter="labels")
 
 
 def check_samples(

@@ -21,7 +21,9 @@ from ..support.progress import RowProgress
 from ..support.read import read_chunks
 from ..support.types import Kind
 from .adjustment import check_range, target_prior
-from .counts import Counts, check_samples, flatten_positions, groups
+from .class_labels import flatten_positions, resolve_labels
+from .class_names import names_of_columns
+from .counts import Counts, check_samples, groups
 from .metrics import Metric, Tables
 from .rules import RULES, OneStrength, Rule
 from .samples import Goal
@@ -307,7 +309,7 @@ def gamma_path(
     Args:
         logits: [N, K]: an array, a tensor on any device, or a memory-mapped file; tokens and pixels
             as in `tune`.
-        labels: [N], class indices.
+        labels: [N], as in `tune`.
         counts: [K], training samples of each class.
         rule: `rescale`, `tau` or `shift`; or such a rule with what it needs:
             ``lh.rules.Tau(norms=norms)``.
@@ -323,7 +325,9 @@ def gamma_path(
     if range is None:
         range = along.range if along.range is not None else (0.0, 2.0)
     reach = check_range(range)
+    names = names_of_columns(logits, counts) if names is None else names
     logits, labels, _ = flatten_positions(logits, labels)
+    labels, names = resolve_labels(logits, labels, counts, names)
     labels, n = check_samples(logits, labels, counts, names)
     along.refuse_kind(kind)
     direction = along.direction(n)

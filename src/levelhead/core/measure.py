@@ -22,7 +22,8 @@ from ..support.arrays import (
 )
 from ..support.errors import LevelheadError
 from . import calibration
-from .counts import Counts, check_labels, groups, resolve
+from .class_labels import check_labels, resolve_labels
+from .counts import Counts, groups, resolve
 
 __all__ = [
     "Measures",
@@ -167,7 +168,7 @@ def measure(
     """Return all measures at once.
 
     Args:
-        logits, labels: [N, K], and [N] class indices.
+        logits, labels: [N, K], and [N], as in `tune`.
         counts: training samples of each class, for the mean recall of the groups of `counts.groups`.
         names: class names, if counts are given by name.
 
@@ -175,6 +176,7 @@ def measure(
     {'many': 1.0, 'few': 0.0}
     """
     values = check_logits(logits)
+    labels, names = resolve_labels(values, labels, counts, names)
     labels = check_labels(labels, values.shape[1])
     recalls = recall(values, labels)
     members = {} if counts is None else groups(resolve(counts, values.shape[1], names=names))

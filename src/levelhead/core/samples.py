@@ -25,17 +25,9 @@ from ..support.errors import Advice, LevelheadError, check_choice, named
 from ..support.read import read_chunks
 from ..support.types import Kind
 from .adjustment import smooth_votes, target_prior
+from .class_labels import flatten_positions, refuse_label_table, resolve_labels
 from .class_names import as_mapping, find_classes, names_of_columns, title
-from .counts import (
-    Counts,
-    WithBackground,
-    check_samples,
-    find_background,
-    flatten_positions,
-    refuse_label_table,
-    resolve,
-    resolve_labels,
-)
+from .counts import Counts, WithBackground, check_samples, find_background, resolve
 from .metrics import COST, Metric, Tables, find_metric
 
 FOLDS = 5

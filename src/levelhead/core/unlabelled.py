@@ -27,6 +27,7 @@ from ..support.arrays import (
 from ..support.errors import LevelheadError, check_choice
 from ..support.types import Kind
 from .adjustment import Adjustment, smooth_votes, target_prior
+from .class_names import names_of_columns
 from .counts import Counts, resolve
 from .doubts import doubt_unpredicted_classes, issue_warnings
 from .priors import PriorEstimate, estimate_target
@@ -70,6 +71,7 @@ def tune_unlabelled(
     array([ True,  True,  True])
     """
     check_choice("kind", kind, get_args(Kind))
+    names = names_of_columns(logits, counts) if names is None else names
     logits = as_array(logits)
     check_shape(logits.shape)
     classes = logits.shape[1]

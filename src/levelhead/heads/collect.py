@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..core.counts import IGNORED, flatten_positions
+from ..core.class_labels import IGNORED, flatten_positions
 from ..support.arrays import Array, is_torch
 from ..support.errors import LevelheadError
 from ..support.progress import StageProgress

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..core.class_labels import IGNORED, as_positions
 from ..core.class_names import names_in_config
-from ..core.counts import IGNORED, Counts, of, resolve
+from ..core.counts import Counts, of, resolve
 from ..core.metrics import Metric
 from ..core.rules import DEFAULT, Rule, Scales, find_rule
 from ..core.samples import Goal
@@ -85,7 +86,7 @@ def outcome_of(
         from ..report import of_tuned, write
 
         logits, labels = (to_numpy(part) for part in samples)
-        write(path, [of_tuned(tuned, logits, labels, title=title)])
+        write(path, [of_tuned(tuned, logits, as_positions(labels), title=title)])
 
     prefixed = {f"levelhead/{name}": float(value) for name, value in numbers.items()}
     return Outcome(prefixed, f"levelhead: {tuned}; {done}", write_page)
@@ -271,7 +272,7 @@ class BaseAdjustCallback:
         layers = self._layers(model)
         return tune(
             logits,
-            labels,
+            as_positions(labels),
             self._counts,
             rule=self._rule_for(model, layers),
             metric=self._goal,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..support.columns import number_order
 from ..support.errors import LevelheadError
 
 Columns = str | Sequence[str]
@@ -17,7 +18,8 @@ class ScoreTable:
     """Where a table has its logits and labels.
 
     Args:
-        logits: the name of a column with K numbers in each row, or the names of K columns.
+        logits: the name of a column with K numbers in each row, or the names of K columns, which are
+            put in the order of their numbers if they are numbered, as logit_0 to logit_10.
         labels: the name of the column of labels.
     """
 
@@ -44,7 +46,9 @@ class ScoreTable:
         self.check(batch)
         labels = np.asarray(batch[self.labels])
         if not isinstance(self.logits, str):
-            return np.stack([np.asarray(batch[name]) for name in self.logits], axis=1), labels
+            order = number_order(self.logits) or range(len(self.logits))
+            columns = [np.asarray(batch[self.logits[i]]) for i in order]
+            return np.stack(columns, axis=1), labels
         logits = np.asarray(batch[self.logits])
         if logits.dtype == object and len(logits):  # a column of lists
             rows = [np.asarray(row) for row in logits]

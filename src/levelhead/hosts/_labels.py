@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from ..core.class_labels import Positions, as_positions
 from ..core.class_names import as_mapping, listed
 from ..core.counts import WithBackground
 from ..support.arrays import to_numpy
 from ..support.errors import LevelheadError
 
 
-def encode_labels(labels: Any, classes: Any, parameter: str = "y") -> np.ndarray:
+def encode_labels(labels: Any, classes: Any, parameter: str = "y") -> Positions:
     """Return labels [N] as positions in `classes`.
 
     >>> encode_labels([20, 3, 3], [3, 20]).tolist()
@@ -23,7 +24,7 @@ def encode_labels(labels: Any, classes: Any, parameter: str = "y") -> np.ndarray
         if label not in positions:
             expected = f"expected labels that are classes ({listed(list(map(str, positions)))})"
             raise LevelheadError(f"{expected}, got {label!r}", parameter=parameter)
-    return np.array([positions[label] for label in values], np.int64)
+    return as_positions(np.array([positions[label] for label in values], np.int64))
 
 
 def names_of(classes: Any) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
+from ..core.class_labels import as_positions
 from ..core.counts import Counts, of, resolve
 from ..core.doubts import doubt_balanced_counts, doubt_negative_logits, issue_warnings
 from ..core.metrics import Metric
@@ -396,7 +397,7 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
         subject = of_tuned(
             self.tuned_,
             np.concatenate([fold.scores for fold in self._folds]),
-            np.concatenate([fold.labels for fold in self._folds]),
+            as_positions(np.concatenate([fold.labels for fold in self._folds])),
             title=type(innermost(self.estimator)).__name__,
             facts={"estimator": repr(self.estimator)},
             fitted=type(self).__name__,

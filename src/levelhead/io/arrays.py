@@ -16,7 +16,10 @@ from ..support.regular_file import check_regular_file, unchanged_while_read
 from ..support.text import is_decimal_comma, is_number, number
 from .numpy_file import names_in_npz, read_npy, read_npz, read_or_map, text_array
 from .safetensors_file import NUMPY_DTYPES, read_header, widen_bfloat16
-from .table import LABEL_TITLES, TABLE_SUFFIXES, find_columns, read_table, split_cells
+from .table import LABEL_TITLES, TABLE_SUFFIXES
+from .table_columns import find_columns
+from .table_file import read_table
+from .table_text import split_cells
 from .torch_file import names_of_tensors, read_tensors
 
 

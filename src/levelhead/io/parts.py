@@ -12,12 +12,15 @@ import numpy as np
 
 from ..core.class_names import listed
 from ..support.arrays import described
+from ..support.columns import column_numbers, number_order
 from ..support.errors import LevelheadError, in_file
 from ..support.read import read_rows
 from ..support.regular_file import check_regular_file
 from . import arrays
 from .samples_file import names_next_to
-from .table import TABLE_SUFFIXES, Table, columns_called, find_columns, table_parts
+from .table import TABLE_SUFFIXES, Table
+from .table_columns import columns_called, find_columns
+from .table_file import table_parts
 
 _LEAST_ROWS = 100  # of a table: enough to tell ids and labels from scores
 
@@ -96,6 +99,11 @@ def _score_columns(
     titles = table.titles or []
     called = columns_called(titles, names) if names and titles else None
     if called is not None:
+        if (
+            number_order(list(names or ())) is None
+            and column_numbers(list(names or ())) is not None
+        ):
+            return called, list(names or ())
         pairs = sorted(zip(called, names or (), strict=True))  # as they stand in the file
         return [place for place, _ in pairs], [name for _, name in pairs]
     layout = find_columns(table, classes=classes)

@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.class_names import as_mapping, check_names, in_order, listed
-from ..core.counts import Counts, are_names, check_labels, find_background, index_labels, resolve
+from ..core.class_labels import are_names, as_positions, check_labels, find_labels
+from ..core.class_names import are_numbers, as_mapping, check_names, in_order, listed
+from ..core.counts import Counts, find_background, resolve
 from ..support.arrays import check_shape, described
 from ..support.errors import Advice, LevelheadError, in_file
 from ..support.regular_file import Stamp, check_regular_file, check_unchanged
 from . import arrays
-from .table import TABLE_SUFFIXES, columns_called, find_columns
+from .table import TABLE_SUFFIXES
+from .table_columns import columns_called, find_columns
+from .table_file import read_table
 
 Source = str | Path  # FILE or FILE:KEY
 Names = Sequence[str] | None  # of the classes, in order
@@ -143,7 +146,7 @@ def read(
             raise LevelheadError(f"{logits}: holds {what} too, and {aside}")
     if "labels" in found:
         with in_file(files["labels"]):
-            found["labels"] = check_labels(found["labels"], classes)
+            found["labels"] = as_positions(check_labels(found["labels"], classes))
             n = len(found["labels"])
             if n != len(scores.values):
                 rows = f"{len(scores.values)} labels, one per row of {logits}"
@@ -231,23 +234,17 @@ def _read_scores(
             names=names_next_to(source, values.shape[1]) if names is None else list(names),
         )
     with in_file(path):
-        table = arrays.read_table(path, titles=("logits", label_column))
+        table = read_table(path, titles=("logits", label_column))
         if len(table.columns) == 1:  # lists of logits
             check_shape(table.columns[0].shape)
             return _Scores(source, table.columns[0], None if names is None else list(names))
-        keys = (
-            [str(key) for key in counts] if isinstance(counts, Mapping) else []
-        )  # a list may also be of labels
+        # A list may also be of labels.
+        keys = [str(key) for key in counts] if isinstance(counts, Mapping) else []
         known = names
-        if (
-            names is None
-            and table.titles
-            and keys
-            and (places := columns_called(table.titles, keys))
-        ):
-            known = [
-                key for _, key in sorted(zip(places, keys, strict=True))
-            ]  # in the order of the columns called so
+        if names is None and table.titles and keys and not are_numbers(keys):
+            places = columns_called(table.titles, keys)
+            if places is not None:  # in the order of the columns called so
+                known = [key for _, key in sorted(zip(places, keys, strict=True))]
         if label_column is not None:
             table.column(label_column)  # there is one
             rest = [i for i, title in enumerate(table.titles or ()) if title != label_column]
@@ -289,7 +286,7 @@ def _read_labels(source: Source, scores: _Scores, names: Names, say: Say) -> np.
     path, key = arrays.split_key(source)
     alone = labels.shape == (rows + 1,) and key is None and path.suffix.lower() == ".csv"
     if (
-        alone and arrays.read_table(path, titles=("labels",)).titles is None
+        alone and read_table(path, titles=("labels",)).titles is None
     ):  # the first cell may be a title
         is_text = labels.dtype.kind == "U"
         is_title = str(labels[0]) not in (names or ()) if is_text else labels[0] == 0
@@ -301,9 +298,7 @@ def _read_labels(source: Source, scores: _Scores, names: Names, say: Say) -> np.
     with in_file(source):
         if labels.size == 0:
             raise LevelheadError("expected a label for each row of the logits, got none")
-        if not are_names(labels):
-            return labels
-        if names is None:
+        if names is None and are_names(labels):
             unknown = (
                 f"labels are names ({str(labels.flat[0])!r}), but class names are not known here"
             )
@@ -312,7 +307,7 @@ def _read_labels(source: Source, scores: _Scores, names: Names, say: Say) -> np.
                 "names", None, "to list the classes in the order of the logits' columns"
             )
             raise LevelheadError(f"{unknown}; {how}", advice=advice)
-        return index_labels(labels, names)
+        return labels if names is None else find_labels(labels, names)
 
 
 def _resolve_counts(
@@ -353,6 +348,6 @@ def _read_columns(
         return np.asarray(arrays.read(source, wanted=what)), None
     check_regular_file(path, what)
     with in_file(path):
-        table = arrays.read_table(path)
+        table = read_table(path)
         layout = find_columns(table, names)
         return table.numbers(layout.logits), layout.names

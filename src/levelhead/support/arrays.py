@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .columns import number_order, titles_of
 from .errors import Advice, LevelheadError, check_choice
 from .types import Kind
 
@@ -29,7 +30,11 @@ def are_on_gpu(parts: Sequence[Any]) -> bool:
 
 
 def to_numpy(x: Array) -> np.ndarray:
-    """Return the values of x on the host, half-precision tensors widened to float32 (numpy has no bfloat16)."""
+    """Return the values of x on the host.
+
+    Half-precision tensors are widened to float32 (numpy has no bfloat16), and columns of a data
+    frame that are numbered are put in the order of their numbers.
+    """
     if is_torch(x):
         x = x.detach().cpu()
         return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
@@ -38,11 +43,16 @@ def to_numpy(x: Array) -> np.ndarray:
             "some values are masked, and would be used all the same; fill them or leave them out"
         )
     try:
-        return np.asarray(x)
+        values = np.asarray(x)
     except ValueError:
         raise LevelheadError(
             "expected an array of one shape, got rows of different lengths"
         ) from None
+    titles = titles_of(x)
+    if titles is None or values.ndim != 2:
+        return values
+    order = number_order(titles)
+    return values if order is None else np.ascontiguousarray(values[:, order])
 
 
 def as_array(x: Array) -> Array:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from levelhead.core.adjustment import finite_number
+from levelhead.core.class_labels import as_positions
 from levelhead.core.gamma_path import find_path_rule
 from levelhead.core.head import Head, check_finite
 from levelhead.core.measure import Measures, measure
@@ -135,7 +136,8 @@ def tune_held_out(snapshot: Snapshot, rule: str | Rule = DEFAULT) -> Tuned:
 
 
 def held_out(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return snapshot.logits("held-out"), snapshot.labels["held-out"], snapshot.counts
+    labels = as_positions(snapshot.labels["held-out"])
+    return snapshot.logits("held-out"), labels, snapshot.counts
 
 
 def given_strength(snapshot: Snapshot, rule: str | Rule, strength: float) -> Tuned:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from levelhead.core.class_labels import as_positions
 from levelhead.core.rules import DEFAULT, Rule, find_rule
 from levelhead.core.tuned import Tuned
 from levelhead.core.unlabelled import tune_unlabelled
@@ -102,7 +103,7 @@ def subject_of(
     return of_tuned(
         tuned,
         snapshot.logits(split),
-        snapshot.labels[split],
+        as_positions(snapshot.labels[split]),
         title=title,
         measured=measured,
         head=snapshot.head,

@@ -1,0 +1,152 @@
+"""Tables as text, .csv or .tsv: their cells, titles and index."""
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from ..support import text
+from ..support.errors import LevelheadError, reported_as
+from ..support.regular_file import unchanged_while_read
+from ..support.text import is_decimal_comma, is_number, is_numeric
+from .table import LABEL_TITLES, Table
+
+_WHOLE = re.compile(r"[+-]?\d+")
+
+
+def read_text_table(path: Path, titles: Sequence[str | None]) -> Table:
+    """Read a whole table; a single column of text may be titled as in `titles`."""
+    separator = "\t" if path.suffix.lower() == ".tsv" else None
+    found, rows = _parse_rows(split_cells(text.read(path), separator), titles)
+    return Table(found, [_column(cells) for cells in zip(*rows, strict=True)])
+
+
+def text_table_parts(path: Path, rows: int) -> Iterator[Table]:
+    """Read a table so many rows at a time; titles and an index are looked for in the first of them."""
+    with (
+        reported_as("not valid UTF-8; save the file as UTF-8", UnicodeDecodeError),
+        reported_as("{}", csv.Error),
+        unchanged_while_read(path, "a table"),
+        path.open(encoding="utf-8-sig", newline="") as file,
+    ):
+        first_line = file.readline()
+        if not first_line.strip():
+            raise LevelheadError("the file is empty, or its first line is")
+        file.seek(0)
+        separator = "\t" if path.suffix.lower() == ".tsv" else find_separator(first_line)
+        reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
+        cells_of_rows = ([cell.strip() for cell in row] for row in reader if row)
+        head = list(islice(cells_of_rows, rows))
+        width = len(head[0])
+        titles, part = _parse_rows(head, ())
+        index = width - len(part[0])  # 1 if the first column is one
+        done = 0
+        while part:
+            written = list(zip(*part, strict=True))
+            yield Table(titles, [_column(cells) for cells in written], written)
+            done += len(part)
+            part = []
+            for at, row in enumerate(islice(cells_of_rows, rows), start=done):
+                if len(row) != width:
+                    got = f"data row {at} has {len(row)} values"
+                    raise LevelheadError(f"{got}, but those before it have {width}")
+                part.append(row[index:])
+
+
+def _column(cells: Sequence[str]) -> np.ndarray:
+    """Return a column of a text file: numbers if all are, else texts."""
+    try:
+        return np.array(cells, dtype=np.float64)
+    except ValueError:
+        return np.array(cells, dtype=object)
+
+
+def _parse_rows(
+    cells: list[list[str]], titles: Sequence[str | None]
+) -> tuple[list[str] | None, list[list[str]]]:
+    """Return the titles of a table, if it has any, and its rows, all of one length, without the index."""
+    # A single column of names may be titled as in `titles`; any other first cell is a name.
+    first, *rest = cells
+    if len(first) == 1:
+        titled = first[0] in titles or _is_title(first[0], rest)
+    else:
+        titled = any(title in first for title in titles if title) or _are_titles(first, rest)
+    rows = rest if titled else cells
+    if not rows:
+        raise LevelheadError("the file holds titles but no data")
+    for at, row in enumerate(rows):
+        if len(row) != len(first):
+            expected = f"there are {len(first)} titles" if titled else f"the first has {len(first)}"
+            raise LevelheadError(f"data row {at} has {len(row)} values, but {expected}")
+    if len(first) == 1 or first[0]:  # no index
+        return first if titled else None, rows
+    if any(row[0] != str(i) for i, row in enumerate(rows)):
+        advice = "if it is an index, save the table without it (index=False in pandas)"
+        raise LevelheadError(f"the first column has no title and is not 0, 1, 2, ...; {advice}")
+    return first[1:], [row[1:] for row in rows]
+
+
+def split_cells(content: str, separator: str | None = None) -> list[list[str]]:
+    """Return the cells of each row; without a separator, by the one that the first row has."""
+    content = content.strip("\r\n")
+    if separator is None:
+        separator = find_separator(content.split("\n", 1)[0].split("\r", 1)[0])
+    with reported_as("{}", csv.Error):
+        rows = list(
+            csv.reader(StringIO(content, newline=""), delimiter=separator, skipinitialspace=True)
+        )
+    return [[cell.strip() for cell in row] or [""] for row in rows if row or len(rows[0]) == 1]
+
+
+def find_separator(first: str) -> str:
+    """Return what separates the cells of a first row: a comma or, if it has those, semicolons, tabs or blanks."""
+    first = first.rstrip("\r\n")
+    separator = ","
+    blanks = " " in first.strip() and not first.startswith(" ")
+    if blanks and all(map(is_number, first.split())):
+        separator = " "
+    for mark in "\t;":
+        words = first.split(mark)
+        decimals = all("," not in word or is_decimal_comma(word.strip(' "')) for word in words)
+        if len(words) > 1 and decimals:
+            separator = mark
+    return separator
+
+
+def _is_title(first: str, rest: list[list[str]]) -> bool:
+    """Return whether the first cell of a single column is its title: a name over numbers, or 0 over fractions."""
+    others = [row[0] for row in rest if row[0]]
+    if not others or not all(map(is_number, others)):
+        return False
+    return not is_numeric(first) or (first == "0" and not any(map(_WHOLE.fullmatch, others)))
+
+
+def _are_titles(first: list[str], rest: list[list[str]]) -> bool:
+    """Return whether a first row is titles; an ambiguous one is refused, not guessed."""
+    # Titles are no numbers; or 0, 1, ..., K - 1, which pandas writes over columns without names; or the first cell is
+    # empty, as pandas writes it over an index.
+    if not first[0] or not any(map(is_numeric, first)):
+        return True
+    numbers = [cell for cell in first if is_numeric(cell)]
+    distinct = all(map(_WHOLE.fullmatch, numbers)) and len(set(numbers)) == len(numbers)
+    if distinct and any(cell.lower() in LABEL_TITLES for cell in first):
+        return True  # labels next to columns that are titled with numbers
+    if name := next((cell for cell in first if cell and not is_numeric(cell)), None):
+        raise LevelheadError(
+            f"the first row holds {name!r} next to numbers; expected only names or only numbers"
+        )
+    if not all(map(_WHOLE.fullmatch, first)) or len(set(first)) < len(first):
+        return False
+    whole = (bool(_WHOLE.fullmatch(cell)) for row in rest for cell in row)
+    if first == [str(i) for i in range(len(first))]:
+        if not all(whole):
+            return True
+    elif not rest or any(whole):
+        return False
+    shown = ",".join(first if len(first) <= 4 else [*first[:3], "..."])
+    advice = "give the columns names, or write the numbers of a sample with a point (0.0)"
+    raise LevelheadError(f"the first row, {shown}, may be titles or a sample; {advice}")

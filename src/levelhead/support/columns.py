@@ -1,0 +1,66 @@
+"""Titles of columns that are numbers, or end in them, and the order that these give the columns."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+_WHOLE = re.compile(r"[+-]?\d+")
+ENDS_IN_NUMBER = re.compile(r"(.*?)(\d+)[\])]?")
+
+
+def whole_number(value: Any) -> int | None:
+    """Return a whole number, also one that is written out, or None.
+
+    >>> whole_number("07"), whole_number(3.0), whole_number("cat"), whole_number(True)
+    (7, 3, None, None)
+    """
+    if isinstance(value, str):
+        return int(value) if _WHOLE.fullmatch(value) else None
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return int(value)
+    return None
+
+
+def number_order(titles: Sequence[Any]) -> list[int] | None:
+    """Return the places of columns in the order of their numbers; None if that is the order they have.
+
+    Columns are numbered if all titles are different whole numbers, or if all begin alike and end in
+    0 to K - 1. Others may be names of classes, such as type1 and type2, which keep their order.
+
+    >>> number_order(["logit_0", "logit_1", "logit_10"]), number_order(["10", "2"])
+    (None, [1, 0])
+    """
+    numbers = column_numbers(titles)
+    if numbers is None:
+        return None
+    order = sorted(range(len(numbers)), key=numbers.__getitem__)
+    return None if order == list(range(len(numbers))) else order
+
+
+def column_numbers(titles: Sequence[Any]) -> list[int] | None:
+    """Return the numbers of columns, as they stand; None if they are not numbered."""
+    numbers = [whole_number(title) for title in titles]
+    if all(number is not None for number in numbers):
+        return numbers if len(set(numbers)) == len(numbers) else None  # type: ignore[return-value]
+    parts = [ENDS_IN_NUMBER.fullmatch(str(title)) for title in titles]
+    if len({part and part[1] for part in parts}) != 1 or parts[0] is None:
+        return None
+    ends = [int(part[2]) for part in parts if part is not None]
+    return ends if sorted(ends) == list(range(len(ends))) else None
+
+
+def titles_of(table: Any) -> list[Any] | None:
+    """Return the titles of a data frame's columns, as they stand; None for anything else."""
+    titles = getattr(table, "columns", None)
+    if titles is None or callable(titles):
+        return None
+    try:
+        listed = list(titles)
+    except TypeError:
+        return None
+    known = all(isinstance(title, str | int | float | np.number) for title in listed)
+    return listed if known else None
