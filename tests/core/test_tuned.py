@@ -293,12 +293,52 @@ def test_a_choice_that_changes_nothing_says_so():
     assert "-0.00" not in tuned.summary()
 
 
-def test_a_plot_has_the_recalls_before_and_after():
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    axes = lh.tune(LOGITS, LABELS, COUNTS).plot()
-    assert "400 samples, chosen on held-out" in axes.get_title("left")
-    matplotlib.pyplot.close(axes.figure)
+@pytest.fixture
+def pyplot():
+    library = pytest.importorskip("matplotlib.pyplot")
+    library.switch_backend("agg")
+    yield library
+    library.close("all")
+
+
+def arrows(axes) -> set[tuple[float, float]]:
+    """Return where each arrow begins and ends, rounded."""
+    return {(round(note.xyann[0], 2), round(note.xy[0], 2)) for note in axes.texts}
+
+
+@pytest.mark.parametrize("rule", ["offsets", "vector", "shift"])
+def test_a_plot_has_an_arrow_for_each_recall_and_precision_that_changes(rule, pyplot):
+    tuned = lh.tune(LOGITS, LABELS, COUNTS, rule=rule)
+    axes = tuned.plot()
+    before, after = tuned.tables
+    expected = set()
+    for was, now in ((before.recall, after.recall), (before.precision, after.precision)):
+        for one, other in zip(100 * was, 100 * now, strict=True):
+            if abs(other - one) > 1.5:
+                expected.add((round(one, 2), round(other, 2)))
+    assert expected
+    assert arrows(axes) == expected
+    assert axes.get_title("left") == "400 samples, held-out"
+    assert axes.get_ylabel() == "class, and its training samples"
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names == ["recall after", "precision after", "before"]
+
+
+def test_a_plot_of_many_classes_shows_those_that_change_most(pyplot):
+    logits, labels = calibrated(1, 2000, np.linspace(1000, 10, 50).astype(int))
+    axes = lh.tune(logits, labels).plot()
+    assert len(axes.get_yticks()) == 40
+    assert "40 of 50 classes that change most" in axes.get_xlabel()
+    assert axes.get_ylabel() == "class, and its samples here"
+
+
+def test_a_plot_leaves_out_a_precision_that_is_not_known(pyplot):
+    tuned = lh.tune(LOGITS, LABELS, COUNTS)
+    evidence = tuned.evidence
+    never = replace(evidence.before, predicted=evidence.before.predicted * [1, 1, 1, 0])
+    axes = replace(tuned, evidence=replace(evidence, before=never)).plot(pyplot.subplots()[1])
+    axes.figure.canvas.draw()
+    assert len(arrows(axes)) < 8
 
 
 def test_html_escapes_what_others_wrote():

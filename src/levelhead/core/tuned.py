@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..show.plot import draw_recall
+from ..show.plot import draw_changes
 from ..show.style import html
 from ..support import atomic, text
 from ..support.arrays import (
@@ -295,16 +295,20 @@ class Tuned:
         return tables.share
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the recall of each class before and after (extra `plot`), and return the Axes."""
+        """Draw recall and precision of each class before and after (extra `plot`); return the Axes.
+
+        An arrow leads from each value of the model as it is to that of the adjusted one.
+        """
         before, after = self.tables
         where = "TEST DATA" if self.chosen_on == "test" else self.chosen_on
-        return draw_recall(
-            before.recall,
-            np.array(self.counts).astype(np.int64),
+        return draw_changes(
+            (before.recall, after.recall),
+            (before.precision, after.precision),
+            np.array(self.counts),
             ax,
-            after=after.recall,
             names=self.names,
-            title=f"{self.n} samples, chosen on {where}",
+            counted="samples here" if self.counted else "training samples",
+            title=f"{self.n} samples, {where}",
         )
 
     def _repr_html_(self) -> str:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Norms = Mapping[str, np.ndarray]  # of each layer, [K]
+Pair = tuple[np.ndarray, np.ndarray]  # before and after, [K] each
+_MOST_ARROWS = 40  # classes that a picture of arrows has room for
+_SHORT_ARROW = 1.5  # points; below that, two dots say it
 _DATELESS: dict[str, dict[str, None]] = {
     ".png": {},
     ".svg": {"Date": None},
@@ -128,11 +131,61 @@ def draw_recall(
     return _finish(axes, title, above=True)
 
 
-def save_plot(draw: Callable[[Axes], Any], path: str | Path) -> None:
+def draw_changes(
+    recall: Pair,
+    precision: Pair,
+    sizes: np.ndarray,
+    ax: Axes | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    counted: str = "training samples",
+    title: str = "",
+) -> Axes:
+    """Draw recall and precision of each class before and after as arrows, the most frequent class on top.
+
+    Of many classes, those whose recall changes most.
+
+    Args:
+        recall, precision: [K] before, and [K] after; NaN where they are not known.
+        sizes: [K], how many samples each class has, by which they are in order.
+        counted: what these samples are.
+    """
+    change = np.nan_to_num(np.abs(recall[1] - recall[0]), nan=-1.0)
+    most = np.argsort(-change, kind="stable")[:_MOST_ARROWS]
+    shown = most[np.argsort(-sizes[most], kind="stable")]
+    axes = _axes(ax, height=max(4.2, 1.2 + 0.3 * len(shown)))
+    for what, (before, after), lift, color in (
+        ("recall", recall, -0.17, ACCENT),
+        ("precision", precision, 0.17, SOFT),
+    ):
+        at = np.arange(len(shown)) + lift
+        starts, ends = 100 * before[shown], 100 * after[shown]
+        axes.plot(starts, at, "o", mfc="none", color=color, ms=4.5, clip_on=False)
+        axes.plot(ends, at, "o", color=color, ms=4.5, clip_on=False, label=f"{what} after")
+        for start, end, row in zip(starts, ends, at, strict=True):
+            if abs(end - start) > _SHORT_ARROW:  # False if either is not known
+                arrow = {"arrowstyle": "-|>", "color": color, "lw": 1.6, "shrinkA": 2, "shrinkB": 1}
+                axes.annotate("", xy=(end, row), xytext=(start, row), arrowprops=arrow)
+    axes.plot([], [], "o", mfc="none", color=_text_color(axes), ms=4.5, label="before")
+    titles = [str(i) if names is None else short(names[int(i)]) for i in shown]
+    labels = [f"{name} ({n:g})" for name, n in zip(titles, sizes[shown], strict=True)]
+    axes.set_yticks(np.arange(len(shown)), labels, parse_math=False)
+    axes.set(xlim=(0, 100), ylim=(len(shown) - 0.5, -0.5))
+    axes.set(xlabel="%", ylabel=f"class, and its {counted}")
+    axes.grid(axis="x", lw=0.4, alpha=0.6)
+    if len(shown) < len(sizes):
+        axes.set(xlabel=f"%, of the {len(shown)} of {len(sizes)} classes that change most")
+    _finish(axes, title, above=True)
+    axes.set_title(
+        title, fontsize="medium", loc="left", parse_math=False, pad=22
+    )  # over the legend
+    return axes
+
+
+def save_plot(draw: Callable[[], Axes], path: str | Path) -> None:
     """Draw on a new figure and write it to a file: .png, .svg or .pdf."""
-    figure, axes = headless().subplots(figsize=(6.4, 4.2), layout="constrained")
-    draw(axes)
-    save(figure, path)
+    headless()
+    save(draw().figure, path)
 
 
 def draw_steps(axes: Any, curve: Curve, factor: float = 100, **style: Any) -> None:
@@ -183,8 +236,10 @@ def headless() -> Any:
     return library
 
 
-def _axes(ax: Axes | None) -> Any:
-    return pyplot().subplots(figsize=(6.4, 4.2), layout="constrained")[1] if ax is None else ax
+def _axes(ax: Axes | None, height: float = 4.2) -> Any:
+    if ax is not None:
+        return ax
+    return pyplot().subplots(figsize=(6.4, height), layout="constrained")[1]
 
 
 def _text_color(ax: Any) -> Any:
@@ -206,7 +261,7 @@ def _finish(ax: Any, title: str, *, over_gamma: Curve | None = None, above: bool
             fontsize="small",
             loc="lower right",
             bbox_to_anchor=(1, 1),
-            ncols=2,
+            ncols=len(legend.get_texts()),
             borderaxespad=0,
         )
     for words in legend.get_texts():
