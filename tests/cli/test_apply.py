@@ -156,8 +156,13 @@ def test_other_columns_of_a_table_are_copied_as_they_are(tuned, levelhead):
     assert list(pd.read_parquet("y.parquet")) == ["id", "label", "predicted"]
 
 
-def test_probabilities_of_trees_are_adjusted_as_they_were_tuned(tuned, levelhead):
+@pytest.mark.parametrize("votes", [None, 10])
+def test_probabilities_of_trees_are_adjusted_as_they_were_tuned(tuned, levelhead, votes):
     shares = softmax(LOGITS.astype(float), axis=1)
+    if votes is not None:  # some classes get none
+        shares = np.floor(votes * shares)
+        shares[:, 0] += votes - shares.sum(axis=1)
+        shares /= votes
     chosen = lh.tune(shares, LABELS, COUNTS, kind="probabilities")
     chosen.save("shares.json")
     np.save("P.npy", shares)

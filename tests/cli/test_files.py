@@ -634,7 +634,7 @@ BAD_CHOICES = {
     "other classes": (
         THREE,
         "m.safetensors",
-        "m.safetensors: fc has 4 classes, but it was tuned on 3 classes; tune on this model's own logits",
+        "m.safetensors: fc has 4 classes, but it was tuned on 3 classes; tune on this model's own scores",
     ),
     "no bias": (
         {},

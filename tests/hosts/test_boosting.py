@@ -173,6 +173,46 @@ def test_what_was_tuned_on_another_kind_or_for_others_is_refused():
         AdjustedPredictor(of_rows, several)
 
 
+@pytest.mark.parametrize("name", lh.rules.RULES)
+def test_what_is_applied_is_what_was_tuned(name):
+    rule = lh.rules.RULES[name].with_norms([2.0, 1.5, 0.5])
+    tuned = lh.tune(LOGITS, TRUE, [1000, 200, 40], rule=rule)
+    scale, offset = tuned.adjustment.scale, tuned.adjustment.offset
+    assert not (np.allclose(scale, 1) and np.allclose(offset, 0))
+    adjusted = AdjustedPredictor(of_rows, tuned).decision_function(np.arange(300))
+    np.testing.assert_allclose(adjusted, LOGITS * scale + offset)
+
+
+def test_vector_scaling_of_probabilities_is_not_used_on_logits():
+    e = np.exp(LOGITS)
+    shares = e / e.sum(axis=1, keepdims=True)
+    for rule in ("vector", "scales"):
+        tuned = lh.tune(shares, TRUE, kind="probabilities", rule=rule)
+        with pytest.raises(ValueError, match="tuned on probabilities, and the function gives"):
+            AdjustedPredictor(of_rows, tuned, kind="logits")
+        with pytest.raises(ValueError, match="expected probabilities, from 0 to 1, got"):
+            AdjustedPredictor(of_rows, tuned).predict(np.arange(5))
+
+
+def test_the_order_of_a_models_own_classes_is_noticed_and_its_labels_come_out():
+    x, y, x_held_out, x_test, y_held_out, _ = split(3)
+    words = np.array(ABC)
+    forest = RandomForestClassifier(20, min_samples_leaf=5, random_state=0).fit(x, words[y])
+    scores = forest.predict_proba(x_held_out)
+    model = AdjustedPredictor(forest, lh.tune(scores, y_held_out, names=ABC, kind="probabilities"))
+    assert set(model.predict(x_test)) <= set(ABC)
+    other = lh.tune(scores[:, ::-1], 2 - y_held_out, names=ABC[::-1], kind="probabilities")
+    with pytest.raises(ValueError, match=r"classes in another order \(a, b, c\) than the scores"):
+        AdjustedPredictor(forest, other)
+    with pytest.raises(ValueError, match=r"classes: .* has them in another order \(a, b, c\)"):
+        AdjustedPredictor(forest, classes=["c", "b", "a"])
+    fitted = AdjustedPredictor(forest).fit(
+        x_held_out, words[y_held_out], counts={"c": 9, "a": 900, "b": 90}
+    )
+    assert fitted.tuned_.counts == (900, 90, 9)
+    assert fitted.tuned_.names == tuple(ABC)
+
+
 def test_labels_are_never_positions():
     model = AdjustedPredictor(of_rows, classes=[1, 2, 3], kind="logits")
     with pytest.raises(ValueError, match=r"y: expected labels that are classes \(1, 2, 3\), got 0"):

@@ -49,7 +49,7 @@ def apply(
     Reads and writes a part at a time, so that a file may be larger than the memory. The largest score of a row is the
     class to predict. Columns of a table that are not scores, such as ids, are copied.
     """
-    from ..core.tuned import check_for_head, tuned_of
+    from ..core.tuned import check_classes, tuned_of
     from ..io.parts import read_parts
 
     check_outputs(out=out, labels_out=labels_out, force=force, inputs=(scores, tuned))
@@ -59,7 +59,7 @@ def apply(
     if proba:
         check_calibrated(choice, tuned, out)
     read = read_parts(scores, choice.classes, choice.names, size=PART)
-    check_for_head(choice, read.classes, read.names, where=str(scores))
+    check_classes(choice, read.classes, read.names, where=str(scores))
     rows, changed = write_applied(choice, read, out, labels_out, proba=proba, new=not force)
     written = [str(path) for path in (out, labels_out) if path is not None]
     result = {"scores": str(scores), "written": written, "rows": rows, "changed": changed}

@@ -406,6 +406,12 @@ def check_for_head(tuned: Tuned, classes: int, names: Sequence[str] | None, wher
         zeros = "it was tuned on probabilities of which some are 0, which no head gives"
         raise LevelheadError(f"{where}: {zeros}; {instead}")
     RULES[tuned.rule].refuse_kind(tuned.kind)
+    check_classes(tuned, classes, names, where)
+
+
+def check_classes(tuned: Tuned, classes: int, names: Sequence[str] | None, where: str) -> None:
+    """Raise LevelheadError unless a choice is for scores of so many classes in this order."""
+    instead = "tune on this model's own scores"
     if tuned.multilabel and tuned.classes != classes:
         has = f"{where} has {classes} outputs, but {tuned.classes} labels were tuned"
         raise LevelheadError(f"{has}; {instead}")

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from ..core.class_names import listed
 from ..core.counts import Counts
 from ..core.metrics import Metric
 from ..core.rules import DEFAULT, Rule
 from ..core.samples import Goal
 from ..core.tune import tune
-from ..core.tuned import Tuned, check_for_head, tuned_of
+from ..core.tuned import Tuned, check_classes, tuned_of
 from ..support.arrays import Array, log_softmax, looks_like_probabilities
 from ..support.errors import LevelheadError, check_choice
 from ..support.types import Kind
@@ -30,7 +31,8 @@ class AdjustedPredictor:
             model with `predict_proba`.
         tuned: what `levelhead.tune` returned for such scores, or the path of a tuned.json; without
             it, `fit` tunes.
-        classes: [K], the labels in the order of the columns; 0 to K - 1 if not given.
+        classes: [K], the labels in the order of the columns; if not given, the `classes_` of a model
+            that has some, or 0 to K - 1.
         kind: what the function gives, `probabilities` or `logits`; if not given, what was tuned on,
             or `probabilities`.
 
@@ -57,6 +59,7 @@ class AdjustedPredictor:
         if kind is not None:
             check_choice("kind", kind, ("probabilities", "logits"))
         if hasattr(predict, "predict_proba"):
+            classes = _classes_of(predict, classes)
             predict = predict.predict_proba
             kind = "probabilities" if kind is None else kind
         if not callable(predict):
@@ -86,7 +89,7 @@ class AdjustedPredictor:
             reason = f"it was tuned on {tuned.kind}, and the function gives {self._kind}"
             raise LevelheadError(f"{reason}; tune on what it gives", parameter="tuned")
         if self.classes is not None:
-            check_for_head(tuned, len(self.classes), names_of(self.classes), "the function")
+            check_classes(tuned, len(self.classes), names_of(self.classes), "the function")
         return tuned
 
     def fit(
@@ -173,3 +176,18 @@ class AdjustedPredictor:
         if values.dtype.kind == "f" and looks_like_probabilities(values):
             reason = "the function gives probabilities, and it was tuned, or is to be, on logits"
             raise LevelheadError(f"{reason}; give the function of the scores before the softmax")
+
+
+def _classes_of(model: Any, given: Sequence[Any] | None) -> Sequence[Any] | None:
+    """Return the labels that a model knows, in the order of its columns, or those given."""
+    own = getattr(model, "classes_", None)
+    if own is None or np.ndim(own) != 1:
+        return given
+    if given is None:
+        return own
+    known = names_of(own)
+    named = names_of(given)
+    if named != known and sorted(named) == sorted(known):
+        order = f"{type(model).__name__} has them in another order ({listed(known)})"
+        raise LevelheadError(f"{order}; leave them out", parameter="classes")
+    return given

@@ -20,7 +20,7 @@ from ..core.metrics import Metric
 from ..core.rules import DEFAULT, OneStrength, Rule, Shift, find_rule
 from ..core.samples import Goal
 from ..core.tune import tune_folds
-from ..core.tuned import Tuned, check_for_head, tuned_of
+from ..core.tuned import Tuned, check_classes, tuned_of
 from ..support.errors import LevelheadError, named
 from ..support.extras import naming_what_is_missing
 from ..support.types import Kind
@@ -114,7 +114,7 @@ class AdjustedClassifier(BaseAdjustedClassifier):
         with named("by"):
             if tuned.multilabel:
                 raise LevelheadError("several labels per sample were tuned; expected one class")
-            check_for_head(tuned, len(self.classes_), names_of(self.classes_), name)
+            check_classes(tuned, len(self.classes_), names_of(self.classes_), name)
             response = RESPONSES[tuned.kind]
             if not hasattr(self.estimator_, response):
                 reason = f"it was tuned on {tuned.kind}, and {name} has no {response}"
