@@ -1,8 +1,9 @@
 """The command line: parse, call one function, print. Heavy imports wait until a command needs them.
 
 models: commands for a model's file: inspect, adjust, undo
-logits, apply: commands for its scores: tune, compare, report; apply
-common, words: the app, and what several commands share; the words of --metric and --rule
+tune, compare, apply, report: commands for its scores, one each
+scores: options of these, and what they say to the library
+common, words: the app, and what all commands share; the words of --metric and --rule
 """
 
 import os
@@ -22,7 +23,7 @@ def __getattr__(name: str) -> Any:
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ..support.extras import from_the_study
-    from . import apply, logits, models  # noqa: F401  (they add their commands to the app)
+    from . import apply, compare, models, report, tune  # noqa: F401  (they add their commands)
     from .common import app
 
     from_the_study("cli")  # so does this: train, sweep, evaluate, reproduce, demo, methods

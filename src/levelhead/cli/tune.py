@@ -1,15 +1,15 @@
-"""Commands for a model's scores: choose what to add to each class, compare the rules, show it on a page."""
+"""`levelhead tune`: choose what to do to each class, on held-out samples, and say what that is worth."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Option
+from typer import Option
 
-from ..support.errors import Advice, LevelheadError, named, reported_as
+from ..support.errors import LevelheadError
 from ..support.progress import stage_progress
 from ..support.types import Kind, LabelTask
 from ..support.warnings import quiet
@@ -27,7 +27,27 @@ from .common import (
     show,
     typed_command,
 )
-from .words import METRICS_HERE, RULES_HERE, WithWords, complete_metric, complete_rule, rule_with
+from .scores import (
+    IN_LOGITS,
+    LABELS,
+    LOGITS,
+    WITHOUT_COUNTS,
+    ChosenOn,
+    Cost,
+    LabelColumn,
+    MetricName,
+    Norms,
+    PageModel,
+    RuleName,
+    ScoreKind,
+    Seed,
+    read_array,
+    read_goal,
+    read_target,
+    refuse,
+    with_background,
+)
+from .words import WithWords, rule_with
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,50 +56,6 @@ if TYPE_CHECKING:
     from ..core.samples import Goal
     from ..core.tuned import Tuned
     from ..io.samples_file import SamplesRead
-
-DATA = (
-    "in a .npy, .npz, .safetensors, .pt, .csv, .tsv or .parquet file; FILE:KEY picks one array or "
-    "column of several"
-)
-LOGITS = (
-    f"Scores before softmax, of samples the model was not trained on: N rows, K classes, {DATA}."
-)
-LABELS = "True class of each row: an index or a name."
-IN_LOGITS = "May be left out if the file of the logits holds an array of this name."
-WITHOUT_COUNTS = "Without them, those of the labels stand in."
-
-LabelColumn = Annotated[
-    str | None,
-    Option(help="The labels' column in a table of logits, if it is not called label, y or target."),
-]
-ChosenOn = Annotated[str, Option(help="What the samples are. Say test if they are your test set.")]
-MetricName = Annotated[
-    str | None,
-    Option(
-        help=f"What to improve: {METRICS_HERE}; or scikit-learn's name for it.",
-        autocompletion=complete_metric,
-    ),
-]
-RuleName = Annotated[
-    str | None,
-    Option(help=f"What is done to each class. {RULES_HERE}.", autocompletion=complete_rule),
-]
-Cost = Annotated[
-    Path | None,
-    Option(
-        help="K rows (true class) of K costs (predicted class): the metric is then the mean cost."
-    ),
-]
-Norms = Annotated[
-    Path | None, Option(help="Weight norms of the head, one per class, in a file: for tau.")
-]
-ScoreKind = Annotated[
-    Kind, Option(help="What --logits holds; of probabilities, the logarithms are adjusted.")
-]
-Seed = Annotated[int, Option(help="Seed by which samples are dealt into folds.", min=0)]
-PageModel = Annotated[
-    Path | None, Option(help="The model's file, for the commands on the page to name it.")
-]
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +133,10 @@ def tune(
         ),
     ] = None,
     plot: Annotated[
-        Path | None, Option(help="Draw the recall of each class, as .png, .svg or .pdf.")
+        Path | None,
+        Option(
+            help="Draw recall and precision of each class, before and after: .png, .svg or .pdf."
+        ),
     ] = None,
     report: Page = None,
     title: Annotated[
@@ -195,13 +174,13 @@ def tune(
             metric = DEFAULT_METRIC
     how = How(
         goal=read_goal(metric, cost, floor or ()),
-        rule=rule_with(rule, norms=_read(norms, "norms")),
+        rule=rule_with(rule, norms=read_array(norms, "norms")),
         target=target,
         kind=kind,
         chosen_on=chosen_on,
         seed=seed,
-        unlabelled=_read(unlabelled),
-        training=_read(training),
+        unlabelled=read_array(unlabelled),
+        training=read_array(training),
     )
     known = read_names(names)
     if several:
@@ -221,148 +200,6 @@ def tune(
     written = ", ".join(str(path) for path in (out, plot, report) if path is not None)
     text = replace(tuned, warnings=()).summary()
     show(tuned.to_dict(), f"{text}\nwritten: {written}" if written else text, as_json)
-
-
-@app.command(
-    cls=WithWords,
-    epilog=example("compare --logits logits.npy --labels labels.npy --counts counts.json"),
-)
-def compare(
-    logits: Annotated[Path, Option(help=LOGITS)],
-    labels: Annotated[Path | None, Option(help=f"{LABELS} {IN_LOGITS}")] = None,
-    counts: Annotated[Path | None, Option(help=f"{COUNTS} {WITHOUT_COUNTS}")] = None,
-    names: Names = None,
-    label_column: LabelColumn = None,
-    metric: MetricName = None,
-    cost: Cost = None,
-    target: Annotated[
-        str | None,
-        Option(
-            help="How often each class occurs in use, if not equally often: 0.5,0.3,0.2, or a file."
-        ),
-    ] = None,
-    kind: ScoreKind = "logits",
-    norms: Norms = None,
-    background: Background = None,
-    seed: Seed = 0,
-    as_json: Json = False,
-) -> None:
-    """Compare the rules side by side on held-out data.
-
-    Each rule is fitted on four fifths of the samples and judged on the rest, so that the more flexible one does not
-    win by chance.
-    """
-    from ..core.compare import compare as compare_rules
-    from ..io.arrays import read_names, target_shares
-    from ..io.samples_file import read
-
-    samples = read(
-        logits,
-        labels,
-        counts,
-        names=read_names(names),
-        label_column=label_column,
-        background=background,
-        say=say,
-    )
-    if samples.labels is None:
-        missing = "expected labels: only they can tell which rule is right"
-        raise LevelheadError(missing, parameter="labels")
-    with quiet():  # the table holds the warnings
-        table = compare_rules(
-            samples.logits,
-            samples.labels,
-            with_background(samples, background),
-            metric=read_goal(metric, cost, ()),
-            target=target_shares(target, samples.names, samples.classes),
-            names=samples.names,
-            kind=kind,
-            norms=_read(norms, "norms"),
-            rng=seed,
-        )
-    show(table.to_dict(), str(table), as_json)
-
-
-@app.command(
-    cls=WithWords,
-    epilog=example("report logits.npy --labels labels.npy --counts counts.json -o page.html"),
-)
-def report(
-    inputs: Annotated[
-        list[Path],
-        Argument(
-            help=f"A run's folder, a snapshot, a tuned.json, a folder of the paper's records, "
-            f"or logits {DATA}. Several are shown side by side."
-        ),
-    ],
-    out: Annotated[
-        Path, Option("-o", "--out", help="The page: one .html file that contains all it needs.")
-    ],
-    labels: Annotated[
-        Path | None,
-        Option(
-            help=f"For logits. {LABELS} {IN_LOGITS} Without labels, only predicted shares are shown."
-        ),
-    ] = None,
-    counts: Annotated[Path | None, Option(help=f"For logits. {COUNTS} {WITHOUT_COUNTS}")] = None,
-    names: Names = None,
-    label_column: LabelColumn = None,
-    tuned: Annotated[
-        Path | None, Option(help="What `levelhead tune -o` wrote, chosen on other samples.")
-    ] = None,
-    rule: RuleName = None,
-    metric: MetricName = None,
-    title: Annotated[
-        list[str] | None,
-        Option(
-            metavar="<str>",
-            help="What to call it, instead of its file's name; once for each of several.",
-        ),
-    ] = None,
-    model: PageModel = None,
-    chosen_on: ChosenOn = "held-out",
-    force: Force = False,
-    as_json: Json = False,
-) -> None:
-    """Write a page that shows what the adjustment does to a model.
-
-    The page has a verdict in words, and every class before and after. It needs no network and no server: open it,
-    mail it, print it.
-    """
-    from ..io.arrays import read_names
-    from ..report import PageTable, is_records, of_file, write
-    from ..support.extras import from_the_study
-
-    check_outputs(page=out, force=force)
-    tables = []
-    for path in filter(is_records, inputs):
-        of_folder = from_the_study("paper.markdown:tables_of_folder")(path)
-        tables += [PageTable.of_markdown(name, text) for name, text in of_folder.items()]
-    places = [path for path in inputs if not is_records(path)]
-    if title and len(title) != len(places):
-        expected = f"expected {len(places)}, one for each model, got {len(title)}"
-        raise LevelheadError(expected, parameter="title")
-    titles: Sequence[str | None] = title or [None] * len(places)
-    subjects = [
-        of_file(
-            place,
-            labels=labels,
-            counts_file=counts,
-            names=read_names(names),
-            label_column=label_column,
-            tuned=tuned,
-            rule=rule,
-            metric=metric,
-            chosen_on=chosen_on,
-            title=own_title,
-            model=None if model is None else str(model),
-            say=say,
-        )
-        for place, own_title in zip(places, titles, strict=True)
-    ]
-    page = write(out, subjects, tables=tables, command=typed_command())
-    result = {"page": str(page), "bytes": page.stat().st_size}
-    show(result, f"{page}: open it in a browser", as_json)
 
 
 def tune_files(
@@ -506,20 +343,6 @@ def tune_folder(
     return tuned, replace(first, files={}, stamps={})  # the first file alone is not its source
 
 
-def with_background(samples: SamplesRead, background: str | None) -> Any:
-    """Return the training counts of samples, with the class that is left alone, if there is one."""
-    from ..core.counts import find_background, with_background
-
-    if background is None:
-        return samples.counts
-    if samples.counts is None:
-        advice = Advice("counts", None, "to give them")
-        reason = "this needs the training samples of each class"
-        raise LevelheadError(reason, parameter="background", advice=advice)
-    alone = find_background(background, samples.classes, samples.names)
-    return with_background(samples.counts, alone)
-
-
 def write_choice(
     tuned: Tuned,
     samples: SamplesRead,
@@ -563,55 +386,3 @@ def write_page(
         model="" if model is None else str(model),
     )
     write(page, [subject], command=typed_command())
-
-
-def read_goal(metric: str | None, cost: Path | None, floors: Sequence[str]) -> Goal:
-    """Return what a choice is to be good at."""
-    from ..core.samples import Goal
-
-    costs = _read(cost, "cost")
-    least = read_floors(floors)
-    if metric is None:
-        return Goal(cost=costs, floors=least)
-    return Goal(metric, costs, least)
-
-
-def read_target(given: str | None, samples: SamplesRead) -> Any:
-    """Return shares [K] from what --target says, or the word `estimate`; None if none are given."""
-    from ..core.tune import ESTIMATE
-    from ..io.arrays import target_shares
-
-    if given == ESTIMATE:
-        return given
-    return target_shares(given, samples.names, samples.classes)
-
-
-def read_floors(given: Sequence[str]) -> float | dict[str, float] | None:
-    """Return the floors of recall as `tune` takes them: a number for all classes, or {class: recall}."""
-    from ..core.class_names import without_repeats
-
-    pairs = []
-    for name, _, value in (each.rpartition("=") for each in given):
-        expected = f"expected a recall such as 0.6, or CLASS=0.6, got {value!r}"
-        with named("floors"), reported_as(expected, ValueError):
-            pairs.append((name, float(value)))
-    if len(pairs) == 1 and not pairs[0][0]:
-        return pairs[0][1]
-    if not all(name for name, _ in pairs):
-        expected = "expected one recall for all classes, or CLASS=RECALL each time"
-        raise LevelheadError(f"{expected}, got {', '.join(given)}", parameter="floors")
-    with named("floors"):
-        return without_repeats(pairs) or None
-
-
-def refuse(reason: str, **given: object) -> None:
-    """Raise if any of these options was given."""
-    for name, value in given.items():
-        if value is not None:
-            raise LevelheadError(reason.format(value), parameter=name)
-
-
-def _read(source: Path | None, wanted: str = "logits") -> np.ndarray | None:
-    from ..io import arrays
-
-    return None if source is None else arrays.read(source, wanted=wanted)

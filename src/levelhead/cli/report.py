@@ -1,0 +1,117 @@
+"""`levelhead report`: a page that shows what an adjustment does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from ..support.errors import LevelheadError
+from .common import (
+    COUNTS,
+    Force,
+    Json,
+    Names,
+    app,
+    check_outputs,
+    example,
+    say,
+    show,
+    typed_command,
+)
+from .scores import (
+    DATA,
+    IN_LOGITS,
+    LABELS,
+    WITHOUT_COUNTS,
+    ChosenOn,
+    LabelColumn,
+    MetricName,
+    PageModel,
+    RuleName,
+)
+from .words import WithWords
+
+
+@app.command(
+    cls=WithWords,
+    epilog=example("report logits.npy --labels labels.npy --counts counts.json -o page.html"),
+)
+def report(
+    inputs: Annotated[
+        list[Path],
+        Argument(
+            help=f"A run's folder, a snapshot, a tuned.json, a folder of the paper's records, "
+            f"or logits {DATA}. Several are shown side by side."
+        ),
+    ],
+    out: Annotated[
+        Path, Option("-o", "--out", help="The page: one .html file that contains all it needs.")
+    ],
+    labels: Annotated[
+        Path | None,
+        Option(
+            help=f"For logits. {LABELS} {IN_LOGITS} Without labels, only predicted shares are shown."
+        ),
+    ] = None,
+    counts: Annotated[Path | None, Option(help=f"For logits. {COUNTS} {WITHOUT_COUNTS}")] = None,
+    names: Names = None,
+    label_column: LabelColumn = None,
+    tuned: Annotated[
+        Path | None, Option(help="What `levelhead tune -o` wrote, chosen on other samples.")
+    ] = None,
+    rule: RuleName = None,
+    metric: MetricName = None,
+    title: Annotated[
+        list[str] | None,
+        Option(
+            metavar="<str>",
+            help="What to call it, instead of its file's name; once for each of several.",
+        ),
+    ] = None,
+    model: PageModel = None,
+    chosen_on: ChosenOn = "held-out",
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a page that shows what the adjustment does to a model.
+
+    The page has a verdict in words, and every class before and after. It needs no network and no server: open it,
+    mail it, print it.
+    """
+    from ..io.arrays import read_names
+    from ..report import PageTable, is_records, of_file, write
+    from ..support.extras import from_the_study
+
+    check_outputs(page=out, force=force)
+    tables = []
+    for path in filter(is_records, inputs):
+        of_folder = from_the_study("paper.markdown:tables_of_folder")(path)
+        tables += [PageTable.of_markdown(name, text) for name, text in of_folder.items()]
+    places = [path for path in inputs if not is_records(path)]
+    if title and len(title) != len(places):
+        expected = f"expected {len(places)}, one for each model, got {len(title)}"
+        raise LevelheadError(expected, parameter="title")
+    titles: Sequence[str | None] = title or [None] * len(places)
+    subjects = [
+        of_file(
+            place,
+            labels=labels,
+            counts_file=counts,
+            names=read_names(names),
+            label_column=label_column,
+            tuned=tuned,
+            rule=rule,
+            metric=metric,
+            chosen_on=chosen_on,
+            title=own_title,
+            model=None if model is None else str(model),
+            say=say,
+        )
+        for place, own_title in zip(places, titles, strict=True)
+    ]
+    page = write(out, subjects, tables=tables, command=typed_command())
+    result = {"page": str(page), "bytes": page.stat().st_size}
+    show(result, f"{page}: open it in a browser", as_json)
