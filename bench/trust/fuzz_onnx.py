@@ -20,6 +20,7 @@ from .mutators import damage_bytes, damage_message
 
 COUNTS = [16, 4, 1]
 W, B = np.arange(1, 13, dtype=np.float32).reshape(3, 4), np.array([1, -2, 3], np.float32)
+LONG = np.arange(1, 3 * 400 + 1, dtype=np.float32).reshape(3, 400)
 raw = numpy_helper.from_array
 
 
@@ -73,6 +74,16 @@ SOUND = [
     model([GEMM], [external("W", [3, 4], 0), external("b", [3], 48)]),
     model(
         [node("MatMul", "x W", "h"), node("ReduceMean", "h", "y", axes=[0])], [raw(W.T.copy(), "W")]
+    ),
+    # Numbers that stay in the file when the rest of it is read.
+    model([GEMM], [raw(LONG, "W"), raw(B, "b")]),
+    model([GEMM], [helper.make_tensor("W", T.FLOAT, LONG.shape, LONG.ravel()), raw(B, "b")]),
+    model(
+        [
+            helper.make_node("Constant", [], ["W"], value=raw(LONG)),
+            node("Gemm", "x W", "y", transB=1),
+        ],
+        [],
     ),
 ]
 

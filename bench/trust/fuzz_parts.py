@@ -15,7 +15,7 @@ import onnx
 from safetensors import SafetensorError, deserialize
 
 from levelhead.files.edits import load_originals
-from levelhead.files.protobuf import fields, locate
+from levelhead.files.protobuf import WireFile
 from levelhead.files.zip import Archive
 from levelhead.io.safetensors_file import read_header
 from levelhead.io.torch_file import check_pickle
@@ -99,11 +99,12 @@ def read_message(path: Path) -> None:
     except Exception:
         return  # protobuf refuses it, which the ONNX reader asks first
     try:
-        found = [number for number, *_ in fields(data, 0, len(data))]
+        file = WireFile.of(path)
+        found = [one.number for one in file.fields(0, file.size)]
     except LevelheadError as error:  # of a group, which no ONNX file has
         raise LevelheadError(f"{path}: {error}") from None
     try:
-        ours = locate(data, [(7, None)]) != (0, 0)
+        ours = file.locate([(7, None)]) != (0, 0)
     except LevelheadError:  # of two graphs, protobuf makes one
         ours = found.count(7) > 1
     if ours != model.HasField("graph"):

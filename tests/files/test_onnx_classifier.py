@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -25,7 +26,7 @@ from levelhead.files.inspect import inspect_file
 from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 
-from ..heads.chosen import tuned_for
+from ..heads.chosen import own_rule, tuned_for
 from .head_in_file import read_head, write_head
 
 RNG = np.random.default_rng(0)
@@ -216,20 +217,83 @@ def test_what_has_no_head_says_what_to_do(tmp_path):
         inspect_file(tmp_path / "tree.onnx")
 
 
-@pytest.mark.parametrize("make", [lambda: MLPClassifier((5,), max_iter=5), SGDClassifier])
-def test_other_linear_ends_that_skl2onnx_writes_are_found(make, tmp_path):
-    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+OTHERS = {
+    "MLP": lambda: MLPClassifier((5,), max_iter=5),
+    "SGD": SGDClassifier,
+    "SGD, logistic": lambda: SGDClassifier(loss="log_loss"),
+    "one against the rest, logistic": lambda: OneVsRestClassifier(LogisticRegression()),
+    "one against the rest, SVM": lambda: OneVsRestClassifier(LinearSVC()),
+    "one against the rest, SGD": lambda: OneVsRestClassifier(SGDClassifier()),
+}
+
+
+@pytest.mark.parametrize("rule", ["shift", "rescale"])
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_linear_ends_that_skl2onnx_writes_are_found(kind, rule, tmp_path):
+    path, out, back = (tmp_path / name for name in ("m.onnx", "out.onnx", "back.onnx"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = written(path, make(), 3)
-    adjust_file(path, out, lh.rules.Shift(0.5), COUNTS[3])
+        model = written(path, OTHERS[kind](), 3)
+    adjust_file(path, out, own_rule(rule, 0.5), COUNTS[3])
+    x = np.random.default_rng(1).normal(size=(3000, 4)).astype(np.float32)
+    ratios = 120 / np.array(COUNTS[3])
+    if kind == "MLP" and rule == "shift":
+        want = (np.log(model.predict_proba(x)) + 0.5 * np.log(ratios)).argmax(axis=1)
+    elif kind == "MLP":
+        want = (hidden(model, x) @ model.coefs_[-1] + model.intercepts_[-1]) * ratios**0.5
+        want = want.argmax(axis=1)
+    elif rule == "shift":
+        want = (model.decision_function(x) + 0.5 * np.log(ratios)).argmax(axis=1)
+    else:
+        want = (model.decision_function(x) * ratios**0.5).argmax(axis=1)
+    assert (want != model.predict(x)).sum() > 5
+    assert (label(out, x) == want).mean() > 0.999  # skl2onnx computes in float32
+    undo_file(out, back)
+    assert back.read_bytes() == path.read_bytes()
+
+
+def hidden(model, x):
+    return np.maximum(x @ model.coefs_[0] + model.intercepts_[0], 0)
+
+
+BINARY_OTHERS = {
+    "SGD": SGDClassifier,
+    "SGD, logistic": lambda: SGDClassifier(loss="log_loss"),
+    "one against the rest, logistic": lambda: OneVsRestClassifier(LogisticRegression()),
+}
+
+
+@pytest.mark.parametrize("kind", BINARY_OTHERS)
+def test_two_scores_that_are_made_of_one_logit_are_one(kind, tmp_path):
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    model = written(path, BINARY_OTHERS[kind](), 2)
+    x, _ = data(2, seed=1)
+    adjust_file(path, out, lh.rules.Shift(0.7), COUNTS[2])
+    want = model.decision_function(x).ravel() + 0.7 * np.log(160 / 40) > 0
+    assert (want != model.predict(x)).sum() > 2
+    assert (label(out, x) == want).all()
+
+
+def test_scores_that_end_at_a_clip_are_adjusted_where_the_layer_is_named(tmp_path):
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    model = written(path, SGDClassifier(loss="modified_huber"), 3)
+    with pytest.raises(ValueError, match=r"follows the head, and may mix.*pass head to name"):
+        adjust_file(path, out, lh.rules.Shift(0.5), COUNTS[3])
+    adjust_file(path, out, lh.rules.Shift(0.5), COUNTS[3], head="coef")
+    head = read_head(out, "coef")
+    assert np.allclose(head.weight, model.coef_)
+    added = 0.5 * np.log(120 / np.array(COUNTS[3]))
+    assert np.allclose(head.bias, model.intercept_ + added, atol=1e-5)
+
+
+def test_joined_rows_are_undone_by_the_note(tmp_path):
+    path, out, back = (tmp_path / name for name in ("m.onnx", "out.onnx", "back.onnx"))
+    written(path, OneVsRestClassifier(LogisticRegression()), 3)
+    adjust_file(path, out, lh.rules.Rescale(0.5), COUNTS[3], original=False)
+    assert not undo_file(out, back).exact
+    assert np.allclose(read_head(back).weight, read_head(path).weight, rtol=1e-6)
     x, _ = data(3, seed=1)
-    z = (
-        np.log(model.predict_proba(x))
-        if hasattr(model, "predict_proba")
-        else model.decision_function(x)
-    )
-    assert (label(out, x) == (z + 0.5 * np.log(120 / np.array(COUNTS[3]))).argmax(axis=1)).all()
+    assert (label(back, x) == label(path, x)).all()
 
 
 def quantized(path, how):

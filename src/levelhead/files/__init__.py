@@ -5,7 +5,10 @@ inspect, undo: look at the head in a model's file; take an adjustment back
 locate, format: the table of formats, and the head in a file of any of them; what they have in common
 safetensors, onnx, state_dict, keras: one format each; Keras has two
 checkpoint_data: what state dicts hold beside tensors, and what stands in for it
-hdf5, onnx_graph, protobuf, zip: what their files are made of
+hdf5, protobuf, zip: what their files are made of
+onnx_file, onnx_edits: the file of an ONNX model without its large numbers; what changes in it
+onnx_graph, onnx_axes, onnx_layers, onnx_classifier, onnx_logit, onnx_walk: its graph, from single nodes to the walk back
+    from an output to the head
 tensors, find, find_checks: the tensors of a file; the head among them, by name and shape; what speaks against it
 spans: a head as byte ranges of a file, also one too large to hold
 edits: files written as a few changed byte ranges, all or nothing, with their sha256, which is computed meanwhile

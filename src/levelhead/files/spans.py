@@ -62,6 +62,11 @@ class Span:
         items = np.frombuffer(numbers, np.uint8).reshape(prod(self.shape), -1)
         return np.insert(items, 0, self.tag, axis=1).tobytes()
 
+    def edits(self, numbers: "bytes | FileRange") -> list[tuple[Path, Edit]]:
+        """Return the edits that put other numbers there, each with its file."""
+        data = numbers if isinstance(numbers, FileRange) else self.pack(numbers)
+        return [(self.file, Edit(self.offset, self.nbytes, data))]
+
     def bytes(self) -> bytes:
         """Return the numbers alone, as the file has them."""
         data = bytes_at(self.file, self.offset, self.nbytes)
@@ -75,6 +80,30 @@ class Span:
             if tagged
             else data
         )
+
+
+@dataclass(frozen=True)
+class JoinedSpan(Span):
+    """Arrays of one row each, in places of their own, that are read and written as one."""
+
+    parts: tuple[Span, ...] = ()
+
+    def edits(self, numbers: "bytes | FileRange") -> list[tuple[Path, Edit]]:
+        assert isinstance(numbers, bytes), "joined rows are never too large to be held"
+        size = len(numbers) // len(self.parts)
+        rows = (numbers[i * size : (i + 1) * size] for i in range(len(self.parts)))
+        return [
+            edit for part, row in zip(self.parts, rows, strict=True) for edit in part.edits(row)
+        ]
+
+    def bytes(self) -> bytes:
+        return b"".join(part.bytes() for part in self.parts)
+
+
+def _join(spans: Sequence[Span], shape: tuple[int, ...]) -> JoinedSpan:
+    first = spans[0]
+    key = f"{first.key}...{spans[-1].key}"
+    return JoinedSpan(key, first.file, first.offset, first.dtype, shape, parts=tuple(spans))
 
 
 @dataclass(frozen=True)
@@ -108,6 +137,27 @@ class LayerSpans:
     @property
     def spans(self) -> tuple[Span, ...]:
         return (self.weight,) if self.bias is None else (self.weight, self.bias)
+
+
+def join_rows(key: str, layers: Sequence[LayerSpans]) -> LayerSpans:
+    """Return layers of one row each, one for each class, as one layer."""
+    for layer in layers:
+        first = layers[0]
+        if layer.shape != (1, first.shape[1]) or layer.weight.dtype != first.weight.dtype:
+            got = f"{layer.key} {list(layer.shape)} {layer.weight.dtype}"
+            expected = f"expected one row of {first.shape[1]} numbers for each class"
+            raise LevelheadError(f"{layer.weight.file}: {expected}, got {got}")
+    opposites = [layer.opposite for layer in layers if layer.opposite is not None]
+    if opposites and len(opposites) < len(layers):
+        raise LevelheadError(
+            f"{layers[0].where}: some of its classes have two rows, and others one"
+        )
+    return LayerSpans(
+        key,
+        _join([layer.weight for layer in layers], (len(layers), layers[0].shape[1])),
+        _join([layer.bias for layer in layers if layer.bias is not None], (len(layers),)),
+        opposite=join_rows(key, opposites) if opposites else None,
+    )
 
 
 # (file, its edits, note, new names of files) -> the edits with all else that must change
@@ -244,7 +294,7 @@ def store(
         )
     check_finite(written, f"{layer.where}, in {layer.weight.dtype},", advice=SMALLER)
     parts = zip(layer.spans, data, strict=True)
-    edits = [(span.file, Edit(span.offset, span.nbytes, span.pack(new))) for span, new in parts]
+    edits = [edit for span, new in parts for edit in span.edits(new)]
     if layer.opposite is not None:
         edits += store(
             layer.opposite, Head(-head.weight, None if head.bias is None else -head.bias)

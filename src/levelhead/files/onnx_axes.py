@@ -1,0 +1,121 @@
+"""Which axis of a value in an ONNX graph has one entry for each class."""
+
+from typing import Any
+
+from ..heads.graph import Axes, reshaped
+from ..support.errors import Advice, LevelheadError
+from .onnx_graph import LINEAR, Graph, input_of, integer_attribute, integers_attribute
+
+MIXED = -1  # in place of the axis of the classes, if no axis has one entry for each
+SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
+# Operators that leave every axis where it is.
+AXIS_KEEPING = (
+    "Identity", "Cast", "Dropout", "Softmax", "LogSoftmax", "Sigmoid", "Relu", "AveragePool", "GlobalAveragePool",
+    "Resize", "Slice", "Split", *SUMS,
+)  # fmt: skip
+PLACES = Advice("head", None, "to name the layer, with a count for each of its rows")
+
+
+def class_axis(graph: Graph, value: str) -> int | None:
+    """Return which axis of a value has one entry per class; None if that is not known, or MIXED if none has."""
+    node = graph.makers.get(value)
+    if node is None or value not in graph.shapes:
+        return None
+    operator = graph.operator(node)
+    if operator in ("Reshape", "Flatten"):
+        return _behind_reshape(graph, node, value)
+    if operator == "Transpose":
+        at = class_axis(graph, input_of(node))
+        order = integers_attribute(node, "perm") or [*range(graph.rank(value))][::-1]
+        return order.index(at) if at is not None and at in order else at
+    if operator == "Gather":
+        return _behind_gather(graph, node)
+    if operator == "Conv":
+        return 1
+    if operator in LINEAR:
+        return graph.rank(value) - 1
+    moving = graph.moving(node)
+    return class_axis(graph, moving[0]) if operator in AXIS_KEEPING and moving else None
+
+
+def _behind_reshape(graph: Graph, node: Any, value: str) -> int | None:
+    operator = graph.operator(node)
+    before, after = graph.shapes.get(input_of(node), ()), graph.shapes[value]
+    at = class_axis(graph, input_of(node))
+    if at == MIXED:
+        return MIXED if operator == "Flatten" else None
+    if at is None or not before[at]:
+        return None
+    axes = Axes(at - len(before), before[at], tuple(n or None for n in before))
+    try:
+        moved = reshaped(axes, [n or None for n in after[1:]], f"{operator} {node.name!r}", PLACES)
+    except LevelheadError:
+        if not graph.named:
+            raise
+        return None  # its rows are wanted one by one
+    if moved is None:
+        return None
+    return MIXED if moved.classes is None else moved.classes + len(after)
+
+
+def _behind_gather(graph: Graph, node: Any) -> int | None:
+    """Return the axis of the classes behind a Gather, which puts the axes of its indices in the place of one."""
+    data, indices = input_of(node), input_of(node, 1)
+    at, rank = class_axis(graph, data), graph.rank(data)
+    if at is None or at == MIXED or not rank:
+        return at
+    if indices in graph.constants:
+        new = len(graph.constants[indices][0].dims)
+    elif indices in graph.shapes:
+        new = graph.rank(indices)
+    else:
+        return None
+    over = integer_attribute(node, "axis", 0) % rank
+    if over == at:
+        return at if new == 1 else None
+    return at + new - 1 if over < at else at
+
+
+def reduced_axes(graph: Graph, node: Any) -> list[int]:
+    """Return the axes that a node such as ReduceMean is over; none if they are all, or not known."""
+    if len(node.input) > 1 and node.input[1]:
+        return graph.integers(node.input[1]) or []
+    return integers_attribute(node, "axes") or []
+
+
+def picked_axes(graph: Graph, node: Any) -> list[int] | None:
+    """Return the axes along which a Slice, Split or Gather takes some of the entries; None if they are not known."""
+    if graph.operator(node) != "Slice":
+        return [integer_attribute(node, "axis", 0)]
+    if len(node.input) < 2:  # before opset 10
+        axes, starts = integers_attribute(node, "axes"), integers_attribute(node, "starts")
+    else:
+        named = node.input[3] if len(node.input) > 3 else ""
+        axes, starts = (graph.integers(name) if name else None for name in (named, node.input[1]))
+        if named and axes is None:
+            return None
+    if axes is None:
+        return None if starts is None else [*range(len(starts))]
+    return axes
+
+
+def competes(graph: Graph, node: Any) -> bool:
+    """Return whether a softmax or argmax may be over the classes: not if its axis is known to be another."""
+    operator, opsets = graph.operator(node), graph.model.opset_import
+    opset = next((one.version for one in opsets if one.domain in ("", "ai.onnx")), 13)
+    old = opset < 13 and "Softmax" in operator  # over all axes from the one given on
+    default = -1
+    if operator == "ArgMax":
+        default = 0
+    elif old:
+        default = 1
+    axis = integer_attribute(node, "axis", default)
+    return competes_along(graph, input_of(node), axis, and_later=old)
+
+
+def competes_along(graph: Graph, value: str, axis: int, and_later: bool = False) -> bool:
+    """Return whether an axis of a value may be that of the classes or, if those after it count, lie before it."""
+    classes, rank = class_axis(graph, value), graph.rank(value)
+    if classes is None or not rank:
+        return True
+    return axis % rank == classes or (and_later and axis % rank < classes)
