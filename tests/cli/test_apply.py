@@ -91,6 +91,25 @@ def test_parts_have_no_more_numbers_than_asked_for(tuned):
         assert [part.first for part in found] == starts[:-1].tolist()
 
 
+def test_where_nothing_is_gained_nothing_is_written(tuned, levelhead):
+    nothing = lh.tune(LOGITS, LABELS, COUNTS, names=NAMES, rule=lh.rules.Shift(0.0))
+    nothing.save("nothing.json")
+    given = ("apply", "L.npy", "--tuned", "nothing.json", "-o", "o.npy")
+    status, out, err = levelhead(*given)
+    assert (status, out) == (3, "")
+    assert err.count("\n") == 1
+    assert "nothing.json: nothing to gain (balanced error" in err
+    assert "changes nothing: no prediction differs), so nothing is written; pass --anyway" in err
+    assert not Path("o.npy").exists()
+    assert levelhead(*given, "--anyway")[0] == 0
+    np.testing.assert_array_equal(np.load("o.npy"), LOGITS)
+
+
+def test_a_choice_without_labels_is_applied(tuned, levelhead):
+    lh.tune_unlabelled(LOGITS, names=NAMES).save("unlabelled.json")
+    assert levelhead("apply", "L.npy", "--tuned", "unlabelled.json", "-o", "o.npy")[0] == 0
+
+
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tuned):
     code = """

@@ -117,7 +117,10 @@ def test_a_gain_is_applied_and_said(tmp_path, capfd):
     after = logits_of(module)
     assert callback.tuned.worthwhile
     assert "applied to fc" in capfd.readouterr().err
-    assert (tmp_path / "page.html").is_file()
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<h3>Already applied</h3>" in page
+    assert "To fc, when the training ended." in page
+    assert "levelhead adjust" not in page
     assert same(callback.tuned, chosen_by_hand(callback, module))
     lh.adjust_(module, callback.tuned)
     assert torch.equal(logits_of(module), after)

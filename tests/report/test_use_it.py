@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import levelhead as lh
-from levelhead.report import of_file, of_tuned
+from levelhead.report import Applied, of_file, of_tuned
 from levelhead.report.use_it import code_to_use
 
 from . import made
@@ -84,9 +84,9 @@ def test_a_choice_that_is_not_worthwhile_is_applied_only_if_told(here, levelhead
     assert tuned.worthwhile is False
     tuned.save("tuned.json")
     code = code_to_use(of_file("tuned.json", model="my model.safetensors"))
-    adjust = next(line for line in code.shell.splitlines() if " adjust " in line)
-    assert adjust.endswith(" --anyway")
-    assert levelhead(*shlex.split(adjust.removesuffix(" --anyway"))[1:])[0] == 3
+    for line in code.shell.splitlines()[1:]:
+        assert line.endswith(" --anyway")
+        assert levelhead(*shlex.split(line.removesuffix(" --anyway"))[1:])[0] == 3
     run(levelhead, code.shell)
 
 
@@ -111,6 +111,5 @@ def test_labels_are_applied_like_classes(here, levelhead):
 
 
 def test_an_estimator_needs_nothing_more():
-    code = code_to_use(of_tuned(made.two().tuned, fitted="AdjustedClassifierCV"))
-    assert code.shell == ""
-    assert code.python.endswith("model.predict(X)")
+    applied = Applied("By AdjustedClassifierCV, in every prediction", "model.predict(X)")
+    assert code_to_use(of_tuned(made.two().tuned, applied=applied)) == ("", "model.predict(X)")

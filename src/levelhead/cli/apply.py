@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from ..support.errors import LevelheadError
-from .common import Force, Json, app, check_outputs, example, show
+from .common import Anyway, Force, Json, app, check_gain, check_outputs, example, show
 
 PART = 1 << 20  # numbers that are read and written at once
 
@@ -41,19 +41,23 @@ def apply(
     proba: Annotated[
         bool, Option("--proba", help="Write calibrated probabilities instead of scores.")
     ] = False,
+    anyway: Anyway = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Adjust scores by what was tuned.
 
     Reads and writes a part at a time, so that a file may be larger than the memory. The largest score of a row is the
-    class to predict. Columns of a table that are not scores, such as ids, are copied.
+    class to predict. Columns of a table that are not scores, such as ids, are copied. Where a choice gains nothing,
+    nothing is written and the exit status is 3.
     """
     from ..core.tuned import check_classes, tuned_of
     from ..io.parts import read_parts
 
     check_outputs(out=out, labels_out=labels_out, force=force, inputs=(scores, tuned))
     choice = tuned_of(tuned)
+    if not anyway:
+        check_gain(choice, tuned)
     if out is None and labels_out is None:
         raise LevelheadError("expected a file to write, or one for --labels-out", parameter="out")
     if proba:

@@ -43,6 +43,13 @@ class NothingToGain(Exception):
     """A choice that is not worthwhile, which nothing is done with: exit status 3."""
 
 
+def check_gain(tuned: Any, path: Path) -> None:
+    """Raise NothingToGain if a choice, which is in a file, is known not to be worth applying."""
+    if tuned.worthwhile is False:
+        reason = f"{path}: nothing to gain ({tuned.change_text()}: {tuned.verdict_text()})"
+        raise NothingToGain(f"{reason}, so nothing is written; pass --anyway to go on")
+
+
 class Grouped(TyperGroup):
     """The commands, listed in groups."""
 
@@ -74,6 +81,7 @@ COUNTS = (
 )
 Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
 Force = Annotated[bool, Option("--force", help="Replace files that exist.")]
+Anyway = Annotated[bool, Option("--anyway", help="Go on also where nothing is to be gained.")]
 Page = Annotated[
     Path | None, Option("--report", help="Write a page that shows the effect: page.html.")
 ]

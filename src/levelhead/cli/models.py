@@ -10,7 +10,7 @@ from typer import Argument, Option
 from ..support.errors import LevelheadError
 from ..support.progress import copy_progress
 from ..support.types import BiasPolicy
-from .common import COUNTS, Background, Force, Json, Names, NothingToGain, app, example, show
+from .common import COUNTS, Anyway, Background, Force, Json, Names, app, check_gain, example, show
 from .words import RULES_WITH_STRENGTH_HERE, WithWords, complete_rule_with_strength, rule_with
 
 if TYPE_CHECKING:
@@ -83,9 +83,7 @@ def adjust(
     ] = "scale",
     head: HeadName = None,
     background: Background = None,
-    anyway: Annotated[
-        bool, Option("--anyway", help="Adjust also where nothing is to be gained.")
-    ] = False,
+    anyway: Anyway = False,
     original: Annotated[
         bool, Option(help="Keep the old bytes in OUT.original for an exact undo.")
     ] = True,
@@ -154,13 +152,6 @@ def what_to_do(
         swapped = f"levelhead adjust {tuned} --tuned {model}"
         raise LevelheadError(f"{model} is no model; give the model first: {swapped}")
     return tuned_of(tuned)
-
-
-def check_gain(tuned: Tuned | Rule, path: Path) -> None:
-    """Raise NothingToGain if a choice is known not to be worth applying."""
-    if getattr(tuned, "worthwhile", None) is False:
-        reason = f"{path}: nothing to gain ({tuned.change_text()}: {tuned.verdict})"  # type: ignore[union-attr]
-        raise NothingToGain(f"{reason}, so nothing is written; pass --anyway to go on")
 
 
 @app.command(epilog=example("undo adjusted.safetensors -o back.safetensors"))

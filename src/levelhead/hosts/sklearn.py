@@ -391,7 +391,7 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
     def report(self, path: str | Path) -> Path:
         """Write an .html page about what was tuned, on the samples out of fold; return its path."""
         # The page stands above the estimators, and is loaded for this alone.
-        from ..report import of_tuned, write
+        from ..report import Applied, of_tuned, write
 
         check_is_fitted(self, "tuned_")
         subject = of_tuned(
@@ -400,7 +400,7 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
             as_positions(np.concatenate([fold.labels for fold in self._folds])),
             title=type(innermost(self.estimator)).__name__,
             facts={"estimator": repr(self.estimator)},
-            fitted=type(self).__name__,
+            applied=Applied(f"By {type(self).__name__}, in every prediction", "model.predict(X)"),
         )
         return write(path, [subject])
 

@@ -12,9 +12,10 @@
 
 from .page import PageTable, is_records, write
 from .sources import of_file, of_run
-from .subject import Subject, of_tuned, with_sha256
+from .subject import Applied, Subject, of_tuned, with_sha256
 
 __all__ = [
+    "Applied",
     "PageTable",
     "Subject",
     "is_records",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,13 @@ from ..support.read import read_chunks
 from ..support.types import Kind
 
 Pair = tuple[float, float]  # before and after; NaN where it is not known
+
+
+class Applied(NamedTuple):
+    """Where a choice is applied already."""
+
+    where: str  # such as "to fc, when the training ended"
+    code: str  # what to do with it, or to undo it, in Python
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class Subject:
         files: {"logits": file, ...}, as commands take them.
         model: the file of the model, for the commands to copy.
         tuned_file: the tuned.json that holds the choice.
-        fitted: the estimator that does what was chosen already, in words.
+        applied: where the choice is applied already; None if it is not.
     """
 
     title: str
@@ -73,7 +80,7 @@ class Subject:
     files: Mapping[str, str] = field(default_factory=dict)
     model: str = ""
     tuned_file: str = ""
-    fitted: str = ""
+    applied: Applied | None = None
 
     @property
     def classes(self) -> int:
@@ -217,7 +224,7 @@ def of_tuned(
     files: Mapping[str, Any] | None = None,
     model: str = "",
     tuned_file: str = "",
-    fitted: str = "",
+    applied: Applied | None = None,
 ) -> Subject:
     """Return the subject of a choice, on the samples that it was made on or on others.
 
@@ -229,7 +236,7 @@ def of_tuned(
         measured: with other samples than those, what they are, such as `test`: the choice is then
             judged on them.
         facts: as in `Subject`; the files and their sha256 if None.
-        title, head, log, files, model, tuned_file, fitted: as in `Subject`.
+        title, head, log, files, model, tuned_file, applied: as in `Subject`.
 
     >>> from levelhead import tune
     >>> labels = np.repeat([0, 1, 2], [40, 20, 10])
@@ -257,7 +264,7 @@ def of_tuned(
         files={what: str(file) for what, file in (files or {}).items()},
         model=model,
         tuned_file=tuned_file,
-        fitted=fitted,
+        applied=applied,
     )
 
 

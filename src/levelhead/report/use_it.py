@@ -23,14 +23,15 @@ class Code(NamedTuple):
 
 def code_to_use(subject: Subject) -> Code:
     """Return commands and code that do what was chosen, in every way that it can be applied."""
-    if subject.fitted:
-        return Code("", f"# {subject.fitted} does so already\nmodel.predict(X)")
+    if subject.applied is not None:
+        return Code("", subject.applied.code)
     tuned = subject.tuned_file or TUNED
     model = subject.model or MODEL
     adjust = ["levelhead", "adjust", model, "--tuned", tuned, "-o", _free(model)]
+    apply = ["levelhead", "apply", SCORES, "--tuned", tuned, "-o", "adjusted.npy"]
     if subject.tuned.worthwhile is False:
         adjust.append("--anyway")
-    apply = ["levelhead", "apply", SCORES, "--tuned", tuned, "-o", "adjusted.npy"]
+        apply.append("--anyway")
     python = [
         "import levelhead as lh",
         "",
