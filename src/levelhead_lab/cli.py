@@ -295,8 +295,8 @@ def reproduce(
         bool, typer.Option("--dry-run", help="Only list what is missing and what it costs.")
     ] = False,
     unofficial: Unofficial = False,
-    page: Annotated[Path, typer.Option(help="For figures: the page to fill in.")] = Path(
-        "docs/reproduction.md"
+    docs: Annotated[Path, typer.Option(help="For figures: the folder of the pages to fill in.")] = (
+        Path("docs")
     ),
     pictures: Annotated[Path, typer.Option(help="For figures: the folder to draw in.")] = Path(
         "docs/images/paper"
@@ -314,7 +314,7 @@ def reproduce(
 
     say = partial(echo, err=True)
     if table == "figures":
-        result, text = draw_figures(results, page, pictures, say=say)
+        result, text = draw_figures(results, docs, pictures, say=say)
     else:
         options = ReproduceOptions(
             root, only or (), seeds, results, runs, slots, minutes, executor, dry_run, unofficial

@@ -39,7 +39,8 @@ def made(
         error, best: at gamma = 0 and at `middle`.
         width: of the range of gammas that are within a point of the best.
         power: norms are counts to this power; `early`, at the first epoch.
-        rarer: sigma-test and the angle between centers are 20 + 5 rarer times the logarithm of a class's rarity.
+        rarer: sigma-test and the angle between centers are 20 + 5 rarer times the logarithm of a class's rarity, and
+            recall falls with it.
         gamma: chosen on a hold-out: the record is a companion's.
     """
     n = counts_of(column)
@@ -77,6 +78,7 @@ def made(
             "epochs": epochs,
             "norms": [(e / 100 + norms**p).tolist() for e, p in zip(epochs, powers, strict=True)],
         },
+        "recall": (0.95 - 0.05 * rarer * rarity).tolist(),
         "geometry": {
             "sigma_train": (15 - rarity).tolist(),
             "sigma_test": (20 + 5 * rarer * rarity).tolist(),

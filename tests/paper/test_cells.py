@@ -5,6 +5,9 @@ import pytest
 from levelhead_lab.paper.beyond_tables import other_recipe_table
 from levelhead_lab.paper.cells import (
     GRID,
+    RELEASED_DEFAULT,
+    RELEASED_SCRIPT,
+    TEST_IMAGES,
     Cell,
     cell,
     companion_gamma,
@@ -100,13 +103,25 @@ def test_a_table_has_our_cells_with_the_published_ones_beside():
     )  # its numbers are those with DRW
 
 
+def test_gammas_of_the_released_code_are_read_off_the_curve():
+    for source, error in ((RELEASED_SCRIPT, 25.0), (RELEASED_DEFAULT, 29.0)):
+        assert cell(RECORDS, "cifar10:100", "baseline", source).errors[0] == pytest.approx(error)
+        assert f"| WVN+RS, {source} |  | {error + 1:.2f} |" in table1(RECORDS, "cifar10")
+
+
+def test_the_nearer_reading_of_a_row_stands_below_it_where_it_is_trained():
+    assert "to the largest" not in table1(RECORDS, "cifar10")
+    text = table1([*RECORDS, made("over-sample-largest", 0, 0.29)], "cifar10")
+    assert "| Over-sample to the largest |  | 29.00, *28.27* |  |  |  |  |" in text
+
+
 def test_top_5_is_read_at_the_same_gamma():
     column = "tiny-imagenet:step:10"
     top = {"k": 5, "curve": [0.3 - 0.2 * gamma for gamma in GRID[:101]]}
     records = [{**made("wvn", 0, 0.5, column=column), "top": top}]
-    assert top5_cell(records, column, "wvn", "gamma from unlabelled images").text == "22.00"
+    assert top5_cell(records, column, "wvn", TEST_IMAGES).text == "22.00"
     assert top5_cell(records, column, "wvn").text == "30.00"
-    assert "| WVN+RS, gamma from unlabelled images |  |  |  | 46.00 / 22.00 |" in table2(records)
+    assert f"| WVN+RS, {TEST_IMAGES} |  |  |  | 46.00 / 22.00 |" in table2(records)
     assert "| WVN+RS, gamma of the paper, 0.1 | *59.74 / 36.61* |" in table2(records)
 
 
@@ -114,11 +129,10 @@ def test_table_2_has_the_rows_by_their_own_recipe_below_ours():
     column = "cao2019-64/tiny-imagenet-sorted:long-tail:10"
     top = {"k": 5, "curve": [0.3 - 0.2 * gamma for gamma in GRID[:101]]}
     found = table2([{**made("baseline", 0, 0.5, column=column), "top": top}])
-    assert "| Baseline, recipe of Cao et al. |  | 50.00 / 30.00 |  |  |" in found
-    assert (
-        "| Baseline+RS, gamma of the paper, 0.1, recipe of Cao et al. |  | 49.00 / 28.00 |  |  |"
-        in found
-    )
+    row = "| Baseline, recipe of Cao et al. |  | 50.00 / 30.00, *50.33 / 26.68* |  |  |"
+    assert row in found
+    row = "| Baseline+RS, gamma of the paper, 0.1, recipe of Cao et al. |  | 49.00 / 28.00, *48.07 / 24.78* |"
+    assert row in found
 
 
 def test_table_2_is_set_against_the_gamma_it_was_published_with():

@@ -10,7 +10,7 @@ from levelhead.core.rules import Shift
 
 from ..methods import METHODS
 from .beyond_tables import shift_cell
-from .cells import Record, cell
+from .cells import HELD_OUT, Record, cell
 from .figure_style import (
     BASELINE,
     GRAY,
@@ -26,7 +26,7 @@ from .figure_style import (
 from .post_hoc import RESCALE_STRENGTHS
 from .tables import DATA_TITLES, tables
 
-SOURCE = "gamma from a hold-out"
+SOURCE = HELD_OUT
 METHOD_COLORS = {"baseline": BASELINE, "wvn": WVN, "balanced-softmax": GREEN, "ldam-drw": "#CC79A7"}
 
 

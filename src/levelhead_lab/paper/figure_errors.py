@@ -9,7 +9,6 @@ from levelhead.core.measure import confusion
 from ..lab.snapshot import Snapshot
 from ..methods.rs import rescale_head
 from .cells import GRID, Record, companion_gamma, full_runs
-from .claims import WITHIN
 from .figure_style import (
     BASELINE,
     GRAY,
@@ -22,6 +21,7 @@ from .figure_style import (
     set_legend,
     set_title,
 )
+from .gamma_claims import WITHIN
 from .tables import DATA_TITLES, column_title, table1_columns
 
 COLORS = {"baseline": BASELINE, "wvn": WVN}

@@ -7,8 +7,8 @@ import numpy as np
 from . import figure_style as style
 from .cells import Record, full_runs
 from .claims import count_correlation
-from .figure_claims import STEP_COLUMNS
 from .figure_style import Drawn, MissingSource, Sources
+from .norm_claims import STEP_COLUMNS
 from .tables import DATA_TITLES, column_title, table1_columns
 
 

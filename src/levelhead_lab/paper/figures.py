@@ -15,7 +15,6 @@ from . import figure_errors, figure_features, figure_norms
 from .cells import Record
 from .figure_features import head_digest, tsne_points
 from .figure_style import Drawn, MissingSource, Sources, save_figure
-from .markdown import fill
 
 # name of the file: title, function that draws it
 FIGURES: dict[str, tuple[str, Callable[[Sources], Drawn]]] = {
@@ -41,17 +40,16 @@ def write(
     sources: Sources,
     out: Path,
     *,
-    page: str | Path | None = None,
+    docs: Path | None = None,
     say: Callable[[str], None] = print,
-) -> list[Path]:
+) -> tuple[list[Path], str]:
+    """Draw every figure; return the files, and the text that shows them on a page in the folder `docs`."""
     written, parts = [], []
     for name, (title, draw) in FIGURES.items():
-        pictures, text = write_figure(name, title, partial(draw, sources), out, page=page, say=say)
+        pictures, text = write_figure(name, title, partial(draw, sources), out, docs=docs, say=say)
         written += pictures
         parts.append(f"### {title}\n\n{text}")
-    if page is not None:
-        fill(Path(page), "figures", "\n" + "\n\n".join(parts) + "\n")
-    return written
+    return written, "\n\n".join(parts)
 
 
 def write_figure(
@@ -60,7 +58,7 @@ def write_figure(
     draw: Callable[[], Drawn],
     out: Path,
     *,
-    page: str | Path | None = None,
+    docs: Path | None = None,
     say: Callable[[str], None] = print,
 ) -> tuple[list[Path], str]:
     try:
@@ -68,7 +66,7 @@ def write_figure(
     except MissingSource as missing:
         say(f"{name} is not drawn: {missing}")
         return [], f"Not drawn: {missing}."
-    folder = out if page is None else Path(os.path.relpath(out, Path(page).parent))
+    folder = out if docs is None else Path(os.path.relpath(out, docs))
     picture = (folder / name).as_posix()
     text = f"![{title}]({picture}.png)\n\n*{drawn.caption}* ([SVG]({picture}.svg))"
     return save_figure(drawn.figure, out, name), text

@@ -1,5 +1,6 @@
 """The paper's tables as Markdown, our numbers next to the published ones, and the places of a page to fill."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
@@ -11,8 +12,14 @@ from levelhead.support.errors import LevelheadError
 
 from ..methods import METHODS
 from .cells import (
-    GAMMAS,
+    BEST_ON_TEST,
+    HELD_OUT,
+    LAST_EPOCH,
+    ORACLE,
     PAPER_GAMMA,
+    RELEASED_DEFAULT,
+    RELEASED_SCRIPT,
+    TEST_IMAGES,
     Cell,
     Record,
     cell,
@@ -21,14 +28,33 @@ from .cells import (
     share_of_gap,
     top5_cell,
 )
-from .tables import DATA_TITLES, source_cells, table1_columns, tables
+from .tables import (
+    DATA_TITLES,
+    nearer_readings,
+    published_errors,
+    source_cells,
+    table1_columns,
+    tables,
+)
+
+Row = tuple[str, list[str]]  # title and cells
+# The sources of gamma that each table shows; the first is compared with the published number.
+TABLE1_GAMMAS = (HELD_OUT, RELEASED_SCRIPT, RELEASED_DEFAULT, TEST_IMAGES, BEST_ON_TEST)
+TABLE2_GAMMAS = (HELD_OUT, TEST_IMAGES, BEST_ON_TEST)
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """Return a table; a row without any cell is left out."""
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    return "\n".join(
-        [*lines, *(f"| {title} | {' | '.join(cells)} |" for title, cells in rows if any(cells))]
-    )
+    for title, cells in rows:
+        if any(cells):
+            lines.append(f"| {title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def places_in(page: Path) -> list[str]:
+    """Return the names of the places of a page that are to be filled, in their order."""
+    return re.findall(r"^<!-- ([\w-]+) -->$", page.read_text(encoding="utf-8"), re.M)
 
 
 def fill(page: Path, name: str, content: str) -> None:
@@ -57,84 +83,115 @@ def tables_of_folder(folder: Path) -> dict[str, str]:
 
 def table1(records: Sequence[Record], data: str) -> str:
     """Return Table 1 on one data set, each of our cells with the published number beside it."""
-    table, columns = tables()["table1"], table1_columns(data)
-    rows: list[tuple[str, list[str]]] = []
-
-    def ours(title: str, method: str, reading: str, published: Mapping[str, float]) -> None:
-        cells = {column: cell(records, column, method, reading) for column in columns}
-        rows.append(
-            (
-                title,
-                [a.against(published[c]) if c in published else a.text for c, a in cells.items()],
-            )
-        )
-
-    for row in table["rows"]:
-        method, title = row["method"].removesuffix("+rs"), row["title"]
-        published = dict(zip(table["columns"], row["published"], strict=True))
-        if method != row["method"]:
-            for gamma in GAMMAS:  # the first is the one to compare
-                ours(
-                    f"{title}, {gamma}",
-                    method,
-                    gamma,
-                    {} if rows[-1][0].startswith(title) else published,
-                )
-            continue
-        trained = row.get("is", method)  # the method that the paper prints under this title
-        ours(title if trained == method else f"{METHODS[trained].title}, in the paper {title}", trained, "last epoch",
-             published)  # fmt: skip
-        beside = [one for one in tables()["sources"]["rows"] if one["beside"] == method]
-        for source in [one for one in beside if "counted_only" not in one]:
-            of = source_cells(source)
-            cells = [
-                cell(records, *of[c][:2]).against(of[c][2]) if c in of else "" for c in columns
-            ]
-            rows.append((source["title"], cells))
-    ours("WVN alone", "wvn", "last epoch", {})
+    columns = table1_columns(data)
+    rows: list[Row] = []
+    for row in tables()["table1"]["rows"]:
+        if row["method"].endswith("+rs"):
+            rows += _rs_rows(records, row, columns)
+        else:
+            rows += _trained_rows(records, row, columns)
+    rows.append(("WVN alone", [cell(records, column, "wvn").text for column in columns]))
     return markdown_table(["ratio", *(column.split(":")[1] for column in columns)], rows)
 
 
+def _rs_rows(records: Sequence[Record], row: dict[str, Any], columns: Sequence[str]) -> list[Row]:
+    """Return a row of Table 1 after RS: one for each source of gamma."""
+    published = published_errors(row["method"])
+    method = row["method"].removesuffix("+rs")
+    rows = []
+    for source in TABLE1_GAMMAS:
+        cells = []
+        for column in columns:
+            ours = cell(records, column, method, source)
+            compared = source == TABLE1_GAMMAS[0]
+            cells.append(ours.against(published[column]) if compared else ours.text)
+        rows.append((f"{row['title']}, {source}", cells))
+    return rows
+
+
+def _trained_rows(
+    records: Sequence[Record], row: dict[str, Any], columns: Sequence[str]
+) -> list[Row]:
+    """Return a row of Table 1 as trained, then its nearer reading, then by the recipe of its source."""
+    method = row["method"]
+    published = published_errors(method)
+    trained = row.get("is", method)  # the method that the paper prints under this title
+    title = row["title"]
+    if trained != method:
+        title = f"{METHODS[trained].title}, in the paper {title}"
+    rows = [(title, _against(records, {c: (c, trained, published[c]) for c in columns}, columns))]
+    if method in nearer_readings():
+        nearer = nearer_readings()[method]
+        cells = {c: (c, nearer, published[c]) for c in columns if not c.endswith(":1")}
+        rows.append((METHODS[nearer].title, _against(records, cells, columns, only_ours=True)))
+    for source in tables()["sources"]["rows"]:
+        if source["beside"] == method and "counted_only" not in source:
+            rows.append((source["title"], _against(records, source_cells(source), columns)))
+    return rows
+
+
+def _against(
+    records: Sequence[Record],
+    cells: Mapping[str, tuple[str, str, float]],
+    columns: Sequence[str],
+    *,
+    only_ours: bool = False,
+) -> list[str]:
+    """Return our errors with the published ones; `cells` has column, method and published error of each."""
+    texts = []
+    for column in columns:
+        if column not in cells:
+            texts.append("")
+            continue
+        trained_on, method, published = cells[column]
+        ours = cell(records, trained_on, method)
+        texts.append("" if only_ours and not ours.errors else ours.against(published))
+    return texts
+
+
 def table2(records: Sequence[Record]) -> str:
+    """Return Table 2, top-1 and top-5; below each row of ours the same by the recipe of its source."""
     table = tables()["table2"]
-    columns, rows = table["columns"], list[tuple[str, list[str]]]()
+    columns = table["columns"]
     by_source = tables()["table2-sources"]["columns"]
-
-    def ours(
-        title: str,
-        method: str,
-        gamma: str | None = None,
-        published: Sequence[Any] = (),
-        at: Sequence[str] = columns,
-    ) -> None:
-        found = [
-            (
-                cell(records, column, method, gamma or "last epoch"),
-                top5_cell(records, column, method, gamma),
-            )
-            for column in at
-        ]
-        texts = [f"{first.text} / {top.text}" if first.errors else "" for first, top in found]
-        theirs = [f"*{first:.2f} / {top:.2f}*" for first, top in published] or [""] * len(columns)
-        rows.append(
-            (title, [", ".join(filter(None, pair)) for pair in zip(texts, theirs, strict=True)])
-        )
-
+    rows: list[Row] = []
     for row in table["rows"]:
         method, title = row["method"].removesuffix("+rs"), row["title"]
-        if method == row["method"]:
-            ours(title, method, published=row["published"])
-            ours(f"{title}, recipe of Cao et al.", method, at=by_source)
-        else:
-            gamma = f"{PAPER_GAMMA}, {table['gamma']:g}"
-            ours(f"{title}, {gamma}", method, PAPER_GAMMA, row["published"])
-            ours(f"{title}, {gamma}, recipe of Cao et al.", method, PAPER_GAMMA, at=by_source)
-            for gamma in GAMMAS:
-                ours(f"{title}, {gamma}", method, gamma)
-    ours("WVN alone", "wvn")
+        source = None
+        if method != row["method"]:
+            source = PAPER_GAMMA
+            title = f"{title}, {PAPER_GAMMA}, {table['gamma']:g}"
+        published = [f"*{first:.2f} / {top:.2f}*" for first, top in row["published"]]
+        ours = _top1_and_top5(records, columns, method, source)
+        both = zip(ours, published, strict=True)
+        rows.append((title, [", ".join(filter(None, pair)) for pair in both]))
+        theirs = _top1_and_top5(records, by_source, method, source)
+        both = zip(theirs, published, strict=True)
+        cells = [f"{errors}, {number}" if errors else "" for errors, number in both]
+        rows.append((f"{title}, recipe of Cao et al.", cells))
+        if source is not None:
+            for chosen in TABLE2_GAMMAS:
+                cells = _top1_and_top5(records, columns, method, chosen)
+                rows.append((f"{row['title']}, {chosen}", cells))
+    rows.append(("WVN alone", _top1_and_top5(records, columns, "wvn")))
+    rows.append(
+        ("WVN alone, recipe of Cao et al.", _top1_and_top5(records, by_source, "wvn")),
+    )
     for method in [row["also"] for row in table["rows"] if "also" in row]:
-        ours(f"{METHODS[method].title}, not the published row's loss", method)
+        title = f"{METHODS[method].title}, not the published row's loss"
+        rows.append((title, _top1_and_top5(records, columns, method)))
     return markdown_table(["top-1 / top-5", *(profile_title(column) for column in columns)], rows)
+
+
+def _top1_and_top5(
+    records: Sequence[Record], columns: Sequence[str], method: str, source: str | None = None
+) -> list[str]:
+    texts = []
+    for column in columns:
+        top1 = cell(records, column, method, source or LAST_EPOCH)
+        top5 = top5_cell(records, column, method, source)
+        texts.append(f"{top1.text} / {top5.text}" if top1.errors else "")
+    return texts
 
 
 def table3(records: Sequence[Record]) -> str:
@@ -146,27 +203,21 @@ def table3(records: Sequence[Record]) -> str:
         return [cell(records, column, method, reading) for column, method in columns]
 
     def beside(reading: str, row: str) -> list[str]:
-        return [
-            one.against(number) for one, number in zip(ours(reading), published[row], strict=True)
-        ]
+        both = zip(ours(reading), published[row], strict=True)
+        return [found.against(number) for found, number in both]
 
-    held = "gamma from a hold-out"
-    triples = zip(ours("last epoch"), ours(held), ours("oracle"), strict=True)
-    closed = [
-        share_of_gap(*(mean(one.errors) for one in three))
-        if all(one.errors for one in three)
-        else None
-        for three in triples
-    ]
+    closed = []
+    for three in zip(ours(LAST_EPOCH), ours(HELD_OUT), ours(ORACLE), strict=True):
+        share = None
+        if all(found.errors for found in three):
+            share = share_of_gap(*(mean(found.errors) for found in three))
+        closed.append("" if share is None else f"{share:.0%}")
     rows = [
-        ("network alone", [one.text for one in ours("last epoch")]),
-        (f"+RS, {held}", beside(held, "rs")),
-        ("+RS, best gamma on test", [one.text for one in ours("best gamma on test")]),
-        ("+oracle head", beside("oracle", "oracle")),
-        (
-            f"gap closed by RS, {held}",
-            ["" if share is None else f"{share:.0%}" for share in closed],
-        ),
+        ("network alone", [found.text for found in ours(LAST_EPOCH)]),
+        (f"+RS, {HELD_OUT}", beside(HELD_OUT, "rs")),
+        (f"+RS, {BEST_ON_TEST}", [found.text for found in ours(BEST_ON_TEST)]),
+        ("+oracle head", beside(ORACLE, "oracle")),
+        (f"gap closed by RS, {HELD_OUT}", closed),
     ]
     titles = [
         f"{METHODS[method].title}, ratio {column.split(':')[1]}" for column, method in columns
@@ -178,34 +229,27 @@ def post_hoc_table(
     records: Sequence[Record], sets: Sequence[Sequence[str]], methods: Sequence[str]
 ) -> str:
     """Return what each adjustment makes of the companion runs: a row per set and method, the mean over its columns."""
-    rules = {Rescale.name: "RS", Tau.name: "tau-normalization", Shift.name: "shift"}
-    rules["rescale-then-shift"] = "RS, then shift"
-    rows = []
+    rules = {
+        Rescale.name: "RS",
+        Tau.name: "tau-normalization",
+        Shift.name: "shift",
+        "rescale-then-shift": "RS, then shift",
+    }
+    rows: list[Row] = []
     for columns in sets:
         for method in methods:
-            found = [one for column in columns if (one := companion(records, column, method))]
-            errors = [
-                (
-                    r["error"],
-                    *(r["held_out"][rule]["error"] for rule in rules),
-                    r["nearest_mean_error"],
-                )
-                for r in found
-            ]
-            cells = [f"{100 * mean(each):.2f}" for each in zip(*errors, strict=True)]
-            oracles = [r["oracle"]["error"] for r in found if r["oracle"]]
+            runs = [run for column in columns if (run := companion(records, column, method))]
+            if not runs:
+                continue
+            errors = [[run["error"] for run in runs]]
+            errors += [[run["held_out"][rule]["error"] for run in runs] for rule in rules]
+            errors.append([run["nearest_mean_error"] for run in runs])
+            errors.append([run["oracle"]["error"] for run in runs if run["oracle"]])
+            cells = [f"{100 * mean(each):.2f}" if each else "" for each in errors]
             data = DATA_TITLES[columns[0].rpartition("/")[2].split(":")[0]]
-            title = f"{data}, {METHODS[method].title}"
-            rows += (
-                [(title, [*cells, f"{100 * mean(oracles):.2f}" if oracles else ""])]
-                if found
-                else []
-            )
-    return (
-        markdown_table(["", "alone", *rules.values(), "nearest class mean", "oracle head"], rows)
-        if rows
-        else ""
-    )
+            rows.append((f"{data}, {METHODS[method].title}", cells))
+    head = ["", "alone", *rules.values(), "nearest class mean", "oracle head"]
+    return markdown_table(head, rows) if rows else ""
 
 
 def profile_title(column: str) -> str:

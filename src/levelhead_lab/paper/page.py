@@ -1,223 +1,244 @@
-"""The page "Reproduction": setup, tables, claims, figures and cost, all written from what was measured."""
+"""The pages of the reproduction: every table, sentence with a number, figure and claim, written from results/."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from levelhead.support.errors import LevelheadError
 from levelhead.support.warnings import quiet
 
-from . import beyond_tables, figure_beyond, figures, markdown
+from . import (
+    beyond_tables,
+    beyond_texts,
+    distances,
+    figure_beyond,
+    figures,
+    how_done,
+    markdown,
+    row_texts,
+    wvn_differs,
+)
+from .all_claims import every_finding
 from .cells import Record, load_records
 from .claims import Finding
-from .figure_claims import every_finding
 from .figure_style import Drawn, Sources
+from .headline import headline
 from .record import whole_snapshots
-from .tables import DATA_TITLES, REPEATED, repeated_methods, table1_columns, tables
-from .trainings import trainings
+from .tables import REPEATED, repeated_methods, table1_columns, tables
 
-SETTINGS = "batch lr momentum weight_decay schedule milestones lr_decay warmup pad flip"  # of a recipe, in the setup
-
-
-MEASURED: dict[
-    str, tuple[str, Callable[[Any], str]]
-] = {  # the file in results/ of each place, and its table
-    "epochs": ("epochs.json", beyond_tables.epochs_table),
-    "past-frontier": ("past_frontier.json", beyond_tables.past_frontier_table),
-    "authors": ("authors.json", beyond_tables.authors_table),
-    "precision": ("precision.json", beyond_tables.precision_table),
-}
+PAGES = ("reproduction.md", "reproduction-beyond.md", "reproduction-how.md")
+NOT_MEASURED = "Not measured."
 
 
-def write(
-    results: Path, page: Path, images: Path, sources: Sources, *, say: Callable[[str], None]
-) -> list[Path]:
-    measured = {
-        name: "Not measured." if (content := _read_json(results / file)) is None else table(content)
-        for name, (file, table) in MEASURED.items()
-    }
-    for name, text in {**places(sources.records, sources), **measured}.items():
-        markdown.fill(page, name, f"\n{text}\n")
-    epochs = _read_json(results / "epochs.json") or []
-    beyond: dict[str, tuple[str, Callable[[], Drawn]]] = {
-        "frontier": (
-            "The recipe frontier at a glance",
-            lambda: figure_beyond.draw_frontier(sources.records),
-        ),
-        "epochs": ("WVN epoch by epoch", lambda: figure_beyond.draw_epochs(epochs)),
-    }
-    written = []
-    for name, (title, draw) in beyond.items():
-        pictures, text = figures.write_figure(name, title, draw, images, page=page, say=say)
-        markdown.fill(page, f"{name}-figure", f"\n{text}\n")
-        written += pictures
-    return written + figures.write(sources, images, page=page, say=say)
+@dataclass(frozen=True)
+class Measured:
+    """What is in results/ beside the records; None where a file is missing."""
+
+    authors: dict[str, Any] | None = None  # the authors' own code
+    precision: dict[str, Any] | None = None  # one training in several precisions
+    epochs: list[dict[str, Any]] | None = None  # RS and the shift epoch by epoch
+    past_frontier: list[dict[str, Any]] | None = None  # what was tried past the recipe frontier
+    heads: dict[str, Any] | None = None  # heads fitted again on stored features
+    rounding: dict[str, Any] | None = None  # one training in other company
+
+    @staticmethod
+    def read(results: Path) -> "Measured":
+        """Read every file that is there."""
+
+        def content(name: str) -> Any:
+            return how_done.read_json(results / f"{name}.json")
+
+        return Measured(
+            authors=content("authors"),
+            precision=content("precision"),
+            epochs=content("epochs"),
+            past_frontier=content("past_frontier"),
+            heads=content("heads"),
+            rounding=content("rounding"),
+        )
 
 
 def draw_figures(
-    results: Path, page: Path, pictures: Path, *, say: Callable[[str], None]
+    results: Path, docs: Path, pictures: Path, *, say: Callable[[str], None]
 ) -> tuple[dict[str, Any], str]:
+    """Draw every figure, and fill in those pages of the reproduction that are in a folder."""
     if not any(results.glob("*.json")):
         raise FileNotFoundError(
             f"{results}: no records; expected a folder with a .json file per network"
         )
     networks = whole_snapshots(results.parent / "networks")
+    pages = [docs / name for name in PAGES if (docs / name).is_file()]
     with quiet():
         sources = figures.collect_sources(results.parent, networks, load_records(results))
-        if page.is_file():
-            written = write(results.parent, page, pictures, sources, say=say)
-        else:
-            written = figures.write(sources, pictures, say=say)
+        measured = Measured.read(results.parent)
+        drawn = write_figures(sources, measured, pictures, docs, say=say)
+        if pages:
+            fill_pages(pages, {**places(sources, measured), **drawn.places})
     found = {
-        "pictures": [str(path) for path in written],
-        "page": str(page) if page.is_file() else None,
+        "pictures": [str(path) for path in drawn.files],
+        "pages": [str(page) for page in pages],
     }
-    filled = f"; {page} is filled" if page.is_file() else ""
-    return found, f"{len(written)} pictures in {pictures}{filled}"
+    text = f"{len(drawn.files)} pictures in {pictures}"
+    if pages:
+        text += f"; filled in: {', '.join(map(str, pages))}"
+    return found, text
 
 
-def places(records: Sequence[Record], sources: Sources | None = None) -> dict[str, str]:
-    sources = sources or Sources(records)
-    none = "No such network has a record yet."
-    sets = [
-        *(table1_columns(data, imbalanced=True) for data in ("cifar10", "cifar100")),
-        tables()["table2"]["columns"],
-    ]
-    return {
-        "setup": setup_table(),
-        "cost": cost_table(records),
-        "claims": claims_table(every_finding(records, sources.snapshots, sources.two_features)),
-        "copied": beyond_tables.copied_table(),
-        "sources": beyond_tables.sources_table(records),
+def fill_pages(pages: Sequence[Path], texts: Mapping[str, str]) -> None:
+    """Write every text into its place; a place without a text, or a text without a place, is an error."""
+    wanted = {page: markdown.places_in(page) for page in pages}
+    for page, names in wanted.items():
+        for name in names:
+            if name not in texts:
+                raise LevelheadError(
+                    f"{page}: nothing is written at {name!r}; the places are {', '.join(sorted(texts))}"
+                )
+    if len(pages) == len(PAGES):
+        there = {name for names in wanted.values() for name in names}
+        if lacking := [name for name in texts if name not in there]:
+            raise LevelheadError(f"{pages[0].parent}: no page has a place for {', '.join(lacking)}")
+    for page, names in wanted.items():
+        for name in names:
+            markdown.fill(page, name, f"\n{texts[name]}\n")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Pictures that were written, and what stands in their places."""
+
+    files: list[Path]
+    places: dict[str, str]
+
+
+def write_figures(
+    sources: Sources,
+    measured: Measured,
+    pictures: Path,
+    docs: Path,
+    *,
+    say: Callable[[str], None],
+) -> Figures:
+    """Draw the paper's figures, and two that it lacks."""
+    files, text = figures.write(sources, pictures, docs=docs, say=say)
+    texts = {"figures": text}
+    beyond: dict[str, tuple[str, Callable[[], Drawn]]] = {
+        "frontier": (
+            "The recipe frontier at a glance",
+            lambda: figure_beyond.draw_frontier(sources.records),
+        ),
+        "epochs": (
+            "WVN epoch by epoch",
+            lambda: figure_beyond.draw_epochs(measured.epochs or []),
+        ),
+    }
+    for name, (title, draw) in beyond.items():
+        written, text = figures.write_figure(name, title, draw, pictures, docs=docs, say=say)
+        files += written
+        texts[f"{name}-figure"] = text
+    return Figures(files, texts)
+
+
+def places(sources: Sources, measured: Measured | None = None) -> dict[str, str]:
+    """Return what stands in each place of the pages, figures apart."""
+    measured = measured or Measured()
+    records = sources.records
+    findings = every_finding(records, sources.snapshots, sources.two_features)
+    texts = {
+        "headline": headline(records, measured.authors, findings),
+        "distances": distances.distances_table(records),
         "table1-cifar10": markdown.table1(records, "cifar10"),
         "table1-cifar100": markdown.table1(records, "cifar100"),
+        "table1-text": row_texts.table1_text(records),
+        "spread": row_texts.spread_text(records),
+        "copied": row_texts.copied_table(records),
+        "sources-text": row_texts.sources_text(records),
+        "sources": distances.sources_table(records),
         "table2": markdown.table2(records),
+        "table2-text": row_texts.table2_text(records),
         "table3": markdown.table3(records),
-        "readings": beyond_tables.readings_table(records),
-        "frontier-published": beyond_tables.published_table(),
-        **{
-            f"{table}-notes": "\n".join(f"- {note}" for note in tables()[table]["notes"])
-            for table in ("table1", "table2", "table3")
-        },
-        "beyond": markdown.post_hoc_table(records, sets, REPEATED) or none,
-        **{
-            name: beyond_tables.other_recipe_table(
-                records, tables()[name]["columns"], repeated_methods(name)
-            )
-            or none
-            for name in ("strong", "frontier", "frontier-long")
-        },
+        "readings": row_texts.readings_table(records),
+        "readings-text": row_texts.readings_text(records),
+        "claims": claims_table(findings),
+        "setup": how_done.setup_table(),
+        "cost": how_done.cost_table(records),
     }
+    for table in ("table1", "table2", "table3"):
+        notes = tables()[table]["notes"]
+        texts[f"{table}-notes"] = "\n".join(f"- {note}" for note in notes)
+    texts |= _beyond_places(records)
+    texts |= _measured_places(records, measured)
+    return texts
+
+
+def _beyond_places(records: Sequence[Record]) -> dict[str, str]:
+    sets = [
+        table1_columns("cifar10", imbalanced=True),
+        table1_columns("cifar100", imbalanced=True),
+        tables()["table2"]["columns"],
+    ]
+    texts = {
+        "beyond": markdown.post_hoc_table(records, sets, REPEATED),
+        "strong-text": beyond_texts.strong_text(records),
+        "frontier-text": beyond_texts.frontier_text(records),
+        "frontier-long-text": beyond_texts.frontier_long_text(records),
+        "frontier-published": beyond_tables.published_table(),
+    }
+    for name in ("strong", "frontier", "frontier-long"):
+        columns = tables()[name]["columns"]
+        texts[name] = beyond_tables.other_recipe_table(records, columns, repeated_methods(name))
+    return {name: text or row_texts.NO_NETWORK for name, text in texts.items()}
+
+
+def _measured_places(records: Sequence[Record], measured: Measured) -> dict[str, str]:
+    """Return what is written from single files of results/."""
+    authors, precision, epochs = measured.authors, measured.precision, measured.epochs
+    heads, past, rounding = measured.heads, measured.past_frontier, measured.rounding
+    texts: dict[str, str] = dict.fromkeys(
+        (
+            "authors", "pooled", "precision", "epochs", "epochs-text", "heads", "heads-text", "unlabelled",
+            "past-frontier", "past-frontier-text", "rounding",
+        ),
+        NOT_MEASURED,
+    )  # fmt: skip
+    if authors is not None:
+        texts["authors"] = wvn_differs.authors_table(authors, records)
+    if precision is not None:
+        texts["precision"] = wvn_differs.precision_table(precision)
+    if epochs is not None:
+        texts["epochs"] = wvn_differs.epochs_table(epochs)
+    if precision is not None and epochs is not None:
+        texts["pooled"] = wvn_differs.pooled_text(records, precision, epochs)
+    if epochs is not None and authors is not None:
+        texts["epochs-text"] = wvn_differs.epochs_text(epochs, authors)
+    if heads is not None:
+        texts["heads"] = beyond_tables.heads_table(heads)
+        texts["heads-text"] = beyond_texts.heads_text(heads)
+        texts["unlabelled"] = beyond_texts.unlabelled_text(heads)
+    if past is not None:
+        texts["past-frontier"] = beyond_tables.past_frontier_table(past)
+        texts["past-frontier-text"] = beyond_texts.past_frontier_text(past)
+    if rounding is not None:
+        texts["rounding"] = how_done.rounding_text(rounding)
+    return texts
 
 
 def claims_table(findings: Mapping[tuple[str, str], Finding | None]) -> str:
-    found = [(where, finding) for (where, _), finding in findings.items() if finding]
-    if not found:
+    """Return the verdict on every claim, and which claims have no records yet."""
+    judged = [(where, finding) for (where, _), finding in findings.items() if finding]
+    if not judged:
         return "No claim has its records yet."
-    lines = []
+    totals = []
     for outcome in ("reproduced", "partly", "not reproduced"):
-        same = [finding for _, finding in found if finding.outcome == outcome]
-        lines.append(f"**{outcome.capitalize()}: {len(same)} of {len(found)}.**")
-    rows = [(f.says, [where, f"**{f.outcome}**", f.seen, f.rule]) for where, f in found]
+        count = sum(finding.outcome == outcome for _, finding in judged)
+        totals.append(f"**{outcome.capitalize()}: {count} of {len(judged)}.**")
+    rows = []
+    for where, finding in judged:
+        cells = [where, f"**{finding.outcome}**", finding.seen, finding.rule]
+        rows.append((finding.says, cells))
     head = ["the paper", "where", "we see", "number", "needed"]
-    lines = [" ".join(lines), "", markdown.markdown_table(head, rows)]
-    if without := [
-        name.replace("_", " ") for (_, name), finding in findings.items() if not finding
-    ]:
-        lines += ["", f"Not judged yet, because records are missing: {', '.join(without)}."]
-    return "\n".join(lines)
-
-
-def setup_table() -> str:
-    every = [t.spec for table in ("table1", "table2") for t in trainings(table, seeds=1)]
-    specs = [{spec.data: spec for spec in every}[data] for data in DATA_TITLES]
-    recipes = [spec.resolve_recipe() for spec in specs]
-    epochs = [
-        dict.fromkeys(one.resolve_recipe().epochs for one in every if one.data == spec.data)
-        for spec in specs
-    ]
-    stems = {"small": "3x3", "half": "3x3, stride 2", "imagenet": "7x7, stride 2, then pooled"}
-    shortcuts = {"A": "zeros", "pool": "pooled, zeros", "B": "1x1 convolution and batch norm"}
-    rows = [
-        ("network", [spec.resolve_net() for spec in specs]),
-        ("first layer", [stems[spec.stem] for spec in specs]),
-        ("shortcut", [shortcuts[spec.shortcut] for spec in specs]),
-        ("head", ["linear, without a bias; cosine for LDAM" for _ in specs]),
-        ("precision", [spec.dtype for spec in specs]),
-        ("recipe", [one.name for one in recipes]),
-        ("epochs", [", ".join(map(str, one)) for one in epochs]),
-    ]
-    for key in SETTINGS.split():
-        values = [
-            () if key == "lr_decay" and not one.milestones else asdict(one)[key] for one in recipes
-        ]
-        rows.append((key.replace("_", " "), [_setting_text(value) for value in values]))
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for data, column in zip(
-        DATA_TITLES.values(), zip(*(cells for _, cells in rows), strict=True), strict=True
-    ):
-        alike.setdefault(column, []).append(data)
-    merged = zip((title for title, _ in rows), zip(*alike, strict=True), strict=True)
-    return markdown.markdown_table(
-        ["", *(", ".join(sets) for sets in alike.values())], list(merged)
-    )
-
-
-def cost_table(records: Sequence[Record]) -> str:
-    if not records:
-        return "No network has a record yet."
-    rows = [
-        (title, _spent(these))
-        for data, title in DATA_TITLES.items()
-        if (these := [r for r in records if _data(r["column"]) == data])
-    ]
-    devices = ", ".join(sorted({str(r["device"]) for r in records}))
-    versions = ", ".join(
-        sorted({f"torch {r['versions']['torch']}" for r in records if "torch" in r["versions"]})
-    )
-    table = markdown.markdown_table(
-        ["", "networks", "epochs in all", "hours", "records without a hash"],
-        [*rows, ("all", _spent(records))],
-    )
-    there = {record.get("name") for record in records}
-    planned = (
-        ("Table 1", trainings("table1")),
-        ("Table 2", trainings("table2")),
-        ("the recipes of the sources", [*trainings("sources"), *trainings("table2-sources")]),
-        ("the stronger recipe", trainings("strong")),
-        ("the recipe frontier", trainings("frontier")),
-        ("the recipe frontier-long", trainings("frontier-long")),
-    )
-    missing = [
-        f"{lacking} of {len(wanted)} of {title}"
-        for title, wanted in planned
-        if (lacking := sum(training.name not in there for training in wanted))
-    ]
-    return (
-        f"{table}\n\nTrained on: {devices}; {versions}. A record without a hash is older than the check of its images "
-        f"and labels. Without a record, their cells empty or of fewer seeds: {', '.join(missing) or 'none'}."
-    )
-
-
-def _data(column: str) -> str:
-    return column.split("/")[-1].split(":")[0].removesuffix("-sorted")
-
-
-def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-
-
-def _spent(records: Sequence[Record]) -> list[str]:
-    epochs = sum(record["identity"]["recipe"]["epochs"] for record in records)
-    hours, unhashed = (
-        sum(r["seconds"] for r in records) / 3600,
-        sum(not r.get("data_sha256") for r in records),
-    )
-    return [str(len(records)), f"{epochs:,}", f"{hours:.2f}", str(unhashed)]
-
-
-def _setting_text(value: object) -> str:
-    if isinstance(value, tuple):
-        return ", ".join(map(str, value))
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    text = f"{' '.join(totals)}\n\n{markdown.markdown_table(head, rows)}"
+    without = [name.replace("_", " ") for (_, name), finding in findings.items() if not finding]
+    if without:
+        text += f"\n\nNot judged yet, because records are missing: {', '.join(without)}."
+    return text

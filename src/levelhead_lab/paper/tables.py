@@ -38,30 +38,45 @@ def table1_columns(data: str | None = None, *, imbalanced: bool = False) -> list
     return [column for column in found if not (imbalanced and column.endswith(":1"))]
 
 
+def published_errors(method: str, table: str = "table1") -> dict[str, float]:
+    """Return the published top-1 errors of a row, in percent, by column."""
+    (row,) = [row for row in tables()[table]["rows"] if row["method"] == method]
+    found = {}
+    for column, error in zip(tables()[table]["columns"], row["published"], strict=True):
+        found[column] = error[0] if isinstance(error, list) else error
+    return found
+
+
+def nearer_readings() -> dict[str, str]:
+    """Return, by row of Table 1, the reading of it that comes nearer to the published numbers."""
+    return {row["method"]: row["nearer"] for row in tables()["readings"]["rows"]}
+
+
 def repeated_methods(table: str) -> Sequence[str]:
     return tables()[table].get("methods", REPEATED)
 
 
 def source_cells(row: dict[str, Any]) -> dict[str, tuple[str, str, float]]:
     """Return, by the column of Table 1, column, method and published error of a row of `sources`."""
-    table = tables()["table1"]
-    (of,) = [one["published"] for one in table["rows"] if one["method"] == row["beside"]]
-    found = {}
-    for i, (column, trained) in enumerate(
-        zip(tables()["sources"]["columns"], row["trained"], strict=True)
-    ):
-        if trained:
-            recipe, method = trained.split("/")
-            published = (
-                row["published"][i] if "published" in row else of[table["columns"].index(column)]
-            )
-            found[column] = (f"{recipe}/{column}", method, published)
-    return found
+    published = published_errors(row["beside"])
+    cells = {}
+    for i, column in enumerate(tables()["sources"]["columns"]):
+        if row["trained"][i]:
+            recipe, method = row["trained"][i].split("/")
+            error = row["published"][i] if "published" in row else published[column]
+            cells[column] = (f"{recipe}/{column}", method, error)
+    return cells
 
 
 def column_title(column: str) -> str:
     data, ratio = column.split(":")
     return f"{DATA_TITLES[data]}, ratio {ratio}"
+
+
+def column_words(column: str) -> str:
+    """Return a column of CIFAR, by whatever recipe, as a sentence has it: `CIFAR-10 at ratio 100`."""
+    data, ratio = column.rpartition("/")[2].split(":")
+    return f"{DATA_TITLES[data]} at ratio {ratio}"
 
 
 def official_sha256(column: str, hold_out: float) -> dict[str, str] | None:

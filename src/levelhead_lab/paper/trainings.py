@@ -11,7 +11,16 @@ from levelhead.support.errors import LevelheadError
 from ..lab.choices import PaperTable
 from ..methods import METHODS
 from ..runs.spec import Spec
-from .tables import DATA_SIZES, REPEATED, SAME_WHEN_BALANCED, repeated_methods, source_cells, tables
+from .tables import (
+    DATA_SIZES,
+    REPEATED,
+    SAME_WHEN_BALANCED,
+    nearer_readings,
+    repeated_methods,
+    source_cells,
+    table1_columns,
+    tables,
+)
 
 TABLES: tuple[PaperTable, ...] = get_args(PaperTable)
 HOLD_OUT = 0.1
@@ -85,9 +94,8 @@ def _columns_and_rows(table: PaperTable) -> tuple[list[str], list[str]]:
     if table in ("strong", "frontier", "frontier-long"):
         return tables()[table]["columns"], list(repeated_methods(table))
     if table == "readings":
-        return tables()[table]["columns"], [
-            name for row in tables()[table]["rows"] for name in row["readings"]
-        ]
+        rows = [name for row in tables()[table]["rows"] for name in row["readings"]]
+        return table1_columns(imbalanced=True), rows
     if table == "sources":
         cells = [cell for row in tables()[table]["rows"] for cell in source_cells(row).values()]
         return list(dict.fromkeys(c for c, _, _ in cells)), list(
@@ -115,11 +123,22 @@ def _needed(column: str, row: str, seed: int, hold_out: float, repeated: Sequenc
             cell[:2] for one in tables()["sources"]["rows"] for cell in source_cells(one).values()
         ]
         return (seed == 0 or row in repeated) and not hold_out and (column, row) in cells
-    if row == "wvn-released" and column not in RELEASED_COLUMNS:
+    if column not in _columns_of(row, column):
         return False
     if column.endswith(":1"):
         return row not in SAME_WHEN_BALANCED and seed == 0 and not hold_out
     return seed == 0 or (row in repeated and column not in tables()["table2"]["columns"])
+
+
+def _columns_of(row: str, column: str) -> Sequence[str]:
+    """Return the columns in which a row is trained: some of Table 1's, or any."""
+    if row == "wvn-released":
+        return RELEASED_COLUMNS
+    readings = [name for one in tables()["readings"]["rows"] for name in one["readings"]]
+    in_table1 = [one["method"] for one in tables()["table1"]["rows"]]
+    if row in readings and row not in (*in_table1, *nearer_readings().values()):
+        return tables()["readings"]["columns"]
+    return [column]
 
 
 def _spec(

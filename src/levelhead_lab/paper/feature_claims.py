@@ -1,0 +1,80 @@
+"""The paper's claims about features and recall by class that records decide: Figures 4 and 6."""
+
+from collections.abc import Sequence
+from statistics import mean
+
+import numpy as np
+
+from .cells import Record, full_runs
+from .claims import Finding, outcome_for, rank_finding
+from .tables import column_title, table1_columns
+
+
+def train_clusters_grow(records: Sequence[Record]) -> Finding | None:
+    says = "At training time, clusters of more frequent classes are wider."
+    return rank_finding(records, says, lambda record: record["geometry"].get("sigma_train"), sign=1)
+
+
+def train_clusters_saturate(records: Sequence[Record]) -> Finding | None:
+    """Judge by the mean width of the rarest third, of the middle and of the most frequent third of the classes."""
+    first_rises, second_rises = [], []
+    for column in table1_columns(imbalanced=True):
+        for run in full_runs(records, column, "baseline"):
+            widths = run["geometry"].get("sigma_train")
+            if widths is None or None in widths:
+                continue
+            by_count = np.asarray(widths, float)[np.argsort(run["counts"], kind="stable")]
+            third = len(by_count) // 3
+            rare = by_count[:third].mean()
+            middle = by_count[third:-third].mean()
+            frequent = by_count[-third:].mean()
+            first_rises.append(float(middle - rare))
+            second_rises.append(float(frequent - middle))
+    if not first_rises:
+        return None
+    first, second = mean(first_rises), mean(second_rises)
+    share = second / first if first > 0 else float("inf")
+    return Finding(
+        "The size of a training cluster saturates where a class has enough samples.",
+        share,
+        f"from the rarest third of the classes to the middle clusters widen by {first:.1f} "
+        f"degrees, from there to the most frequent third by {second:.1f}",
+        outcome_for(-share, -0.5, -0.999),
+        "the second at most half of the first; partly: less",
+    )
+
+
+def rare_test_clusters_are_wider(records: Sequence[Record]) -> Finding | None:
+    says = "At test time, features of less frequent classes form wider clusters."
+    return rank_finding(records, says, lambda record: record["geometry"].get("sigma_test"), sign=-1)
+
+
+def centers_drift_apart(records: Sequence[Record]) -> Finding | None:
+    says = "The rarer a class, the farther apart the centers of its train and test features."
+    return rank_finding(records, says, lambda record: record["geometry"].get("center_gap"), sign=-1)
+
+
+def rare_centers_are_far_apart(records: Sequence[Record]) -> Finding | None:
+    gaps = {}
+    for column in ("cifar10:100", "cifar10:200"):
+        of_rarest = []
+        for run in full_runs(records, column, "baseline"):
+            if run["geometry"].get("center_gap"):
+                of_rarest.append(run["geometry"]["center_gap"][int(np.argmin(run["counts"]))])
+        if of_rarest:
+            gaps[column] = mean(of_rarest)
+    if "cifar10:100" not in gaps:
+        return None
+    each = [f"{gap:.1f} degrees on {column_title(column)}" for column, gap in gaps.items()]
+    return Finding(
+        "The rarest class's train and test centers are nearly 40 degrees apart.",
+        gaps["cifar10:100"],
+        "; ".join(each),
+        outcome_for(gaps["cifar10:100"], 35.0, 20.0),
+        "35 degrees at ratio 100; partly: 20",
+    )
+
+
+def recall_follows_frequency(records: Sequence[Record]) -> Finding | None:
+    says = "The diagonal of the baseline's confusion matrix fades: recall grows with the number of samples."
+    return rank_finding(records, says, lambda record: record.get("recall"), sign=1)

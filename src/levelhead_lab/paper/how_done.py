@@ -1,0 +1,138 @@
+"""How the networks were trained: the settings of each data set, what all of them cost, and which are not there yet."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..lab.recipe import Recipe
+from ..runs.spec import Spec
+from .cells import Record
+from .markdown import markdown_table
+from .tables import DATA_TITLES
+from .trainings import trainings
+
+# Fields of a recipe, in the order of the table.
+SETTINGS = (
+    "batch", "lr", "momentum", "weight_decay", "schedule", "milestones", "lr_decay", "warmup", "pad", "flip",
+)  # fmt: skip
+STEMS = {"small": "3x3", "half": "3x3, stride 2", "imagenet": "7x7, stride 2, then pooled"}
+SHORTCUTS = {"A": "zeros", "pool": "pooled, zeros", "B": "1x1 convolution and batch norm"}
+
+
+def setup_table() -> str:
+    """Return the settings of Tables 1 and 2, a column for all data sets that share them."""
+    specs = [training.spec for table in ("table1", "table2") for training in trainings(table)]
+    by_data = {data: [spec for spec in specs if spec.data == data] for data in DATA_TITLES}
+    settings = {data: _settings(of_data) for data, of_data in by_data.items()}
+    columns: dict[tuple[str, ...], list[str]] = {}
+    for data, values in settings.items():
+        columns.setdefault(tuple(values.values()), []).append(DATA_TITLES[data])
+    titles = list(next(iter(settings.values())))
+    rows = []
+    for i, title in enumerate(titles):
+        rows.append((title, [column[i] for column in columns]))
+    return markdown_table(["", *(", ".join(sets) for sets in columns.values())], rows)
+
+
+def _settings(specs: Sequence[Spec]) -> dict[str, str]:
+    """Return the settings that the trainings of a data set share, and all numbers of epochs."""
+    spec = specs[0]
+    recipe = spec.resolve_recipe()
+    epochs = dict.fromkeys(str(one.resolve_recipe().epochs) for one in specs)
+    found = {
+        "network": spec.resolve_net(),
+        "first layer": STEMS[spec.stem],
+        "shortcut": SHORTCUTS[spec.shortcut],
+        "head": "linear, without a bias; cosine for LDAM",
+        "precision": spec.dtype,
+        "recipe": recipe.name,
+        "epochs": ", ".join(epochs),
+    }
+    for key in SETTINGS:
+        found[key.replace("_", " ")] = _setting_text(recipe, key)
+    return found
+
+
+def _setting_text(recipe: Recipe, key: str) -> str:
+    value = asdict(recipe)[key]
+    if key == "lr_decay" and not recipe.milestones:
+        return ""
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def cost_table(records: Sequence[Record]) -> str:
+    if not records:
+        return "No network has a record yet."
+    rows = []
+    for data, title in DATA_TITLES.items():
+        of_data = [record for record in records if _data(record["column"]) == data]
+        if of_data:
+            rows.append((title, _spent(of_data)))
+    rows.append(("all", _spent(records)))
+    head = ["", "networks", "epochs in all", "hours", "records without a hash"]
+    devices = ", ".join(sorted({str(record["device"]) for record in records}))
+    torches = {record["versions"]["torch"] for record in records if "torch" in record["versions"]}
+    versions = ", ".join(f"torch {version}" for version in sorted(torches))
+    return (
+        f"{markdown_table(head, rows)}\n\nTrained on: {devices}; {versions}. A record without a "
+        "hash is older than the check of its images and labels. Without a record, their cells "
+        f"empty or of fewer seeds: {missing_text(records)}."
+    )
+
+
+def missing_text(records: Sequence[Record]) -> str:
+    """Return of each table how many of its networks have no record."""
+    planned = {
+        "Table 1": trainings("table1"),
+        "Table 2": trainings("table2"),
+        "the readings of sampling": trainings("readings"),
+        "the recipes of the sources": [*trainings("sources"), *trainings("table2-sources")],
+        "the stronger recipe": trainings("strong"),
+        "the recipe frontier": trainings("frontier"),
+        "the recipe frontier-long": trainings("frontier-long"),
+    }
+    there = {record.get("name") for record in records}
+    parts = []
+    for title, wanted in planned.items():
+        lacking = [training for training in wanted if training.name not in there]
+        if lacking:
+            parts.append(f"{len(lacking)} of {len(wanted)} of {title}")
+    return ", ".join(parts) or "none"
+
+
+def rounding_text(rounding: dict[str, Any]) -> str:
+    """Say by how much a network differs that is trained again among others."""
+    differences = []
+    for run in rounding["runs"]:
+        if run["stacked with, first time"] != run["second time"]:
+            first, second = run["error, %"]
+            differences.append(abs(first - second))
+    return (
+        "- **Rounding.** Networks are trained many at once; in other company sums are rounded in "
+        "another order, which moves a network like another seed: by "
+        f"{sum(differences) / len(differences):.1f} points in the mean of {len(differences)} "
+        f"networks of CIFAR-10 at ratio 200, by {max(differences):.1f} at most "
+        "(`results/rounding.json`)."
+    )
+
+
+def _data(column: str) -> str:
+    return column.split("/")[-1].split(":")[0].removesuffix("-sorted")
+
+
+def _spent(records: Sequence[Record]) -> list[str]:
+    epochs = sum(record["identity"]["recipe"]["epochs"] for record in records)
+    hours = sum(record["seconds"] for record in records) / 3600
+    unhashed = sum(not record.get("data_sha256") for record in records)
+    return [str(len(records)), f"{epochs:,}", f"{hours:.2f}", str(unhashed)]
+
+
+def read_json(path: Path) -> Any:
+    """Return what a file in results/ holds; None if it is not there."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -1,0 +1,156 @@
+"""The paper's claims that whole networks decide: Equations 3 and 4, section 3.2, Figures 3, 5 and 6."""
+
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+from levelhead.core.head import Head
+from levelhead.core.measure import confusion, recall
+
+from ..lab.snapshot import Snapshot
+from ..methods.rs import rescale_head
+from .claims import STRONG, WEAK, Finding, outcome_for, outcome_if
+from .geometry import angular_sigma, boundary_angles, center_gap, rank_correlation
+
+
+def losses_follow_frequency(snapshot: Snapshot) -> Finding:
+    ranks = {}
+    for split in ("train", "test"):
+        labels = snapshot.labels[split]
+        logits = np.asarray(snapshot.logits(split), np.float64)
+        own = logits[np.arange(len(labels)), labels]
+        largest = logits.max(axis=1)
+        log_sum = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1))
+        by_class = np.bincount(labels, log_sum - own) / np.bincount(labels)
+        ranks[split] = rank_correlation(by_class, -snapshot.counts)
+    return Finding(
+        "The training loss of a class is the higher, the rarer the class.",
+        ranks["train"],
+        f"rank correlation {ranks['train']:.2f}; of the test loss {ranks['test']:.2f}",
+        outcome_for(ranks["train"], STRONG, WEAK),
+        f"{STRONG:g}; partly: {WEAK:g}",
+    )
+
+
+def own_norms_are_pulled_up(snapshot: Snapshot) -> Finding:
+    labels = snapshot.labels["train"]
+    rows = np.arange(len(labels))
+    logits = np.asarray(snapshot.logits("train"), np.float64)
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probability = exponentials[rows, labels] / exponentials.sum(axis=1)
+    own = logits[rows, labels]
+    # |f| cos(theta) is the logit over the norm, which is positive
+    slope = np.bincount(labels, (probability - 1) * own)
+    lean, falling = float((own > 0).mean()), int((slope < 0).sum())
+    return Finding(
+        "Training samples lean toward their own class's weight vector, and make its norm grow.",
+        lean,
+        f"{lean:.1%} of the cosines are positive, the loss's derivative by the norm negative for {falling} of "
+        f"{len(slope)} classes",
+        outcome_if(lean >= 0.99 and falling == len(slope), lean >= 0.9),
+        "99% and every class; partly: 90%",
+    )
+
+
+def boundary_leans(two_features: dict[str, Any]) -> Finding:
+    """Judge Figure 3 by networks with two features, whose boundary can be drawn."""
+    counts = np.asarray(two_features["counts"])
+    most, least = int(counts.argmax()), int(counts.argmin())
+    angles = {}
+    for method in ("baseline", "wvn"):
+        heads = [Head(np.array(weights)) for weights in two_features[method]["weights"]]
+        angles[method] = [boundary_angles(head, most, least) for head in heads]
+    leaning = [rare < frequent for frequent, rare in angles["baseline"]]
+    frequent = mean(angle for angle, _ in angles["baseline"])
+    rare = mean(angle for _, angle in angles["baseline"])
+    off_middle = max(abs(frequent - rare) for frequent, rare in angles["wvn"])
+    share = sum(leaning) / len(leaning)
+    return Finding(
+        "The boundary leans toward the rarer class; at equal norms it lies in the middle.",
+        share,
+        f"in {sum(leaning)} of {len(leaning)} networks ({rare:.0f} degrees from its weight vector, {frequent:.0f} from "
+        f"the most frequent class's); with WVN these differ by {off_middle:.1f} degrees",
+        outcome_for(share, 0.8, 0.5),
+        "4 of 5 networks; partly: half",
+    )
+
+
+def volumes_follow_frequency(baseline: Snapshot, wvn: Snapshot) -> Finding:
+    """Judge section 3.2 by random directions, and by non-negative ones, which features are."""
+    rng = np.random.default_rng(0)
+    directions = rng.normal(size=(100_000, baseline.head.weight.shape[1]))
+    shares = {}
+    for method, snapshot in (("Baseline", baseline), ("WVN", wvn)):
+        for kind, points in (("all", directions), ("non-negative", np.abs(directions))):
+            predicted = snapshot.head.logits(points).argmax(axis=1)
+            counted = np.bincount(predicted, minlength=len(snapshot.counts))
+            shares[method, kind] = counted / len(points)
+    follows = rank_correlation(shares["Baseline", "all"], baseline.counts)
+    of_wvn = [share for (method, _), share in shares.items() if method == "WVN"]
+    level = all(share.max() <= 2 * share.min() for share in of_wvn)
+    each = []
+    for (method, kind), share in shares.items():
+        each.append(f"{method}, {kind} directions {share.max():.0%} to {share.min():.0%}")
+    return Finding(
+        "More frequent classes have a larger volume of feature space; at equal norms volumes are alike.",
+        follows,
+        f"rank correlation {follows:.2f}; {'; '.join(each)}",
+        outcome_if(follows >= STRONG and level, follows >= STRONG),
+        f"{STRONG:g}, and with WVN none twice another's; partly: the former",
+    )
+
+
+def rare_class_is_scattered(snapshot: Snapshot) -> Finding:
+    """Judge Figure 5 by angles between features, which t-SNE does not keep: the most and the least frequent class."""
+    most, least = int(snapshot.counts.argmax()), int(snapshot.counts.argmin())
+    classes = snapshot.head.classes
+    train = (snapshot.features["train"], snapshot.labels["train"])
+    test = (snapshot.features["test"], snapshot.labels["test"])
+    gap = center_gap(train, test, classes)
+    wider = angular_sigma(*test, classes) / angular_sigma(*train, classes)
+    number = float(gap[least] / gap[most])
+    return Finding(
+        "The most frequent class lies alike at training and test time, the rarest far apart.",
+        number,
+        f"centers {gap[most]:.1f} and {gap[least]:.1f} degrees apart; test clusters {wider[most]:.1f} and "
+        f"{wider[least]:.1f} times as wide",
+        outcome_for(number, 2.0, 1.0),
+        "centers twice as far apart; partly: farther",
+    )
+
+
+def frequent_classes_have_low_precision(snapshot: Snapshot) -> Finding:
+    """Judge the lower left corner of Figure 6 (a): rare classes are taken for frequent ones."""
+    counted = confusion(snapshot.logits("test"), snapshot.labels["test"])
+    predicted = np.maximum(counted.sum(axis=0), 1)
+    precision = np.diag(counted) / predicted
+    order = np.argsort(snapshot.counts, kind="stable")
+    third = max(1, len(order) // 3)
+    rare, frequent = precision[order[:third]].mean(), precision[order[-third:]].mean()
+    rank = rank_correlation(precision, -snapshot.counts)
+    return Finding(
+        "Without an adjustment, frequent classes have a low precision.",
+        rank,
+        f"rank correlation of precision with rarity {rank:.2f}; precision of the {third} most frequent classes "
+        f"{frequent:.0%}, of the {third} rarest {rare:.0%}",
+        outcome_for(rank, STRONG, WEAK),
+        f"{STRONG:g}; partly: {WEAK:g}",
+    )
+
+
+def rare_classes_gain(baseline: Snapshot, wvn: Snapshot, gamma: float) -> Finding:
+    third = max(1, baseline.head.classes // 3)
+    order = np.argsort(baseline.counts, kind="stable")
+    before = recall(baseline.logits("test"), baseline.labels["test"])
+    rescaled = rescale_head(wvn.head, wvn.counts, gamma)
+    after = recall(wvn.logits("test", rescaled), wvn.labels["test"])
+    change = 100 * (after - before)
+    rare, frequent = float(change[order[:third]].mean()), float(change[order[-third:]].mean())
+    return Finding(
+        "WVN+RS improves the infrequent classes and preserves the frequent ones.",
+        rare,
+        f"recall of the {third} rarest classes {rare:+.1f} points, of the {third} most frequent {frequent:+.1f}",
+        outcome_if(rare > 0 and frequent >= -2, rare > 0),
+        "the rare gain, the frequent lose at most 2; partly: the former",
+    )

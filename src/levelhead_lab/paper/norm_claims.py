@@ -1,0 +1,156 @@
+"""The paper's claims about the norms of weight vectors: Figures 1 and 2, and both figures of the supplement."""
+
+from collections.abc import Sequence
+from statistics import mean
+
+import numpy as np
+
+from ..methods import METHODS
+from .cells import Record, full_runs
+from .claims import STRONG, Finding, count_correlation, outcome_for, outcome_if, rank_finding
+from .geometry import rank_correlation
+from .tables import DATA_TITLES, table1_columns
+
+STEP_COLUMNS = ("tiny-imagenet:step:100", "tiny-imagenet:step:10")
+
+
+def norms_align_late(records: Sequence[Record], column: str = "cifar10:100") -> Finding | None:
+    runs = []
+    for run in full_runs(records, column, "baseline"):
+        if len(run["norms_over_epochs"]["epochs"]) > 1:
+            runs.append(run)
+    if not runs:
+        return None
+    first = mean(count_correlation(run, run["norms_over_epochs"]["norms"][0]) for run in runs)
+    last = mean(count_correlation(run, run["norms_over_epochs"]["norms"][-1]) for run in runs)
+    epoch = runs[0]["norms_over_epochs"]["epochs"][0]
+    return Finding(
+        "Early in training norms do not follow the sample frequency; later they do.",
+        last,
+        f"rank correlation {first:.2f} after epoch {epoch}, {last:.2f} at the end",
+        outcome_if(first < STRONG <= last, last >= STRONG),
+        f"below {STRONG:g} at first, {STRONG:g} at the end; partly: the latter",
+    )
+
+
+def norm_follows_frequency(records: Sequence[Record]) -> Finding | None:
+    says = "The norm of a class's weight vector follows its sample frequency."
+    return rank_finding(records, says, lambda record: record["norms"], sign=1)
+
+
+def balanced_norms_are_uniform(records: Sequence[Record]) -> Finding | None:
+    """Judge by the standard deviation of norms over their mean, beside the mildest imbalance of Table 1."""
+    parts, shares = [], []
+    for data in ("cifar10", "cifar100"):
+        balanced = [_spread(run) for run in full_runs(records, f"{data}:1", "baseline")]
+        mildest = [_spread(run) for run in full_runs(records, f"{data}:10", "baseline")]
+        if balanced and mildest:
+            shares.append(mean(balanced) / mean(mildest))
+            parts.append(f"{mean(balanced):.1%} on {DATA_TITLES[data]} ({mean(mildest):.1%})")
+    if not shares:
+        return None
+    return Finding(
+        "On balanced data the norms are relatively uniform.",
+        max(shares),
+        f"standard deviation of the norms over their mean, at ratio 10 in parentheses: {', '.join(parts)}",
+        outcome_for(-max(shares), -0.5, -0.999),
+        "half of that at ratio 10 on every set; partly: less",
+    )
+
+
+def norms_part_with_ratio(records: Sequence[Record]) -> Finding | None:
+    ranks, ends = [], {}
+    for data in ("cifar10", "cifar100"):
+        columns = [c for c in table1_columns(data) if full_runs(records, c, "baseline")]
+        if len(columns) < 3:
+            continue
+        apart, extreme = [], []
+        for column in columns:
+            runs = full_runs(records, column, "baseline")
+            apart.append(mean(max(run["norms"]) / min(run["norms"]) for run in runs))
+            if not column.endswith(":1"):
+                extreme += [_ends_are_extreme(run) for run in runs]
+        ratios = [int(column.split(":")[1]) for column in columns]
+        ranks.append(rank_correlation(np.array(apart), np.array(ratios)))
+        ends[data] = extreme
+    if not ranks:
+        return None
+    number = min(ranks)
+    right = []
+    for data, extreme in ends.items():
+        right.append(f"{sum(extreme)} of {len(extreme)} networks of {DATA_TITLES[data]}")
+    every = all(all(extreme) for extreme in ends.values())
+    return Finding(
+        "The most frequent class has the largest norm, the rarest the smallest, the more so the larger the ratio.",
+        number,
+        f"rank correlation with the ratio {number:.2f}; both ends right in {', '.join(right)}",
+        outcome_if(number >= STRONG and every, number >= STRONG),
+        f"{STRONG:g}, and both ends in every network; partly: the former",
+    )
+
+
+def step_norms_part(records: Sequence[Record]) -> Finding | None:
+    gaps = {}
+    for column in STEP_COLUMNS:
+        runs = full_runs(records, column, "baseline")
+        if not runs:
+            return None
+        gaps[column] = mean(_group_gap(run) for run in runs)
+    shown = [f"{gap:.1f} at ratio {column.rsplit(':', 1)[1]}" for column, gap in gaps.items()]
+    return Finding(
+        "Under step imbalance norms vary less within the two groups than between them.",
+        min(gaps.values()),
+        f"mean norms lie {', '.join(shown)} standard deviations apart",
+        outcome_for(min(gaps.values()), 2.0, 1.0),
+        "2 at both ratios; partly: 1",
+    )
+
+
+def over_sampling_levels(records: Sequence[Record], column: str = "cifar10:100") -> Finding | None:
+    """Judge the supplement's second figure; of two readings, over-sampling to the largest decides."""
+    plain = full_runs(records, column, "baseline")
+    if not plain:
+        return None
+    before = _norm_excess(plain)
+    seen, outcomes, shares = [], [], []
+    for method in ("over-sample-largest", "over-sample"):
+        repeated = full_runs(records, column, method)
+        if not repeated:
+            continue
+        after = _norm_excess(repeated)
+        still = mean(count_correlation(run, run["norms"]) for run in repeated)
+        halved, follows = after <= before / 2, still >= STRONG
+        outcomes.append(outcome_if(halved and follows, halved or follows))
+        shares.append(after / before)
+        seen.append(f"{METHODS[method].title} +{after:.0%}, rank correlation {still:.2f}")
+    if not seen:
+        return None
+    return Finding(
+        "Over-sampling makes norms far more alike, yet they still follow the frequency.",
+        shares[0],
+        f"largest norm over the smallest: Baseline +{before:.0%}; {'; '.join(seen)}",
+        outcomes[0],
+        f"half the discrepancy and a correlation of {STRONG:g}; partly: one of them",
+    )
+
+
+def _norm_excess(records: Sequence[Record]) -> float:
+    return mean(max(record["norms"]) / min(record["norms"]) - 1 for record in records)
+
+
+def _spread(record: Record) -> float:
+    norms = np.asarray(record["norms"])
+    return float(norms.std() / norms.mean())
+
+
+def _ends_are_extreme(record: Record) -> bool:
+    norms, counts = np.asarray(record["norms"]), np.asarray(record["counts"])
+    largest, smallest = counts[norms.argmax()], counts[norms.argmin()]
+    return bool(largest == counts.max() and smallest == counts.min())
+
+
+def _group_gap(record: Record) -> float:
+    """Return the distance of the mean norms of frequent and rare classes, in standard deviations."""
+    norms, counts = np.asarray(record["norms"]), np.asarray(record["counts"])
+    frequent, rare = norms[counts == counts.max()], norms[counts == counts.min()]
+    return float((frequent.mean() - rare.mean()) / np.sqrt((frequent.var() + rare.var()) / 2))

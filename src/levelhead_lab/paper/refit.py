@@ -1,0 +1,122 @@
+"""Heads fitted again on the training features of a trained network, each class counting the same.
+
+What an adjustment by one number is worth is seen beside what a fit of the head gives on the same features: a new
+head (as in cRT), a scale for each class (as in LWS), a scale and an offset for each class (as in MARC). Each is the
+minimum of the class-balanced cross entropy, plus the weight decay of the recipe where a whole head is fitted.
+
+References: Kang et al., Decoupling Representation and Classifier for Long-Tailed Recognition, 2020 (cRT, LWS);
+Wang et al., Margin Calibration for Long-Tailed Visual Recognition, 2022 (MARC).
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from levelhead.core import measure
+from levelhead.core.rules import Rescale, Shift
+from levelhead.core.unlabelled import tune_unlabelled
+from levelhead.support.arrays import to_numpy
+
+from ..lab.snapshot import Snapshot
+from . import post_hoc
+
+WEIGHT_DECAY = 5e-4  # that of kim2020
+
+
+def refitted_errors(snapshot: Snapshot, gamma: float) -> dict[str, Any]:
+    """Return the test errors of one network by each fit, in percent, and after RS at a given gamma."""
+    labels = snapshot.labels["test"]
+    rescaled = Rescale(gamma).on_head(snapshot.head, snapshot.counts).head(snapshot.head)
+    new_head = fit_head(snapshot)
+    scale = fit_scales(snapshot, offsets=False)
+    both = fit_scales(snapshot, offsets=True)
+    logits = to_numpy(snapshot.logits("test")).astype(np.float64)
+    features = to_numpy(snapshot.features["test"]).astype(np.float64)
+    errors = {
+        "alone": measure.error(logits, labels),
+        "RS": measure.error(snapshot.logits("test", rescaled), labels),
+        "nearest class mean": post_hoc.nearest_mean_error(snapshot),
+        "new head": measure.error(features @ new_head.T, labels),
+        "scales": measure.error(logits * scale[0], labels),
+        "scales and offsets": measure.error(logits * both[0] + both[1], labels),
+    }
+    return {title: round(100 * error, 2) for title, error in errors.items()}
+
+
+def fit_head(snapshot: Snapshot, decay: float = WEIGHT_DECAY) -> np.ndarray:
+    """Fit a head [K, d] to the training features: class-balanced cross entropy + decay/2 ||W||^2."""
+    features = to_numpy(snapshot.features["train"]).astype(np.float64)
+    labels = snapshot.labels["train"]
+    shape = snapshot.head.weight.shape
+    weights = _balanced_weights(labels, snapshot.head.classes)
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        weight = flat.reshape(shape)
+        value, slope = _cross_entropy(features @ weight.T, labels, weights)
+        value += decay / 2 * float(flat @ flat)
+        return value, (slope.T @ features + decay * weight).ravel()
+
+    return minimize(loss, np.zeros(np.prod(shape)), jac=True, method="L-BFGS-B").x.reshape(shape)
+
+
+def fit_scales(snapshot: Snapshot, *, offsets: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Fit a scale and, if asked for, an offset for each class [K] to the training logits."""
+    logits = to_numpy(snapshot.logits("train")).astype(np.float64)
+    labels = snapshot.labels["train"]
+    classes = snapshot.head.classes
+    weights = _balanced_weights(labels, classes)
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        scale, offset = flat[:classes], flat[classes:]
+        value, slope = _cross_entropy(logits * scale + offset, labels, weights)
+        of_offset = slope.sum(axis=0) if offsets else np.zeros(classes)
+        return value, np.concatenate([(slope * logits).sum(axis=0), of_offset])
+
+    start = np.concatenate([np.ones(classes), np.zeros(classes)])
+    found = minimize(loss, start, jac=True, method="L-BFGS-B").x
+    return found[:classes], found[classes:]
+
+
+def halves_errors(snapshot: Snapshot) -> dict[str, dict[str, float]]:
+    """Return the test errors of RS and the shift, in percent, with the strength from unlabelled test images.
+
+    `whole`: chosen on all test images and judged on the same. `halves`: chosen on every second one and
+    judged on the others, both ways.
+    """
+    logits = to_numpy(snapshot.logits("test")).astype(np.float64)
+    labels = snapshot.labels["test"]
+    halves = (slice(0, None, 2), slice(1, None, 2))
+    found = {}
+    for rule in (Rescale.name, Shift.name):
+        wrong = 0
+        for chosen_on, judged_on in (halves, halves[::-1]):
+            tuned = tune_unlabelled(logits[chosen_on], counts=snapshot.counts, rule=rule)
+            predicted = tuned.apply(logits[judged_on]).argmax(axis=1)
+            wrong += int((predicted != labels[judged_on]).sum())
+        whole = tune_unlabelled(logits, counts=snapshot.counts, rule=rule).apply(logits)
+        found[rule] = {
+            "whole": round(100 * measure.error(whole, labels), 2),
+            "halves": round(100 * wrong / len(labels), 2),
+        }
+    return found
+
+
+def _balanced_weights(labels: np.ndarray, classes: int) -> np.ndarray:
+    """Return a weight for each sample [N] so that all classes weigh the same, 1 in all."""
+    counts = np.bincount(labels, minlength=classes)
+    return 1 / (classes * counts[labels])
+
+
+def _cross_entropy(
+    logits: np.ndarray, labels: np.ndarray, weights: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Return the weighted cross entropy and its derivative by the logits [N, K]."""
+    rows = np.arange(len(labels))
+    scores = logits - logits.max(axis=1, keepdims=True)
+    probability = np.exp(scores)
+    total = probability.sum(axis=1, keepdims=True)
+    value = float(weights @ (np.log(total[:, 0]) - scores[rows, labels]))
+    slope = probability / total
+    slope[rows, labels] -= 1
+    return value, slope * weights[:, None]
