@@ -21,9 +21,10 @@ from bench.trust import fuzz_data
 from levelhead import LevelheadError
 from levelhead.core.counts import resolve
 from levelhead.core.tuned import read_tuned
-from levelhead.io import arrays, numpy_file
+from levelhead.io import arrays, numpy_file, table_parquet
 from levelhead.io.arrays import read_counts, read_names
 from levelhead.io.samples_file import read
+from levelhead.io.table_file import table_parts
 from levelhead.support import text
 from levelhead_lab.lab.snapshot import Snapshot
 
@@ -306,9 +307,38 @@ def test_lists_in_a_parquet_file_are_counted_before_they_are_read(tmp_path, monk
     columns = {"logits": [[0.0] * 1000] * 1000}
     parquet.write_table(table(columns), tmp_path / "x.parquet", compression="zstd")
     assert arrays.read(tmp_path / "x.parquet").shape == (1000, 1000)
-    monkeypatch.setattr(numpy_file, "LARGEST_EXPANSION", 1 << 20)
+    monkeypatch.setattr(table_parquet, "LARGEST", 1 << 20)
     with pytest.raises(LevelheadError, match=r"x\.parquet: .*claim to hold 8000000"):
         arrays.read(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize("column", [["y"], ["y" * 1000], [0.0], [True]])
+def test_a_small_parquet_file_does_not_fill_the_memory(tmp_path, column):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = 80_000 if len(str(column[0])) == 1000 else 1_000_000
+    values = arrow.array(column * rows)
+    table = arrow.table({f"logit_{i}": values for i in range(10)})
+    how = {"compression": "zstd", "use_dictionary": rows == 1_000_000}
+    parquet.write_table(table, tmp_path / "x.parquet", **how)
+    del table, values
+    size = (tmp_path / "x.parquet").stat().st_size
+    assert size < 1 << 20
+    for reader in (arrays.read, read_counts, lambda path: next(table_parts(path, 100))):
+        with (
+            in_memory_of(60 << 20),
+            pytest.raises(LevelheadError, match=f"{size} compressed bytes claim to hold"),
+        ):
+            reader(tmp_path / "x.parquet")
+
+
+def test_a_footer_that_claims_endless_lists_is_refused_at_once(tmp_path):
+    endless = bytes([0x19, 0xF7, 0x80, 0x80, 0x80, 0x80, 0x01])  # a list of 2^28 doubles
+    content = b"PAR1" + endless + len(endless).to_bytes(4, "little") + b"PAR1"
+    (tmp_path / "x.parquet").write_bytes(content)
+    with in_memory_of(10 << 20), pytest.raises(LevelheadError, match="its footer is broken"):
+        table_parquet.read_claims(tmp_path / "x.parquet")
 
 
 def test_a_header_of_an_array_with_a_second_line_is_refused(tmp_path):
@@ -347,8 +377,6 @@ def test_the_values_of_a_parquet_file_are_counted_as_pyarrow_counts_them(tmp_pat
     pytest.importorskip("pyarrow")
     from pyarrow import parquet, table
 
-    from levelhead.io.table_parquet import claimed_values
-
     path = tmp_path / "x.parquet"
     columns = {
         "a": [[1, 2], [3], None],
@@ -366,10 +394,12 @@ def test_the_values_of_a_parquet_file_are_counted_as_pyarrow_counts_them(tmp_pat
         found = parquet.read_metadata(path)
         groups = [found.row_group(i) for i in range(found.num_row_groups)]
         assert (
-            claimed_values(path)
+            table_parquet.read_claims(path).values
             == sum(group.column(i).num_values for group in groups for i in range(4))
             == 13
         )
+        sizes = [group.column(i).total_uncompressed_size for group in groups for i in range(4)]
+        assert table_parquet.read_claims(path).bytes == sum(sizes)
 
 
 @pytest.mark.parametrize("values", [

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ..support.regular_file import bytes_at
 from .numpy_file import check_expansion
 from .table import Table
 
+LARGEST = 1 << 26  # bytes that a file may always become; beyond, at most 100 times its size
 # Kinds of values in the footer.
 _BOOLEANS = (1, 2)
 _BYTE = 3
@@ -55,8 +56,9 @@ def _opened(path: Path) -> Iterator[Any]:
         texts = [one.name for one in schema if one.type in (arrow.string(), arrow.large_string())]
         # A text that is there often is kept once.
         with parquet.ParquetFile(path, read_dictionary=texts) as file:
-            claimed = max(claimed_values(path), file.metadata.num_rows)
-            check_expansion(8 * claimed, path.stat().st_size)
+            claims = read_claims(path)
+            claimed = max(8 * claims.values, 8 * file.metadata.num_rows, claims.bytes)
+            check_expansion(claimed, path.stat().st_size, LARGEST)
             if file.metadata.num_rows == 0 or not len(schema):
                 raise LevelheadError(f"the file has no {'rows' if len(schema) else 'columns'}")
             yield file
@@ -118,11 +120,18 @@ def _from_arrow(name: str, column: Any, arrow: Any, compute: Any) -> np.ndarray:
     return values.astype(object)
 
 
-def claimed_values(path: Path) -> int:
-    """Return how many values the columns of a .parquet file claim to hold, read from its footer without pyarrow."""
-    # pyarrow's own way to ask for them ends the process on some damaged footers, where reading the columns raises an
+class Claims(NamedTuple):
+    """What the columns of a file claim to hold."""
+
+    values: int
+    bytes: int
+
+
+def read_claims(path: Path) -> Claims:
+    """Return what the columns of a .parquet file claim to hold, read from its footer without pyarrow."""
+    # pyarrow's own way to ask for it ends the process on some damaged footers, where reading the columns raises an
     # error. The footer is a struct of Thrift's compact protocol: row groups (4) -> columns (1) -> metadata (3) ->
-    # values (5).
+    # values (5), uncompressed bytes (6).
     size = path.stat().st_size
     length, mark = struct.unpack("<I4s", bytes_at(path, size - 8, 8)) if size >= 8 else (0, b"")
     if mark != b"PAR1" or length > size - 12:
@@ -130,7 +139,8 @@ def claimed_values(path: Path) -> int:
     footer = _Thrift(bytes_at(path, size - 8 - length, length))
     broken = "not a sound .parquet file (its footer is broken)"
     with reported_as(broken, LookupError, TypeError, RecursionError, ValueError):
-        return sum(column[3][5] for group in footer.read(_STRUCT)[4] for column in group[1])
+        columns = [column[3] for group in footer.read(_STRUCT)[4] for column in group[1]]
+        return Claims(sum(column[5] for column in columns), sum(column[6] for column in columns))
 
 
 class _Thrift:
@@ -151,7 +161,11 @@ class _Thrift:
             return None
         if kind in _LISTS:
             size, inner = divmod(self._byte(), 16)
-            return [self.read(inner) for _ in range(self._varint() if size == 15 else size)]
+            if size == 15:
+                size = self._varint()
+            if size > len(self.data) - self.at:  # each item takes a byte or more
+                raise ValueError("a list that is longer than the footer")
+            return [self.read(inner) for _ in range(size)]
         if kind != _STRUCT:
             raise ValueError(kind)  # a map, which no footer has, or none of Thrift's
         found, field = {}, 0
