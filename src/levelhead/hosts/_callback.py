@@ -75,18 +75,24 @@ def outcome_of(
             "accuracy_as_trained": float(evidence.before.accuracy),
             "accuracy": float(evidence.after.accuracy),
         }
+    layers = "" if adjusted is None else ", ".join(adjusted.layers) or "the head"
     if adjusted is None:
         stays = "not applied, as no gain was seen: the head stays as it was trained"
         done = f"{stays}; pass anyway=True to apply it all the same"
     else:
-        done = f"applied to {', '.join(adjusted.layers) or 'the head'}"
+        done = f"applied to {layers}"
 
     def write_page(path: Path) -> None:
         # The page stands above the trainers, and is loaded for this alone.
-        from ..report import of_tuned, write
+        from ..report import Applied, of_tuned, write
 
+        applied = None
+        if adjusted is not None:
+            undo = "callback.adjusted.restore()  # undoes it"
+            applied = Applied(f"To {layers}, when the training ended", undo)
         logits, labels = (to_numpy(part) for part in samples)
-        write(path, [of_tuned(tuned, logits, as_positions(labels), title=title)])
+        positions = as_positions(labels)
+        write(path, [of_tuned(tuned, logits, positions, title=title, applied=applied)])
 
     prefixed = {f"levelhead/{name}": float(value) for name, value in numbers.items()}
     return Outcome(prefixed, f"levelhead: {tuned}; {done}", write_page)
