@@ -1,6 +1,8 @@
 """What the pages of the reproduction say, against numbers read off results/ in another way."""
 
+import importlib
 import json
+import sys
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, stdev
@@ -14,6 +16,8 @@ from levelhead_lab.paper.record import whole_snapshots
 from levelhead_lab.paper.tables import tables
 from levelhead_lab.paper.wvn_differs import authors_verdict
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+bench = importlib.import_module("snapshots")
 RESULTS = Path(__file__).parents[2] / "results"
 DOCS = RESULTS.parent / "docs"
 COLUMNS = [
@@ -320,3 +324,12 @@ def test_what_the_docs_advise_about_wvn_was_measured(records):
     assert "lands {:.1f} points above the best error on average, {:.1f} on a plain head".format(
         *lost
     ) in (advice)
+
+
+def test_the_readme_has_a_strength_that_no_test_image_chose(records):
+    measured = bench.measure(RESULTS)
+    assert measured == read("snapshots")
+    after = held_out(records, "cifar10:100", "baseline")
+    assert f"{mean(after):.1f} ± {stdev(after):.1f} % after" in bench.sentence(measured)
+    readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    assert f"-->\n{bench.sentence(measured)}\n<!-- end" in readme
