@@ -34,8 +34,8 @@ test-lowest: $(LOWEST)/test
 # Each extra alone, with the wheel in an empty environment; then the tests that need MLflow, wandb, fastai or rattler-build.
 # EXTRA='ray wandb' tries only these.
 test-extras: $(VENV)/test $(EXTRAS)/test
-	$(BIN)/python -m tests.try_extras $(EXTRA)
-	$(BIN)/python -m tests.try_extras --tests $(EXTRAS)/bin/python
+	$(BIN)/python -m tools.try_extras $(EXTRA)
+	$(BIN)/python -m tools.try_extras --tests $(EXTRAS)/bin/python
 
 check: $(VENV)/dev
 	$(BIN)/ruff check .
@@ -48,7 +48,7 @@ docs: $(VENV)/docs
 	rm -rf docs/api  # pages of what is no longer there
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 
-# Every table and figure of docs/reproduction.md, from results/ alone.
+# Every page of the reproduction and its figures, docs/reproduction*.md, from results/ alone.
 results: $(VENV)/demo
 	$(BIN)/levelhead reproduce figures
 
@@ -58,7 +58,7 @@ release: $(VENV)/release
 	rm -rf dist
 	$(BIN)/python -m build -q
 	$(BIN)/python -m twine check --strict dist/*
-	$(BIN)/python tests/release.py dist $(STRICT)
+	$(BIN)/python tools/release.py dist $(STRICT)
 
 # What measures speed on this machine, in at most 20 minutes; on a GPU too, where there is one.
 bench: $(VENV)/test $(VENV)/browser
@@ -91,7 +91,7 @@ $(VENV)/demo: $(VENV)/torch pyproject.toml
 $(VENV)/test: $(VENV)/torch pyproject.toml
 	$(PIP) -e '.[test]'
 	$(PIP) --no-deps timm torchvision
-	$(BIN)/python tests/declare_torchvision_operators.py
+	$(BIN)/python tools/declare_torchvision_operators.py
 	touch $@ $(VENV)/demo
 
 # The page is tested in chromium; where it is missing and we may, it is installed, else those tests are skipped.
@@ -128,7 +128,7 @@ $(VENV)/wheels-1 $(VENV)/wheels-2: $(VENV)/wheels-%: $(BIN)/python constraints.t
 $(VENV)/dev: $(VENV)/wheels-1 $(VENV)/torch $(VENV)/wheels-2 pyproject.toml
 	$(PIP) --no-build-isolation -e '.[dev]'
 	$(PIP) --no-deps timm torchvision
-	$(BIN)/python tests/declare_torchvision_operators.py
+	$(BIN)/python tools/declare_torchvision_operators.py
 	touch $@ $(VENV)/test $(VENV)/demo
 
 $(VENV)/release: $(BIN)/python constraints.txt

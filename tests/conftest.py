@@ -14,6 +14,8 @@ from levelhead.cli import main
 # What the tests hold, they hold on every machine: a GPU is hidden. `fast/check_kernels.py` holds what runs on one.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
+TWO_RANKS = Path(__file__).parents[1] / "tools" / "two_ranks.py"
+
 # Words of Python that no line of the command line may contain: an argument, a dtype, a codec, an option of numpy.
 PYTHON = re.compile(
     r"\b(?!reduction)\w+='|\b\w+=[ ;,)\n]|<U\d|codec|allow_pickle|\barray\(|np\.\w|\bNoneType\b|Errno"
@@ -41,7 +43,7 @@ def in_two_processes(tmp_path) -> Callable[[Path], None]:
 
     def run(script: Path) -> None:
         done = subprocess.run(
-            [sys.executable, Path(__file__).with_name("two_ranks.py"), script, tmp_path / "meet"],
+            [sys.executable, TWO_RANKS, script, tmp_path / "meet"],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

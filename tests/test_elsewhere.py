@@ -26,7 +26,7 @@ def test_what_lacks_a_package_is_skipped_and_what_is_wrong_fails(tmp_path):
         "-m",
         "pytest",
         "-p",
-        "tests.elsewhere",
+        "tools.elsewhere",
         "-p",
         "no:cacheprovider",
         "-c",

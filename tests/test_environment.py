@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from . import declare_torchvision_operators
+from tools import declare_torchvision_operators
 
 SCRIPT = Path(declare_torchvision_operators.__file__)
 IMPORTS = "import transformers, lightning, timm; from transformers import BertForSequenceClassification, Trainer"

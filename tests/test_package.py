@@ -158,7 +158,7 @@ def test_with_an_address_every_link_leads_to_a_file_of_that_version(hook):
 
 
 def test_the_examples_of_the_build_hook_and_of_the_release_check_hold(hook):
-    for module in (hook, load_by_path(ROOT / "tests" / "release.py")):
+    for module in (hook, load_by_path(ROOT / "tools" / "release.py")):
         assert doctest.testmod(module).attempted > 0
         assert doctest.testmod(module).failed == 0
 

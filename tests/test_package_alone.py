@@ -16,8 +16,7 @@ from packaging.utils import canonicalize_name
 
 from levelhead import __version__
 from levelhead.support.extras import EXTRAS
-
-from . import extras, release
+from tools import extras, release
 
 ROOT = Path(__file__).parents[1]
 BASE = ("numpy", "scipy", "safetensors", "typer", "rich", "jinja2")

@@ -14,7 +14,7 @@ from levelhead_lab.runs.run import run as train
 from levelhead_lab.runs.run_folder import Run
 from levelhead_lab.runs.spec import Spec
 from levelhead_lab.runs.subject import of_run
-from tests.layouts import write_small_npz
+from tools.layouts import write_small_npz
 
 from .harness import drive, main
 from .mutators import damage_bytes, damage_json

@@ -43,7 +43,7 @@ def _train_together(place: Path, budget: Budget, found: Found) -> None:
     """Every process goes through all specs, in an order of its own; every third one is killed and started again."""
     from levelhead_lab.runs.run_folder import Run
     from levelhead_lab.runs.spec import Spec
-    from tests.layouts import write_small_npz
+    from tools.layouts import write_small_npz
 
     write_small_npz(place, epochs=1)
     processes = budget.size(3, PROCESSES)

@@ -20,8 +20,7 @@ from levelhead_lab.runs.evaluate import evaluate
 from levelhead_lab.runs.export import load as load_model
 from levelhead_lab.runs.run_folder import Run
 from levelhead_lab.runs.subject import of_run
-
-from .. import layouts
+from tools import layouts
 
 
 @pytest.fixture

@@ -20,8 +20,7 @@ from levelhead_lab.lab.data import (
 )
 from levelhead_lab.lab.load import digits, load
 from levelhead_lab.runs.spec import Spec
-
-from .. import layouts
+from tools import layouts
 
 TOTALS = {  # ratio -> images of CIFAR-10 and CIFAR-100
     200: (11203, 9502),

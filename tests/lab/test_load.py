@@ -12,8 +12,7 @@ from sklearn.datasets import load_digits
 
 from levelhead_lab.lab import cifar, image_folder
 from levelhead_lab.lab.load import digits, load
-
-from .. import layouts
+from tools import layouts
 
 
 def pictures(n: int, *shape: int) -> np.ndarray:

@@ -15,8 +15,8 @@ import pytest
 from levelhead_lab.paper.cells import load_records
 from levelhead_lab.paper.tables import official_sha256
 from levelhead_lab.paper.trainings import TABLES, trainings
+from tools import layouts
 
-from .. import layouts
 from .made import made
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
@@ -95,7 +95,7 @@ def test_a_file_that_is_not_a_record_is_named(levelhead, tmp_path, content, mess
     with pytest.raises(ValueError, match=message):
         load_records(tmp_path / "records")
     status, _, err = levelhead(
-        "reproduce", "figures", "--results", tmp_path / "records", "--page", tmp_path / "none.md"
+        "reproduce", "figures", "--results", tmp_path / "records", "--docs", tmp_path
     )
     assert (status, err.count("\n")) == (2, 1)
 
@@ -121,9 +121,9 @@ def test_figures_and_tables_are_made_from_the_records_that_are_named(levelhead, 
         if error:
             (tmp_path / folder / "one.json").write_text(json.dumps(made(error=error)))
     shutil.copy(RECORDS[0].parents[1] / "figures" / "boundary.json", tmp_path / "figures")
-    page = tmp_path / "page.md"
+    page = tmp_path / "reproduction.md"
     shutil.copy(RECORDS[0].parents[2] / "docs" / "reproduction.md", page)
-    words = ("--results", tmp_path / "mine", "--page", page, "--pictures", tmp_path / "images")
+    words = ("--results", tmp_path / "mine", "--docs", tmp_path, "--pictures", tmp_path / "images")
     assert levelhead("reproduce", "figures", *words)[0] == 0
     assert "| 43.21 |" in page.read_text(encoding="utf-8")
     assert "| 12.34 |" not in page.read_text(encoding="utf-8")

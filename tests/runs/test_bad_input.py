@@ -18,8 +18,7 @@ from levelhead_lab.runs.run_folder import Run
 from levelhead_lab.runs.spec import Spec
 from levelhead_lab.runs.sweep import read_grid, sweep, sweep_row
 from levelhead_lab.runs.train_command import imbalance_fields
-
-from .. import layouts
+from tools import layouts
 
 
 def pictures(n: int, *shape: int) -> np.ndarray:

@@ -18,8 +18,8 @@ from levelhead_lab.runs.run import run
 from levelhead_lab.runs.run_folder import MODEL_KEY, Run
 from levelhead_lab.runs.spec import Spec
 from levelhead_lab.runs.train_command import TrainOptions, evaluate_and_export
+from tools import layouts
 
-from .. import layouts
 from ..files.head_in_file import read_head
 
 IMAGES = torch.from_numpy(np.random.default_rng(1).integers(0, 256, (5, 1, 8, 8)).astype(np.uint8))

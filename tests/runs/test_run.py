@@ -19,8 +19,7 @@ from levelhead_lab.runs.lock import BusyError, lock_folder
 from levelhead_lab.runs.run import run
 from levelhead_lab.runs.run_folder import Run
 from levelhead_lab.runs.spec import Spec
-
-from .. import layouts
+from tools import layouts
 
 REPOSITORY = Path(__file__).parents[2]
 

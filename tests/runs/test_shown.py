@@ -7,8 +7,7 @@ import pytest
 from levelhead_lab.runs.run import run, run_packed
 from levelhead_lab.runs.spec import Spec
 from levelhead_lab.runs.train_command import data_text
-
-from .. import layouts
+from tools import layouts
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ import torch
 from levelhead_lab.runs.run import run
 from levelhead_lab.runs.run_folder import Run
 from levelhead_lab.runs.spec import Spec
-
-from .. import layouts
+from tools import layouts
 
 RESUME = "run the same command again to resume"
 WORK = """

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from levelhead_lab.runs.run_folder import Run
 from levelhead_lab.runs.spec import Spec
-
-from .. import layouts
+from tools import layouts
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
 SAME_NAME = (

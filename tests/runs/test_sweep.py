@@ -15,8 +15,7 @@ from levelhead_lab.runs.run import run
 from levelhead_lab.runs.run_folder import Run
 from levelhead_lab.runs.spec import Spec
 from levelhead_lab.runs.sweep import read_grid, sweep
-
-from .. import layouts
+from tools import layouts
 
 
 @pytest.fixture

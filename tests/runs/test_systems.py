@@ -12,8 +12,7 @@ from levelhead.core.head import Head
 from levelhead_lab.lab.snapshot import Snapshot
 from levelhead_lab.paper.reproduce import train_missing
 from levelhead_lab.runs.signals import interrupts_blocked
-
-from .. import layouts
+from tools import layouts
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
 WINDOWS = """

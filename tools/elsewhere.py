@@ -44,10 +44,9 @@ def missing_package(text: str) -> str:
     ('', '')
     """
     names = (next(filter(None, found)) for found in NAMED.findall(text))
-    ours = ("levelhead", "levelhead_lab", "tests", "bench")
-    others = (
-        name for name in names if name not in ours and not [*ROOT.glob(f"tests/**/{name}.py")]
-    )
+    ours = {"levelhead", "levelhead_lab", "tests", "tools", "bench"}
+    ours |= {path.stem for room in ("tests", "tools") for path in ROOT.glob(f"{room}/**/*.py")}
+    others = (name for name in names if name not in ours)
     return next((name for name in others if find_spec(name) is None), "")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 DECLARATIONS = """
 
-# Appended by levelhead's tests/declare_torchvision_operators.py: _meta_registrations.py needs these to be declared.
+# Appended by levelhead's tools/declare_torchvision_operators.py: _meta_registrations.py needs these to be declared.
 if not _has_ops():
     for _name in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, _name):

@@ -2,7 +2,7 @@
 # Run what can run without installing anything, on a machine with Python, torch, pytest and hypothesis: the quick tests,
 # the numbers of `make trust` and, on a GPU, the kernels. What lacks a package is skipped. Needs no network and no git.
 #
-#     sh tests/on_another_machine.sh [PYTHON]
+#     sh tools/on_another_machine.sh [PYTHON]
 #
 # Prints the counts of each part; ends with 1 if one failed.
 cd "$(dirname "$0")/.." || exit 2
@@ -33,7 +33,7 @@ fi
 uname -sm
 "$python" -c "import numpy, sys, torch; print(sys.version.split()[0], numpy.__version__, torch.__version__)"
 # shellcheck disable=SC2086  # several words, or none
-part "quick tests" "$python" -m pytest -p tests.elsewhere -p no:cacheprovider -p no:benchmark $spread -m "not slow" -vv --tb=short
+part "quick tests" "$python" -m pytest -p tools.elsewhere -p no:cacheprovider -p no:benchmark $spread -m "not slow" -vv --tb=short
 part "numbers" "$python" -m bench.trust --profile quick --only right_numbers \
     --results "$work/trust.json" --page "$work/trust.md"
 if "$python" -c "import sys, torch, triton; sys.exit(not torch.cuda.is_available())" 2>/dev/null; then

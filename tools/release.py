@@ -1,6 +1,6 @@
 """The last check before a release: `make release` builds, this looks, and nothing is published.
 
-    python tests/release.py dist [--strict]
+    python tools/release.py dist [--strict]
 
 It installs the wheel alone into an empty environment and runs there what a new user runs first. Exit status: 0 only if
 nothing is wrong. What is still to be done before the tag is named; with --strict, as the tag has it, that is wrong too.

@@ -1,7 +1,7 @@
 """Each extra alone: installed with the wheel into an empty environment, it does what it adds.
 
-    python -m tests.try_extras [EXTRA ...]
-    python -m tests.try_extras --tests PYTHON
+    python -m tools.try_extras [EXTRA ...]
+    python -m tools.try_extras --tests PYTHON
 
 The versions are those of constraints.txt. It prints the seconds of each, and ends with 1 if any went wrong. With
 `--tests` it runs the tests that `make test` skips, in an environment that has what they need: none may be skipped
