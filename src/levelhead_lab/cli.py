@@ -295,6 +295,9 @@ def reproduce(
         bool, typer.Option("--dry-run", help="Only list what is missing and what it costs.")
     ] = False,
     unofficial: Unofficial = False,
+    dtype: Annotated[
+        TrainingDtype, typer.Option(help="Precision; each needs a folder of records of its own.")
+    ] = "bfloat16",
     docs: Annotated[Path, typer.Option(help="For figures: the folder of the pages to fill in.")] = (
         Path("docs")
     ),
@@ -305,9 +308,10 @@ def reproduce(
 ) -> None:
     """Train the networks of the paper's tables; draw its figures.
 
-    Trains the networks that a table lacks and writes a record of each. Stop it at any time, and resume it with the same
-    command: a network that has a record is not trained again. `figures` trains nothing: it draws every figure and fills
-    in the tables of the page, from the records alone.
+    Trains the networks that a table lacks and writes a record of each, then prints the rows: ours with its spread, the
+    published number, the distance, where gamma is from. Stop it at any time, and resume it with the same command: a
+    network that has a record is not trained again. `figures` trains nothing: it draws every figure and writes the pages
+    of the reproduction again, from results/ alone.
     """
     from .paper.page import draw_figures
     from .paper.reproduce import ReproduceOptions, reproduce_table
@@ -317,7 +321,17 @@ def reproduce(
         result, text = draw_figures(results, docs, pictures, say=say)
     else:
         options = ReproduceOptions(
-            root, only or (), seeds, results, runs, slots, minutes, executor, dry_run, unofficial
+            root=root,
+            only=only or (),
+            seeds=seeds,
+            results=results,
+            runs=runs,
+            slots=slots,
+            minutes=minutes,
+            executor=executor,
+            dry_run=dry_run,
+            unofficial=unofficial,
+            dtype=dtype,
         )
         result, text = reproduce_table(table, options, say=say, show=not as_json)
     show(result, text, as_json)

@@ -17,13 +17,15 @@ from levelhead.support.arrays import usable_cores
 from levelhead.support.errors import Advice, LevelheadError, check_choice
 from levelhead.support.warnings import quiet
 
-from ..lab.choices import PaperTable
+from ..lab.choices import PaperTable, TrainingDtype
 from ..lab.load import TINY
 from ..lab.progress import EpochProgress, epoch_progress
 from ..runs.run import check_device, run_packed
 from ..runs.run_folder import Run
 from ..runs.signals import exit_with_parent, graceful_stop, interrupts_blocked
 from ..runs.workers import run_tasks
+from .asked_rows import rows_of, rows_text
+from .cells import load_records
 from .record import make_record
 from .trainings import TABLES, Training, trainings
 
@@ -47,9 +49,11 @@ class ReproduceOptions:
     )
     dry_run: bool = False  # only list what is missing
     unofficial: bool = False  # accept data files with another md5
+    dtype: TrainingDtype = "bfloat16"  # see `fast.precision`
 
     def __post_init__(self) -> None:
         check_choice("executor", self.executor, get_args(TableExecutor))
+        check_choice("dtype", self.dtype, get_args(TrainingDtype))
         for name in ("seeds", "slots"):
             if getattr(self, name) < 1:
                 raise LevelheadError(
@@ -68,54 +72,101 @@ class ReproduceOptions:
 def reproduce_table(
     table: PaperTable, options: ReproduceOptions, *, say: Callable[[str], None], show: bool = False
 ) -> tuple[dict[str, Any], str]:
+    """Train what a table lacks; return, for programs and for people, what is missing and the rows that are there."""
     check_choice("table", table, TABLES)
-    root, results = options.root, options.results
+    results = options.results
     wanted = trainings(
         table,
-        root=root and str(root),
+        root=None if options.root is None else str(options.root),
         seeds=options.seeds,
         only=options.only,
+        dtype=options.dtype,
         unofficial=options.unofficial,
     )
+    _check_precision(wanted, results)
     before = left = missing(wanted, results)
     if before and not options.dry_run:
-        if root is None:
-            raise LevelheadError(
-                f"{table} lacks {len(before)} networks, and the data sets are needed to train them",
-                advice=Advice("root", None, "to name their folder"),
-            )
-        until = None if options.minutes is None else 60 * options.minutes
-
-        def summary() -> str:
-            return f"{len(wanted) - len(missing(wanted, results))} of {len(wanted)} networks have a record"
-
-        with graceful_stop(summary, say), epoch_progress(show=show) as report:
-            train = partial(
-                train_missing, slots=options.slots, executor=options.executor, until=until
-            )
-            train(before, results, options.runs, say=say, report=report)
+        _train(table, wanted, before, options, say=say, show=show)
         left = missing(wanted, results)
-        if left and until is None:
-            raise LevelheadError(
-                f"{len(left)} of {len(before)} networks were not trained, for the reasons above; run "
-                "the same command again to resume"
-            )
+    lines = []
+    for training in left:
+        lines.append(f"{training.name:48}{expected_seconds([training]) / 60:>7.1f} min")
+    minutes = round(expected_seconds(left) / 60, 1)
+    rest = f"the others take about {minutes:g} minutes on one H200" if left else "nothing to train"
+    there = len(wanted) - len(left)
+    lines.append(f"{table}: {there} of {len(wanted)} networks have a record; {rest}")
+    rows = []
+    if there and not options.dry_run:
+        rows = rows_of(table, load_records(results), wanted)
+        lines += ["", rows_text(rows)]
     found = {
         "table": table,
         "trainings": len(wanted),
         "missing": [training.name for training in left],
-        "minutes": round(expected_seconds(left) / 60, 1),
+        "minutes": minutes,
+        "rows": [row.to_dict() for row in rows],
     }
-    lines = [
-        f"{training.name:48}{expected_seconds([training]) / 60:>7.1f} min" for training in left
-    ]
-    rest = (
-        f"the others take about {found['minutes']:g} minutes on one H200"
-        if left
-        else "nothing to train"
-    )
-    lines += [f"{table}: {len(wanted) - len(left)} of {len(wanted)} networks have a record; {rest}"]
     return found, "\n".join(lines)
+
+
+def _train(
+    table: PaperTable,
+    wanted: Sequence[Training],
+    lacking: Sequence[Training],
+    options: ReproduceOptions,
+    *,
+    say: Callable[[str], None],
+    show: bool,
+) -> None:
+    """Train those that have no record; raise LevelheadError if some could not be trained."""
+    if options.root is None:
+        raise LevelheadError(
+            f"{table} lacks {len(lacking)} networks, and the data sets are needed to train them",
+            advice=Advice("root", None, "to name their folder"),
+        )
+    until = None if options.minutes is None else 60 * options.minutes
+
+    def summary() -> str:
+        there = len(wanted) - len(missing(wanted, options.results))
+        return f"{there} of {len(wanted)} networks have a record"
+
+    with graceful_stop(summary, say), epoch_progress(show=show) as report:
+        train_missing(
+            lacking,
+            options.results,
+            options.runs,
+            slots=options.slots,
+            executor=options.executor,
+            until=until,
+            say=say,
+            report=report,
+        )
+    left = missing(wanted, options.results)
+    if left and until is None:
+        raise LevelheadError(
+            f"{len(left)} of {len(lacking)} networks were not trained, for the reasons above; run the "
+            "same command again to resume"
+        )
+
+
+def _check_precision(wanted: Sequence[Training], results: Path) -> None:
+    """Raise LevelheadError if a folder has a record of one of these networks in another precision."""
+    networks = {}
+    for training in wanted:
+        spec = training.spec
+        networks[training.column, spec.method, spec.seed, spec.hold_out] = training
+    if not results.is_dir():
+        return
+    for record in load_records(results):
+        key = (record["column"], record["method"], record["seed"], record["hold_out"])
+        training = networks.get(key)
+        precision = record["identity"].get("dtype")
+        if training is not None and precision not in (None, training.spec.dtype):
+            raise LevelheadError(
+                f"{results}: {record['name']} is a record of {record['column']}, {record['method']}, seed "
+                f"{record['seed']} in {precision}, not in {training.spec.dtype}",
+                advice=Advice("results", None, "to name a folder for this precision"),
+            )
 
 
 def missing(wanted: Sequence[Training], results: str | Path) -> list[Training]:
