@@ -83,9 +83,9 @@ class InFile:
         done = done_text(note["rule"], note.get("strength"))
         return f"{self.found.path} was adjusted before ({done}); undo that first"
 
-    def check_adds(self) -> None:
-        """Raise if the head has no bias and the file cannot hold one."""
-        if self.found.layers[0].bias is None and self.found.add_bias is None:
+    def check_output(self, *, adds: bool) -> None:
+        """Raise if something is added, the head has no bias and the file cannot hold one."""
+        if adds and self.found.layers[0].bias is None and self.found.add_bias is None:
             kind = format_of(self.found.path).name
             held = f"a {kind} file cannot hold one that the model does not expect"
             instead = "use the rule scales or rescale, an ONNX file, or lh.adjust_ in memory"
@@ -93,7 +93,7 @@ class InFile:
             raise LevelheadError(f"{where} has no bias to add to, and {held}; {instead}")
 
     def check_takes_bias(self, key: str) -> None:
-        pass  # `check_adds` has
+        pass  # `check_output` has
 
     def heads(self, rule: Rule) -> tuple[Head, ...]:
         """Return the head, one for each layer; of a large one, whose rows are read when written, the bias."""

@@ -3,7 +3,9 @@
 place, apply, adjusted: where a head is; `adjust_` and its kin, with all checks; what was done, the way back
 notes: the note about an adjustment, in files and in configs of models and adapters
 candidates: which layer is the head by names and shapes, of modules and of files
-torch, torch_find, probe: a torch module as a place; which of its layers is the head; a forward pass that proves it
+torch, torch_layers: a torch module as a place; the layers that it has
+torch_find, torch_around: which of them is the head; what stands around it and may bend its outputs
+torch_proof, probe, trace: whether a change arrives in the logits, by an example or by what the model's forward does
 keras, graph: a Keras model as a place; the walk from an output back to its linear layers, for ONNX and Keras
 sklearn, collect: the head of a scikit-learn classifier; the logits and labels of a torch model over a loader
 """

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+NOT_CHECKED = "not checked that it reaches the logits: pass an example input"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Adjusted:
     """What `adjust_` or `rescale_` did to a model, and the way back.
@@ -34,6 +37,9 @@ class Adjusted:
         before, after: {path: [K]}, lengths of the weight vectors.
         flips: how many of the predictions given could change by rounding to half precision; None if
             not asked.
+        checked: how it is known that the change arrives in the model's logits: by an "example", by
+            the "graph" of a Keras model, by the model's "forward" as torch traces it, or by its
+            "own inputs" for a trial; None if it was not checked.
     """
 
     layers: tuple[str, ...]
@@ -44,6 +50,7 @@ class Adjusted:
     before: Mapping[str, np.ndarray]
     after: Mapping[str, np.ndarray]
     flips: int | None = None
+    checked: str | None = None
     _undo: Callable[[], object] = dict  # does nothing
 
     def restore(self) -> None:
@@ -84,12 +91,16 @@ class Adjusted:
             rows["added to the bias"] = _signed_range(self.adjustment.offset)
         if self.flips is not None:
             rows["predictions rounding could flip"] = str(self.flips)
-        return html("Adjusted", rows, notes=["restore() gives the old values back, bit for bit"])
+        notes = ["restore() gives the old values back, bit for bit"]
+        if self.checked is None:
+            notes.append(NOT_CHECKED)
+        return html("Adjusted", rows, notes=notes)
 
     def __repr__(self) -> str:
         layers = "; ".join(f"{path or 'head'}: {self._done_to(path)}" for path in self.layers)
         done = done_text(self.rule, self.strength)
-        return f"Adjusted({done}, {self.classes} classes; {layers})"
+        doubt = f"; {NOT_CHECKED}" if self.checked is None else ""
+        return f"Adjusted({done}, {self.classes} classes; {layers}{doubt})"
 
     def _done_to(self, path: str) -> str:
         """Return what was done to a layer, in words."""

@@ -21,7 +21,7 @@ from ..support.extras import naming_what_is_missing
 from ..support.types import BiasPolicy, Missing
 from .adjusted import Adjusted
 from .candidates import TUNE_SCALES
-from .place import Change, InMemory, Place, Written
+from .place import Change, Checked, InMemory, Place, Written
 
 
 class Chosen(NamedTuple):
@@ -97,8 +97,8 @@ def read_choice(tuned: Tuned | Rule | str | Path) -> Chosen:
     return Chosen(RULES[choice.rule], choice)
 
 
-def check_fits(place: Place[Any], chosen: Chosen) -> None:
-    """Raise LevelheadError if what was chosen does not fit a head. Reads no weight."""
+def check_fits(place: Place[Any], chosen: Chosen) -> Checked | None:
+    """Raise LevelheadError if what was chosen does not fit a head; return how it is known to fit."""
     facts = place.facts
     task = "multiclass" if chosen.tuned is None else chosen.tuned.task
     check_label_task(facts.where, facts.task, task)
@@ -108,9 +108,7 @@ def check_fits(place: Place[Any], chosen: Chosen) -> None:
         _check_no_single_logit(facts.sizes[0], facts.where)
     if chosen.tuned is not None:
         check_for_head(chosen.tuned, facts.sizes[0], facts.names, facts.where)
-    if not chosen.adds:
-        return
-    if len(facts.keys) > 1 or not facts.plain:
+    if chosen.adds and (len(facts.keys) > 1 or not facts.plain):
         reason = "is scaled by a constant or bent by a Relu"
         if len(facts.keys) > 1:
             reason = "feed one output"
@@ -118,7 +116,7 @@ def check_fits(place: Place[Any], chosen: Chosen) -> None:
             f"what the rule {chosen.rule.name} adds is for one layer whose outputs are the logits"
         )
         raise LevelheadError(f"{facts.where} {reason}, and {needed}; {TUNE_SCALES}")
-    place.check_adds()
+    return place.check_output(adds=chosen.adds)
 
 
 def _check_no_single_logit(rows: int, where: str) -> None:
@@ -140,7 +138,7 @@ def apply(
 ) -> Written:
     """Adjust the head of a place. If anything is wrong, nothing is changed."""
     check_choice("bias", bias, ("scale", "keep"))
-    check_fits(place, chosen)
+    checked = check_fits(place, chosen)
     facts = place.facts
     rows = facts.sizes[0]
     if isinstance(counts, WithBackground):
@@ -181,6 +179,7 @@ def apply(
         predictions=predictions,
         stuck=only_scales and not can_flip(before[0]),
         by_hand=chosen.tuned is None and not again,
+        checked=checked,
     )
     return place.write(change)
 

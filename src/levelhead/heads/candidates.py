@@ -28,8 +28,8 @@ TUNE_SCALES = "tune with the rule scales or rescale, which only multiply"
 # What is said of layers that an example shows not to be the head, or not to take what is added.
 IF_SOFTMAX = "only if nothing but a softmax follows, name the layer and leave out the example"
 NOT_ADDED = (
-    "on this example, what is added to the bias of {} is not added to the model's logits: the model scales or bends "
-    f"them after it; {TUNE_SCALES}"
+    "{}, what is added to the bias of {} is not added to the model's logits: the model scales or bends them after it; "
+    f"{TUNE_SCALES}"
 )
 
 

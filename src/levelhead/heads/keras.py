@@ -140,7 +140,7 @@ class KerasModel(InMemory):
         for layer in (one for one in tried if one.bias is not None):
             offsets = np.arange(keras_units(layer) or 0) % 2 * 2.0 - 1
             if not _follows(self.model, self.example, layer, offsets):
-                raise LevelheadError(NOT_ADDED.format(layer.name))
+                raise LevelheadError(NOT_ADDED.format("on this example", layer.name))
 
     def check_takes_bias(self, key: str) -> None:
         reason = (

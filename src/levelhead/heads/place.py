@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,10 @@ from .notes import digests_in, done_text, multiplied, run_all
 # Copies of the layer have it, state dicts do not.
 MARKS = "_levelhead_adjusted"
 
+# How it is known that a change of the head arrives in the logits: on an example, by the graph of the model, by its
+# forward as torch traces it, on inputs that the model has for a trial.
+Checked = Literal["example", "graph", "forward", "own inputs"]
+
 
 @dataclass(frozen=True, eq=False)
 class Change:
@@ -37,6 +41,7 @@ class Change:
             asked.
         stuck: whether it only scales two opposite rows, which never changes a prediction.
         by_hand: whether the strength was given, not chosen on held-out samples.
+        checked: how it is known that the change arrives in the logits; None if it is not.
     """
 
     rule: Rule
@@ -49,6 +54,7 @@ class Change:
     predictions: int
     stuck: bool
     by_hand: bool
+    checked: Checked | None
 
     def doubts(self, norms: np.ndarray) -> Iterator[LevelheadWarning]:
         """Yield what speaks against scaling by counts, as norms [K] show it, unless held-out samples spoke for it."""
@@ -93,9 +99,9 @@ class Place(Protocol[Written]):
     def earlier(
         self,
     ) -> str | None: ...  # what was done to the head before and holds, as an error says it
-    def check_adds(
-        self,
-    ) -> None: ...  # raises if what is added to the biases is known not to be added to the logits
+    def check_output(
+        self, *, adds: bool
+    ) -> "Checked | None": ...  # raises if a change is known not to arrive in the logits
     def check_takes_bias(
         self, key: str
     ) -> None: ...  # raises if a layer without a bias cannot get one
@@ -120,6 +126,7 @@ class InMemory(Place[Adjusted], Protocol):
     model: Any  # the library's own
     advice: Advice  # how to name the head
     layers: Mapping[str, Any]  # the head's, by path
+    named: bool  # whether the caller named the head
     example: Any  # an input, to try whether what is added to a bias is added to the logits
 
     def find_layers(
@@ -138,6 +145,17 @@ class InMemory(Place[Adjusted], Protocol):
         self, module: Any, *, weights: bool
     ) -> tuple[Any, tuple[str, ...]]: ...  # version and digests of its weights or of its bias
 
+    def check_adds(self) -> None:
+        """Raise if what is added to the biases is known not to be added to the logits."""
+
+    def check_output(self, *, adds: bool) -> Checked | None:
+        """Check that a change arrives in the logits; return how that is known, or None if it is not."""
+        if adds:
+            self.check_adds()
+        if not self.named and getattr(self.model, "outputs", None):
+            return "graph"  # Keras's, by which the head was found
+        return None if self.example is None else "example"
+
     def notes(self) -> Sequence[Mapping[str, Any]]:
         """Return what is saved with the model about earlier adjustments."""
         return []
@@ -150,7 +168,9 @@ class InMemory(Place[Adjusted], Protocol):
         self, *, layer: Any = None, example: Any = None, classes: int | None = None
     ) -> Mapping[str, Any]:
         """Find the head and check that each of its layers can be changed in place without changing anything else."""
-        self.layers, self.example = self.find_layers(layer, example, classes), example
+        self.layers = self.find_layers(layer, example, classes)
+        self.example = example
+        self.named = layer is not None
         for path, module in self.layers.items():
             if reason := self.why_not(module):
                 raise LevelheadError(f"cannot change {path or 'the layer'}: {reason}")
@@ -245,6 +265,7 @@ class InMemory(Place[Adjusted], Protocol):
             before=before,
             after=after,
             flips=change.flips,
+            checked=change.checked,
             _undo=partial(run_all, undo),
         )
 

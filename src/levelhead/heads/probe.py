@@ -32,7 +32,7 @@ def probes_of(model: nn.Module, example: Any, classes: int | None = None) -> tup
         raise LevelheadError(
             "the model is random even in eval mode; leave the example out", advice=NAME_HEAD
         )
-    return tuple(Probe(model, args, kwargs, name, size) for name in names)
+    return tuple(Probe(model, args, kwargs, name, size, outputs[name].dtype) for name in names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +44,7 @@ class Probe:
     kwargs: Mapping[str, Any]
     output: str
     classes: int
+    dtype: torch.dtype  # of that output
 
     def scales(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether scaling row i of these layers scales logit i by the same factor, for every i, as in a head."""
@@ -53,7 +54,9 @@ class Probe:
         )
         factors[:2] = torch.tensor([0.5, 2.0])[: self.classes]
         before, after = self._before_and_after(layers, factors)
-        return bool(before.any()) and _close(after, before * factors.to(before), before)
+        return bool(before.any()) and self._close(
+            layers, after, before * factors.to(before), before
+        )
 
     def adds(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether adding a number to each output of these layers adds the same to its logit."""
@@ -73,20 +76,21 @@ class Probe:
             for module in layers.values():
                 hooks.enter_context(module.register_forward_hook(add))
             after = self._logits(weights)
-        return _close(after, before + offsets, before)
+        return self._close(layers, after, before + offsets, before)
 
     def moves_own_logits(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether doubling every other row moves those logits alone: true of each of several heads in a sum."""
         moved = torch.arange(self.classes) % 2 == 0
         before, after = self._before_and_after(layers, moved + 1.0)
         return [
-            _close(after[..., rows], before[..., rows], before) for rows in (~moved, moved)
+            self._close(layers, after[..., rows], before[..., rows], before)
+            for rows in (~moved, moved)
         ] == [True, False]
 
     def moves(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether doubling every other row moves any logit; true as well of layers that cannot be tried."""
         before, after = self._before_and_after(layers, torch.arange(self.classes) % 2 + 1.0)
-        return not _close(after, before, before)
+        return not self._close(layers, after, before, before)
 
     def _before_and_after(
         self, layers: Mapping[str, nn.Module], factors: Tensor
@@ -100,7 +104,12 @@ class Probe:
         return self._logits(weights), self._logits(scaled)
 
     def _logits(self, weights: dict[str, Tensor]) -> Tensor:
-        return _outputs(self.model, weights, self.args, self.kwargs)[self.output]
+        return _outputs(self.model, weights, self.args, self.kwargs)[self.output].double()
+
+    def _close(self, layers: Mapping[str, nn.Module], a: Tensor, b: Tensor, scale: Tensor) -> bool:
+        """Return whether two are equal up to the rounding of the layers and of the output."""
+        weights = (layer._parameters.get("weight") for layer in layers.values())
+        return close(a, b, scale, self.dtype, *(w.dtype for w in weights if w is not None))
 
     def _random_weights(self, layers: Mapping[str, nn.Module]) -> dict[str, Tensor] | None:
         """Return other parameters for the layers, by path; None if one of them does not have K rows of its own."""
@@ -119,7 +128,7 @@ class Probe:
 def _outputs(
     model: nn.Module, weights: dict[str, Tensor], args: tuple, kwargs: Mapping[str, Any]
 ) -> dict[str, Tensor]:
-    """Return what could be logits, by name, with these weights in place, classes last, in float64 on the host."""
+    """Return what could be logits, by name, with these weights in place, classes last, on the host."""
     boxes: list[
         Any
     ] = []  # torchvision's R-CNNs return what is left of their boxes in the end: here are the logits
@@ -140,7 +149,7 @@ def _outputs(
     )
     output = output if logits is None else logits
     floats = ((name, x) for name, x in _tensors_in(output) if x.is_floating_point() and x.ndim > 0)
-    found = {name: (x.movedim(1, -1) if x.ndim > 3 else x).double().cpu() for name, x in floats}
+    found = {name: (x.movedim(1, -1) if x.ndim > 3 else x).cpu() for name, x in floats}
     if not found:
         raise LevelheadError(f"expected the model to return logits, got {type(output).__name__}")
     return found
@@ -155,6 +164,11 @@ def _tensors_in(output: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
         yield from _tensors_in(part, f"{name}.{key}" if name else str(key))
 
 
-def _close(a: Tensor, b: Tensor, scale: Tensor) -> bool:
-    """Return whether two are equal up to rounding, relative to the largest logit."""
-    return bool(torch.isfinite(a).all()) and bool(((a - b).abs() <= 1e-4 * scale.abs().max()).all())
+def close(a: Tensor, b: Tensor, scale: Tensor, *dtypes: torch.dtype) -> bool:
+    """Return whether two are equal up to the rounding of the coarsest dtype, relative to the largest logit.
+
+    A sum of two numbers up to the largest one is off by at most one epsilon of it, and what follows rounds again.
+    """
+    roundoff = max(1e-4, *(4 * torch.finfo(dtype).eps for dtype in dtypes))
+    room = roundoff * scale.abs().max()
+    return bool(torch.isfinite(a).all()) and bool(((a - b).abs() <= room).all())

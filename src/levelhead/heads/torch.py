@@ -19,9 +19,12 @@ from ..support.errors import LevelheadError
 from .candidates import TUNE_SCALES
 from .collect import evaluating
 from .notes import leave_note, notes_in_configs, notes_in_files
-from .place import Facts, InMemory
+from .place import Checked, Facts, InMemory
 from .probe import NAME_HEAD
-from .torch_find import check_adds, find_head, known_task, linear_layers, outputs, unwrap
+from .torch_around import known_task
+from .torch_find import find_head
+from .torch_layers import linear_layers, outputs, unwrap
+from .torch_proof import check_output
 
 Editable = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -93,8 +96,8 @@ class TorchModel(InMemory):
             return (0, 0), ("",)
         return (id(parameter), parameter._version), _digests(gather(parameter.detach()).cpu())
 
-    def check_adds(self) -> None:
-        check_adds(self.model, dict(self.layers), self.example)
+    def check_output(self, *, adds: bool) -> Checked | None:
+        return check_output(self.model, self.layers, self.example, adds=adds)
 
     def check_takes_bias(self, key: str) -> None:
         """Check that a layer without a bias would add a new one to its outputs: it may be sharded, or ignore it."""

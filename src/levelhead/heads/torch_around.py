@@ -1,0 +1,126 @@
+"""What stands around a layer of a torch model and may bend its outputs: modules after it, scales and norms."""
+
+from collections.abc import Iterator, Sequence
+
+from torch import nn
+
+from ..core.adjustment import PROBLEM_TYPES
+from ..support.errors import LevelheadError
+from ..support.types import LabelTask
+from .candidates import is_logit_scale
+from .torch_layers import layer_shape, outputs
+
+# What may follow a head without undoing the scaling of its rows: nothing learned, nothing that mixes them but softmax.
+HARMLESS_MODULES = (
+    nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Flatten, nn.Unflatten, nn.Upsample, nn.ReLU, nn.AvgPool1d,
+    nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.MaxPool1d, nn.MaxPool2d, nn.AdaptiveMaxPool1d,
+    nn.AdaptiveMaxPool2d, nn.Softmax, nn.Softmax2d, nn.LogSoftmax, nn.Sigmoid,
+)  # fmt: skip
+
+
+def is_plain_sequence(block: nn.Module) -> bool:
+    return isinstance(block, nn.Sequential) and type(block).forward is nn.Sequential.forward
+
+
+def first_harmful(modules: Sequence[nn.Module]) -> nn.Module | None:
+    """Return the first module that may not follow a head."""
+    return next((module for module in modules if not isinstance(module, HARMLESS_MODULES)), None)
+
+
+def modules_after(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, list[nn.Module]]]:
+    """Yield each block around a layer, with the modules after the layer in it."""
+    while path:
+        path, _, name = path.rpartition(".")
+        block = model.get_submodule(path)
+        later = list(block._modules.values())[list(block._modules).index(name) + 1 :]
+        yield block, [module for module in later if module is not None]
+
+
+def check_no_norm_follows(model: nn.Module, path: str) -> None:
+    """Check that no norm of K numbers is registered next in a block around the layer: it would undo the scaling."""
+    rows, columns = layer_shape(model.get_submodule(path)) or (0, 0)
+    for _, later in (
+        modules_after(model, path) if rows != columns else ()
+    ):  # else it could stand before the layer
+        if (after := first_harmful(later)) is None:
+            continue
+        # One number per feature, learned or not, as BatchNorm1d, LayerNorm, RMSNorm and PReLU have.
+        weight = after._parameters.get("weight")
+        sizes = [
+            getattr(after, size, None)
+            for size in ("num_features", "num_channels", "normalized_shape")
+        ]
+        sizes.append(
+            None
+            if weight is None or isinstance(weight, nn.UninitializedParameter)
+            else tuple(weight.shape)
+        )
+        if any(size in (rows, (rows,), [rows]) for size in sizes):
+            norm = f"a {type(after).__name__} of its {rows} outputs seems to come after it"
+            raise LevelheadError(
+                f"{path} is not the head: {norm}; pass an example input if it does not"
+            )
+
+
+def check_block_adds_nothing(model: nn.Module, path: str) -> None:
+    """Check that the block around a layer has no bias of its own and no attention, as graph convolutions do."""
+    if not path:
+        return
+    block = model.get_submodule(path.rpartition(".")[0])
+    rows = outputs(model.get_submodule(path))
+    for name, parameter in block._parameters.items():
+        if parameter is None or nn.parameter.is_lazy(parameter):
+            continue
+        if name == "bias" and tuple(parameter.shape) == (rows,):
+            reason = "adds to its outputs and would not be scaled with them"
+        elif name.startswith("att_"):
+            reason = "weighs them by what they are"
+        else:
+            continue
+        needs = "pass an example input if it does not"
+        raise LevelheadError(f"{path} is not the head alone: {name} of its block {reason}; {needs}")
+
+
+def last_with_weights(model: nn.Module) -> nn.Module | None:
+    """Return the module that is registered last of those with a matrix of their own, but for embeddings."""
+    last = None
+    for module in model.modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            continue
+        parameters = [p for p in module._parameters.values() if p is not None]
+        is_lazy = any(map(nn.parameter.is_lazy, parameters))
+        # A quantized layer has its weights elsewhere.
+        if is_lazy or any(p.dim() > 1 for p in parameters) or layer_shape(module) is not None:
+            last = module
+    return last
+
+
+def scale_around(model: nn.Module, path: str) -> str | None:
+    """Return the name of a scale or temperature next to the layer or in the model: a tensor, or a number but 1."""
+    rows = outputs(model.get_submodule(path))
+    for block in (model.get_submodule(path.rpartition(".")[0]), model):
+        for name, p in (*block._parameters.items(), *block._buffers.items()):
+            if (
+                p is not None
+                and not nn.parameter.is_lazy(p)
+                and is_logit_scale(name, p.numel(), rows)
+            ):
+                return name
+        for name, number in vars(block).items():
+            of_number = (float,) if name == "T" else (int, float)  # a whole T is a number of steps
+            if type(number) in of_number and number != 1 and is_logit_scale(name, 1, rows):
+                return name
+    return None
+
+
+def known_task(model: nn.Module, path: str) -> tuple[LabelTask, str] | None:
+    """Return whether samples have one of the classes or several labels, and how that is known; None if it is not."""
+    for block, later in (
+        modules_after(model, path) if outputs(model.get_submodule(path)) != 1 else ()
+    ):
+        for module in later if is_plain_sequence(block) else ():
+            if isinstance(module, nn.Sigmoid):
+                return "multilabel", "a Sigmoid follows it"
+            if isinstance(module, nn.Softmax | nn.LogSoftmax):
+                return "multiclass", "a softmax follows it"
+    return PROBLEM_TYPES.get(str(getattr(getattr(model, "config", None), "problem_type", None)))
