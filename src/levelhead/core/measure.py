@@ -217,7 +217,7 @@ def _log_probabilities(
         raise LevelheadError(
             f"expected a positive number, got {temperature}", parameter="temperature"
         )
-    return log_softmax(logits / temperature), labels
+    return log_softmax(logits.astype(np.float64) / temperature), labels
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
