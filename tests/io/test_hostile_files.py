@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from bench.trust import fuzz_data
 from levelhead import LevelheadError
@@ -36,6 +37,15 @@ def test_damaged_files_are_read_or_refused_in_one_line():
     assert found["wrong"] == {}
     assert found["documented errors"] > 300
     assert found["read"] > 150
+
+
+def test_an_entry_of_a_safetensors_header_may_be_a_list_as_its_library_reads_it(tmp_path):
+    path = tmp_path / "x.safetensors"
+    values = LOGITS.astype(np.float32)
+    header = json.dumps({"logits": ["F32", [6, 3], [0, 72]]}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + values.tobytes())
+    np.testing.assert_array_equal(load_file(path)["logits"], values)
+    np.testing.assert_array_equal(arrays.read(path), values)
 
 
 def test_what_a_header_calls_a_kind_of_number_breaks_no_line(tmp_path):

@@ -56,13 +56,17 @@ def read_header(path: Path) -> Header:
             ) from None
     entries = json.loads(text := raw.decode(), object_pairs_hook=partial(_unrepeated, path))
     metadata = entries.pop("__metadata__", None) or {}
-    tensors = {
-        key: StoredTensor(
-            entry["dtype"], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0]
-        )
-        for key, entry in entries.items()
-    }
+    tensors = {key: _stored_tensor(entry, 8 + length) for key, entry in entries.items()}
     return Header(text, length, metadata, tensors)
+
+
+def _stored_tensor(entry: Any, first: int) -> StoredTensor:
+    """Return what an entry says, of a file whose data begin at `first`; the library reads one as a list, too."""
+    if isinstance(entry, list):
+        dtype, shape, (offset, _) = entry
+    else:
+        dtype, shape, (offset, _) = entry["dtype"], entry["shape"], entry["data_offsets"]
+    return StoredTensor(dtype, tuple(shape), first + offset)
 
 
 def _unrepeated(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
