@@ -49,10 +49,12 @@ def test_the_users_own_folder_in_one_command(levelhead, pets, tmp_path, method):
             assert levelhead(*words, "--rule", rule)[0] == 0
         expected = left.logits("test", evaluate(left, rule=rule).head)
         with torch.no_grad():
-            from_file = load_model(there / "adjusted.safetensors")(torch.from_numpy(images)).numpy()
+            from_file = load_model(there / f"adjusted-{rule}.safetensors")(
+                torch.from_numpy(images)
+            ).numpy()
         np.testing.assert_allclose(from_file, expected, atol=1e-4)
         session = onnxruntime.InferenceSession(
-            there / "adjusted.onnx", providers=["CPUExecutionProvider"]
+            there / f"adjusted-{rule}.onnx", providers=["CPUExecutionProvider"]
         )
         np.testing.assert_allclose(session.run(None, {"images": images})[0], expected, atol=1e-4)
         np.testing.assert_allclose(
@@ -65,7 +67,7 @@ def test_the_model_is_adjusted_where_something_is_gained(levelhead, pets, tmp_pa
     result = json.loads(levelhead(*words, "--json")[1])
     found = evaluate(Run.open(result["run"]).snapshot, rule="rescale")
     assert (result["adjusted"], found.tuned.worthwhile) == (True, True)
-    head = load_model(Path(result["run"]) / "adjusted.safetensors").head.weight.detach()
+    head = load_model(Path(result["run"]) / "adjusted-rescale.safetensors").head.weight.detach()
     np.testing.assert_allclose(head, found.head.weight, rtol=1e-5)
 
 
@@ -88,11 +90,29 @@ def test_a_model_for_which_nothing_is_gained_is_written_as_trained(
         "nothing is gained on held-out samples, so the model is written as trained; pass --anyway to adjust"
         in out
     )
-    assert not (there / "adjusted.safetensors").exists()
+    assert not (there / "adjusted-rescale.safetensors").exists()
     np.testing.assert_array_equal(
         load_model(there / "model.safetensors").head.weight.detach(), left.head.weight
     )
     assert json.loads(levelhead(*words, "--json", "--anyway")[1])["adjusted"] is True
+
+
+def test_a_runs_folder_keeps_every_adjustment_that_was_asked_for_by_its_name(
+    levelhead, pets, tmp_path
+):
+    words = ["--data", pets, "--runs", tmp_path / "runs", "--anyway", "--json"]
+    files, content = [], []
+    for more in (["wvn"], ["wvn+rs"], ["wvn+rs", "--strength", "0.5"]):
+        result = json.loads(levelhead(*small(*words, "--method", *more))[1])
+        files.append(Path(result["files"][0]))
+        content.append(files[-1].read_bytes())
+    assert [file.name for file in files] == [
+        "adjusted-offsets.safetensors",
+        "adjusted-rescale.safetensors",
+        "adjusted-rescale-0.5.safetensors",
+    ]
+    assert len({file.parent for file in files}) == 1  # one training
+    assert [file.read_bytes() for file in files] == content
 
 
 def test_json_and_no_training_the_second_time(levelhead, pets, tmp_path, monkeypatch):

@@ -81,38 +81,42 @@ def classifier(run_folder: Path, head: Head) -> tuple[Classifier, dict[str, Any]
     return _network(path, facts, weights, ("mean", "std")).float(), facts
 
 
-def export(run_folder: Path, head: Head, tuned: Tuned | None) -> list[Path]:
-    """Write adjusted.safetensors and, where onnx is there, adjusted.onnx, with a note of what was done.
+def export(run_folder: Path, head: Head, tuned: Tuned, *, adjusted: bool) -> list[Path]:
+    """Write the model as .safetensors and, where onnx is there, as .onnx; return the files.
 
-    Without `tuned` the model is as trained: model.safetensors is there already, and model.onnx is
-    written. What an earlier call wrote goes.
+    The adjusted model is named after what was done (`adjusted-offsets.safetensors`), so that another rule
+    writes another file, and has a note of it. As trained, model.safetensors is there already, and model.onnx
+    is written; what the same rule wrote earlier goes.
     """
-    adjusted = None
-    if tuned is not None:
-        adjusted = {"rule": tuned.rule, "strength": tuned.strength, "counts": list(tuned.counts)}
+    note = None
+    if adjusted:
+        note = {"rule": tuned.rule, "strength": tuned.strength, "counts": list(tuned.counts)}
         if tuned.adjustment.adds and head.bias is None:  # our own network has room for one
             head = replace(head, bias=np.zeros(head.classes, np.float32))
     model, facts = classifier(run_folder, head)
-    metadata = {MODEL_KEY: json.dumps({**facts, "adjusted": adjusted})}
-    made = {
-        ".safetensors": to_bytes(
-            {k: v.contiguous() for k, v in model.state_dict().items()}, metadata
-        )
-    }
+    metadata = {MODEL_KEY: json.dumps({**facts, "adjusted": note})}
+    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    contents = {".safetensors": to_bytes(tensors, metadata)}
     if find_spec("onnx") is not None:
-        made[".onnx"] = _to_onnx(model, facts["shape"])
-    if tuned is not None:
-        files = []
-        for end, content in made.items():
-            files.append(_write_adjusted(run_folder / f"adjusted{end}", content, tuned))
-    else:
-        files = [run_folder / f"model{end}" for end in made]
-        if ".onnx" in made:
-            atomic.write(files[-1], made[".onnx"])
-    for earlier in ("model.onnx", "adjusted.onnx", "adjusted.safetensors"):
-        if (path := run_folder / earlier) not in files:
-            path.unlink(missing_ok=True)
-    return files
+        contents[".onnx"] = _to_onnx(model, facts["shape"])
+    name = adjusted_name(tuned)
+    if adjusted:
+        return [
+            _write_adjusted(run_folder / f"{name}{end}", content, tuned)
+            for end, content in contents.items()
+        ]
+    for end in (".safetensors", ".onnx"):
+        (run_folder / f"{name}{end}").unlink(missing_ok=True)
+    if ".onnx" in contents:
+        atomic.write(run_folder / "model.onnx", contents[".onnx"])
+    return [run_folder / f"model{end}" for end in contents]
+
+
+def adjusted_name(tuned: Tuned) -> str:
+    """Return the name of the files of an adjusted model: its rule and, where it was given, the strength."""
+    if tuned.evidence is None and tuned.strength is not None:
+        return f"adjusted-{tuned.rule}-{tuned.strength:g}"
+    return f"adjusted-{tuned.rule}"
 
 
 def _write_adjusted(path: Path, content: bytes, tuned: Tuned) -> Path:
@@ -129,7 +133,7 @@ def load(path: str | Path) -> Classifier:
     facts = _facts(Path(path))
     if facts is None:
         raise LevelheadError(
-            f"{path}: expected a model or adjusted.safetensors that `levelhead train` wrote"
+            f"{path}: expected a model.safetensors or adjusted-*.safetensors that `levelhead train` wrote"
         )
     if "adjusted" not in facts:
         return classifier(

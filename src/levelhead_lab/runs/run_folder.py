@@ -6,6 +6,7 @@ runs/<name>-<key of the spec>/
     checkpoint-*            the last two, checksummed
     model.safetensors       the trained network
     snapshot.safetensors    head, counts, features and labels of every split: all that is needed after training
+    adjusted-<rule>.*       the adjusted model, a file for each rule that was asked for
     done.json               the result and the sha256 of the two files above; a run that has it is finished
 """
 

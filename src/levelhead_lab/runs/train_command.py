@@ -179,7 +179,8 @@ def evaluate_and_export(
     tuned = found.tuned
     changes = tuned.adjustment.changes
     adjusted = changes and (options.anyway or tuned.worthwhile is not False)
-    files = list(map(str, export(trained.path, snapshot.head, tuned if adjusted else None)))
+    written = export(trained.path, snapshot.head, tuned, adjusted=adjusted)
+    files = [str(file) for file in written]
     result = {
         "run": str(trained.path),
         **facts,
