@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import save_file
 
-from levelhead.files.keras import head_in_config
+from levelhead.files.keras_config import head_in_config
 from levelhead.heads.graph import Linear, Passes, layers_behind
 from levelhead.support.errors import LevelheadError
 

@@ -4,10 +4,11 @@ model: the head in a file as a `Place`; `adjust_file` writes a model's file with
 inspect, undo: look at the head in a model's file; take an adjustment back
 locate, format: the table of formats, and the head in a file of any of them; what they have in common
 safetensors, onnx, state_dict, keras: one format each; Keras has two
+keras_config: the graph of a Keras model
 checkpoint_data: what state dicts hold beside tensors, and what stands in for it
 hdf5, protobuf, zip: what their files are made of
 onnx_file, onnx_edits: the file of an ONNX model without its large numbers; what changes in it
-onnx_graph, onnx_axes, onnx_layers, onnx_classifier, onnx_logit, onnx_walk: its graph, from single nodes to the walk back
+onnx_graph, onnx_axes, onnx_layers, onnx_classifier, onnx_logit, onnx_walk: its graph, from single nodes to the way back
     from an output to the head
 tensors, find, find_checks: the tensors of a file; the head among them, by name and shape; what speaks against it
 spans: a head as byte ranges of a file, also one too large to hold
