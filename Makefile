@@ -66,7 +66,7 @@ bench: $(VENV)/test $(VENV)/browser
 
 # The head in every model of transformers and timm.
 census: $(VENV)/test
-	$(BIN)/python bench/census.py $(ARGS)
+	$(BIN)/python -m bench.zoo.census $(ARGS)
 
 # Attack every promise of docs/trust.md and write that page: hours. PROFILE=quick takes minutes; ARGS='--minutes 5' stops
 # each row after five, ARGS='--only kills' runs one row.

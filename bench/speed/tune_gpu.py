@@ -1,6 +1,6 @@
 """How long `tune` takes where the logits are on a GPU, beside the same choice on its host.
 
-    python bench/speed/tune_gpu.py            # -> results/tune-gpu.json
+    python -m bench.speed.tune_gpu            # -> results/tune-gpu.json
 
 Seconds are the median of several runs, each with the GPU's work finished.
 """
@@ -68,7 +68,7 @@ def main() -> None:
             row["offsets_apart"] = float(apart)
         rows.append(row)
         print(row, flush=True)
-    record = {"device": torch.cuda.get_device_name(), "command": "python bench/speed/tune_gpu.py"}
+    record = {"device": torch.cuda.get_device_name(), "command": "python -m bench.speed.tune_gpu"}
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "results" / "tune-gpu.json"
     out.write_text(json.dumps(record | {"rows": rows}, indent=1) + "\n")
 

@@ -1,8 +1,8 @@
 """How long `tune` and `gamma_path` take, in seconds and in passes of one softmax over the same logits.
 
-    python bench/speed/waiting.py            # -> results/waiting.json, and the block of docs/scale.md
-    python bench/speed/waiting.py --small    # small sets, nothing written
-    python bench/speed/waiting.py --page     # the block of docs/scale.md again, from results/waiting.json
+    python -m bench.speed.waiting            # -> results/waiting.json, and the block of docs/scale.md
+    python -m bench.speed.waiting --small    # small sets, nothing written
+    python -m bench.speed.waiting --page     # the block of docs/scale.md again, from results/waiting.json
 
 Everything is timed in turn in one run, and each number is the median of several rounds. A pass is the softmax of all
 logits by numpy, in their own precision. Memory is that of a process of its own that tunes on a memory-mapped file: its
@@ -178,7 +178,7 @@ def machine() -> dict[str, Any]:
 def page_lines(record: dict[str, Any]) -> list[str]:
     """Return the block of the page."""
     if not record["rows"]:
-        return ["Not measured yet: `python bench/speed/waiting.py`."]
+        return ["Not measured yet: `python -m bench.speed.waiting`."]
     lines = [
         "| logits | one softmax | `tune` | for macro-F1 | `gamma_path` | before: `tune` | before: `gamma_path` |",
         "|---|---|---|---|---|---|---|",

@@ -1,6 +1,6 @@
 """Check predictions along the path against exact arithmetic, over families of logits made to break it, by every engine.
 
-    python bench/trust/exact_numbers.py 10000000    # so many (row, gamma) pairs; prints one line of JSON
+    python -m bench.trust.exact_numbers 10000000    # so many (row, gamma) pairs; prints one line of JSON
 
 The truth is the definition. Class k is ahead of y at gamma if ``l_k + gamma a_k > l_y + gamma a_y`` (shift, with the
 float64 slopes a as given), or ``l_k r_k^gamma > l_y r_y^gamma`` (rescale, tau, with the float64 ratios r as given), or

@@ -32,7 +32,7 @@ def trained() -> dict[str, bytes]:
         folder = run.path
         left = run.snapshot
         tuned = tune(left.logits("held-out"), left.labels["held-out"], left.counts)
-        export(folder, tuned.adjustment.head(left.head), tuned)
+        export(folder, tuned.adjustment.head(left.head), tuned, adjusted=True)
         (folder / "adjusted.onnx").unlink(missing_ok=True)
         return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 

@@ -1,8 +1,6 @@
-"""A slice of the census (bench/census.py): real models of transformers and timm, judged by what their logits do."""
+"""A slice of the census (bench/zoo/census.py): real models of transformers and timm, judged by what their logits do."""
 
 import importlib
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,18 +12,12 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def census():
-    folder = str(Path(__file__).parents[2] / "bench")
-    sys.path.insert(0, folder)
-    try:
-        module = importlib.import_module("census")
-    finally:
-        sys.path.remove(folder)
-    return module
+    return importlib.import_module("bench.zoo.census")
 
 
 @pytest.fixture(scope="module")
-def zoo(census):
-    return sys.modules["_small_models"]
+def small_models():
+    return importlib.import_module("bench.zoo.small_models")
 
 
 def verdicts(found, census):
@@ -49,16 +41,16 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_right_head_is_found_on_every_road(name, census, zoo):
-    case = zoo.transformers_case if "For" in name else zoo.timm_case
+def test_right_head_is_found_on_every_road(name, census, small_models):
+    case = small_models.transformers_case if "For" in name else small_models.timm_case
     found = census.judge(*case(name))
     assert verdicts(found, census) == dict.fromkeys(census.ROADS, "right")
     assert all(found[road]["layers"] == RIGHT[name] for road in census.ROADS)
 
 
-def test_second_head_that_nobody_declares_is_seen_and_an_example_settles_it(census, zoo):
+def test_second_head_that_nobody_declares_is_seen_and_an_example_settles_it(census, small_models):
     """VOLO adds the maximum of an auxiliary head's logits; `get_classifier()` names one of the two only."""
-    found = census.judge(*zoo.timm_case("volo_d1_224"))
+    found = census.judge(*small_models.timm_case("volo_d1_224"))
     assert verdicts(found, census) == {"counts": "refused", "example": "right", "model": "refused"}
     assert (
         "head looks like the head, but aux_head [7, 384] may feed the output too"
@@ -67,7 +59,7 @@ def test_second_head_that_nobody_declares_is_seen_and_an_example_settles_it(cens
     assert sorted(found["example"]["layers"]) == ["aux_head", "head"]
 
 
-def test_census_tells_a_wrong_edit(census, zoo):
+def test_census_tells_a_wrong_edit(census, small_models):
     """The judge itself: if only one of two averaged heads were scaled, it would say so."""
-    model, example = zoo.timm_case("deit_tiny_distilled_patch16_224")
+    model, example = small_models.timm_case("deit_tiny_distilled_patch16_224")
     assert census.edit(model, example, ["head"])["verdict"] == "wrong"

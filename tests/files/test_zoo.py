@@ -1,29 +1,16 @@
-"""How the zoo (bench/zoo.py) judges a file, on files made here: it must see a wrong edit and a wrong refusal."""
-
-import importlib
-import sys
-from pathlib import Path
+"""How the zoo (bench/zoo/files.py) judges a file, on files made here: it must see a wrong edit and a wrong refusal."""
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper
 from onnx.numpy_helper import from_array
 from safetensors.numpy import save_file
 
+from bench.zoo import files as zoo
+
 K, D = 4, 8
 RNG = np.random.default_rng(0)
 HEAD = {"head": "W", "logits": "h", "classes": K}
-
-
-@pytest.fixture(scope="module")
-def zoo():
-    folder = str(Path(__file__).parents[2] / "bench")
-    sys.path.insert(0, folder)
-    try:
-        return importlib.import_module("zoo")
-    finally:
-        sys.path.remove(folder)
 
 
 def made(folder, last):
@@ -49,7 +36,7 @@ def made(folder, last):
     return folder / "m.onnx"
 
 
-def test_an_edit_is_right_only_if_it_is_of_the_head_that_was_read(zoo, tmp_path):
+def test_an_edit_is_right_only_if_it_is_of_the_head_that_was_read(tmp_path):
     path = made(tmp_path, helper.make_node("Softmax", ["h"], ["y"]))
     found = zoo.judge(path, HEAD, tmp_path)
     assert (found["verdict"], found["seen"]) == ("right", "logits, then Softmax")
@@ -60,7 +47,7 @@ def test_an_edit_is_right_only_if_it_is_of_the_head_that_was_read(zoo, tmp_path)
         assert zoo.judge(path, HEAD | other, folder)["verdict"] == "wrong", other
 
 
-def test_a_refusal_is_right_only_if_that_was_read(zoo, tmp_path):
+def test_a_refusal_is_right_only_if_that_was_read(tmp_path):
     path = made(tmp_path, helper.make_node("Mul", ["h", "c"], ["y"]))
     assert zoo.judge(path, HEAD, tmp_path)["verdict"] == "refused wrongly"
     assert (
@@ -68,7 +55,7 @@ def test_a_refusal_is_right_only_if_that_was_read(zoo, tmp_path):
     )
 
 
-def test_tensors_alone_are_judged_where_nothing_runs(zoo, tmp_path):
+def test_tensors_alone_are_judged_where_nothing_runs(tmp_path):
     tensors = {
         "fc.weight": RNG.normal(size=(K, D)),
         "fc.bias": np.ones(K),

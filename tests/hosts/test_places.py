@@ -1,18 +1,13 @@
-"""Every place that a head can live in (bench/_places.py): the right head or a refusal, never a wrong edit."""
-
-import importlib
-import sys
-from pathlib import Path
+"""Every place that a head can live in (bench/zoo/places.py): the right head or a refusal, never a wrong edit."""
 
 import pytest
+
+from bench.zoo import places
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),
 ]  # other people's imports, and they take long
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-places = importlib.import_module("_places")
 
 
 @pytest.mark.parametrize("place", places.PLACES, ids=lambda place: place.name)

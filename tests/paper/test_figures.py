@@ -139,9 +139,8 @@ def test_captions_say_how_many_networks(snapshot):
     assert "2 networks (seeds 0, 1)" in drawn.caption
 
 
-def test_networks_with_two_features_have_them(two_features, monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
-    from two_features import train_two_features  # type: ignore[import-not-found]
+def test_networks_with_two_features_have_them(two_features):
+    from bench.paper.two_features import train_two_features
 
     found = train_two_features(seeds=1, epochs=1)
     assert np.shape(found["baseline"]["weights"]) == (1, 4, 2)

@@ -1,9 +1,6 @@
 """What was tried to go past the recipe `frontier`."""
 
-import importlib
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +9,7 @@ pytest.importorskip("torch")
 
 import torch
 
+from bench.paper import past_frontier as bench
 from levelhead_lab.lab import nets
 from levelhead_lab.lab.epoch_plan import draw_plan
 from levelhead_lab.lab.preprocess import Preprocess
@@ -20,9 +18,6 @@ from levelhead_lab.methods import METHODS
 from levelhead_lab.paper.beyond_tables import VARIANTS, past_frontier_table
 from levelhead_lab.runs.run import run
 from levelhead_lab.runs.spec import Spec
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-bench = importlib.import_module("past_frontier")
 
 
 def test_a_longer_recipe_ends_its_cosine_at_its_own_end():

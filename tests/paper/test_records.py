@@ -1,10 +1,8 @@
 """The records that come with the source: each belongs to a planned training, is small, and is complete."""
 
 import hashlib
-import importlib
 import json
 import shutil
-import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.paper import column_sha256 as bench
 from levelhead_lab.paper.cells import load_records
 from levelhead_lab.paper.tables import official_sha256
 from levelhead_lab.paper.trainings import TABLES, trainings
@@ -19,8 +18,6 @@ from tools import layouts
 
 from .made import made
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-bench = importlib.import_module("column_sha256")
 RECORDS = sorted((Path(__file__).parents[2] / "results" / "records").glob("*.json"))
 
 

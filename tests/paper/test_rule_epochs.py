@@ -1,19 +1,13 @@
 """RS and the shift after every epoch of a training."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
+from bench.paper import rule_epochs as bench
 from levelhead_lab.runs.run import run
 from levelhead_lab.runs.spec import Spec
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-bench = importlib.import_module("rule_epochs")
 
 
 def test_errors_of_both_rules_are_those_of_the_adjusted_logits():

@@ -51,6 +51,6 @@ def test_the_kernel_gives_what_numpy_does():
     new = np.lib.NumpyVersion(np.__version__) >= "2.5.0"
     if new and "InterpreterError" in done.stderr and "only 0-dimensional arrays" in done.stderr:
         pytest.skip(
-            "Triton's interpreter does not know numpy 2.5; on a GPU, bench/path_gpu.py compares the kernel"
+            "Triton's interpreter does not know numpy 2.5; on a GPU, bench/speed/path_gpu.py compares the kernel"
         )
     assert done.returncode == 0, done.stderr

@@ -225,7 +225,8 @@ def test_threads_of_the_first_part_are_those_of_the_second(spec, tmp_path):
 def test_kill_9_at_random_moments_changes_no_bit():
     command = [
         sys.executable,
-        REPOSITORY / "bench" / "kill.py",
+        "-m",
+        "bench.trust.killed_trainings",
         "--kills",
         "5",
         "--epochs",
@@ -234,7 +235,9 @@ def test_kill_9_at_random_moments_changes_no_bit():
         "1",
     ]
     quiet = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=quiet, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=quiet, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["kills"] >= 5

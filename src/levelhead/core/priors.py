@@ -41,7 +41,7 @@ from .samples import Samples
 _LEAST_SHARE = 1e-12  # EM never takes a share from 0
 _MORE = 1.0  # samples that EM counts of each class beside those seen
 # Samples that EM counts beside those seen for a decision: so many times K, as the roots of the training counts. Chosen
-# among 4 to 32 on the sets of bench/decisions.py at five mixes; docs/decisions.md has what comes of it. As training's
+# among 4 to 32 on the sets of bench/decisions at five mixes; docs/decisions.md has what comes of it. As training's
 # shares they gain less there, as equal ones they risk more.
 _USUAL = 16.0
 _LEAST_SINGULAR_VALUE = (

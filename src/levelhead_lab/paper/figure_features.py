@@ -20,7 +20,9 @@ TEST_POINTS = 250  # per class in the t-SNE map
 
 def draw_boundary(sources: Sources) -> Drawn:
     if sources.two_features is None:
-        raise MissingSource("no networks with two features (bench/two_features.py trains them)")
+        raise MissingSource(
+            "no networks with two features (bench/paper/two_features.py trains them)"
+        )
     networks, counts = sources.two_features, np.asarray(sources.two_features["counts"])
     heads = {name: Head(np.array(networks[name]["weights"][0])) for name in ("baseline", "wvn")}
     rescaled = rescale_head(heads["wvn"], counts, GAMMA)

@@ -29,7 +29,7 @@ class Sources:
     snapshots: Mapping[str, Snapshot] = field(
         default_factory=dict
     )  # `baseline` and `wvn`, of CIFAR-10 at ratio 100
-    two_features: dict[str, Any] | None = None  # what bench/two_features.py wrote
+    two_features: dict[str, Any] | None = None  # what bench/paper/two_features.py wrote
     tsne: dict[str, Any] | None = None  # what `tsne_points` returned
 
     def runs(self, column: str, method: str = "baseline") -> list[Record]:

@@ -57,8 +57,8 @@ def make_record(
 def shipped_snapshots() -> dict[str, Snapshot]:
     """Return the two networks that come with the package by method: `baseline` and `wvn`, CIFAR-10 at ratio 100.
 
-    Each has its head, the counts, and the features of the test images, as bench/project_to_head.py makes them from the
-    whole networks, which are in the repository (`whole_snapshots`).
+    Each has its head, the counts, and the features of the test images, as bench/paper/project_to_head.py makes them
+    from the whole networks, which are in the repository (`whole_snapshots`).
     """
     with as_file(files("levelhead_lab.paper")) as folder:
         return whole_snapshots(folder)

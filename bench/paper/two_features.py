@@ -1,6 +1,6 @@
 """Networks with two features, whose decision boundaries can be drawn exactly: Figure 3.
 
-python bench/two_features.py results/figures/boundary.json      # two minutes of one core
+python -m bench.paper.two_features results/figures/boundary.json      # two minutes of one core
 """
 
 import json

@@ -8,10 +8,8 @@ name what could be the head or what to do.
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -456,16 +454,6 @@ def library(name: str) -> Any:
     import importlib
 
     return importlib.import_module(name)
-
-
-@contextmanager
-def from_bench() -> Any:
-    """Let this folder's modules be imported from elsewhere."""
-    sys.path.insert(0, str(Path(__file__).parent))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(Path(__file__).parent))
 
 
 def torch_row(name: str, library: str, make: Any, says: str = "", **options: Any) -> Place:

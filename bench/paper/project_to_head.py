@@ -1,4 +1,4 @@
-"""The two networks that come with the package, made from the whole ones: `python bench/project_to_head.py`."""
+"""The two networks that come with the package, made from the whole ones: `python -m bench.paper.project_to_head`."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def project_to_head(snapshot: Snapshot) -> Snapshot:
 
 
 if __name__ == "__main__":
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     for method, whole in whole_snapshots(root / "results" / "networks").items():
         project_to_head(whole).save(
             root / "src" / "levelhead_lab" / "paper" / f"cifar10-100-{method}.safetensors"

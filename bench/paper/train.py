@@ -1,9 +1,9 @@
 """Speed of training ResNet-32 on long-tailed CIFAR-10, evaluation included, and whether bfloat16 costs accuracy.
 
-    python bench/train.py --root DIR                 # speed: the plain loop, the fast engine, packed, WVN's extra
-    python bench/train.py --root DIR --profile       # where the time of a step goes, by kernel, 16 runs packed
-    python bench/train.py --root DIR --parity OUT    # whole trainings: float32 by the plain loop, without TF32, and
-                                                     # bfloat16 by the fast engine; its snapshots go to OUT
+    python -m bench.paper.train --root DIR               # speed: the plain loop, the fast engine, packed, WVN's extra
+    python -m bench.paper.train --root DIR --profile     # where the time of a step goes, by kernel, 16 runs packed
+    python -m bench.paper.train --root DIR --parity OUT  # whole trainings: float32 by the plain loop, without TF32,
+                                                         # and bfloat16 by the fast engine; its snapshots go to OUT
 
 Needs a CUDA GPU, torchvision for the plain loop, and CIFAR-10's official files below DIR (the images that ratio 10
 needs are enough). A time is per training image: the seconds of an epoch with its evaluation, divided by the images that
@@ -22,7 +22,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import _plain_loop
 import numpy as np
 import torch
 
@@ -30,6 +29,8 @@ from levelhead_lab.fast import fit_many
 from levelhead_lab.fast.pack import Job, Pack
 from levelhead_lab.lab import data, load, nets, preprocess, recipe
 from levelhead_lab.methods import METHODS
+
+from . import plain_loop
 
 RATIO = 100
 
@@ -80,7 +81,7 @@ def main() -> None:
 
 def speed(cifar: data.Data, args: argparse.Namespace) -> dict:
     """Return the microseconds per image of each way to train."""
-    plain, baseline = plain_loop(cifar), METHODS["baseline"]
+    plain, baseline = time_plain_loop(cifar), METHODS["baseline"]
     rows = {"plain loop, float32, 8 workers": plain}
     print(rows, flush=True)
     rows["fast engine, one run"] = engine(cifar, [baseline], args.epochs)
@@ -98,7 +99,7 @@ def speed(cifar: data.Data, args: argparse.Namespace) -> dict:
     best = min(value for name, value in rows.items() if "runs" in name)
     return {
         "hardware": torch.cuda.get_device_name(), "torch": torch.__version__,
-        "command": "python bench/train.py --root DIR",
+        "command": "python -m bench.paper.train --root DIR",
         "training images": len(cifar.train), "test images evaluated each epoch": len(cifar.test), "batch": 128,
         "microseconds per image": {name: round(value, 2) for name, value in rows.items()},
         "times the plain loop": {name: round(plain / value, 1) for name, value in rows.items()},
@@ -173,7 +174,7 @@ def profile(cifar: data.Data, runs: int = 16) -> dict:
         )
     return {
         "hardware": torch.cuda.get_device_name(),
-        "command": "python bench/train.py --root DIR --profile",
+        "command": "python -m bench.paper.train --root DIR --profile",
         "what": f"an epoch's steps of {runs} runs of the recipe frontier, packed, without evaluation",
         "microseconds per image, by the clock": round(clock / images * 1e6, 2),
         "microseconds per evaluated image": round(evaluation / runs / len(cifar.test) * 1e6, 2),
@@ -192,7 +193,7 @@ def _seconds(work: Callable[[], object], pack: Pack) -> float:
         return time.perf_counter() - began
 
 
-def plain_loop(cifar: data.Data, epochs: int = 3) -> float:
+def time_plain_loop(cifar: data.Data, epochs: int = 3) -> float:
     """Return the microseconds per image of the usual script: torchvision, 8 loader workers, float32, eager."""
     from torch.utils.data import DataLoader, Dataset
     from torchvision import transforms as T
@@ -299,7 +300,7 @@ def parity_record(errors: dict[str, list[float]], seconds: dict[str, float]) -> 
     """Return the errors of each precision and, if both are known, the difference of their means."""
     found = {
         "hardware": torch.cuda.get_device_name(),
-        "command": "python bench/train.py --root DIR --parity OUT",
+        "command": "python -m bench.paper.train --root DIR --parity OUT",
         "bfloat16": "the fast engine",
         "float32": "the plain loop, without TF32",
         "ratio": RATIO,
@@ -320,14 +321,14 @@ def parity_record(errors: dict[str, list[float]], seconds: dict[str, float]) -> 
 
 def plain_seeds(cifar: data.Data, seeds: int) -> list[float]:
     """Train in float32 with contiguous images, which took 0.74 of the time of channels-last ones."""
-    with _plain_loop.exact():
+    with plain_loop.exact():
         how = recipe.find_recipe("kim2020")
         new = [nets.build("resnet32", 10, seed=seed).cuda() for seed in range(seeds)]
         runs = [
-            _plain_loop.PlainRun(net, cifar, how, seed, channels_last=False)
+            plain_loop.PlainRun(net, cifar, how, seed, channels_last=False)
             for seed, net in enumerate(new)
         ]
-        return _plain_loop.train(
+        return plain_loop.train(
             runs, lambda epoch, took: print(f"epoch {epoch}, {took:.0f} s", flush=True)
         )
 

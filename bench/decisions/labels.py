@@ -3,7 +3,7 @@
 Compared are the model as it is, every label at its offset (what `tune_labels` does), and only labels whose own measured
 gain is above 0. Models are one-vs-rest logistic regressions.
 
-    python bench/multilabel.py --seeds 4 -o results/multilabel.json
+    python -m bench.decisions.labels --seeds 4 -o results/multilabel.json
 """
 
 import argparse
@@ -105,7 +105,7 @@ def main() -> None:
         print(f"| {metric} | {' | '.join(f'{mean:.1f}' for mean in means)} |")
     if options.out:
         facts = {
-            "command": f"python bench/multilabel.py --seeds {options.seeds} -o {options.out}",
+            "command": f"python -m bench.decisions.labels --seeds {options.seeds} -o {options.out}",
             "seeds": options.seeds,
             "machine": platform.machine(),
             "seconds": round(time.perf_counter() - began, 1),

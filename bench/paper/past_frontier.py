@@ -1,6 +1,6 @@
 """Try to go past the recipe `frontier` on long-tailed CIFAR: longer, averaged, with other batch statistics, mirrored.
 
-python bench/past_frontier.py FOLDER_OF_THE_DATA_SETS OUT.json [COLUMN ...]
+python -m bench.paper.past_frontier FOLDER_OF_THE_DATA_SETS OUT.json [COLUMN ...]
 """
 
 import json
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from rule_epochs import make_job
 
 from levelhead.core.gamma_path import find_path_rule, gamma_path
 from levelhead.core.unlabelled import tune_unlabelled
@@ -22,6 +21,8 @@ from levelhead.support import atomic
 from levelhead_lab.lab.recipe import Recipe, find_recipe
 from levelhead_lab.paper.post_hoc import RANGES, errors_at
 from levelhead_lab.runs.spec import Spec
+
+from .rule_epochs import make_job
 
 if TYPE_CHECKING:
     from torch import Tensor

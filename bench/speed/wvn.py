@@ -1,6 +1,6 @@
 """Cost of unit-length weight vectors: with WVN's hook, with `weight_norm`, and normalized in the forward pass.
 
-    python bench/wvn.py [--rounds 25] [--out results/wvn.json]
+    python -m bench.speed.wvn [--rounds 25] [--out results/wvn.json]
 
 One training step (forward, backward, SGD with momentum) of a head of iNaturalist's size, K = 8142, d = 2048, no bias,
 on random features. Each round times all four kinds of step one after another, so that whatever slows the machine slows
@@ -144,7 +144,7 @@ def main() -> None:
             "torch": torch.__version__,
             "python": platform.python_version(),
             "levelhead": lh.__version__,
-            "command": "python bench/wvn.py",
+            "command": "python -m bench.speed.wvn",
         },
     }
     Path(args.out).parent.mkdir(parents=True, exist_ok=True)

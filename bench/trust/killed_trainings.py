@@ -1,6 +1,6 @@
 """Kill a digits run at random moments (SIGKILL), resume it, and compare the weights with those of an undisturbed run.
 
-    python bench/kill.py [--kills 50] [--epochs 6] [--method wvn] [--seed 0]
+    python -m bench.trust.killed_trainings [--kills 50] [--epochs 6] [--method wvn] [--seed 0]
 
 Prints one JSON object: how many kills hit, how many of them hit with part of an epoch saved, how many runs were
 finished, and whether the weights of all have the same sha256.

@@ -1,6 +1,6 @@
 """Cost of starting: `import levelhead`, `levelhead --help`, a completion, `levelhead inspect` of a safetensors file.
 
-    python bench/startup.py [--rounds 20] [--out results/startup.json]
+    python -m bench.speed.startup [--rounds 20] [--out results/startup.json]
 
 Whole processes are timed; each round runs all of them one after another, with a bare interpreter and `import numpy` for
 comparison. The least time of all rounds counts, because other processes only add to it.
@@ -76,7 +76,7 @@ def measure(model: Path, rounds: int) -> dict:
         "rounds": rounds,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "load_average": round(os.getloadavg()[0], 1),
-        "command": "python bench/startup.py",
+        "command": "python -m bench.speed.startup",
     }
 
 

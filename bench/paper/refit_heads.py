@@ -1,6 +1,6 @@
 """Fit heads again on the features of the stored networks, and write their test errors.
 
-python bench/refit_heads.py [results]
+python -m bench.paper.refit_heads [results]
 
 Gamma of RS is that of the companion run, which holds out a tenth of the training images. Seconds on a CPU.
 """
@@ -31,7 +31,7 @@ def measure(results: Path) -> dict:
                 "unlabelled": halves_errors(snapshot),
             }
     return {
-        "command": "python bench/refit_heads.py",
+        "command": "python -m bench.paper.refit_heads",
         "column": SHIPPED_COLUMN,
         "weight_decay": WEIGHT_DECAY,
         "errors": "in % on test",

@@ -1,6 +1,6 @@
 """Speed of rescaling a 2 GB safetensors file, and of undoing that, against `cp` and the sha256 that bounds both.
 
-    python bench/files.py [--gigabytes 2] [--rounds 3] [--folder DIR] [--out results/files.json]
+    python -m bench.speed.files [--gigabytes 2] [--rounds 3] [--folder DIR] [--out results/files.json]
 
 Whole processes are timed, their start included. Each round runs all of them one after another, with the disk synced and
 the last output removed before each, so that what slows the machine slows them all. A ratio is the median over rounds.
@@ -151,7 +151,7 @@ def measure(folder: Path, gigabytes: float, rounds: int) -> dict:
         "peak_memory_mb": {name: round(peak, 1) for name, peak in memory.items()},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "load_average": round(os.getloadavg()[0], 1),
-        "command": "python bench/files.py",
+        "command": "python -m bench.speed.files",
     }
 
 

@@ -1,6 +1,6 @@
 """Measure RS and the shift after every epoch of a training, on the test set: what the choice of the epoch is worth.
 
-python bench/rule_epochs.py FOLDER_OF_THE_DATA_SETS OUT.json [COLUMN ...]
+python -m bench.paper.rule_epochs FOLDER_OF_THE_DATA_SETS OUT.json [COLUMN ...]
 """
 
 import json

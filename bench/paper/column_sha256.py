@@ -1,6 +1,6 @@
 """Write the sha256 of the data of every column into tables.toml, from the official files.
 
-python bench/column_sha256.py FOLDER_OF_THE_DATA_SETS
+python -m bench.paper.column_sha256 FOLDER_OF_THE_DATA_SETS
 """
 
 import sys
@@ -12,7 +12,7 @@ from levelhead_lab.paper.tables import sha256_key
 from levelhead_lab.paper.trainings import trainings
 
 _TABLES_FILE = Path(paper.__file__).with_name("tables.toml")
-_MARK = "# The sha256 of the images and labels of every column, written by bench/column_sha256.py.\n[sha256]\n"
+_MARK = "# The sha256 of the images and labels of every column, written by bench/paper/column_sha256.py.\n[sha256]\n"
 
 
 def column_digests(root: str | Path) -> dict[str, dict[str, str]]:

@@ -1,6 +1,6 @@
 """Cost of the page of 1,000 classes and 50,000 samples: to write it, to send it and to open it.
 
-    python bench/page.py [--rounds 5] [--out results/page.json]
+    python -m bench.speed.report [--rounds 5] [--out results/page.json]
 
 `levelhead report` is timed as a whole process: from the logits, where it also tunes, and from a tuned.json.
 Opening is timed in headless chromium, from the request to the first frame with everything drawn.
@@ -70,7 +70,7 @@ def measure(folder: Path, rounds: int) -> dict:
         "rounds": rounds,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "load_average": round(os.getloadavg()[0], 1),
-        "command": "python bench/page.py",
+        "command": "python -m bench.speed.report",
     }
 
 

@@ -1,7 +1,7 @@
 """Time of the exact path of logits on a GPU, compared with the host's, plain torch and one read of the logits.
 
-    PYTHONPATH=src python bench/path_gpu.py              # on the first CUDA device, into results/path-gpu.json
-    PYTHONPATH=src python bench/path_gpu.py OUT.json     # into another file
+    PYTHONPATH=src python -m bench.speed.path_gpu              # on the first CUDA device, into results/path-gpu.json
+    PYTHONPATH=src python -m bench.speed.path_gpu OUT.json     # into another file
 
 It needs torch with Triton and takes about a minute. First the changes that the device finds are compared with the
 host's, on many sizes, rules, ranges and rows that are hard to compare. Times are by the device's own clock for what
@@ -25,9 +25,10 @@ from levelhead.core.gamma_path import find_path_rule
 from levelhead.path import walk_torch
 from levelhead.path.envelope import Envelope
 from levelhead.path.walk import compute_envelope
-from path import SIGNAL, machine  # this folder's path.py
 
-RESULTS = Path(__file__).parent.parent / "results"
+from .path import SIGNAL, machine
+
+RESULTS = Path(__file__).parents[2] / "results"
 DTYPES = torch.float32, torch.bfloat16, torch.float16
 SIZES = (50_000, 8142), (50_000, 1000)
 DEVICE = "cuda"
@@ -218,7 +219,7 @@ def main() -> None:
         "triton": triton.__version__,
     }
     result: dict[str, Any] = {
-        "command": "python bench/path_gpu.py",
+        "command": "python -m bench.speed.path_gpu",
         "machine": {**machine(), **device, "threads": None},
     }
 
