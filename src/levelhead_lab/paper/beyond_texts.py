@@ -186,8 +186,8 @@ def heads_text(heads: dict[str, Any]) -> str:
     return (
         f"Fitted again on the same training features, heads have {'; '.join(parts)}: on features "
         "that the network has learned by heart there is little left to fit, and one number from a "
-        "hold-out does more. The fits are minima of the class-balanced cross entropy (`python "
-        "bench/paper/refit_heads.py`); cRT and LWS ([Kang et al., 2020](https://arxiv.org/abs/1910.09217)) and "
+        "hold-out does more. The fits are minima of the class-balanced cross entropy (`python -m "
+        "bench.paper.refit_heads`); cRT and LWS ([Kang et al., 2020](https://arxiv.org/abs/1910.09217)) and "
         "MARC ([Wang et al., 2022](https://arxiv.org/abs/2112.07225)) themselves train by SGD, on "
         f"augmented images. Features of {len(heads['networks'])} networks are stored, of one column and "
         "without a hold-out: other columns, vector scaling on a hold-out, and cRT trained as published "
