@@ -62,7 +62,7 @@ release: $(VENV)/release
 
 # What measures speed on this machine, in at most 20 minutes; on a GPU too, where there is one.
 bench: $(VENV)/test $(VENV)/browser
-	$(BIN)/python bench/_run_all.py $(ARGS)
+	$(BIN)/python -m bench.speed $(ARGS)
 
 # The head in every model of transformers and timm.
 census: $(VENV)/test

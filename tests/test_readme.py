@@ -11,10 +11,8 @@ as they do from one processor to another.
 import doctest
 import glob
 import io
-import json
 import os
 import re
-import runpy
 import shlex
 import subprocess
 import sys
@@ -300,31 +298,3 @@ def test_a_wrong_example_is_seen(tmp_path, monkeypatch):
     ):
         with pytest.raises(AssertionError):
             run("page", Block(language, code + "\n", 1), {}, monkeypatch)
-
-
-def test_what_people_wait_for_was_measured():
-    page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
-    said = " ".join(page.split())
-    results = ROOT / "results"
-    record = json.loads((results / "waiting.json").read_text(encoding="utf-8"))
-    bench = runpy.run_path(str(ROOT / "bench" / "speed" / "waiting.py"))
-    assert "\n".join(bench["page_lines"](record)) in page
-    files = json.loads((results / "files.json").read_text(encoding="utf-8"))["speed_relative_to_cp"]
-    assert f"at {files['synced']['median']:.2f} of the speed of `cp` and a sync" in said
-    few, many = json.loads((results / "tune-gpu.json").read_text(encoding="utf-8"))["rows"]
-    faster = few["host_s"] / few["gpu_s"]
-    assert (
-        f"`tune` takes {few['gpu_s']:.3f} s for 50,000 x 1,000 logits, {faster:.0f} times" in said
-    )
-    assert f"and {many['gpu_s']:.3f} s for 50,000 x 8,142 (`results/tune-gpu.json`)" in said
-
-
-def test_what_a_training_takes_was_measured():
-    said = " ".join((ROOT / "docs" / "scale.md").read_text(encoding="utf-8").split())
-    every = [
-        json.loads(path.read_text(encoding="utf-8"))
-        for path in (ROOT / "results" / "records").glob("*.json")
-    ]
-    cost = [record["seconds"] for record in every if record["column"] == "frontier/cifar10:50"]
-    assert f"takes {sum(cost) / len(cost):.0f} s of an H200, 16 at a time" in said
-    assert len(cost) == 16

@@ -278,7 +278,7 @@ def main() -> None:
     given = parser.parse_args()
     result: dict[str, Any] = {
         "machine": machine(),
-        "command": "python " + " ".join(["bench/speed/path.py", *sys.argv[1:]]),
+        "command": "python -m bench.speed.path",
     }
     sizes = list(TARGETS)[: 2 if given.quick else None]
     result["against_grid"] = against_grid(sizes, given.repeats)

@@ -1,13 +1,11 @@
 """How long `tune` and `gamma_path` take, in seconds and in passes of one softmax over the same logits.
 
-    python -m bench.speed.waiting            # -> results/waiting.json, and the block of docs/scale.md
+    python -m bench.speed.waiting            # -> results/waiting.json
     python -m bench.speed.waiting --small    # small sets, nothing written
-    python -m bench.speed.waiting --page     # the block of docs/scale.md again, from results/waiting.json
 
 Everything is timed in turn in one run, and each number is the median of several rounds. A pass is the softmax of all
 logits by numpy, in their own precision. Memory is that of a process of its own that tunes on a memory-mapped file: its
-anonymous memory at the peak, without the pages of the file. What the version before offsets took, on the machine named
-beside it, stays in the record for comparison.
+anonymous memory at the peak, without the pages of the file.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ import argparse
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 import tempfile
@@ -32,8 +29,6 @@ import levelhead as lh
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "results" / "waiting.json"
-PAGE = ROOT / "docs" / "scale.md"
-BLOCK = re.compile(r"(<!-- waiting -->\n).*?(<!-- end of waiting -->)", re.DOTALL)
 SIZES = ((10_000, 10), (10_000, 100), (50_000, 1_000))
 FILE_SIZE = (500_000, 1_000)  # 2 GB of float32
 SMALL_SIZES = ((500, 10), (500, 100))
@@ -175,78 +170,27 @@ def machine() -> dict[str, Any]:
     }
 
 
-def page_lines(record: dict[str, Any]) -> list[str]:
-    """Return the block of the page."""
-    if not record["rows"]:
-        return ["Not measured yet: `python -m bench.speed.waiting`."]
-    lines = [
-        "| logits | one softmax | `tune` | for macro-F1 | `gamma_path` | before: `tune` | before: `gamma_path` |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    before = {(row["n"], row["classes"]): row["seconds"] for row in record["before"]["rows"]}
-    for row in record["rows"]:
-        cells = [f"{row['n']:,} x {row['classes']:,}", _seconds(row["seconds"]["softmax"])]
-        for name in ("tune", "tune, macro_f1", "gamma_path"):
-            passes = row["passes"][name]
-            cells.append(f"{_seconds(row['seconds'][name])} ({passes:.1f} passes)")
-        old = before[row["n"], row["classes"]]
-        cells += [_seconds(old["tune"]), _seconds(old["gamma_path"])]
-        lines.append(f"| {' | '.join(cells)} |")
-    file = record["file"]
-    old_file = record["before"]["file"]
-    here = record["machine"]
-    there = record["before"]["machine"]
-    lines += [
-        "",
-        f"`tune` on a memory-mapped file of {file['file_mb']:,.0f} MB ({file['n']:,} x {file['classes']:,}) takes "
-        f"{file['seconds']:.1f} s and {file['peak_mb']} MB of memory; before, {old_file['seconds']:.1f} s and "
-        f"{old_file['peak_mb']} MB.",
-        f"Medians of {record['rounds']} rounds; {here['machine']}, {here['cores']} cores, load "
-        f"{here['load_average']}; `{record['command']}`. *Before* is the choice among seven rules, with intervals of "
-        f"their strengths, on {there['machine']}, {there['cores']} cores.",
-    ]
-    return lines
-
-
-def _seconds(value: float) -> str:
-    if value < 0.01:
-        return f"{1e3 * value:.1f} ms"
-    if value < 0.1:
-        return f"{1e3 * value:.0f} ms"
-    return f"{value:.2f} s"
-
-
-def write_page(record: dict[str, Any], page: Path = PAGE) -> None:
-    """Put the block into the page, between its two marks."""
-    text = page.read_text(encoding="utf-8")
-    block = "\n".join(page_lines(record)) + "\n"
-    text, found = BLOCK.subn(lambda marks: marks[1] + block + marks[2], text)
-    if found != 1:
-        raise ValueError(f"{page}: expected one block of waiting, found {found}")
-    page.write_text(text, encoding="utf-8")
-
-
 def main() -> None:
-    """Measure, write the record, and write the page from it."""
+    """Measure, and write the record."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--small", action="store_true", help="small sets; write nothing")
-    parser.add_argument("--page", action="store_true", help="only write the page")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
-    if not options.page:
-        sizes = SMALL_SIZES if options.small else SIZES
-        file_size = SMALL_FILE_SIZE if options.small else FILE_SIZE
-        record |= {"machine": machine(), "rounds": options.rounds}
-        record["rows"] = [time_size(n, classes, options.rounds) for n, classes in sizes]
-        record["file"] = tune_file(*file_size)
-    if options.small:
-        return
-    RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    write_page(record)
+    sizes = SMALL_SIZES if options.small else SIZES
+    file_size = SMALL_FILE_SIZE if options.small else FILE_SIZE
+    record = {
+        "what": "seconds and passes of one softmax, medians of rounds",
+        "command": "python -m bench.speed.waiting",
+        "machine": machine(),
+        "rounds": options.rounds,
+        "rows": [time_size(n, classes, options.rounds) for n, classes in sizes],
+        "file": tune_file(*file_size),
+    }
+    if not options.small:
+        RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
