@@ -21,7 +21,7 @@ from levelhead.cli.common import (
 from levelhead.cli.words import RULES_HERE, WithWords, complete_rule
 from levelhead.support.errors import LevelheadError
 
-from .lab.choices import Executor, PaperTable, Tracker, TrainingDtype, TrainingEngine
+from .lab.choices import RECIPES, Executor, PaperTable, Tracker, TrainingDtype, TrainingEngine
 
 
 def complete_method(incomplete: str) -> list[str]:
@@ -31,9 +31,7 @@ def complete_method(incomplete: str) -> list[str]:
 
 
 def complete_recipe(incomplete: str) -> list[str]:
-    from .lab.recipe import presets
-
-    return [name for name in presets() if name.startswith(incomplete)]
+    return [name for name in RECIPES if name.startswith(incomplete)]
 
 
 Runs = Annotated[Path, typer.Option(help="Folder that holds all runs.")]
@@ -77,7 +75,7 @@ def train(
     data: Annotated[
         str,
         typer.Option(
-            help="cifar10, cifar100, tiny-imagenet, digits, a folder of images or an .npz."
+            help="cifar10, cifar100, digits, tiny-imagenet, tiny-imagenet-sorted, a folder of images or an .npz."
         ),
     ],
     root: Annotated[
@@ -120,7 +118,7 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="kim2020, strong, frontier, frontier-long, cao2019, cui2019, tiny, images, digits or a .toml.",
+            help=f"{', '.join(RECIPES)} or a .toml.",
             autocompletion=complete_recipe,
         ),
     ] = None,
@@ -273,7 +271,7 @@ def reproduce(
         typer.Argument(help="Which; sources, strong and frontier go beyond the paper."),
     ],
     root: Annotated[
-        Path | None, typer.Option(help="Folder of the data sets, in their official layouts.")
+        Path | None, typer.Option(help="Folder into which the official archives are unpacked.")
     ] = None,
     only: Annotated[
         list[str] | None,

@@ -58,6 +58,17 @@ def test_the_help_of_a_command_ends_with_an_example_of_it(levelhead, name):
     assert "<list[str]>" not in shown  # words of Python
 
 
+def test_the_help_of_train_names_every_data_set_and_recipe(levelhead):
+    from levelhead_lab.lab.choices import RECIPES
+    from levelhead_lab.lab.load import OFFICIAL
+    from levelhead_lab.lab.recipe import presets
+
+    shown = " ".join(levelhead("train", "--help")[1].split()).replace("- ", "-")
+    assert list(RECIPES) == list(presets())
+    assert f"{', '.join(RECIPES)} or a .toml" in shown
+    assert all(f" {name}, " in shown for name in (*OFFICIAL, "digits"))
+
+
 @pytest.fixture
 def files(tmp_path, monkeypatch) -> None:
     """The files that the examples name, of three classes."""

@@ -232,15 +232,29 @@ def _python2_array(size):
     )
 
 
-def test_missing_data_are_named_with_what_was_expected(tmp_path):
-    with pytest.raises(
-        FileNotFoundError, match="no cifar100 here; expected the folder cifar-100-binary"
+def test_missing_data_are_named_with_the_folder_looked_in_and_the_official_archive(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for name, words in (
+        (
+            "cifar100",
+            "cifar-100-binary.tar.gz (md5 03b5dce01913d631647c71ecec9e9cb8) from https://",
+        ),
+        ("cifar10", "cifar-10-binary.tar.gz (md5 c32a1d4ab5d03f1284b67883e8d87530) from https://"),
+        ("tiny-imagenet-sorted", "tiny-imagenet-200.zip (md5 90528d7ca1a48142e341f4ef8d21d0de)"),
     ):
-        load("cifar100", tmp_path)
-    with pytest.raises(
-        LevelheadError, match=r"root: expected the folder that holds the files of cifar10, got none"
-    ):
-        load("cifar10")
+        with pytest.raises(FileNotFoundError) as caught:
+            load(name, ".")
+        assert f"looked in {tmp_path} for the folder" in str(caught.value)
+        assert f"download {words}" in str(caught.value)
+        with pytest.raises(LevelheadError, match="root: expected the folder that holds") as none:
+            load(name)
+        assert f"download {words}" in str(none.value)
+        assert "\n" not in str(caught.value) + str(none.value)
+
+
+def test_data_that_are_not_there_are_named(tmp_path):
     with pytest.raises(
         FileNotFoundError, match="cifar11: no such file or folder; expected a folder of images,"
     ):

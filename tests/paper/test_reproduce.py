@@ -332,7 +332,11 @@ def test_when_time_is_up_nothing_is_begun_and_the_rest_is_named(column, tmp_path
 def test_figures_need_records_and_training_needs_data(levelhead, tmp_path):
     for words, message in (
         (["figures", "--results", tmp_path], f"levelhead: {tmp_path}: no records; expected"),
-        (["table1", "--results", tmp_path], "levelhead: table1 lacks 162 networks"),
+        (
+            ["table1", "--results", tmp_path],
+            "levelhead: table1 lacks 162 networks, and training them takes the files of cifar10 and "
+            "cifar100; download cifar-10-binary.tar.gz (md5 ",
+        ),
     ):
         status, _, err = levelhead("reproduce", *words)
         assert status == 2

@@ -18,3 +18,19 @@ Profile = Literal["long-tail", "step", "given"]
 Tracker = Literal["tensorboard", "mlflow", "wandb"]
 TrainingDtype = Literal["float32", "float64", "tf32", "float16", "bfloat16"]
 TrainingEngine = Literal["auto", "plain", "fast"]
+# The presets of recipes.toml.
+RECIPES = (
+    "kim2020",
+    "kim2020-64",
+    "tiny",
+    "strong",
+    "frontier",
+    "frontier-long",
+    "cao2019",
+    "cao2019-init",
+    "cao2019-64",
+    "cui2019",
+    "cui2019-sigmoid",
+    "images",
+    "digits",
+)

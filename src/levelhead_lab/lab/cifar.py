@@ -11,6 +11,7 @@ import numpy as np
 from levelhead.support.errors import Advice, LevelheadError
 
 from .data import Data, Split
+from .downloads import where_to_get
 
 CIFAR10_NAMES = (
     "airplane",
@@ -84,8 +85,8 @@ def load(name: str, root: Path, *, unofficial: bool = False) -> Data:
                     name, _class_names(place, name, classes), *splits, largest=50_000 // classes
                 )
     raise FileNotFoundError(
-        f"{root}: no {name} here; expected the folder {BINARY_FILES[name][0]} (binary version) or "
-        f"{PYTHON_FILES[name][0]} (python version), as unpacked from the official archive"
+        f"{root}: no {name} here; looked in {root.resolve()} for the folder {BINARY_FILES[name][0]} (binary "
+        f"version) or {PYTHON_FILES[name][0]} (python version); {where_to_get([name])}, and unpack it there"
     )
 
 

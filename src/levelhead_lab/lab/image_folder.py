@@ -16,6 +16,7 @@ from levelhead.support.extras import install_command
 from levelhead.support.regular_file import check_regular_file
 
 from .data import Data, Split, train_and_test
+from .downloads import where_to_get
 
 SUFFIXES = {
     ".jpg",
@@ -74,8 +75,8 @@ def tiny_imagenet(root: Path, *, name: str = "tiny-imagenet", skip_bad: bool = F
     )
     if place is None:
         raise FileNotFoundError(
-            f"{root}: no Tiny ImageNet here; expected the folder tiny-imagenet-200 with wnids.txt, "
-            "as unpacked from the official archive"
+            f"{root}: no Tiny ImageNet here; looked in {root.resolve()} for the folder tiny-imagenet-200 "
+            f"with wnids.txt; {where_to_get([name])}, and unpack it there"
         )
     ids = (place / "wnids.txt").read_text(encoding="utf-8").split()
     ids = sorted(ids) if name.endswith("-sorted") else ids

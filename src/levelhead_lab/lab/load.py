@@ -14,6 +14,7 @@ from levelhead.support.errors import LevelheadError, in_file, named
 
 from . import cifar, image_folder
 from .data import Data, Split, train_and_test
+from .downloads import where_to_get
 
 TINY = (
     "tiny-imagenet",
@@ -42,7 +43,9 @@ def load(
     if data in OFFICIAL:
         if root is None:
             raise LevelheadError(
-                f"expected the folder that holds the files of {data}, got none", parameter="root"
+                f"expected the folder that holds the files of {data}, got none; {where_to_get([data])}, unpack it, "
+                "and name the folder",
+                parameter="root",
             )
         place = Path(root).expanduser()
         if data in TINY:

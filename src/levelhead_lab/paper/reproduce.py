@@ -18,6 +18,7 @@ from levelhead.support.errors import Advice, LevelheadError, check_choice
 from levelhead.support.warnings import quiet
 
 from ..lab.choices import PaperTable, TrainingDtype
+from ..lab.downloads import where_to_get
 from ..lab.load import TINY
 from ..lab.progress import EpochProgress, epoch_progress
 from ..runs.run import check_device, run_packed
@@ -28,6 +29,7 @@ from .asked_rows import rows_of, rows_text
 from .cells import load_records
 from .record import make_record
 from .trainings import TABLES, Training, trainings
+from .words import in_a_row
 
 TableExecutor = Literal["local", "ray"]
 SECONDS_PER_IMAGE = {"resnet32": 7.0e-6, "resnet18-64": 57e-6}  # on one H200, from the records
@@ -120,9 +122,11 @@ def _train(
 ) -> None:
     """Train those that have no record; raise LevelheadError if some could not be trained."""
     if options.root is None:
+        data = dict.fromkeys(training.spec.data for training in lacking)
         raise LevelheadError(
-            f"{table} lacks {len(lacking)} networks, and the data sets are needed to train them",
-            advice=Advice("root", None, "to name their folder"),
+            f"{table} lacks {len(lacking)} networks, and training them takes the files of "
+            f"{in_a_row(list(data))}; {where_to_get(data)}, and unpack what you downloaded",
+            advice=Advice("root", None, "to name that folder"),
         )
     until = None if options.minutes is None else 60 * options.minutes
 
