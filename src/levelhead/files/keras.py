@@ -17,7 +17,13 @@ from .edits import Edit
 from .find import find_layers
 from .format import Format
 from .hdf5 import hdf5_arrays
-from .keras_config import head_in_config, layers_in
+from .keras_config import (
+    KERAS_2_LAYERS,
+    NAME_HEAD_LAYER,
+    head_in_config,
+    layers_in,
+    places_of_keras_2,
+)
 from .spans import LayerSpans, LocatedHead, Span
 from .zip import Archive
 
@@ -38,11 +44,13 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
             config = parse_json(archive.unpack(CONFIG).decode())
             head = head_in_config(config, classes)
         if head is not None:
-            places, task, plain = _places(names), head.task, head.plain
-            places = places or {one.path: one.place for one in layers_in(config)}
+            task, plain = head.task, head.plain
+            places = _places(config, arrays, names)
             if lacking := [one for one in head.layers if one not in places]:
                 reason = f"its weights have no layer {'/'.join(lacking[0])}"
-                raise LevelheadError(f"{path}: {reason}; save the model again with Keras 3")
+                raise LevelheadError(
+                    f"{path}: {reason}; save the model again with Keras 3", advice=NAME_HEAD_LAYER
+                )
             named, units = ",".join(places[one] for one in head.layers), head.units
     layers = _find_layers(path, arrays, names, named, classes)
     if units is not None and any(layer.classes != units for layer in layers):
@@ -65,19 +73,25 @@ def _arrays(archive: Archive) -> tuple[dict[str, Span], dict[str, str]]:
     return hdf5_arrays(archive.path, archive.data_at[record.filename], record.file_size)
 
 
-def _places(names: Mapping[str, str]) -> dict[tuple[str, ...], str]:
-    """Return {names that lead to a layer: its place in the file}: each group states the name of its layer."""
+def _places(
+    config: Mapping[str, Any], arrays: Mapping[str, Span], names: Mapping[str, str]
+) -> dict[tuple[str, ...], str]:
+    """Return {names that lead to a layer: its place in the file}."""
     stated = {
         key.removesuffix("vars").rstrip("/"): name
         for key, name in names.items()
         if key.endswith("vars")
     }
-    found = {}
-    for place in stated:
-        parts = place.split("/")
-        around = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
-        found[tuple(stated[one] for one in around if one in stated)] = place
-    return found
+    if stated:  # since Keras 3.4, each group states the name of its layer
+        found = {}
+        for place in stated:
+            parts = place.split("/")
+            around = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+            found[tuple(stated[one] for one in around if one in stated)] = place
+        return found
+    if any(key.startswith(KERAS_2_LAYERS) for key in arrays):
+        return places_of_keras_2(config, arrays)
+    return {one.path: one.place for one in layers_in(config)}
 
 
 def _open(path: Path) -> Archive:

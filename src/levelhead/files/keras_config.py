@@ -4,8 +4,8 @@ What Keras's own layers do is known. Those of somebody else are only known to be
 """
 
 import re
-from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeGuard
@@ -22,6 +22,7 @@ from ..support.errors import Advice, LevelheadError
 from .find import several_heads
 
 MODELS = ("Functional", "Sequential", "Model")
+KERAS_2_LAYERS = "_layer_checkpoint_dependencies"  # what Keras 2 calls the layers of a model
 NAME_HEAD_LAYER = Advice("head", None, "to name the layer")
 
 LayerPath = tuple[str, ...]  # the names that lead to a layer, through models inside models
@@ -77,8 +78,7 @@ def layers_in(config: Mapping[str, Any]) -> Iterator[ConfiguredLayer]:
         around = f"{model.place}/" if model.place else ""
         used = Counter[str]()
         for layer in model.layer["config"]["layers"]:
-            word = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", str(layer["class_name"]))
-            word = re.sub("([a-z])([A-Z])", r"\1_\2", word).lower()
+            word = _snake_case(layer)
             place = f"{around}layers/{word}" + (f"_{used[word]}" if used[word] else "")
             # An operation between layers has no place.
             used[word] += ".ops" not in str(layer.get("module"))
@@ -92,6 +92,42 @@ def layers_in(config: Mapping[str, Any]) -> Iterator[ConfiguredLayer]:
             elif _is_layer(wrapped):
                 inner = (*path, _name(wrapped))
                 yield ConfiguredLayer(inner, f"{place}/layer", times, wrapped)
+
+
+def places_of_keras_2(config: Mapping[str, Any], keys: Iterable[str]) -> dict[LayerPath, str]:
+    """Return {names that lead to a layer: its place in the file}, of a file by Keras 2.12 to 2.15, from its arrays."""
+    # There, layers with weights take two numbers of their class, and those that are saved elsewhere take numbers, too.
+    # So layers and places are matched in order, if there are as many of both.
+    found: dict[LayerPath, str] = {}
+    keys = list(keys)
+    waiting: list[tuple[LayerPath, str, Mapping[str, Any]]] = [((), "", config)]
+    while waiting:
+        path, around, model = waiting.pop()
+        group = f"{around}{KERAS_2_LAYERS}/"
+        names = {key[len(group) :].partition("/")[0] for key in keys if key.startswith(group)}
+        layers = defaultdict(list)
+        for layer in model["config"]["layers"]:
+            layers[_snake_case(layer)].append(layer)
+        for word, same in layers.items():
+            numbered = re.compile(re.escape(word) + r"(?:_(\d+))?")
+            matches = [match for name in names if (match := numbered.fullmatch(name))]
+            places = [match[0] for match in sorted(matches, key=lambda one: int(one[1] or 0))]
+            if len(places) != len(same):
+                continue
+            for layer, place in zip(same, places, strict=True):
+                inner = (*path, _name(layer))
+                found[inner] = f"{group}{place}"
+                if _is_own(layer, *MODELS) and "layers" in _settings(layer):
+                    waiting.append((inner, f"{group}{place}/", layer))
+                elif _is_layer(wrapped := _settings(layer).get("layer")):
+                    found[*inner, _name(wrapped)] = f"{group}{place}/layer"
+    return found
+
+
+def _snake_case(layer: Mapping[str, Any]) -> str:
+    """Return the class of a layer, as a file of weights has it."""
+    word = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", str(layer["class_name"]))
+    return re.sub("([a-z])([A-Z])", r"\1_\2", word).lower()
 
 
 @dataclass(frozen=True)
@@ -248,6 +284,9 @@ def _tensors(found: Any) -> Iterator[tuple[tuple[str, int, int], Any]]:
         for one in _references(found["config"]["keras_history"]):
             yield one, found["config"].get("shape")
         return
+    if _is_reference_of_keras_2(found):
+        yield (found[0], int(found[1]), int(found[2])), None
+        return
     parts: Any = ()
     if isinstance(found, Mapping):
         parts = found.values()
@@ -255,3 +294,10 @@ def _tensors(found: Any) -> Iterator[tuple[tuple[str, int, int], Any]]:
         parts = found
     for part in parts:
         yield from _tensors(part)
+
+
+def _is_reference_of_keras_2(found: Any) -> bool:
+    """Return whether a list is [layer, node, index, other arguments]."""
+    if not isinstance(found, list) or len(found) != 4 or not isinstance(found[0], str):
+        return False
+    return isinstance(found[1], int) and isinstance(found[2], int) and isinstance(found[3], dict)
