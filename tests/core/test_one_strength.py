@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import levelhead as lh
 from levelhead.core.metrics import METRICS
 from levelhead.core.rules import find_rule
-from levelhead.core.samples import Given
+from levelhead.core.samples import FOLDS, Given
 
 from .made import COST, calibrated, loss_by_hand
 
@@ -130,7 +130,7 @@ def test_the_fit_without_a_fold_is_the_fit_of_the_other_samples(rule, metric):
     samples = Given.of(logits, labels, COUNTS).samples(None, np.random.default_rng(0))
     goal = lh.Goal(metric).on(labels, 4, None)
     fits = RULES[rule].fit(samples, goal)
-    assert len(fits.without) == 5
+    assert len(fits.without) == FOLDS
     for fold, adjustment in zip(samples.folds, fits.without, strict=True):
         kept = samples.fold != fold
         predicted = adjustment.predict(logits[kept])

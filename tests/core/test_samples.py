@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import levelhead as lh
-from levelhead.core.samples import Given, deal, draw_class_by_class
+from levelhead.core.samples import FOLDS, Given, deal, draw_class_by_class
 
 from .made import COST, COUNTS, calibrated
 
@@ -333,13 +333,13 @@ def test_positions_that_are_all_ignored_are_refused():
 
 
 def test_every_class_is_dealt_evenly_into_the_folds():
-    labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [23, 5, 1]))
+    labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [23, FOLDS, 1]))
     for seed in range(5):
         fold = deal(labels, np.random.default_rng(seed))
-        assert np.bincount(fold[labels == 0], minlength=5).tolist().count(5) == 3
-        assert np.bincount(fold[labels == 1], minlength=5).tolist() == [1] * 5
+        assert np.ptp(np.bincount(fold[labels == 0], minlength=FOLDS)) == 1
+        assert np.bincount(fold[labels == 1], minlength=FOLDS).tolist() == [1] * FOLDS
     dealt = [deal(labels, np.random.default_rng(seed))[labels == 2][0] for seed in range(50)]
-    assert len(set(dealt)) == 5  # the fold that a class begins with is drawn
+    assert len(set(dealt)) == FOLDS  # the fold that a class begins with is drawn
 
 
 def test_a_part_has_the_same_share_of_each_class_and_all_of_a_small_one():

@@ -61,7 +61,7 @@ def test_each_label_is_as_good_as_its_best_threshold(metric, ties, floors):
 
 
 def decided_without_the_fold(logits, labels, metric, rng):
-    """What thresholds decide that were fitted without each fifth of the samples, by hand."""
+    """What thresholds decide that were fitted without each fold, by hand."""
     generator, decided = np.random.default_rng(rng), np.empty(labels.shape, bool)
     for k in range(labels.shape[1]):
         fold = deal(labels[:, k], generator)

@@ -30,7 +30,7 @@ from .class_names import as_mapping, find_classes, names_of_columns, title
 from .counts import Counts, WithBackground, check_samples, find_background, resolve
 from .metrics import COST, Metric, Tables, find_metric
 
-FOLDS = 5
+FOLDS = 3  # more of them state gains of few samples too low, and wait longer
 MOST_NUMBERS = 60_000_000  # N times K up to which a rule is fitted on all samples
 PART_NUMBERS = 20_000_000  # of more, what it is fitted on: a fit copies it a few times
 Floors = float | Mapping[Any, float]  # a recall for all classes, or {class: recall}

@@ -1,7 +1,7 @@
 """From held-out scores to a `Tuned`, in five steps: check, fit, predict, judge, say.
 
 1. What was given is checked, once (`samples.py`).
-2. The rule is fitted without each of five folds, and on all samples (`rules.py`).
+2. The rule is fitted without each of three folds, and on all samples (`rules.py`).
 3. Every sample is predicted as the model is, and by a fit that has not seen it.
 4. Both predictions are judged by the metric (`judge.py`).
 5. The fit on all samples is what is chosen; the judgement says what it is worth (`tuned.py`).

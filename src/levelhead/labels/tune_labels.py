@@ -1,7 +1,7 @@
 """Several labels per sample: one exact threshold for each, chosen on held-out samples.
 
 1. What was given is checked, once (`check.py`).
-2. Each label gets the best of all its thresholds: without each of five folds, and on all samples.
+2. Each label gets the best of all its thresholds: without each of three folds, and on all samples.
 3. Every sample is decided as the model is, and by thresholds that were fitted without it.
 4. Both are judged by the metric, label by label, and the gains are averaged.
 """
