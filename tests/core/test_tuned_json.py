@@ -1,5 +1,6 @@
 """tuned.json: read as it was written; an old file and one that cannot be used are refused in one line."""
 
+import copy
 import json
 import os
 from dataclasses import replace
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 
 import levelhead as lh
+from levelhead import LevelheadError
 from levelhead.core.tuned import check_for_head, read_tuned, tuned_of, write_tuned
+from levelhead.core.tuned_json import from_dict
 
 from .made import COST, COUNTS, calibrated
 
@@ -142,7 +145,7 @@ HOSTILE = [
         "sources: sha256: expected one for each file",
     ),
     ({"prior": 3}, "prior: not a JSON object"),
-    ({"prior": {"shares": [0.5]}}, "prior: no 'target'"),
+    ({"prior": {"shares": [0.5]}}, "prior: no 'method'"),
     ({EVIDENCE: 3}, "evidence: not a JSON object"),
     ({EVIDENCE: {}}, "evidence: no 'metric'"),
     ({EVIDENCE: {"gain": "x"}}, "evidence: gain: expected a number"),
@@ -151,14 +154,17 @@ HOSTILE = [
     ({EVIDENCE: {"standard_error": -1}}, "evidence: standard_error: expected 0 or more, got -1"),
     ({EVIDENCE: {"metric": 3}}, "evidence: metric: expected text"),
     ({EVIDENCE: {"before": None}}, "evidence: before: not a JSON object"),
-    ({EVIDENCE: {"after": {"right": [1]}}}, r"evidence: after: right: expected numbers \[4\]"),
+    (
+        {EVIDENCE: {"after": {"right": [1]}}},
+        r"evidence: after: right: expected finite numbers \[4\]",
+    ),
     (
         {EVIDENCE: {"before": {"right": [1, 1, 1, "x"]}}},
-        r"evidence: before: right: expected numbers \[4\], finite and none negative",
+        r"evidence: before: right: expected finite numbers \[4\]",
     ),
     (
         {EVIDENCE: {"before": {"right": [1, 1, 1, -1]}}},
-        r"evidence: before: right: expected numbers \[4\], finite and none negative",
+        r"evidence: before: right: expected numbers of which none is negative",
     ),
 ]
 
@@ -241,3 +247,60 @@ def test_a_head_that_a_choice_is_for_passes():
     check_for_head(TUNINGS["log-probabilities"](), 4, None, "the head")
     binary = lh.tune(LOGITS[:, :2], LABELS % 2, [3, 1])
     check_for_head(binary, 1, None, "the head")
+
+
+OTHER_VALUES = [
+    *(None, [], {}, "x", "better", True, -1, 0, 3.7, 1e308, 10**400, float("nan")),
+    *([1], [1, 2], [1, 2, 3], ["a", "b", "c"], [None] * 3, [True, False, True], [1, 2, [3]]),
+    *([[1], [2], [3]], [[1, 2], [3, 4], [5, 6]], [{}], {"a": 1}, "left out"),
+]
+
+
+def entries(content, before=()):
+    """Yield the place of every entry of a JSON object; of a list, of its first two items."""
+    inside = content.items() if isinstance(content, dict) else enumerate(content[:2])
+    for key, value in inside:
+        yield (*before, key)
+        if isinstance(value, dict | list):
+            yield from entries(value, (*before, key))
+
+
+def with_other_value(content, place, value):
+    changed = copy.deepcopy(content)
+    holder = changed
+    for key in place[:-1]:
+        holder = holder[key]
+    if value == "left out":
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = value
+    return changed
+
+
+@pytest.mark.parametrize("form", ["floors", "estimate", "several labels", "costs"])
+def test_any_entry_of_any_other_value_is_refused_in_one_line_or_can_be_shown(form):
+    labels = np.arange(60) % 3
+    logits = np.random.default_rng(0).normal(size=(60, 3)) + 2 * np.eye(3)[labels]
+    tuned = {
+        "floors": lambda: lh.tune(logits, labels, metric=lh.Goal(floors=0.2), names="abc"),
+        "estimate": lambda: lh.tune(logits, labels, target="estimate", unlabelled=logits),
+        "several labels": lambda: lh.tune_labels(logits, np.eye(3, dtype=int)[labels]),
+        "costs": lambda: lh.tune(logits, labels, metric=lh.Goal(cost=1 - np.eye(3))),
+    }[form]()
+    content = json.loads(json.dumps(tuned.to_dict()))
+    messages = []
+    shown = 0
+    for place in entries(content):
+        for value in OTHER_VALUES:
+            try:
+                read = lh.Tuned(**from_dict(with_other_value(content, place, value)))
+            except LevelheadError as error:
+                messages.append(str(error))
+                continue
+            assert read.summary()
+            assert json.dumps(read.to_dict())
+            assert np.isfinite(read.apply(np.ones((1, 3)))).all()
+            shown += 1
+    assert len(messages) > 200
+    assert not any("\n" in message for message in messages)
+    assert shown > 100

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..support.errors import LevelheadError, check_choice, in_file
 from ..support.fields import convert_fields_, record_from
-from ..support.types import Kind
+from ..support.types import Kind, PriorMethod
 from .adjustment import Adjustment
 from .floors import Floor
 from .judge import Evidence
@@ -131,9 +131,9 @@ def from_dict(content: Any) -> dict[str, Any]:
     check_choice("task", numbers.task, ("multiclass", "multilabel"))
     classes = len(numbers.scale)
     for name in ("offset", "counts", "names", "target"):
-        values: tuple[Any, ...] = getattr(numbers, name) or ()
-        unknown = not values and name != "offset"
-        if not unknown and len(values) != classes:
+        values: tuple[Any, ...] | None = getattr(numbers, name)
+        unknown = values is None or (name == "counts" and not values)
+        if values is not None and not unknown and len(values) != classes:
             expected = f"expected {classes}, one per class, got {len(values)}"
             raise LevelheadError(expected, parameter=name)
     for name in ("scale", "offset", "counts", "target"):
@@ -174,7 +174,7 @@ def from_dict(content: Any) -> dict[str, Any]:
         temperature=numbers.temperature,
         target=numbers.target,
         floors=_floors(given.get("floors", []), classes),
-        prior=_prior(given.get("prior")),
+        prior=_prior(given.get("prior"), classes),
         warnings=numbers.warnings,
         task=numbers.task,  # type: ignore[arg-type]
         background=numbers.background,
@@ -200,6 +200,7 @@ def _evidence(
         for when in ("before", "after"):
             with in_file(when):
                 tables[when] = _tables(values.get(when), shape)
+                metric.loss(tables[when])  # which says what is missing for it
     return Evidence(
         metric=metric,
         before=tables["before"],
@@ -217,30 +218,26 @@ def _tables(values: Any, shape: tuple[int, ...]) -> Tables:
         raise LevelheadError("not a JSON object")
     columns: dict[str, np.ndarray] = {}
     for name in ("right", "predicted", "sizes"):
-        try:
-            column = np.array(values.get(name), np.float64)
-        except (TypeError, ValueError):
-            column = np.zeros(0)
-        if column.shape != shape or not (np.isfinite(column).all() and (column >= 0).all()):
-            expected = f"expected numbers {list(shape)}, finite and none negative"
-            raise LevelheadError(expected, parameter=name)
-        columns[name] = column
-    paid = _paid(values.get("paid"), shape[:-1])
+        columns[name] = _finite(values.get(name), shape, name)
+        if (columns[name] < 0).any():
+            raise LevelheadError("expected numbers of which none is negative", parameter=name)
+    paid = values.get("paid")
+    if paid is not None:  # a number, or one for each of several labels
+        paid = _finite(paid, shape[:-1], "paid")
     return Tables(columns["right"], columns["predicted"], columns["sizes"], paid)
 
 
-def _paid(values: Any, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Return what predictions cost: a number, or one for each of several labels."""
-    if values is None:
-        return None
+def _finite(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """Return numbers of a shape in float64, after checking that they are numbers, finite and not huge."""
     try:
-        paid = np.array(values, np.float64)
-    except (TypeError, ValueError):
-        paid = np.array(np.nan)
-    if paid.shape != shape or not np.isfinite(paid).all():
-        expected = f"expected numbers {list(shape)}" if shape else "expected a number"
-        raise LevelheadError(f"{expected}, got {values!r}", parameter="paid")
-    return paid
+        found = np.array(values)
+    except ValueError:  # rows of different lengths
+        found = np.zeros(0)
+    whole = found.dtype.kind in "iuf" and found.shape == shape
+    if not whole or not (np.abs(found.astype(np.float64)) < LARGEST).all():  # False for NaN, too
+        expected = f"expected finite numbers {list(shape)}" if shape else "expected a finite number"
+        raise LevelheadError(expected, parameter=name)
+    return found.astype(np.float64)
 
 
 def _floors(values: Any, classes: int) -> tuple[Floor, ...]:
@@ -252,29 +249,48 @@ def _floors(values: Any, classes: int) -> tuple[Floor, ...]:
             convert_fields_(floor)
             if not 0 <= floor.index < classes:
                 raise LevelheadError(f"expected a class below {classes}", parameter="index")
+            for name, value in (("least", floor.least), ("probability", floor.probability)):
+                if not 0 <= value <= 1:
+                    expected = f"expected a number from 0 to 1, got {value:g}"
+                    raise LevelheadError(expected, parameter=name)
     return tuple(floors)
 
 
-def _prior(values: Any) -> PriorEstimate | None:
+@dataclass(frozen=True)
+class _Estimated:
+    """The entries of a `PriorEstimate` that are checked by their types alone."""
+
+    method: PriorMethod
+    n: int
+    held_out: int
+    level: float = 0.95
+    names: tuple[str, ...] | None = None
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        convert_fields_(self)
+
+
+def _prior(values: Any, classes: int) -> PriorEstimate | None:
     """Return the shares that a target was estimated to be."""
     if values is None:
         return None
     with in_file("prior"):
-        prior = record_from(PriorEstimate, values)
-        try:
-            shares = np.array(prior.shares, np.float64)
-            target = np.array(prior.target, np.float64)
-            interval = None if prior.interval is None else np.array(prior.interval, np.float64)
-        except (TypeError, ValueError):
-            raise LevelheadError("expected a list of numbers", parameter="shares") from None
+        estimated = record_from(_Estimated, values)
+        if estimated.names is not None and len(estimated.names) != classes:
+            expected = f"expected {classes}, one per class, got {len(estimated.names)}"
+            raise LevelheadError(expected, parameter="names")
+        interval = values.get("interval")
+        if interval is not None:
+            interval = _finite(interval, (classes, 2), "interval")
         return PriorEstimate(
-            shares=shares,
-            target=target,
+            shares=_finite(values.get("shares"), (classes,), "shares"),
+            target=_finite(values.get("target"), (classes,), "target"),
             interval=interval,
-            method=prior.method,
-            n=prior.n,
-            held_out=prior.held_out,
-            level=prior.level,
-            names=prior.names,
-            warnings=prior.warnings,
+            method=estimated.method,
+            n=estimated.n,
+            held_out=estimated.held_out,
+            level=estimated.level,
+            names=estimated.names,
+            warnings=estimated.warnings,
         )
