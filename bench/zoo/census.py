@@ -1,7 +1,7 @@
 """Count how often the right head is found in the models of transformers and timm. No edit may be wrong.
 
     python -m bench.zoo.census [--only NAME ...] [--part 1/2] [--resume] [--out results/census.json]
-    python -m bench.zoo.census --places     # the table of bench/zoo/places.py alone: every kind of place, in a minute
+    python -m bench.zoo.census --places     # the table of places.py alone: every kind of place, in a minute
 
 Every *ForSequenceClassification and *ForImageClassification class of transformers is built from a small config, and
 some models of every timm family (the smallest by name), with 7 classes and random weights, offline. The head is looked
@@ -17,7 +17,6 @@ import fcntl
 import gc
 import json
 import platform
-import re
 import resource
 import signal
 import sys
@@ -37,7 +36,6 @@ from torch import nn
 
 import levelhead as lh
 from levelhead.support.atomic import write
-from levelhead_lab.paper.markdown import fill
 
 from .places import PLACES
 from .places import judge as judge_place
@@ -139,24 +137,8 @@ def main() -> None:
     parser.add_argument(
         "--out", default="results/census.json", help="models not judged now keep their rows there"
     )
-    parser.add_argument(
-        "--places",
-        action="store_true",
-        help="judge the table of places only, and fill docs/places.md",
-    )
-    parser.add_argument(
-        "--sentence",
-        action="store_true",
-        help="judge nothing; write the result into docs/places.md",
-    )
+    parser.add_argument("--places", action="store_true", help="judge the table of places only")
     args = parser.parse_args()
-    if args.sentence:
-        fill(
-            Path("docs/places.md"),
-            "census",
-            sentence(json.loads(Path(args.out).read_text())["summary"]),
-        )
-        return
     if args.places:
         sys.exit(take_places(Path(args.out)))
     warnings.simplefilter("ignore")
@@ -200,7 +182,7 @@ def main() -> None:
 
 
 def take_places(out: Path) -> bool:
-    """Judge every place of the table, add the result to the file and to docs/places.md; return whether one is wrong."""
+    """Judge every place of the table, add the result to the file; return whether one is wrong."""
     rows = {}
     for place in PLACES:
         with TemporaryDirectory() as folder:
@@ -211,30 +193,8 @@ def take_places(out: Path) -> bool:
     counted = dict(Counter(row["verdict"] for row in rows.values()))
     places = {"summary": counted, "about": about_places(), "rows": rows}
     write(out, json.dumps(result | {"places": places}, indent=1) + "\n")
-    fill(Path("docs/places.md"), "places", places_table(rows))
     print(json.dumps(counted))
     return any(row["verdict"] != row["expected"] for row in rows.values())
-
-
-def places_table(rows: dict[str, Any]) -> str:
-    """Return the places by library, and what is refused with the beginning of its reason."""
-    right: dict[str, list[str]] = {}
-    for name, row in rows.items():
-        if row["verdict"] == "right":
-            right.setdefault(row["library"], []).append(name)
-    lines = ["| made with | right |", "|---|---|"]
-    lines += [f"| {made} | {'; '.join(names)} |" for made, names in right.items()]
-    lines += ["", "| refused | why |", "|---|---|"]
-    for name, row in rows.items():
-        if row["verdict"] != "right":
-            title = name if row["verdict"] == "refused" else f"{name}: **{row['verdict']}**"
-            reason = re.sub(
-                r" \([^()]*\)| \[[^]]*\]|^\S+\.\w+: |, which do not.*",
-                "",
-                row["detail"].partition(";")[0],
-            )
-            lines.append(f"| {title} | {reason} |")
-    return "\n".join(lines)
 
 
 def about_places() -> dict[str, str]:
@@ -254,24 +214,6 @@ def about_places() -> dict[str, str]:
         name: version(name) for name in (*libraries, "scikit-learn", "lightgbm", "xgboost-cpu")
     }
     return {"levelhead": lh.__version__, **found, "command": "python -m bench.zoo.census --places"}
-
-
-def sentence(summary: dict[str, Any]) -> str:
-    """Return the result in words."""
-    judged = {library: found["judged"] for library, found in summary.items()}
-    roads = [
-        road
-        for found in summary.values()
-        for name, road in found["roads"].items()
-        if name != "example"
-    ]
-    return (
-        f"In {judged['transformers']} classes of transformers and {judged['timm']} models of timm's "
-        f"{summary['timm']['families']} families, built small and judged by what their logits do after the edit, "
-        f"{sum(road.get('wrong', 0) for road in roads)} wrong layers were edited; "
-        f"{max(found['roads']['counts'].get('refused', 0) for found in summary.values())} models were refused with "
-        "their candidates, and found with an example input (`results/census.json`)."
-    )
 
 
 def save(path: Path, rows: dict[str, Any]) -> dict[str, Any]:

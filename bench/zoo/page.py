@@ -1,0 +1,100 @@
+"""The blocks of docs/places.md that are written from results/census.json and results/zoo.json."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from levelhead_lab.paper.markdown import fill
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "places.md"
+VERDICTS = ("right", "refused rightly", "refused wrongly", "wrong")
+FORMATS = {
+    ".onnx": "ONNX",
+    ".safetensors": "safetensors",
+    ".keras": "Keras 3",
+    ".h5": "Keras before 3",
+    ".hdf5": "Keras before 3",
+    ".pt": "PyTorch",
+    ".pth": "PyTorch",
+    ".ckpt": "PyTorch",
+    ".tar": "PyTorch",
+}
+
+
+def write_page(results: Path = ROOT / "results", page: Path = PAGE) -> None:
+    """Fill the blocks of the page from the records in a folder."""
+    for name, content in page_blocks(results).items():
+        fill(page, name, content)
+
+
+def page_blocks(results: Path) -> dict[str, str]:
+    """Return what belongs into the page, by the name of its place there."""
+    census = json.loads((results / "census.json").read_text(encoding="utf-8"))
+    files = json.loads((results / "zoo.json").read_text(encoding="utf-8"))
+    return {
+        "census": census_sentence(census["summary"]),
+        "places": places_table(census["places"]["rows"]),
+        "zoo": files_table(files),
+    }
+
+
+def census_sentence(summary: dict[str, Any]) -> str:
+    """Return the result in words."""
+    judged = {library: found["judged"] for library, found in summary.items()}
+    roads = [
+        road
+        for found in summary.values()
+        for name, road in found["roads"].items()
+        if name != "example"
+    ]
+    return (
+        f"In {judged['transformers']} classes of transformers and {judged['timm']} models of timm's "
+        f"{summary['timm']['families']} families, built small and judged by what their logits do after the edit, "
+        f"{sum(road.get('wrong', 0) for road in roads)} wrong layers were edited; "
+        f"{max(found['roads']['counts'].get('refused', 0) for found in summary.values())} models were refused with "
+        "their candidates, and found with an example input (`results/census.json`)."
+    )
+
+
+def places_table(rows: dict[str, Any]) -> str:
+    """Return the places by library, and what is refused with the beginning of its reason."""
+    right: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        if row["verdict"] == "right":
+            right.setdefault(row["library"], []).append(name)
+    lines = ["| made with | right |", "|---|---|"]
+    lines += [f"| {made} | {'; '.join(names)} |" for made, names in right.items()]
+    lines += ["", "| refused | why |", "|---|---|"]
+    for name, row in rows.items():
+        if row["verdict"] != "right":
+            title = name if row["verdict"] == "refused" else f"{name}: **{row['verdict']}**"
+            reason = re.sub(
+                r" \([^()]*\)| \[[^]]*\]|^\S+\.\w+: |, which do not.*",
+                "",
+                row["detail"].partition(";")[0],
+            )
+            lines.append(f"| {title} | {reason} |")
+    return "\n".join(lines)
+
+
+def files_table(result: Mapping[str, Any]) -> str:
+    """Return the result in a sentence and a table in Markdown."""
+    counted = Counter(
+        (FORMATS.get(Path(row["file"]).suffix, "others"), row["verdict"])
+        for row in result["models"]
+    )
+    packages = len({row["package"] for row in result["models"]})
+    lines = [
+        f"{len(result['models'])} model files of {packages} packages, adjusted, compared in onnxruntime where it runs "
+        "them, and undone; `bench/zoo/files.toml` says what is right for each. After what they found was mended:",
+        f"\n| files | {' | '.join(VERDICTS)} |\n|---|{'---|' * len(VERDICTS)}",
+    ]
+    for kind in sorted({kind for kind, _ in counted}):
+        lines.append(f"| {kind} | {' | '.join(str(counted[kind, name]) for name in VERDICTS)} |")
+    return "\n".join(lines)
