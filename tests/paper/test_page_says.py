@@ -1,8 +1,6 @@
 """What the pages of the reproduction say, against numbers read off results/ in another way."""
 
-import importlib
 import json
-import sys
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, stdev
@@ -10,14 +8,13 @@ from statistics import mean, stdev
 import numpy as np
 import pytest
 
+from bench.decisions import snapshots
 from levelhead_lab.paper import page
 from levelhead_lab.paper.figure_style import Sources
 from levelhead_lab.paper.record import whole_snapshots
 from levelhead_lab.paper.tables import tables
 from levelhead_lab.paper.wvn_differs import authors_verdict
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-bench = importlib.import_module("snapshots")
 RESULTS = Path(__file__).parents[2] / "results"
 DOCS = RESULTS.parent / "docs"
 COLUMNS = [
@@ -327,9 +324,9 @@ def test_what_the_docs_advise_about_wvn_was_measured(records):
 
 
 def test_the_readme_has_a_strength_that_no_test_image_chose(records):
-    measured = bench.measure(RESULTS)
+    measured = snapshots.measure(RESULTS)
     assert measured == read("snapshots")
     after = held_out(records, "cifar10:100", "baseline")
-    assert f"{mean(after):.1f} ± {stdev(after):.1f} % after" in bench.sentence(measured)
+    assert f"{mean(after):.1f} ± {stdev(after):.1f} % after" in snapshots.sentence(measured)
     readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
-    assert f"-->\n{bench.sentence(measured)}\n<!-- end" in readme
+    assert f"-->\n{snapshots.sentence(measured)}\n<!-- end" in readme
