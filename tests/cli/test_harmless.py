@@ -71,3 +71,36 @@ def test_classes_of_a_run(tmp_path, levelhead):
     (tmp_path / "spec.json").write_text("{}")
     (tmp_path / "done.json").write_text("{}")
     check(levelhead("evaluate", tmp_path, "--strength", "0.5")[1])
+
+
+@pytest.mark.parametrize("mark", ["\n", "\r", "\x0b", "\u2028"])
+@pytest.mark.parametrize("there", [False, True])
+def test_the_name_of_a_file_forges_no_line(tmp_path, monkeypatch, levelhead, mark, there):
+    monkeypatch.chdir(tmp_path)
+    evil = f"x{mark}levelhead: all is well.npy"
+    if there:
+        np.save(evil, RNG.normal(size=(60, 2)))
+        np.save("y.npy", np.arange(60) % 2)
+    for words in (
+        ("tune", "--logits", evil, "--labels", "y.npy"),
+        ("tune", "--logits", "y.npy", "--labels", "y.npy", "-o", evil.replace("npy", "json")),
+        ("inspect", evil),
+    ):
+        status, out, err = levelhead(*words)
+        assert (status, out) == (2, "")
+        assert err.count("\n") == 1
+        assert err.isprintable() or err[:-1].isprintable()
+
+
+def test_the_name_of_a_file_in_a_folder_forges_no_line(tmp_path, levelhead):
+    folder = tmp_path / "chunks"
+    folder.mkdir()
+    evil = folder / "x\nlevelhead: all is well.npz"
+    np.savez(evil, logits=RNG.normal(size=(60, 2)), labels=np.arange(60))
+    status, out, err = levelhead("tune", "--logits", folder)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    np.savez(evil, logits=RNG.normal(size=(60, 2)), labels=np.arange(60) % 2, counts=[9, 1])
+    status, out, err = levelhead("tune", "--logits", folder)
+    assert status == 0
+    assert "all is well" not in out
+    assert not any(line.startswith("levelhead: all is well") for line in err.split("\n"))

@@ -50,9 +50,10 @@ def _run() -> int:
     import typer
 
     app = __getattr__("app")
-    from .common import EXPECTED, NothingToGain, message_for, say
+    from .common import EXPECTED, NothingToGain, check_words, message_for, say
 
     try:
+        check_words(sys.argv[1:])
         return app(standalone_mode=False)
     except typer.Abort:
         return 130

@@ -124,13 +124,21 @@ def show(result: Any, text: str, as_json: bool) -> None:
 
 
 def say(line: str) -> None:
-    """Print a line on stderr, which leaves stdout to the result."""
-    echo(f"levelhead: {line}", err=True)
+    """Print a line on stderr, which leaves stdout to the result; a line break in it is written out."""
+    echo(visible(f"levelhead: {line}"), err=True)
 
 
 def echo(text: str, *, err: bool = False) -> None:
     """Print a text of one or several lines: all that commands print, with nothing in it that a terminal would obey."""
     typer.echo("\n".join(map(visible, text.split("\n"))), err=err)
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Raise LevelheadError if a word that was typed has a line break: the name of a file would forge a line."""
+    for word in words:
+        if word.splitlines() not in ([], [word]):
+            expected = "expected names of files and values on one line each"
+            raise LevelheadError(f"{expected}, got {visible(word)}; rename the file")
 
 
 def typed_command() -> str:
