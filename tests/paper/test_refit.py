@@ -10,7 +10,13 @@ from levelhead import Head
 from levelhead_lab.lab.snapshot import Snapshot
 from levelhead_lab.paper.beyond_texts import heads_text, unlabelled_text
 from levelhead_lab.paper.record import whole_snapshots
-from levelhead_lab.paper.refit import fit_head, fit_scales, halves_errors, refitted_errors
+from levelhead_lab.paper.refit import (
+    companion_errors,
+    fit_head,
+    fit_scales,
+    halves_errors,
+    refitted_errors,
+)
 
 RESULTS = Path(__file__).parents[2] / "results"
 COUNTS = [80, 30, 10]
@@ -70,6 +76,19 @@ def test_a_half_judges_what_the_other_half_chose(snapshot):
     assert all(errors["halves"] == errors["whole"] for errors in twice.values())
 
 
+def test_a_hold_out_fits_what_moves_the_head_and_nothing_else(snapshot):
+    labels = {**snapshot.labels, "held-out": np.repeat(np.arange(3), 40)}
+    rng = np.random.default_rng(2)
+    held = 1.5 * np.eye(3, 5)[labels["held-out"]] + rng.normal(size=(120, 5))
+    features = {**snapshot.features, "held-out": held}
+    found = companion_errors(Snapshot(snapshot.head, snapshot.counts, features, labels))
+    gamma_free = refitted_errors(snapshot, 0.0)
+    assert {key: found[key] for key in gamma_free if key != "RS"} == {
+        key: error for key, error in gamma_free.items() if key != "RS"
+    }
+    assert all(found[rule] < found["alone"] for rule in ("RS", "shift", "offsets", "vector"))
+
+
 @pytest.mark.slow
 def test_the_stored_numbers_are_those_of_the_stored_networks():
     stored = json.loads((RESULTS / "heads.json").read_text(encoding="utf-8"))
@@ -89,3 +108,6 @@ def test_what_is_said_of_them_names_every_network():
         halves = network["unlabelled"]["shift"]
         both = f"{title} with the shift {halves['whole']:.2f} and {halves['halves']:.2f}"
         assert both in unlabelled_text(stored)
+    for one in stored["companions"]:
+        if one["method"] == "crt":
+            assert f"has {one['errors']['alone']:.2f} where a new head" in heads_text(stored)

@@ -65,8 +65,10 @@ def published_table() -> str:
 
 
 def heads_table(heads: dict[str, Any]) -> str:
-    """Return the test errors of the stored networks with heads fitted again on their training features."""
-    networks = heads["networks"]
+    """Return the test errors of the stored networks with heads fitted again on their training features.
+
+    Those of companion runs, whose hold-out fits more rules, come after them.
+    """
     titles = {
         "alone": "alone",
         "RS": f"RS, {HELD_OUT}",
@@ -74,11 +76,20 @@ def heads_table(heads: dict[str, Any]) -> str:
         "new head": "new head (as cRT)",
         "scales": "a scale per class (as LWS)",
         "scales and offsets": "scale and offset (as MARC)",
+        "shift": "shift, held out",
+        "offsets": "offsets, held out",
+        "vector": "vector scaling, held out",
     }
+    networks = [
+        (f"{column_title(heads['column'])}, {METHODS[method].title}", network["errors"])
+        for method, network in heads["networks"].items()
+    ]
+    for one in heads.get("companions", []):
+        title = f"{column_title(one['column'])}, {METHODS[one['method']].title}, a tenth held out"
+        networks.append((title, one["errors"]))
     rows = []
-    for method, network in networks.items():
-        cells = [f"{network['errors'][key]:.2f}" for key in titles]
-        rows.append((f"{column_title(heads['column'])}, {METHODS[method].title}", cells))
+    for title, errors in networks:
+        rows.append((title, [f"{errors[key]:.2f}" if key in errors else "" for key in titles]))
     return markdown_table(["error, %", *titles.values()], rows)
 
 

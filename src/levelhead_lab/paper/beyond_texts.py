@@ -9,7 +9,7 @@ from ..methods import METHODS
 from .beyond_tables import shift_cell, shifted_error, variant_of
 from .cells import BEST_ON_TEST, HELD_OUT, LAST_EPOCH, Record, cell, companion, full_runs
 from .row_texts import NO_NETWORK
-from .tables import DATA_TITLES, REPEATED, column_words, repeated_methods, tables
+from .tables import DATA_TITLES, REPEATED, column_title, column_words, repeated_methods, tables
 from .words import in_a_row, signed
 
 DATA = ("cifar10", "cifar100")
@@ -189,9 +189,26 @@ def heads_text(heads: dict[str, Any]) -> str:
         "hold-out does more. The fits are minima of the class-balanced cross entropy (`python -m "
         "bench.paper.refit_heads`); cRT and LWS ([Kang et al., 2020](https://arxiv.org/abs/1910.09217)) and "
         "MARC ([Wang et al., 2022](https://arxiv.org/abs/2112.07225)) themselves train by SGD, on "
-        f"augmented images. Features of {len(heads['networks'])} networks are stored, of one column and "
-        "without a hold-out: other columns, vector scaling on a hold-out, and cRT trained as published "
-        "would need networks that are not there."
+        f"augmented images. {_companions_text(heads.get('companions', []))}"
+    )
+
+
+def _companions_text(companions: Sequence[dict[str, Any]]) -> str:
+    """Say what a hold-out gives on companion runs, and what cRT gives when it is trained."""
+    by_method = {one["method"]: one["errors"] for one in companions}
+    if not {"baseline", "crt"} <= by_method.keys():
+        return (
+            "Only the networks of one column are stored, without a hold-out: other columns, vector "
+            "scaling on a hold-out, and cRT trained as published would need networks that are not there."
+        )
+    plain, trained = by_method["baseline"], by_method["crt"]
+    return (
+        f"A column with a hold-out, {column_title(companions[0]['column'])}: cRT trained, a tenth of the "
+        f"images held out, has {trained['alone']:.2f} where a new head fitted to the features of the plain "
+        f"network has {plain['new head']:.2f}; on the hold-out alone, that network comes to "
+        f"{plain['RS']:.2f} by RS, {plain['shift']:.2f} by the shift, {plain['offsets']:.2f} by an offset "
+        f"and {plain['vector']:.2f} by a scale and an offset for each class. Features of other columns are "
+        "not stored."
     )
 
 

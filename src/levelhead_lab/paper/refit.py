@@ -14,11 +14,13 @@ import numpy as np
 from scipy.optimize import minimize
 
 from levelhead.core import measure
-from levelhead.core.rules import Rescale, Shift
+from levelhead.core.rules import Offsets, Rescale, Shift, Vector
+from levelhead.core.tune import tune
 from levelhead.core.unlabelled import tune_unlabelled
 from levelhead.support.arrays import to_numpy
 
 from ..lab.snapshot import Snapshot
+from ..runs.evaluate import held_out
 from . import post_hoc
 
 WEIGHT_DECAY = 5e-4  # that of kim2020
@@ -42,6 +44,20 @@ def refitted_errors(snapshot: Snapshot, gamma: float) -> dict[str, Any]:
         "scales and offsets": measure.error(logits * both[0] + both[1], labels),
     }
     return {title: round(100 * error, 2) for title, error in errors.items()}
+
+
+def companion_errors(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the test errors of a network with a hold-out, in percent: fitted on it, and by each fit on the rest."""
+    labels = snapshot.labels["test"]
+    chosen = {}
+    for name in (Rescale.name, Shift.name, Offsets.name, Vector.name):
+        rule = post_hoc.rule_on(snapshot, name) if name in post_hoc.RANGES else name
+        chosen[name] = tune(*held_out(snapshot), rule=rule)
+    errors = refitted_errors(snapshot, chosen[Rescale.name].strength or 0.0)
+    for name in (Shift.name, Offsets.name, Vector.name):
+        logits = snapshot.logits("test", chosen[name].adjustment.head(snapshot.head))
+        errors[name] = round(100 * measure.error(logits, labels), 2)
+    return errors
 
 
 def fit_head(snapshot: Snapshot, decay: float = WEIGHT_DECAY) -> np.ndarray:
