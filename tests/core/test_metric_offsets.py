@@ -154,6 +154,16 @@ def test_of_many_samples_a_part_tells_the_strength(monkeypatch):
     assert one == pytest.approx(other, abs=0.3)
 
 
+def test_of_very_many_classes_every_fold_keeps_samples(monkeypatch):
+    """The part is of so many numbers: of many classes that would be a row or two, and no fold at all."""
+    monkeypatch.setattr(metric_offsets, "_MOST_NUMBERS", 100)
+    labels = np.arange(600) % 300
+    logits = 3 * np.eye(300)[labels] + np.random.default_rng(0).normal(size=(600, 300))
+    tuned = lh.tune(logits, labels, np.arange(310, 10, -1))
+    assert tuned.evidence is not None
+    assert tuned.evidence.n == 600
+
+
 def test_the_most_frequent_class_stays_where_it_is():
     samples, fits, temperature = fitted(5, 300)
     moved = move_for_goal(fits, samples, goal_of("balanced_error", samples), temperature)
