@@ -3,7 +3,7 @@
 Compared are the model as it is, every label at its offset (what `tune_labels` does), and only labels whose own measured
 gain is above 0. Models are one-vs-rest logistic regressions.
 
-    python -m bench.decisions.labels --seeds 4 -o results/multilabel.json
+    python -m bench.decisions.labels --seeds 4 -o results/multilabel.json   # and the table of docs/labels.md
 """
 
 import argparse
@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_digits, make_multilabel_classification
@@ -23,8 +24,12 @@ import levelhead as lh
 from levelhead.core.metrics import METRICS
 from levelhead.labels.tune_labels import judge_labels
 from levelhead.support.warnings import quiet
+from levelhead_lab.paper.markdown import fill, markdown_table
 
-COMPARED = ("balanced_error", "macro_f1", "error")
+ROOT = Path(__file__).parents[2]
+RECORD = Path("results/multilabel.json")
+PAGE = ROOT / "docs" / "labels.md"
+COMPARED = {"balanced_error": "balanced error", "macro_f1": "100 - macro F1", "error": "error"}
 POLICIES = ("as it is", "every label", "own gain above 0")
 
 
@@ -75,6 +80,16 @@ def measure(seed: int) -> Iterator[tuple[str, int, str, tuple[float, ...]]]:
                 yield name, held, metric, losses_of(tuned, logits[400:], labels[400:] == 1)
 
 
+def labels_table(rows: list[dict[str, Any]]) -> str:
+    """Return the mean loss of each policy over all sets and sizes, in points, as Markdown."""
+    lines = []
+    for metric, title in COMPARED.items():
+        of_metric = [row["mean"] for row in rows if row["metric"] == metric]
+        means = [100 * np.mean([mean[policy] for mean in of_metric]) for policy in POLICIES]
+        lines.append((title, [f"{mean:.1f}" for mean in means]))
+    return markdown_table(["", *POLICIES], lines)
+
+
 def main() -> None:
     """Measure, print the table of docs/labels.md, and write the record."""
     parser = argparse.ArgumentParser(
@@ -98,11 +113,7 @@ def main() -> None:
             spread = np.std(losses, axis=0, ddof=1).round(4).tolist()
             row["spread"] = dict(zip(POLICIES, spread, strict=True))
         table.append(row)
-    print(f"| loss x 100 | {' | '.join(POLICIES)} |\n|---{'|---' * len(POLICIES)}|")
-    for metric in COMPARED:
-        of_metric = [row["mean"] for row in table if row["metric"] == metric]
-        means = [100 * np.mean([mean[policy] for mean in of_metric]) for policy in POLICIES]
-        print(f"| {metric} | {' | '.join(f'{mean:.1f}' for mean in means)} |")
+    print(labels_table(table))
     if options.out:
         facts = {
             "command": f"python -m bench.decisions.labels --seeds {options.seeds} -o {options.out}",
@@ -111,6 +122,8 @@ def main() -> None:
             "seconds": round(time.perf_counter() - began, 1),
         }
         options.out.write_text(json.dumps(facts | {"rows": table}, indent=1) + "\n")
+    if options.out == RECORD:
+        fill(PAGE, "in doubt", labels_table(table))
 
 
 if __name__ == "__main__":
