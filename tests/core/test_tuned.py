@@ -1,6 +1,8 @@
 """A `Tuned`: what it does to scores of every kind, and what it says of itself."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from levelhead.core.rules import RULES
 from .made import COUNTS, calibrated
 
 NORMS = np.array([4.0, 3.0, 2.0, 1.0])
+ROOT = Path(__file__).parents[2]
 LOGITS, LABELS = calibrated(0, 400)
 LOGITS = LOGITS + 8  # positive, as a rule that multiplies wants them
 
@@ -234,6 +237,35 @@ def test_of_several_labels_those_that_are_never_found_are_named():
     logits = np.stack([4 * labels[:, 0] - 2 + rng.normal(size=300), np.full(300, -9.0)], axis=1)
     tuned = lh.tune_labels(logits, labels, metric="error")
     assert "never right, before or after: class 1; its scores" in tuned.summary()
+
+
+@pytest.mark.parametrize(
+    ("metric", "n", "told"),
+    [
+        ("macro_f1", 299, True),
+        ("mcc", 299, True),
+        ("macro_f1", 300, False),
+        ("balanced_error", 100, False),
+        ("error", 100, False),
+    ],
+)
+def test_few_samples_for_a_metric_of_precisions_are_told(metric, n, told):
+    tuned = lh.tune(LOGITS[-n:], LABELS[-n:], COUNTS, metric=metric)
+    words = "up to a third of choices for"
+    assert (words in tuned.summary()) == (words in str(tuned)) == told
+
+
+def test_a_third_of_the_choices_for_macro_f1_on_few_samples_lost_where_it_was_measured():
+    """As `few_text` says it: of all choices of the study, by how many samples they had."""
+    cells = json.loads((ROOT / "results/decisions.json").read_text(encoding="utf-8"))["cells"]
+    lost = {}
+    for size in ("20", "50", "100", "300"):
+        few = [cell["macro_f1"]["few"].get(size) for cell in cells]
+        changes = [np.subtract(each["levelhead"], each["plain"]) for each in few if each]
+        lost[size] = np.mean(np.concatenate(changes) < -0.1)
+    assert 0.28 < lost["20"] < 0.36
+    assert lost["20"] > lost["100"] > lost["300"]
+    assert lost["300"] < 0.2
 
 
 def price(before: list[float], after: list[float], gain: float, metric="balanced_error") -> str:

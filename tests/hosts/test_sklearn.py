@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 from scipy.special import softmax
-from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_classification
@@ -389,6 +388,8 @@ def test_a_trained_model_is_tuned_on_held_out_data(tail):
     np.testing.assert_array_equal(base.coef_, coef)
     assert prefit.estimator_ is base
     assert prefit.tuned_.counts == tuple(counts)
+    assert "chosen on held-out (" in str(prefit.tuned_)
+    assert "chosen on held-out (" in str(frozen.tuned_)
     np.testing.assert_allclose(
         frozen.tuned_.adjustment.offset, prefit.tuned_.adjustment.offset, atol=0.3
     )
@@ -402,18 +403,21 @@ def test_a_trained_model_is_tuned_on_held_out_data(tail):
 @pytest.mark.parametrize(
     "wrap",
     [
-        lambda base: AdjustedClassifierCV(base, cv="prefit", refit=False),
-        lambda base: AdjustedClassifierCV(FrozenEstimator(base)),
-        lambda base: AdjustedClassifierCV(make_pipeline(StandardScaler(), FrozenEstimator(base))),
+        lambda base: AdjustedClassifierCV(base, cv="prefit", refit=False, rule="shift"),
+        lambda base: AdjustedClassifierCV(FrozenEstimator(base), rule="shift"),
+        lambda base: AdjustedClassifierCV(
+            make_pipeline(StandardScaler(), FrozenEstimator(base)), rule="shift"
+        ),
         lambda base: AdjustedClassifier(FrozenEstimator(base)),
     ],
     ids=["prefit", "tuned", "pipeline", "fixed"],
 )
-def test_a_trained_model_with_a_balanced_hold_out_needs_its_counts(wrap, tail):
+def test_a_rule_of_counts_needs_those_of_a_trained_model_with_a_balanced_hold_out(wrap, tail):
     X, y, X_test, y_test = tail
     even = np.concatenate([np.flatnonzero(y_test == k)[:200] for k in range(5)])
     model = wrap(LogisticRegression().fit(X, y))
-    message = "LogisticRegression is already trained, and the samples given now are balanced"
+    trained = "LogisticRegression is already trained, and the samples given now are balanced"
+    message = f"{trained}|the counts are equal .*, so the rule shift does nothing"
     with pytest.warns(CountsWarning, match=message) as warned:
         model.fit(X_test[even], y_test[even])
     assert warned[0].filename == __file__  # the line that calls `fit`
@@ -421,6 +425,15 @@ def test_a_trained_model_with_a_balanced_hold_out_needs_its_counts(wrap, tail):
     model.set_params(counts=dict(enumerate(np.bincount(y).tolist())))
     model.fit(X_test[even], y_test[even])
     assert not model.tuned_.counted
+
+
+def test_offsets_need_no_counts_of_a_trained_model(tail):
+    X, y, X_test, y_test = tail
+    even = np.concatenate([np.flatnonzero(y_test == k)[:200] for k in range(5)])
+    base = LogisticRegression().fit(X, y)
+    model = AdjustedClassifierCV(base, cv="prefit", refit=False).fit(X_test[even], y_test[even])
+    assert (model.tuned_.counted, model.tuned_.warnings) == (True, ())
+    assert model.tuned_.verdict == "better"
 
 
 def test_tuning_a_model_on_its_own_training_data_gives_a_warning(tail):
@@ -495,25 +508,6 @@ def test_data_frames_keep_their_feature_names(tail):
     for model in (AdjustedClassifier(base), AdjustedClassifierCV(base, cv=2)):
         assert model.fit(frame, pandas.Series(y)).feature_names_in_.tolist() == list(frame.columns)
         assert model.predict(frame).shape == y.shape
-
-
-def test_sample_weights_are_routed_to_the_estimator_and_do_not_count(tail):
-    X, y, X_test, _ = tail
-    weight = np.where(y == 0, 0.2, 1.0)
-    with config_context(enable_metadata_routing=True):
-        base = LogisticRegression().set_fit_request(sample_weight=True)
-        fixed = AdjustedClassifier(base, rules.Shift(0.0)).fit(X, y, sample_weight=weight)
-        tuned = AdjustedClassifierCV(base, cv=2).fit(X, y, sample_weight=weight)
-    expected = LogisticRegression().fit(X, y, sample_weight=weight)
-    np.testing.assert_array_equal(fixed.predict(X_test), expected.predict(X_test))
-    np.testing.assert_array_equal(tuned.estimator_.coef_, expected.coef_)
-    assert fixed.tuned_.counts == tuned.tuned_.counts == tuple(np.bincount(y))
-
-
-def test_metadata_without_routing_is_refused_as_scikit_learn_does(tail):
-    X, y, _, _ = tail
-    with pytest.raises(ValueError, match="enable_metadata_routing"):
-        AdjustedClassifier(LogisticRegression()).fit(X, y, sample_weight=np.ones(len(y)))
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------

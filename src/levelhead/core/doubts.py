@@ -189,9 +189,7 @@ def doubt_mix(outcomes: Outcomes, counts: np.ndarray, goal: Goal) -> Doubt:
         return None
     differ = "the held-out samples have another mix of classes than the training counts"
     meant = f"and {goal.metric.title} depends on the mix; pass target= with the shares you expect"
-    return kinds.CountsWarning(
-        f"{differ} ({apart:.0%} of them would have to change class), {meant}"
-    )
+    return kinds.MixWarning(f"{differ} ({apart:.0%} of them would have to change class), {meant}")
 
 
 def doubt_reversed_counts(outcomes: Outcomes, counts: np.ndarray) -> Doubt:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 30  # classes that a summary shows
 _PRICE = "macro_f1"  # the metric that weighs precision as much as recall
+_FEW = 300  # samples below which choices for macro-F1 often lose (docs/decisions.md)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,6 +206,8 @@ class Tuned:
                 facts["price"] = self.price_text()
             if self.never_right_text():
                 facts["never right"] = self.never_right_text()
+            if self.few_text():
+                facts["few samples"] = self.few_text()
         if self.floors:
             facts["floors"] = "; ".join(floor.text(self.names) for floor in self.floors)
         if self.prior is not None:
@@ -243,6 +246,16 @@ class Tuned:
         which = listed([class_title(k, self.names) for k in never])
         whose = "its scores carry" if len(never) == 1 else "their scores carry"
         return f"never right, before or after: {which}; {whose} no signal that this can use"
+
+    def few_text(self) -> str:
+        """Return that a metric of precisions needs more samples than there are; "" if not."""
+        evidence = self.evidence
+        if evidence is None or evidence.n >= _FEW or evidence.changed == 0:
+            return ""
+        if evidence.metric.of_recalls or evidence.metric.as_they_come:
+            return ""
+        lose = f"up to a third of choices for {evidence.metric.title} on so few samples lose"
+        return f"{lose}; hold out {_FEW} or more"
 
     def summary(self) -> str:
         """Return the result as text: what it gains, what it costs, and every class."""

@@ -7,5 +7,6 @@
 - logprobs: the label scores of a language model, from the answers of its server
 - ray, dask, spark: tuned on tables that lie on many machines, each a map and a sum over `core.chunks`
 - _callback: what the callbacks share: counts from a trainer's data, tuning on its evaluation, its trackers
-- _base_classifier, _labels, _columns: what classifiers share; labels that are names; tables as chunks
+- _base_classifier, _folds, _loss_counts: what classifiers share; scored folds; counts as a loss saw them
+- _labels, _columns: labels that are names; tables as chunks
 """

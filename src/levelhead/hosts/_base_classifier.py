@@ -6,16 +6,24 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils import Bunch, _safe_indexing, get_tags
 from sklearn.utils._param_validation import HasMethods
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, _raise_for_params
+from sklearn.utils.metadata_routing import (
+    MetadataRouter,
+    MethodMapping,
+    _raise_for_params,
+    _routing_enabled,
+    process_routing,
+)
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import (
     _check_method_params,
+    _check_sample_weight,
     _estimator_has,
     check_is_fitted,
     column_or_1d,
+    has_fit_parameter,
     indexable,
 )
 
@@ -60,20 +68,39 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
 
         Args:
             X: [N, d], as the classifier takes it.
-            y: [N], labels. Where they are counted, sample weights are left out.
-            **params: metadata for the `fit` of the classifier, by scikit-learn's routing.
+            y: [N], labels. Where they are counted, each counts as its sample weight.
+            **params: `sample_weight` [N] for the `fit` of the classifier; other metadata by
+                scikit-learn's routing.
         """
-        _raise_for_params(params, self, None)
         X, y = indexable(X, y)
         target_type = type_of_target(y, input_name="y", raise_unknown=True)
         if target_type not in ("binary", "multiclass"):
             reason = f"expected one class per sample. Unknown label type: {target_type}"
             raise LevelheadError(reason, parameter="y")
-        self._fit(X, column_or_1d(y, warn=True), **params)
+        labels = column_or_1d(y, warn=True)
+        self._fit(X, labels, self._routed(X, labels, params))
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
         return self
+
+    def _routed(self, X: Any, labels: np.ndarray, params: dict[str, Any]) -> Any:
+        """Return where metadata go: those of ``.estimator.fit`` and of ``.splitter.split``.
+
+        Sample weights are for the classifier, as in scikit-learn's own meta-estimators, also where
+        routing is not enabled.
+        """
+        weights = params.get("sample_weight")
+        if weights is not None:
+            weights = _check_sample_weight(weights, X)
+            _check_classes_have_weight(labels, weights)
+            params = {**params, "sample_weight": weights}
+        takes_weights = has_fit_parameter(self.estimator, "sample_weight")
+        if not _routing_enabled() and set(params) == {"sample_weight"} and takes_weights:
+            fit_params = params if weights is not None else {}
+            return Bunch(estimator=Bunch(fit=fit_params), splitter=Bunch(split={}))
+        _raise_for_params(params, self, None)
+        return process_routing(self, "fit", **params)
 
     @property
     def classes_(self) -> np.ndarray:
@@ -121,6 +148,14 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
             tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
             tags.classifier_tags.poor_score = inner.classifier_tags.poor_score
         return tags
+
+
+def _check_classes_have_weight(labels: np.ndarray, weights: np.ndarray) -> None:
+    """Raise LevelheadError if all samples of a class have weight 0: it is then none of the training."""
+    for label in np.unique(labels).tolist():
+        if weights[labels == label].sum() <= 0:
+            reason = f"all samples of class {label!r} have weight 0; leave them out of X and y"
+            raise LevelheadError(reason, parameter="sample_weight")
 
 
 def kind_of_scores(estimator: Any) -> Kind:

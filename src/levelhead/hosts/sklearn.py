@@ -9,12 +9,12 @@ changes, predictions are the classifier's own, except for SVC, which votes: set 
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from ..core.class_labels import as_positions
-from ..core.counts import Counts, of, resolve
+from ..core.counts import Counts, resolve
 from ..core.doubts import doubt_balanced_counts, doubt_negative_logits, issue_warnings
 from ..core.metrics import Metric
 from ..core.rules import DEFAULT, OneStrength, Rule, Shift, find_rule
@@ -24,7 +24,7 @@ from ..core.tuned import Tuned, check_classes, tuned_of
 from ..support.errors import LevelheadError, named
 from ..support.extras import naming_what_is_missing
 from ..support.types import Kind
-from ..support.warnings import CountsWarning, LeakageWarning, ScaleWarning, kept
+from ..support.warnings import CountsWarning, LeakageWarning, MixWarning, ScaleWarning, kept
 from ._labels import by_name, counts_by_name, encode_labels, names_of
 
 with naming_what_is_missing():
@@ -32,7 +32,7 @@ with naming_what_is_missing():
     from sklearn.model_selection import StratifiedShuffleSplit, check_cv
     from sklearn.utils import _safe_indexing
     from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
-    from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+    from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
     from sklearn.utils.parallel import Parallel, delayed
     from sklearn.utils.validation import _num_samples, check_is_fitted
 
@@ -46,6 +46,8 @@ with naming_what_is_missing():
         is_frozen,
         kind_of_scores,
     )
+    from ._folds import ScoredFold, counts_of_rows, score_fold
+    from ._loss_counts import loss_counts
 
 _BY_DEFAULT = Shift(1.0)  # what a calibrated classifier needs for classes that weigh the same
 _SOME = 1000  # rows that are looked at for doubts
@@ -94,9 +96,10 @@ class AdjustedClassifier(BaseAdjustedClassifier):
         self.by = by
         self.counts = counts
 
-    def _fit(self, X: Any, y: np.ndarray, **params: Any) -> None:
-        routed = cast(Any, process_routing(self, "fit", **params))
-        self.estimator_ = fit_on(clone(self.estimator), X, y, None, routed.estimator.fit)
+    def _fit(self, X: Any, y: np.ndarray, routed: Any) -> None:
+        fit_params = routed.estimator.fit
+        self.estimator_ = fit_on(clone(self.estimator), X, y, None, fit_params)
+        self._weights = fit_params.get("sample_weight")
         labels = encode_labels(y, self.classes_)
         by = _BY_DEFAULT if self.by is None else self.by
         if isinstance(by, Rule):
@@ -131,7 +134,7 @@ class AdjustedClassifier(BaseAdjustedClassifier):
                 f"expected a rule with a strength, such as {example}, or what lh.tune returned"
             )
             raise LevelheadError(f"{expected}, got {rule.name}", parameter="by")
-        counts = training_counts(self.counts, labels, self.classes_)
+        counts = training_counts(self.counts, labels, self.classes_, self._weights)
         adjustment = rule.at(rule.direction(counts.astype(np.float64)), rule.strength)
         if self.counts is None and is_frozen(self.estimator):
             model_name = type(innermost(self.estimator_)).__name__
@@ -188,14 +191,6 @@ class AdjustedClassifier(BaseAdjustedClassifier):
         )
 
 
-class ScoredFold(NamedTuple):
-    """Held-out samples of one fold, scored by a model that was not trained on them."""
-
-    scores: np.ndarray  # [N, K]
-    labels: np.ndarray  # [N], positions in `classes_`
-    counts: np.ndarray | None  # [K], of what the model was trained on; None if that is not known
-
-
 class AdjustedClassifierCV(BaseAdjustedClassifier):
     """A classifier whose scores are adjusted as is best on held-out data.
 
@@ -214,13 +209,15 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
         cv: None (5 stratified folds), a number of folds, a share held out in one shuffled split, a
             splitter, an iterable of splits, or "prefit" for an estimator that is trained already.
             Then X and y are held-out data. Never tune on the data a model was trained on: such a
-            choice means nothing (a LeakageWarning if that is evident).
+            choice means nothing (a LeakageWarning if that is evident: hardly any sample is wrong).
         refit: train on all data once it is tuned. It must be False with "prefit", and may be with a
             single split, whose model is then kept.
         n_jobs: number of folds trained at once.
         random_state: seed of the shuffled split, if cv is a share.
         counts: training samples of each class: [K] in the order of `classes_`, {label: n}, or the
-            labels of training. If None, those that each fold's model was trained on.
+            labels of training. If None, those that each fold's model was trained on, as its loss saw
+            them: times sample weights, and class weights such as ``class_weight="balanced"``; of
+            one that is trained already, those of the held-out samples stand in.
         target: as in `levelhead.tune`: [K] in the order of `classes_`, or {label: share}.
 
     Attributes:
@@ -294,11 +291,10 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
     def _prefit(self) -> bool:
         return isinstance(self.cv, str)
 
-    def _fit(self, X: Any, y: np.ndarray, **params: Any) -> None:
+    def _fit(self, X: Any, y: np.ndarray, routed: Any) -> None:
         with named("scoring"):
             goal = Goal.of(self.scoring)
         rule = find_rule(self.rule)
-        routed = cast(Any, process_routing(self, "fit", **params))
         splits = self._splits(X, y, routed.splitter.split)
         trained_on = None if self.refit else splits[0][0]
         fit_params = routed.estimator.fit
@@ -322,8 +318,8 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
         self.tuned_ = self._tune(folds, goal, rule, kind)
         if not self._already_trained and self.counts is None:
             # Folds overlap, and so the pooled counts are several times those of the training.
-            trained = labels if trained_on is None else labels[trained_on]
-            counts = np.maximum(of(trained, classes=len(self.classes_)), 1)
+            rows = slice(None) if trained_on is None else trained_on
+            counts = counts_of_rows(self.estimator_, labels, rows, self.classes_, fit_params)
             self.tuned_ = replace(self.tuned_, counts=tuple(map(float, counts)))
 
     @property
@@ -352,11 +348,11 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
                 kind=kind,
             )
         if self._already_trained:
-            if self.counts is None:
-                name = type(innermost(self.estimator_)).__name__
-                doubts.insert(0, doubt_balanced_counts(np.array(tuned.counts), name))  # type: ignore[arg-type]
-        else:  # what is out of fold cannot leak, however good it is
-            doubts = [doubt for doubt in doubts if not isinstance(doubt, LeakageWarning)]
+            tuned = replace(tuned, chosen_on="held-out")
+        else:
+            # What is out of fold cannot leak, however good it is, and has the mix of the training.
+            harmless = (LeakageWarning, MixWarning)
+            doubts = [doubt for doubt in doubts if not isinstance(doubt, harmless)]
         return replace(tuned, warnings=issue_warnings(doubts))
 
     def _splits(
@@ -405,36 +401,10 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
         return write(path, [subject])
 
 
-def training_counts(counts: Counts | None, labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def training_counts(
+    counts: Counts | None, labels: np.ndarray, classes: np.ndarray, weights: Any = None
+) -> np.ndarray:
     """Return checked counts [K] in the order of `classes`: those given, or those of the labels."""
     if counts is None:
-        counts = of(labels, classes=len(classes))
+        counts = loss_counts(None, labels, classes, weights)
     return resolve(counts_by_name(counts, classes), len(classes), names=names_of(classes))
-
-
-def score_fold(
-    estimator: Any,
-    X: Any,
-    y: np.ndarray,
-    split: tuple[np.ndarray | None, np.ndarray],
-    classes: np.ndarray,
-    kind: Kind,
-    fit_params: dict | None,
-) -> ScoredFold:
-    """Score held-out rows; without `fit_params`, by an estimator that is trained already."""
-    trained_on, held = split
-    model = estimator
-    if fit_params is not None:
-        model = fit_on(clone(estimator), X, y, trained_on, fit_params)
-    counts = None
-    if trained_on is not None:
-        counts = of(encode_labels(y[trained_on], classes), classes=len(classes))
-        counts = np.maximum(counts, 1)
-    scores = class_scores(model, _safe_indexing(X, held), kind)
-    if len(model.classes_) < len(classes):  # one that no sample here has is never predicted
-        lowest = 0.0 if kind == "probabilities" else -np.inf
-        known = encode_labels(model.classes_, classes)
-        filled = np.full((len(scores), len(classes)), lowest)
-        filled[:, known] = scores
-        scores = filled
-    return ScoredFold(scores, encode_labels(y[held], classes), counts)

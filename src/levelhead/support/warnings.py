@@ -34,6 +34,10 @@ class CountsWarning(LevelheadWarning):
     """Counts are not those of the training set, and adjust next to nothing."""
 
 
+class MixWarning(CountsWarning):
+    """Held-out samples have another mix of classes than the training set, and the metric depends on the mix."""
+
+
 class NeverPredictedWarning(LevelheadWarning):
     """Many classes are hardly ever predicted: matching their shares may fill them with samples of other classes."""
 
