@@ -68,6 +68,7 @@ def test_what_has_no_record_yet_has_no_row(levelhead, of_one_cell):
         ("table1", "cifar10:100:ldam-drw", {"LDAM-DRW": 22.97}),
         ("table1", "cifar10:1:focal", {"Focal loss": 6.60}),
         ("readings", "cifar10:100:over-sample-largest", {"Over-sample to the largest": 28.27}),
+        ("readings", "kim2020-batch/cifar10:10:re-weighting", {"Re-weighting": 13.11}),
         ("sources", "cui2019-sigmoid/cifar10:100:cui-focal-1", {"Focal, exponent 1": 29.62}),
         ("table2", "tiny-imagenet:step:10:over-sample", {"Over-sample": 57.23}),
     ],

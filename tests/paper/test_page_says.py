@@ -240,7 +240,7 @@ def test_readings_of_sampling(records, said):
     words = "{:+.1f}, {:+.1f}, {:+.1f} and {:+.1f} points from".format(*off)
     assert f"Under-sample, drawn once: {words}" in said["readings-text"]
     trained = sum(bool(whole(records, c, "under-sample-once")) for c in COLUMNS)
-    assert f"Under-sample, drawn once in {trained} of 10 columns" in said["table1-text"]
+    assert f"Under-sample, drawn once in {trained} of 10;" in said["table1-text"]
 
 
 def test_the_frontier(records, said):

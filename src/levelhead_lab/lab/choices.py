@@ -21,6 +21,7 @@ TrainingEngine = Literal["auto", "plain", "fast"]
 # The presets of recipes.toml.
 RECIPES = (
     "kim2020",
+    "kim2020-batch",
     "kim2020-64",
     "tiny",
     "strong",

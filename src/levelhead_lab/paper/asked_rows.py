@@ -17,7 +17,7 @@ from .cells import (
     cell,
     companion_gamma,
 )
-from .tables import published_errors, source_cells, tables
+from .tables import published_errors, readings, source_cells, tables
 from .trainings import Training
 
 
@@ -95,9 +95,10 @@ def _published(table: PaperTable, column: str, method: str) -> float | None:
                     return error
         return None
     if table == "readings":
-        for row in tables()["readings"]["rows"]:
-            if method in row["readings"]:
-                return published_errors(row["method"])[column]
+        of_table1 = column.rpartition("/")[2]
+        for reading in readings():
+            if reading.place(of_table1) == (column, method):
+                return published_errors(reading.row)[of_table1]
     return _of_row("table1", method, column)
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from ..methods import METHODS
 from .cells import (
     BEST_EPOCH,
     BEST_ON_TEST,
@@ -19,9 +18,10 @@ from .cells import (
 )
 from .markdown import Row, markdown_table, profile_title
 from .tables import (
+    Reading,
     column_title,
-    nearer_readings,
     published_errors,
+    reading_below,
     source_cells,
     table1_columns,
     tables,
@@ -64,6 +64,22 @@ def distance_of(
     return Distance(title, points)
 
 
+def reading_distance(
+    records: Sequence[Record],
+    reading: Reading,
+    epoch: str = LAST_EPOCH,
+    columns: Sequence[str] | None = None,
+) -> Distance:
+    """Return how far a reading of a row is from the published row, in all of its columns or in these."""
+    theirs = published_errors(reading.row)
+    points = {}
+    for column in reading.columns if columns is None else columns:
+        ours = cell(records, *reading.place(column), epoch).errors
+        if ours:
+            points[column] = mean(ours) - theirs[column]
+    return Distance(reading.title, points)
+
+
 def own_distances(records: Sequence[Record]) -> list[Distance]:
     """Return the distance of every row of Table 1 that the authors trained themselves, by each reading."""
     found = []
@@ -78,9 +94,9 @@ def own_distances(records: Sequence[Record]) -> list[Distance]:
                 found.append(distance_of(records, by_source, trained, method, source))
             continue
         found.append(distance_of(records, title, method, method))
-        if method in nearer_readings():
-            nearer = nearer_readings()[method]
-            found.append(distance_of(records, METHODS[nearer].title, nearer, method))
+        reading = reading_below(method)
+        if reading is not None:
+            found.append(reading_distance(records, reading))
     return [distance for distance in found if distance.points]
 
 

@@ -30,8 +30,8 @@ from .cells import (
 )
 from .tables import (
     DATA_TITLES,
-    nearer_readings,
     published_errors,
+    reading_below,
     source_cells,
     table1_columns,
     tables,
@@ -112,7 +112,7 @@ def _rs_rows(records: Sequence[Record], row: dict[str, Any], columns: Sequence[s
 def _trained_rows(
     records: Sequence[Record], row: dict[str, Any], columns: Sequence[str]
 ) -> list[Row]:
-    """Return a row of Table 1 as trained, then its nearer reading, then by the recipe of its source."""
+    """Return a row of Table 1 as trained, then another reading of it, then by the recipe of its source."""
     method = row["method"]
     published = published_errors(method)
     trained = row.get("is", method)  # the method that the paper prints under this title
@@ -120,10 +120,10 @@ def _trained_rows(
     if trained != method:
         title = f"{METHODS[trained].title}, in the paper {title}"
     rows = [(title, _against(records, {c: (c, trained, published[c]) for c in columns}, columns))]
-    if method in nearer_readings():
-        nearer = nearer_readings()[method]
-        cells = {c: (c, nearer, published[c]) for c in columns if not c.endswith(":1")}
-        rows.append((METHODS[nearer].title, _against(records, cells, columns, only_ours=True)))
+    reading = reading_below(method)
+    if reading is not None:
+        cells = {c: (*reading.place(c), published[c]) for c in columns if c in reading.columns}
+        rows.append((reading.title, _against(records, cells, columns, only_ours=True)))
     for source in tables()["sources"]["rows"]:
         if source["beside"] == method and "counted_only" not in source:
             rows.append((source["title"], _against(records, source_cells(source), columns)))

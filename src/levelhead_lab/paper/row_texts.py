@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from statistics import mean, stdev
-from typing import Any
 
 from ..methods import METHODS
 from .cells import (
@@ -17,14 +16,14 @@ from .cells import (
     cell,
     full_runs,
 )
-from .distances import Distance, source_distance, table2_distances
+from .distances import Distance, reading_distance, source_distance, table2_distances
 from .markdown import markdown_table
 from .tables import (
     REPEATED,
     column_title,
     column_words,
-    nearer_readings,
     published_errors,
+    readings,
     source_cells,
     table1_columns,
     tables,
@@ -141,15 +140,15 @@ def table1_text(records: Sequence[Record]) -> str:
             lines.append(
                 f"in {sum(pairs)} of {len(pairs)} of ours by the row {METHODS[method].title}"
             )
-    every = table1_columns(imbalanced=True)
     trained = []
-    for nearer in nearer_readings().values():
-        count = sum(bool(full_runs(records, column, nearer)) for column in every)
-        trained.append(f"{METHODS[nearer].title} in {count} of {len(every)}")
+    for reading in readings():
+        if reading.in_table1:
+            places = [reading.place(column) for column in reading.columns]
+            count = sum(bool(full_runs(records, *place)) for place in places)
+            trained.append(f"{reading.title} in {count} of {len(places)}")
     return (
-        f"{', '.join(lines)}. The readings of sampling that come nearer to the paper are trained "
-        f"in part: {in_a_row(trained)} columns. Re-weighting is normalized over the classes; "
-        "normalized in the batch, as torch's own class weights are, it is not trained."
+        f"{', '.join(lines)}. Below the rows that the paper leaves open stands another reading of each, where "
+        f"it is trained: {'; '.join(trained)} columns."
     )
 
 
@@ -232,47 +231,35 @@ def _misled_by_test_images(records: Sequence[Record]) -> list[str]:
 
 
 def readings_table(records: Sequence[Record]) -> str:
-    table = tables()["readings"]
+    columns = tables()["readings"]["columns"]
     rows = []
-    for row in table["rows"]:
-        for method in row["readings"]:
+    for row in tables()["readings"]["rows"]:
+        for reading in readings():
+            if reading.row != row["method"]:
+                continue
             cells = []
-            for column in table["columns"]:
-                last = cell(records, column, method).text
-                best = cell(records, column, method, BEST_EPOCH).text
+            for column in columns:
+                last = cell(records, *reading.place(column)).text
+                best = cell(records, *reading.place(column), BEST_EPOCH).text
                 cells.append(f"{last} ({best})" if last else "")
-            rows.append((METHODS[method].title, cells))
+            rows.append((reading.title, cells))
         published = published_errors(row["method"])
         title = f"*{METHODS[row['method']].title}, published*"
-        rows.append((title, [f"*{published[column]:.2f}*" for column in table["columns"]]))
-    return markdown_table(["", *map(column_title, table["columns"])], rows)
+        rows.append((title, [f"*{published[column]:.2f}*" for column in columns]))
+    return markdown_table(["", *map(column_title, columns)], rows)
 
 
 def readings_text(records: Sequence[Record]) -> str:
-    """Say of each sampling row how far its readings are from the published numbers."""
+    """Say of each reading how far it is from the published numbers."""
+    columns = tables()["readings"]["columns"]
     lines = []
-    for row in tables()["readings"]["rows"]:
-        for method in row["readings"]:
-            last = _reading_distance(records, row, method, LAST_EPOCH)
-            best = _reading_distance(records, row, method, BEST_EPOCH)
-            if not last.points:
-                continue
-            off, off_best = last.points.values(), best.points.values()
+    for reading in readings():
+        last = reading_distance(records, reading, LAST_EPOCH, columns)
+        best = reading_distance(records, reading, BEST_EPOCH, columns)
+        if last.points:
             lines.append(
-                f"- {METHODS[method].title}: {signed(list(off))} points from the published numbers "
-                f"in the last epoch, {signed(list(off_best))} in the best on test; within a point "
-                f"in {last.near()} and {best.near()} columns."
+                f"- {reading.title}: {signed(list(last.points.values()))} points from the published "
+                f"numbers in the last epoch, {signed(list(best.points.values()))} in the best on test; "
+                f"within a point in {last.near()} and {best.near()} columns."
             )
     return "\n".join(lines) or NO_NETWORK
-
-
-def _reading_distance(
-    records: Sequence[Record], row: dict[str, Any], method: str, reading: str
-) -> Distance:
-    published = published_errors(row["method"])
-    points = {}
-    for column in tables()["readings"]["columns"]:
-        ours = cell(records, column, method, reading).errors
-        if ours:
-            points[column] = mean(ours) - published[column]
-    return Distance(METHODS[method].title, points)

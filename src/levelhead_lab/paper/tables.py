@@ -2,9 +2,12 @@
 
 import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from ..methods import METHODS
 
 DATA_TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet"}
 DATA_SIZES = {
@@ -47,9 +50,44 @@ def published_errors(method: str, table: str = "table1") -> dict[str, float]:
     return found
 
 
-def nearer_readings() -> dict[str, str]:
-    """Return, by row of Table 1, the reading of it that comes nearer to the published numbers."""
-    return {row["method"]: row["nearer"] for row in tables()["readings"]["rows"]}
+@dataclass(frozen=True)
+class Reading:
+    """One reading of a row of Table 1 that the paper leaves open."""
+
+    row: str  # the method of the row
+    method: str  # what is trained
+    recipe: str  # by which it is trained; empty for that of the table
+    columns: tuple[str, ...]  # of Table 1, in which it is trained
+    in_table1: bool  # whether it stands below the row
+
+    @property
+    def title(self) -> str:
+        title = METHODS[self.method].title
+        return f"{title}, {tables()['readings']['titles'][self.recipe]}" if self.recipe else title
+
+    def place(self, column: str) -> tuple[str, str]:
+        """Return the column and the method of the networks that are trained for a column of Table 1."""
+        return (f"{self.recipe}/{column}" if self.recipe else column, self.method)
+
+
+def readings() -> list[Reading]:
+    """Return every reading of every row that has several, the row itself first."""
+    found = []
+    for row in tables()["readings"]["rows"]:
+        for name in row["readings"]:
+            recipe, _, method = name.rpartition("/")
+            in_table1 = name == row["in_table1"]
+            everywhere = in_table1 or name == row["method"]
+            columns = (
+                table1_columns(imbalanced=True) if everywhere else tables()["readings"]["columns"]
+            )
+            found.append(Reading(row["method"], method, recipe, tuple(columns), in_table1))
+    return found
+
+
+def reading_below(row: str) -> Reading | None:
+    """Return the reading that stands below a row of Table 1."""
+    return next((one for one in readings() if one.row == row and one.in_table1), None)
 
 
 def repeated_methods(table: str) -> Sequence[str]:

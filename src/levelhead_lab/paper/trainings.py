@@ -15,10 +15,9 @@ from .tables import (
     DATA_SIZES,
     REPEATED,
     SAME_WHEN_BALANCED,
-    nearer_readings,
+    readings,
     repeated_methods,
     source_cells,
-    table1_columns,
     tables,
 )
 
@@ -67,17 +66,13 @@ def trainings(
     unofficial: bool = False,
 ) -> list[Training]:
     """Return every training of a table, once; `only` are cells or columns: `cifar10:100:wvn`, `cifar10:*`."""
-    (columns, rows), repeated = _columns_and_rows(table), repeated_methods(table)
-    found = [
-        Training(
-            column, replace(_spec(column, row, seed, hold_out, root, dtype), unofficial=unofficial)
-        )
-        for seed in range(seeds)
-        for row in sorted(rows, key=lambda row: row not in repeated)
-        for column in columns
-        for hold_out in ((0.0, HOLD_OUT) if row in repeated and seed == 0 else (0.0,))
-        if _needed(column, row, seed, hold_out, repeated)
-    ]
+    cells = _cells(table)
+    found = []
+    for seed in range(seeds):
+        for column, method in cells:
+            for hold_out in _hold_outs(table, column, method, seed):
+                spec = _spec(column, method, seed, hold_out, root, dtype)
+                found.append(Training(column, replace(spec, unofficial=unofficial)))
     for cell in only:
         if not any(_matches(training, cell) for training in found):
             columns = dict.fromkeys(training.column for training in found)
@@ -90,55 +85,58 @@ def trainings(
     return [t for t in found if not only or any(_matches(t, cell) for cell in only)]
 
 
-def _columns_and_rows(table: PaperTable) -> tuple[list[str], list[str]]:
+def _cells(table: PaperTable) -> list[tuple[str, str]]:
+    """Return column and method of every cell of a table, repeated methods first."""
     if table in ("strong", "frontier", "frontier-long"):
-        return tables()[table]["columns"], list(repeated_methods(table))
-    if table == "readings":
-        rows = [name for row in tables()[table]["rows"] for name in row["readings"]]
-        return table1_columns(imbalanced=True), rows
-    if table == "sources":
-        cells = [cell for row in tables()[table]["rows"] for cell in source_cells(row).values()]
-        return list(dict.fromkeys(c for c, _, _ in cells)), list(
-            dict.fromkeys(method for _, method, _ in cells)
-        )
-    if table == "table2-sources":
-        return tables()[table]["columns"], tables()[table]["rows"]
-    if table == "table3":  # its columns end in the network: cifar10:100:wvn
-        return list(
-            dict.fromkeys(column.rpartition(":")[0] for column in tables()[table]["columns"])
-        ), list(REPEATED)
-    rows = dict.fromkeys(
-        METHODS[row["method"]].trained_as or row["method"] for row in tables()[table]["rows"]
-    )
-    rows |= dict.fromkeys(row["also"] for row in tables()[table]["rows"] if "also" in row)
-    return tables()[table]["columns"], [
-        *rows,
-        *(("ldam-drw", "wvn-released") if table == "table1" else ()),
+        cells = _product(repeated_methods(table), tables()[table]["columns"])
+    elif table == "readings":
+        cells = [one.place(column) for one in readings() for column in one.columns]
+    elif table == "sources":
+        places = [source_cells(row).values() for row in tables()[table]["rows"]]
+        cells = [place[:2] for row in places for place in row]
+    elif table == "table2-sources":
+        cells = _product(tables()[table]["rows"], tables()[table]["columns"])
+    elif table == "table3":  # its columns end in the network: cifar10:100:wvn
+        columns = [column.rpartition(":")[0] for column in tables()[table]["columns"]]
+        cells = _product(REPEATED, columns)
+    else:
+        cells = _cells_of_the_paper(table)
+    repeated = repeated_methods(table)
+    return sorted(dict.fromkeys(cells), key=lambda cell: cell[1] not in repeated)
+
+
+def _product(methods: Sequence[str], columns: Sequence[str]) -> list[tuple[str, str]]:
+    return [(column, method) for method in methods for column in columns]
+
+
+def _cells_of_the_paper(table: PaperTable) -> list[tuple[str, str]]:
+    """Return the cells of Table 1 or 2 that are trained: RS is not, nor what equals another row."""
+    methods = []
+    for row in tables()[table]["rows"]:
+        methods.append(METHODS[row["method"]].trained_as or row["method"])
+    methods += [row["also"] for row in tables()[table]["rows"] if "also" in row]
+    if table == "table1":
+        methods.append("ldam-drw")
+    cells = _product(methods, tables()[table]["columns"])
+    cells = [
+        (column, method)
+        for column, method in cells
+        if not column.endswith(":1") or method not in SAME_WHEN_BALANCED
     ]
+    if table == "table1":
+        cells += _product(["wvn-released"], RELEASED_COLUMNS)
+    return cells
 
 
-def _needed(column: str, row: str, seed: int, hold_out: float, repeated: Sequence[str]) -> bool:
-    if column.split("/")[0] in tables()["sources"]["specs"]:
-        cells = [
-            cell[:2] for one in tables()["sources"]["rows"] for cell in source_cells(one).values()
-        ]
-        return (seed == 0 or row in repeated) and not hold_out and (column, row) in cells
-    if column not in _columns_of(row, column):
-        return False
-    if column.endswith(":1"):
-        return row not in SAME_WHEN_BALANCED and seed == 0 and not hold_out
-    return seed == 0 or (row in repeated and column not in tables()["table2"]["columns"])
-
-
-def _columns_of(row: str, column: str) -> Sequence[str]:
-    """Return the columns in which a row is trained: some of Table 1's, or any."""
-    if row == "wvn-released":
-        return RELEASED_COLUMNS
-    readings = [name for one in tables()["readings"]["rows"] for name in one["readings"]]
-    in_table1 = [one["method"] for one in tables()["table1"]["rows"]]
-    if row in readings and row not in (*in_table1, *nearer_readings().values()):
-        return tables()["readings"]["columns"]
-    return [column]
+def _hold_outs(table: PaperTable, column: str, method: str, seed: int) -> Sequence[float]:
+    """Return the shares to hold out in trainings of a cell with this seed; none where it is not trained."""
+    repeated = method in repeated_methods(table)
+    one_seed = column.endswith(":1") or column in tables()["table2"]["columns"]
+    if seed > 0:
+        return (0.0,) if repeated and not one_seed else ()
+    by_source = column.split("/")[0] in tables()["sources"]["specs"]
+    companion = repeated and not column.endswith(":1") and not by_source
+    return (0.0, HOLD_OUT) if companion else (0.0,)
 
 
 def _spec(
