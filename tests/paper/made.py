@@ -86,3 +86,23 @@ def made(
         },
         **more,
     }
+
+
+EACH = ["reproduced", "partly", "not reproduced"]
+
+
+def verdicts(claim, *cases) -> list[str]:
+    """What a claim finds in each case; `nothing` where it lacks records."""
+    return [finding.outcome if (finding := claim(records)) else "nothing" for records in cases]
+
+
+def shuffled(records: list[dict], share: float, key: str, group: str | None = None) -> list[dict]:
+    """The same records with the values of a share of the classes shuffled."""
+    rng = np.random.default_rng(0)
+    for record in records:
+        values = record if group is None else record[group]
+        mixed = np.array(values[key])
+        some = rng.choice(len(mixed), round(share * len(mixed)), replace=False)
+        mixed[some] = rng.permutation(mixed[some])
+        values[key] = mixed.tolist()
+    return records
