@@ -6,6 +6,7 @@ import pickle
 import random
 import subprocess
 import sys
+import time
 import tracemalloc
 import zipfile
 from contextlib import contextmanager, suppress
@@ -46,6 +47,18 @@ def test_an_entry_of_a_safetensors_header_may_be_a_list_as_its_library_reads_it(
     path.write_bytes(len(header).to_bytes(8, "little") + header + values.tobytes())
     np.testing.assert_array_equal(load_file(path)["logits"], values)
     np.testing.assert_array_equal(arrays.read(path), values)
+
+
+@pytest.mark.parametrize("titled", [False, True])
+def test_a_row_of_millions_of_cells_is_refused_at_once(tmp_path, titled):
+    cells = 2_000_000
+    titles = ",".join(f"c{i}" for i in range(cells)) if titled else ",".join(["1.5"] * cells)
+    (tmp_path / "x.csv").write_text(titles + "\n" + ",".join(["1.5"] * cells) + "\n")
+    for reader in (arrays.read, read, read_counts, lambda path: next(table_parts(path, 100))):
+        began = time.process_time()
+        with pytest.raises(LevelheadError, match=r"a row of 2000000 cells; .* save it as \.npy"):
+            reader(tmp_path / "x.csv")
+        assert time.process_time() - began < 2  # it was 20 s
 
 
 def test_what_a_header_calls_a_kind_of_number_breaks_no_line(tmp_path):

@@ -15,6 +15,8 @@ from ..support.regular_file import unchanged_while_read
 from ..support.text import is_decimal_comma, is_number, is_numeric
 from .table import LABEL_TITLES, Table
 
+MOST_CELLS = 1 << 17  # of a row: of more, each would be a column of its own for seconds
+_LONGEST_LINE = 1 << 26  # letters that are looked at for the cells of a first row
 _WHOLE = re.compile(r"[+-]?\d+")
 
 
@@ -33,11 +35,12 @@ def text_table_parts(path: Path, rows: int) -> Iterator[Table]:
         unchanged_while_read(path, "a table"),
         path.open(encoding="utf-8-sig", newline="") as file,
     ):
-        first_line = file.readline()
+        first_line = file.readline(_LONGEST_LINE)
         if not first_line.strip():
             raise LevelheadError("the file is empty, or its first line is")
         file.seek(0)
         separator = "\t" if path.suffix.lower() == ".tsv" else find_separator(first_line)
+        _check_cells(first_line, separator)
         reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
         cells_of_rows = ([cell.strip() for cell in row] for row in reader if row)
         head = list(islice(cells_of_rows, rows))
@@ -93,13 +96,23 @@ def _parse_rows(
 def split_cells(content: str, separator: str | None = None) -> list[list[str]]:
     """Return the cells of each row; without a separator, by the one that the first row has."""
     content = content.strip("\r\n")
+    first = content.split("\n", 1)[0].split("\r", 1)[0]
     if separator is None:
-        separator = find_separator(content.split("\n", 1)[0].split("\r", 1)[0])
+        separator = find_separator(first)
+    _check_cells(first, separator)
     with reported_as("{}", csv.Error):
         rows = list(
             csv.reader(StringIO(content, newline=""), delimiter=separator, skipinitialspace=True)
         )
     return [[cell.strip() for cell in row] or [""] for row in rows if row or len(rows[0]) == 1]
+
+
+def _check_cells(first: str, separator: str) -> None:
+    """Raise LevelheadError if a first row has more cells than any table of predictions."""
+    cells = first.count(separator) + 1
+    if cells > MOST_CELLS:
+        most = f"expected at most {MOST_CELLS}"
+        raise LevelheadError(f"a row of {cells} cells; {most}; save it as .npy")
 
 
 def find_separator(first: str) -> str:
