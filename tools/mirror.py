@@ -1,0 +1,162 @@
+"""How our code reads, counted beside code that the field holds up as a model. A mirror, not a gate: no test asserts it.
+
+    python tools/mirror.py                     # levelhead and levelhead_lab beside scikit-learn's model_selection
+    python tools/mirror.py optax=DIR           # and beside another package, in a folder
+    python tools/mirror.py --rooms             # each room of ours by itself
+
+Get optax by `pip download --no-deps optax` and unpack the wheel. Tests of a package are left out. A code line is one
+that has code: not blank, no comment alone, no docstring. A packed assignment is one such as `a, b = x, y`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+ROWS = {
+    "conditional_expressions": "conditional expressions in 100 code lines",
+    "packed_assignments": "packed assignments in 100 code lines",
+    "comment_lines": "comment lines in 100 code lines",
+    "docstring_lines": "docstring lines in 100 code lines",
+    "anys": "`Any` in 100 code lines",
+    "characters": "characters in a code line",
+}
+
+
+@dataclass
+class Counts:
+    """What was counted in some files."""
+
+    code_lines: int = 0
+    characters: int = 0
+    comment_lines: int = 0
+    docstring_lines: int = 0
+    conditional_expressions: int = 0
+    packed_assignments: int = 0
+    anys: int = 0
+
+    def add(self, other: Counts) -> None:
+        for each in fields(self):
+            total = getattr(self, each.name) + getattr(other, each.name)
+            setattr(self, each.name, total)
+
+    def rate(self, name: str) -> float:
+        """Return how often something is there in 100 code lines; of characters, how many a line has."""
+        times = 1 if name == "characters" else 100
+        return times * getattr(self, name) / max(1, self.code_lines)
+
+
+def count_source(source: str) -> Counts:
+    """Count one file.
+
+    >>> count_source("# Two at once.\\na, b = 1, 2  # why\\nc = a if b else 3\\n")
+    Counts(code_lines=2, characters=35, comment_lines=1, docstring_lines=0, conditional_expressions=1, \
+packed_assignments=1, anys=0)
+    """
+    tree = ast.parse(source)
+    docstrings = docstring_line_numbers(tree)
+    comments = comment_line_numbers(source)
+    counts = Counts(docstring_lines=len(docstrings), comment_lines=len(comments))
+    for number, line in enumerate(source.splitlines(), start=1):
+        if line.strip() and number not in docstrings and number not in comments:
+            counts.code_lines += 1
+            counts.characters += len(line)
+    for node in ast.walk(tree):
+        counts.conditional_expressions += isinstance(node, ast.IfExp)
+        counts.packed_assignments += is_packed(node)
+        counts.anys += is_any(node)
+    return counts
+
+
+def docstring_line_numbers(tree: ast.Module) -> set[int]:
+    numbers: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            first = node.body[0]
+            numbers.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    return numbers
+
+
+def comment_line_numbers(source: str) -> set[int]:
+    """Return the numbers of the lines that have a comment and nothing else."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {
+        token.start[0]
+        for token in tokens
+        if token.type == tokenize.COMMENT and token.line.lstrip().startswith("#")
+    }
+
+
+def is_packed(node: ast.AST) -> bool:
+    """Whether several values are given to several names in one statement."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
+        return False
+    return any(isinstance(target, ast.Tuple) for target in node.targets)
+
+
+def is_any(node: ast.AST) -> bool:
+    named = isinstance(node, ast.Name) and node.id == "Any"
+    return named or (isinstance(node, ast.Attribute) and node.attr == "Any")
+
+
+def source_files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a package, without its tests."""
+    for path in sorted(folder.rglob("*.py")):
+        if "tests" not in path.parts and not path.name.endswith("_test.py"):
+            yield path
+
+
+def count_folder(folder: Path) -> Counts:
+    counts = Counts()
+    for path in source_files(folder):
+        counts.add(count_source(path.read_text(encoding="utf-8")))
+    return counts
+
+
+def package_folder(name: str) -> Path | None:
+    """Return where an installed package is, without importing it."""
+    spec = find_spec(name.partition(".")[0])
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent.joinpath(*name.split(".")[1:])
+
+
+def table(columns: dict[str, Counts]) -> str:
+    lines = [f"| | {' | '.join(columns)} |", f"|---{'|---' * len(columns)}|"]
+    sizes = [f"{counts.code_lines:,}" for counts in columns.values()]
+    lines.append(f"| code lines | {' | '.join(sizes)} |")
+    for name, title in ROWS.items():
+        rates = [f"{counts.rate(name):.1f}" for counts in columns.values()]
+        lines.append(f"| {title} | {' | '.join(rates)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("others", nargs="*", metavar="NAME=DIR", help="more packages to look at")
+    parser.add_argument("--rooms", action="store_true", help="each room of ours by itself")
+    options = parser.parse_args()
+    ours = ROOT / "src"
+    folders = {"levelhead": ours / "levelhead", "levelhead_lab": ours / "levelhead_lab"}
+    if options.rooms:
+        folders = {path.parent.name: path.parent for path in ours.glob("*/*/__init__.py")}
+    elif (selection := package_folder("sklearn.model_selection")) is not None:
+        folders["sklearn.model_selection"] = selection
+    for other in options.others:
+        name, _, folder = other.partition("=")
+        folders[name] = Path(folder)
+    print(table({name: count_folder(folder) for name, folder in folders.items()}))
+
+
+if __name__ == "__main__":
+    main()
