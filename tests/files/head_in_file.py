@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from levelhead.files.format import Output
-from levelhead.files.locate import format_of, locate_head
+from levelhead.files.formats import format_of
+from levelhead.files.locate import locate_head
 from levelhead.files.spans import load
 
 

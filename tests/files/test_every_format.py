@@ -17,8 +17,9 @@ from safetensors.torch import load_file, save_file
 import levelhead as lh
 from levelhead.core.counts import resolve
 from levelhead.core.head import normalize
+from levelhead.files.formats import MODEL_FORMATS
 from levelhead.files.inspect import inspect_file
-from levelhead.files.locate import MODEL_FORMATS, locate_head
+from levelhead.files.locate import locate_head
 from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 
@@ -40,6 +41,10 @@ def head(bias=True, dtype=np.float32) -> lh.Head:
 def tensors(head):
     made = {"body.weight": torch.ones(D, D), "fc.weight": torch.from_numpy(head.weight)}
     return made if head.bias is None else {**made, "fc.bias": torch.from_numpy(head.bias)}
+
+
+def numpy_arrays(head):
+    return {key: tensor.numpy() for key, tensor in tensors(head).items()}
 
 
 def save_onnx(head, path):
@@ -79,10 +84,11 @@ SAVE = {
     "state dict": (".pt", lambda head, path: torch.save(tensors(head), path)),
     "Keras": (".keras", save_keras),
     "Keras weights": (".weights.h5", save_keras),
+    "MLX weights": (".npz", lambda head, path: np.savez(path, **numpy_arrays(head))),
 }
 
 
-@pytest.fixture(params=[one.name for one in MODEL_FORMATS])
+@pytest.fixture(params=[*MODEL_FORMATS])
 def saved(request, tmp_path):
     """A model's file of each format: (save a head, the path, where to write)."""
     suffix, save = SAVE[request.param]
@@ -440,7 +446,7 @@ def test_inspect_warns_of_a_head_that_scaling_cannot_move(tmp_path):
 
 
 def test_every_format_of_the_table_is_covered_here():
-    assert {one.name for one in MODEL_FORMATS} == set(SAVE)
+    assert set(MODEL_FORMATS) == set(SAVE)
 
 
 def test_undo_of_a_file_that_another_program_saved_anew_says_what_is_left_to_do(tmp_path):

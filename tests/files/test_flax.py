@@ -5,8 +5,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import levelhead as lh
+from levelhead.files.formats import format_of
 from levelhead.files.inspect import inspect_file
-from levelhead.files.locate import format_of
 from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 

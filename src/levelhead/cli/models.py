@@ -133,7 +133,7 @@ def what_to_do(
 ) -> Tuned | Rule:
     """Return what was tuned, or a rule at its strength: one of both must be given."""
     from ..core.tuned import tuned_of
-    from ..files.locate import MODEL_FORMATS
+    from ..files.formats import model_suffixes
 
     if tuned is None:
         if rule is None:
@@ -147,8 +147,7 @@ def what_to_do(
     for option, value in (("rule", rule), ("strength", strength), ("counts", counts)):
         if value is not None:
             raise LevelheadError(f"{tuned} says it; leave it out", parameter=option)
-    is_model = any(tuned.name.endswith(each.suffixes) for each in MODEL_FORMATS)
-    if is_model and model.suffix == ".json" != tuned.suffix:
+    if tuned.name.endswith(model_suffixes()) and model.suffix == ".json" != tuned.suffix:
         swapped = f"levelhead adjust {tuned} --tuned {model}"
         raise LevelheadError(f"{model} is no model; give the model first: {swapped}")
     return tuned_of(tuned)

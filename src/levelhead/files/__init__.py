@@ -2,11 +2,13 @@
 
 model: the head in a file as a `Place`; `adjust_file` writes a model's file with its head adjusted
 inspect, undo: look at the head in a model's file; take an adjustment back
-locate, format: the table of formats, and the head in a file of any of them; what they have in common
-safetensors, onnx, state_dict, keras: one format each; Keras has two
+formats, format: the table of formats; what they have in common
+locate: the head in a file of any format
+safetensors, onnx, state_dict, keras, mlx: one format each; Keras has two
 keras_config: the graph of a Keras model
 checkpoint_data: what state dicts hold beside tensors, and what stands in for it
 hdf5, protobuf, zip: what their files are made of
+note_behind: a note behind a file's content, of formats that have no place for one
 onnx_file, onnx_edits: the file of an ONNX model without its large numbers; what changes in it
 onnx_graph, onnx_axes, onnx_layers, onnx_classifier, onnx_logit, onnx_walk: its graph, from single nodes to the way back
     from an output to the head

@@ -17,12 +17,6 @@ from ..support.regular_file import Stamp, check_unchanged
 from .edits import UNKNOWN_SHA256, Edit, Original, copy, rewrite, save_originals, staged
 from .spans import LocatedHead, ScaledRows, store
 
-# Other weights and the state of a training: a second copy of the model would not be adjusted, and is left out.
-LEFT_OUT = (
-    ".safetensors", ".index.json", ".bin", ".pt", ".pth", ".pth.tar", ".ckpt", ".h5", ".keras", ".msgpack", ".onnx",
-    ".onnx_data", ".gguf", ".tflite", ".npz", ".pkl", ".pickle", ".joblib", ".original",
-)  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Output:
@@ -32,6 +26,7 @@ class Output:
     original: bool = True  # keep the old bytes next to it
     force: bool = False  # replace files that exist
     progress: ByteProgress | None = None
+    left_out: tuple[str, ...] = ()  # suffixes of what is not copied from a model's folder
 
     @contextmanager
     def staged(
@@ -50,7 +45,7 @@ class Output:
                 around, out = next(iter(stamps)).parent, stage / self.path.name
                 out.mkdir(exist_ok=True)
                 out.chmod(permissions(around) | 0o700)  # its owner may write to it
-                for file in companion_files(around, list(stamps))[0]:
+                for file in companion_files(around, list(stamps), self.left_out)[0]:
                     copy(file, out / file.name)
             yield stage
             for file, stamp in stamps.items():
@@ -63,14 +58,14 @@ class Format:
 
     name: str
     suffixes: tuple[str, ...]
-    find: Callable[
-        ..., LocatedHead
-    ]  # (path, named=layer or None, classes=K or None), runs none of the file's code
+    # (path, named=layer or None, classes=K or None), runs none of the file's code
+    find: Callable[..., LocatedHead]
     note: Callable[[Path], Note | None]  # what an earlier adjustment recorded
     check: Callable[[Path], object]  # raises if a written model is not whole
-    files: Callable[[Path], tuple[Path, ...]] = lambda path: (
-        path,
-    )  # all of the model, what stands for it first
+    # All files of a model, what stands for it first.
+    files: Callable[[Path], tuple[Path, ...]] = lambda path: (path,)
+    # Whether a path means a folder of files: the folder itself, or the index in it.
+    is_folder: Callable[[Path], bool] = lambda path: False
 
     def save(
         self,
@@ -130,7 +125,9 @@ class Format:
             raise
 
 
-def companion_files(folder: Path, files: Sequence[Path]) -> tuple[list[Path], list[str]]:
+def companion_files(
+    folder: Path, files: Sequence[Path], left_out: tuple[str, ...]
+) -> tuple[list[Path], list[str]]:
     """Return what belongs to a model in a folder besides its own files, and the names of what is left out."""
     own, root = {file.name for file in files}, folder.resolve()
     # A link may lead anywhere, to what must not be given away; the cache of Hugging Face is a folder of links to blobs.
@@ -149,7 +146,7 @@ def companion_files(folder: Path, files: Sequence[Path]) -> tuple[list[Path], li
     copied = [
         one
         for one in others
-        if one.is_file() and not one.name.lower().endswith(LEFT_OUT) and one not in outside
+        if one.is_file() and not one.name.lower().endswith(left_out) and one not in outside
     ]
     why = dict.fromkeys(outside, " (a link that leads out of the folder)")
     return copied, [f"{path.name}{why.get(path, '')}" for path in others if path not in copied]

@@ -13,7 +13,8 @@ from ..heads.notes import Note, done_text
 from ..show.style import row_title, table
 from ..support.arrays import to_numpy
 from ..support.errors import visible
-from .locate import earlier_note, format_of, locate_head
+from .formats import format_of
+from .locate import earlier_note, locate_head
 from .spans import is_large, load, load_norms
 
 _HALF = 0.5  # the strength at which a bias scaled or kept is compared

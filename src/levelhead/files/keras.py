@@ -1,6 +1,5 @@
 """Heads in Keras 3 models (`.keras`), proved by the graph in config.json, and their `.weights.h5`, without Keras."""
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping
@@ -9,9 +8,9 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-from ..heads.notes import Note, note_from_json
+from ..heads.notes import Note
 from ..support.errors import LevelheadError, in_file, reported_as
-from ..support.regular_file import bytes_at, check_regular_file
+from ..support.regular_file import check_regular_file
 from ..support.text import parse_json
 from .edits import Edit
 from .find import find_layers
@@ -24,12 +23,11 @@ from .keras_config import (
     layers_in,
     places_of_keras_2,
 )
+from .note_behind import encode_note, find_note, read_note
 from .spans import LayerSpans, LocatedHead, Span
 from .zip import Archive
 
 WEIGHTS, CONFIG = "model.weights.h5", "config.json"
-MAGIC = b"\nlevelhead note\n"  # behind the end of HDF5, where no reader looks: the note, its length, and these bytes
-LONGEST_NOTE = 100_000_000
 VARIABLE = re.compile(r"(?:(.*)/)?vars/(\d+)")
 
 
@@ -159,22 +157,8 @@ def _name_variables(arrays: Mapping[str, Span]) -> dict[str, Span]:
     return found
 
 
-def _note_range(path: Path) -> tuple[int, int, int]:
-    """Return where a note begins and ends, and where the file does: the first two are its end if there is none."""
-    end, size = path.stat().st_size, len(MAGIC) + 8
-    tail = bytes_at(path, max(0, end - size), size)
-    if len(tail) != size or not tail.endswith(MAGIC):
-        return end, end, end
-    length = int.from_bytes(tail[:8], "little")
-    start = end - len(tail) - length
-    return (
-        (start, end - len(tail), end) if start > 0 and length <= LONGEST_NOTE else (end, end, end)
-    )
-
-
 def _note_behind(path: Path) -> dict[str, Any] | None:
-    start, stop, _ = _note_range(path)
-    return note_from_json(bytes_at(path, start, stop - start), path)  # None without one
+    return read_note(path, find_note(path, path.stat().st_size))
 
 
 def _complete_weights(
@@ -183,14 +167,10 @@ def _complete_weights(
     """Return the edits with the note behind the end of the HDF5 file."""
     if note is None:
         return edits
-    start, _, end = _note_range(source)
-    data = json.dumps(note).encode() if note else b""
-    if not data and start == end:
+    old, data = find_note(source, source.stat().st_size), encode_note(note)
+    if not data and old.start == old.end:
         return edits
-    return [
-        *edits,
-        Edit(start, end - start, data + len(data).to_bytes(8, "little") + MAGIC if data else b""),
-    ]
+    return [*edits, Edit(old.start, old.end - old.start, data)]
 
 
 FORMAT = Format(

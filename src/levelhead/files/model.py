@@ -23,7 +23,8 @@ from ..support.errors import LevelheadError, visible
 from ..support.progress import ByteProgress
 from ..support.types import BiasPolicy
 from .format import Output, companion_files
-from .locate import earlier_note, format_of, locate_head, output_path
+from .formats import format_of, left_out_suffixes
+from .locate import earlier_note, locate_head, output_path
 from .spans import LocatedHead, check_rows, is_large, load, scale_large, thin_head
 
 HALVES = {"F16": "float16", "BF16": "bfloat16"}
@@ -155,7 +156,8 @@ class InFile:
         if change.flips:
             yield f"rounding to half precision could flip {change.flips} of the predictions given"
         if self.found.folder:
-            _, left_out = companion_files(self.found.path.parent, self.found.files)
+            folder = self.found.path.parent
+            _, left_out = companion_files(folder, self.found.files, self.to.left_out)
             if left_out:
                 copied = "copied with its config, tokenizer and the like"
                 yield f"{copied}; left out: {listed(left_out)}"
@@ -223,7 +225,7 @@ def adjust_file(
     tuned_names = None if chosen.tuned is None else chosen.tuned.names
     if tuned_names is not None and found.names is None and found.classes == len(tuned_names):
         found = replace(found, given_names=tuned_names)
-    to = Output(Path(out), original, force, progress)
+    to = Output(Path(out), original, force, progress, left_out_suffixes())
     place = InFile(Path(path), to, found, chosen.tuned)
     return apply(
         place, chosen, counts, bias=bias, background=background, logits=logits, again=again

@@ -121,5 +121,11 @@ def _metadata_range(text: str) -> tuple[int, int]:
 
 
 FORMAT = Format(
-    "safetensors", (".safetensors", INDEX), _find, lambda path: _note(_read(path)), _read, _files
+    "safetensors",
+    (".safetensors", INDEX),
+    _find,
+    lambda path: _note(_read(path)),
+    _read,
+    _files,
+    is_folder,
 )

@@ -13,10 +13,10 @@ from ..heads.notes import Note
 from ..support.errors import LevelheadError
 from ..support.progress import ByteProgress
 from ..support.regular_file import check_regular_file
-from . import safetensors
 from .edits import copy, file_sha256, load_originals, restore
 from .format import Output, layout
-from .locate import format_of, output_path, with_name
+from .formats import format_of, left_out_suffixes
+from .locate import output_path, with_name
 from .spans import load
 
 
@@ -55,9 +55,10 @@ def undo_file(
     (True, True)
     """
     path, one = Path(path), format_of(path)
-    folder = one is safetensors.FORMAT and safetensors.is_folder(path)
+    folder = one.is_folder(path)
     root = with_name(path.parent if folder and not path.is_dir() else path)
-    to = Output(output_path(path, Path(out), folder), False, force, progress)
+    out = output_path(path, Path(out), folder)
+    to = Output(out, False, force, progress, left_out_suffixes())
     kept = root.with_name(f"{root.name}.original")
     if kept.is_file():
         return UndoResult(str(path), str(to.path), True, _restore(path, to, kept, folder))

@@ -4,7 +4,7 @@ import json
 import lzma
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -160,13 +160,13 @@ class Archive:
             ):  # after the data, where most programs put a signature before it
                 place = end + (4 if bytes_at(self.path, end, 4) == b"PK\x07\x08" else 0)
             extra.append(Edit(place, 4, struct.pack("<I", crc)))
-        if not sums and note is None:
-            return edits
-        return [
-            *edits,
-            *extra,
-            Edit(self.start, self.size - self.start, self._new_tail(sums, note)),
-        ]
+        if note is None:
+            if not sums:
+                return edits
+            tail, at = self._listed(sums) + self._end_of_list, self.start
+        else:
+            tail, at = self._new_tail(sums, note), self.tail_at
+        return [*edits, *extra, Edit(at, self.size - at, tail)]
 
     def _check_sums(self) -> None:
         """Raise if a record does not fit its checksum: a copy would make a damaged file look sound."""
@@ -204,30 +204,49 @@ class Archive:
             return False
         return True
 
-    def _new_tail(self, sums: dict[int, int], note: Note | None) -> bytes:
-        """Return the list of records that ends a zip, with new checksums, and our record before it."""
-        entries, at, ours = [], 0, None if note is None else RECORD
-        for one in self.records:
-            fields = list(CENTRAL.unpack_from(self.tail, at))
-            size = CENTRAL.size + sum(fields[10:13])
-            fields[7] = sums.get(one.header_offset, fields[7])
-            if one.filename.removeprefix(self.prefix) != ours:
+    @property
+    def tail_at(self) -> int:
+        """Where the file changes if it gets a note: from here to its end."""
+        return self.start
+
+    def encode_note(self, note: Note, at: int) -> tuple[bytes, bytes]:
+        """Return a note as a record that begins at this byte, and its entry in the list."""
+        if not note:
+            return b"", b""
+        return _stored(f"{self.prefix}{RECORD}".encode(), json.dumps(note).encode(), at)
+
+    def _listed(self, sums: Mapping[int, int], without: str | None = None) -> bytes:
+        """Return the entries of the list that ends a zip, with new checksums, without a record of ours."""
+        entries = []
+        for one, at, size in self._entries():
+            if one.filename.removeprefix(self.prefix) != without:
+                fields = list(CENTRAL.unpack_from(self.tail, at))
+                fields[7] = sums.get(one.header_offset, fields[7])
                 entries.append(CENTRAL.pack(*fields) + self.tail[at + CENTRAL.size : at + size])
+        return b"".join(entries)
+
+    def _entries(self) -> Iterator[tuple[ZipInfo, int, int]]:
+        """Yield each record with where its entry is in the tail, and how long."""
+        at = 0
+        for one in self.records:
+            size = CENTRAL.size + sum(CENTRAL.unpack_from(self.tail, at)[10:13])
+            yield one, at, size
             at += size
-        if note is None:
-            return b"".join(entries) + self.tail[at:]
-        body = b""
-        if note:
-            body, entry = _stored(
-                f"{self.prefix}{RECORD}".encode(), json.dumps(note).encode(), self.start
-            )
-            entries.append(entry)
-        listed, start = b"".join(entries), self.start + len(body)
-        ends = END64.pack(
-            b"PK\x06\x06", 44, 45, 45, 0, 0, len(entries), len(entries), len(listed), start
-        )
+
+    @property
+    def _end_of_list(self) -> bytes:
+        return self.tail[sum(size for *_, size in self._entries()) :]
+
+    def _new_tail(self, sums: Mapping[int, int], note: Note) -> bytes:
+        """Return a note and the list of records behind it, with new checksums."""
+        body, entry = self.encode_note(note, self.tail_at)
+        listed = self._listed(sums, without=RECORD) + entry
+        start = self.tail_at + len(body)
+        names = [one.filename.removeprefix(self.prefix) for one in self.records]
+        count = len(names) - names.count(RECORD) + bool(entry)
+        ends = END64.pack(b"PK\x06\x06", 44, 45, 45, 0, 0, count, count, len(listed), start)
         ends += LOCATOR.pack(b"PK\x06\x07", 0, start + len(listed), 1)
-        small = min(len(entries), 0xFFFF), min(len(listed), 0xFFFFFFFF), min(start, 0xFFFFFFFF)
+        small = min(count, 0xFFFF), min(len(listed), 0xFFFFFFFF), min(start, 0xFFFFFFFF)
         return body + listed + ends + END.pack(b"PK\x05\x06", 0, 0, small[0], *small, 0)
 
 

@@ -1,0 +1,101 @@
+"""Heads in weights of MLX (`.npz`): a zip of arrays, as `Module.save_weights` and `mlx.core.savez` write it.
+
+MLX takes every record for an array, so the note of an adjustment is none: it lies before the list of records.
+"""
+
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile, ZipInfo
+
+import numpy as np
+
+from ..heads.notes import Note
+from ..support.errors import LevelheadError, in_file, reported_as
+from ..support.regular_file import bytes_at, check_regular_file
+from .find import find_layers
+from .format import Format
+from .note_behind import encode_note, find_note, read_note
+from .spans import LocatedHead, Span
+from .zip import Archive
+
+ARRAY = ".npy"
+LONGEST_HEADER = 1 << 14  # bytes before the numbers of an array; numpy reads no more
+MLX_DTYPES = {"<f8": "F64", "<f4": "F32", "<f2": "F16", "|V2": "BF16"}  # numpy has no bfloat16
+
+
+class ArchiveOfArrays(Archive):
+    """A zip whose records are arrays, with a note before its list of records."""
+
+    @property
+    def tail_at(self) -> int:
+        return find_note(self.path, self.start).start
+
+    @property
+    def note(self) -> dict[str, Any] | None:
+        return read_note(self.path, find_note(self.path, self.start))
+
+    def encode_note(self, note: Note, at: int) -> tuple[bytes, bytes]:
+        return encode_note(note), b""
+
+
+def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
+    """Find the head among the arrays of a file: by a known name, or as the only one that fits."""
+    stamp, archive = check_regular_file(path, "weights of MLX"), _open(path)
+    layers = find_layers(path, _arrays(archive), named=named, classes=classes)
+    return LocatedHead(path, layers, {path: stamp}, archive.complete, archive.note)
+
+
+def _open(path: Path) -> ArchiveOfArrays:
+    damaged = "cut short, or not weights of MLX ({}); save them again"
+    with in_file(path), reported_as(damaged, BadZipFile):
+        return ArchiveOfArrays(path, in_folder=False)
+
+
+def _arrays(archive: Archive) -> dict[str, Span]:
+    """Return every array by its name."""
+    arrays = [one for one in archive.records if one.filename.endswith(ARRAY)]
+    damaged = "{}; save the weights again"
+    with in_file(archive.path), reported_as(damaged, ValueError):
+        return {_key(one): _span(archive, one) for one in arrays}
+
+
+def _key(one: ZipInfo) -> str:
+    return one.filename.removesuffix(ARRAY)
+
+
+def _span(archive: Archive, one: ZipInfo) -> Span:
+    """Return where the numbers of an array are: behind its header, which says what they are."""
+    key, path = _key(one), archive.path
+    if not archive.is_plain(one):
+        return Span(key, path, 0, "compressed numbers, saved by savez_compressed", ())
+    at = archive.data_at[one.filename]
+    shape, in_columns, dtype, length = _read_header(path, at, one)
+    if one.file_size - length != prod(shape) * dtype.itemsize:
+        expected = f"expected {prod(shape) * dtype.itemsize} bytes for {key}"
+        raise LevelheadError(f"{path}: {expected}, got {one.file_size - length}")
+    name = MLX_DTYPES.get(dtype.str, str(dtype))
+    if in_columns and len(shape) > 1:
+        name = f"{name}, column by column"
+    return Span(key, path, at + length, name, shape)
+
+
+def _read_header(path: Path, at: int, one: ZipInfo) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """Return the shape, whether numbers stand column by column, the dtype, and how long the header is."""
+    data = BytesIO(bytes_at(path, at, min(one.file_size, LONGEST_HEADER)))
+    version = np.lib.format.read_magic(data)
+    read = np.lib.format.read_array_header_1_0
+    if version != (1, 0):
+        read = np.lib.format.read_array_header_2_0
+    shape, in_columns, dtype = read(data)
+    return tuple(int(n) for n in shape), bool(in_columns), dtype, data.tell()
+
+
+FORMAT = Format(
+    "MLX weights",
+    (".npz",),
+    _find,
+    lambda path: _open(path).note,
+    check=lambda path: _arrays(_open(path)),
+)
