@@ -78,14 +78,12 @@ def check_changelog(text: str, version: str) -> list[str]:
 
     >>> check_changelog("## Unreleased\\n\\n## 1.0.0 - 2026-01-31\\n- Begin.\\n", "1.0.0")
     []
-    >>> check_changelog("## Unreleased\\n- Begin.\\n", "1.0.0")
-    ['CHANGELOG.md has no "## 1.0.0 - YYYY-MM-DD": give what is unreleased that title']
+    >>> check_changelog("## 1.0.0\\n- Begin.\\n", "1.0.0")
+    ['CHANGELOG.md has no "## 1.0.0 - YYYY-MM-DD": give the version its date']
     """
     found = re.search(rf"^## \[?{re.escape(version)}\]? - \d{{4}}-\d\d-\d\d$", text, re.MULTILINE)
     if found is None:
-        return [
-            f'CHANGELOG.md has no "## {version} - YYYY-MM-DD": give what is unreleased that title'
-        ]
+        return [f'CHANGELOG.md has no "## {version} - YYYY-MM-DD": give the version its date']
     above = text[: found.start()].partition("## Unreleased")[2].strip()
     return (
         [f"CHANGELOG.md has lines under Unreleased, above {version}: move them below"]
