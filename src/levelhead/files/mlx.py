@@ -69,7 +69,9 @@ def _span(archive: Archive, one: ZipInfo) -> Span:
     """Return where the numbers of an array are: behind its header, which says what they are."""
     key, path = _key(one), archive.path
     if not archive.is_plain(one):
-        return Span(key, path, 0, "compressed numbers, saved by savez_compressed", ())
+        raise LevelheadError(
+            f"{path}: {key} is compressed; save the weights by save_weights or savez"
+        )
     at = archive.data_at[one.filename]
     shape, in_columns, dtype, length = _read_header(path, at, one)
     if one.file_size - length != prod(shape) * dtype.itemsize:
