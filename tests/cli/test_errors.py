@@ -94,7 +94,8 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         (
             [*RESCALE, "--rule", "shift"],
             "m.safetensors: fc has no bias to add to, and a safetensors file cannot hold one that the model does "
-            "not expect; use the rule scales or rescale, an ONNX file, or lh.adjust_ in memory",
+            "not expect; use the rule scales or rescale; pass --features (what the head takes, of held-out samples) to "
+            "put it into the weights",
         ),
         (
             ["adjust", "old.json", "--tuned", "m.safetensors", "-o", "o.safetensors"],

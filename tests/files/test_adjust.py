@@ -396,7 +396,7 @@ def test_a_known_head_of_one_logit_comes_before_an_unknown_matrix_of_two_rows(tm
             made(bias=False),
             tuned_for("shift"),
             "fc has no bias to add to, and a safetensors file cannot hold one that the model does not "
-            r"expect; use the rule scales or rescale, an ONNX file, or lh\.adjust_ in memory",
+            r"expect; use the rule scales or rescale; pass features \(what the head takes",
         ),
         (
             ".pt",

@@ -285,7 +285,7 @@ MISTAKES = {
     "a forward without a bias": (
         Blind(8, 4, bias=False),
         tuned_for("shift"),
-        "its forward does not add one; tune",
+        "its forward does not add one; pass the head's inputs",
     ),
     "two heads, shifted": (
         Pair(),

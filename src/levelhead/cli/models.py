@@ -95,6 +95,10 @@ def adjust(
         Path | None,
         Option(help="Logits of the model: count the predictions that rounding could change."),
     ] = None,
+    features: Annotated[
+        Path | None,
+        Option(help="What the head takes, of held-out samples: a head without a bias needs it."),
+    ] = None,
     names: Names = None,
     as_json: Json = False,
 ) -> None:
@@ -122,6 +126,7 @@ def adjust(
             force=force,
             again=again,
             logits=None if logits is None else read(logits),
+            features=None if features is None else read(features),
             names=read_names(names),
             progress=bar,
         )

@@ -14,12 +14,13 @@ from ..core.counts import Counts
 from ..core.head import Head
 from ..core.rules import RULES, Rule
 from ..core.tuned import Tuned
+from ..heads.along import Along
 from ..heads.apply import apply, read_choice
 from ..heads.notes import done_text
 from ..heads.place import Change, Facts
 from ..show.style import row_title, table
 from ..support.arrays import Array, to_numpy
-from ..support.errors import LevelheadError, visible
+from ..support.errors import Advice, LevelheadError, visible
 from ..support.progress import ByteProgress
 from ..support.types import BiasPolicy
 from .format import Output, companion_files
@@ -51,6 +52,8 @@ class AdjustedFile:
     #: how many predictions rounding could flip; None if not asked, or not in half precision
     flips: int | None = None
     notes: tuple[str, ...] = ()  #: what to know about the result
+    #: where offsets went into the weights of a head without a bias, how far they reach its logits
+    along: Along | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +64,7 @@ class InFile:
     to: Output
     found: LocatedHead
     tuned: Tuned | None = None  # what was tuned, where it was
+    whole: bool = False  # whether a large head is read as a whole, as its rows are not only scaled
 
     @property
     def facts(self) -> Facts:
@@ -85,16 +89,18 @@ class InFile:
         return f"{self.found.path} was adjusted before ({done}); undo that first"
 
     def check_output(self, *, adds: bool) -> None:
-        """Raise if something is added, the head has no bias and the file cannot hold one."""
-        if adds and self.found.layers[0].bias is None and self.found.add_bias is None:
-            kind = format_of(self.found.path).name
-            held = f"a {kind} file cannot hold one that the model does not expect"
-            instead = "use the rule scales or rescale, an ONNX file, or lh.adjust_ in memory"
-            where = self.facts.where
-            raise LevelheadError(f"{where} has no bias to add to, and {held}; {instead}")
+        pass  # it was found by what the file says of the model
 
     def check_takes_bias(self, key: str) -> None:
-        pass  # `check_output` has
+        """Raise if the head has no bias and the file cannot hold one."""
+        if self.found.add_bias is None:
+            kind = format_of(self.found.path).name
+            held = f"a {kind} file cannot hold one that the model does not expect"
+            reason = f"{self.facts.where} has no bias to add to, and {held}"
+            effect = "(what the head takes, of held-out samples) to put it into the weights"
+            raise LevelheadError(
+                f"{reason}; use the rule scales or rescale", advice=Advice("features", None, effect)
+            )
 
     def heads(self, rule: Rule) -> tuple[Head, ...]:
         """Return the head, one for each layer; of a large one, whose rows are read when written, the bias."""
@@ -103,7 +109,7 @@ class InFile:
 
     def _in_blocks(self, rule: Rule) -> bool:
         """Return whether the rows are too large to be held, and are scaled block by block."""
-        return is_large(self.found) and not rule.needs_norms
+        return is_large(self.found) and not rule.needs_norms and not self.whole
 
     def write(self, change: Change) -> AdjustedFile:
         """Write the file with the new head and a note in it."""
@@ -141,11 +147,14 @@ class InFile:
             names=self.found.names,
             flips=change.flips,
             notes=tuple(self._notes(change, before)),
+            along=change.along,
         )
 
     def _notes(self, change: Change, norms: np.ndarray) -> Iterator[str]:
         if change.before[0].bias is None and change.after[0].bias is not None:
             yield "the head had no bias and has one now"
+        if change.along is not None:
+            yield change.along.text
         if self.tuned is not None and self.tuned.worthwhile is False:
             yield "no gain was to be expected where it was chosen"
         if change.stuck:
@@ -178,6 +187,7 @@ def adjust_file(
     force: bool = False,
     again: bool = False,
     logits: Array | None = None,
+    features: Array | None = None,
     names: Sequence[str] | None = None,
     progress: ByteProgress | None = None,
 ) -> AdjustedFile:
@@ -192,7 +202,7 @@ def adjust_file(
         out: where to write; a folder for a sharded model.
         tuned: what `tune` or its kin returned, the path of a file that `levelhead tune` wrote, or a
             rule with a strength, such as ``lh.rules.Rescale(0.5)``. To add something needs a head
-            with a bias, but in an ONNX file, which gets one.
+            with a bias, or `features`; an ONNX file gets a bias.
         counts: training samples of each class, for such a rule; [negative, positive] for a head
             with one logit; `lh.rules.Tau` needs none.
         head: the layer, such as `classifier`, where it cannot be found without; `a,b` where two
@@ -205,6 +215,8 @@ def adjust_file(
         force, again: replace files that exist; adjust a file that was adjusted before.
         logits: [N, K] of the model as it is, to count the predictions that rounding to half
             precision could flip.
+        features: [N, d], what the head takes, of held-out samples: a head without a bias then takes
+            offsets into its weights, as in `adjust_`.
         names: of the classes, in order; otherwise `id2label` in a config.json next to the model.
         progress: called with the number of bytes copied since the last call.
 
@@ -226,9 +238,18 @@ def adjust_file(
     if tuned_names is not None and found.names is None and found.classes == len(tuned_names):
         found = replace(found, given_names=tuned_names)
     to = Output(Path(out), original, force, progress, left_out_suffixes())
-    place = InFile(Path(path), to, found, chosen.tuned)
+    without_bias = all(layer.bias is None for layer in found.layers)
+    whole = features is not None and chosen.adds and without_bias
+    place = InFile(Path(path), to, found, chosen.tuned, whole)
     return apply(
-        place, chosen, counts, bias=bias, background=background, logits=logits, again=again
+        place,
+        chosen,
+        counts,
+        bias=bias,
+        background=background,
+        logits=logits,
+        features=features,
+        again=again,
     )
 
 

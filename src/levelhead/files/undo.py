@@ -136,6 +136,11 @@ def _take_back(path: Path, head: Head, note: Note) -> Head:
     if done.classes != head.classes:
         expected = f"expected a record of {head.classes} classes, as the head has"
         raise LevelheadError(f"{path}: {expected}, got {done.classes}")
+    if "along" in note:
+        reason = "its offsets are in the weights of a head without a bias"
+        raise LevelheadError(
+            f"{path}: {reason}; to undo that, keep {path.name}.original next to it"
+        )
     if done.adds and head.bias is None:
         raise LevelheadError(f"{path}: its record adds to a bias, but its head has none")
     return done.inverse().head(head)

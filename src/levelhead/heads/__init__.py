@@ -7,5 +7,7 @@ torch, torch_layers: a torch module as a place; the layers that it has
 torch_find, torch_around: which of them is the head; what stands around it and may bend its outputs
 torch_proof, probe, trace: whether a change arrives in the logits, by an example or by what the model's forward does
 keras, graph: a Keras model as a place; the walk from an output back to its linear layers, for ONNX and Keras
-sklearn, collect: the head of a scikit-learn classifier; the logits and labels of a torch model over a loader
+sklearn: the head of a scikit-learn classifier
+collect, head_inputs, evaluating: logits, labels and the head's inputs of a torch model over a loader
+along: offsets in a head without a bias, by those inputs
 """

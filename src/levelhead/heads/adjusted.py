@@ -11,6 +11,7 @@ import numpy as np
 from ..core.adjustment import Adjustment
 from ..show.style import html
 from ..support.errors import LevelheadError
+from .along import Along
 from .notes import done_text
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Adjusted:
         checked: how it is known that the change arrives in the model's logits: by an "example", by
             the "graph" of a Keras model, by the model's "forward" as torch traces it, or by its
             "own inputs" for a trial; None if it was not checked.
+        along: where offsets went into the weights of a head without a bias, how far they reach its
+            logits; else None.
     """
 
     layers: tuple[str, ...]
@@ -51,6 +54,7 @@ class Adjusted:
     after: Mapping[str, np.ndarray]
     flips: int | None = None
     checked: str | None = None
+    along: Along | None = None
     _undo: Callable[[], object] = dict  # does nothing
 
     def restore(self) -> None:
@@ -88,7 +92,10 @@ class Adjusted:
                 norms = f"{_range(self.before[path])} -> {_range(self.after[path])}"
                 rows[f"norms of {path or 'the head'}"] = norms
         if self.adjustment.adds:
-            rows["added to the bias"] = _signed_range(self.adjustment.offset)
+            to = "bias" if self.along is None else "logits"
+            rows[f"added to the {to}"] = _signed_range(self.adjustment.offset)
+        if self.along is not None:
+            rows["by its weights"] = self.along.text
         if self.flips is not None:
             rows["predictions rounding could flip"] = str(self.flips)
         notes = ["restore() gives the old values back, bit for bit"]
@@ -107,7 +114,9 @@ class Adjusted:
         parts = []
         if self.adjustment.multiplies:
             parts.append(f"norms {_range(self.before[path])} -> {_range(self.after[path])}")
-        if self.adjustment.adds:
+        if self.along is not None:
+            parts.append(f"offsets {_signed_range(self.adjustment.offset)}, {self.along.text}")
+        elif self.adjustment.adds:
             parts.append(f"bias {_signed_range(self.adjustment.offset)}")
         return ", ".join(parts) or "unchanged"
 

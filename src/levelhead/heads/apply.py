@@ -20,6 +20,7 @@ from ..support.errors import Advice, LevelheadError, check_choice, in_file
 from ..support.extras import naming_what_is_missing
 from ..support.types import BiasPolicy, Missing
 from .adjusted import Adjusted
+from .along import put_along
 from .candidates import TUNE_SCALES
 from .place import Change, Checked, InMemory, Place, Written
 
@@ -134,6 +135,7 @@ def apply(
     missing: Missing | None = None,
     background: int | str | None = None,
     logits: Array | None = None,
+    features: Array | None = None,
     again: bool = False,
 ) -> Written:
     """Adjust the head of a place. If anything is wrong, nothing is changed."""
@@ -152,8 +154,13 @@ def apply(
     before = place.heads(chosen.rule)
     adjustment = replace(chosen.adjustment(before, known), bias=bias)
     check_left_alone(adjustment.scale, adjustment.offset, background, facts.names)
+    along = None
     with nullcontext() if facts.file is None else in_file(facts.file):
-        after = tuple(adjustment.head(head) for head in before)
+        if adjustment.adds and before[0].bias is None and features is not None:
+            new_head, along = put_along(before[0], adjustment, features)
+            after = (new_head,)
+        else:
+            after = tuple(adjustment.head(head) for head in before)
     for key, old, new in zip(facts.keys, before, after, strict=True):
         if old.bias is None and new.bias is not None:
             place.check_takes_bias(key)
@@ -180,15 +187,23 @@ def apply(
         stuck=only_scales and not can_flip(before[0]),
         by_hand=chosen.tuned is None and not again,
         checked=checked,
+        along=along,
     )
     return place.write(change)
 
 
-def adjust(head: Head, tuned: Tuned | Rule | str | Path, counts: Counts | None = None) -> Head:
+def adjust(
+    head: Head,
+    tuned: Tuned | Rule | str | Path,
+    counts: Counts | None = None,
+    *,
+    features: Array | None = None,
+) -> Head:
     """Return a new head, adjusted by what was tuned, or by a rule at a strength of one's own.
 
     ``w_k, b_k <- scale_k (w_k, b_k) + (0, offset_k)``: a head without a bias gets one if something
-    is added to it. It does so also where the gain is uncertain; `tuned.worthwhile` says whether to.
+    is added to it, unless `features` are given. It does so also where the gain is uncertain;
+    `tuned.worthwhile` says whether to.
 
     Args:
         head: weight [K, d] and, where there is one, bias [K]; or [1, d] where two classes share one
@@ -196,6 +211,9 @@ def adjust(head: Head, tuned: Tuned | Rule | str | Path, counts: Counts | None =
         tuned: what `tune` or its kin returned, the path of a file that `levelhead tune` wrote, or a
             rule with a strength, such as ``lh.rules.Rescale(0.5)``.
         counts: training samples of each class, for such a rule; `lh.rules.Tau` needs none.
+        features: [N, d], what the head takes, of held-out samples: a head without a bias then takes
+            offsets into its weights, ``w_k + offset_k u``, with u the direction in which features
+            are nearest to 1.
 
     >>> from levelhead import rules
     >>> adjust(Head(np.eye(2)), rules.Rescale(0.5), [100, 25]).norms
@@ -210,7 +228,10 @@ def adjust(head: Head, tuned: Tuned | Rule | str | Path, counts: Counts | None =
     if chosen.tuned is not None:
         check_for_head(chosen.tuned, head.classes, head.names, "the head")
     known = chosen.counts(counts, head.classes, head.names)
-    return chosen.adjustment([head], known).head(head)
+    adjustment = chosen.adjustment([head], known)
+    if adjustment.adds and head.bias is None and features is not None:
+        return put_along(head, adjustment, features)[0]
+    return adjustment.head(head)
 
 
 def adjust_(
@@ -222,6 +243,7 @@ def adjust_(
     example: Any = None,
     background: int | str | None = None,
     logits: Any = None,
+    features: Any = None,
     again: bool = False,
 ) -> Adjusted:
     """Find the head of a model and adjust it in place, by what was tuned or by a rule.
@@ -231,8 +253,11 @@ def adjust_(
     result's `restore()` takes it back. It adjusts also where the gain is uncertain; ask
     `tuned.worthwhile` first.
 
-    A layer without a bias gets one if something is added to it: a new parameter, in the state dict
-    too, which `restore()` takes out again. An optimizer made before does not know it.
+    Where something is added to a layer without a bias, `features` put it into the weights: ``w_k +
+    offset_k u``, with u the direction in which features are nearest to 1; the result's `along` says
+    how near. Else the layer gets a bias: a new parameter, in the state dict too, which `restore()`
+    takes out again. An optimizer made before does not know it, and models of transformers, which
+    would lose it where they are saved and loaded, refuse it.
 
     Args:
         model: any torch module: a network, a transformers or timm model, one sharded by FSDP2; or a
@@ -249,6 +274,8 @@ def adjust_(
             detection. What was tuned leaves it alone if it was tuned with it.
         logits: [N, K], the model's logits before: in half precision, predictions that rounding
             could flip are counted.
+        features: [N, d], what the head takes, of held-out samples:
+            ``lh.collect(model, loader, features=True).features``.
         again: allow adjusting a head that was adjusted already and not changed since.
 
     >>> from levelhead import rules
@@ -262,7 +289,15 @@ def adjust_(
     """
     chosen = read_choice(tuned)
     place = _head_of(model, layer, example, chosen.classes(counts))
-    return apply(place, chosen, counts, background=background, logits=logits, again=again)
+    return apply(
+        place,
+        chosen,
+        counts,
+        background=background,
+        logits=logits,
+        features=features,
+        again=again,
+    )
 
 
 def check_adjust(

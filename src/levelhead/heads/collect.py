@@ -3,7 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from ..core.class_labels import IGNORED, flatten_positions
@@ -11,12 +11,28 @@ from ..support.arrays import Array, is_torch
 from ..support.errors import LevelheadError
 from ..support.progress import StageProgress
 from ..support.warnings import LeakageWarning, warn
+from .evaluating import evaluating
+from .head_inputs import HeadInputs
 
 LABEL_KEYS = ("labels", "label", "targets", "target", "y")  # of a batch that is a dict
 BATCHES = "expected batches (inputs, labels), or dicts with 'labels'"
 BatchScores = Callable[
     [Any, Any], tuple[Array, Array]
 ]  # model, batch on its device -> logits [n, K], labels [n]
+
+
+class Collected(tuple[Array, Array]):
+    """Logits [N, K] and labels [N], as a pair; `features` [N, d], what the head takes, where they were asked for."""
+
+    features: Array | None
+
+    def __new__(cls, logits: Array, labels: Array, features: Array | None = None) -> "Collected":
+        pair = super().__new__(cls, (logits, labels))
+        pair.features = features
+        return pair
+
+    def __getnewargs__(self) -> tuple[Array, Array, Array | None]:
+        return (*self, self.features)
 
 
 def is_module(model: Any) -> bool:
@@ -33,7 +49,9 @@ def collect(
     gather: Callable[[Array], Array] | None = None,
     ignore_index: int = IGNORED,
     progress: StageProgress | None = None,
-) -> tuple[Array, Array]:
+    features: bool = False,
+    layer: Any = None,
+) -> Collected:
     """Return the logits [N, K] of a torch model and the labels [N], over all batches of a loader.
 
     The model runs in evaluation mode and without gradients, on the device it is on. Each of its modules is left in the
@@ -47,14 +65,20 @@ def collect(
         gather: called with the logits and the labels of each batch, for the samples of other processes.
         ignore_index: the label of tokens or pixels that are left out.
         progress: called with ("logits", batches done, batches in all), where the loader knows how many there are.
+        features: keep what the head takes, too: `adjust_` needs it where something is to be added to a head without a
+            bias.
+        layer: the head, if its features are to be kept and it is not found or not unique.
 
     Returns:
-        Logits and labels, on the CPU; of tokens or pixels, one row each. One logit z per sample becomes (0, z).
+        Logits and labels, on the CPU; of tokens or pixels, one row each. One logit z per sample becomes (0, z). Where
+        they were asked for, `features` [N, d] are an attribute of the pair.
 
     >>> import torch
     >>> batches = [(torch.zeros(4, 8), torch.zeros(4, dtype=torch.long))] * 2
     >>> [list(part.shape) for part in collect(torch.nn.Linear(8, 3), batches)]
     [[8, 3], [8]]
+    >>> collect(torch.nn.Linear(8, 3), batches, features=True).features.shape
+    torch.Size([8, 8])
     """
     import torch
 
@@ -65,22 +89,29 @@ def collect(
         )
     check_held_out(loader)
     of_batch, found = scores or batch_scores, []
+    taken = HeadInputs(model, layer) if features else None
     device = next((p.device for p in model.parameters()), None)
     total = len(loader) if hasattr(loader, "__len__") else 0  # type: ignore[arg-type]
     with evaluating(model), torch.no_grad():
         for done, batch in enumerate(loader, start=1):
-            logits, labels = _as_samples(*of_batch(model, _moved(batch, device)))
+            run = partial(of_batch, model, _moved(batch, device))
+            scored, inputs = (run(), None) if taken is None else taken.of(run)
+            logits, labels = _as_samples(*scored)
             if gather is not None:
                 logits, labels = gather(logits), gather(labels)
+                inputs = None if inputs is None else gather(inputs)
             if logits.ndim < 3 or bool((labels != ignore_index).any()):
                 flat, kept, _ = flatten_positions(logits, labels, ignore_index=ignore_index)
-                found.append((flat.cpu(), torch.as_tensor(kept).cpu()))
+                rows = [flat.cpu(), torch.as_tensor(kept).cpu()]
+                if inputs is not None:
+                    options = {"ignore_index": ignore_index}
+                    rows.append(flatten_positions(inputs, labels, **options)[0].cpu())
+                found.append(rows)
             if progress is not None and total:
                 progress("logits", done, total)
     if not found:
         raise LevelheadError("the loader gave no batch with a label", parameter="loader")
-    logits, labels = zip(*found, strict=True)
-    return torch.cat(logits), torch.cat(labels)
+    return Collected(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
 def check_held_out(loader: Any) -> None:
@@ -166,18 +197,6 @@ def _as_samples(logits: Any, labels: Any) -> tuple[Any, Any]:
         logits = torch.cat([torch.zeros_like(z), z], dim=1)
         labels = labels.long() if bool((labels == labels.round()).all()) else labels
     return logits, labels
-
-
-@contextmanager
-def evaluating(model: Any) -> Any:
-    """Put a model into evaluation mode, and each of its modules back into the mode it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def _moved(batch: Any, device: Any) -> Any:

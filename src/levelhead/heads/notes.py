@@ -24,7 +24,7 @@ TEXTS = ("version", "rule", "bias", "sha256")
 # not a note's.
 NOTE = {
     f"levelhead.{field}": field
-    for field in (*TEXTS, "strength", "counts", "head", "scale", "offset", "before")
+    for field in (*TEXTS, "strength", "counts", "head", "scale", "offset", "along", "before")
 }
 _ADAPTER = re.compile(r"\.modules_to_save\.([^.]+)")
 
@@ -99,7 +99,7 @@ def _says_what_was_done(note: Any) -> bool:
 
 def multiplied(note: Note) -> bool:
     """Return whether the weights of the head were changed, or only its biases."""
-    return any(factor != 1 for factor in note["scale"])
+    return "along" in note or any(factor != 1 for factor in note["scale"])
 
 
 def done_text(rule: str, strength: float | None) -> str:

@@ -17,6 +17,7 @@ from ..support.errors import Advice, LevelheadError
 from ..support.types import LabelTask
 from ..support.warnings import BinaryHeadWarning, LevelheadWarning, PrecisionWarning, warn
 from .adjusted import Adjusted
+from .along import Along
 from .notes import digests_in, done_text, multiplied, run_all
 
 # An attribute of an adjusted layer, by which a second adjustment is noticed: all its marks, the last one last.
@@ -42,6 +43,7 @@ class Change:
         stuck: whether it only scales two opposite rows, which never changes a prediction.
         by_hand: whether the strength was given, not chosen on held-out samples.
         checked: how it is known that the change arrives in the logits; None if it is not.
+        along: how offsets are put into the weights of a head without a bias; None if they are not.
     """
 
     rule: Rule
@@ -55,6 +57,12 @@ class Change:
     stuck: bool
     by_hand: bool
     checked: Checked | None
+    along: Along | None = None
+
+    @property
+    def changes_weights(self) -> bool:
+        """Whether the weights of the head are changed, or only its biases."""
+        return self.adjustment.multiplies or self.along is not None
 
     def doubts(self, norms: np.ndarray) -> Iterator[LevelheadWarning]:
         """Yield what speaks against scaling by counts, as norms [K] show it, unless held-out samples spoke for it."""
@@ -69,6 +77,8 @@ class Change:
             note["strength"] = self.strength
         note["scale"] = self.adjustment.scale.tolist()
         note["offset"] = self.adjustment.offset.tolist()
+        if self.along is not None:
+            note["along"] = {"mean": self.along.mean, "spread": self.along.spread}
         if self.counts is not None:
             note["counts"] = self.counts.tolist()
         note["head"] = list(layers)
@@ -238,10 +248,9 @@ class InMemory(Place[Adjusted], Protocol):
             self.put(module, head)
             if not change.adjustment.changes:
                 continue
-            multiplies = change.adjustment.multiplies
-            version, digests = self.state(module, weights=multiplies)
+            version, digests = self.state(module, weights=change.changes_weights)
             done = done_text(change.rule.name, change.strength)
-            mark = _Mark(done, multiplies, version, digests)
+            mark = _Mark(done, change.changes_weights, version, digests)
             # Past the bookkeeping of Keras's __setattr__.
             vars(module)[MARKS] = (*getattr(module, MARKS, ()), mark)
             undo.append(partial(_unmark, module, mark))
@@ -266,6 +275,7 @@ class InMemory(Place[Adjusted], Protocol):
             after=after,
             flips=change.flips,
             checked=change.checked,
+            along=change.along,
             _undo=partial(run_all, undo),
         )
 

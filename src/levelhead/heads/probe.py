@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..support.errors import Advice, LevelheadError
-from .collect import evaluating
+from .evaluating import evaluating
 
 NAME_HEAD = Advice("layer", None, "to name the head (a list, if several feed one output)")
 

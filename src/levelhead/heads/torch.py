@@ -17,7 +17,7 @@ from ..core.class_names import names_in_config
 from ..core.head import Head
 from ..support.errors import LevelheadError
 from .candidates import TUNE_SCALES
-from .collect import evaluating
+from .evaluating import evaluating
 from .notes import leave_note, notes_in_configs, notes_in_files
 from .place import Checked, Facts, InMemory
 from .probe import NAME_HEAD
@@ -104,6 +104,8 @@ class TorchModel(InMemory):
         layer = self.layers[key]
         if ".modules_to_save." in key:
             reason = "PEFT would save it with the adapter and not load it again"
+        elif callable(getattr(self.model, "save_pretrained", None)):
+            reason = f"a {type(self.model).__name__} has none, and would not load it again"
         elif type(layer.weight.data) is not Tensor:
             reason = "its weight is sharded; give it a bias before that"
         else:
@@ -117,7 +119,8 @@ class TorchModel(InMemory):
                 layer.register_parameter("bias", None)
         if reason:
             needs = f"cannot give {key or 'the layer'} a bias, which this needs: {reason}"
-            raise LevelheadError(f"{needs}; {TUNE_SCALES}")
+            instead = "pass the head's inputs (lh.collect(model, loader, features=True).features)"
+            raise LevelheadError(f"{needs}; {instead}, or {TUNE_SCALES}")
 
     def keep(self, heads: Sequence[Head]) -> Callable[[], None]:
         """Give layers the biases that only their new heads have; return the way back to the values that all have."""

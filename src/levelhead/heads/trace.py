@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 from torch.nn import functional as F
 
-from .collect import evaluating
+from .evaluating import evaluating
 from .probe import close
 
 # They turn logits into probabilities: to see what else is done to the logits, they are left out.

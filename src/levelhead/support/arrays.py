@@ -228,15 +228,16 @@ def row_norms(x: Array) -> Array:
 
 
 def to_plain(record: Any) -> dict[str, Any]:
-    """Return a dataclass as a dict that JSON can hold: arrays and tuples become lists."""
-    found = {
-        key: list(value) if isinstance(value, tuple) else value
-        for key, value in asdict(record).items()
-    }
-    return {
-        key: value.tolist() if isinstance(value, np.ndarray) else value
-        for key, value in found.items()
-    }
+    """Return a dataclass as a dict that JSON can hold: arrays and tuples become lists, in records inside it too."""
+    return {key: _plain_value(value) for key, value in asdict(record).items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: _plain_value(inner) for key, inner in value.items()}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def usable_cores() -> int:
