@@ -111,3 +111,11 @@ def test_what_is_said_of_them_names_every_network():
     for one in stored["companions"]:
         if one["method"] == "crt":
             assert f"has {one['errors']['alone']:.2f} where a new head" in heads_text(stored)
+    rows = [network["errors"] for network in stored["networks"].values()]
+    rows += [one["errors"] for one in stored["companions"]]
+    apart = [
+        row[fit] - row["RS"]
+        for row in rows
+        for fit in ("nearest class mean", "new head", "scales", "scales and offsets")
+    ]
+    assert f"ahead of {sum(np.array(apart) > 0)} of {len(apart)}:" in heads_text(stored)

@@ -168,7 +168,8 @@ def precision_table(precision: dict[str, Any]) -> str:
                 title = f"{METHODS[method].title}, {name} minus {other}"
                 paired.append((title, [_paired(runs, others, part) for part in parts]))
     pairs = markdown_table(["points, mean ± standard error", *head[1:]], paired)
-    return f"{markdown_table(head, rows)}\n\nThe same, paired by seed and batches:\n\n{pairs}"
+    seeds = len({run["seed"] for run in precision["runs"]})
+    return f"{markdown_table(head, rows)}\n\nThe same, paired by seed and batches, {seeds} seeds:\n\n{pairs}"
 
 
 def _paired(runs: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]], part: str) -> str:
