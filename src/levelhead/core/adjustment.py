@@ -58,21 +58,21 @@ def check_vector(
     values: Sequence[float] | Any, size: int, parameter: str, *, positive: bool = False
 ) -> np.ndarray:
     """Return a parameter's numbers [K], one per class and all finite, in float64."""
-    found = to_numpy(values)
-    if found.dtype.kind not in "fiu":
-        raise LevelheadError(f"expected numbers, got {described(found)}", parameter=parameter)
-    found = found.astype(np.float64)
-    if found.shape != (size,):
-        got = f"got shape {list(found.shape)}"
+    numbers = to_numpy(values)
+    if numbers.dtype.kind not in "fiu":
+        raise LevelheadError(f"expected numbers, got {described(numbers)}", parameter=parameter)
+    numbers = numbers.astype(np.float64)
+    if numbers.shape != (size,):
+        got = f"got shape {list(numbers.shape)}"
         raise LevelheadError(
             f"expected numbers [{size}], one per class, {got}", parameter=parameter
         )
-    for at in np.flatnonzero(~np.isfinite(found) | (positive & (found <= 0)))[:1]:
-        kind = "positive" if np.isfinite(found[at]) else "finite"
+    for at in np.flatnonzero(~np.isfinite(numbers) | (positive & (numbers <= 0)))[:1]:
+        kind = "positive" if np.isfinite(numbers[at]) else "finite"
         raise LevelheadError(
-            f"expected {kind} numbers, got {found[at]:g} for class {at}", parameter=parameter
+            f"expected {kind} numbers, got {numbers[at]:g} for class {at}", parameter=parameter
         )
-    return found
+    return numbers
 
 
 def finite_number(parameter: str, value: float) -> float:
@@ -164,12 +164,12 @@ class Adjustment:
         if is_torch(logits) and logits.is_cuda:
             return to_numpy(self.narrow_scores(logits).argmax(1))
         logits = to_numpy(logits)
-        found = np.empty(len(logits), np.int64)
+        predicted = np.empty(len(logits), np.int64)
         step = max(1, _BLOCK // logits.shape[1])
         for first in range(0, len(logits), step):  # fresh memory costs more than what is done in it
             rows = slice(first, first + step)
-            found[rows] = self.scores(logits[rows]).argmax(axis=1)
-        return found
+            predicted[rows] = self.scores(logits[rows]).argmax(axis=1)
+        return predicted
 
     @np.errstate(over="ignore")  # of masked scores, which stay the lowest
     def narrow_scores(self, logits: Array) -> Array:
@@ -179,15 +179,15 @@ class Adjustment:
             wide = logits.double() * like(self.scale, logits.double())
             wide = wide + like(self.offset, wide)
             return narrow(wide.clamp(float(held.min), float(held.max)), widen(logits))
-        found = np.empty(logits.shape, held.dtype)
-        rows_of = np.atleast_2d(found)
+        adjusted = np.empty(logits.shape, held.dtype)
+        rows_of = np.atleast_2d(adjusted)
         given = np.atleast_2d(logits)
         step = max(1, _BLOCK // given.shape[1])
         for first in range(0, len(given), step):
             rows = slice(first, first + step)
             scores = self.scores(given[rows])
             np.clip(scores, held.min, held.max, out=rows_of[rows], casting="same_kind")
-        return found
+        return adjusted
 
     def for_rows(self, rows: int) -> Adjustment:
         """Return it for a head of so many rows: itself, unless two classes share one logit.
@@ -244,8 +244,8 @@ def scale_head(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Hea
         )
     check_choice("bias", bias, ("scale", "keep"))
     scaled = scale_rows(head.bias, by) if head.bias is not None and bias == "scale" else head.bias
-    found = replace(head, weight=scale_rows(head.weight, by), bias=scaled)
-    return found.checked(
+    scaled_head = replace(head, weight=scale_rows(head.weight, by), bias=scaled)
+    return scaled_head.checked(
         f"the scaled head (in {head.weight.dtype})", advice="; use a strength nearer to 0"
     )
 

@@ -254,11 +254,11 @@ def tune_mapped(
     if is_part:
         drawn = drawn.in_order()
     given = _given(drawn, reader)
-    found = find_rule(rule)
+    chosen_rule = find_rule(rule)
     generator = np.random.default_rng(rng)
     goal = Goal.of(metric).on(given.labels, len(given.counts), given.names, target)
     samples = given.samples(None, generator)
-    fits = found.fit(samples, goal)
+    fits = chosen_rule.fit(samples, goal)
     outcomes = predict_all(given, samples, None, fits)
     if again and is_part:
         of_fold = np.zeros(max(samples.folds, default=0) + 1, np.int64)
@@ -275,10 +275,10 @@ def tune_mapped(
         given,
         samples,
         goal,
-        found,
+        chosen_rule,
         fits,
         judge(outcomes, goal, level),
-        warnings=issue_warnings(doubts_about(given, outcomes, goal, found, None)),
+        warnings=issue_warnings(doubts_about(given, outcomes, goal, chosen_rule, None)),
         chosen_on=chosen_on,
         n=outcomes.n,
     )

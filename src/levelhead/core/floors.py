@@ -46,9 +46,8 @@ class FloorsFit:
 
     offset: np.ndarray  # [K], added to the scores
     met: bool  # whether they meet all floors
-    conflict: tuple[
-        int, ...
-    ] = ()  # classes whose floors no offsets at all meet together, proven; () if none is known
+    # Classes whose floors no offsets at all meet together, proven; () if none is known.
+    conflict: tuple[int, ...] = ()
 
 
 def needed_right(floors: np.ndarray, sizes: np.ndarray, certainty: float = 0.5) -> np.ndarray:
@@ -100,10 +99,11 @@ def meet_floors(
     # Steps up to the least offsets, and steps toward a proof that there are none, in turns: either may be long.
     up, even = start.astype(np.float64), start.astype(np.float64)
     for sweeps in _SWEEPS:
-        if (found := _raise(asked, up, sweeps)) is not None or (
-            found := _prove(asked, even, sweeps)
-        ) is not None:
-            return found if found.met else replace(found, offset=start)
+        fit = _raise(asked, up, sweeps)
+        if fit is None:
+            fit = _prove(asked, even, sweeps)
+        if fit is not None:
+            return fit if fit.met else replace(fit, offset=start)
     return FloorsFit(start, False)
 
 
@@ -123,9 +123,8 @@ def _prove(asked: "_Asked", offset: np.ndarray, sweeps: int) -> FloorsFit | None
     """Move each class with a floor by half of what it needs; return the proof that some cannot, or the offsets."""
     for _ in range(sweeps):
         rise = asked.rise(offset, asked.classes)
-        if (
-            rise < 0
-        ).all():  # then all of them can rise together until no other class is above them
+        if (rise < 0).all():
+            # All of them can rise together until no other class is above them.
             offset[asked.classes] += asked.common_rise(offset)
             return FloorsFit(offset, True)
         if len(group := asked.rising_group(offset, rise)):
@@ -167,12 +166,13 @@ class _Asked:
 
     def common_rise(self, offset: np.ndarray) -> float:
         """Return by how much all classes with a floor, met among themselves, must rise together to be met among all."""
-        others, found = np.flatnonzero(self.need == 0), -self.above
+        others = np.flatnonzero(self.need == 0)
+        rise = -self.above
         for c in self.classes:
             ahead = self._lead(offset, c, self.classes[self.classes != c]) < 0
             lead = np.where(ahead, self._lead(offset, c, others), np.inf)
-            found = max(found, _smallest(lead, int(self.need[c])))
-        return found + self.above
+            rise = max(rise, _smallest(lead, int(self.need[c])))
+        return rise + self.above
 
     def _lead(self, offset: np.ndarray, c: int, rivals: np.ndarray) -> np.ndarray:
         """Return by how much the best of the rivals is ahead of a class, on each of that class's samples."""
@@ -202,13 +202,13 @@ def least_conflict(
     scores: np.ndarray, labels: np.ndarray, need: np.ndarray, group: Sequence[int]
 ) -> tuple[int, ...]:
     """Return the least part of a group whose floors conflict that do so still; one of more than 12 as it is."""
-    kept = list(group)
-    for c in group if len(kept) <= 12 else ():
-        rest = [other for other in kept if other != c]
+    conflict = list(group)
+    for c in group if len(conflict) <= 12 else ():
+        rest = [other for other in conflict if other != c]
         alone = np.where(np.isin(np.arange(len(need)), rest), need, 0)
         if len(rest) > 1 and len(meet_floors(scores, labels, alone, np.zeros(len(need))).conflict):
-            kept = rest
-    return tuple(kept)
+            conflict = rest
+    return tuple(conflict)
 
 
 def met_share(
@@ -220,9 +220,9 @@ def met_share(
     low, high, best = 0.0, 1.0, FloorsFit(start, True)
     for _ in range(7):
         share = (low + high) / 2
-        found = meet_floors(scores, labels, needed_right(share * floors, sizes, 0.0), start)
-        if found.met:
-            low, best = share, found
+        fit = meet_floors(scores, labels, needed_right(share * floors, sizes, 0.0), start)
+        if fit.met:
+            low, best = share, fit
         else:
             high = share
     return low, best
@@ -235,8 +235,9 @@ def most_right(scores: np.ndarray, labels: np.ndarray, need: np.ndarray, of: int
         middle = (low + high) // 2
         wanted = need.copy()
         wanted[of] = middle
-        if (found := meet_floors(scores, labels, wanted, np.zeros(len(need)))).met:
-            low, best = middle + 1, found
+        fit = meet_floors(scores, labels, wanted, np.zeros(len(need)))
+        if fit.met:
+            low, best = middle + 1, fit
         else:
             high = middle - 1
     return best

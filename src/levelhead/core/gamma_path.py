@@ -157,23 +157,23 @@ class GammaPath:
         now = goal.tables(self.labels, changes.start, classes)
         step = max(1, _MOST_NUMBERS // classes)
         for first in range(0, len(gammas), step):
-            some = gammas[first : first + step]
+            block = gammas[first : first + step]
             # Changes up to the last of these gammas that the tables do not count yet.
             before = gammas[first - 1] if first else -np.inf
-            begin, end = np.searchsorted(changes.gamma, [before, some[-1]], side="right")
+            begin, end = np.searchsorted(changes.gamma, [before, block[-1]], side="right")
             rows = changes.sample[begin:end]
-            at = np.searchsorted(some, changes.gamma[begin:end], side="left") * classes
+            at = np.searchsorted(block, changes.gamma[begin:end], side="left") * classes
             old, new = changes.old_class[begin:end], changes.new_class[begin:end]
             true = self.labels[rows]
-            moved, size = mass[rows], len(some) * classes
+            moved, size = mass[rows], len(block) * classes
             right = np.bincount(at + new, moved * (new == true), size)
             right -= np.bincount(at + old, moved * (old == true), size)
             predicted = np.bincount(at + new, moved, size) - np.bincount(at + old, moved, size)
             paid = None
             if goal.cost is not None and now.paid is not None:
                 price = moved * (goal.cost[true, new] - goal.cost[true, old])
-                paid = now.paid + np.cumsum(np.bincount(at // classes, price, len(some)))
-            shape = (len(some), classes)
+                paid = now.paid + np.cumsum(np.bincount(at // classes, price, len(block)))
+            shape = (len(block), classes)
             tables = Tables(
                 right=now.right + np.cumsum(right.reshape(shape), axis=0),
                 predicted=now.predicted + np.cumsum(predicted.reshape(shape), axis=0),
@@ -255,8 +255,8 @@ class GammaPath:
     def _groups(self) -> dict[str, np.ndarray]:
         present = np.bincount(self.labels, minlength=len(self.counts)) > 0
         every = np.arange(len(self.counts))
-        found = {name: np.isin(every, of) & present for name, of in groups(self.counts).items()}
-        return {name: some for name, some in found.items() if some.any()}
+        members = {name: np.isin(every, of) & present for name, of in groups(self.counts).items()}
+        return {name: some for name, some in members.items() if some.any()}
 
     # ---- How it is shown -----------------------------------------------------------------------
 
@@ -340,6 +340,6 @@ def find_path_rule(rule: str | Rule) -> OneStrength:
     """Return a rule of one strength as it is, or the one that has a name."""
     if isinstance(rule, OneStrength):
         return rule
-    able = [name for name, known in RULES.items() if isinstance(known, OneStrength)]
+    able = [name for name, other_rule in RULES.items() if isinstance(other_rule, OneStrength)]
     check_choice("rule", rule, able)
     return RULES[rule]  # type: ignore[return-value, index]

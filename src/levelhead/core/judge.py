@@ -183,9 +183,8 @@ class Evidence:
         return self._value(self.before)
 
     def _value(self, tables: Tables) -> float:
-        if (
-            tables.sizes.ndim > 1
-        ):  # of several labels: those that have samples with and without them
+        if tables.sizes.ndim > 1:
+            # Of several labels: those that have samples with and without them.
             tables = tables[(tables.sizes > 0).all(axis=-1)]
         return float(np.mean(self.metric.shown(self.metric.loss(tables))))
 
@@ -266,22 +265,27 @@ def find_slopes(goal: Goal, tables: Tables) -> Slopes:
     classes = len(tables.sizes)
     step = 1e-4 * max(float(tables.sizes.sum()) / classes, 1e-12)
     here = float(goal.loss(tables))
-    found = {"right": np.zeros(classes), "predicted": np.zeros(classes), "sizes": np.zeros(classes)}
-    for name, slopes in found.items():
+    slopes_of = {
+        "right": np.zeros(classes),
+        "predicted": np.zeros(classes),
+        "sizes": np.zeros(classes),
+    }
+    for name, slopes in slopes_of.items():
         for first in range(0, classes, _BLOCK):
-            some = np.arange(first, min(first + _BLOCK, classes))
+            block = np.arange(first, min(first + _BLOCK, classes))
             fields = {
-                field: np.repeat(getattr(tables, field)[None], len(some), axis=0) for field in found
+                field: np.repeat(getattr(tables, field)[None], len(block), axis=0)
+                for field in slopes_of
             }
-            fields[name][np.arange(len(some)), some] += step
-            paid = None if tables.paid is None else np.full(len(some), tables.paid)
-            slopes[some] = (goal.loss(Tables(**fields, paid=paid)) - here) / step
+            fields[name][np.arange(len(block)), block] += step
+            paid = None if tables.paid is None else np.full(len(block), tables.paid)
+            slopes[block] = (goal.loss(Tables(**fields, paid=paid)) - here) / step
     absent = tables.sizes <= 0  # a first sample of a class is no small step
-    for slopes in found.values():
+    for slopes in slopes_of.values():
         slopes[absent] = 0.0
     of_paid = 0.0
     if tables.paid is not None:
         small = 1e-6 * max(float(abs(tables.paid)), 1.0)
         more = Tables(tables.right, tables.predicted, tables.sizes, tables.paid + small)
         of_paid = (float(goal.loss(more)) - here) / small
-    return Slopes(found["right"], found["predicted"], found["sizes"], of_paid)
+    return Slopes(slopes_of["right"], slopes_of["predicted"], slopes_of["sizes"], of_paid)

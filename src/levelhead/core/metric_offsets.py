@@ -142,8 +142,8 @@ def raise_to_floors(fits: Fits, samples: Samples, goal: Goal) -> Fits:
         raise unmet_floors(by_class, samples.labels, goal)
     without = []
     for fold, adjustment in zip(samples.folds, fits.without, strict=True):
-        kept = np.flatnonzero(samples.fold != fold)
-        met = _meet(np.ascontiguousarray(by_class[:, kept]), samples.labels[kept], goal, adjustment)
+        rows = np.flatnonzero(samples.fold != fold)
+        met = _meet(np.ascontiguousarray(by_class[:, rows]), samples.labels[rows], goal, adjustment)
         without.append(adjustment if met is None else met)
     return Fits(without, whole, fits.strength)
 

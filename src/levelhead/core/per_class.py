@@ -102,11 +102,11 @@ class LogLoss:
         """Return the fit on all samples, and one without each fold."""
         every = np.ones(len(self.samples.labels))
         whole = self.minimize(self._rows(every), self._nothing)
-        kept = [(self.samples.fold != f) * every for f in self.samples.folds]
+        weights = [(self.samples.fold != f) * every for f in self.samples.folds]
         few = self.scores.shape[0] * self.scores.shape[1] <= _FEW_NUMBERS
         if few:
-            return whole, [self.minimize(self._rows(rows), whole) for rows in kept]
-        return whole, self._step_from(whole, kept)
+            return whole, [self.minimize(self._rows(rows), whole) for rows in weights]
+        return whole, self._step_from(whole, weights)
 
     def fit(self, times: np.ndarray, start: Fit | None = None) -> Fit:
         """Return the fit on samples that count so often, [N]; a start near it saves steps."""
@@ -351,7 +351,7 @@ class _Curvature(NamedTuple):
 
 def _solve(curvature: _Curvature, right: Fit) -> Fit:
     """Return x with ``curvature x = right``, for C columns at once, by conjugate gradients."""
-    found = Fit(*(part * 0 for part in right))
+    solution = Fit(*(part * 0 for part in right))
     rest = right
     eased = Fit(*(part / by for part, by in zip(rest, curvature.diagonal, strict=True)))
     direction = eased
@@ -362,7 +362,7 @@ def _solve(curvature: _Curvature, right: Fit) -> Fit:
         bend = _inner(direction, along)
         size = length / (bend + (bend <= 0))  # a column that is done has no direction left
         size = size * (bend > 0)
-        found = Fit(*(x + size * d for x, d in zip(found, direction, strict=True)))
+        solution = Fit(*(x + size * d for x, d in zip(solution, direction, strict=True)))
         rest = Fit(*(r - size * d for r, d in zip(rest, along, strict=True)))
         eased = Fit(*(part / by for part, by in zip(rest, curvature.diagonal, strict=True)))
         before, length = length, _inner(rest, eased)
@@ -370,7 +370,7 @@ def _solve(curvature: _Curvature, right: Fit) -> Fit:
             break
         again = length / (before + (before <= 0))
         direction = Fit(*(e + again * d for e, d in zip(eased, direction, strict=True)))
-    return found
+    return solution
 
 
 def _inner(one: Fit, other: Fit) -> Array:

@@ -301,8 +301,8 @@ def _bbse_estimator(
     )
 
     def confusion(times: np.ndarray | None) -> np.ndarray:
-        found = np.bincount(there * size + labels, times, size * size).reshape(size, size)
-        return found / found.sum(axis=0)
+        table = np.bincount(there * size + labels, times, size * size).reshape(size, size)
+        return table / table.sum(axis=0)
 
     def estimate(weights: np.ndarray, times: np.ndarray | None) -> np.ndarray:
         predicted = np.bincount(here, weights, size) / weights.sum()

@@ -243,9 +243,9 @@ def _predict_by(
         adjustment = adjustments[index]
         if smoothed:  # these scores are, already
             adjustment = replace(adjustment, smoothing=0.0)
-        own = np.flatnonzero(which == index)
-        some = scores if len(own) == len(which) else scores[own]
-        predicted[own] = adjustment.predict(some)
+        rows = np.flatnonzero(which == index)
+        part = scores if len(rows) == len(which) else scores[rows]
+        predicted[rows] = adjustment.predict(part)
     return predicted
 
 

@@ -75,11 +75,11 @@ def tune_unlabelled(
     logits = as_array(logits)
     check_shape(logits.shape)
     classes = logits.shape[1]
-    found = find_rule(rule)
+    chosen_rule = find_rule(rule)
     n = None if counts is None else resolve(counts, classes, names=names)
     if kind == "logits" and are_log_probabilities(logits):
         kind = "log-probabilities"
-    found.refuse_kind(kind)
+    chosen_rule.refuse_kind(kind)
     read_as: Kind = "probabilities" if kind == "probabilities" else "logits"
     scores = raise_masked(check_logits(logits, kind=read_as).astype(np.float64))
     scores, smoothing = smooth_votes(scores) if kind == "probabilities" else (scores, 0.0)
@@ -89,16 +89,18 @@ def tune_unlabelled(
         target = prior.target
     shares = target_prior(target, classes, names)
     strength = None
-    if isinstance(found, OneStrength):
-        strength, adjustment = _match_shares(found, scores, n, shares, given=target is not None)
-    elif found.multiplies:
-        reason = f"the rule {found.name} needs labels; use offsets, shift, rescale or tau"
+    if isinstance(chosen_rule, OneStrength):
+        strength, adjustment = _match_shares(
+            chosen_rule, scores, n, shares, given=target is not None
+        )
+    elif chosen_rule.multiplies:
+        reason = f"the rule {chosen_rule.name} needs labels; use offsets, shift, rescale or tau"
         raise LevelheadError(reason, parameter="rule")
     else:
         adjustment = Adjustment.adding(_match_means(scores, shares, n))
     plain = np.bincount(scores.argmax(axis=1), minlength=classes) / len(scores)
     return Tuned(
-        rule=found.name,
+        rule=chosen_rule.name,
         adjustment=replace(adjustment, smoothing=smoothing),
         evidence=None,
         strength=strength,
