@@ -11,7 +11,13 @@ from ..support.errors import LevelheadError
 from ..support.progress import copy_progress
 from ..support.types import BiasPolicy
 from .common import COUNTS, Anyway, Background, Force, Json, Names, app, check_gain, example, show
-from .words import RULES_WITH_STRENGTH_HERE, WithWords, complete_rule_with_strength, rule_with
+from .words import (
+    FORMATS_HERE,
+    RULES_WITH_STRENGTH_HERE,
+    WithWords,
+    complete_rule_with_strength,
+    rule_with,
+)
 
 if TYPE_CHECKING:
     from ..core.rules import Rule
@@ -19,10 +25,7 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     Path,
-    Argument(
-        help="A .safetensors file (of a sharded model, its index or its folder), an "
-        ".onnx, .keras or .weights.h5 file, or a state dict as .pt, .pth, .ckpt or .bin."
-    ),
+    Argument(help=f"A model's file: {FORMATS_HERE}. Of a sharded one, its index or its folder."),
 ]
 Out = Annotated[
     Path, Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")
@@ -33,7 +36,10 @@ HeadName = Annotated[
 ]
 
 
-@app.command(epilog=example("inspect model.safetensors --counts counts.json"))
+@app.command(
+    cls=WithWords,
+    epilog=example("inspect model.safetensors --counts counts.json"),
+)
 def inspect(
     model: Model,
     counts: Annotated[

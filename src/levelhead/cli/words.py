@@ -1,4 +1,4 @@
-"""The words of --metric and --rule: those of the tables of the library, looked up when they are asked for."""
+"""Metrics, rules and formats by name: those of the tables of the library, looked up when they are asked for."""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ def _options_of(rule: Rule) -> set[str]:
 METRICS_HERE = "{metrics}"
 RULES_HERE = "{rules}"
 RULES_WITH_STRENGTH_HERE = "{rules with a strength}"
+FORMATS_HERE = "{formats}"
 
 
 def _metrics_text() -> str:
@@ -104,15 +105,22 @@ def _rules_with_strength_text() -> str:
     return "; ".join(f"{name}: {RULES[name].sentence}" for name in names)
 
 
+def _formats_text() -> str:
+    from ..files.formats import formats_text
+
+    return formats_text()
+
+
 _TEXTS: dict[str, Callable[[], str]] = {
     METRICS_HERE: _metrics_text,
     RULES_HERE: _rules_text,
     RULES_WITH_STRENGTH_HERE: _rules_with_strength_text,
+    FORMATS_HERE: _formats_text,
 }
 
 
 class WithWords(TyperCommand):
-    """A command whose help names metrics and rules: they are looked up when it is shown, and not before."""
+    """A command whose help names metrics, rules or formats: they are looked up when it is shown, and not before."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         self._fill_in()

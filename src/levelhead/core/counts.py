@@ -138,9 +138,8 @@ def resolve(
             raise LevelheadError(f"expected {classes} class names, got {len(names)}")
     values = _values(counts, classes, names)
     if classes is not None and len(values) != classes:
-        titled = (
-            len(values) == classes + 1 and values[0] == 0
-        )  # pandas writes 0 over a column without a name
+        # Pandas writes 0 over a column without a name.
+        titled = len(values) == classes + 1 and values[0] == 0
         aside = (
             "; if the first, 0, is a title, leave it out: header=False in pandas" if titled else ""
         )
@@ -153,9 +152,8 @@ def resolve(
             raise LevelheadError(
                 "expected a class next to the background, got none", parameter="background"
             )
-        values = np.where(
-            np.arange(len(values)) == alone, np.delete(values, alone).max(), values
-        )  # no rule moves that
+        # No rule moves that.
+        values = np.where(np.arange(len(values)) == alone, np.delete(values, alone).max(), values)
     with np.errstate(invalid="ignore"):
         valid = (values > 0) & (values <= 2**53) & (values == np.floor(values))
     for i in np.flatnonzero(~valid).tolist():

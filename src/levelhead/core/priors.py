@@ -99,9 +99,8 @@ class PriorEstimate:
         )
 
 
-_Estimator = Callable[
-    [np.ndarray, np.ndarray | None], np.ndarray
-]  # weights of both kinds of samples -> shares [K]
+# Weights of both kinds of samples -> shares [K].
+_Estimator = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 _Labelled = tuple[np.ndarray, np.ndarray]  # held-out scores [N, K] and labels [N]
 
 
@@ -143,9 +142,8 @@ def estimate_prior(
     labelled = None if held_out is None else _check_held_out(held_out, len(n), kind)
     if kind == "probabilities":
         both = unlabelled if labelled is None else np.concatenate([unlabelled, labelled[0]])
-        unlabelled, rest = np.split(
-            smooth_votes(both)[0], [len(unlabelled)]
-        )  # alike, if there are zeros among them
+        # Alike, if there are zeros among them.
+        unlabelled, rest = np.split(smooth_votes(both)[0], [len(unlabelled)])
         labelled = None if labelled is None else (rest, labelled[1])
     warning, every = None, np.ones(len(unlabelled))
     if method == "em":
@@ -256,9 +254,8 @@ def _em_estimator(
     unlabelled: np.ndarray, counts: np.ndarray, labelled: _Labelled | None, more: float | np.ndarray
 ) -> _Estimator:
     if labelled is None:
-        ratios = np.exp(
-            log_softmax(unlabelled - np.log(counts))
-        )  # p(x_i | k), up to a factor for each sample
+        # P(x_i | k), up to a factor for each sample.
+        ratios = np.exp(log_softmax(unlabelled - np.log(counts)))
         whole = maximize_shares(ratios, np.ones(len(unlabelled)), more=more)
         return lambda weights, _: maximize_shares(ratios, weights, whole, more)
     loss = _calibrated_loss(*labelled, counts)

@@ -15,9 +15,8 @@ from ..support.errors import Advice, LevelheadError
 from ..support.progress import ByteProgress
 from ..support.regular_file import check_regular_file
 
-BLOCK_BYTES = (
-    1 << 22
-)  # bytes at a time: each block takes the interpreter's lock twice, which others may hold
+# Bytes at a time: each block takes the interpreter's lock twice, which others may hold.
+BLOCK_BYTES = 1 << 22
 LARGE = 1 << 26  # from so many bytes on, a part of a file is not held in memory
 LARGE_INPUT = 1 << 24  # bytes, from which on a thread is worth its start
 CHUNK = 1 << 24
@@ -41,9 +40,8 @@ class FileRange:
 
     def read(self, size: int) -> Iterator[bytes]:
         """Yield the bytes of the file, so many at a time."""
-        with self.path.open(
-            "rb"
-        ) as file:  # read, not mapped: a mapped file that becomes shorter kills the process
+        # Read, not mapped: a mapped file that becomes shorter kills the process.
+        with self.path.open("rb") as file:
             file.seek(self.offset)
             for done in range(0, self.length, size):
                 wanted = min(size, self.length - done)
@@ -188,11 +186,12 @@ def _copy_between(
     digest: Digest | None = None,
 ) -> None:
     """Copy what lies between edits, which are in order, to where it will lie after them."""
+    # Whether the kernel can copy from file to file.
     at, shift, inside = (
         0,
         0,
         hasattr(os, "copy_file_range"),
-    )  # whether the kernel can copy from file to file
+    )
     for edit in [*edits, Edit(os.fstat(read.fileno()).st_size, 0, b"")]:
         assert at <= edit.offset, "edits overlap"
         while at < edit.offset:
@@ -217,9 +216,8 @@ def _copy_between(
             if progress:
                 progress(done)
         at, shift = edit.offset + edit.length, shift + len(edit.data) - edit.length
-    if (
-        digest is not None and digest.thread.is_alive() and hasattr(os, "posix_fadvise")
-    ):  # let the disk write meanwhile
+    # Let the disk write meanwhile.
+    if digest is not None and digest.thread.is_alive() and hasattr(os, "posix_fadvise"):
         write.flush()
         os.posix_fadvise(write.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 

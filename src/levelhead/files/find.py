@@ -44,9 +44,8 @@ def find_layers(
         ordered: whether the tensors come in the order in which the model has its layers.
     """
     leaves = {re.split("[./]", key)[-1] for key in spans}
-    if (
-        "kernel" in leaves and "weight" not in leaves
-    ):  # of Flax or Keras: kernels [d, K], and a slash between names
+    # Of Flax or Keras: kernels [d, K], and a slash between names.
+    if "kernel" in leaves and "weight" not in leaves:
         dotted = {key.replace("/", "."): span for key, span in spans.items()}
         spans = {
             key: replace(s, transposed=True) if key.split(".")[-1] == "kernel" else s

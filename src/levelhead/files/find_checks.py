@@ -39,10 +39,11 @@ def check_not_hidden(tensors: Tensors, found: Sequence[str]) -> None:
                 tensors.rows(other) == 1 or re.fullmatch(re.escape(name) + r"_?\d+", title)
             ):
                 raise tensors.several(found, [other, *tensors.candidates(1)])
+        # Matrices that are no layer, such as one of many small heads.
         for (
             key,
             span,
-        ) in tensors.spans.items():  # matrices that are no layer, such as one of many small heads
+        ) in tensors.spans.items():
             beside, _, leaf = key.rpartition(".")
             bare = (
                 beside == block

@@ -137,9 +137,8 @@ def companion_files(
         for path in sorted(folder.iterdir())
         if path.name not in own and not path.name.startswith(".")
     ]
-    ends = {
-        path: Path(os.path.realpath(path)) for path in others
-    }  # unlike `resolve`, of a link to itself as well
+    # Unlike `resolve`, of a link to itself as well.
+    ends = {path: Path(os.path.realpath(path)) for path in others}
     outside = [
         path for path, end in ends.items() if not any(end.is_relative_to(place) for place in places)
     ]

@@ -77,9 +77,8 @@ class _Reader:
     reads: int = 0
     taken: int = 0  # bytes so far, and letters of names
     seen: set[int] = field(default_factory=set)  # blocks of object headers: none may be there twice
-    heaps: dict[int, dict[int, tuple[int, int]]] = field(
-        default_factory=dict
-    )  # by place: where each text lies
+    # By place: where each text lies.
+    heaps: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
 
     def read(self, at: int, length: int) -> bytes:
         self.reads += 1
@@ -238,9 +237,8 @@ def _heap_text(reader: _Reader, length: int, collection: int, wanted: int) -> by
         reader.heaps[collection] = {}
         _, size = reader.block(collection, b"GCOL", "IQ")
         at, end = collection + 16, min(collection + size, reader.size)
-        while (
-            at + 16 <= end and (entry := reader.numbers(at, "HHIQ"))[0]
-        ):  # 0 is the number of what is free
+        # 0 is the number of what is free.
+        while at + 16 <= end and (entry := reader.numbers(at, "HHIQ"))[0]:
             reader.heaps[collection][entry[0]] = at + 16, entry[3]
             at += 16 + (entry[3] + 7) // 8 * 8
     if wanted not in reader.heaps[collection]:

@@ -26,9 +26,8 @@ KERAS_2_LAYERS = "_layer_checkpoint_dependencies"  # what Keras 2 calls the laye
 NAME_HEAD_LAYER = Advice("head", None, "to name the layer")
 
 LayerPath = tuple[str, ...]  # the names that lead to a layer, through models inside models
-Value = tuple[
-    LayerPath, str, int, int
-]  # the names that lead to its model, its layer, node and index
+# The names that lead to its model, its layer, node and index.
+Value = tuple[LayerPath, str, int, int]
 
 
 def head_in_config(config: Any, classes: int | None) -> GraphHead[LayerPath, None] | None:

@@ -30,9 +30,8 @@ def locate_head(
             raise
         # Without a note, counts are wrong in number, or are labels: that is reported when K is known.
         found = one.find(path, named=",".join(noted) if noted else head)
-    known = (
-        None if names is None else check_names(names, max(2, found.classes))
-    )  # one logit is of two classes
+    # One logit is of two classes.
+    known = None if names is None else check_names(names, max(2, found.classes))
     return (
         replace(found, given_names=tuple(known))
         if known is not None and found.classes > 1

@@ -170,9 +170,8 @@ class LocatedHead:
 
     path: Path  # the file that stands for the model
     layers: tuple[LayerSpans, ...]  # more than one where several feed one output
-    stamps: Mapping[
-        Path, Stamp
-    ]  # all files of the model, `path` first: what each was when it was read
+    # All files of the model, `path` first: what each was when it was read.
+    stamps: Mapping[Path, Stamp]
     complete: Complete
     note: Note | None = None  # what an earlier adjustment recorded in the file
     folder: bool = False  # whether the model is a folder of files and is written as one
@@ -247,9 +246,8 @@ def encode(values: np.ndarray, dtype: str) -> bytes:
     if dtype == "BF16":
         bits = np.ascontiguousarray(values, "<f4").view(np.uint32)
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2").tobytes()
-    with np.errstate(
-        over="ignore"
-    ):  # a number too large for its dtype becomes infinite: `store` reports it
+    # A number too large for its dtype becomes infinite: `store` reports it.
+    with np.errstate(over="ignore"):
         return values.astype(NUMPY_DTYPES[dtype]).tobytes()
 
 

@@ -199,9 +199,8 @@ def _load_pickle(archive: Archive, pickled: bytes) -> tuple[Any, dict[int, ZipIn
     def storage_of(saved: tuple) -> Any:
         _, kind, key, _, count = saved
         if (record := archive.find(f"data/{key}")) is None:
-            raise RuntimeError(
-                f"locating file data/{key}: not found"
-            )  # in the words of later versions
+            # In the words of later versions.
+            raise RuntimeError(f"locating file data/{key}: not found")
         dtype = torch.uint8 if kind is torch.UntypedStorage else kind.dtype
         storage = torch.UntypedStorage(count * dtype.itemsize, device="meta")
         storage._checkpoint_offset = record.header_offset  # pyright: ignore[reportAttributeAccessIssue]  as torch calls it

@@ -16,9 +16,8 @@ from ..support.regular_file import bytes_at
 from .edits import BLOCK_BYTES, Edit, edited_blocks
 
 RECORD = "levelhead.json"  # the note of an adjustment
-LOCAL = struct.Struct(
-    "<4s5H3I2H"
-)  # signature, version, flags, method, time, date, crc, 2 sizes, 2 lengths
+# Signature, version, flags, method, time, date, crc, 2 sizes, 2 lengths.
+LOCAL = struct.Struct("<4s5H3I2H")
 CENTRAL = struct.Struct("<4s6H3I5H2I")
 END = struct.Struct("<4s4H2IH")
 END64 = struct.Struct("<4sQ2H2I4Q")
@@ -79,9 +78,8 @@ class Archive:
             *_, listed_at = END64.unpack(
                 self.tail[-END.size - LOCATOR.size - END64.size : -END.size - LOCATOR.size]
             )
-        behind = {
-            one.filename: 12 if one.flag_bits & DESCRIBED else 0 for one in self.records
-        }  # checksum and sizes
+        # Checksum and sizes.
+        behind = {one.filename: 12 if one.flag_bits & DESCRIBED else 0 for one in self.records}
         ends = {
             name: self.data_at[name] + one.compress_size + behind[name]
             for name, one in self.by_name.items()
@@ -116,9 +114,8 @@ class Archive:
         """The note in the archive's record of ours, or None."""
         if (one := self.find(RECORD)) is None:
             return None
-        if (
-            not self.is_plain(one) or one.file_size > LONGEST_RECORD
-        ):  # a few bytes may stand for gigabytes
+        # A few bytes may stand for gigabytes.
+        if not self.is_plain(one) or one.file_size > LONGEST_RECORD:
             reason = f"its record {RECORD} is compressed or too long, so it is not ours"
             raise LevelheadError(f"{self.path}: {reason}; save the model again without it")
         return note_from_json(
@@ -155,9 +152,8 @@ class Archive:
                 (edit for edit in edits if start <= edit.offset < end), key=lambda edit: edit.offset
             )
             sums[one.header_offset] = crc = self._crc(one, inside)
-            if (
-                one.flag_bits & DESCRIBED
-            ):  # after the data, where most programs put a signature before it
+            # After the data, where most programs put a signature before it.
+            if one.flag_bits & DESCRIBED:
                 place = end + (4 if bytes_at(self.path, end, 4) == b"PK\x07\x08" else 0)
             extra.append(Edit(place, 4, struct.pack("<I", crc)))
         if note is None:

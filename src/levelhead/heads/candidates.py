@@ -42,17 +42,29 @@ class Candidates(Protocol):
     def layers(self, rows: int, /) -> Iterable[str]: ...  # of a head's shape with so many rows
     def has(self, block: str) -> bool: ...  # whether there are linear layers in a block
     def fits(
-        self, block: str, classes: int | None
-    ) -> bool: ...  # whether one may be a head of so many classes
+        self,
+        block: str,
+        classes: int | None,
+        # Whether one may be a head of so many classes.
+    ) -> bool: ...
     def ends(
-        self, block: str, classes: int | None
-    ) -> list[str]: ...  # the layers that may be a block's last
+        self,
+        block: str,
+        classes: int | None,
+        # The layers that may be a block's last.
+    ) -> list[str]: ...
     def is_hidden(
-        self, layer: str, found: Sequence[str]
-    ) -> bool: ...  # whether its rows are as many by chance
+        self,
+        layer: str,
+        found: Sequence[str],
+        # Whether its rows are as many by chance.
+    ) -> bool: ...
     def several(
-        self, found: Sequence[str], rivals: Sequence[str] = ()
-    ) -> LevelheadError: ...  # for any that could be
+        self,
+        found: Sequence[str],
+        rivals: Sequence[str] = (),
+        # For any that could be.
+    ) -> LevelheadError: ...
 
 
 def find_by_names(model: Candidates, classes: int | None) -> list[str]:

@@ -16,9 +16,8 @@ from .head_inputs import HeadInputs
 
 LABEL_KEYS = ("labels", "label", "targets", "target", "y")  # of a batch that is a dict
 BATCHES = "expected batches (inputs, labels), or dicts with 'labels'"
-BatchScores = Callable[
-    [Any, Any], tuple[Array, Array]
-]  # model, batch on its device -> logits [n, K], labels [n]
+# Model, batch on its device -> logits [n, K], labels [n].
+BatchScores = Callable[[Any, Any], tuple[Array, Array]]
 
 
 class Collected(tuple[Array, Array]):

@@ -20,17 +20,19 @@ KERAS_HARMLESS = (
 )  # fmt: skip
 KERAS_SUMS = ("Add", "Average")
 KERAS_ACTIVATIONS = ("linear", "softmax", "log_softmax", "sigmoid")
+# Of the harmless, those that keep every axis.
 KERAS_POINTWISE = (
     "Activation",
     "Softmax",
     "Dropout",
     "Identity",
-)  # of the harmless, those that keep every axis
+)
+# Of these, each channel by itself.
 KERAS_CHANNELS = (
     "AveragePooling",
     "GlobalAveragePooling",
     "UpSampling",
-)  # of these, each channel by itself
+)
 
 Key = TypeVar("Key", bound=Hashable)  # how a graph tells its layers apart
 Layer = TypeVar("Layer")  # what a layer is in its graph
@@ -40,9 +42,8 @@ Layer = TypeVar("Layer")  # what a layer is in its graph
 class Axes:
     """The axes of a value that comes from a head."""
 
-    classes: (
-        int | None
-    )  # which has one entry per class, counted back from the last, -1; None if it has others as well
+    # Which has one entry per class, counted back from the last, -1; None if it has others as well.
+    classes: int | None
     size: int  # how many classes there are
     shape: tuple[int | None, ...] | None = (
         None  # the sizes of all axes, None for those that are not known
@@ -80,9 +81,8 @@ def layers_behind(
     _depth: int = 0,
 ) -> dict[Key, Linear[Key, Layer]]:
     """Return the linear layers whose outputs become a value; `look`, which may raise, says what a value comes from."""
-    if (
-        value in known
-    ):  # outputs of one model share it: a value come to on several ways is looked at once
+    # Outputs of one model share it: a value come to on several ways is looked at once.
+    if value in known:
         if isinstance(before := known[value], LevelheadError):
             raise before
         return before
@@ -116,9 +116,8 @@ def layers_behind(
                 raise LevelheadError(f"comes from more than {MOST_LAYERS} layers at once")
             then = (step.follows,) if step.follows else ()
             for key, one in found.items():
-                before = tuple(
-                    op for op in one.follows if op not in then
-                )  # each once: a chain may be long
+                # Each once: a chain may be long.
+                before = tuple(op for op in one.follows if op not in then)
                 axes = step.moves(one.axes) if step.moves and one.axes else one.axes
                 found[key] = replace(
                     one, follows=(*before, *then), plain=one.plain and step.plain, axes=axes
@@ -184,9 +183,8 @@ def find_keras_heads(
                 raise LevelheadError(reason, advice=advice)
             at = _keras_channels(node)
             shape = None
-            if (
-                node.shape is not None
-            ):  # of a convolution of single pixels, those axes that have one stay so
+            # Of a convolution of single pixels, those axes that have one stay so.
+            if node.shape is not None:
                 sizes = [n if node.kind == "Dense" or n == 1 else None for n in node.shape]
                 sizes[at] = node.units
                 shape = tuple(sizes)

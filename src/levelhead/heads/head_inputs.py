@@ -62,9 +62,8 @@ def _rows_of_logits(inputs: Any, outputs: Any, logits: Any, classes: int) -> Any
     if inputs.ndim == 3 and len(inputs) == len(logits) and wanted.shape[-1] == classes:
         if _is_close(outputs.mean(1, keepdim=True), wanted):
             return inputs.mean(1)
-        nearest = (
-            (outputs - wanted).abs().amax(-1).argmin(1)
-        )  # the token that stands for the sample
+        # The token that stands for the sample.
+        nearest = (outputs - wanted).abs().amax(-1).argmin(1)
         rows = range(len(inputs)), nearest.tolist()
         if _is_close(outputs[rows][:, None], wanted):
             return inputs[rows]

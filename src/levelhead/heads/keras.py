@@ -28,13 +28,14 @@ from .place import Facts, InMemory
 KerasHead = GraphHead[str, Any]  # layers of Keras by name
 HALF_DTYPES = ("float16", "bfloat16")
 NAME_LAYER = Advice("layer", None, "to name the head")
+# Of layers, that say what becomes of an axis.
 SETTINGS = (
     "axis",
     "data_format",
     "dims",
     "keepdims",
     "target_shape",
-)  # of layers, that say what becomes of an axis
+)
 
 
 def read(model: Any, *, layer: Any = None, example: Any = None, classes: int | None = None) -> Head:
@@ -288,9 +289,8 @@ def _node_of(model: Any, history: Any) -> KerasNode[str, Any]:
     """Return what a tensor comes from, by its history: layer, node, index."""
     layer, node, index = history
     wrapped = layer.layer if type(layer).__name__ == "TimeDistributed" else layer
-    inside = (
-        getattr(layer, "outputs", None) if hasattr(layer, "layers") else None
-    )  # of a model inside the model
+    # Of a model inside the model.
+    inside = getattr(layer, "outputs", None) if hasattr(layer, "layers") else None
     units, kind, taken = (
         keras_units(wrapped),
         _kind(wrapped),

@@ -128,9 +128,8 @@ def leave_note(model: Any, note: Note) -> Callable[[], None]:
     names = dict.fromkeys(
         name for path in note.get("head", ()) for name in _ADAPTER.findall(f".{path}")
     )
-    for adapter in [
-        one for name, one in _adapters(model).items() if name in names
-    ]:  # whose own heads were adjusted
+    # Whose own heads were adjusted.
+    for adapter in [one for name, one in _adapters(model).items() if name in names]:
         back.append(partial(setattr, adapter, "peft_version", adapter.peft_version))
         version, *_ = adapter.peft_version.partition(IN_VERSION)
         adapter.peft_version = f"{version}{IN_VERSION}{json.dumps(note)}"

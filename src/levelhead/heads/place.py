@@ -108,16 +108,21 @@ class Place(Protocol[Written]):
     def facts(self) -> Facts: ...
     def earlier(
         self,
-    ) -> str | None: ...  # what was done to the head before and holds, as an error says it
+        # What was done to the head before and holds, as an error says it.
+    ) -> str | None: ...
     def check_output(
         self, *, adds: bool
     ) -> "Checked | None": ...  # raises if a change is known not to arrive in the logits
     def check_takes_bias(
-        self, key: str
-    ) -> None: ...  # raises if a layer without a bias cannot get one
+        self,
+        key: str,
+        # Raises if a layer without a bias cannot get one.
+    ) -> None: ...
     def heads(
-        self, rule: Rule
-    ) -> tuple[Head, ...]: ...  # one for each layer; of a large one, what the rule needs
+        self,
+        rule: Rule,
+        # One for each layer; of a large one, what the rule needs.
+    ) -> tuple[Head, ...]: ...
     def write(self, change: Change) -> Written: ...  # puts the new head into its place
 
 
@@ -140,20 +145,32 @@ class InMemory(Place[Adjusted], Protocol):
     example: Any  # an input, to try whether what is added to a bias is added to the logits
 
     def find_layers(
-        self, layer: Any, example: Any, classes: int | None
-    ) -> dict[str, Any]: ...  # the head's, by path
+        self,
+        layer: Any,
+        example: Any,
+        classes: int | None,
+        # The head's, by path.
+    ) -> dict[str, Any]: ...
     def why_not(
-        self, module: Any
-    ) -> str | None: ...  # why changing it would not scale its outputs, or others too
+        self,
+        module: Any,
+        # Why changing it would not scale its outputs, or others too.
+    ) -> str | None: ...
     def sizes(self) -> set[int | None]: ...  # how many outputs the linear layers of the model have
     def head(self, module: Any, names: Sequence[str] | None = None) -> Head: ...  # a copy
     def put(self, module: Any, head: Head) -> None: ...  # of the same shape
     def keep(
-        self, heads: Sequence[Head]
-    ) -> Callable[[], None]: ...  # adds biases that they have; returns the way back
+        self,
+        heads: Sequence[Head],
+        # Adds biases that they have; returns the way back.
+    ) -> Callable[[], None]: ...
     def state(
-        self, module: Any, *, weights: bool
-    ) -> tuple[Any, tuple[str, ...]]: ...  # version and digests of its weights or of its bias
+        self,
+        module: Any,
+        *,
+        weights: bool,
+        # Version and digests of its weights or of its bias.
+    ) -> tuple[Any, tuple[str, ...]]: ...
 
     def check_adds(self) -> None:
         """Raise if what is added to the biases is known not to be added to the logits."""

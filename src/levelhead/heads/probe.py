@@ -129,9 +129,8 @@ def _outputs(
     model: nn.Module, weights: dict[str, Tensor], args: tuple, kwargs: Mapping[str, Any]
 ) -> dict[str, Tensor]:
     """Return what could be logits, by name, with these weights in place, classes last, on the host."""
-    boxes: list[
-        Any
-    ] = []  # torchvision's R-CNNs return what is left of their boxes in the end: here are the logits
+    # Torchvision's R-CNNs return what is left of their boxes in the end: here are the logits.
+    boxes: list[Any] = []
     predictor = getattr(getattr(model, "roi_heads", None), "box_predictor", None)
     watched = nullcontext()
     if isinstance(predictor, nn.Module):

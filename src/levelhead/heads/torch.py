@@ -111,9 +111,8 @@ class TorchModel(InMemory):
         else:
             layer.register_parameter("bias", new_bias(layer))
             try:
-                layer.bias.data += 1 + float(
-                    layer.weight.detach().float().abs().max()
-                )  # large enough to be seen
+                # Large enough to be seen.
+                layer.bias.data += 1 + float(layer.weight.detach().float().abs().max())
                 reason = "its forward does not add one" if _why_not_affine(layer) else None
             finally:
                 layer.register_parameter("bias", None)

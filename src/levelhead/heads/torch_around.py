@@ -39,9 +39,8 @@ def modules_after(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, list
 def check_no_norm_follows(model: nn.Module, path: str) -> None:
     """Check that no norm of K numbers is registered next in a block around the layer: it would undo the scaling."""
     rows, columns = layer_shape(model.get_submodule(path)) or (0, 0)
-    for _, later in (
-        modules_after(model, path) if rows != columns else ()
-    ):  # else it could stand before the layer
+    # Else it could stand before the layer.
+    for _, later in modules_after(model, path) if rows != columns else ():
         if (after := first_harmful(later)) is None:
             continue
         # One number per feature, learned or not, as BatchNorm1d, LayerNorm, RMSNorm and PReLU have.

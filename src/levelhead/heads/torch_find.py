@@ -78,9 +78,8 @@ def find_head(
     for path in () if probes else found:
         check_no_norm_follows(model, path)
         check_block_adds_nothing(model, path)
-        if layer is None and (
-            name := scale_around(model, path)
-        ):  # the logits are then not W x + b alone
+        # The logits are then not W x + b alone.
+        if layer is None and (name := scale_around(model, path)):
             may = "it may normalize the weights, as cosine heads do, or scale the logits"
             raise _undecided(f"{path} looks like the head, but the model has a {name}: {may}")
     return found

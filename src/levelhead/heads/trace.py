@@ -140,9 +140,8 @@ class Tail:
 
     def scales(self) -> bool | None:
         """Return whether scaling row i of the head scales logit i alone; None if that is not known."""
-        factors = 2.0 ** (
-            torch.arange(self._classes) % 3 - 1
-        )  # powers of two, so that nothing is rounded
+        # Powers of two, so that nothing is rounded.
+        factors = 2.0 ** (torch.arange(self._classes) % 3 - 1)
         return self._check(
             lambda z, shape: z * factors.to(z).reshape(shape), lambda y: y * factors.to(y)
         )
@@ -248,9 +247,8 @@ class _Run:
             raise NotKnown
         if node.op == "get_attr":
             return operator.attrgetter(str(node.target))(self.model)
-        if node not in self.after and self._is_shape(
-            node
-        ):  # of an input, or of what came before the head
+        # Of an input, or of what came before the head.
+        if node not in self.after and self._is_shape(node):
             return self._shape(node)
         args, kwargs = map_arg((node.args, node.kwargs), lambda one: self.value(one, known))
         if node.op == "call_function":

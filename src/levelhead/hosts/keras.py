@@ -65,9 +65,8 @@ class WVNCallback(Callback):
         self.on_train_batch_end(0)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        getattr(
-            self.model, "jax_state_sync", lambda: None
-        )()  # JAX keeps the weights of a step elsewhere
+        # JAX keeps the weights of a step elsewhere.
+        getattr(self.model, "jax_state_sync", lambda: None)()
         for one in self._layers.values():
             normalize_columns(one)
 

@@ -133,9 +133,8 @@ def unit_(weight: Tensor) -> None:
     lengths = torch.linalg.vector_norm(
         weight, dim=tuple(range(1, weight.ndim)), keepdim=True, dtype=wide
     )
-    weight.mul_(
-        lengths.reciprocal()
-    )  # K divisions and d K products, which are four times as fast as d K divisions
+    # K divisions and d K products, which are four times as fast as d K divisions.
+    weight.mul_(lengths.reciprocal())
 
 
 def _check_directions(weights: dict[str, Tensor]) -> None:

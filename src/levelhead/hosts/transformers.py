@@ -20,10 +20,11 @@ with naming_what_is_missing():
     from ..heads.torch_find import unwrap
     from . import _callback as base
 
+# Of our section in a model card.
 _BEGIN, _END = (
     "<!-- levelhead: begin -->",
     "<!-- levelhead: end -->",
-)  # of our section in a model card
+)
 
 
 class WVNCallback(base.BaseWVNCallback, TrainerCallback):

@@ -283,9 +283,8 @@ def _counts_from_csv(path: Path, wanted: str) -> Counts:
     titled = not is_number(first[-1]) or not first[0]
     titled |= not is_number(first[0]) and bool(others) and all(is_number(row[0]) for row in others)
     label = next((i for i, cell in enumerate(first) if cell.lower() in LABEL_TITLES), None)
-    if (
-        label is not None and others and (label > 0 or len(first) != 2)
-    ):  # of each sample; label,n are counts
+    # Of each sample; label,n are counts.
+    if label is not None and others and (label > 0 or len(first) != 2):
         if any(len(row) != len(first) for row in others):
             raise LevelheadError(f"expected {len(first)} cells in each row, as there are titles")
         return _labels([row[label] for row in others])

@@ -17,12 +17,10 @@ from numpy.lib import format as npy
 from ..support.errors import LevelheadError, reported_as
 from ..support.regular_file import bytes_at
 
-LARGEST_EXPANSION = (
-    1 << 30
-)  # bytes that a compressed array may always become; beyond, at most 100 times its size
-WIDEST_TEXTS = (
-    1 << 24
-)  # letters that an array of texts may always have room for; beyond, 100 times what they have
+# Bytes that a compressed array may always become; beyond, at most 100 times its size.
+LARGEST_EXPANSION = 1 << 30
+# Letters that an array of texts may always have room for; beyond, 100 times what they have.
+WIDEST_TEXTS = 1 << 24
 LARGEST_READ = 1 << 26  # bytes that are read at once; larger arrays are mapped
 LONGEST_NPY_HEADER = 10_000  # bytes, as for numpy.load; most have 118
 # What numpy raises for a damaged header, and the standard library for a damaged archive; OSError is bz2's, and of a
@@ -134,9 +132,8 @@ def _read_npy_header(
         if version not in ((1, 0), (2, 0), (3, 0)):
             raise LevelheadError(f"unknown version {list(version)} of the .npy format")
         with catch_warnings(action="ignore", category=UserWarning):  # of files that Python 2 wrote
-            read = (
-                npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            )  # 3.0 is 2.0 in UTF-8
+            # 3.0 is 2.0 in UTF-8.
+            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
             shape, fortran, dtype = read(start)
     if dtype.hasobject:
         raise LevelheadError(

@@ -21,11 +21,12 @@ from .table_file import read_table
 Source = str | Path  # FILE or FILE:KEY
 Names = Sequence[str] | None  # of the classes, in order
 Say = Callable[[str], object]  # is told what was taken for what; `str` tells nobody
+# What an array of class names is called in a file of several.
 NAME_ARRAYS = (
     "names",
     "classes",
     "class_names",
-)  # what an array of class names is called in a file of several
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,9 +286,8 @@ def _read_labels(source: Source, scores: _Scores, names: Names, say: Say) -> np.
     labels, rows = arrays.read(source, wanted="labels"), len(scores.values)
     path, key = arrays.split_key(source)
     alone = labels.shape == (rows + 1,) and key is None and path.suffix.lower() == ".csv"
-    if (
-        alone and read_table(path, titles=("labels",)).titles is None
-    ):  # the first cell may be a title
+    # The first cell may be a title.
+    if alone and read_table(path, titles=("labels",)).titles is None:
         is_text = labels.dtype.kind == "U"
         is_title = str(labels[0]) not in (names or ()) if is_text else labels[0] == 0
         if is_title and not is_text:

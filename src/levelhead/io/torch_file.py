@@ -85,9 +85,8 @@ def _load(path: Path, *, mmap: bool = False) -> Any:
             f"{path}: reading {path.suffix} needs torch; {install_command('torch')}"
         ) from None
     try:
-        with catch_warnings(
-            action="ignore", category=UserWarning
-        ):  # torch's, of its own deprecated storages
+        # Torch's, of its own deprecated storages.
+        with catch_warnings(action="ignore", category=UserWarning):
             return torch.load(path, weights_only=True, map_location="cpu", mmap=mmap)
     except UnpicklingError:
         raise LevelheadError(
@@ -158,9 +157,8 @@ def check_pickle(data: bytes) -> None:
     """Check that a pickle builds no more than a checkpoint does. What torch refuses by itself is left to torch."""
     # Its `weights_only` runs no code, but builds what a file says: tuples in tuples, until hashing overflows the stack.
     try:
-        with catch_warnings(
-            action="ignore", category=DeprecationWarning
-        ):  # of escapes in damaged text
+        # Of escapes in damaged text.
+        with catch_warnings(action="ignore", category=DeprecationWarning):
             _follow((opcode.name, argument) for opcode, argument, _ in genops(data))
     except LevelheadError:
         raise

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
+from ..files.formats import suffix_of
 from .subject import Subject
 
 MODEL = "model.safetensors"  # where the model's file is not known
@@ -49,9 +50,9 @@ def code_to_use(subject: Subject) -> Code:
 
 def _free(model: str) -> str:
     """Return where the adjusted model goes: beside it, by a name that its folder does not have."""
-    place = Path(model)
+    place, suffix = Path(model), suffix_of(model)
     for more in ("", *(f"-{i}" for i in range(2, 100))):
-        free = place.with_name(f"adjusted{more}{place.suffix}")
+        free = place.with_name(f"adjusted{more}{suffix}")
         if not free.exists():
             break
     return free.as_posix()

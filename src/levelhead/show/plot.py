@@ -176,9 +176,8 @@ def draw_changes(
     if len(shown) < len(sizes):
         axes.set(xlabel=f"%, of the {len(shown)} of {len(sizes)} classes that change most")
     _finish(axes, title, above=True)
-    axes.set_title(
-        title, fontsize="medium", loc="left", parse_math=False, pad=22
-    )  # over the legend
+    # Over the legend.
+    axes.set_title(title, fontsize="medium", loc="left", parse_math=False, pad=22)
     return axes
 
 

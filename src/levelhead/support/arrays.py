@@ -63,9 +63,8 @@ def as_array(x: Array) -> Array:
 def check_finite_rows(values: np.ndarray, first: int = 0) -> None:
     """Check that logits [n, K] are finite. Rows are numbered from `first` in the message."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(
-            np.einsum("ij->", values)
-        ):  # twice as fast as values.sum(), which rounds better
+        # Twice as fast as values.sum(), which rounds better.
+        if np.isfinite(np.einsum("ij->", values)):
             return
     finite = np.isfinite(values).all(axis=1)
     if not finite.all():  # a sum may overflow
@@ -78,9 +77,8 @@ def lower_masked(values: np.ndarray, first: int = 0) -> np.ndarray:
         check_finite_rows(values, first)
     except LevelheadError:
         masked = np.isneginf(values)
-        refused = (~np.isfinite(values) & ~masked).any(axis=1) | masked.all(
-            axis=1
-        )  # where all are, no class is left
+        # Where all are, no class is left.
+        refused = (~np.isfinite(values) & ~masked).any(axis=1) | masked.all(axis=1)
         if refused.any():
             raise not_finite(first + int(np.argmax(refused))) from None
         wide = widen(values)
@@ -215,9 +213,8 @@ def narrow(x: Array, to: Array) -> Array:
 def scale_rows(x: Array, factors: np.ndarray) -> Array:
     """Return row i of x [K, ...] times factors[i], computed in float32 or better, in x's dtype."""
     wide = widen(x)
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # the caller names the class whose values do not fit
+    # The caller names the class whose values do not fit.
+    with np.errstate(over="ignore", invalid="ignore"):
         return narrow(wide * like(factors, wide).reshape(-1, *[1] * (x.ndim - 1)), x)
 
 

@@ -19,9 +19,8 @@ try:
 except ImportError:  # Windows: nothing is locked there, so nothing can be told to be left over
     fcntl = None
 
-_seen: set[tuple[int, int]] = (
-    set()
-)  # folders that this process has looked through, by device and inode
+# Folders that this process has looked through, by device and inode.
+_seen: set[tuple[int, int]] = set()
 
 
 class OutputExists(LevelheadError, FileExistsError):
@@ -135,9 +134,8 @@ def remove_leftovers(folder: Path) -> None:
 
 def _remove(place: Path) -> None:
     if place.is_dir():
-        for _ in range(
-            2
-        ):  # a folder that could not be listed once, as a disk failed, may well be the second time
+        # A folder that could not be listed once, as a disk failed, may well be the second time.
+        for _ in range(2):
             shutil.rmtree(place, ignore_errors=True)
     else:
         with suppress(OSError):

@@ -8,9 +8,8 @@ from typing import Any
 
 ByteProgress = Callable[[int], None]  # bytes copied since the last call
 RowProgress = Callable[[int, int], None]  # rows done, rows in all
-StageProgress = Callable[
-    [str, int, int], None
-]  # the stage, how much of it is done, how much it is in all
+# The stage, how much of it is done, how much it is in all.
+StageProgress = Callable[[str, int, int], None]
 LARGE_FILE = 256 << 20  # bytes: copying fewer takes no time worth a bar
 LARGE_LOGITS = 20_000_000  # numbers: no stage takes time worth a bar on fewer
 

@@ -27,10 +27,11 @@ def read(path: str | Path, wanted: str = "text") -> str:
 
 def parse_json(content: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Return what JSON text holds; raise LevelheadError if it is not JSON, or nested deeper than any file of ours."""
+    # As of 4300 digits, too.
     with (
         reported_as(_TOO_DEEP, RecursionError),
         reported_as("not JSON ({})", ValueError),
-    ):  # as of 4300 digits, too
+    ):
         value = json.loads(content, object_pairs_hook=pairs)
     level = [value]
     for _ in range(DEEPEST_JSON):

@@ -167,9 +167,8 @@ def _augment_kernel(
                     factor,
                 )
             else:
-                grey = (
-                    r * 19595 + g * 38470 + b * 7471 + 32768
-                ) >> 16  # weights that add up to 65536
+                # Weights that add up to 65536.
+                grey = (r * 19595 + g * 38470 + b * 7471 + 32768) >> 16
                 average = (2 * tl.sum(tl.where(inside, grey, 0), 0) + height * width) // (
                     2 * height * width
                 )

@@ -184,9 +184,8 @@ def _read(samples: list[tuple[Path, int]], size: int, skip_bad: bool) -> Split:
     place = Path(os.environ.get("LEVELHEAD_CACHE") or Path.home() / ".cache" / "levelhead")
     stamps = "\n".join(map(_stamp, files))
     cached = place / f"{hashlib.sha256(os.fsencode(f'{size} {stamps}')).hexdigest()[:24]}.npy"
-    with suppress(
-        OSError, ValueError, EOFError
-    ):  # where it is missing or damaged, it is made again
+    # Where it is missing or damaged, it is made again.
+    with suppress(OSError, ValueError, EOFError):
         return Split(np.load(cached, mmap_mode="c", allow_pickle=False), labels)
     with ThreadPoolExecutor() as pool:
         try:
@@ -235,9 +234,8 @@ def _decode(path: Path, size: int) -> np.ndarray | str:
             upright = ImageOps.exif_transpose(image)
             if upright.mode in ("I", "F"):
                 return "it has 32 bits per pixel, and which value is white is not known"
-            if upright.mode.startswith(
-                "I;16"
-            ):  # converted to RGB, all but the darkest 256 shades would be white
+            # Converted to RGB, all but the darkest 256 shades would be white.
+            if upright.mode.startswith("I;16"):
                 upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
             upright = upright.convert("RGB")
             if upright.size != (size, size):

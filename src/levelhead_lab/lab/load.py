@@ -16,10 +16,11 @@ from . import cifar, image_folder
 from .data import Data, Split, train_and_test
 from .downloads import where_to_get
 
+# Classes as in its wnids.txt, or sorted, as torchvision has them.
 TINY = (
     "tiny-imagenet",
     "tiny-imagenet-sorted",
-)  # classes as in its wnids.txt, or sorted, as torchvision has them
+)
 OFFICIAL = ("cifar10", "cifar100", *TINY)  # read from official files, which do not change
 
 

@@ -48,9 +48,8 @@ class Preprocess:
         self.augment = recipe.augment
         self.pad, self.mean, self.std, self.dtype = recipe.pad, mean, std, dtype
         shorter = min(data.shape[1:])
-        self.cutout = (
-            recipe.cutout if recipe.cutout <= shorter else shorter // 4 * 2
-        )  # half, or nothing would be left
+        # Half, or nothing would be left.
+        self.cutout = recipe.cutout if recipe.cutout <= shorter else shorter // 4 * 2
         self._on_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def augmented(self, images: Tensor, batch: EpochPlan) -> Tensor:
@@ -66,9 +65,8 @@ class Preprocess:
         return standardize(images, *self._mean_std(images.device), self.dtype)
 
     def _mean_std(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        if (
-            device not in self._on_device
-        ):  # copied once: the host would wait for a copy in every step
+        # Copied once: the host would wait for a copy in every step.
+        if device not in self._on_device:
             wide = torch.promote_types(self.dtype, torch.float32)
             mean, std = (torch.tensor(x, dtype=wide, device=device) for x in (self.mean, self.std))
             self._on_device[device] = mean, std
@@ -207,9 +205,8 @@ def errors(net: Net, data: Data, preprocess: Preprocess) -> dict[str, float]:
         if name != "train":
             with np.errstate(over="ignore", invalid="ignore"):
                 logits = head.logits(features(net, part, preprocess))
-            if not np.isfinite(
-                logits
-            ).all():  # after the last step of an epoch, which no loss has seen
+            # After the last step of an epoch, which no loss has seen.
+            if not np.isfinite(logits).all():
                 raise LevelheadError(
                     f"the logits of {name} images are not finite: the training has diverged; lower the learning rate"
                 )

@@ -54,9 +54,8 @@ def _errors_in(record: dict[str, Any]) -> list[str]:
 def _epoch_columns(rich: Any) -> tuple[Any, ...]:
     from rich.table import Column
 
-    rest = Column(
-        ratio=1, no_wrap=True, overflow="ellipsis"
-    )  # a narrow terminal has no room for it
+    # A narrow terminal has no room for it.
+    rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     return (
         rich.TextColumn("{task.description}"),
         rich.BarColumn(8),

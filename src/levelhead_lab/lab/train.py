@@ -37,14 +37,12 @@ class State:
     epoch: int  # to resume with
     step: int  # steps already taken in it
     weights: dict[str, Tensor]  # the network's state dict
-    momentum: dict[
-        str, Tensor
-    ]  # the optimizer's buffer of each parameter, by its name; empty at the start
+    # The optimizer's buffer of each parameter, by its name; empty at the start.
+    momentum: dict[str, Tensor]
     # [3], of this epoch so far, over all processes: samples, sum of their losses, number of errors
     seen: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
-    mean: dict[str, Tensor] = field(
-        default_factory=dict
-    )  # of weights over epochs so far, by name; see Recipe.average
+    # Of weights over epochs so far, by name; see Recipe.average.
+    mean: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -107,9 +105,8 @@ def stages(recipe: Recipe, method: Method) -> list[Stage]:
 
 OnStep = Callable[[Callable[[], State]], None]
 OnEpoch = Callable[[State, dict[str, Any]], None]
-OnBatch = Callable[
-    [int, int, int], None
-]  # the epoch, from 1 on; how many of its batches are done, and are in all
+# The epoch, from 1 on; how many of its batches are done, and are in all.
+OnBatch = Callable[[int, int, int], None]
 
 
 def fit(
@@ -184,9 +181,8 @@ def _train(
         ).to(device)
         seen = state.seen.to(device)
         model.train(not stage.head_only)
-        for step, batch in enumerate(
-            plan.batches(recipe.batch, state.step), state.step
-        ):  # sample a mini-batch
+        # Sample a mini-batch.
+        for step, batch in enumerate(plan.batches(recipe.batch, state.step), state.step):
             torch.manual_seed(combined_seed(seed, epoch, step))  # for dropout
             part, weight = process_share(batch, rank, world)
             y = labels[part.indices]
@@ -195,9 +191,8 @@ def _train(
             net.zero_grad()
             (losses.sum() * weight).backward()  # gradient of the mean
             _project_(net, method, "before")  # (the released code)
-            _step_(
-                learning, momentum, recipe, stage.lr(epoch, step * recipe.batch / len(plan))
-            )  # step
+            # Step.
+            _step_(learning, momentum, recipe, stage.lr(epoch, step * recipe.batch / len(plan)))
             _project_(net, method, "after")  # w_i <- w_i / ||w_i||
             seen = seen + _tally(losses, logits, y, weight > 0, world)
             if on_step is not None:

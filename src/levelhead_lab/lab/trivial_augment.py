@@ -160,9 +160,8 @@ def _blend(images: Tensor, operations: Tensor, factors: Tensor) -> Tensor:
     degenerate = torch.where(contrast, mean.int()[:, None, None, None], degenerate).masked_fill(
         brightness, 0
     )
-    blended = degenerate + factors[:, None, None, None] * (
-        x - degenerate
-    )  # in float32, and cut off, as in Pillow
+    # In float32, and cut off, as in Pillow.
+    blended = degenerate + factors[:, None, None, None] * (x - degenerate)
     return blended.clamp(0, 255).to(torch.uint8)
 
 
@@ -186,9 +185,8 @@ def _map_levels(images: Tensor, operations: Tensor, curves: Tensor) -> Tensor:
         0, places.flatten(), torch.ones_like(histogram[:1]).expand(places.numel())
     )
     histogram = histogram.view(batch, channels, 256)
-    step = (
-        height * width - histogram.gather(2, high)
-    ) // 255  # of all pixels but those of the highest level
+    # Of all pixels but those of the highest level.
+    step = (height * width - histogram.gather(2, high)) // 255
     below = histogram.cumsum(dim=2) - histogram
     equalized = torch.where(
         step > 0, ((step // 2 + below) // step.clamp(min=1)).clamp(max=255), levels

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     import torch
 
 Tensor: TypeAlias = "torch.Tensor"  # as text: reading about methods does not load torch
-Loss = Callable[
-    ["torch.Tensor", "torch.Tensor"], "torch.Tensor"
-]  # logits [B, K], labels [B] -> one value per sample
+# Logits [B, K], labels [B] -> one value per sample.
+Loss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 Sample = Callable[[np.ndarray, np.random.Generator, float], np.ndarray]
 
 
@@ -151,10 +150,11 @@ class WeightedLoss:
     )
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+        # The loss checks the labels.
         weights, values = (
             self.weights.like(logits),
             self.loss(logits, labels),
-        )  # the loss checks the labels
+        )
         each = weights[labels]
         return values * (each / each.mean(-1, keepdim=True) if self.in_batch else each)
 

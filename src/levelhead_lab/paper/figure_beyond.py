@@ -120,9 +120,8 @@ def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
         best = min(epochs, key=lambda row: row["error"])
         handles += left.plot(best["epoch"], 100 * best["rescale"]["error"], "o", color=WVN, ms=5)
         low = min(said, *(100 * of(row) for row in epochs for _, of in lines.values()))
-        top = sorted(100 * row["error"] for row in epochs)[
-            -len(epochs) // 10
-        ]  # a few epochs stand far out
+        # A few epochs stand far out.
+        top = sorted(100 * row["error"] for row in epochs)[-len(epochs) // 10]
         left.set(
             ylim=(low - 0.06 * (top - low), top),
             ylabel=f"ratio {ratio:g}\nerror, %",

@@ -53,9 +53,8 @@ def draw_boundary(sources: Sources) -> Drawn:
 
 def _sectors(panel: Any, head: Head, x: np.ndarray, y: np.ndarray, colors: list[Any]) -> None:
     reach = 1.08 * float(np.abs(x).max())
-    angles = np.linspace(
-        0, 2 * np.pi, 7201
-    )  # without a bias, only the direction of a feature decides
+    # Without a bias, only the direction of a feature decides.
+    angles = np.linspace(0, 2 * np.pi, 7201)
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     owner = head.logits(circle).argmax(axis=1)
     edges = np.flatnonzero(np.diff(owner))
@@ -145,9 +144,8 @@ def tsne_points(snapshot: Snapshot, *, seed: int = 0) -> dict[str, Any]:
         snapshot.features[split][snapshot.labels[split] == k][: most[split]] for split, k in parts
     ]
     x = unit(np.concatenate(chosen).astype(np.float64))
-    tsne: Any = TSNE(
-        random_state=seed, init="pca", perplexity=30
-    )  # not typed; to infer its results takes long
+    # Not typed; to infer its results takes long.
+    tsne: Any = TSNE(random_state=seed, init="pca", perplexity=30)
     places = tsne.fit_transform(x)
     edges = np.cumsum([0, *map(len, chosen)])
     names = snapshot.head.names or range(snapshot.head.classes)

@@ -26,9 +26,8 @@ class Sources:
     """What figures are drawn from."""
 
     records: Sequence[Record]
-    snapshots: Mapping[str, Snapshot] = field(
-        default_factory=dict
-    )  # `baseline` and `wvn`, of CIFAR-10 at ratio 100
+    # `baseline` and `wvn`, of CIFAR-10 at ratio 100.
+    snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
     two_features: dict[str, Any] | None = None  # what bench/paper/two_features.py wrote
     tsne: dict[str, Any] | None = None  # what `tsne_points` returned
 

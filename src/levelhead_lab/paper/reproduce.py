@@ -252,9 +252,8 @@ def _record_makers(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Start processes of one thread each, which make records; on Ctrl-C they begin no new one."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
-    os.environ |= dict.fromkeys(
-        names, "1"
-    )  # each process reads them when it starts, at its first task
+    # Each process reads them when it starts, at its first task.
+    os.environ |= dict.fromkeys(names, "1")
     with ProcessPoolExecutor(
         workers, mp_context=get_context("spawn"), initializer=exit_with_parent
     ) as others:

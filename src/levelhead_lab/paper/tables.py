@@ -10,16 +10,18 @@ from typing import Any
 from ..methods import METHODS
 
 DATA_TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny ImageNet"}
+# Largest count, classes.
 DATA_SIZES = {
     "cifar10": (5000, 10),
     "cifar100": (500, 100),
     "tiny-imagenet": (500, 200),
-}  # largest count, classes
+}
 DATA_SIZES["tiny-imagenet-sorted"] = DATA_SIZES["tiny-imagenet"]
+# Rows with several seeds, and a companion run that holds out 10 % to choose gamma.
 REPEATED = (
     "baseline",
     "wvn",
-)  # rows with several seeds, and a companion run that holds out 10 % to choose gamma
+)
 SAME_WHEN_BALANCED = {  # rows that depend on the counts alone, and the row each equals where all counts are equal
     **dict.fromkeys(("over-sample", "under-sample", "re-weighting", "class-balanced"), "baseline"),
     "ldam-drw": "ldam",

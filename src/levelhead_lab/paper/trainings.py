@@ -23,12 +23,13 @@ from .tables import (
 
 TABLES: tuple[PaperTable, ...] = get_args(PaperTable)
 HOLD_OUT = 0.1
+# The columns of `wvn-released`.
 RELEASED_COLUMNS = (
     "cifar10:100",
     "cifar10:10",
     "cifar100:100",
     "cifar100:10",
-)  # the columns of `wvn-released`
+)
 
 
 @dataclass(frozen=True)
@@ -149,9 +150,8 @@ def _spec(
         "recipe": recipe or None,
         **tables()["sources"]["specs"].get(recipe, {}),
     }
-    if (
-        data == "tiny-imagenet"
-    ):  # what the paper leaves open for Table 2 and we chose: recipe, stem and epochs
+    # What the paper leaves open for Table 2 and we chose: recipe, stem and epochs.
+    if data == "tiny-imagenet":
         table = tables()["table2"]
         ours = {**table["ours"], "epochs": table["epochs"][table["columns"].index(column)]}
     return Spec(

@@ -170,9 +170,8 @@ def _to_onnx(model: Classifier, shape: list[int]) -> bytes:
         {"images": {0: "n"}, "logits": {0: "n"}},
     )
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # by the exporter that needs no other package
+        # By the exporter that needs no other package.
+        warnings.simplefilter("ignore", DeprecationWarning)
         file = Path(folder) / "model.onnx"
         torch.onnx.export(
             model,

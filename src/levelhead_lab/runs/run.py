@@ -159,9 +159,8 @@ def run_packed(
     with ExitStack() as locks:
         sessions: list[TrainingSession] = []
         for i, (spec, one) in enumerate(zip(specs, found, strict=True)):
-            key = (
-                spec.data_key
-            )  # specs with equal keys share the very arrays, so that they can be stacked
+            # Specs with equal keys share the very arrays, so that they can be stacked.
+            key = spec.data_key
             if one.finished:
                 check_finished(one, spec, loaded.get(key) or given[i])
                 continue

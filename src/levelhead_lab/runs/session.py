@@ -68,9 +68,8 @@ class TrainingSession:
         if (self.folder / "spec.json").is_file():
             check_same(self.run, self.spec, self.data)
             facts = _complete_facts(self.run)
-            if (
-                self.device.type == "cpu"
-            ):  # the order of sums, and so their rounding, depends on the number of threads
+            # The order of sums, and so their rounding, depends on the number of threads.
+            if self.device.type == "cpu":
                 torch.set_num_threads(facts["threads"])
             for name, now in (("torch", version("torch")), ("levelhead", __version__)):
                 before = facts.get("versions", {}).get(name, now)

@@ -17,9 +17,8 @@ from multiprocessing import resource_tracker
 @contextmanager
 def graceful_stop(summary: Callable[[], str], say: Callable[[str], None]) -> Iterator[None]:
     """Run a block that can be resumed; when told to stop, say what is done and exit with 130 or 143."""
-    if (
-        threading.current_thread() is not threading.main_thread()
-    ):  # only the main thread receives signals
+    # Only the main thread receives signals.
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.signal(signal.SIGTERM, _raise_interrupt)

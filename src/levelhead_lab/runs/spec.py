@@ -179,11 +179,12 @@ class Spec:
             "recipe": asdict(self.resolve_recipe()),
             "subset": self.resolve_subset(),
         }
+        # Left out, as in runs older than these fields.
         newer = {
             "cutout": 0,
             "augment": "none",
             "average": 0.0,
-        }  # left out, as in runs older than these fields
+        }
         newer |= {"weights": "class", "deferred": False, "bias": "none", "init": "fan-out"}
         for field, default in newer.items():
             if facts["recipe"][field] == default:

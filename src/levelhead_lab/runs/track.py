@@ -14,9 +14,8 @@ from ..lab.progress import EpochProgress
 from .spec import Spec
 
 Log = Callable[[dict[str, float], int], None]  # called with metrics and their epoch
-Start = Callable[
-    [], tuple[Log, Callable[[str], None]]
-]  # returns how to log, and how to end with a status
+# Returns how to log, and how to end with a status.
+Start = Callable[[], tuple[Log, Callable[[str], None]]]
 
 
 @contextmanager

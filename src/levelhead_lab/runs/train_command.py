@@ -128,9 +128,8 @@ def train_and_evaluate(
         return f"{folder} keeps {checkpoint.epochs_kept(folder)} of {total} epochs"
 
     with graceful_stop(summary, say if first else lambda line: None):
-        shown = (
-            options.show and first and sys.stderr.isatty()
-        )  # asked here: a bar of an older rich says no for it
+        # Asked here: a bar of an older rich says no for it.
+        shown = options.show and first and sys.stderr.isatty()
         with (
             epoch_progress(show=options.show and first) as draw,
             tracker(options.track if first else None, folder, spec) as log,

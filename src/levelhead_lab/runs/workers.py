@@ -82,9 +82,8 @@ def run_tasks(
 
 
 def _do_task(do: Callable[[Any], Any], task: Any, folder: Path | None = None) -> Answer:
-    if (
-        folder is not None and folder.is_dir()
-    ):  # on a shared disk, a relative path means the same as here
+    # On a shared disk, a relative path means the same as here.
+    if folder is not None and folder.is_dir():
         os.chdir(folder)
     began, error = time.monotonic(), ""
     try:
@@ -133,9 +132,8 @@ class _Processes:
             with interrupts_blocked():
                 process.start()
             theirs.close()
-        with suppress(
-            BrokenPipeError, ConnectionResetError
-        ):  # it was lost just now, as `first_to_end` will see
+        # It was lost just now, as `first_to_end` will see.
+        with suppress(BrokenPipeError, ConnectionResetError):
             line.send((do, task))
         return process, line
 
