@@ -20,7 +20,6 @@ from .find_checks import (
 )
 from .spans import HEAD_DTYPES, LayerSpans, Span
 from .tensors import WRAPPER, Tensors, owner_of
-from .tensors import several_heads as several_heads
 
 
 class NoHead(LevelheadError):

@@ -19,7 +19,7 @@ from ..heads.graph import (
     find_keras_heads,
 )
 from ..support.errors import Advice, LevelheadError
-from .find import several_heads
+from .tensors import several_heads
 
 MODELS = ("Functional", "Sequential", "Model")
 KERAS_2_LAYERS = "_layer_checkpoint_dependencies"  # what Keras 2 calls the layers of a model

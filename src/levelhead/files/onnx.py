@@ -10,7 +10,7 @@ from ..heads.candidates import list_layers
 from ..heads.graph import Linear
 from ..support.errors import LevelheadError, in_file, reported_as
 from ..support.types import LabelTask
-from .find import NoHead, several_heads
+from .find import NoHead
 from .format import Format
 from .onnx_classifier import classifier_layer
 from .onnx_edits import add_bias, complete
@@ -19,6 +19,7 @@ from .onnx_graph import CLASSIFIER, Graph
 from .onnx_layers import LinearNode
 from .onnx_walk import COMPETING, Undecided, heads_of, named_layers
 from .spans import LayerSpans, LocatedHead, join_rows
+from .tensors import several_heads
 
 Heads = list[Linear[str, LinearNode]]
 
