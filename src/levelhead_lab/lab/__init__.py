@@ -1,6 +1,7 @@
 """One training: data, networks, recipes and the plain loop. It knows methods, but not the paper.
 
 load, cifar, image_folder: data sets by name or path
+downloads: where the official archives are
 data: data sets as arrays: made imbalanced, split, hashed
 recipe: optimizer, schedule and augmentation, from recipes.toml or a file
 cui2019: the losses of one of the papers whose rows are reproduced

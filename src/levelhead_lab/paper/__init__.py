@@ -1,6 +1,7 @@
 """The reproduction of Kim and Kim 2020: its tables and figures, with our numbers next to the published ones.
 
 - reproduce: train the networks that a table lacks
+- asked_rows: the rows of a table that a command was asked for
 - page: draw the figures and fill in the pages of the reproduction, `docs/reproduction*.md`
 - geometry: what imbalance does to a head and its features, as angles and lengths
 - tables: the published tables, from tables.toml
@@ -13,7 +14,9 @@
 - row_texts, wvn_differs: what is said of the rows, and why WVN+RS differs
 - beyond_tables, beyond_texts, refit: what the paper lacks: other recipes, heads fitted again
 - how_done: settings, cost, and what has no record yet
-- claims and *_claims: the paper's claims, judged by records and networks; all_claims has them in order
+- claims: what the paper's claims share
+- norm_claims, feature_claims, table_claims, gamma_claims, network_claims: each claim, judged by records or networks
+- all_claims: every claim in the order of the paper
 - figures: all figures of the paper
 - figure_norms, figure_features, figure_errors, figure_style: the drawing of each, and the style that they share
 - figure_beyond: figures that the paper lacks: the recipe `frontier`, the rules epoch by epoch

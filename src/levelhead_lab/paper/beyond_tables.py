@@ -7,7 +7,7 @@ from levelhead.core.rules import Shift
 
 from ..methods import METHODS
 from .cells import EXACT, HELD_OUT, TEST_IMAGES, Cell, Record, cell, companion, full_runs, value_at
-from .markdown import Row, markdown_table
+from .markdown import TableRow, markdown_table
 from .post_hoc import SHIFTS
 from .tables import DATA_TITLES, REPEATED, column_title, tables
 
@@ -18,7 +18,7 @@ def other_recipe_table(
     records: Sequence[Record], columns: Sequence[str], methods: Sequence[str] = REPEATED
 ) -> str:
     """Return the networks of a recipe as trained, after RS and after the shift."""
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for method in methods:
         title = METHODS[method].title
         rows.append((title, [cell(records, column, method).text for column in columns]))
@@ -107,7 +107,7 @@ VARIANTS: dict[str, tuple[str, str, int]] = {
 
 def past_frontier_table(runs: Sequence[dict[str, Any]]) -> str:
     alone = [f"{100 * variant_of(run, 'as trained')['error']:.2f}" for run in runs]
-    rows: list[Row] = [("alone", alone)]
+    rows: list[TableRow] = [("alone", alone)]
     for title in VARIANTS:
         rows.append((title, [f"{shifted_error(run, title):.2f}" for run in runs]))
     head = []

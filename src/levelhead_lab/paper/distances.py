@@ -16,7 +16,7 @@ from .cells import (
     Record,
     cell,
 )
-from .markdown import Row, markdown_table, profile_title
+from .markdown import TableRow, markdown_table, profile_title
 from .tables import (
     Reading,
     column_title,
@@ -27,7 +27,7 @@ from .tables import (
     tables,
 )
 
-WITHIN = 1.0  # points: what counts as reproduced
+NEAR = 1.0  # points: what counts as reproduced
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Distance:
     title: str
     points: dict[str, float]
 
-    def near(self, within: float = WITHIN) -> str:
+    def near(self, within: float = NEAR) -> str:
         """Say in how many of its columns the row is that close."""
         return f"{self.close(within)} of {len(self.points)}"
 
-    def close(self, within: float = WITHIN) -> int:
+    def close(self, within: float = NEAR) -> int:
         """Return in how many columns the row is within so many points of the published one, by two decimals."""
         return sum(round(abs(off), 2) <= within for off in self.points.values())
 
@@ -149,7 +149,7 @@ def distances_table(records: Sequence[Record]) -> str:
     return f"{table1}\n\n{table2}"
 
 
-def _distance_row(distance: Distance, title: Callable[[str], str]) -> Row:
+def _distance_row(distance: Distance, title: Callable[[str], str]) -> TableRow:
     off = distance.points
     farthest = f"{off[distance.farthest]:+.2f} ({title(distance.farthest)})"
     return (distance.title, [distance.near(), f"{mean(off.values()):+.2f}", farthest])
@@ -164,7 +164,7 @@ def sources_table(records: Sequence[Record]) -> str:
             continue
         best = source_distance(records, row, BEST_EPOCH)
         ours = source_distance(records, row, our_recipe=True)
-        within = row.get("within", WITHIN)
+        within = row.get("within", NEAR)
         near = [distance.near(within) for distance in (last, best, ours)]
         farthest = f"{last.points[last.farthest]:+.2f}"
         rows.append((row["title"], [f"{within:g}", *near, farthest]))

@@ -37,7 +37,7 @@ from .tables import (
     tables,
 )
 
-Row = tuple[str, list[str]]  # title and cells
+TableRow = tuple[str, list[str]]  # title and cells
 # The sources of gamma that each table shows; the first is compared with the published number.
 TABLE1_GAMMAS = (HELD_OUT, RELEASED_SCRIPT, RELEASED_DEFAULT, TEST_IMAGES, BEST_ON_TEST)
 TABLE2_GAMMAS = (HELD_OUT, TEST_IMAGES, BEST_ON_TEST)
@@ -84,7 +84,7 @@ def tables_of_folder(folder: Path) -> dict[str, str]:
 def table1(records: Sequence[Record], data: str) -> str:
     """Return Table 1 on one data set, each of our cells with the published number beside it."""
     columns = table1_columns(data)
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for row in tables()["table1"]["rows"]:
         if row["method"].endswith("+rs"):
             rows += _rs_rows(records, row, columns)
@@ -94,7 +94,9 @@ def table1(records: Sequence[Record], data: str) -> str:
     return markdown_table(["ratio", *(column.split(":")[1] for column in columns)], rows)
 
 
-def _rs_rows(records: Sequence[Record], row: dict[str, Any], columns: Sequence[str]) -> list[Row]:
+def _rs_rows(
+    records: Sequence[Record], row: dict[str, Any], columns: Sequence[str]
+) -> list[TableRow]:
     """Return a row of Table 1 after RS: one for each source of gamma."""
     published = published_errors(row["method"])
     method = row["method"].removesuffix("+rs")
@@ -111,7 +113,7 @@ def _rs_rows(records: Sequence[Record], row: dict[str, Any], columns: Sequence[s
 
 def _trained_rows(
     records: Sequence[Record], row: dict[str, Any], columns: Sequence[str]
-) -> list[Row]:
+) -> list[TableRow]:
     """Return a row of Table 1 as trained, then another reading of it, then by the recipe of its source."""
     method = row["method"]
     published = published_errors(method)
@@ -154,7 +156,7 @@ def table2(records: Sequence[Record]) -> str:
     table = tables()["table2"]
     columns = table["columns"]
     by_source = tables()["table2-sources"]["columns"]
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for row in table["rows"]:
         method, title = row["method"].removesuffix("+rs"), row["title"]
         source = None
@@ -235,7 +237,7 @@ def post_hoc_table(
         Shift.name: "shift",
         "rescale-then-shift": "RS, then shift",
     }
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for columns in sets:
         for method in methods:
             runs = [run for column in columns if (run := companion(records, column, method))]

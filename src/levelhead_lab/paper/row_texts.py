@@ -116,7 +116,7 @@ def spread_text(records: Sequence[Record]) -> str:
         return NO_NETWORK
     return (
         f"The standard deviation over seeds in Table 1 is up to {alone:.1f} points for Baseline "
-        f"and WVN alone, and up to {after:.1f} after RS. All other rows are one network a cell: a "
+        f"and WVN alone, and up to {after:.1f} after RS. All other rows of the paper are one network a cell: a "
         "cell that is a point away decides nothing, a row that is away in one direction does."
     )
 
