@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.hosts._callback import PAGE, Outcome, Trackers, tensorboard_folder
+from levelhead.hosts._trackers import PAGE, Outcome, Trackers, tensorboard_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -38,7 +38,7 @@ def test_mlflow_gets_numbers_and_page_after_its_run_has_ended(tmp_path, monkeypa
 
 WANDB = """
 import sys, wandb
-from levelhead.hosts._callback import Outcome, Trackers
+from levelhead.hosts._trackers import Outcome, Trackers
 wandb.init(project="levelhead", dir=sys.argv[1])
 trackers = Trackers()
 trackers.find()

@@ -12,7 +12,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from levelhead.hosts._callback import count_training_labels
+from levelhead.hosts._training_labels import count_training_labels
 
 Y = [0] * 7 + [1] * 3 + [2] * 2
 X = torch.zeros(12, 4)

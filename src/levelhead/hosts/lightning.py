@@ -18,10 +18,12 @@ with naming_what_is_missing():
     from lightning.pytorch import Callback, LightningModule, Trainer
     from torch.utils.data import DistributedSampler
 
-    from . import _callback as base
+    from ._adjust_callback import BaseAdjustCallback, one_loader
+    from ._trackers import PAGE, Outcome
+    from ._wvn_callback import BaseWVNCallback
 
 
-class WVNCallback(base.BaseWVNCallback, Callback):
+class WVNCallback(BaseWVNCallback, Callback):
     """Keep the head's weight vectors at unit length through `fit`: Algorithm 1 at every optimizer step.
 
     ``w_i <- w_i / ||w_i||``, once when training starts (after a checkpoint was loaded) and then once per real step,
@@ -42,7 +44,7 @@ class WVNCallback(base.BaseWVNCallback, Callback):
         self.on_train_end()
 
 
-class AdjustCallback(base.BaseAdjustCallback, Callback):
+class AdjustCallback(BaseAdjustCallback, Callback):
     """Adjust the head once, when `fit` has ended: tuned on the validation set, or as you say.
 
     By default the logits of the validation set are collected when `fit` has ended, a number to add
@@ -126,14 +128,14 @@ class AdjustCallback(base.BaseAdjustCallback, Callback):
 
 def _validation_batches(trainer: Trainer) -> Any:
     """Return the batches of the one validation loader, as many as the trainer takes of it."""
-    loader, limit = base.one_loader(trainer.val_dataloaders), trainer.num_val_batches[0]
+    loader, limit = one_loader(trainer.val_dataloaders), trainer.num_val_batches[0]
     check_held_out(loader)
     return loader if limit == float("inf") or limit >= len(loader) else islice(loader, int(limit))
 
 
 def _gather_all(trainer: Trainer, part: torch.Tensor) -> torch.Tensor:
     """Join what all processes have collected, unless each has all samples."""
-    sampler = getattr(base.one_loader(trainer.val_dataloaders), "sampler", None)
+    sampler = getattr(one_loader(trainer.val_dataloaders), "sampler", None)
     if trainer.world_size == 1 or not isinstance(sampler, DistributedSampler):
         return part
     # samples are dealt out in turn, and the first are repeated until all processes have equally many
@@ -141,14 +143,14 @@ def _gather_all(trainer: Trainer, part: torch.Tensor) -> torch.Tensor:
     return whole.transpose(0, 1).flatten(0, 1)[: len(sampler.dataset)].cpu()  # type: ignore[arg-type]
 
 
-def _log(logger: Any, outcome: base.Outcome, step: int) -> None:
+def _log(logger: Any, outcome: Outcome, step: int) -> None:
     """Log the numbers as any logger can, and the page where its tracker has a place for one."""
     logger.log_metrics(outcome.numbers, step)
     kind, run = type(logger).__name__, logger.experiment
     if kind == "TensorBoardLogger":
         run.add_text("levelhead", outcome.text, step)
     elif kind == "MLFlowLogger":
-        run.log_text(logger.run_id, outcome.page(), base.PAGE)
+        run.log_text(logger.run_id, outcome.page(), PAGE)
     elif kind == "WandbLogger":
         import wandb  # pyright: ignore[reportMissingImports]
 

@@ -18,7 +18,9 @@ with naming_what_is_missing():
 
     from ..heads.notes import done_text, drop_note, extend_note
     from ..heads.torch_find import unwrap
-    from . import _callback as base
+    from ._adjust_callback import BaseAdjustCallback, one_loader
+    from ._trackers import Trackers, tensorboard_folder
+    from ._wvn_callback import BaseWVNCallback
 
 # Of our section in a model card.
 _BEGIN, _END = (
@@ -27,7 +29,7 @@ _BEGIN, _END = (
 )
 
 
-class WVNCallback(base.BaseWVNCallback, TrainerCallback):
+class WVNCallback(BaseWVNCallback, TrainerCallback):
     """Keep the head's weight vectors at unit length through `train`: Algorithm 1 at every optimizer step.
 
     ``w_i <- w_i / ||w_i||``, once when training starts (after a checkpoint was loaded) and then once per real step,
@@ -42,7 +44,7 @@ class WVNCallback(base.BaseWVNCallback, TrainerCallback):
         self._attach(model, [optimizer])
 
 
-class AdjustCallback(base.BaseAdjustCallback, TrainerCallback):
+class AdjustCallback(BaseAdjustCallback, TrainerCallback):
     """Adjust the head once, when `train` has ended: tuned on the evaluation set, or as you say.
 
     By default the logits of the evaluation set are collected when `train` has ended, a number to
@@ -84,7 +86,7 @@ class AdjustCallback(base.BaseAdjustCallback, TrainerCallback):
             needed = "give the Trainer an eval_dataset, and set eval_strategy to 'epoch' or 'steps'"
             raise LevelheadError(f"tuning on the evaluation needs one: {needed}", parameter="by")
         self._evaluated: dict[int, Any] = {}
-        self._trackers = base.Trackers()
+        self._trackers = Trackers()
         self._check(model, train_dataloader)
 
     def on_evaluate(self, *_: Any, eval_dataloader: Any = None, **__: Any) -> None:
@@ -102,7 +104,7 @@ class AdjustCallback(base.BaseAdjustCallback, TrainerCallback):
             self._choose(
                 model,
                 given.get("train_dataloader"),
-                lambda: base.one_loader(loaders),
+                lambda: one_loader(loaders),
                 gather=_gather_batch,
             )
         outcome = self._apply(model)
@@ -124,7 +126,7 @@ class AdjustCallback(base.BaseAdjustCallback, TrainerCallback):
             self._card(args)
             folder = None
             if "tensorboard" in (args.report_to or ()):
-                folder = base.tensorboard_folder(args.output_dir)
+                folder = tensorboard_folder(args.output_dir)
             self._trackers.send(outcome, state.global_step, folder)
 
     def on_push_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:

@@ -1,0 +1,217 @@
+"""What the callbacks of all trainers share of adjusting: tuned on the evaluation, applied when training ends."""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from ..core.class_labels import as_positions
+from ..core.class_names import names_in_config
+from ..core.counts import Counts, resolve
+from ..core.metrics import Metric
+from ..core.rules import DEFAULT, Rule, Scales, find_rule
+from ..core.samples import Goal
+from ..core.tune import tune
+from ..core.tuned import Tuned
+from ..heads.adjusted import Adjusted
+from ..heads.apply import adjust_, check_adjust
+from ..heads.collect import BatchScores, collect
+from ..heads.torch import Editable, TorchModel, read
+from ..heads.torch_find import unwrap
+from ..support.arrays import to_numpy
+from ..support.errors import LevelheadError
+from ..support.warnings import LevelheadWarning, warn
+from ._trackers import Outcome, outcome_of
+from ._training_labels import count_training_labels
+
+Gather = Callable[[Tensor], Tensor]
+By = Tuned | Rule | str | Path  # what was tuned before, its file, or a rule with a strength
+
+
+class BaseAdjustCallback:
+    """An adjustment at the end of a training, undone before the next one starts.
+
+    `adjusted` is None in between.
+    """
+
+    # Whether the trainer's library loads a bias that is added to a head without one.
+    keeps_new_bias = True
+    adjusted: Adjusted | None = None
+    tuned: Tuned | None = None
+    verdict: str | None = None
+    _counts: np.ndarray | None = None  # [K], known when a training has started
+    _likely: int | None = None  # K, as far as counts or labels tell it
+    _written: tuple[tuple[nn.Parameter, int], ...] = ()
+
+    def __init__(
+        self,
+        by: By | None = None,
+        *,
+        counts: Counts | None = None,
+        layer: str | None = None,
+        rule: str | Rule | None = None,
+        metric: str | Metric | Goal = "balanced_error",
+        anyway: bool = False,
+        scores: BatchScores | None = None,
+        page: str | Path | None = None,
+    ) -> None:
+        self.by = by
+        self.layer = layer
+        self._given_counts = counts
+        self._rule = None if rule is None else find_rule(rule)
+        self._goal = Goal.of(metric)
+        self._anyway = anyway
+        self._scores = scores
+        self._page = page
+
+    @property
+    def _tunes(self) -> bool:
+        """Whether it is tuned on the evaluation of the training."""
+        return self.by is None
+
+    def _check(self, model: nn.Module, training: Any = None) -> None:
+        """Refuse early what `_apply` would refuse after training."""
+        lazy = nn.parameter.UninitializedParameter
+        if any(isinstance(parameter, lazy) for parameter in model.parameters()):
+            return  # a layer has yet to make its weight
+        if self.by is None:
+            self._count(model, training)
+        else:
+            check_adjust(model, self.by, self._given_counts, layer=self.layer)
+
+    def _count(self, model: nn.Module, training: Any) -> None:
+        """Check the head, and know the counts: as given, or from the labels trained on.
+
+        Where these cannot be read, there are none, and `tune` takes those of the evaluation.
+        """
+        counts = self._given_counts
+        if counts is None:
+            try:
+                counts = count_training_labels(training)
+            except LevelheadError:
+                counts = None
+        size = len(counts) if counts is not None and hasattr(counts, "__len__") else None
+        self._likely = TorchModel(model).likely_classes(size)
+        classes = max(2, len(next(iter(self._layers(model).values())).weight))
+        if counts is None:
+            self._counts = None
+            return
+        if self._given_counts is None and len(counts) < classes:
+            counts = np.pad(counts, (0, classes - len(counts)))  # the last have no sample
+        self._counts = resolve(counts, classes, names=_names(model, classes))
+
+    def _choose(
+        self,
+        model: nn.Module,
+        training: Any,
+        loader: Callable[[], Any],
+        *,
+        gather: Gather | None = None,
+        gather_all: Gather | None = None,
+    ) -> None:
+        """Tune on the evaluation. What goes wrong is a warning, so that the training is not lost."""
+        self.tuned = None
+        self.verdict = None
+        try:
+            if self._likely is None:  # a lazy layer had yet to make its weight
+                self._count(model, training)
+            self.tuned = self._tune(model, loader(), gather, gather_all)
+        except Exception as error:
+            stays = "the head stays as it was trained, as tuning on the evaluation failed"
+            self.verdict = f"{stays}: {error}"
+            warn(self.verdict, LevelheadWarning)
+
+    def _tune(
+        self,
+        model: nn.Module,
+        loader: Iterable[Any],
+        gather: Gather | None,
+        gather_all: Gather | None,
+    ) -> Tuned:
+        """Tune on logits and labels of the evaluation, gathered from all processes."""
+        logits, labels = collect(model, loader, scores=self._scores, gather=gather)
+        if gather_all is not None:
+            logits = gather_all(logits)
+            labels = gather_all(labels)
+        self._samples = logits, labels
+        layers = self._layers(model)
+        return tune(
+            logits,
+            as_positions(labels),
+            self._counts,
+            rule=self._rule_for(model, layers),
+            metric=self._goal,
+            names=_names(model, logits.shape[1]),
+        )
+
+    def _rule_for(self, model: nn.Module, layers: Mapping[str, Editable]) -> Rule:
+        """Return the rule asked for, or else offsets; scales for heads that can take no bias."""
+        path, head = next(iter(layers.items()))
+        if self._rule is None:
+            takes_offsets = len(layers) == 1 and (head.bias is not None or self.keeps_new_bias)
+            return find_rule(DEFAULT if takes_offsets else Scales.name)
+        if len(layers) > 1 or len(head.weight) == 1:
+            return self._rule
+        return self._rule.with_norms(to_numpy(read(model, layer=path).norms))
+
+    def _layers(self, model: nn.Module) -> dict[str, Editable]:
+        return dict(TorchModel(model).find(layer=self.layer, classes=self._likely))
+
+    def _apply(self, model: nn.Module) -> Outcome | None:
+        """Adjust the head, unless it was tuned on the evaluation and no gain was seen there."""
+        if self._tunes and self.tuned is None:
+            return None
+        if self.tuned is None or self._anyway or self.tuned.worthwhile is not False:
+            if self.tuned is None:
+                assert self.by is not None
+                self.adjusted = adjust_(model, self.by, self._given_counts, layer=self.layer)
+            else:
+                self.adjusted = adjust_(model, self.tuned, layer=self.layer)
+            heads = [unwrap(model).get_submodule(path) for path in self.adjusted.layers]
+            self._written = tuple(
+                (parameter, parameter._version)
+                for head in heads
+                for parameter in head.parameters(recurse=False)
+            )
+        if self.tuned is None:
+            return None
+        title = type(unwrap(model)).__name__
+        outcome = outcome_of(self.tuned, self.adjusted, self._samples, title)
+        self.verdict = outcome.text
+        return outcome
+
+    def _finish(self, outcome: Outcome) -> None:
+        """Say what was done, and write the page where one was asked for."""
+        print(outcome.text, file=sys.stderr)
+        if self._page is not None:
+            outcome.write_page(Path(self._page))
+
+    def _restore(self) -> None:
+        """Restore the head, unless it was written to since: weights from a checkpoint stay."""
+        unchanged = all(parameter._version == version for parameter, version in self._written)
+        if self.adjusted is not None and unchanged:
+            self.adjusted.restore()
+        self.adjusted = None
+        self._written = ()
+
+
+def _names(model: nn.Module, classes: int) -> list[str] | None:
+    return names_in_config(getattr(unwrap(model), "config", None), classes)
+
+
+def one_loader(loaders: Any) -> Any:
+    """Return the loader of the evaluation; raise if there is none, or if there are several."""
+    if loaders is None:
+        loaders = []
+    if isinstance(loaders, dict):
+        loaders = list(loaders.values())
+    if not isinstance(loaders, list | tuple):
+        return loaders
+    if len(loaders) != 1:
+        instead = "tune with lh.tune(*lh.collect(model, loader)) and apply with lh.adjust_"
+        reason = f"expected one evaluation set to tune on, got {len(loaders) or 'none'}; {instead}"
+        raise LevelheadError(reason, parameter="by")
+    return loaders[0]

@@ -1,0 +1,125 @@
+"""What a training's trackers are told: numbers, a line and the page of what was tuned and applied."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ..core.class_labels import as_positions
+from ..core.tuned import Tuned
+from ..heads.adjusted import Adjusted
+from ..support.arrays import to_numpy
+
+PAGE = "levelhead.html"  # the page's name among a run's artifacts
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What the adjustment did, for people and trackers.
+
+    Args:
+        numbers: such as the gain, the metric and the accuracy before and after.
+        text: the same in a line.
+        write_page: writes the page to the .html file it is called with.
+    """
+
+    numbers: dict[str, float]
+    text: str
+    write_page: Callable[[Path], object]
+
+    def page(self) -> str:
+        """Return the page as HTML."""
+        with TemporaryDirectory() as folder:
+            path = Path(folder, PAGE)
+            self.write_page(path)
+            return path.read_text(encoding="utf-8")
+
+
+def outcome_of(
+    tuned: Tuned, adjusted: Adjusted | None, samples: tuple[Any, Any], title: str
+) -> Outcome:
+    """Return what was tuned on samples, and whether it was applied, in words and numbers."""
+    numbers = {"applied": float(adjusted is not None)}
+    if tuned.strength is not None:
+        numbers["strength"] = tuned.strength
+    evidence = tuned.evidence
+    if evidence is not None:
+        low, high = evidence.interval
+        numbers |= {"gain": evidence.gain, "gain_low": low, "gain_high": high}
+        name = evidence.metric.name
+        numbers |= {f"{name}_as_trained": evidence.value_before, name: evidence.value}
+        numbers |= {
+            "accuracy_as_trained": float(evidence.before.accuracy),
+            "accuracy": float(evidence.after.accuracy),
+        }
+    layers = "" if adjusted is None else ", ".join(adjusted.layers) or "the head"
+    if adjusted is None:
+        stays = "not applied, as no gain was seen: the head stays as it was trained"
+        done = f"{stays}; pass anyway=True to apply it all the same"
+    else:
+        done = f"applied to {layers}"
+
+    def write_page(path: Path) -> None:
+        # The page stands above the trainers, and is loaded for this alone.
+        from ..report import Applied, of_tuned, write
+
+        applied = None
+        if adjusted is not None:
+            undo = "callback.adjusted.restore()  # undoes it"
+            applied = Applied(f"To {layers}, when the training ended", undo)
+        logits, labels = (to_numpy(part) for part in samples)
+        positions = as_positions(labels)
+        write(path, [of_tuned(tuned, logits, positions, title=title, applied=applied)])
+
+    prefixed = {f"levelhead/{name}": float(value) for name, value in numbers.items()}
+    return Outcome(prefixed, f"levelhead: {tuned}; {done}", write_page)
+
+
+class Trackers:
+    """The trackers that run, remembered while they do: some end their run before training has ended."""
+
+    _mlflow_run: str | None = None
+    _wandb_run: Any = None
+
+    def find(self) -> None:
+        """Remember the runs of MLflow and of Weights & Biases that are active now."""
+        mlflow, wandb = sys.modules.get("mlflow"), sys.modules.get("wandb")
+        run = None if mlflow is None else mlflow.active_run()
+        self._mlflow_run = self._mlflow_run if run is None else run.info.run_id
+        self._wandb_run = getattr(wandb, "run", None) or self._wandb_run
+
+    def send(self, outcome: Outcome, step: int = 0, tensorboard: Path | None = None) -> None:
+        """Send numbers and page to every tracker that was found, and to TensorBoard in its folder."""
+        self.find()
+        if tensorboard is not None:
+            from torch.utils.tensorboard.writer import SummaryWriter
+
+            with SummaryWriter(str(tensorboard)) as writer:
+                for name, value in outcome.numbers.items():
+                    writer.add_scalar(name, value, step)
+                writer.add_text("levelhead", outcome.text, step)
+        if self._mlflow_run is not None:
+            client = sys.modules["mlflow"].MlflowClient()
+            for name, value in outcome.numbers.items():
+                client.log_metric(self._mlflow_run, name, value, step=step)
+            client.log_text(self._mlflow_run, outcome.page(), PAGE)
+        if self._wandb_run is not None:
+            html = sys.modules["wandb"].Html(outcome.page(), inject=False)
+            self._wandb_run.log({**outcome.numbers, "levelhead/page": html})
+
+
+def tensorboard_folder(output: str | Path) -> Path | None:
+    """Return the folder in a training's output that the Hugging Face Trainer's TensorBoard writes to.
+
+    None if there is none.
+    """
+    named = os.environ.get("TENSORBOARD_LOGGING_DIR")
+    if named:
+        return Path(named).expanduser()
+    logs = list(Path(output, "runs").glob("**/events.out.*"))
+    if not logs:
+        return None
+    return max(logs, key=lambda path: path.stat().st_mtime).parent

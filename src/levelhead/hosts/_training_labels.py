@@ -1,0 +1,109 @@
+"""How many samples of each class a training has, from its own data set."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.class_labels import IGNORED
+from ..core.counts import of
+from ..heads.collect import LABEL_KEYS
+from ..support.arrays import to_numpy
+from ..support.errors import Advice, LevelheadError
+
+_GIVE_COUNTS = Advice("counts", None, "to say how many training samples each class has")
+
+
+def count_training_labels(loader: Any, classes: int | None = None) -> np.ndarray:
+    """Return how many samples of each class a training loader's data set has, [K].
+
+    Of tokens and pixels, these; positions with -100 are left out.
+    """
+    inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+    for sampler in (getattr(loader, "sampler", None), inner):
+        if type(sampler).__name__ == "WeightedRandomSampler":
+            reason = "training draws samples by weight, so the dataset's labels are not what the loss sees"
+            raise LevelheadError(reason, advice=_GIVE_COUNTS)
+    labels = labels_of(getattr(loader, "dataset", None))
+    return of(labels[labels != IGNORED], classes=classes)
+
+
+def labels_of(dataset: Any) -> np.ndarray:
+    """Return all labels of a data set, or of a list of items, [N].
+
+    Of tokens and pixels they come one after the other.
+    """
+    inner = getattr(dataset, "dataset", None)
+    indices = getattr(dataset, "indices", None)
+    parts = getattr(dataset, "datasets", None)
+    if inner is not None and indices is not None and len(indices) == len(dataset):  # a torch Subset
+        whole = labels_of(inner)
+        if len(whole) == len(inner):
+            return whole[np.asarray(indices, dtype=np.int64)]
+    elif parts is not None:  # a torch ConcatDataset
+        return np.concatenate([labels_of(part) for part in parts])
+    at_once = _labels_at_once(dataset)
+    if at_once is not None:
+        return _flat(at_once)
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        reason = f"the labels of {type(dataset).__name__} cannot be read ahead of training"
+        raise LevelheadError(reason, advice=_GIVE_COUNTS)
+    return _flat([_label_of(dataset[i]) for i in range(len(dataset))])
+
+
+def _labels_at_once(dataset: Any) -> Any:
+    """Return the labels that a data set keeps as a column or an attribute; None if it does not."""
+    columns = getattr(dataset, "column_names", None) or ()
+    for key in LABEL_KEYS:
+        if key in columns:
+            return list(dataset[key])
+    tensors = getattr(dataset, "tensors", None)
+    if tensors is not None:
+        return tensors[-1]
+    if getattr(dataset, "target_transform", None) is not None:
+        return None
+    for name in LABEL_KEYS:
+        labels = getattr(dataset, name, None)
+        if labels is not None and hasattr(labels, "__len__") and len(labels) == len(dataset):
+            return labels
+    return None
+
+
+def _label_of(item: Any) -> Any:
+    """Return the label of one item of a data set."""
+    if isinstance(item, Mapping):
+        for key in LABEL_KEYS:
+            if key in item:
+                return item[key]
+        came = f"a dict with {', '.join(map(str, item))}"
+    elif isinstance(item, Sequence) and not isinstance(item, str) and len(item) > 1:
+        return item[-1]
+    else:
+        came = type(item).__name__
+    expected = "expected items (input, ..., label), or dicts with 'labels', in the training data"
+    raise LevelheadError(f"{expected}, got {came}", advice=_GIVE_COUNTS)
+
+
+def _flat(labels: Any) -> np.ndarray:
+    """Return labels [N], or those of positions one after the other; raise if a sample has several."""
+    parts = [labels]
+    if isinstance(labels, list) and labels and np.ndim(labels[0]):
+        parts = labels
+    arrays = [to_numpy(part) for part in parts]
+    if any(map(_has_fractions, arrays)) or _are_rows_of_labels(arrays):
+        reason = "each training sample has a row of labels, not one class"
+        raise LevelheadError(reason, advice=_GIVE_COUNTS)
+    if not arrays:
+        return np.zeros(0, np.int64)
+    return np.concatenate([array.reshape(-1) for array in arrays])
+
+
+def _has_fractions(array: np.ndarray) -> bool:
+    return bool(array.ndim and array.dtype.kind == "f" and (array != np.floor(array)).any())
+
+
+def _are_rows_of_labels(arrays: Sequence[np.ndarray]) -> bool:
+    """Return whether the label of each sample is a row of zeros and ones."""
+    if len(arrays) < 2 or arrays[0].ndim != 1 or len({array.shape for array in arrays}) > 1:
+        return False
+    return all(set(array.tolist()) == {0, 1} for array in arrays)

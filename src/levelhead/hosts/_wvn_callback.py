@@ -1,0 +1,49 @@
+"""What the callbacks of all trainers share of WVN: the optimizer that trains the head, and a hook on it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..heads.torch_find import find_head
+from ..support.errors import Advice, LevelheadError
+from .torch import WVN, Order
+
+
+class BaseWVNCallback:
+    """WVN on the head of a model while it is trained. `hook` is None before and after."""
+
+    def __init__(
+        self,
+        layer: str | None = None,
+        *,
+        order: Order = "algorithm",
+        classes: int | None = None,
+        example: Any = None,
+    ) -> None:
+        self.layer, self.classes, self.example, self.hook = layer, classes, example, None
+        self.order: Order = order
+
+    def _attach(self, model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """Attach WVN to the optimizer that trains the head. It normalizes at once."""
+        self.on_train_end()
+        found = find_head(model, layer=self.layer, classes=self.classes, example=self.example)
+        if len(found) > 1:
+            advice = Advice("layer", None, "to name one")
+            raise LevelheadError(
+                f"the model has {len(found)} heads: {', '.join(found)}", advice=advice
+            )
+        path, head = next(iter(found.items()))
+        for optimizer in optimizers:
+            if any(p is head.weight for group in optimizer.param_groups for p in group["params"]):
+                self.hook = WVN(optimizer, head, order=self.order)
+                return
+        raise LevelheadError(
+            f"no optimizer trains {path or 'the head'}, so WVN has no step to follow"
+        )
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:  # as the trainers call it
+        if self.hook is not None:
+            self.hook.remove()
+        self.hook = None
