@@ -12,6 +12,8 @@ from levelhead.files.inspect import inspect_file
 from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 
+from ..heads.chosen import tuned_for
+
 K, D, STEPS = 6, 8, 4
 COUNTS = [400, 100, 25, 16, 4, 1]
 FACTORS = (400 / np.array(COUNTS)) ** 0.5
@@ -213,3 +215,14 @@ def test_a_bias_is_added_to_what_a_dynamic_reshape_made(tmp_path):
         np.testing.assert_allclose(
             run(tmp_path / "o.onnx", SEQUENCE), expected, rtol=1e-4, atol=1e-5
         )
+
+
+def test_sigmoids_that_compete_outside_are_adjusted_where_that_is_said(tmp_path):
+    path = save(tmp_path / "m.onnx", [GEMM, node("Sigmoid", "h", "y")])
+    tuned = tuned_for("shift", 0.5, np.array(COUNTS))
+    with pytest.raises(ValueError, match=r"a Sigmoid follows it.*pass task='multiclass'"):
+        adjust_file(path, tmp_path / "o.onnx", tuned)
+    adjust_file(path, tmp_path / "o.onnx", tuned, task="multiclass")
+    expected = shifted().argmax(axis=1)
+    assert (expected != run(path).argmax(axis=1)).any()
+    assert (run(tmp_path / "o.onnx").argmax(axis=1) == expected).all()

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from ..support.errors import LevelheadError
 from ..support.progress import copy_progress
-from ..support.types import BiasPolicy
+from ..support.types import BiasPolicy, LabelTask
 from .common import COUNTS, Anyway, Background, Force, Json, Names, app, check_gain, example, show
 from .words import (
     FORMATS_HERE,
@@ -105,6 +105,12 @@ def adjust(
         Path | None,
         Option(help="What the head takes, of held-out samples: a head without a bias needs it."),
     ] = None,
+    task: Annotated[
+        LabelTask | None,
+        Option(
+            help="multiclass: the largest of K sigmoids is taken, though the model's file does not tell."
+        ),
+    ] = None,
     names: Names = None,
     as_json: Json = False,
 ) -> None:
@@ -134,6 +140,7 @@ def adjust(
             logits=None if logits is None else read(logits),
             features=None if features is None else read(features),
             names=read_names(names),
+            task=task,
             progress=bar,
         )
     show(done, adjusted_text(done), as_json)

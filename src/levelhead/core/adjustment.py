@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..support.arrays import Array, described, is_torch, like, narrow, scale_rows, to_numpy, widen
-from ..support.errors import LevelheadError, check_choice
+from ..support.errors import Advice, LevelheadError, check_choice
 from ..support.types import BiasPolicy, LabelTask
 from .class_names import as_mapping, in_order
 
@@ -84,17 +84,24 @@ def finite_number(parameter: str, value: float) -> float:
     return float(value)
 
 
-def check_label_task(where: str, known: tuple[LabelTask, str] | None, task: LabelTask) -> None:
+def check_label_task(
+    where: str,
+    known: tuple[LabelTask, str] | None,
+    task: LabelTask,
+    if_they_compete: Advice | None = None,
+) -> None:
     """Raise LevelheadError if a head, called `where`, is known, and how, to be for another task."""
     if known is None or known[0] == task:
         return
     reason = f"{where} gives one class per sample ({known[1]}), but several labels were tuned"
-    advice = "tune with the task multiclass"
-    if task == "multiclass":
-        alone = "which do not compete, so no rule of classes adjusts them, and scaling changes no decision"
-        reason = f"{where} gives several labels per sample ({known[1]}), {alone}"
-        advice = "tune with the task multilabel, and adjust by what that chooses"
-    raise LevelheadError(f"{reason}; {advice}")
+    if task == "multilabel":
+        raise LevelheadError(f"{reason}; tune with the task multiclass")
+    alone = (
+        "which do not compete, so no rule of classes adjusts them, and scaling changes no decision"
+    )
+    reason = f"{where} gives several labels per sample ({known[1]}), {alone}"
+    instead = "tune with the task multilabel, and adjust by what that chooses"
+    raise LevelheadError(f"{reason}; {instead}", advice=if_they_compete)
 
 
 _LOG_OF_ZERO = -87.0  # what `check_logits` makes of a probability of 0 is less, in any precision

@@ -20,9 +20,9 @@ from ..heads.notes import done_text
 from ..heads.place import Change, Facts
 from ..show.style import row_title, table
 from ..support.arrays import Array, to_numpy
-from ..support.errors import Advice, LevelheadError, visible
+from ..support.errors import Advice, LevelheadError, check_choice, visible
 from ..support.progress import ByteProgress
-from ..support.types import BiasPolicy
+from ..support.types import BiasPolicy, LabelTask
 from .format import Output, companion_files
 from .formats import format_of, left_out_suffixes
 from .locate import earlier_note, locate_head, output_path
@@ -189,6 +189,7 @@ def adjust_file(
     logits: Array | None = None,
     features: Array | None = None,
     names: Sequence[str] | None = None,
+    task: LabelTask | None = None,
     progress: ByteProgress | None = None,
 ) -> AdjustedFile:
     """Write a model's file with its head adjusted; every other byte is copied.
@@ -198,7 +199,7 @@ def adjust_file(
 
     Args:
         path: a `.safetensors` file (its index or folder if sharded), an `.onnx`, a state dict as
-            `.pt`, `.pth`, `.bin`, a `.keras` or `.weights.h5` of Keras 3.
+            `.pt`, `.pth`, `.bin`, a `.keras` or `.weights.h5` of Keras 3, an `.npz` of MLX.
         out: where to write; a folder for a sharded model.
         tuned: what `tune` or its kin returned, the path of a file that `levelhead tune` wrote, or a
             rule with a strength, such as ``lh.rules.Rescale(0.5)``. To add something needs a head
@@ -218,6 +219,8 @@ def adjust_file(
         features: [N, d], what the head takes, of held-out samples: a head without a bias then takes
             offsets into its weights, as in `adjust_`.
         names: of the classes, in order; otherwise `id2label` in a config.json next to the model.
+        task: `multiclass` where the file has a sigmoid for each class and the largest of them is
+            taken: the classes compete, which the file does not tell.
         progress: called with the number of bytes copied since the last call.
 
     >>> from tempfile import TemporaryDirectory
@@ -237,6 +240,9 @@ def adjust_file(
     tuned_names = None if chosen.tuned is None else chosen.tuned.names
     if tuned_names is not None and found.names is None and found.classes == len(tuned_names):
         found = replace(found, given_names=tuned_names)
+    if task is not None:
+        check_choice("task", task, ("multiclass", "multilabel"))
+        found = replace(found, given_task=task)
     to = Output(Path(out), original, force, progress, left_out_suffixes())
     without_bias = all(layer.bias is None for layer in found.layers)
     whole = features is not None and chosen.adds and without_bias

@@ -178,6 +178,7 @@ class LocatedHead:
     # (layer, its bias [K]) -> edits that give a layer without a bias one; None if its files cannot hold it
     add_bias: Callable[[LayerSpans, Array], list[Edit]] | None = None
     given_names: tuple[str, ...] | None = None  # of the classes, where the user says them
+    given_task: LabelTask | None = None  # where the user says it
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -206,6 +207,8 @@ class LocatedHead:
     @property
     def task(self) -> tuple[LabelTask, str] | None:
         """One class or several labels, and how that is known: by what follows in a graph, or by a config.json."""
+        if self.given_task is not None:
+            return self.given_task, "as was said"
         follows = {
             "multilabel": "a Sigmoid follows it",
             "multiclass": "a softmax or argmax follows it",

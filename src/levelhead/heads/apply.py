@@ -24,6 +24,9 @@ from .along import put_along
 from .candidates import TUNE_SCALES
 from .place import Change, Checked, InMemory, Place, Written
 
+# What helps where a file has a sigmoid for each class, and its user takes the largest.
+_COMPETE = Advice("task", "multiclass", "if the largest of them is taken")
+
 
 class Chosen(NamedTuple):
     """What to do to a head: what was tuned, or a rule at a strength of one's own."""
@@ -102,7 +105,7 @@ def check_fits(place: Place[Any], chosen: Chosen) -> Checked | None:
     """Raise LevelheadError if what was chosen does not fit a head; return how it is known to fit."""
     facts = place.facts
     task = "multiclass" if chosen.tuned is None else chosen.tuned.task
-    check_label_task(facts.where, facts.task, task)
+    check_label_task(facts.where, facts.task, task, _COMPETE if facts.file is not None else None)
     if len({*facts.sizes}) > 1:
         raise LevelheadError(f"{facts.where} differ in classes; name one of them")
     if chosen.multiplies:
