@@ -1,6 +1,7 @@
 """Figures of errors: confusion matrices and the error over gamma."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -68,34 +69,26 @@ def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
 
 
 def draw_error_over_gamma(sources: Sources) -> Drawn:
-    found = {
-        (column, method): full_runs(sources.records, column, method)
-        for column in table1_columns(imbalanced=True)
-        for method in COLORS
-    }
-    complete = [
-        column
-        for column in table1_columns(imbalanced=True)
-        if all(found[column, method] for method in COLORS)
-    ]
-    of = {
-        data: columns
-        for data in ("cifar10", "cifar100")
-        if (columns := [column for column in complete if column.startswith(f"{data}:")])
-    }
-    if not of:
+    columns = {}
+    for data in ("cifar10", "cifar100"):
+        complete = []
+        for column in table1_columns(data, imbalanced=True):
+            if all(full_runs(sources.records, column, method) for method in COLORS):
+                complete.append(column)
+        if complete:
+            columns[data] = complete
+    if not columns:
         raise MissingSource("no column of Table 1 with records of both baseline and wvn")
-    figure, axes = panels(
-        max(map(len, of.values())), len(of), height=0.5 + 2.35 * len(of), sharex="row"
-    )
-    for row, (data, columns) in zip(axes, of.items(), strict=True):
-        _row_over_gamma(row, sources.records, columns)
+    across = max(len(of_data) for of_data in columns.values())
+    figure, axes = panels(across, len(columns), height=0.5 + 2.35 * len(columns), sharex="row")
+    networks = 0
+    for row, (data, of_data) in zip(axes, columns.items(), strict=True):
+        _row_over_gamma(row, sources.records, of_data)
         row[0].set_ylabel(f"{DATA_TITLES[data]}\nerror, %")
+        for column in of_data:
+            networks += sum(len(full_runs(sources.records, column, method)) for method in COLORS)
     figure.supxlabel("gamma", fontsize=9)
-    panel, drawn = (
-        axes[0, 0],
-        sum(len(found[column, method]) for column in complete for method in COLORS),
-    )
+    panel = axes[0, 0]
     handles = [
         *(panel.plot([], [], color=color, lw=2)[0] for color in COLORS.values()),
         panel.plot([], [], color=GRAY, lw=3.2)[0],
@@ -105,7 +98,7 @@ def draw_error_over_gamma(sources: Sources) -> Drawn:
     set_legend(figure, handles, labels, ncols=4)
     return Drawn(
         figure,
-        f"Test error over gamma, baseline and WVN, mean over seeds ({drawn} networks); the panels of a row span as "
+        f"Test error over gamma, baseline and WVN, mean over seeds ({networks} networks); the panels of a row span as "
         "many points of error.",
     )
 
@@ -114,48 +107,48 @@ def _row_over_gamma(row: np.ndarray, records: Sequence[Record], columns: Sequenc
     """Draw a panel for each column of one data set; all have the same range of gamma and the same span of error."""
     from matplotlib.ticker import MultipleLocator
 
-    every = {
-        c: {
-            m: 100 * np.mean([record["curve"] for record in full_runs(records, c, m)], axis=0)
-            for m in COLORS
-        }
-        for c in columns
-    }
-    span = 4 + max(
-        max(curve[0] for curve in both.values()) - _least(both) for both in every.values()
-    )
-    reach = max(
-        GRID[curve <= _least(both) + span].max()
-        for both in every.values()
-        for curve in both.values()
-    )
+    mean_curves = {}
+    for column in columns:
+        mean_curves[column] = {}
+        for method in COLORS:
+            curves = [record["curve"] for record in full_runs(records, column, method)]
+            mean_curves[column][method] = 100 * np.mean(curves, axis=0)
+    falls, reaches = [], []
+    for curves in mean_curves.values():
+        falls.append(max(curve[0] for curve in curves.values()) - _least(curves))
+    span = 4 + max(falls)
+    for curves in mean_curves.values():
+        for curve in curves.values():
+            reaches.append(GRID[curve <= _least(curves) + span].max())
+    reach = max(reaches)
     for panel in row[len(columns) :]:
         panel.set_axis_off()
-    for panel, (column, curves) in zip(row, every.items(), strict=False):
+    for panel, (column, curves) in zip(row, mean_curves.items(), strict=False):
         for method, curve in curves.items():
-            color, gamma = COLORS[method], companion_gamma(records, column, method)
-            panel.plot(GRID, curve, color=color, lw=1)
-            good = np.where(curve <= curve.min() + 100 * WITHIN, curve, np.nan)
-            panel.plot(GRID, good, color=color, lw=3.2, solid_capstyle="butt")
-            if gamma is not None:
-                panel.plot(
-                    gamma,
-                    np.interp(gamma, GRID, curve),
-                    "v",
-                    color=color,
-                    ms=8.5,
-                    mec="white",
-                    mew=1,
-                    zorder=4,
-                )
+            _draw_curve(panel, curve, companion_gamma(records, column, method), COLORS[method])
         low = _least(curves) - 1
         panel.set(ylim=(low, low + span), xlim=(0, reach))
         panel.yaxis.set_major_locator(MultipleLocator(2 if span < 12 else 5))
-        panel.xaxis.set_major_locator(
-            MultipleLocator(1.0 if reach > 1.2 else 0.5 if reach > 0.6 else 0.2)
-        )
+        panel.xaxis.set_major_locator(MultipleLocator(_tick_distance(reach)))
         panel.grid(axis="y", color=LIGHT, lw=0.5)
         set_title(panel, f"ratio {column.split(':')[1]}")
+
+
+def _draw_curve(panel: Any, curve: np.ndarray, gamma: float | None, color: str) -> None:
+    """Draw an error over gamma, bold within a point of the best, with a mark at a gamma that was chosen."""
+    panel.plot(GRID, curve, color=color, lw=1)
+    good = np.where(curve <= curve.min() + 100 * WITHIN, curve, np.nan)
+    panel.plot(GRID, good, color=color, lw=3.2, solid_capstyle="butt")
+    if gamma is not None:
+        error = np.interp(gamma, GRID, curve)
+        panel.plot(gamma, error, "v", color=color, ms=8.5, mec="white", mew=1, zorder=4)
+
+
+def _tick_distance(reach: float) -> float:
+    """Return the distance of ticks on an axis of gamma that ends at `reach`."""
+    if reach > 1.2:
+        return 1.0
+    return 0.5 if reach > 0.6 else 0.2
 
 
 def _least(curves: Mapping[str, np.ndarray]) -> float:
