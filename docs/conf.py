@@ -123,7 +123,12 @@ def write_generated(app, config):
     reference.write_example(HERE / "generated" / "site")
 
 
+def show_files(app, name, source):
+    source[0] = reference.show_files(source[0], HERE)
+
+
 def setup(app):
+    app.connect("source-read", show_files)
     app.connect("config-inited", write_generated)
     app.connect("autodoc-process-signature", name_aliases)
     app.connect("build-finished", check_offline)

@@ -28,12 +28,29 @@ ENTRIES = (
 
 
 def write(folder: Path) -> None:
-    """Write what the pages cli.md and studying.md include, but only files that change."""
+    """Write what the pages cli.md and studying.md show, but only files that change."""
     folder.mkdir(exist_ok=True)
     for name, text in {"commands.md": commands(), "table.md": table(), "cards.md": cards()}.items():
         path = folder / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
+
+
+SHOWN = re.compile(r"^<!-- shown: (?P<path>\S+) -->$", re.M)
+
+
+def show_files(page: str, folder: Path) -> str:
+    """Return a page with each file in place of the comment that names it: Markdown as it is, others as code.
+
+    In a clone the comment is not seen, and the link above it leads to the file.
+    """
+
+    def content(found: re.Match[str]) -> str:
+        path = folder / found["path"]
+        text = path.read_text(encoding="utf-8")
+        return text if path.suffix == ".md" else f"```python\n{text}```"
+
+    return SHOWN.sub(content, page)
 
 
 def write_example(folder: Path) -> None:

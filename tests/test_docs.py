@@ -295,3 +295,31 @@ def test_what_the_method_says_of_the_boundary_is_so():
 
 def test_markup_in_help_and_cards_stays_text(reference):
     assert reference._escape("a_b <c> `d_e` |f|") == r"a\_b \<c\> `d_e` \|f\|"
+
+
+def test_pages_have_no_holes_in_a_clone():
+    """Directives that insert a file are empty boxes where a repository shows the page."""
+    found = [
+        f"{path.name}: {line}"
+        for path in PAGES
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.match(r"^```\{(?:literal)?include\}", line)
+    ]
+    assert found == []
+
+
+def test_files_that_the_site_shows_are_linked_by_name(reference):
+    for path in PAGES:
+        page = path.read_text(encoding="utf-8")
+        for file in reference.SHOWN.findall(page):
+            if not file.startswith("generated/"):
+                assert (path.parent / file).is_file(), f"{path.name}: {file}"
+                assert f"[{Path(file).name}]({file})" in page, f"{path.name} does not link {file}"
+
+
+def test_the_site_shows_files_where_a_comment_names_them(reference, tmp_path):
+    (tmp_path / "code.py").write_text("x = 1\n")
+    (tmp_path / "text.md").write_text("## Title\n")
+    page = "before\n\n<!-- shown: code.py -->\n\n<!-- shown: text.md -->\n"
+    expected = "before\n\n```python\nx = 1\n```\n\n## Title\n\n"
+    assert reference.show_files(page, tmp_path) == expected

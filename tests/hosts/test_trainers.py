@@ -54,9 +54,15 @@ def test_trainer_levels_what_it_trained(name, tmp_path, monkeypatch):
 
 
 def test_page_shows_every_file():
-    shown = re.findall(
-        r"^```\{literalinclude\} trainers/(\w+)\.py$",
-        (DOCS / "training.md").read_text(),
-        re.MULTILINE,
+    page = (DOCS / "training.md").read_text(encoding="utf-8")
+    inline = re.findall(
+        r"a test runs trainers/(\w+)\.py, which this is -->\n```python\n(.*?)```", page, re.S
     )
-    assert sorted(shown) == sorted(path.stem for path in (DOCS / "trainers").glob("*.py"))
+    assert [name for name, _ in inline] == ["with_huggingface", "with_lightning"]
+    for name, code in inline:
+        assert code == (DOCS / "trainers" / f"{name}.py").read_text(encoding="utf-8")
+    linked = re.findall(r"^\[(\w+)\.py\]\(trainers/\1\.py\)$", page, re.M)
+    shown = re.findall(r"^<!-- shown: trainers/(\w+)\.py -->$", page, re.M)
+    assert linked == shown
+    names = sorted(linked + [name for name, _ in inline])
+    assert names == sorted(path.stem for path in (DOCS / "trainers").glob("*.py"))
