@@ -28,7 +28,6 @@ EXAMPLES = {path.stem for path in (ROOT / "examples").glob("*.py")}
 WRITTEN = {f"gallery/{name}.rst" for name in {"index", *EXAMPLES}}  # by the build
 COMMENT = re.compile(r"<!--.*?-->", re.S)
 FENCED = re.compile(r"^(`{3,})(?!\{).*?^\1$", re.S | re.M)
-FENCED_SHELL = re.compile(r"^```(?:sh|console|bash|shell)\n(.*?)^```$", re.S | re.M)
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(\s*([^)\s]+)\s*\)")
 
 
@@ -175,77 +174,6 @@ def test_every_page_is_in_one_table_of_contents():
     assert sorted(entry for entry in listed if "/" not in entry) == sorted(
         path.stem for path in PAGES if path.stem != "index"
     )
-
-
-ASKS = {
-    "metrics.md": "macro_f1",
-    "metrics.md#costs": "cost=cost",
-    "metrics.md#floors": "floors=",
-    "labels.md#tokens-and-pixels": "-100",
-    "labels.md#several-labels-per-sample": "lh.tune_labels(",
-    "scikit-learn.md#trees-and-boosting": "LGBMClassifier",
-    "priors.md": 'target="estimate"',
-    "priors.md#no-labels": "lh.tune_unlabelled(",
-    "calibration.md": "temperature",
-    "calibration.md#prediction-sets": "SplitConformalClassifier",
-    "trained.md#lora-and-other-adapters": "save_pretrained",
-}
-
-
-def test_every_ask_has_code_and_a_number_from_it_or_from_a_bench():
-    front = (DOCS / "index.md").read_text(encoding="utf-8")
-    for ask, call in ASKS.items():
-        page = (DOCS / ask.partition("#")[0]).read_text(encoding="utf-8")
-        shown = COMMENT.sub("", page)
-        assert f"]({ask})" in front, "the table of the front page leads to it"
-        assert call in "".join(
-            re.findall(r"^```(?:python|pycon)\n(.*?)^```$", shown, re.S | re.M)
-        ), ask
-        assert "<!-- printed -->" in page or re.search(r"results/\w+\.json", page), (
-            f"{ask} has no measured number"
-        )
-
-
-def test_every_page_says_at_its_top_what_it_answers():
-    tops = {
-        path.name: re.findall(r"^# (.*)$", path.read_text(encoding="utf-8"), re.M)[0]
-        for path in PAGES
-    }
-    written = {
-        "index.md",
-        "faq.md",
-        "decisions.md",
-        "reproduction.md",
-        "trust.md",
-    }  # a front, a list, three reports
-    assert [
-        name for name, top in tops.items() if not top.endswith("?") and name not in written
-    ] == []
-
-
-def test_the_pages_speak_one_language():
-    said = {path.name: path.read_text(encoding="utf-8") for path in PAGES}
-    stiff = r"\b[Ll]evel(?:ed|ing)\b|contains? no 0|holds? 0\b|[Ee]xits? with \d|\bbend(?:s|ing)?\b|\bbent\b"
-    assert {name: found for name, text in said.items() if (found := re.findall(stiff, text))} == {}
-
-
-def test_the_front_page_installs_and_runs_before_it_explains():
-    page = COMMENT.sub("", (DOCS / "index.md").read_text(encoding="utf-8"))
-    kinds = re.findall(r"^```(\w+)$", page, re.M)
-    assert kinds[:3] == ["sh", "python", "text"]
-    [code] = re.findall(r"^```python\n(.*?)^```$", page, re.S | re.M)
-    assert len([line for line in code.splitlines() if line.strip()]) <= 6
-    assert page.index("```python") < page.index("|---|") < page.index("Kim and Kim")
-
-
-def test_what_is_to_be_copied_has_no_prompt():
-    blocks = [
-        (path.name, code)
-        for path in PAGES
-        for code in FENCED_SHELL.findall(path.read_text(encoding="utf-8"))
-    ]
-    assert len(blocks) > 10
-    assert [name for name, code in blocks if re.search(r"^\$ ", code, re.M)] == []
 
 
 def best_on_test(method: str) -> dict[str, list[tuple[float, float]]]:
