@@ -74,12 +74,10 @@ def test_all_nine_are_written_to_the_page_and_are_the_same_every_time(
     tmp_path, snapshot, two_features
 ):
     where = results(tmp_path / "results", RECORDS, boundary=two_features)
-    page = tmp_path / "docs" / "page.md"
-    page.parent.mkdir()
-    page.write_text("<!-- figures -->\n<!-- end of figures -->\n")
+    docs = tmp_path / "docs"
     snapshots, said = {"baseline": snapshot, "wvn": snapshot}, []
     sources = figures.collect_sources(where, snapshots, load_records(where / "records"))
-    first = figures.write(sources, page.parent / "images", page=page, say=said.append)
+    first, text = figures.write(sources, docs / "images", docs=docs, say=said.append)
     kept = {path.name: path.read_bytes() for path in first}
     assert said == []
     assert sorted(kept) == sorted(
@@ -90,7 +88,6 @@ def test_all_nine_are_written_to_the_page_and_are_the_same_every_time(
     for name in ("norms-over-epochs", "tsne", "over-sampling"):
         for path in save_figure(figures.FIGURES[name][1](sources).figure, tmp_path / "again", name):
             assert path.read_bytes() == kept[path.name]
-    text = page.read_text()
     assert text.count("![") == 9
     assert "![Error over gamma (Figure 7)](images/gamma.png)" in text
 
@@ -100,8 +97,9 @@ def test_what_is_missing_is_named_and_not_drawn(tmp_path, two_features):
     sources = figures.collect_sources(
         results(tmp_path / "results", [], boundary=two_features), {}, []
     )
-    written = figures.write(sources, tmp_path / "out", say=said.append)
+    written, text = figures.write(sources, tmp_path / "out", say=said.append)
     assert {path.stem for path in written} == {"boundary"}
+    assert text.count("Not drawn: ") == 8
     assert len(said) == 8
     assert "norms-over-epochs is not drawn: no record of cifar10:100:baseline" in said
     assert "step-norms is not drawn: no record of tiny-imagenet:step:100:baseline" in said
