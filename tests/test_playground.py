@@ -8,15 +8,20 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import zipfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from numpy.lib import format as npy
 from typer.testing import CliRunner
 
 import levelhead as lh
 from levelhead import cli
 from levelhead.core import judge, metric_offsets, per_class, samples
+from levelhead.io.samples_file import read as read_files
 from levelhead.support.types import Kind
 from levelhead.support.warnings import quiet
 from levelhead_lab.paper.record import shipped_snapshots
@@ -327,6 +332,234 @@ def test_the_example_is_the_network_of_the_package_and_its_code_runs(
     assert page.inner_text("#shell").startswith(
         "levelhead tune --logits logits.npy \\\n    --labels labels.npy --counts 5000,2997,"
     )
+
+
+def give(page, *files: Path) -> dict:
+    """Give the page files, wait until it has worked, and return what it takes them for."""
+    page.set_input_files("#files", list(files))
+    wait(page)
+    taken = "({logits: Array.from(logits), labels: Array.from(labels), counts, names, counted})"
+    return page.evaluate(
+        f"(({{logits, labels, counts, names, counted}}) => {taken})(window.result.data)"
+    )
+
+
+def compare_with_files(page, folder: Path, logits, labels=None, counts=None) -> None:
+    """Compare what the page takes files for with what the command line takes them for."""
+    taken = give(page, *(folder / name for name in (logits, labels, counts) if name is not None))
+    expected = read_files(
+        folder / logits,
+        None if labels is None else folder / labels,
+        None if counts is None else folder / counts,
+    )
+    np.testing.assert_array_equal(np.array(taken["logits"]), expected.logits.ravel())
+    np.testing.assert_array_equal(taken["labels"], expected.labels)
+    assert taken["names"] == expected.names
+    assert taken["counted"] == (expected.counts is None)
+    if expected.counts is not None:
+        assert taken["counts"] == expected.counts.tolist()
+
+
+SORTED = {
+    "logit_{}": 0,
+    "class_{}": 0,
+    "{}": 0,
+    "p{}": 0,
+    "logit_{} from 1": 1,
+    "{} from 1": 1,
+    "type{} from 1": 1,  # names, which keep their order
+}
+
+
+@slow
+@pytest.mark.parametrize("form", SORTED)
+@pytest.mark.parametrize("counts", [None, "counts.json", "counts.csv"])
+def test_columns_sorted_as_text_are_put_in_the_order_of_their_numbers(
+    opened, tmp_path, form, counts
+):
+    logits, labels, n = long_tail(200, 12, dtype=np.float64)
+    first, word = SORTED[form], form.partition(" ")[0]
+    keys = [k + first if not word.startswith("type") else f"type{k + 1}" for k in range(12)]
+    frame = pd.DataFrame(logits, columns=[word.format(k + first) for k in range(12)])
+    frame = frame[sorted(frame.columns)]
+    frame["label"] = labels + first if not word.startswith("type") else labels
+    frame.insert(0, "id", np.arange(len(frame)) + 100)
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    by_class = dict(zip(map(str, keys), n.tolist(), strict=True))
+    (tmp_path / "counts.json").write_text(json.dumps(by_class))
+    lines = [f"{key},{value}" for key, value in reversed(by_class.items())]
+    (tmp_path / "counts.csv").write_text("\n".join(["class,n", *lines]))
+    compare_with_files(opened(), tmp_path, "x.csv", None, counts)
+
+
+@slow
+def test_labels_and_counts_go_by_name(opened, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    logits, labels, counts = long_tail(400, 3, dtype=np.float64)
+    names = np.array(["cat, wild", "dog", "owl"])
+    frame = pd.DataFrame(logits, columns=names).assign(file="a.png")
+    frame.to_csv("plain.csv", index=False)
+    frame.assign(y=names[labels]).to_csv("table.csv", index=False)
+    for title in ("label", "0"):
+        pd.Series(names[labels], name=title).to_csv(f"labels_{title}.csv", index=False)
+    reversed_counts = {str(names[k]): int(counts[k]) for k in (2, 0, 1)}
+    (tmp_path / "counts.json").write_text(json.dumps(reversed_counts))
+    compare_with_files(opened(), tmp_path, "plain.csv", "labels_label.csv", "counts.json")
+    compare_with_files(opened(), tmp_path, "plain.csv", "labels_0.csv")
+    page = opened()
+    compare_with_files(page, tmp_path, "table.csv", None, "counts.json")
+    check_code(page)
+    assert page.locator("#classes th").all_inner_texts() == ["owl", "dog", "cat, wild"]
+    np.savez_compressed("all.npz", logits=logits, labels=names[labels], names=names, counts=counts)
+    compare_with_files(opened(), tmp_path, "all.npz")
+    page = opened()
+    page.set_input_files("#files", tmp_path / "plain.csv")
+    page.set_input_files("#files", tmp_path / "labels_label.csv")
+    page.fill("#counts", "owl=50, dog=500, cat=8000")
+    page.locator("#counts").blur()
+    page.get_by_text("Unknown class name 'cat'; the classes are cat, wild, dog, owl.").wait_for()
+    page.fill("#counts", json.dumps({"owl": 50, "cat, wild": 8000, "dog": 1500}))
+    page.locator("#counts").blur()
+    wait(page)
+    assert page.evaluate("window.result.data.counts") == [8000, 1500, 50]
+    page.fill("#counts", "1=1500, 0=8000, owl=50")
+    page.locator("#counts").blur()
+    wait(page)
+    assert page.evaluate("window.result.data.counts") == [8000, 1500, 50]
+
+
+@slow
+@pytest.mark.parametrize(
+    ("form", "labels", "counts", "says"),
+    [
+        (["p1", "p2", "p3"], [0, 1, 2], None, "Unknown labels 0; the classes are 1, 2, 3."),
+        (["1", "2", "3"], [0, 1, 2], None, "the first row, 1, 2, 3, may be titles or a sample;"),
+        (["a", "b", "c"], ["a", "b", "d"], None, "Unknown labels 'd'; the classes are a, b, c."),
+        (["a", "b", "c"], [0, 1, 3], None, "Expected labels from 0 to 2, got 3 in row 2."),
+        (["a", "b", "c"], [0, 1, 2], {"a": 1, "b": 2}, "class 2 (c) has no count; expected 3"),
+        (["a", "b", "c"], [0, 1, 2], {"a": 1, "0": 2}, "Class a has two counts."),
+        (["0", "1", "2"], [0, 1, 2], {"a": 1}, "Got the class name 'a', but class names are not"),
+        (["0", "1", "2"], ["a", "b", "c"], None, "Labels are names ('a'), but class names are not"),
+    ],
+)
+def test_what_has_no_class_is_said(opened, tmp_path, form, labels, counts, says):
+    pd.DataFrame(np.eye(3) + 0.5, columns=form).to_csv(tmp_path / "x.csv", index=False)
+    (tmp_path / "labels.json").write_text(json.dumps(labels))
+    page = opened()
+    page.set_input_files("#files", [tmp_path / "x.csv", tmp_path / "labels.json"])
+    if counts is not None:
+        page.fill("#counts", json.dumps(counts))
+        page.locator("#counts").blur()
+    page.get_by_text(says).wait_for(timeout=5000)
+    assert page.locator("#found").is_hidden()
+
+
+@slow
+@pytest.mark.parametrize(
+    "name", ["x; touch Y #", "it's", 'say "hi"', "$(touch Y)", "-x", "a b", "back\\slash", "`id`"]
+)
+def test_names_of_files_are_quoted_in_what_is_to_be_copied(
+    opened, tmp_path, monkeypatch, capsys, name
+):
+    monkeypatch.chdir(tmp_path)
+    logits, labels, counts = long_tail(300, 3, dtype=np.float64)
+    np.save(f"{name} logits.npy", logits)
+    np.save(f"{name} labels.npy", labels)
+    (tmp_path / f"{name} counts.json").write_text(json.dumps(counts.tolist()))
+    page = opened()
+    give(
+        page, *(tmp_path / f"{name} {what}" for what in ("logits.npy", "labels.npy", "counts.json"))
+    )
+    check_code(page)
+    shell = page.inner_text("#shell").partition("levelhead adjust")[0]
+    words = shlex.split(shell.replace("\\\n", " "))
+    assert words[:2] == ["levelhead", "tune"]
+    assert Path(words[words.index("--logits") + 1]) == Path(f"{name} logits.npy")
+    monkeypatch.setenv("PATH", "/bin:/usr/bin")
+    told = subprocess.run(
+        ["sh", "-c", "levelhead() { printf '%s\\n' \"$@\"; }\n" + shell],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.split("\n")[:-1] == words[1:]
+    assert not Path("Y").exists()
+
+
+@slow
+def test_files_too_large_for_a_page_are_refused_before_they_fill_it(opened, tmp_path):
+    with (
+        zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("logits.npy", "w", force_zip64=True) as member,
+    ):
+        header = {"descr": "<f8", "fortran_order": False, "shape": (3_750_000, 10)}
+        npy.write_array_header_1_0(member, header)
+        for _ in range(30):
+            member.write(bytes(10_000_000))
+    assert (tmp_path / "bomb.npz").stat().st_size < 400_000
+    page = opened()
+    page.set_input_files("#files", tmp_path / "bomb.npz")
+    page.get_by_text("bomb.npz: logits: becomes more than 200 MB, which is too much").wait_for(
+        timeout=20_000
+    )
+    with (tmp_path / "large.npy").open("wb") as file:
+        file.truncate(201_000_000)
+    page.set_input_files("#files", tmp_path / "large.npy")
+    page.get_by_text("large.npy: has 201 MB, which is too much for a page").wait_for(timeout=20_000)
+    short = np.ones((100, 3))
+    np.save(tmp_path / "short.npy", short)
+    content = (tmp_path / "short.npy").read_bytes()
+    (tmp_path / "short.npy").write_bytes(content[:-800])
+    page.set_input_files("#files", tmp_path / "short.npy")
+    page.get_by_text("short.npy: cut short").wait_for(timeout=5000)
+
+
+def ten_sets() -> list[dict]:
+    """Ten data sets that differ in size, classes, imbalance, kind and what is known."""
+    made = []
+    for seed, (n, classes, ratio, sharp) in enumerate(
+        [
+            (300, 2, 10, 1.0),
+            (400, 3, 100, 2.0),
+            (900, 5, 20, 0.5),
+            (1500, 10, 100, 1.5),
+            (2500, 20, 50, 3.0),
+            (600, 4, 1, 1.0),
+            (800, 6, 300, 1.0),
+            (1200, 8, 10, 0.2),
+            (500, 3, 30, 6.0),
+            (2000, 40, 100, 1.0),
+        ]
+    ):
+        rng = np.random.default_rng(100 + seed)
+        counts = lh.counts.long_tail(3000, classes, ratio)
+        shares = counts / counts.sum() if seed % 2 else np.full(classes, 1 / classes)
+        labels = np.concatenate([np.arange(classes), rng.choice(classes, n - classes, p=shares)])
+        logits = 2 * np.eye(classes)[labels] + rng.normal(size=(n, classes)) + np.log(counts)
+        scores = sharp * logits
+        kind: Kind = "logits"
+        if seed % 5 == 2:
+            scores = np.exp(lh.measure.log_softmax(scores))
+            kind = "probabilities"
+        known = None if seed % 3 == 1 else counts
+        made.append({"logits": scores, "labels": labels, "counts": known, "kind": kind})
+    return made
+
+
+@slow
+@pytest.mark.parametrize("at", range(10))
+def test_the_choice_is_pythons_on_ten_data_sets(opened, tmp_path, at):
+    made = ten_sets()[at]
+    np.save(tmp_path / "logits.npy", made["logits"])
+    np.save(tmp_path / "labels.npy", made["labels"])
+    files = [tmp_path / "logits.npy", tmp_path / "labels.npy"]
+    if made["counts"] is not None:
+        (tmp_path / "counts.json").write_text(json.dumps(made["counts"].tolist()))
+        files.append(tmp_path / "counts.json")
+    page = opened()
+    give(page, *files)
+    # `tune` itself stops where slopes are below 1e-6 a sample: offsets of 10 are then right to 1e-4.
+    compare_offsets(page, **made, close=1e-4)
 
 
 @slow
