@@ -15,7 +15,7 @@ from levelhead.support.extras import EXTRAS
 HOSTS = Path(levelhead.__file__).parent / "hosts"
 PUBLIC = sorted(path.stem for path in HOSTS.glob("[!_]*.py"))
 LIBRARIES = sorted({*EXTRAS, "skl2onnx", "accelerate", "peft", "pandas"})
-ALONE = {"predictor"}  # this needs numpy alone
+ALONE = {"logprobs", "predictor"}  # this needs numpy alone
 
 
 def run(code: str) -> subprocess.CompletedProcess:
