@@ -92,6 +92,19 @@ def test_table_2_has_the_gamma_of_the_paper():
     assert best.gamma == "best on test"
 
 
+def test_table_3_ends_with_the_oracle_head():
+    records = [made(oracle=0.17), made(gamma=0.4)]
+    rows = rows_of("table3", records, trainings("table3", only=["cifar10:100:baseline"]))
+    assert [row.title for row in rows] == [
+        "Baseline",
+        "Baseline+RS",
+        "Baseline+RS",
+        "Baseline+oracle head",
+    ]
+    assert [row.published for row in rows] == [29.71, 21.36, 21.36, 17.75]
+    assert rows[-1].distance == pytest.approx(-0.75)
+
+
 def test_a_recipe_of_ours_has_no_published_number():
     records = [{**made(error=0.2), "column": "frontier/cifar10:100"}]
     rows = rows_of(

@@ -11,6 +11,7 @@ from ..methods import METHODS
 from .cells import (
     BEST_ON_TEST,
     HELD_OUT,
+    ORACLE,
     PAPER_GAMMA,
     Cell,
     Record,
@@ -65,7 +66,17 @@ def rows_of(
         for source, words in _gammas(table, records, column, method).items():
             ours = cell(records, column, method, source)
             rows.append(AskedRow(column, f"{title}+RS", ours, scaled, words))
+        if table == "table3":
+            oracle = cell(records, column, method, ORACLE)
+            bound = _published_oracle(column, method)
+            rows.append(AskedRow(column, f"{title}+oracle head", oracle, bound, ""))
     return [row for row in rows if row.ours.errors]
+
+
+def _published_oracle(column: str, method: str) -> float:
+    """Return the error of the oracle head that Table 3 has for a network."""
+    (row,) = [row for row in tables()["table3"]["rows"] if row["method"] == "oracle"]
+    return row["published"][tables()["table3"]["columns"].index(f"{column}:{method}")]
 
 
 def _gammas(
