@@ -17,6 +17,7 @@ from levelhead.cli import app
 from levelhead.files.model import adjust_file, adjusted_text
 from levelhead.files.undo import undo_file
 from levelhead.heads.along import RIDGES, constant_direction
+from levelhead.heads.apply import check_adjust
 
 from .chosen import tuned_for
 
@@ -269,6 +270,14 @@ def test_llama_is_adjusted_saved_and_loaded(llama, tmp_path, dtype):
     assert np.allclose(scores(loaded, batches), after, atol=1e-5)
     with pytest.raises(lh.LevelheadError, match="was adjusted already"):
         lh.adjust_(loaded, SHIFT, COUNTS, features=held_out.features)
+
+
+@pytest.mark.slow
+def test_bias_that_would_be_lost_is_refused_before_training(llama):
+    make, _ = llama
+    with pytest.raises(lh.LevelheadError, match="would not load it again"):
+        check_adjust(make(), SHIFT, COUNTS)
+    check_adjust(make(), lh.rules.Rescale(0.5), COUNTS)
 
 
 @pytest.mark.slow

@@ -314,6 +314,9 @@ def check_adjust(
     chosen = read_choice(tuned)
     place = _head_of(model, layer, None, chosen.classes(counts))
     check_fits(place, chosen)
+    for path, module in place.layers.items():
+        if chosen.adds and module.bias is None:
+            place.check_takes_bias(path)
     rows = place.facts.sizes[0]
     known = chosen.counts(counts, rows, place.facts.names)
     chosen.adjustment([Head(np.ones((rows, 1)))], known)  # refuses a rule without a strength
