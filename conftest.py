@@ -1,14 +1,11 @@
 """Set-up of all tests and doctests, before anything is imported."""
 
-import ast
 import gc
 import os
 import random
 import signal
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -59,32 +56,8 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-# Before 3.11.8 and 3.12.2 a syntax tree that is built during a garbage collection, by it or by another thread, breaks
-# the one that is under way: "AST constructor recursion depth mismatch" (python/cpython#106905).
-if sys.version_info < (3, 11, 8) or (3, 12) <= sys.version_info < (3, 12, 2):
-
-    def without_collection(parse: Callable[..., ast.AST]) -> Callable[..., ast.AST]:
-        """Return ast.parse without a garbage collection in its middle."""
-
-        def parse_alone(*given: Any, **options: Any) -> ast.AST:
-            enabled = gc.isenabled()
-            gc.disable()
-            try:
-                return parse(*given, **options)
-            finally:
-                if enabled:
-                    gc.enable()
-
-        return parse_alone
-
-    ast.parse = without_collection(ast.parse)
-
 # The kernels need Triton, which comes only with torch for CUDA; test_fit_many.py runs their checks.
-collect_ignore = [
-    "src/levelhead/_moved.py",
-    "tests/fast/check_augment.py",
-    "tests/fast/check_kernels.py",
-]
+collect_ignore = ["tests/fast/check_augment.py", "tests/fast/check_kernels.py"]
 if not find_spec("triton"):
     collect_ignore += [
         "src/levelhead/path/walk_triton.py",
