@@ -20,14 +20,19 @@ from levelhead_lab.lab import nets
 
 
 def compile_ahead(
-    precisions: Sequence[str], runs: int, batches: Sequence[int], net: str = "resnet32"
+    precisions: Sequence[str],
+    runs: int,
+    batches: Sequence[int],
+    net: str = "resnet32",
+    size: int = 32,
 ) -> None:
-    """Compile what `runs` packed networks need for images of 32x32 in these precisions, in batches of these sizes."""
+    """Compile what `runs` packed networks need for images of a size in these precisions, in batches of these sizes."""
     parts = max(1, (os.cpu_count() or 2) - 2)
     spawn = multiprocessing.get_context("spawn")
     workers = [
         spawn.Process(
-            target=_compile_share, args=(tuple(precisions), runs, tuple(batches), net, part, parts)
+            target=_compile_share,
+            args=(tuple(precisions), runs, tuple(batches), net, size, part, parts),
         )
         for part in range(parts)
     ]
@@ -38,7 +43,13 @@ def compile_ahead(
 
 
 def _compile_share(
-    precisions: Sequence[str], runs: int, batches: Sequence[int], net: str, part: int, parts: int
+    precisions: Sequence[str],
+    runs: int,
+    batches: Sequence[int],
+    net: str,
+    size: int,
+    part: int,
+    parts: int,
 ) -> None:
     from triton.runtime.jit import JITFunction  # type: ignore[import-not-found]
 
@@ -58,7 +69,8 @@ def _compile_share(
             nets.build(net, 10), runs, nothing, PRECISIONS[name], kernels=True
         )
         for batch in batches:
-            x = torch.empty(runs, batch, 32, 32, 3, dtype=PRECISIONS[name].storage, device=nothing)
+            shape = (runs, batch, size, size, 3)
+            x = torch.empty(shape, dtype=PRECISIONS[name].storage, device=nothing)
             features = both.features(x, training=True)
             torch.autograd.grad(both.logits(features).sum(), both.leaves)
             both.features(x, training=False)

@@ -198,8 +198,8 @@ def rounded(places: list[str]) -> Iterator[None]:
         self.cast_rows.copy_(self.rows.bfloat16())
 
     def forward_rounded(*values):
-        out, x = forward(*values)
-        return short(out), x
+        out = short(forward(*values)[0])
+        return out, out.view_as(out)
 
     def convolve_rounded(*values, **options):
         y, partial = convolve(*values, **options)

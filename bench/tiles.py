@@ -59,7 +59,7 @@ def layer(kind: str, inputs: int) -> Callable[[], object]:
     how = {"stride": 1, "products": PRECISION.products}
     return {
         "forward": lambda: conv_norm.convolve(x, weight, statistics=True, **how),
-        "backward": lambda: conv_norm.input_gradient(g, weight, x.shape, add=x, **how),
+        "backward": lambda: conv_norm.input_gradient(g, weight, x.shape, **how),
         "weight": lambda: conv_norm.weight_gradient(x, g, shape=weight.shape, **how),
     }[kind]
 

@@ -71,10 +71,10 @@ def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, prec
     mean64, var64 = mean.double(), var.double()
     side_stream = stacked.SideStream(x.device)
     out, again = conv_norm.FusedConvNorm.apply(
-        *ours, mean, var, w, stride, relu, 1e-5, 0.1, products, side_stream
+        *ours, mean, var, w, stride, relu, 1e-5, 0.1, products, side_stream, conv_norm
     )
     expected = reference(*theirs, mean64, var64, stride, relu)
-    towards, also = make(*out.shape).to(dtype), make(*x.shape).to(dtype)
+    towards, also = make(*out.shape).to(dtype), make(*out.shape).to(dtype)
     # where the two signs differ, so do the gradients of relu: compare on the same mask
     sure = (
         torch.ones_like(out)
@@ -82,14 +82,12 @@ def check(runs, batch, size, inputs, outputs, side, stride, residual, relu, prec
         else ((expected > 0) == (out > 0)).to(dtype)
     )
     pick = lambda leaves: [t for t in leaves if t is not None and t.requires_grad]  # noqa: E731
-    towards = towards * sure
-    got = torch.autograd.grad(
-        [out, again][: 1 + learned], pick(ours), [towards, also][: 1 + learned]
-    )
+    towards, also = towards * sure, also * sure
+    readers = 1 + learned  # of a block's result there are two
+    got = torch.autograd.grad([out, again][:readers], pick(ours), [towards, also][:readers])
     side_stream.join()
-    want = torch.autograd.grad(
-        (expected * towards.double()).sum() + (theirs[0] * also.double()).sum(), pick(theirs)
-    )
+    total = towards.double() + also.double() if learned else towards.double()
+    want = torch.autograd.grad((expected * total).sum(), pick(theirs))
     how = {"stride": stride, "products": products}
     plain, _ = conv_norm.convolve(seen, w, affine=(gamma, beta), residual=extra, relu=relu, **how)
     y = torch.stack(
@@ -123,6 +121,32 @@ def check_network(shortcut):
     return max(difference(views[0][name], views[1][name].double()) for name in views[0])
 
 
+def check_wide_network():
+    """Return how far a wide network, by cuDNN and the kernels, is from plain torch in float64.
+
+    These are differences of its features in training and in evaluation, and of every gradient and statistic.
+    """
+    stem = nets._convolution(3, 64)
+    body = nets._residual_body(stem, [64, 128], 2 if LARGE else 1, "B")
+    net = nets.Net(body, torch.nn.Linear(128, 5)).to(DEVICE)
+    x = torch.randn(1, 16 if LARGE else 4, 6, 6, 3, device=DEVICE)
+    found = []
+    for name, kernels in (("float32", True), ("float64", False)):
+        precision = PRECISIONS[name]
+        rows = stacked.StackedNets(net, 1, torch.device(DEVICE), precision, kernels=kernels)
+        assert rows.wide is kernels
+        rows.load(0, net)
+        rows.refresh()
+        features = rows.features(x.to(precision.storage), training=True)
+        gradients = torch.autograd.grad(rows.logits(features).square().sum(), rows.leaves)
+        again = rows.features(x.to(precision.storage), training=False)
+        rows.momentum.copy_(rows.gradient_rows(gradients))
+        kept = rows.run_tensors(0, rows.rows, rows.momentum, rows.statistics)
+        found.append({"features": features, "evaluated": again, **kept[1], **kept[2]})
+    ours, theirs = found
+    return {name: difference(ours[name], theirs[name].double()) for name in theirs}
+
+
 def check_named(task):
     """Return a task, a precision with a layer and a size of images, and its differences."""
     name, layer, size = task
@@ -138,6 +162,11 @@ def main():
         print(f"network with shortcut {shortcut}: {found:.1e}", flush=True)
         if not found < 1e-4:
             sys.exit("the gradients of a network are too far from torch")
+    if "float32" in names:
+        found = check_wide_network()
+        print(f"wide network: {max(found.values()):.1e}", flush=True)
+        if not max(found.values()) < 1e-4:
+            sys.exit(f"a wide network is too far from torch: {found}")
     layers = [
         (16, 16, 3, 1, True, True),
         (16, 32, 3, 2, False, True),

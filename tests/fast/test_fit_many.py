@@ -100,13 +100,12 @@ def test_the_fast_engine_equals_the_plain_loop(trained, slots, steps, monkeypatc
                 np.testing.assert_allclose(ours[key], value, rtol=0, atol=1e-12, err_msg=key)
 
 
-def test_the_reference_for_gpu_runs_equals_the_plain_loop(digits, monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
-    import _plain_loop  # type: ignore[import-not-found]
+def test_the_reference_for_gpu_runs_equals_the_plain_loop(digits):
+    from bench.paper import plain_loop
 
     each = job(digits, "baseline", 3)
     expected, records = by_plain_loop(each)
-    assert _plain_loop.train([_plain_loop.PlainRun(each.net, digits, RECIPE, 3)]) == [
+    assert plain_loop.train([plain_loop.PlainRun(each.net, digits, RECIPE, 3)]) == [
         records[-1]["test_error"]
     ]
     assert largest_difference(each.net.state_dict(), expected.state_dict()) == 0
@@ -362,13 +361,15 @@ def test_a_diverging_run_is_named_and_harms_no_other(digits):
 
 
 def test_networks_without_a_stacked_form_are_recognized(digits):
-    assert stacked.is_stackable(nets.build("resnet32", 10), kernels=True)
-    assert stacked.is_stackable(nets.build("digits", 10, shape=(1, 8, 8)), kernels=True)
-    assert not stacked.is_stackable(
-        nets.build("resnet18-64", 10), kernels=True
-    )  # wider than the kernels
-    assert not stacked.is_stackable(nets.build("resnet18-64", 10, stem="imagenet"), kernels=False)
+    narrow = nets.build("resnet32", 10)
+    small = nets.build("digits", 10, shape=(1, 8, 8))
+    wide = nets.build("resnet18-64", 10)
+    assert stacked.most_stacked(narrow, 4, kernels=True) == 4
+    assert stacked.most_stacked(small, 4, kernels=True) == 4
+    assert stacked.most_stacked(wide, 4, kernels=True) == 1  # it is left to cuDNN
+    assert stacked.most_stacked(wide, 4, kernels=False) == 4
     imagenet = nets.build("resnet18-64", 10, stem="imagenet")
+    assert stacked.most_stacked(imagenet, 4, kernels=False) == 0
     with pytest.raises(
         stacked.UnstackableError, match=r"body\.0 is not a plain 1x1 or 3x3 convolution"
     ):

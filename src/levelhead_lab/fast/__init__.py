@@ -7,4 +7,5 @@ pack: runs that take the same steps, as captured CUDA graphs
 net_rows: the parameters of several networks as matrices, and their means over the last epochs
 stacked: several networks as one
 conv_norm, kernels: convolution and batch norm of stacked networks, in Triton
+cudnn: the convolutions of one wide network
 """

@@ -128,15 +128,9 @@ def convolve(
 
 
 def input_gradient(
-    g: Tensor,
-    weight: Tensor,
-    shape: torch.Size,
-    *,
-    stride: int,
-    products: str = "tf32x3",
-    add: Tensor | None = None,
+    g: Tensor, weight: Tensor, shape: torch.Size, *, stride: int, products: str = "tf32x3"
 ) -> Tensor:
-    """Return the gradient of `convolve`'s x, of that shape, from g [R, B, H', W', C'], plus `add`."""
+    """Return the gradient of `convolve`'s x, of that shape, from g [R, B, H', W', C']."""
     runs, _, height, width, inputs = g.shape
     side, outputs = weight.shape[1], weight.shape[3]
     out = g.new_empty(shape)
@@ -144,12 +138,12 @@ def input_gradient(
     pixels = out[0, ..., 0].numel()
     blocks = triton.cdiv(pixels, tile.size * tile.span * tile.tiles)
     kernels.convolve_kernel[(blocks, runs)](
-        g, weight, out, out, out, out, out if add is None else add, pixels, weight.stride(0), blocks,
+        g, weight, out, out, out, out, out, pixels, weight.stride(0), blocks,
         INPUTS=inputs, FILTER_INPUTS=inputs, OUTPUTS=outputs,
         HEIGHT=height, WIDTH=width, OUT_HEIGHT=shape[2], OUT_WIDTH=shape[3],
         SIDE=side, STRIDE=stride, BACKWARD=True, COLUMNS=2 * tile.span if tile.span > 1 else 1,
         PADDED=_padded(inputs, tile.span), SPAN=tile.span, TILE=tile.size, TILES=tile.tiles,
-        STATISTICS=False, AFFINE=False, RESIDUAL=add is not None, RELU=False, PRODUCTS=products,
+        STATISTICS=False, AFFINE=False, RESIDUAL=False, RELU=False, PRODUCTS=products,
         KEEP_FILTER=tile.keep, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return out
@@ -207,14 +201,19 @@ def _padded(inputs: int, span: int) -> int:
 
 
 class FusedConvNorm(torch.autograd.Function):
-    """``out = relu(norm(conv(x)) + residual)`` in training, and x again: what reads it there adds its gradient here."""
+    """``out = relu(norm(conv(x)) + residual)`` in training, twice: the gradients of two readers are added here.
+
+    `convolutions` are the functions of this module, or `CudnnConvolutions`.
+    """
 
     @staticmethod
     def forward(
         ctx, x, residual, weight, gamma, beta, running_mean, running_var, cast_filters, stride, relu, eps, momentum,
-        products, side_stream,
+        products, side_stream, convolutions,
     ):  # fmt: skip
-        y, partial = convolve(x, cast_filters, stride=stride, products=products, statistics=True)
+        y, partial = convolutions.convolve(
+            x, cast_filters, stride=stride, products=products, statistics=True
+        )
         runs, channels, pixels, blocks = len(y), y.shape[4], y[0, ..., 0].numel(), partial.shape[3]
         mean, inverse, scale, shift = torch.empty(4, runs, channels, device=x.device)
         kernels.norm_kernel[(channels, runs)](
@@ -236,22 +235,26 @@ class FusedConvNorm(torch.autograd.Function):
             residual is not None,
             side_stream,
         )
-        ctx.products = products
+        ctx.products, ctx.convolutions = products, convolutions
         ctx.set_materialize_grads(False)
-        return out, x.view_as(x)
+        return out, out.view_as(out)
 
     @staticmethod
-    def backward(ctx, g, add):  # type: ignore[override]
+    def backward(ctx, g, other):  # type: ignore[override]
         x, cast_filters, y, out, mean, inverse, scale, shift = ctx.saved_tensors
+        if g is None:  # only the second was read
+            g, other = other, None
         g = g.contiguous()
+        other = None if other is None else other.contiguous()
         runs, channels, pixels = len(y), y.shape[4], y[0, ..., 0].numel()
-        relu, store_masked, tile, tiles = ctx.relu, ctx.relu and ctx.residual, 2048 // channels, 4
+        relu, stored, tile, tiles = ctx.relu, ctx.residual or other is not None, 2048 // channels, 4
         blocks = triton.cdiv(pixels, tile * tiles)
         partial = torch.empty(runs, 2, channels, blocks, device=g.device)
-        masked = torch.empty_like(g) if store_masked else g
+        masked = torch.empty_like(g) if stored else g
         kernels.gradient_sums_kernel[(blocks, runs)](
-            g, out if store_masked else g, y, mean, scale, shift, masked, partial, pixels, blocks,
-            CHANNELS=channels, PIXELS=tile, TILES=tiles, RELU=relu, STORE_MASKED=store_masked, num_warps=4,
+            g, g if other is None else other, out if ctx.residual else g, y, mean, scale, shift, masked, partial,
+            pixels, blocks, CHANNELS=channels, PIXELS=tile, TILES=tiles, RELU=relu, OTHER=other is not None,
+            RESIDUAL=ctx.residual, num_warps=4,
         )  # fmt: skip
         gamma_gradient, beta_gradient, a, b = torch.empty(4, runs, channels, device=g.device)
         kernels.norm_gradient_kernel[(channels, runs)](
@@ -261,20 +264,20 @@ class FusedConvNorm(torch.autograd.Function):
         gradient, tile = torch.empty_like(y), 4096 // channels
         kernels.apply_gradient_kernel[(triton.cdiv(pixels, tile), runs)](
             masked, y, scale, shift, a, b, gradient, pixels,
-            CHANNELS=channels, PIXELS=tile, RELU=relu and not store_masked, num_warps=4,
+            CHANNELS=channels, PIXELS=tile, RELU=relu and not stored, num_warps=4,
         )  # fmt: skip
         how = {"stride": ctx.stride, "products": ctx.products}
         weight_grad = ctx.side_stream(
-            bind(weight_gradient, shape=cast_filters.shape, **how), x, gradient
+            bind(ctx.convolutions.weight_gradient, shape=cast_filters.shape, **how), x, gradient
         )
         x_grad = None
         if ctx.needs_input_grad[0]:
-            x_grad = input_gradient(gradient, cast_filters, x.shape, add=add, **how)
+            x_grad = ctx.convolutions.input_gradient(gradient, cast_filters, x.shape, **how)
         return (
             x_grad,
             masked if ctx.residual else None,
             weight_grad,
             gamma_gradient,
             beta_gradient,
-            *[None] * 9,
+            *[None] * 10,
         )

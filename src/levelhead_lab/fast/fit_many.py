@@ -2,8 +2,9 @@
 
 The data are on the device. The plan of an epoch (samples, crops, learning rates) is copied there before it begins.
 Its steps and its evaluation are captured CUDA graphs, inside which the host waits for nothing. Runs that take the same
-steps on the same data go in lockstep as one `Pack`: networks that the kernels support are stacked into one; others are
-compiled and run in parallel, each on its own stream. When a pack is done, waiting jobs take its place.
+steps on the same data go in lockstep as one `Pack`: networks that the kernels support are stacked into one; wide ones,
+which fill a GPU alone, and others, which are compiled, run in parallel, each on its own stream. When a pack is done,
+waiting jobs take its place.
 
 On a CPU the same code runs without graphs and kernels, and in float64 too, so that tests can compare it with the plain
 loop to the last digits.
@@ -28,7 +29,7 @@ from ..lab.preprocess import has_kernels
 from ..lab.train import State, divergence, stages
 from .pack import Job, Pack
 from .precision import Precision, find_precision
-from .stacked import is_stackable
+from .stacked import most_stacked
 
 OnJobEpoch = Callable[[int, dict[str, Any]], None]
 OnJobBatch = Callable[
@@ -79,9 +80,12 @@ def fit_many(
     kernels = has_kernels(device, precision.storage)
     stacked = kernels if stacked is None else stacked
     compiled = device.type == "cuda" if compiled is None else compiled
-    waiting = deque(
-        _packs(jobs, lambda job: slots if stacked and is_stackable(job.net, kernels=kernels) else 1)
-    )
+
+    def together(job: Job) -> int:
+        """Return how many jobs like this one can be stacked."""
+        return most_stacked(job.net, slots, precision, kernels=kernels) if stacked else 0
+
+    waiting = deque(_packs(jobs, lambda job: max(1, together(job))))
     on_device: dict[int, dict[str, tuple[Tensor, Tensor]]] = {}
     ends: dict[int, State] = {}
     failed: dict[int, LevelheadError | OSError] = {}

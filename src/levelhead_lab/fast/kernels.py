@@ -217,6 +217,26 @@ def sum_splits_kernel(
     tl.store(gradient + run * size + n, total, mask=n < size)
 
 
+@triton.jit(do_not_specialize=["pixels", "blocks"])
+def statistics_kernel(
+    y, partial, pixels, blocks, CHANNELS: tl.constexpr, PIXELS: tl.constexpr, TILES: tl.constexpr
+):  # fmt: skip
+    """Store the sums per channel of y and of its squares, for `norm_kernel`: [R, 2, CHANNELS, blocks]."""
+    run = tl.program_id(1).to(tl.int64)
+    c = tl.arange(0, CHANNELS)
+    total = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    square = tl.zeros((PIXELS, CHANNELS), tl.float32)
+    for tile in tl.static_range(TILES):
+        p = (tl.program_id(0) * TILES + tile) * PIXELS + tl.arange(0, PIXELS)
+        at = (run * pixels + p)[:, None] * CHANNELS + c[None, :]
+        value = tl.load(y + at, mask=(p < pixels)[:, None], other=0.0).to(tl.float32)
+        total += value
+        square += value * value
+    block = (run * 2 * CHANNELS + c) * blocks + tl.program_id(0)
+    tl.store(partial + block, tl.sum(total, 0))
+    tl.store(partial + block + CHANNELS * blocks, tl.sum(square, 0))
+
+
 @triton.jit(do_not_specialize=["n", "blocks"])
 def norm_kernel(
     partial, gamma, beta, running_mean, running_var, mean, inverse, scale, shift,
@@ -272,12 +292,14 @@ def apply_kernel(
 
 @triton.jit(do_not_specialize=["pixels", "blocks"])
 def gradient_sums_kernel(
-    g, out, y, mean, scale, shift, masked, partial, pixels, blocks,
-    CHANNELS: tl.constexpr, PIXELS: tl.constexpr, TILES: tl.constexpr, RELU: tl.constexpr, STORE_MASKED: tl.constexpr,
+    g, other, out, y, mean, scale, shift, masked, partial, pixels, blocks,
+    CHANNELS: tl.constexpr, PIXELS: tl.constexpr, TILES: tl.constexpr, RELU: tl.constexpr, OTHER: tl.constexpr,
+    RESIDUAL: tl.constexpr,
 ):  # fmt: skip
     """Store the sums per channel of g' and of g' (y - mean), where g' is g where relu was above 0, and 0 elsewhere.
 
-    Without a residual, y tells where that is, so `out` need not be read. With one, STORE_MASKED also stores g'.
+    OTHER adds the gradient of a second reader to g. Without a RESIDUAL, y tells where relu was above 0, so `out` need
+    not be read. With either of them, g' is stored, too.
     """
     run = tl.program_id(1).to(tl.int64)
     c = tl.arange(0, CHANNELS)
@@ -297,11 +319,17 @@ def gradient_sums_kernel(
         inside = (p < pixels)[:, None]
         gradient = tl.load(g + at, mask=inside, other=0.0)
         before = tl.load(y + at, mask=inside, other=0.0).to(tl.float32)
-        if STORE_MASKED:
-            gradient = tl.where(tl.load(out + at, mask=inside, other=0.0) > 0, gradient, 0.0)
+        if OTHER:
+            more = tl.load(other + at, mask=inside, other=0.0)
+            gradient = (gradient.to(tl.float32) + more.to(tl.float32)).to(masked.dtype.element_ty)
+        if RELU:
+            if RESIDUAL:
+                above = tl.load(out + at, mask=inside, other=0.0) > 0
+            else:
+                above = before * factor + offset > 0
+            gradient = tl.where(above, gradient, 0.0)
+        if OTHER or RESIDUAL:
             tl.store(masked + at, gradient, mask=inside)
-        elif RELU:
-            gradient = tl.where(before * factor + offset > 0, gradient, 0.0)
         gradient = gradient.to(tl.float32)
         total += gradient
         product += gradient * (before - mu)

@@ -201,8 +201,12 @@ def sgd_(
     decay: Tensor | float | None = None,
 ) -> None:
     """Take a step: ``g <- g + decay w``, ``m <- mu m + g``, ``w <- w - lr m``; Nesterov: ``w - lr (g + mu m)``."""
-    gradient = gradient + (recipe.weight_decay if decay is None else decay) * rows
-    momentum.mul_(recipe.momentum).add_(gradient)
+    decay = recipe.weight_decay if decay is None else decay
+    if isinstance(decay, Tensor):
+        gradient = torch.addcmul(gradient, rows, decay)
+    else:
+        gradient = torch.add(gradient, rows, alpha=decay)
+    torch.add(gradient, momentum, alpha=recipe.momentum, out=momentum)  # one pass over memory
     rows.addcmul_(
         gradient + recipe.momentum * momentum if recipe.nesterov else momentum, lr, value=-1
     )

@@ -29,7 +29,7 @@ from ..lab.train import OnBatch, State, check_losses, combined_seed, on_host, st
 from ..methods.method import Method
 from .net_rows import NetRows, RowMeans, SingleNet, sgd_
 from .precision import Precision, find_precision
-from .stacked import StackedNets, is_stackable
+from .stacked import StackedNets, most_stacked
 
 STEPS_PER_GRAPH = 16  # captured together, with their images cropped and standardized at once
 
@@ -99,9 +99,10 @@ class Pack:
         storage = find_precision(precision).storage
         kernels = has_kernels(device, storage)
         with self._on_stream():
-            if stacked and (len(members) > 1 or is_stackable(first.net, kernels=kernels)):
+            runs = len(members)
+            if stacked and most_stacked(first.net, runs, precision, kernels=kernels) == runs:
                 self.nets: NetRows = StackedNets(
-                    first.net, len(members), device, precision, kernels=kernels
+                    first.net, runs, device, precision, kernels=kernels
                 )
             else:
                 batch = first.recipe.batch if compiled else None

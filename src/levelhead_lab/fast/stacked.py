@@ -13,15 +13,14 @@ from ..lab.nets import GlobalMean, Net, PadShortcut, ResidualBlock
 from .net_rows import NetRows
 from .precision import Precision
 
-KERNEL_CHANNELS = (
-    16,
-    32,
-    64,
-)  # for which the kernels are made; with more, cuDNN is good and one network fills the GPU
+# For which the convolutions of conv_norm are made. With more, cuDNN is good, and one network fills the GPU.
+KERNEL_CHANNELS = (16, 32, 64)
+CUDNN_CHANNELS = (64, 128, 256, 512, 1024, 2048)
 
-LayerFunction = Callable[
-    [Tensor, bool], Tensor
-]  # (x [R, B, H, W, C], training) -> the same, or [R, B, d]
+# One tensor for two readers, whose gradients are added where it was made.
+Pair = tuple[Tensor, Tensor]
+# (x [R, B, H, W, C], training) -> the same, or [R, B, d]
+LayerFunction = Callable[[Pair, bool], Pair]
 
 
 class SideStream:
@@ -48,7 +47,7 @@ class SideStream:
 
 @dataclass(frozen=True, eq=False)
 class StackedConvNorm:
-    """``relu(norm(conv(x)) + residual)`` of R runs: filters [R, k, k, C, C'], cast ones too, the rest [R, C']."""
+    """``relu(norm(conv(x)) + residual)`` of R runs: filters and cast ones by `filter_axes`, the rest [R, C']."""
 
     filters: Tensor
     cast_filters: Tensor
@@ -61,11 +60,12 @@ class StackedConvNorm:
     momentum: float
     products: str
     side_stream: SideStream | None
+    wide: bool
 
     def __call__(
         self, x: Tensor, *, residual: Tensor | None = None, relu: bool = True, training: bool
-    ) -> tuple[Tensor, Tensor]:
-        """Map x [R, B, H, W, C] to the result, and to x for its other readers."""
+    ) -> Pair:
+        """Map x [R, B, H, W, C] to the result."""
         if self.side_stream is None:
             outs = [
                 self._one_run(
@@ -73,9 +73,12 @@ class StackedConvNorm:
                 )
                 for run in range(len(x))
             ]
-            return torch.stack(outs), x
+            out = torch.stack(outs)
+            return out, out
         from . import conv_norm
+        from .cudnn import CudnnConvolutions
 
+        convolutions = CudnnConvolutions if self.wide else conv_norm
         if training:
             state = (
                 self.filters,
@@ -86,13 +89,14 @@ class StackedConvNorm:
                 self.cast_filters,
             )
             options = self.stride, relu, self.eps, self.momentum, self.products, self.side_stream
-            return conv_norm.FusedConvNorm.apply(x, residual, *state, *options)  # type: ignore[return-value]
+            return conv_norm.FusedConvNorm.apply(x, residual, *state, *options, convolutions)  # type: ignore[return-value]
         scale = self.gamma * torch.rsqrt(self.running_var + self.eps)
         affine = scale, self.beta - self.running_mean * scale
         how = {"stride": self.stride, "products": self.products}
-        return conv_norm.convolve(
+        out, _ = convolutions.convolve(
             x, self.cast_filters, affine=affine, residual=residual, relu=relu, **how
-        )[0], x
+        )
+        return out, out
 
     def _one_run(
         self, run: int, x: Tensor, residual: Tensor | None, relu: bool, training: bool
@@ -116,10 +120,14 @@ class UnstackableError(LevelheadError):
 
 
 class StackedNets(NetRows):
-    """R networks of convolutions, batch norms and relus, like `net`; `kernels` are Triton's, else plain torch."""
+    """R networks of convolutions, batch norms and relus, like `net`; `kernels` are Triton's, else plain torch.
+
+    A wide network is alone: with kernels, cuDNN convolves, and Triton's do the rest.
+    """
 
     filter_axes = (2, 3, 1, 0)  # as the kernels read them
     eval_pixels = 2**24  # narrow networks: 16384 images of 32x32
+    image_channels = 4  # which the kernels read faster than 3
 
     def __init__(
         self,
@@ -130,6 +138,12 @@ class StackedNets(NetRows):
         *,
         kernels: bool,
     ):
+        self.wide = kernels and _is_wide(net)
+        if self.wide:
+            if runs > 1:
+                raise UnstackableError(f"expected one wide network, got {runs}")
+            self.filter_axes, self.image_channels = NetRows.filter_axes, 8  # as cuDNN reads them
+            self.eval_pixels = NetRows.eval_pixels
         super().__init__(net, runs, device, precision)
         self.cast_rows = self.rows.to(
             self.precision.storage
@@ -147,13 +161,12 @@ class StackedNets(NetRows):
         return super().gradient_rows(gradients)
 
     def features(self, x: Tensor, *, training: bool) -> Tensor:
-        spare = (
-            4 - x.shape[4] if self.side_stream is not None else 0
-        )  # the kernels read 4 channels faster than 3
+        spare = self.image_channels - x.shape[4] if self.side_stream is not None else 0
         x = F.pad(x, (0, spare)) if spare > 0 else x.contiguous()
+        pair = x, x
         for layer in self.layers:
-            x = layer(x, training)
-        return x.to(self.rows.dtype)
+            pair = layer(pair, training)
+        return pair[0].to(self.rows.dtype)
 
     def _layers(self, body: nn.Module) -> Iterator[LayerFunction]:
         parts = list(body.named_children()) if isinstance(body, nn.Sequential) else []
@@ -165,12 +178,12 @@ class StackedNets(NetRows):
                 norm = self._conv_norm(
                     f"body.{name}", part, f"body.{parts[at + 1][0]}", parts[at + 1][1]
                 )
-                yield lambda x, training, norm=norm: norm(x, training=training)[0]
+                yield lambda pair, training, norm=norm: norm(pair[0], training=training)
                 at += 2
             elif isinstance(part, ResidualBlock):
                 yield self._block(f"body.{name}", part)
             elif isinstance(part, GlobalMean):
-                yield lambda x, training: x.mean(dim=(2, 3), dtype=self.rows.dtype)
+                yield self._mean
             else:
                 raise UnstackableError(f"{type(part).__name__} ({name}) has no stacked form")
             at += 1
@@ -184,15 +197,20 @@ class StackedNets(NetRows):
         if isinstance(by, nn.Sequential):
             norm = self._conv_norm(f"{name}.shortcut.0", by[0], f"{name}.shortcut.1", by[1])
 
-        def layer(x: Tensor, training: bool) -> Tensor:
-            y, x = first(x, training=training)
+        def layer(pair: Pair, training: bool) -> Pair:
+            x, beside = pair
+            y, _ = first(x, training=training)
             if norm is not None:
-                x, _ = norm(x, training=training, relu=False)
+                beside, _ = norm(beside, training=training, relu=False)
             elif isinstance(by, PadShortcut):
-                x = by.channels_last(x)
-            return second(y, residual=x, training=training)[0]
+                beside = by.channels_last(beside)
+            return second(y, residual=beside, training=training)
 
         return layer
+
+    def _mean(self, pair: Pair, training: bool) -> Pair:
+        features = pair[0].mean(dim=(2, 3), dtype=self.rows.dtype)
+        return features, features
 
     def _conv_norm(
         self, conv_name: str, conv: nn.Module, norm_name: str, norm: nn.Module
@@ -211,10 +229,11 @@ class StackedNets(NetRows):
             or conv.padding != (conv.kernel_size[0] // 2,) * 2
         ):
             raise UnstackableError(f"{conv_name} is not a plain 1x1 or 3x3 convolution")
-        channels = (conv.in_channels if conv.in_channels > 3 else 16, conv.out_channels)
-        if self.side_stream is not None and any(c not in KERNEL_CHANNELS for c in channels):
+        made_for = CUDNN_CHANNELS if self.wide else KERNEL_CHANNELS
+        channels = (conv.in_channels if conv.in_channels > 3 else made_for[0], conv.out_channels)
+        if self.side_stream is not None and any(c not in made_for for c in channels):
             raise UnstackableError(
-                f"{conv_name} has {channels} channels; the kernels are made for {KERNEL_CHANNELS}"
+                f"{conv_name} has {channels} channels; the kernels are made for {made_for}"
             )
         leaf = self.named
         filters = leaf[f"{conv_name}.weight"]
@@ -232,12 +251,23 @@ class StackedNets(NetRows):
             momentum=norm.momentum or 0.0,
             products=self.precision.products,
             side_stream=self.side_stream,
+            wide=self.wide,
         )
 
 
-def is_stackable(net: Net, *, kernels: bool) -> bool:
-    try:
-        StackedNets(net, 1, torch.device("meta"), torch.float32, kernels=kernels)
-    except UnstackableError:
-        return False
-    return True
+def _is_wide(net: Net) -> bool:
+    convolutions = [part for part in net.body.modules() if isinstance(part, nn.Conv2d)]
+    return max((conv.out_channels for conv in convolutions), default=0) > max(KERNEL_CHANNELS)
+
+
+def most_stacked(
+    net: Net, most: int, precision: Precision | torch.dtype = torch.float32, *, kernels: bool
+) -> int:
+    """Return how many networks like this one `StackedNets` takes: `most`, 1 of a wide one, or 0."""
+    for runs in sorted({most, 1}, reverse=True):
+        try:
+            StackedNets(net, runs, torch.device("meta"), precision, kernels=kernels)
+        except UnstackableError:
+            continue
+        return runs
+    return 0
