@@ -31,7 +31,7 @@ class Tiles(NamedTuple):
     weight: dict[int, Tile]
 
 
-# The fastest on an H200 (bench/tiles.py), but for a second where it needs half the memory.
+# The fastest on an H200 (bench/paper/tiles.py), but for a second where it needs half the memory.
 TILES = Tiles(
     forward={
         4: Tile(128, 2, 4, tiles=4, stages=2),

@@ -1,4 +1,4 @@
-"""Find the fastest tiles of the training kernels: `python bench/tiles.py OUT.json [PRECISION]`, on a CUDA GPU.
+"""Find the fastest tiles of the training kernels: `python -m bench.paper.tiles OUT.json [PRECISION]`, on a CUDA GPU.
 
 The kernels of each layer of ResNet-32 (16 runs, batches of 128) are timed with every tile of a set. They are compiled
 first, by as many processes as there are cores, in about a minute. The fastest, with its time and that of the tile in

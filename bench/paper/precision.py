@@ -1,7 +1,7 @@
 """What the precision of packed training costs: WVN and the baseline, seed by seed, in each precision.
 
-    python bench/precision.py --root DIR --speed      # microseconds an image of each precision: a few epochs
-    python bench/precision.py --root DIR              # whole trainings, 8 seeds of each method in each precision
+    python -m bench.paper.precision --root DIR --speed      # microseconds an image of each precision: a few epochs
+    python -m bench.paper.precision --root DIR              # whole trainings, 8 seeds of each method in each precision
 
 Needs a CUDA GPU, and CIFAR-10's official files below DIR (the images that ratio 10 needs are enough). ResNet-32 is
 trained on CIFAR-10 at ratio 100 by the recipe kim2020. Networks of one seed begin with the same weights and see the
@@ -25,7 +25,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from _compile_ahead import compile_ahead
 
 from levelhead.core.gamma_path import gamma_path
 from levelhead_lab.fast import conv_norm, fit_many, stacked
@@ -35,6 +34,8 @@ from levelhead_lab.lab import data, load, nets
 from levelhead_lab.lab.preprocess import Preprocess, features
 from levelhead_lab.lab.recipe import Recipe, find_recipe
 from levelhead_lab.methods import METHODS
+
+from .compile_ahead import compile_ahead
 
 RATIO, TRUTH = 100, "float32"
 COLUMNS = "alone", "RS", "shift"
@@ -86,7 +87,7 @@ def main() -> None:
     found |= {
         "hardware": torch.cuda.get_device_name(),
         "torch": torch.__version__,
-        "command": "python bench/precision.py --root DIR",
+        "command": "python -m bench.paper.precision --root DIR",
         "data": {"name": "cifar10", "profile": "long-tail", "ratio": RATIO},
         "data_sha256": {title: part.sha256 for title, part in cifar.splits.items()},
         "recipe": "kim2020",
