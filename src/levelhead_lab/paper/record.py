@@ -26,6 +26,13 @@ def make_record(
     path = post_hoc.path_on_test(snapshot)
     best, zero = path.best("error"), path.at(0.0)
     matched = tune_unlabelled(logits, counts=snapshot.counts, rule=Rescale.name)
+    held_out = nearest_mean = top_errors = None
+    if "held-out" in snapshot.labels:
+        held_out = post_hoc.chosen_on_hold_out(snapshot)
+    if "train" in snapshot.labels:
+        nearest_mean = post_hoc.nearest_mean_error(snapshot)
+    if top is not None:
+        top_errors = _top(logits, labels, snapshot, top)
     return {
         **facts,
         "n_train": int(snapshot.counts.sum()),
@@ -36,21 +43,17 @@ def make_record(
         "best_on_test": post_hoc.errors_at(path, best.gamma),
         "match_prior": post_hoc.errors_at(path, matched.strength or 0.0),
         Shift.name: post_hoc.shift_errors(snapshot),
-        "held_out": post_hoc.chosen_on_hold_out(snapshot)
-        if "held-out" in snapshot.labels
-        else None,
-        "nearest_mean_error": post_hoc.nearest_mean_error(snapshot)
-        if "train" in snapshot.labels
-        else None,
+        "held_out": held_out,
+        "nearest_mean_error": nearest_mean,
         "oracle": post_hoc.oracle_error(snapshot),
-        "curve": [_share(path.at(float(g)).error) for g in GRID],
+        "curve": [_share(path.at(float(gamma)).error) for gamma in GRID],
         "recall": _list(zero.class_accuracy),
         "recall_at_best": _list(best.class_accuracy),
         "negative_share": _share(measure.negative_share(logits, labels)),
         "norms": _list(to_numpy(snapshot.head.norms)),
         "norms_over_epochs": _norms_over_epochs(log),
         "geometry": _geometry(snapshot),
-        "top": None if top is None else _top(logits, labels, snapshot, top),
+        "top": top_errors,
     }
 
 
@@ -72,20 +75,18 @@ def whole_snapshots(folder: str | Path) -> dict[str, Snapshot]:
 
 
 def _geometry(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the spread of each class's features in each split and, with the training set, the angle of its centers."""
     classes = snapshot.head.classes
-    splits = {
-        name: (snapshot.features[name], snapshot.labels[name])
-        for name in ("train", "test")
-        if name in snapshot.labels
-    }
-    found: dict[str, Any] = {
-        f"sigma_{name}": _list(geometry.angular_sigma(*split, classes), 2)
-        for name, split in splits.items()
-    }
+    found: dict[str, Any] = {}
+    splits = {}
+    for name in ("train", "test"):
+        if name in snapshot.labels:
+            features, labels = snapshot.features[name], snapshot.labels[name]
+            splits[name] = (features, labels)
+            found[f"sigma_{name}"] = _list(geometry.angular_sigma(features, labels, classes), 2)
     if "train" in splits:
-        found["center_gap"] = _list(
-            geometry.center_gap(splits["train"], splits["test"], classes), 2
-        )
+        gap = geometry.center_gap(splits["train"], splits["test"], classes)
+        found["center_gap"] = _list(gap, 2)
     return found
 
 
@@ -99,23 +100,23 @@ def _top(logits: np.ndarray, labels: np.ndarray, snapshot: Snapshot, k: int) -> 
 
 
 def _best_epoch(log: list[dict[str, Any]]) -> dict[str, Any] | None:
-    row = min(
-        (r for r in log if r.get("test_error") is not None),
-        key=lambda r: r["test_error"],
-        default=None,
-    )
-    return None if row is None else {"epoch": row["epoch"], "error": _share(row["test_error"])}
+    """Return the epoch whose test error is lowest, and that error; None if it was never measured."""
+    measured = [row for row in log if row.get("test_error") is not None]
+    if not measured:
+        return None
+    best = min(measured, key=lambda row: row["test_error"])
+    return {"epoch": best["epoch"], "error": _share(best["test_error"])}
 
 
 def _norms_over_epochs(log: list[dict[str, Any]], rows: int = 25) -> dict[str, list]:
     """Return the norms at up to `rows` epochs, evenly spaced; of more than 20 classes, every fifth."""
-    kept = (
-        [log[i] for i in sorted({round(i) for i in np.linspace(0, len(log) - 1, rows)})]
-        if log
-        else []
-    )
-    kept = [row for row in kept if row.get("norms")]
-    every = 5 if kept and len(kept[0]["norms"]) > 20 else 1
+    kept = []
+    if log:
+        places = {round(place) for place in np.linspace(0, len(log) - 1, rows)}
+        kept = [log[place] for place in sorted(places) if log[place].get("norms")]
+    every = 1
+    if kept and len(kept[0]["norms"]) > 20:
+        every = 5
     return {
         "epochs": [row["epoch"] for row in kept],
         "norms": [_list(row["norms"][::every], 3) for row in kept],

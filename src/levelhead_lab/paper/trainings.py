@@ -47,14 +47,13 @@ class Training:
     def images(self) -> int:
         """The training images it goes through, which is what it costs."""
         profile = counts.step if self.spec.profile == "step" else counts.long_tail
-        n = profile(*DATA_SIZES[self.spec.data], self.spec.ratio)
-        balanced = {
-            "under-sample": n.min(),
-            "under-sample-once": n.min(),
-            "over-sample-largest": n.max(),
-        }
-        per_epoch = balanced[self.spec.method] * len(n) if self.spec.method in balanced else n.sum()
-        return int(per_epoch * (1 - self.spec.hold_out)) * self.spec.resolve_recipe().epochs
+        per_class = profile(*DATA_SIZES[self.spec.data], self.spec.ratio)
+        samples = per_class.sum()
+        if self.spec.method in ("under-sample", "under-sample-once"):
+            samples = per_class.min() * len(per_class)
+        elif self.spec.method == "over-sample-largest":
+            samples = per_class.max() * len(per_class)
+        return int(samples * (1 - self.spec.hold_out)) * self.spec.resolve_recipe().epochs
 
 
 def trainings(
