@@ -14,6 +14,8 @@ FUZZERS = {
     "safetensors": 1,
     "state_dict": 1,
     "onnx": 1,
+    "keras": 1,
+    "mlx": 1,
     "undo": 1,
     "run_folder": 1,
     "data": 5,

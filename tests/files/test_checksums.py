@@ -88,3 +88,36 @@ def test_a_record_that_unpacks_to_far_more_than_the_file_is_refused(tmp_path):
         archive.writestr("m/extra", bytes(20_000_000), compress_type=zipfile.ZIP_DEFLATED)
     with pytest.raises(ValueError, match="its record m/extra is compressed and too long"):
         adjust_file(tmp_path / "m.pt", tmp_path / "out.pt", lh.rules.Rescale(0.5), COUNTS)
+
+
+@pytest.mark.parametrize("suffix", SAVE)
+def test_a_record_that_is_called_otherwise_before_its_data_is_damaged(suffix, tmp_path):
+    path = tmp_path / f"m{suffix}"
+    SAVE[suffix](path)
+    with zipfile.ZipFile(path) as archive:
+        one = archive.infolist()[0 if suffix == ".keras" else -1]
+    flip_a_bit(path, one.header_offset + 30 + len(one.filename) - 1)
+    assert bad_record(path) == one.filename
+    with pytest.raises(ValueError, match=f"damaged: its record {one.filename}"):
+        adjust_file(path, tmp_path / f"out{suffix}", lh.rules.Rescale(0.5), COUNTS)
+
+
+def test_an_entry_that_would_swallow_what_follows_is_refused(tmp_path):
+    """The last entry of the list has a comment that is longer than the list: the note would become part of it."""
+    path = tmp_path / "m.keras"
+    save_keras(path)
+    data = bytearray(path.read_bytes())
+    last = data.rfind(b"PK\x01\x02")
+    data[last + 32] = 200  # the length of its comment
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="its list of records is not as long as it says"):
+        adjust_file(path, tmp_path / "out.keras", lh.rules.Rescale(0.5), COUNTS)
+
+
+def test_a_name_of_two_lines_is_said_in_one(tmp_path):
+    save_torch(tmp_path / "m.pt")
+    with zipfile.ZipFile(tmp_path / "m.pt", "a") as archive:
+        archive.writestr("m/two\nlines", b"some text")
+    flip_a_bit(tmp_path / "m.pt", (tmp_path / "m.pt").read_bytes().index(b"some text"))
+    with pytest.raises(ValueError, match=r"its record m/two\\nlines does not fit"):
+        adjust_file(tmp_path / "m.pt", tmp_path / "out.pt", lh.rules.Rescale(0.5), COUNTS)

@@ -4,7 +4,15 @@ import importlib
 
 import pytest
 
-EXECUTIONS = {"safetensors": 300, "state_dict": 40, "onnx": 60, "undo": 150, "run_folder": 60}
+EXECUTIONS = {
+    "safetensors": 300,
+    "state_dict": 40,
+    "onnx": 60,
+    "keras": 60,
+    "mlx": 100,
+    "undo": 150,
+    "run_folder": 60,
+}
 
 
 @pytest.mark.slow

@@ -3,15 +3,13 @@
 MLX takes every record for an array, so the note of an adjustment is none: it lies before the list of records.
 """
 
-from io import BytesIO
 from math import prod
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipInfo
 
-import numpy as np
-
 from ..heads.notes import Note
+from ..io.numpy_file import parse_npy_header
 from ..support.errors import LevelheadError, in_file, reported_as
 from ..support.regular_file import bytes_at, check_regular_file
 from .find import find_layers
@@ -73,25 +71,15 @@ def _span(archive: Archive, one: ZipInfo) -> Span:
             f"{path}: {key} is compressed; save the weights by save_weights or savez"
         )
     at = archive.data_at[one.filename]
-    shape, in_columns, dtype, length = _read_header(path, at, one)
-    if one.file_size - length != prod(shape) * dtype.itemsize:
-        expected = f"expected {prod(shape) * dtype.itemsize} bytes for {key}"
-        raise LevelheadError(f"{path}: {expected}, got {one.file_size - length}")
-    name = MLX_DTYPES.get(dtype.str, str(dtype))
-    if in_columns and len(shape) > 1:
+    header = parse_npy_header(bytes_at(path, at, min(one.file_size, LONGEST_HEADER)))
+    shape, size = header.shape, one.file_size - header.length
+    if header.dtype.hasobject or size != prod(shape) * header.dtype.itemsize:
+        expected = f"expected {list(shape)} numbers of {header.dtype} for {key}"
+        raise LevelheadError(f"{path}: {expected}, got {size} bytes; save the weights again")
+    name = MLX_DTYPES.get(header.dtype.str, str(header.dtype))
+    if header.by_columns and len(shape) > 1:
         name = f"{name}, column by column"
-    return Span(key, path, at + length, name, shape)
-
-
-def _read_header(path: Path, at: int, one: ZipInfo) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """Return the shape, whether numbers stand column by column, the dtype, and how long the header is."""
-    data = BytesIO(bytes_at(path, at, min(one.file_size, LONGEST_HEADER)))
-    version = np.lib.format.read_magic(data)
-    read = np.lib.format.read_array_header_1_0
-    if version != (1, 0):
-        read = np.lib.format.read_array_header_2_0
-    shape, in_columns, dtype = read(data)
-    return tuple(int(n) for n in shape), bool(in_columns), dtype, data.tell()
+    return Span(key, path, at + header.length, name, shape)
 
 
 FORMAT = Format(

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from ..heads.notes import Note, note_from_json
-from ..support.errors import LevelheadError
+from ..support.errors import LevelheadError, visible
 from ..support.regular_file import bytes_at
 from .edits import BLOCK_BYTES, Edit, edited_blocks
 
@@ -30,7 +30,8 @@ LONGEST_UNPACKED = (
 )
 MOST_COMPRESSED = 100  # times its size that a long record may unpack to: numbers shrink far less
 UNREADABLE = (ValueError, RuntimeError, EOFError, zlib.error, lzma.LZMAError, OSError)
-ENCRYPTED = 0x01
+# Flags: encrypted, a patch of other data, strongly encrypted.
+NOT_AS_IT_IS = 0x01 | 0x20 | 0x40
 DESCRIBED = 0x08  # flag: the checksum follows the data
 UTF8 = 0x800
 FOLDER = 0x10  # attribute of MS-DOS
@@ -73,11 +74,13 @@ class Archive:
             if one.filename != one.orig_filename:
                 raise BadZipFile(f"a record is called {one.orig_filename!r}")
             seen.add(one.filename.lower())
-        *_, listed_at, _ = END.unpack(self.tail[-END.size :])
+        *_, listed, listed_at, _ = END.unpack(self.tail[-END.size :])
         if listed_at == 0xFFFFFFFF:
-            *_, listed_at = END64.unpack(
+            *_, listed, listed_at = END64.unpack(
                 self.tail[-END.size - LOCATOR.size - END64.size : -END.size - LOCATOR.size]
             )
+        if sum(size for *_, size in self._entries()) != listed:
+            raise BadZipFile("its list of records is not as long as it says")
         # Checksum and sizes.
         behind = {one.filename: 12 if one.flag_bits & DESCRIBED else 0 for one in self.records}
         ends = {
@@ -98,7 +101,7 @@ class Archive:
         """Return whether a record's data lie in the file as they are."""
         return (
             one.compress_type == ZIP_STORED
-            and not one.flag_bits & ENCRYPTED
+            and not one.flag_bits & NOT_AS_IT_IS
             and one.file_size == one.compress_size
         )
 
@@ -170,11 +173,11 @@ class Archive:
             return
         for one in self.records:
             if self.is_plain(one):
-                fits = self._crc(one) == one.CRC
+                fits = self._crc(one) == one.CRC and self._is_called_the_same(one)
             else:
                 fits = self._unpacks(one)
             if not fits:
-                damaged = f"its record {one.filename} does not fit its checksum"
+                damaged = f"its record {visible(one.filename)} does not fit its checksum"
                 raise LevelheadError(f"{self.path}: damaged: {damaged}; copy or download it again")
         self.sums_checked = True
 
@@ -186,11 +189,17 @@ class Archive:
             crc = zlib.crc32(block, crc)
         return crc
 
+    def _is_called_the_same(self, one: ZipInfo) -> bool:
+        """Return whether a record has the name before its data that the list gives it."""
+        encoding = "utf-8" if one.flag_bits & UTF8 else "cp437"
+        name = one.orig_filename.encode(encoding, "surrogateescape")
+        return bytes_at(self.path, one.header_offset + LOCAL.size, len(name)) == name
+
     def _unpacks(self, one: ZipInfo) -> bool:
         """Return whether a compressed record can be unpacked, and fits its checksum then."""
         if one.file_size > max(LONGEST_UNPACKED, MOST_COMPRESSED * one.compress_size):
             size = f"{one.file_size} bytes"
-            reason = f"its record {one.filename} is compressed and too long ({size})"
+            reason = f"its record {visible(one.filename)} is compressed and too long ({size})"
             raise LevelheadError(f"{self.path}: {reason}; save the model again")
         try:
             with ZipFile(self.path) as zip_file, zip_file.open(one) as record:

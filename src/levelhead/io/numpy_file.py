@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from warnings import catch_warnings
 from zipfile import BadZipFile, ZipFile
 
@@ -79,7 +79,7 @@ def read_npz(path: Path, name: str) -> np.ndarray:
             if file.read(6) != npy.MAGIC_PREFIX:
                 raise LevelheadError(f"{name!r} is not an array of numpy")
             file.seek(0)
-            dtype = _read_npy_header(file, repr(name), member.file_size)[2]
+            dtype = _read_npy_header(file, repr(name), member.file_size).dtype
             if dtype.kind == "S":  # as text, each byte takes four
                 check_expansion(4 * member.file_size, member.compress_size)
             file.seek(0)
@@ -122,11 +122,18 @@ def text_array(cells: Sequence[str]) -> np.ndarray:
     return np.array(cells, dtype=str)
 
 
-def _read_npy_header(
-    file: Any, name: str, size: int
-) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return shape, order and dtype of an array in so many bytes, checked, and where its numbers begin."""
-    start = BytesIO(file.read(LONGEST_NPY_HEADER + 12))  # a longer header is cut short
+class NpyHeader(NamedTuple):
+    """What the header of an array says, and where its numbers begin."""
+
+    shape: tuple[int, ...]
+    by_columns: bool
+    dtype: np.dtype[Any]
+    length: int
+
+
+def parse_npy_header(data: bytes) -> NpyHeader:
+    """Return the header that an array begins with, checked; a longer one than numpy reads is cut short."""
+    start = BytesIO(data[: LONGEST_NPY_HEADER + 12])
     with reported_as("its header is broken", *_BROKEN):
         version = npy.read_magic(start)
         if version not in ((1, 0), (2, 0), (3, 0)):
@@ -134,21 +141,28 @@ def _read_npy_header(
         with catch_warnings(action="ignore", category=UserWarning):  # of files that Python 2 wrote
             # 3.0 is 2.0 in UTF-8.
             read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, fortran, dtype = read(start)
+            shape, by_columns, dtype = read(start)
+    if not all(type(n) is int and 0 <= n < 1 << 62 for n in shape) or len(shape) > 32:
+        raise LevelheadError(f"its header has the shape {shape!r}")
+    return NpyHeader(shape, by_columns, dtype, start.tell())
+
+
+def _read_npy_header(file: Any, name: str, size: int) -> NpyHeader:
+    """Return the header of an array of numbers or text in so many bytes, checked."""
+    header = parse_npy_header(file.read(LONGEST_NPY_HEADER + 12))
+    dtype, shape = header.dtype, header.shape
     if dtype.hasobject:
         raise LevelheadError(
             "the file holds Python objects, perhaps lists of different lengths; save plain numbers"
         )
-    if not all(type(n) is int and 0 <= n < 1 << 62 for n in shape) or len(shape) > 32:
-        raise LevelheadError(f"its header has the shape {shape!r}")
     if dtype.kind not in "biufcUS" or dtype.itemsize == 0:
         raise LevelheadError(f"expected numbers or text, got an array of {dtype}")
-    claimed = start.tell() + dtype.itemsize * math.prod(shape)
+    claimed = header.length + dtype.itemsize * math.prod(shape)
     if claimed > size:
         raise LevelheadError(
             f"cut short: {name}, {dtype} {list(shape)}, needs {claimed} bytes, got {size}"
         )
-    return shape, fortran, dtype, start.tell()
+    return header
 
 
 def _as_text(values: np.ndarray) -> np.ndarray:
