@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from scipy import sparse
 
 import levelhead as lh
 from levelhead_lab.methods import METHODS
@@ -12,6 +13,7 @@ from levelhead_lab.methods import METHODS
 COUNTS = [400, 100, 25, 4]
 LABELS = np.repeat(np.arange(4), [12, 8, 6, 4])
 LOGITS = 5 + 2 * np.eye(4)[LABELS] + np.random.default_rng(0).normal(size=(30, 4))
+PERCENT = 100 * np.exp(lh.measure.log_softmax(LOGITS))
 WITH_NAN = np.where(np.isin(LOGITS, LOGITS[7, 1]), np.nan, LOGITS)
 MISTAKES = {
     "transposed": (
@@ -34,6 +36,95 @@ MISTAKES = {
         lambda: lh.counts.check_labels(np.eye(4)[LABELS]),
         "expected labels [N], got shape [30, 4]; of one-hot labels give labels.argmax(axis=1)",
     ),
+    "one-hot labels": (
+        lambda: lh.tune(LOGITS, np.eye(4)[LABELS], COUNTS),
+        "got a table [30, 4]; if they are one-hot, pass labels.argmax(axis=1)",
+    ),
+    "one-hot labels, for a path": (
+        lambda: lh.gamma_path(LOGITS, np.eye(4)[LABELS], COUNTS),
+        "got a table [30, 4]; if they are one-hot, pass labels.argmax(axis=1)",
+    ),
+    "one-hot labels as counts": (
+        lambda: lh.tune(LOGITS, LABELS, np.eye(4)[LABELS]),
+        "expected one count per class, got shape [30, 4]; of one-hot labels pass labels.sum(axis=0)",
+    ),
+    "a sparse matrix": (
+        lambda: lh.tune(sparse.csr_matrix(LOGITS), LABELS, COUNTS),
+        "expected an array, got a sparse matrix; pass x.toarray()",
+    ),
+    "sparse labels": (
+        lambda: lh.tune(LOGITS, sparse.csr_array(np.eye(4)[LABELS]), COUNTS),
+        "expected an array, got a sparse matrix; pass x.toarray()",
+    ),
+    "a sparse matrix without labels": (
+        lambda: lh.tune_unlabelled(sparse.csr_array(LOGITS)),
+        "got a sparse matrix; pass x.toarray()",
+    ),
+    "a sparse matrix to adjust": (
+        lambda: lh.tune(LOGITS, LABELS, COUNTS).apply(sparse.csr_matrix(LOGITS)),
+        "got a sparse matrix; pass x.toarray()",
+    ),
+    "what a model returns": (
+        lambda: lh.tune({"logits": LOGITS}, LABELS, COUNTS),
+        "expected an array, got a mapping; pass x['logits']",
+    ),
+    "what a model returns, to adjust": (
+        lambda: lh.tune(LOGITS, LABELS, COUNTS).apply({"loss": 1.0, "logits": LOGITS}),
+        "expected an array, got a mapping; pass x['loss'] or x['logits']",
+    ),
+    "labels in a mapping": (
+        lambda: lh.tune(LOGITS, {"labels": LABELS}, COUNTS),
+        "expected an array, got a mapping; pass x['labels']",
+    ),
+    "logits and labels swapped": (
+        lambda: lh.tune(LABELS, LOGITS, COUNTS),
+        "logits and labels are swapped: expected logits [N, K], labels [N], counts [K]",
+    ),
+    "logits and labels swapped, without counts": (
+        lambda: lh.tune(LABELS, LOGITS),
+        "logits and labels are swapped",
+    ),
+    "logits and labels swapped, for a path": (
+        lambda: lh.gamma_path(LABELS, LOGITS, COUNTS),
+        "logits and labels are swapped",
+    ),
+    "logits and labels swapped, measured": (
+        lambda: lh.measure.measure(LABELS, LOGITS),
+        "logits and labels are swapped",
+    ),
+    "logits and counts swapped": (
+        lambda: lh.tune(COUNTS, LABELS, LOGITS),
+        "logits and counts are swapped",
+    ),
+    "labels and counts swapped": (
+        lambda: lh.tune(LOGITS, COUNTS, LABELS),
+        "labels and counts are swapped",
+    ),
+    "percentages": (
+        lambda: lh.tune(PERCENT, LABELS, COUNTS),
+        "expected logits, got what looks like percentages: rows from 0 to 100 that sum to 100; "
+        "pass kind='probabilities' after dividing them by 100",
+    ),
+    "percentages, rounded": (
+        lambda: lh.tune(PERCENT.round(), LABELS, COUNTS),
+        "got what looks like percentages",
+    ),
+    "percentages without labels": (
+        lambda: lh.tune_unlabelled(PERCENT),
+        "got what looks like percentages",
+    ),
+    "percentages as probabilities": (
+        lambda: lh.tune(PERCENT, LABELS, COUNTS, kind="probabilities"),
+        "got what looks like percentages: rows from 0 to 100 that sum to 100; divide them by 100",
+    ),
+    "percentages to adjust": (
+        lambda: lh.tune(PERCENT / 100, LABELS, COUNTS, kind="probabilities").apply(PERCENT),
+        "got what looks like percentages: rows from 0 to 100 that sum to 100; divide them by 100",
+    ),
+    "a floor in percent": (
+        lambda: lh.tune(LOGITS, LABELS, COUNTS, metric=lh.Goal(floors=60)),
+        "floors: expected recalls from 0 to 1, got 60; 60 % is 0.6",
+    ),
     "a method by another name": (
         lambda: METHODS["LDAM"],
         "unknown method 'LDAM'; the methods are baseline, ",
@@ -47,6 +138,14 @@ def test_a_mistake_in_python_is_answered_with_what_to_do(name):
     with pytest.raises((ValueError, KeyError), match=re.escape(expected)) as caught:
         do()
     assert "\n" not in str(caught.value)
+
+
+def test_logits_that_sum_to_about_100_are_logits():
+    rng = np.random.default_rng(0)
+    large = rng.uniform(0, 50, size=(30, 4))
+    many = rng.exponential(size=(30, 100))  # each row has a sum of 100, give or take 10
+    for logits in (large, many, np.round(large)):
+        lh.support.arrays.check_logits(logits)
 
 
 def test_labels_that_lack_class_0_are_not_taken_for_labels_from_1():

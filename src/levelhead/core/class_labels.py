@@ -1,6 +1,6 @@
 """Labels of samples: positions of classes, or their names, which are looked up; positions of tokens and pixels."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -190,6 +190,20 @@ def flatten_positions(
     if weights is not None and len(weights) == len(labels):
         weights = weights[counted]
     return logits[np.flatnonzero(counted)], labels[counted], weights
+
+
+def refuse_swapped(logits: Any, labels: Any, counts: Any = None) -> None:
+    """Raise LevelheadError if logits, which are a table, stand where labels or counts belong."""
+    if len(getattr(logits, "shape", ())) > 1 or isinstance(logits, Mapping):
+        return
+    values = to_numpy(logits)
+    if values.ndim != 1 or _whole_numbers(values) is None:
+        return
+    expected = "expected logits [N, K], labels [N], counts [K]"
+    for name, other in (("labels", labels), ("counts", counts)):
+        shape = getattr(other, "shape", ())
+        if len(shape) == 2 and shape[1] > 1:
+            raise LevelheadError(f"logits and {name} are swapped: {expected}")
 
 
 def refuse_label_table(labels: Any) -> None:

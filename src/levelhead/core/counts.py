@@ -228,7 +228,9 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
             "expected one count per class, got rows of different lengths"
         ) from None
     if values.ndim != 1:
-        raise LevelheadError(f"expected one count per class, got shape {list(values.shape)}")
+        of_table = "; of one-hot labels pass labels.sum(axis=0)" if values.ndim == 2 else ""
+        got = f"got shape {list(values.shape)}{of_table}"
+        raise LevelheadError(f"expected one count per class, {got}")
     if are_names(values):
         if names is not None:
             return of(values, names=names).astype(np.float64)

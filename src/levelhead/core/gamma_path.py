@@ -21,7 +21,12 @@ from ..support.progress import RowProgress
 from ..support.read import read_chunks
 from ..support.types import Kind
 from .adjustment import check_range, target_prior
-from .class_labels import flatten_positions, resolve_labels
+from .class_labels import (
+    flatten_positions,
+    refuse_label_table,
+    refuse_swapped,
+    resolve_labels,
+)
 from .class_names import names_of_columns
 from .counts import Counts, check_samples, groups
 from .metrics import Metric, Tables
@@ -325,8 +330,10 @@ def gamma_path(
     if range is None:
         range = along.range if along.range is not None else (0.0, 2.0)
     reach = check_range(range)
+    refuse_swapped(logits, labels, counts)
     names = names_of_columns(logits, counts) if names is None else names
     logits, labels, _ = flatten_positions(logits, labels)
+    refuse_label_table(labels)
     labels, names = resolve_labels(logits, labels, counts, names)
     labels, n = check_samples(logits, labels, counts, names)
     along.refuse_kind(kind)

@@ -22,7 +22,7 @@ from ..support.arrays import (
 )
 from ..support.errors import LevelheadError
 from . import calibration
-from .class_labels import check_labels, resolve_labels
+from .class_labels import check_labels, refuse_swapped, resolve_labels
 from .counts import Counts, groups, resolve
 
 __all__ = [
@@ -175,6 +175,7 @@ def measure(
     >>> measure(np.array([[2.0, 1.0], [2.0, 1.0]]), [0, 1], [500, 5]).groups
     {'many': 1.0, 'few': 0.0}
     """
+    refuse_swapped(logits, labels, counts)
     values = check_logits(logits)
     labels, names = resolve_labels(values, labels, counts, names)
     labels = check_labels(labels, values.shape[1])

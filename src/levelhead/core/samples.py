@@ -25,7 +25,12 @@ from ..support.errors import Advice, LevelheadError, check_choice, named
 from ..support.read import read_chunks
 from ..support.types import Kind
 from .adjustment import smooth_votes, target_prior
-from .class_labels import flatten_positions, refuse_label_table, resolve_labels
+from .class_labels import (
+    flatten_positions,
+    refuse_label_table,
+    refuse_swapped,
+    resolve_labels,
+)
 from .class_names import as_mapping, find_classes, names_of_columns, title
 from .counts import Counts, WithBackground, check_samples, find_background, resolve
 from .metrics import COST, Metric, Tables, find_metric
@@ -221,6 +226,7 @@ class Given:
             raise LevelheadError(reason, parameter="labels")
         check_choice("kind", kind, get_args(Kind))
         names = names_of_columns(logits, counts) if names is None else names
+        refuse_swapped(logits, labels, counts)
         logits, labels, _ = flatten_positions(logits, labels)
         refuse_label_table(labels)
         labels, names = resolve_labels(logits, labels, counts, names)
@@ -391,7 +397,8 @@ def check_floors(
             raise LevelheadError(f"{expected}, got {floors!r}") from None
         for value in given:
             if not 0 <= value <= 1:
-                raise LevelheadError(f"expected recalls from 0 to 1, got {value:g}")
+                percent = f"; {value:g} % is {value / 100:g}" if 1 < value <= 100 else ""
+                raise LevelheadError(f"expected recalls from 0 to 1, got {value:g}{percent}")
         for i in np.flatnonzero((sizes == 0) & ~np.isnan(found)):
             unknown = f"{title(int(i), names)} has no sample here, so its recall is not known"
             raise LevelheadError(f"{unknown}; leave out its floor")

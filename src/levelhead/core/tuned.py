@@ -19,6 +19,7 @@ from ..support.arrays import (
     as_array,
     is_torch,
     lower_masked,
+    refuse_percentages,
     to_numpy,
     widen,
 )
@@ -353,6 +354,7 @@ def _refuse_others(values: Array) -> None:
     """Raise LevelheadError unless all values can be probabilities."""
     outside = bool((values < 0).any()) or bool((values > LARGEST_PROBABILITY).any())
     if outside:
+        refuse_percentages(values.reshape(-1, values.shape[-1]))
         worst = float(values.min()) if bool((values < 0).any()) else float(values.max())
         raise LevelheadError(
             f"expected probabilities, from 0 to 1, got {worst:g}; this was tuned on probabilities",

@@ -4,7 +4,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +15,7 @@ from .errors import Advice, LevelheadError, check_choice
 from .types import Kind
 
 Array = Any  # a numpy array or a torch tensor
+_PERCENTAGES = "got what looks like percentages: rows from 0 to 100 that sum to 100"
 LARGEST_PROBABILITY = 1 + 1e-3  # a softmax in half precision rounds up
 
 
@@ -38,6 +39,7 @@ def to_numpy(x: Array) -> np.ndarray:
     if is_torch(x):
         x = x.detach().cpu()
         return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
+    _refuse_containers(x)
     if np.ma.is_masked(x):
         raise LevelheadError(
             "some values are masked, and would be used all the same; fill them or leave them out"
@@ -53,6 +55,15 @@ def to_numpy(x: Array) -> np.ndarray:
         return values
     order = number_order(titles)
     return values if order is None else np.ascontiguousarray(values[:, order])
+
+
+def _refuse_containers(x: Any) -> None:
+    """Raise LevelheadError for what holds an array, and is none for numpy."""
+    if hasattr(x, "toarray") and hasattr(x, "nnz"):
+        raise LevelheadError("expected an array, got a sparse matrix; pass x.toarray()")
+    if isinstance(x, Mapping):
+        keys = " or ".join(f"x[{key!r}]" for key in list(x)[:3])
+        raise LevelheadError(f"expected an array, got a mapping; pass {keys or 'an array'}")
 
 
 def as_array(x: Array) -> Array:
@@ -117,10 +128,14 @@ def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.
     values = lower_masked(values if values.dtype.kind == "f" else values.astype(np.float64), first)
     if kind == "probabilities":
         for at in np.flatnonzero(((values < 0) | (values > LARGEST_PROBABILITY)).any(axis=1))[:1]:
+            refuse_percentages(values)
             worst = values[at].min() if values[at].min() < 0 else values[at].max()
             outside = f"expected probabilities, from 0 to 1, got {worst:g} in row {first + at}"
             raise LevelheadError(outside, advice=Advice("kind", "logits", "if these are logits"))
         return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
+    if look_like_percentages(values):
+        advice = Advice("kind", "probabilities", "after dividing them by 100")
+        raise LevelheadError(f"expected logits, {_PERCENTAGES}", advice=advice)
     if looks_like_probabilities(values):
         got = "got what looks like probabilities: rows in [0, 1] that sum to 1"
         advice = Advice("kind", "probabilities", "with the rule shift, which uses their logarithms")
@@ -162,6 +177,21 @@ def looks_like_probabilities(values: np.ndarray, sample: int = 1000) -> bool:
     return bool(
         (some >= 0).all() and (some <= 1).all() and np.allclose(some.sum(axis=1), 1, atol=2e-3)
     )
+
+
+def look_like_percentages(values: Array, sample: int = 1000) -> bool:
+    """Return whether rows lie within 0 and 100 and each sum to 100, to rounding."""
+    some = to_numpy(values[:sample]).astype(np.float64)
+    if some.ndim != 2 or not len(some) or not ((some >= 0).all() and (some <= 100).all()):
+        return False
+    off = 2.0 if (some == np.floor(some)).all() else 0.2
+    return bool((np.abs(some.sum(axis=1) - 100) <= off).all())
+
+
+def refuse_percentages(values: Array) -> None:
+    """Raise LevelheadError if what should be probabilities are percentages."""
+    if look_like_percentages(values):
+        raise LevelheadError(f"expected probabilities, {_PERCENTAGES}; divide them by 100")
 
 
 def numeric_logits(logits: Array) -> np.ndarray:
