@@ -8,7 +8,7 @@ from onnx import helper, numpy_helper
 
 from levelhead.files import protobuf
 from levelhead.files.edits import rewrite
-from levelhead.files.onnx_file import LEFT_OUT, LONGEST_HELD, MODEL
+from levelhead.files.onnx_file import LEFT_OUT, LONGEST_HELD, MODEL_MESSAGE
 from levelhead.files.onnx_graph import messages
 from levelhead.files.protobuf import Splice, WireFile, outline, varint, with_lengths
 
@@ -69,7 +69,7 @@ def test_an_outline_is_the_message_without_its_long_numbers(tmp_path, monkeypatc
     monkeypatch.setattr(protobuf, "PIECE", piece)
     path, made = tmp_path / "m", model()
     path.write_bytes(made.SerializeToString())
-    found = onnx.ModelProto.FromString(outline(WireFile.of(path), MODEL, LONGEST_HELD))
+    found = onnx.ModelProto.FromString(outline(WireFile.of(path), MODEL_MESSAGE, LONGEST_HELD))
     expected = without_long_numbers(onnx.ModelProto.FromString(made.SerializeToString()))
     for tensor in messages(expected, "TensorProto"):  # of two texts, only the long one is left out
         if tensor.name == "text":

@@ -27,7 +27,7 @@ NAME_HEAD_LAYER = Advice("head", None, "to name the layer")
 
 LayerPath = tuple[str, ...]  # the names that lead to a layer, through models inside models
 # The names that lead to its model, its layer, node and index.
-Value = tuple[LayerPath, str, int, int]
+LayerValue = tuple[LayerPath, str, int, int]
 
 
 def head_in_config(config: Any, classes: int | None) -> GraphHead[LayerPath, None] | None:
@@ -145,7 +145,7 @@ class _ConfiguredGraph:
             found[_identity(one.layer, one.path)] += one.times
         return found
 
-    def node_of(self, value: Value) -> KerasNode[LayerPath, None]:
+    def node_of(self, value: LayerValue) -> KerasNode[LayerPath, None]:
         """Return what makes a value."""
         inside, name, node, index = value
         model = self.models[inside]
@@ -155,7 +155,7 @@ class _ConfiguredGraph:
         place = self.places[inside][name]
         layer = layers[place]
 
-        def sources() -> list[Value]:
+        def sources() -> list[LayerValue]:
             if model["class_name"] != "Sequential":
                 return [(inside, *one) for one, _ in _tensors(layer["inbound_nodes"][node])]
             return [(inside, _name(layers[max(place - 1, 0)]), 0, 0)]

@@ -10,10 +10,18 @@ from ..heads.notes import NOTE, Note, note_entries
 from ..support.arrays import Array, to_numpy
 from ..support.errors import LevelheadError
 from .edits import Edit
-from .onnx_file import MODEL, ONNX_DTYPES, TENSOR, import_onnx
+from .onnx_file import MODEL_MESSAGE, ONNX_DTYPES, TENSOR, import_onnx
 from .onnx_graph import Graph
 from .onnx_layers import node_of
-from .protobuf import Kind, Splice, Step, WireFile, encode_field, length_at, with_lengths
+from .protobuf import (
+    FieldStep,
+    MessageKind,
+    Splice,
+    WireFile,
+    encode_field,
+    length_at,
+    with_lengths,
+)
 from .spans import LayerSpans, decode, encode
 
 METADATA = 14  # the field of a model's own notes
@@ -56,7 +64,7 @@ def _old_note(file: WireFile) -> Iterator[Edit]:
 def _new_names(file: WireFile, renamed: Mapping[str, str]) -> Iterator[Edit]:
     """Yield the edits that give the files of a model's weights new names."""
     entry = import_onnx().StringStringEntryProto
-    for steps in _tensors(file, MODEL, 0, file.size, ()) if renamed else ():
+    for steps in _tensors(file, MODEL_MESSAGE, 0, file.size, ()) if renamed else ():
         start, end = file.locate(steps)
         for i, one in enumerate(file.parts_of(start, end).get(EXTERNAL, [])):
             held = entry.FromString(file.read(one.start, one.end))
@@ -67,8 +75,8 @@ def _new_names(file: WireFile, renamed: Mapping[str, str]) -> Iterator[Edit]:
 
 
 def _tensors(
-    file: WireFile, kind: Kind, start: int, end: int, steps: tuple[Step, ...]
-) -> Iterator[tuple[Step, ...]]:
+    file: WireFile, kind: MessageKind, start: int, end: int, steps: tuple[FieldStep, ...]
+) -> Iterator[tuple[FieldStep, ...]]:
     """Yield where each tensor in a message is."""
     if kind is TENSOR:
         yield steps
@@ -88,13 +96,13 @@ def add_bias(graph: Graph, layer: LayerSpans, bias: Array) -> list[Edit]:
             f"{graph.path}: {reason}; use a strength nearer to 0, or save the model in float32 first"
         )
     helper, file = import_onnx().helper, graph.file
-    in_graph: tuple[Step, ...] = ((7, None),)
-    in_node: tuple[Step, ...] = (*in_graph, (1, i))
+    in_graph: tuple[FieldStep, ...] = ((7, None),)
+    in_node: tuple[FieldStep, ...] = (*in_graph, (1, i))
     (start, end), (_, after) = file.locate(in_node), file.locate(in_graph)
     name = _unused_name(graph, f"{layer.key}.bias")
     tensor = helper.make_tensor(name, kind, [layer.classes], raw, raw=True)
 
-    def put(steps: tuple[Step, ...], text: str) -> Splice:
+    def put(steps: tuple[FieldStep, ...], text: str) -> Splice:
         first, last = file.locate(steps)
         return Splice(first, last - first, text.encode(), steps)
 

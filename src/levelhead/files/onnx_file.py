@@ -13,7 +13,7 @@ from ..support.errors import LevelheadError
 from ..support.extras import naming_what_is_missing
 from ..support.regular_file import Stamp, check_regular_file
 from .onnx_graph import Graph, messages, texts
-from .protobuf import Kind, WireFile, encode_field, outline
+from .protobuf import MessageKind, WireFile, encode_field, outline
 from .spans import Span
 
 ONNX_DTYPES = {1: "F32", 10: "F16", 11: "F64", 16: "BF16"}
@@ -26,19 +26,19 @@ RAW = 9  # the field of a tensor's raw bytes
 # `LONGEST_HELD` stay in the file; shapes, axes and the like have fewer.
 LONGEST_HELD = 1 << 12
 LEFT_OUT = "levelhead: left out"  # the key of an entry that marks a tensor without its numbers
-TENSOR = Kind(
+TENSOR = MessageKind(
     numbers=frozenset((4, 5, 6, 7, RAW, 10, 11)),
     mark=encode_field(13, encode_field(1, LEFT_OUT.encode())),
 )
-SPARSE = Kind({1: TENSOR, 2: TENSOR})
-_in_graph: dict[int, Kind] = {}
-GRAPH = Kind(_in_graph)
-ATTRIBUTE = Kind({5: TENSOR, 6: GRAPH, 10: TENSOR, 11: GRAPH, 22: SPARSE, 23: SPARSE})
-NODE = Kind({5: ATTRIBUTE})
+SPARSE = MessageKind({1: TENSOR, 2: TENSOR})
+_in_graph: dict[int, MessageKind] = {}
+GRAPH = MessageKind(_in_graph)
+ATTRIBUTE = MessageKind({5: TENSOR, 6: GRAPH, 10: TENSOR, 11: GRAPH, 22: SPARSE, 23: SPARSE})
+NODE = MessageKind({5: ATTRIBUTE})
 _in_graph.update({1: NODE, 5: TENSOR, 15: SPARSE})
-FUNCTION = Kind({7: NODE, 11: ATTRIBUTE})
-TRAINING = Kind({1: GRAPH, 2: GRAPH})
-MODEL = Kind({7: GRAPH, 20: TRAINING, 25: FUNCTION})
+FUNCTION = MessageKind({7: NODE, 11: ATTRIBUTE})
+TRAINING = MessageKind({1: GRAPH, 2: GRAPH})
+MODEL_MESSAGE = MessageKind({7: GRAPH, 20: TRAINING, 25: FUNCTION})
 
 
 def import_onnx() -> Any:
@@ -63,7 +63,7 @@ def read_graph(path: Path) -> Graph:
 def _read_model(path: Path) -> tuple[Any, WireFile]:
     message, file = import_onnx().ModelProto, WireFile.of(path)
     try:
-        return message.FromString(outline(file, MODEL, LONGEST_HELD)), file
+        return message.FromString(outline(file, MODEL_MESSAGE, LONGEST_HELD)), file
     except OSError:
         raise
     except Exception as error:  # protobuf's DecodeError lives in different modules of its versions

@@ -37,7 +37,7 @@ HARMLESS = (
 )  # fmt: skip
 PICKING = ("Transpose", "Split", "Slice", "Gather", EXTRACTOR)
 EXPECTED = "expected a Gemm, MatMul, 1x1 Conv or LinearClassifier with constant weights"
-NAME_LAYER = Advice(
+NAME_SCORING_LAYER = Advice(
     "head", None, "to name the layer, if its outputs are the scores that are compared in the end"
 )
 
@@ -46,7 +46,7 @@ class Undecided(LevelheadError):
     """Something follows a layer that may or may not leave its classes alone: the caller may name the layer."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, advice=NAME_LAYER)
+        super().__init__(message, advice=NAME_SCORING_LAYER)
 
 
 def heads_of(graph: Graph, value: str) -> list[Linear[str, LinearNode]]:

@@ -20,8 +20,8 @@ DEEPEST_MESSAGE = 100  # messages inside each other: protobuf reads no more
 
 # (field number, index among those), from message to message. None is the index of a field that must stand alone: of
 # two, protobuf takes the last, or joins them.
-Step = tuple[int, int | None]
-Steps = Sequence[Step]
+FieldStep = tuple[int, int | None]
+Steps = Sequence[FieldStep]
 
 
 class Field(NamedTuple):
@@ -110,21 +110,23 @@ class WireFile:
 
 
 @dataclass(frozen=True)
-class Kind:
+class MessageKind:
     """A kind of message."""
 
-    inside: Mapping[int, "Kind"] = field(default_factory=dict)  # the messages in it, by field
+    inside: Mapping[int, "MessageKind"] = field(
+        default_factory=dict
+    )  # the messages in it, by field
     numbers: frozenset[int] = frozenset()  # the fields that hold numbers alone
     mark: bytes = b""  # a field that is added where numbers are left out
 
 
-def outline(file: WireFile, kind: Kind, longest: int) -> bytes:
+def outline(file: WireFile, kind: MessageKind, longest: int) -> bytes:
     """Return a message as it would be if its fields of numbers that are longer than `longest` bytes were empty."""
     return b"".join(_outline(file, 0, file.size, kind, longest, 0))
 
 
 def _outline(
-    file: WireFile, start: int, end: int, kind: Kind, longest: int, depth: int
+    file: WireFile, start: int, end: int, kind: MessageKind, longest: int, depth: int
 ) -> list[bytes]:
     if depth > DEEPEST_MESSAGE:
         raise LevelheadError("its messages are too deep")
@@ -156,7 +158,7 @@ def _outline(
 class Splice(Edit):
     """An edit inside the message or string at `steps`, which changes the lengths of all around it."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[FieldStep, ...] = ()
 
 
 def with_lengths(file: WireFile, edits: Sequence[Edit]) -> list[Edit]:
