@@ -14,6 +14,7 @@ from torchvision.models import resnet18
 
 import levelhead as lh
 from levelhead.cli import app
+from levelhead.files import spans
 from levelhead.files.model import adjust_file, adjusted_text
 from levelhead.files.undo import undo_file
 from levelhead.heads.along import RIDGES, constant_direction
@@ -382,3 +383,13 @@ def test_result_of_the_command_line_is_json(tmp_path, capsys):
     along = json.loads(capsys.readouterr().out)["along"]
     assert along["samples"] == 300
     assert len(along["direction"]) == 12
+
+
+def test_large_head_is_changed_as_a_small_one(tmp_path, monkeypatch):
+    path = tmp_path / "model.safetensors"
+    save_file({"fc.weight": torch.randn(K, 12)}, path)
+    adjust_file(path, tmp_path / "small.safetensors", SHIFT, COUNTS, features=FEATURES)
+    monkeypatch.setattr(spans, "LARGE", 1)
+    adjust_file(path, tmp_path / "large.safetensors", SHIFT, COUNTS, features=FEATURES)
+    small, large = (tmp_path / f"{name}.safetensors" for name in ("small", "large"))
+    assert small.read_bytes() == large.read_bytes()
