@@ -24,7 +24,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 ASKED_FOR = "|".join(
-    re.match(r"[\w-]+", each)[0]
+    re.split(r"[^\w-]", each)[0]
     for asked in PROJECT["optional-dependencies"].values()
     for each in asked
 )
