@@ -334,6 +334,22 @@ def test_adapter_of_a_llama_is_adjusted_saved_and_loaded(llama, tmp_path):
     assert np.allclose(scores(loaded, batches), scores(model, batches), atol=1e-5)
 
 
+@pytest.mark.slow  # Keras takes seconds to import
+@pytest.mark.filterwarnings("ignore:__array__ implementation")
+def test_keras_model_without_a_bias_is_adjusted_saved_and_loaded(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    keras = pytest.importorskip("keras")
+    top = keras.layers.Dense(K, use_bias=False)
+    model = keras.Sequential([keras.Input((12,)), top])
+    before = keras.ops.convert_to_numpy(model(FEATURES))
+    adjusted = lh.adjust_(model, SHIFT, COUNTS, features=FEATURES)
+    assert adjusted.checked == "graph"
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    after = keras.ops.convert_to_numpy(loaded(FEATURES))
+    assert np.allclose(after, before + offsets_of(adjusted, FEATURES), atol=1e-4)
+
+
 # Files
 
 

@@ -87,8 +87,10 @@ def _as_before(model: nn.Module) -> Iterator[None]:
             yield
         finally:
             for attributes, before in held:
-                attributes.clear()
-                attributes.update(before)
+                same = all(attributes.get(name) is value for name, value in before.items())
+                if not same or len(attributes) != len(before):
+                    attributes.clear()
+                    attributes.update(before)
 
 
 def _outputs_of(graph: fx.Graph) -> list[fx.Node]:
