@@ -13,7 +13,7 @@ from levelhead.files.inspect import inspect_file
 from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 
-from ..heads.chosen import own_rule
+from ..heads.chosen import own_rule, tuned_for
 
 K, D, STEPS = 6, 8, 4
 COUNTS = [400, 100, 25, 16, 4, 1]
@@ -374,3 +374,25 @@ def test_a_model_that_the_checker_dislikes_already_is_adjusted(tmp_path):
     for rule, expected in ("rescale", before * FACTORS), ("shift", before + np.log(FACTORS)):
         adjust_file(path, tmp_path / "o.onnx", own_rule(rule, 0.5), COUNTS, force=True)
         np.testing.assert_allclose(run(tmp_path / "o.onnx"), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_new_bias_and_a_new_name_of_the_weights_file_change_the_same_lengths(tmp_path):
+    """An output in the folder of the input gives the external weights a name of their own."""
+    path, out = tmp_path / "m.onnx", tmp_path / "a-much-longer-name-than-before.onnx"
+    back = tmp_path / "back"
+    save(path, [node("MatMul", "x V", "y")], [raw(W[:, :5].copy(), "V")])
+    before = run(path)
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="w", size_threshold=0)
+    kept = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
+    tuned = tuned_for("vector", 0.5, COUNTS[:5])
+    adjust_file(path, out, tuned)
+    adjust_file(out, tmp_path / "twice.onnx", tuned, again=True)
+    once = tuned.adjustment.scores(before)
+    np.testing.assert_allclose(run(out), once, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        run(tmp_path / "twice.onnx"), tuned.adjustment.scores(once), rtol=1e-4, atol=1e-5
+    )
+    onnx.checker.check_model(str(tmp_path / "twice.onnx"))
+    back.mkdir()
+    undo_file(out, back / "m.onnx")
+    assert {one.name: one.read_bytes() for one in back.iterdir()} == kept
