@@ -104,6 +104,10 @@ def test_numbers_from_1_are_names_of_labels_counts_floors_and_targets(
     assert found["offset"] == plain["offset"]
     assert [floor["index"] for floor in found["floors"]] == [0, 11]
     assert found["names"] == [str(k + 1) for k in range(CLASSES)]
+    run(levelhead, "tune", "--logits", path, "-o", "t.json", "--report", "page.html")
+    run(levelhead, "report", "t.json", "-o", "again.html")
+    run(levelhead, "report", path, "-o", "other.html")
+    assert all("12" in Path(page).read_text() for page in ("page.html", "again.html"))
     frame = pd.read_parquet(path)
     frame["label"] -= 1
     frame.to_parquet("from0.parquet")

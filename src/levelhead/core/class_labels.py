@@ -110,7 +110,10 @@ def _look_up(
     unique, inverse = np.unique(labels, return_inverse=True)
     index = {key: i for i, key in enumerate(keys)}
     if unknown := [repr(label) for label in unique.tolist() if label not in index]:
-        raise LevelheadError(f"unknown labels {listed(unknown)}; {known} are {listed(list(names))}")
+        classes = f"{known} are {listed(list(names))}"
+        if labels.dtype.kind == "i":
+            classes += ", and a number is a name where all of these are numbers"
+        raise LevelheadError(f"unknown labels {listed(unknown)}; {classes}")
     places = np.array([index[label] for label in unique.tolist()], np.int64)
     return places[inverse.reshape(-1)].view(Positions)
 
