@@ -193,8 +193,8 @@ def test_all_surfaces_say_the_same(choice, levelhead, tmp_path, monkeypatch):
     for words in (tuned.never_right_text(), tuned.few_text()):
         assert words in html.unescape(page)
     sign = re.search(r'<section class="card verdict (\w+)"', page)[1]
-    signs = {"better": "better", "likely better": "better", "no difference seen": "unclear"}
-    expected = "test" if choice.chosen_on == "test" else signs.get(tuned.verdict, "worse")
+    signs = {"better": "better", "likely better": "better", "worse": "worse"}
+    expected = "test" if choice.chosen_on == "test" else signs.get(tuned.verdict, "unclear")
     assert sign == expected
     code = code_to_use(of_tuned(tuned, model="model.safetensors")).shell
     assert ("--anyway" in code) == (tuned.worthwhile is False)

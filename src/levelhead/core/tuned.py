@@ -206,7 +206,7 @@ class Tuned:
             if self.price_text():
                 facts["price"] = self.price_text()
             if self.never_right_text():
-                facts["never right"] = self.never_right_text()
+                facts["no signal"] = self.never_right_text()
             if self.few_text():
                 facts["few samples"] = self.few_text()
         if self.floors:

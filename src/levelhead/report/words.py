@@ -55,7 +55,7 @@ def status(subject: Subject) -> Status:
     tuned = subject.tuned
     if tuned.chosen_on == "test":
         return "test"
-    if tuned.verdict in ("worse", "changes nothing"):
+    if tuned.verdict == "worse":
         return "worse"
     if tuned.verdict in ("better", "likely better"):
         return "better"
