@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 import pytest
 import torch
@@ -49,31 +47,6 @@ PROMISED = """
 
 def test_the_package_has_the_names_of_its_design_and_no_others():
     assert set(lh.__all__) == set(PROMISED.split())
-
-
-GONE = """
-    rescale rescale_file shift_logits tau_normalize factors normalize cross_fit match_prior scores
-    Snapshot METHODS Partial Strengths auto tune_path
-"""
-
-
-@pytest.mark.parametrize("name", GONE.split())
-def test_a_name_that_is_gone_is_gone(name):
-    with pytest.raises(AttributeError, match=f"module 'levelhead' has no attribute '{name}'"):
-        getattr(lh, name)
-
-
-@pytest.mark.parametrize("name", ["Auto", "Strengths", "RescaleShift"])
-def test_a_rule_that_is_gone_is_gone(name):
-    assert not hasattr(lh.rules, name)
-
-
-@pytest.mark.parametrize(
-    "module", ["levelhead._moved", "levelhead.choice.tune", "levelhead.core.adjust"]
-)
-def test_a_module_that_is_gone_is_gone(module):
-    with pytest.raises(ModuleNotFoundError):
-        importlib.import_module(module)
 
 
 def test_a_tuned_has_what_its_design_promises_and_nothing_older():
