@@ -116,7 +116,7 @@ def test_a_price_is_shown_where_accuracy_falls_by_more_than_the_gain():
     [
         (made.ten, "better"),
         (lambda: made.two(chosen_on="test"), "test"),
-        (lambda: made.two(rule=lh.rules.Shift(0.0)), "worse"),
+        (lambda: made.two(rule=lh.rules.Shift(0.0)), "unclear"),
         (made.blind, "unclear"),
     ],
     ids=["better", "test", "nothing", "blind"],
