@@ -226,3 +226,39 @@ def test_sigmoids_that_compete_outside_are_adjusted_where_that_is_said(tmp_path)
     expected = shifted().argmax(axis=1)
     assert (expected != run(path).argmax(axis=1)).any()
     assert (run(tmp_path / "o.onnx").argmax(axis=1) == expected).all()
+
+
+def rows(op, axis, shape):
+    """Two layers of one row each, side by side along an axis."""
+    weight = W[:, :1] if op == "MatMul" else W[:, :1].T.reshape(1, D, *[1] * (len(shape) - 2))
+    tensors = [raw(weight.copy() * i, f"W{i}") for i in (1, 2)]
+    tensors += [
+        raw(B[:1].reshape([1] * (len(shape) - 1 if op == "MatMul" else 1)), f"b{i}") for i in (1, 2)
+    ]
+    nodes = []
+    for i in (1, 2):
+        if op == "MatMul":
+            nodes += [node("MatMul", f"x W{i}", f"m{i}"), node("Add", f"m{i} b{i}", f"h{i}")]
+        else:
+            nodes.append(node("Conv", f"x W{i} b{i}", f"h{i}"))
+    nodes += [node("Concat", "h1 h2", "c", axis=axis), node("ArgMax", "c", "y", axis=axis)]
+    return nodes, tensors
+
+
+@pytest.mark.parametrize(
+    ("op", "axis", "shape"),
+    [("MatMul", 1, ("N", D)), ("MatMul", -1, SEQUENCE), ("Conv", 1, ("N", D, 3, 3))],
+)
+def test_layers_of_one_row_side_by_side_along_the_classes_are_a_head(op, axis, shape, tmp_path):
+    nodes, tensors = rows(op, axis, shape)
+    path = save(tmp_path / "m.onnx", nodes, tensors, shape=shape, kind=T.INT64, rank=len(shape))
+    run(path, shape)
+    assert inspect_file(path).layers[0].key == "W1...W2"
+
+
+def test_layers_of_one_row_side_by_side_in_time_are_none(tmp_path):
+    nodes, tensors = rows("MatMul", 1, SEQUENCE)
+    path = save(tmp_path / "m.onnx", nodes, tensors, shape=SEQUENCE, kind=T.INT64, rank=3)
+    run(path, SEQUENCE)
+    with pytest.raises(ValueError, match="of values that are not one for each class"):
+        inspect_file(path)

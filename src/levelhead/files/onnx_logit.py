@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from ..heads.graph import Linear
-from .onnx_axes import picked_axes
+from .onnx_axes import MIXED, class_axis, picked_axes
 from .onnx_graph import CLASSIFIER, EXTRACTOR, Graph, integer_attribute
 from .onnx_layers import LinearNode
 
@@ -31,7 +31,7 @@ def two_scores_of(graph: Graph, node: Any, is_probability: Callable[[str], bool]
 
 def _doubled(graph: Graph, pair: Any, is_probability: Callable[[str], bool]) -> str | None:
     """Return the value that a Concat has twice: with a minus before, or as what a probability leaves of 1."""
-    if len(pair.input) != 2 or integer_attribute(pair, "axis", 0) not in (1, -1):
+    if len(pair.input) != 2 or not _joins_classes(graph, pair):
         return None
     first, second = pair.input
     if graph.shapes.get(second, (0, 0))[-1] not in (0, 1):
@@ -47,6 +47,19 @@ def _doubled(graph: Graph, pair: Any, is_probability: Callable[[str], bool]) -> 
         is_rest = graph.number(rest.input[0]) == 1
         return second if is_rest and is_probability(second) else None
     return None
+
+
+def _joins_classes(graph: Graph, node: Any) -> bool:
+    """Return whether a Concat puts values side by side along the axis of the classes: the second, of scores [N, K]."""
+    axis = integer_attribute(node, "axis", 0)
+    for name in node.input:
+        classes, rank = class_axis(graph, name), graph.rank(name)
+        if classes not in (None, MIXED):
+            if axis % rank != classes:
+                return False
+        elif rank not in (0, 2) or axis not in (1, -1):
+            return False
+    return True
 
 
 def takes_second(graph: Graph, node: Any) -> bool:
@@ -74,7 +87,7 @@ def layer_of_rows(
 ) -> Linear[str, LinearNode] | None:
     """Return the layer that several of one row each make together, if a Concat has one for each class; or None."""
     singles = [one[0] for one in layers if len(one) == 1]
-    if len(singles) < len(layers) or integer_attribute(node, "axis", 0) not in (1, -1):
+    if len(singles) < len(layers) or not _joins_classes(graph, node):
         return None
     if not all(map(partial(_is_one_row, graph), node.input, singles)):
         return None
