@@ -186,11 +186,12 @@ def test_a_path_that_does_not_hold_zero_has_no_mark_there(snapshot):
     assert "at 0.5" in path._repr_html_()
 
 
-def test_the_choice_is_drawn_as_recalls_before_and_after(tuned):
-    axes = tuned.plot()
+def test_the_choice_is_drawn_as_recalls_and_precisions_before_and_after(tuned):
+    lines = tuned.plot().lines[:4]
     before, after = tuned.tables
-    assert [bar.get_height() for bar in axes.patches] == pytest.approx(100 * before.recall)
-    assert axes.lines[0].get_ydata() == pytest.approx(100 * after.recall)
+    expected = (before.recall, after.recall, before.precision, after.precision)
+    for line, values in zip(lines, expected, strict=True):  # the most frequent class is the first
+        assert line.get_xdata() == pytest.approx(100 * values)
 
 
 def test_norms_are_drawn_before_and_after(adjusted):

@@ -30,11 +30,11 @@ def loss_counts(
     if weights is not None and weights.sum() > 0:
         seen *= len(labels) / weights.sum()  # in samples, whatever the unit of the weights
     sizes = np.bincount(labels, minlength=len(classes))
-    weighted = seen * class_weights(innermost(estimator), sizes, classes)
+    weighted = seen * weights_of_classes(innermost(estimator), sizes, classes)
     return np.maximum(np.round(weighted), 1.0)
 
 
-def class_weights(model: Any, sizes: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def weights_of_classes(model: Any, sizes: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Return by what a classifier weighs each class, [K], on a training set of these sizes."""
     given = getattr(model, "class_weight", None)
     by_size = getattr(model, "auto_class_weights", None)  # CatBoost's

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Norms = Mapping[str, np.ndarray]  # of each layer, [K]
-Pair = tuple[np.ndarray, np.ndarray]  # before and after, [K] each
+BeforeAfter = tuple[np.ndarray, np.ndarray]  # [K] each
 _MOST_ARROWS = 40  # classes that a picture of arrows has room for
 _SHORT_ARROW = 1.5  # points; below that, two dots say it
 _DATELESS: dict[str, dict[str, None]] = {
@@ -132,8 +132,8 @@ def draw_recall(
 
 
 def draw_changes(
-    recall: Pair,
-    precision: Pair,
+    recall: BeforeAfter,
+    precision: BeforeAfter,
     sizes: np.ndarray,
     ax: Axes | None = None,
     *,
