@@ -283,7 +283,7 @@ def test_a_fall_of_accuracy_that_exceeds_the_gain_is_told():
         "accuracy falls by 8.0 points, more than that gain"
     )
     assert "the metric macro_f1 weighs both" in price([90, 2], [80, 4], 0.04)
-    assert "the metric error weighs both" in price([90, 2], [80, 4], 0.04, "macro_f1")
+    assert "the metric error would avoid it" in price([90, 2], [80, 4], 0.04, "macro_f1")
     assert price([90, 2], [88, 8], 0.28) == ""  # it rises
     assert price([90, 2], [80, 4], 0.10) == ""  # the gain is more
     assert price([90, 2], [80, 4], 0.04, "error") == ""  # is the gain itself

@@ -236,8 +236,9 @@ class Tuned:
         if fall <= max(evidence.gain, 0.0) or evidence.changed == 0:
             return ""
         price = f"accuracy falls by {100 * fall:.1f} points, more than that gain"
-        instead = _PRICE if evidence.metric.name != _PRICE else "error"
-        return f"{price}: the metric {instead} weighs both"
+        if evidence.metric.name == _PRICE:
+            return f"{price}: the metric error would avoid it"
+        return f"{price}: the metric {_PRICE} weighs both"
 
     def never_right_text(self) -> str:
         """Return which classes are never right, before or after; "" if there are none."""
