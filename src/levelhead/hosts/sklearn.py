@@ -222,7 +222,6 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
 
     Attributes:
         tuned_: the `levelhead.Tuned`: what is done to each class, and what it is worth.
-        summary_: it in words: the gain, its price, and every class before and after.
         estimator_: the classifier, trained on all data if refit.
         classes_, n_features_in_, feature_names_in_: the classifier's.
 
@@ -283,7 +282,7 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
 
     @property
     def summary_(self) -> str:
-        """What was tuned, in words."""
+        """What was tuned in words: the gain, its price, and every class before and after."""
         check_is_fitted(self, "tuned_")
         return self.tuned_.summary()
 
