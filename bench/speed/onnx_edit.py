@@ -1,0 +1,197 @@
+"""Memory and time of adjusting a large ONNX file, against `cp` and the sha256 that every adjustment has to compute.
+
+    python bench/speed/onnx_edit.py            # -> results/onnx-edit.json
+    python bench/speed/onnx_edit.py --small    # one small file, nothing written
+
+Each round takes all of them in turn, on the same file, with the disk synced and the last output removed before each.
+`adjust` is one call of `adjust_file` in a process that has imported everything, as `cp` starts at once;
+memory is the peak of that process less what it had before the call. `synced` is timed until the output is on the disk.
+Nothing can be faster than the sha256 of the input, which runs beside the copy: the longer of the two is there as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+ROOT = Path(__file__).parents[2]
+RECORD = ROOT / "results" / "onnx-edit.json"
+MEGABYTES = (100, 400, 1_000)
+SMALL_MEGABYTES = (20,)
+CLASSES, FEATURES, HIDDEN = 1_000, 512, 2_048
+ROUNDS = 7
+ADJUST = """
+import os, re, sys, time
+from pathlib import Path
+import onnx.checker, onnx.shape_inference
+import levelhead as lh
+from levelhead.files.model import adjust_file
+
+def memory(entry):
+    return int(re.search(entry + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1000
+
+source, small, out, synced = sys.argv[1:]
+counts = list(range(1_000, 0, -1))
+# The first call loads what is loaded once.
+adjust_file(small, out, lh.rules.Rescale(0.5), counts, original=False)
+os.unlink(out)
+before = memory("VmRSS")
+Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
+start, began = time.perf_counter(), time.process_time()
+adjust_file(source, out, lh.rules.Rescale(0.5), counts)
+if synced == "synced":
+    with open(out, "rb+") as file:
+        os.fsync(file.fileno())
+took = time.perf_counter() - start
+print(took, time.process_time() - began, memory("VmHWM") - before)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--small", action="store_true")
+    small = parser.parse_args().small
+    with tempfile.TemporaryDirectory() as folder:
+        sizes = SMALL_MEGABYTES if small else MEGABYTES
+        rows = [measure(Path(folder), size, 1 if small else ROUNDS) for size in sizes]
+    found = {
+        "what": "adjusting an ONNX file: seconds beside cp and sha256, memory as a share of the file",
+        "head": [CLASSES, FEATURES],
+        "rounds": ROUNDS,
+        "files": rows,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "load_average": round(os.getloadavg()[0], 1),
+        "command": "python bench/speed/onnx_edit.py",
+    }
+    text = json.dumps(found, indent=1)
+    print(text)
+    if not small:
+        RECORD.write_text(text + "\n", encoding="utf-8")
+
+
+def make_model(path: Path, megabytes: int) -> None:
+    """Write a chain of matrices and a head."""
+    rng = np.random.default_rng(0)
+    nodes, tensors, value = [], [], "x"
+    for i in range(max(0, round(megabytes * 1e6 / (4 * HIDDEN**2)))):
+        weight = rng.standard_normal((HIDDEN, HIDDEN), np.float32)
+        tensors.append(numpy_helper.from_array(weight, f"hidden{i}"))
+        nodes.append(helper.make_node("MatMul", [value, f"hidden{i}"], [f"h{i}"]))
+        value = f"h{i}"
+    narrow = rng.standard_normal((HIDDEN, FEATURES), np.float32)
+    head = rng.standard_normal((CLASSES, FEATURES), np.float32)
+    tensors.append(numpy_helper.from_array(narrow, "narrow"))
+    tensors.append(numpy_helper.from_array(head, "fc.weight"))
+    tensors.append(numpy_helper.from_array(np.zeros(CLASSES, np.float32), "fc.bias"))
+    nodes.append(helper.make_node("MatMul", [value, "narrow"], ["z"]))
+    nodes.append(helper.make_node("Gemm", ["z", "fc.weight", "fc.bias"], ["y"], transB=1))
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", size])
+        for name, size in (("x", HIDDEN), ("y", CLASSES))
+    ]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], tensors)
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+
+
+def measure(folder: Path, megabytes: int, rounds: int) -> dict[str, Any]:
+    """Return how long each takes, and how much memory an adjustment, as a share of the file."""
+    source, warm_up, out = folder / "m.onnx", folder / "small.onnx", folder / "out.onnx"
+    make_model(source, megabytes)
+    make_model(warm_up, 0)
+    seconds: dict[str, list[float]] = {}
+    memory = []
+    for _ in range(rounds):
+        for setting in ("warm", "synced"):
+            copied = ["cp", str(source), str(out)]
+            prepare(source, out)
+            took, computed = timed(copied, out, setting)
+            seconds.setdefault(f"cp, {setting}", []).append(took)
+            seconds.setdefault("cp, of a processor", []).append(computed)
+            prepare(source, out)
+            words = [str(one) for one in (source, warm_up, out)]
+            said = subprocess.run(
+                [sys.executable, "-c", ADJUST, *words, setting],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            took, computed, peak = map(float, said.stdout.split())
+            seconds.setdefault(f"adjust, {setting}", []).append(took)
+            seconds.setdefault("adjust, of a processor", []).append(computed)
+            memory.append(peak)
+        prepare(source, out)
+        seconds.setdefault("sha256", []).append(hash_seconds(source))
+    size = source.stat().st_size
+    ratios = {
+        setting: np.divide(seconds[f"adjust, {setting}"], seconds[f"cp, {setting}"])
+        for setting in ("warm", "synced", "of a processor")
+    }
+    bound = np.maximum(seconds["cp, warm"], seconds["sha256"])
+    ratios["warm, of the longer of cp and sha256"] = np.divide(seconds["adjust, warm"], bound)
+    return {
+        "bytes": size,
+        "times cp": {name: spread(values) for name, values in ratios.items()},
+        "seconds": {name: spread(np.array(values)) for name, values in seconds.items()},
+        "memory, mb": round(max(memory), 1),
+        "memory, share of the file": round(max(memory) * 1e6 / size, 3),
+    }
+
+
+def prepare(source: Path, out: Path) -> None:
+    """Remove the last output, let the disk write, and read the input into the page cache."""
+    for old in (out, Path(f"{out}.original")):
+        old.unlink(missing_ok=True)
+    os.sync()
+    with source.open("rb") as file:
+        while file.read(1 << 24):
+            pass
+
+
+def timed(command: list[str], out: Path, setting: str) -> tuple[float, float]:
+    """Return the seconds that a command takes, and those of a processor."""
+    start, before = time.perf_counter(), processor_seconds()
+    subprocess.run(command, check=True)
+    if setting == "synced":
+        with out.open("rb+") as file:
+            os.fsync(file.fileno())
+    return time.perf_counter() - start, processor_seconds() - before
+
+
+def processor_seconds() -> float:
+    """Return what the processes that this one started have computed."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def hash_seconds(source: Path) -> float:
+    start = time.perf_counter()
+    with source.open("rb") as file:
+        hashlib.file_digest(file, "sha256")
+    return time.perf_counter() - start
+
+
+def spread(values: np.ndarray) -> dict[str, float]:
+    return {
+        "median": round(float(np.median(values)), 3),
+        "low": round(float(values.min()), 3),
+        "high": round(float(values.max()), 3),
+    }
+
+
+if __name__ == "__main__":
+    main()
