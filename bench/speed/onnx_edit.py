@@ -1,7 +1,7 @@
 """Memory and time of adjusting a large ONNX file, against `cp` and the sha256 that every adjustment has to compute.
 
-    python bench/speed/onnx_edit.py            # -> results/onnx-edit.json
-    python bench/speed/onnx_edit.py --small    # one small file, nothing written
+    python -m bench.speed.onnx_edit            # -> results/onnx-edit.json
+    python -m bench.speed.onnx_edit --small    # one small file, nothing written
 
 Each round takes all of them in turn, on the same file, with the disk synced and the last output removed before each.
 `adjust` is one call of `adjust_file` in a process that has imported everything, as `cp` starts at once;
@@ -75,7 +75,7 @@ def main() -> None:
         "files": rows,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "load_average": round(os.getloadavg()[0], 1),
-        "command": "python bench/speed/onnx_edit.py",
+        "command": "python -m bench.speed.onnx_edit",
     }
     text = json.dumps(found, indent=1)
     print(text)
