@@ -1,4 +1,4 @@
-"""`.keras` files of Keras 2.13, in the folder keras_2_13: their layers have other places than those of Keras 3."""
+"""`.keras` files of Keras 2.13, made by tools/make_keras_2_13.py: their layers have other places than in Keras 3."""
 
 import io
 import zipfile

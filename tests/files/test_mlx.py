@@ -1,4 +1,4 @@
-"""Weights of MLX, as MLX itself wrote those in the folder mlx_0_32."""
+"""Weights of MLX, as MLX itself wrote those in mlx_0_32 (tools/make_mlx_0_32.py)."""
 
 import zipfile
 from pathlib import Path
