@@ -36,7 +36,9 @@ def run_demo(
 ) -> dict[str, Any]:
     """Level the networks that come with the package, and write a page; train two on digits, if possible."""
     real = level_shipped(page)
-    trained = None if missing_to_train() else train_on_digits(seed, progress)
+    trained = None
+    if not missing_to_train():
+        trained = train_on_digits(seed, progress)
     return {"cifar10": real, "digits": trained, "page": str(page)}
 
 
@@ -50,7 +52,8 @@ def hold_out_like_training(snapshot: Snapshot, share: float = SHARE) -> Snapshot
     Of each class, these are its first ones, as many as `share` of its count. Of the others, the last
     ones stay in the split `test`, equally many of each class.
     """
-    features, labels = snapshot.features["test"], snapshot.labels["test"]
+    features = snapshot.features["test"]
+    labels = snapshot.labels["test"]
     of_class = [np.flatnonzero(labels == k) for k in range(snapshot.head.classes)]
     sizes = [max(1, round(share * count)) for count in snapshot.counts]
     left = min(len(rows) - size for rows, size in zip(of_class, sizes, strict=True))
@@ -107,7 +110,9 @@ def train_on_digits(seed: int = 0, progress: EpochProgress | None = None) -> dic
 
     check_seed(seed)
     torch.set_num_threads(1)  # for a network this small a second thread costs more than it gains
-    start, schedule, rows = time.monotonic(), find_recipe("digits"), []
+    start = time.monotonic()
+    schedule = find_recipe("digits")
+    rows = []
     data = hold_out(imbalance(digits(), "long-tail", ratio=RATIO), HOLD_OUT)
     for name in ("baseline", "wvn"):
         method = METHODS[name]

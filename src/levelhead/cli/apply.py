@@ -95,7 +95,10 @@ def write_applied(
     from ..io.parts_written import write_parts
 
     names = tuned.names or read.names
-    titles = [f"score_{i}" for i in range(tuned.classes)] if names is None else list(names)
+    if names is None:
+        titles = [f"score_{i}" for i in range(tuned.classes)]
+    else:
+        titles = list(names)
     rows = changed = 0
     with ExitStack() as files:
         # Of several labels, a column for each says whether it is there.
@@ -144,7 +147,9 @@ def predictions(tuned: Tuned, scores: np.ndarray, *, plain: bool = False) -> Any
     """
     if not tuned.multilabel:
         return scores.argmax(axis=1)
-    least = 0.5 if plain and tuned.kind == "probabilities" else 0.0
+    least = 0.0
+    if plain and tuned.kind == "probabilities":
+        least = 0.5
     return (scores > least).astype("int8")
 
 

@@ -200,7 +200,9 @@ def message_for(error: BaseException, group: Any, words: Sequence[str]) -> str:
             return missing
     if isinstance(error, OSError) and error.strerror:
         reason = error.strerror.lower()
-        return reason if error.filename is None else f"{error.filename}: {reason}"
+        if error.filename is None:
+            return reason
+        return f"{error.filename}: {reason}"
     if isinstance(error, MemoryError):
         reason = f" ({error})" if str(error) else ""
         return f"not enough memory on this machine{reason}; give fewer samples, or free some memory"
@@ -218,7 +220,10 @@ def in_cli_words(error: LevelheadError, options: Mapping[str, str]) -> str:
     if error.advice is None or error.advice.parameter not in options:
         return text
     parameter, value, effect = error.advice
-    option = options[parameter] if value is None else f"{options[parameter]} {value}"
+    if value is None:
+        option = options[parameter]
+    else:
+        option = f"{options[parameter]} {value}"
     return f"{text}; pass {option} {effect}"
 
 

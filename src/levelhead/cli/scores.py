@@ -125,4 +125,6 @@ def refuse(reason: str, **given: object) -> None:
 def read_array(source: Path | None, wanted: str = "logits") -> np.ndarray | None:
     from ..io import arrays
 
-    return None if source is None else arrays.read(source, wanted=wanted)
+    if source is None:
+        return None
+    return arrays.read(source, wanted=wanted)

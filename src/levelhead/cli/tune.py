@@ -252,7 +252,9 @@ def tune_without_labels(samples: SamplesRead, how: How, background: str | None) 
 
     these = "--logits are the unlabelled ones if --labels is left out"
     refuse(these, unlabelled=how.unlabelled, training=how.training)
-    metric = None if how.goal.metric is Goal().metric else how.goal.metric
+    metric = None
+    if how.goal.metric is not Goal().metric:
+        metric = how.goal.metric
     refuse("this needs --labels", cost=how.goal.cost, metric=metric, floors=how.goal.floors)
     with quiet():
         return tune_unlabelled(
@@ -317,7 +319,9 @@ def tune_folder(
     first = read(
         files[0], None, counts, names=names, label_column=label_column, background=background
     )
-    training_counts = None if first.counts is None else first.counts.tolist()
+    training_counts = None
+    if first.counts is not None:
+        training_counts = first.counts.tolist()
 
     def chunks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for file in files:

@@ -67,7 +67,9 @@ def rule_with(name: str | None, **options: Any) -> Rule:
 
 
 def _options_of(rule: Rule) -> set[str]:
-    return {field.name for field in fields(rule)} if is_dataclass(rule) else set()
+    if is_dataclass(rule):
+        return {field.name for field in fields(rule)}
+    return set()
 
 
 # What stands for a part of a help text that only the tables know.
@@ -93,7 +95,9 @@ def _rules_text() -> str:
 
     words = []
     for name, rule in RULES.items():
-        default = " (unless another is named)" if name == DEFAULT else ""
+        default = ""
+        if name == DEFAULT:
+            default = " (unless another is named)"
         words.append(f"{name}{default}: {rule.sentence}")
     return "; ".join(words)
 

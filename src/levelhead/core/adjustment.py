@@ -219,7 +219,10 @@ class Adjustment:
         if not by.adds:
             return head
         head = head.checked()
-        old = head.weight[:, 0] * 0 if head.bias is None else head.bias
+        if head.bias is None:
+            old = head.weight[:, 0] * 0
+        else:
+            old = head.bias
         wide = widen(old)
         shifted = replace(head, bias=narrow(scale_rows(wide * 0 + 1, by.offset) + wide, old))
         return shifted.checked("the shifted head", advice="; use a strength nearer to 0")
@@ -250,7 +253,10 @@ def scale_head(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Hea
             f"the factor of {name} would be 0, which removes the class; use a strength nearer to 0"
         )
     check_choice("bias", bias, ("scale", "keep"))
-    scaled = scale_rows(head.bias, by) if head.bias is not None and bias == "scale" else head.bias
+    if head.bias is not None and bias == "scale":
+        scaled = scale_rows(head.bias, by)
+    else:
+        scaled = head.bias
     scaled_head = replace(head, weight=scale_rows(head.weight, by), bias=scaled)
     return scaled_head.checked(
         f"the scaled head (in {head.weight.dtype})", advice="; use a strength nearer to 0"

@@ -42,12 +42,18 @@ def fit_temperature(
     if len(rows) < len(labels):
         scores, labels = scores[rows], labels[rows]
         weights = None if weights is None else weights[rows]
-    scores = widen(scores) if is_torch(scores) else raise_masked(widen(np.asarray(scores)))
+    if is_torch(scores):
+        scores = widen(scores)
+    else:
+        scores = raise_masked(widen(np.asarray(scores)))
     scores = scores - row_max(scores)
     if is_torch(scores):
         scores = _raise_masked_tensor(scores)
     own = to_numpy(column(scores, labels)).astype(np.float64)
-    mass = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
+    if weights is None:
+        mass = np.ones(len(labels))
+    else:
+        mass = np.asarray(weights, np.float64)
     if not mass.any():
         return 1.0
     added = like(np.zeros(scores.shape[1]) + offset, scores)
@@ -57,7 +63,10 @@ def fit_temperature(
         z = scores * float(np.exp(-log_t))
         odds = z + added
         odds -= row_max(odds)
-        odds = odds.exp_() if is_torch(odds) else np.exp(odds, out=odds)
+        if is_torch(odds):
+            odds = odds.exp_()
+        else:
+            odds = np.exp(odds, out=odds)
         total = row_sum(odds)
         odds *= z
         mean = to_numpy(row_sum(odds) / total)[:, 0].astype(np.float64)
@@ -68,7 +77,9 @@ def fit_temperature(
         return slope + held * log_t, bend + held
 
     size = float(to_numpy((scores * scores).mean())) ** 0.5
-    middle = float(np.log(size)) if np.isfinite(size) and size > 0 else 0.0
+    middle = 0.0
+    if np.isfinite(size) and size > 0:
+        middle = float(np.log(size))
     low, high = middle - _REACH, middle + _REACH
     if held:
         low, high = min(low, -_REACH), max(high, _REACH)

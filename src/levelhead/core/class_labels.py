@@ -31,7 +31,10 @@ def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
     labels = to_numpy(labels)
     if labels.ndim != 1:
         table = "of one-hot labels give labels.argmax(axis=1); several labels per sample are for lh.tune_labels"
-        aside = "; give labels.ravel()" if labels.ndim == 2 and 1 in labels.shape else f"; {table}"
+        if labels.ndim == 2 and 1 in labels.shape:
+            aside = "; give labels.ravel()"
+        else:
+            aside = f"; {table}"
         raise LevelheadError(f"expected labels [N], got shape {list(labels.shape)}{aside}")
     whole = (
         labels.dtype.kind == "f"
@@ -41,10 +44,16 @@ def check_labels(labels: Any, classes: int | None = None) -> np.ndarray:
     if labels.dtype.kind not in "iub" and not whole:
         raise LevelheadError(f"expected integer labels, got {described(labels)}")
     labels = labels.astype(np.int64)
-    wrong = (labels < 0) if classes is None else (labels < 0) | (labels >= classes)
+    if classes is None:
+        wrong = labels < 0
+    else:
+        wrong = (labels < 0) | (labels >= classes)
     if wrong.any():
-        at, top = int(np.argmax(wrong)), "" if classes is None else f" to {classes - 1}"
-        advice = "; leave those samples out (torch's ignore_index)" if labels[at] == -100 else ""
+        at = int(np.argmax(wrong))
+        top = "" if classes is None else f" to {classes - 1}"
+        advice = ""
+        if labels[at] == -100:
+            advice = "; leave those samples out (torch's ignore_index)"
         if labels.min() == 1 and labels.max() == classes:
             advice = "; they seem to count from 1: subtract 1"
         raise LevelheadError(
@@ -65,7 +74,9 @@ def _whole_numbers(values: np.ndarray) -> np.ndarray | None:
     """Return labels as int64 if all are whole numbers, also those that are written out; else None."""
     if values.dtype.kind in "iuf":
         small = (np.abs(values.astype(np.float64)) < 2**53).all()  # False for NaN, too
-        return values.astype(np.int64) if small and (values == np.floor(values)).all() else None
+        if small and (values == np.floor(values)).all():
+            return values.astype(np.int64)
+        return None
     if values.dtype.kind not in "UTO":
         return None
     unique, inverse = np.unique(values.astype(str), return_inverse=True)
@@ -132,7 +143,9 @@ def resolve_labels(
         numbers = _whole_numbers(to_numpy(labels))
         return labels if numbers is None else numbers, None
     shape = as_array(logits).shape
-    mapping = as_mapping(counts, shape[1]) if len(shape) == 2 else None
+    mapping = None
+    if len(shape) == 2:
+        mapping = as_mapping(counts, shape[1])
     if mapping is None or not all(isinstance(key, str) for key in mapping):
         first = next(str(label) for label in to_numpy(labels).flat if isinstance(label, str))
         unknown = f"labels are names ({first!r}, ...), but the order of the classes is not known"
@@ -170,19 +183,26 @@ def flatten_positions(
     if logits.ndim < 3:
         return logits, labels, weights
     looked_up = isinstance(labels, Positions)
-    labels, shape = to_numpy(labels), tuple(logits.shape)
-    last, second = shape[:-1] == labels.shape, (shape[0], *shape[2:]) == labels.shape
+    labels = to_numpy(labels)
+    shape = tuple(logits.shape)
+    last = shape[:-1] == labels.shape
+    second = (shape[0], *shape[2:]) == labels.shape
     if last == second:
         both = "either axis could be that of the classes; make it the last and reshape both to [M, K] and [M]"
         fits = f"expected {list(shape[:-1])}, or {[shape[0], *shape[2:]]} if classes are the second axis"
         what = f"logits {list(shape)} and labels {list(labels.shape)} do not say what is what"
         raise LevelheadError(f"{what}: {both if last else fits}", parameter="labels")
     if second:
-        logits = logits.movedim(1, -1) if is_torch(logits) else np.moveaxis(logits, 1, -1)
-    logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+        if is_torch(logits):
+            logits = logits.movedim(1, -1)
+        else:
+            logits = np.moveaxis(logits, 1, -1)
+    logits = logits.reshape(-1, logits.shape[-1])
+    labels = labels.reshape(-1)
     if looked_up:
         labels = labels.view(Positions)
-    weights = None if weights is None else to_numpy(weights).reshape(-1)
+    if weights is not None:
+        weights = to_numpy(weights).reshape(-1)
     counted = labels != ignore_index
     if not counted.any():
         raise LevelheadError(
@@ -215,7 +235,9 @@ def refuse_label_table(labels: Any) -> None:
     if found.ndim != 2 or found.shape[1] < 2:
         return
     one_hot = found.dtype.kind in "biuf" and ((found != 0).sum(axis=1) == 1).all()
-    aside = "; if they are one-hot, pass labels.argmax(axis=1)" if one_hot else ""
+    aside = ""
+    if one_hot:
+        aside = "; if they are one-hot, pass labels.argmax(axis=1)"
     expected = f"expected one class per sample, [N], got a table {list(found.shape)}{aside}"
     several = "several labels per sample are for lh.tune_labels, or the task multilabel"
     raise LevelheadError(f"{expected}; {several}", parameter="labels")

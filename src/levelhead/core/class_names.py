@@ -41,7 +41,9 @@ def in_order(
         try:
             found[i] = float(value)
         except (TypeError, ValueError, OverflowError) as error:
-            flaw = "beyond any float" if isinstance(error, OverflowError) else repr(value)
+            flaw = "beyond any float"
+            if not isinstance(error, OverflowError):
+                flaw = repr(value)
             raise LevelheadError(
                 f"the {what} of class {key!r} is {flaw}; expected a number"
             ) from None
@@ -88,9 +90,13 @@ class _ClassFinder(NamedTuple):
     @staticmethod
     def of(names: Sequence[str] | None, what: str) -> "_ClassFinder":
         """Make one for classes whose names may be known."""
-        words = [] if names is None else [str(name) for name in names]
+        words = []
+        if names is not None:
+            words = [str(name) for name in names]
         numbered = are_numbers(words)
-        keys = [whole_number(word) for word in words] if numbered else words
+        keys = words
+        if numbered:
+            keys = [whole_number(word) for word in words]
         return _ClassFinder({key: i for i, key in enumerate(keys)}, numbered, words, what)
 
     def find(self, key: Any) -> int:
@@ -120,7 +126,9 @@ def are_numbers(names: Sequence[Any] | None) -> bool:
     >>> are_numbers(["1", "2"]), are_numbers(["1", "cat"]), are_numbers(None)
     (True, False, False)
     """
-    numbers = [] if names is None else [whole_number(str(name)) for name in names]
+    numbers = []
+    if names is not None:
+        numbers = [whole_number(str(name)) for name in names]
     return bool(numbers) and None not in numbers and len(set(numbers)) == len(numbers)
 
 
@@ -140,18 +148,23 @@ def first_repeated(names: Iterable[Any]) -> Any:
 
 def title(i: int, names: Sequence[str] | None) -> str:
     """Return a class's number and, where it has one, its name."""
-    return f"class {i}" if names is None else f"class {i} ({visible(str(names[i]))})"
+    if names is None:
+        return f"class {i}"
+    return f"class {i} ({visible(str(names[i]))})"
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
     """Return the first names and, if there are more, how many there are: 'ant, cat, ... (3 in all)'."""
-    more = f", ... ({len(names)} in all)" if len(names) > most else ""
+    more = ""
+    if len(names) > most:
+        more = f", ... ({len(names)} in all)"
     return ", ".join(visible(str(name)) for name in names[:most]) + more
 
 
 def proportional(counts: Any, others: Any) -> bool:
     """Return whether two sets of counts [K] have the same proportions."""
-    one, other = np.asarray(counts, np.float64), np.asarray(others, np.float64)
+    one = np.asarray(counts, np.float64)
+    other = np.asarray(others, np.float64)
     return one.shape == other.shape and np.allclose(one / one.max(), other / other.max(), atol=0)
 
 
@@ -188,7 +201,9 @@ def names_of_columns(logits: Any, counts: Any) -> list[str] | None:
     patterns = {key: re.compile(f"(.*[^a-z0-9])?{re.escape(key)}[])]?") for key in known}
     fitting = [[key for key in known if patterns[key].fullmatch(str(title))] for title in titles]
     names = [max(keys, key=len) for keys in fitting if keys]
-    return names if len(names) == len(fitting) and sorted(names) == sorted(known) else None
+    if len(names) == len(fitting) and sorted(names) == sorted(known):
+        return names
+    return None
 
 
 def names_in_config(config: Any, classes: int) -> list[str] | None:
@@ -197,8 +212,6 @@ def names_in_config(config: Any, classes: int) -> list[str] | None:
     if not isinstance(labels, Mapping) or set(map(str, labels)) != set(map(str, range(classes))):
         return None
     names = [str(name) for _, name in sorted(labels.items(), key=lambda item: int(item[0]))]
-    return (
-        names
-        if len(set(names)) == len(names) and names != [f"LABEL_{i}" for i in range(len(names))]
-        else None
-    )
+    if len(set(names)) == len(names) and names != [f"LABEL_{i}" for i in range(len(names))]:
+        return names
+    return None

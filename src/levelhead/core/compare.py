@@ -51,7 +51,9 @@ class Comparison(Mapping[str, Tuned]):
     def __str__(self) -> str:
         lines = []
         for name, tuned in self.items():
-            strength = "" if tuned.strength is None else f"{tuned.strength:.3f}"
+            strength = ""
+            if tuned.strength is not None:
+                strength = f"{tuned.strength:.3f}"
             lines.append(f"{name:10}{strength:>8}  {tuned.change_text()}: {tuned.verdict}")
         lines += [f"{name:10}{'':8}  not tried: {why}" for name, why in self.left_out.items()]
         return "\n".join(lines)
@@ -90,7 +92,10 @@ def compare(
     """
     given = Given.of(logits, labels, counts, names=names, kind=kind)
     goal = Goal.of(metric)
-    wanted = list(RULES.values()) if rules is None else list(rules)
+    if rules is None:
+        wanted = list(RULES.values())
+    else:
+        wanted = list(rules)
     tuned: dict[str, Tuned] = {}
     left_out: dict[str, str] = {}
     for one in wanted:

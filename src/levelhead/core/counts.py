@@ -140,9 +140,9 @@ def resolve(
     if classes is not None and len(values) != classes:
         # Pandas writes 0 over a column without a name.
         titled = len(values) == classes + 1 and values[0] == 0
-        aside = (
-            "; if the first, 0, is a title, leave it out: header=False in pandas" if titled else ""
-        )
+        aside = ""
+        if titled:
+            aside = "; if the first, 0, is a title, leave it out: header=False in pandas"
         raise LevelheadError(f"expected {classes} counts, one per class, got {len(values)}{aside}")
     if len(values) == 0:
         raise LevelheadError("expected one count per class, got none")
@@ -202,14 +202,17 @@ def find_background(background: int | str, classes: int, names: Sequence[str] | 
 
 def _count_error(n: float, name: str, missing: Missing | None) -> LevelheadError:
     if n == 0:
-        aside = (
-            "; leave it out, or give it the largest count, which leaves it as it is"
-            if missing is None
-            else ""
-        )
-        advice = None if missing is None else Advice("missing", "neutral", "to leave it as it is")
+        aside = ""
+        if missing is None:
+            aside = "; leave it out, or give it the largest count, which leaves it as it is"
+        advice = None
+        if missing is not None:
+            advice = Advice("missing", "neutral", "to leave it as it is")
         return LevelheadError(f"{name} has no samples{aside}", advice=advice)
-    flaw = f"negative ({n:g})" if n < 0 else f"fractional ({n:g}); give samples, not shares"
+    if n < 0:
+        flaw = f"negative ({n:g})"
+    else:
+        flaw = f"fractional ({n:g}); give samples, not shares"
     if not np.isfinite(n) or n > 2**53:  # beyond, a float64 does not hold every whole number
         flaw = f"{n}; expected a whole number of samples"
     return LevelheadError(f"the count of {name} is {flaw}")
@@ -228,7 +231,9 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
             "expected one count per class, got rows of different lengths"
         ) from None
     if values.ndim != 1:
-        of_table = "; of one-hot labels pass labels.sum(axis=0)" if values.ndim == 2 else ""
+        of_table = ""
+        if values.ndim == 2:
+            of_table = "; of one-hot labels pass labels.sum(axis=0)"
         got = f"got shape {list(values.shape)}{of_table}"
         raise LevelheadError(f"expected one count per class, {got}")
     if are_names(values):
@@ -243,11 +248,10 @@ def _values(counts: Counts, classes: int | None, names: Sequence[str] | None) ->
             try:
                 float(value)
             except (TypeError, ValueError, OverflowError) as error:
-                got = (
-                    f"a number of {len(str(value))} digits"
-                    if isinstance(error, OverflowError)
-                    else repr(value)
-                )
+                if isinstance(error, OverflowError):
+                    got = f"a number of {len(str(value))} digits"
+                else:
+                    got = repr(value)
                 raise LevelheadError(
                     f"expected counts as numbers, got {got} for class {i}"
                 ) from None

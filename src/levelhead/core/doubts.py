@@ -85,7 +85,8 @@ def doubt_training_rows(logits: Array, training: Array | None) -> Doubt:
     """Doubt data of which at least one row in ten equals one of the training data, bit for bit."""
     if training is None:
         return None
-    held, trained = to_numpy(logits), to_numpy(training)
+    held = to_numpy(logits)
+    trained = to_numpy(training)
     check_columns(trained, held.shape[1], "training")
     if trained.dtype.kind not in "fiu":
         got = described(trained)
@@ -121,7 +122,9 @@ def doubt_binary_head(logits: Array, rule: Rule) -> Doubt:
     opposite = np.allclose(some[:, 0], -some[:, 1], rtol=1e-4, atol=tiny)
     if not opposite and some.any(axis=0).all():
         return None
-    what = "the two logits are opposite" if opposite else "one of the two logits is always 0"
+    what = "one of the two logits is always 0"
+    if opposite:
+        what = "the two logits are opposite"
     stuck = f"{what}, so scaling never changes a prediction"
     return kinds.BinaryHeadWarning(f"{stuck}; {_USE_OFFSETS}")
 
@@ -146,7 +149,9 @@ def doubt_missing_classes(
     if not absent:
         return None
     shown = listed([str(i) if names is None else f"{i} ({names[i]})" for i in absent])
-    few = "no sample" if least == 1 else f"fewer than {least} samples"
+    few = "no sample"
+    if least != 1:
+        few = f"fewer than {least} samples"
     stays = "it is moved by its count alone, and counts in no measure"
     return kinds.MissingClassWarning(f"{few} here of class {shown}: {stays}")
 
@@ -182,7 +187,8 @@ def doubt_mix(outcomes: Outcomes, counts: np.ndarray, goal: Goal) -> Doubt:
     # Metrics of recalls are the same in any mix; a target says which mix is meant.
     if (goal.metric.of_recalls and not goal.metric.as_they_come) or goal.target is not None:
         return None
-    held, trained = outcomes.sizes / outcomes.n, counts / counts.sum()
+    held = outcomes.sizes / outcomes.n
+    trained = counts / counts.sum()
     apart = float(np.abs(held - trained).sum()) / 2
     chance = float(np.sqrt(held * (1 - held) / outcomes.n).sum())
     if apart < _DIFFERENT + chance:

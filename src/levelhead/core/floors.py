@@ -35,7 +35,9 @@ class Floor:
 
     def text(self, names: tuple[str, ...] | None) -> str:
         """Return the floor in words."""
-        before = "; so has the model as it is" if self.held_before else ""
+        before = ""
+        if self.held_before:
+            before = "; so has the model as it is"
         where = class_title(self.index, names)
         return f"{where}: recall of at least {self.least:.1%} with {self.probability:.0%}{before}"
 
@@ -97,13 +99,16 @@ def meet_floors(
     )
     asked = _Asked(scores, labels, need, max(_ABOVE * unit, 1e-12 * largest))
     # Steps up to the least offsets, and steps toward a proof that there are none, in turns: either may be long.
-    up, even = start.astype(np.float64), start.astype(np.float64)
+    up = start.astype(np.float64)
+    even = start.astype(np.float64)
     for sweeps in _SWEEPS:
         fit = _raise(asked, up, sweeps)
         if fit is None:
             fit = _prove(asked, even, sweeps)
         if fit is not None:
-            return fit if fit.met else replace(fit, offset=start)
+            if fit.met:
+                return fit
+            return replace(fit, offset=start)
     return FloorsFit(start, False)
 
 
@@ -230,7 +235,9 @@ def met_share(
 
 def most_right(scores: np.ndarray, labels: np.ndarray, need: np.ndarray, of: int) -> FloorsFit:
     """Return offsets with which the most samples of one class are right and all others have what they need, if any."""
-    low, high, best = 0, int((labels == of).sum()), FloorsFit(np.zeros(len(need)), False)
+    low = 0
+    high = int((labels == of).sum())
+    best = FloorsFit(np.zeros(len(need)), False)
     while low <= high:  # more is never easier, so the most is found by halving
         middle = (low + high) // 2
         wanted = need.copy()

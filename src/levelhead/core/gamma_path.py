@@ -81,14 +81,18 @@ class GammaPath:
     @cached_property
     def balanced_error_curve(self) -> Curve:
         """The mean of each class's own error, weighted by `target`, over gamma."""
-        shares = np.ones(len(self.counts)) if self.target is None else self.target
+        if self.target is None:
+            shares = np.ones(len(self.counts))
+        else:
+            shares = self.target
         sizes = np.bincount(self.labels, minlength=len(self.counts))
         shares = np.where(sizes > 0, shares, 0.0)
         return self._right_curve((shares / shares.sum() / np.maximum(sizes, 1))[self.labels])
 
     def _right_curve(self, weights: np.ndarray) -> Curve:
         """Return 1 - the weight of the samples that are right, over gamma."""
-        changes, true = self.changes, self.labels[self.changes.sample]
+        changes = self.changes
+        true = self.labels[self.changes.sample]
         sign = (changes.new_class == true) * 1.0 - (changes.old_class == true) * 1.0
         turns = np.flatnonzero(sign)
         start = float(weights[changes.start == self.labels].sum())
@@ -138,8 +142,13 @@ class GammaPath:
         return replace(self.at(middle), plateau=plateau, metric=goal.metric.name, value=value)
 
     def _goal(self, metric: str | Metric | Goal, cost: Array | None = None) -> Goal:
-        goal = metric if isinstance(metric, Goal) else Goal(metric, cost=cost)
-        target = self.target if goal.metric.name == "balanced_error" else None
+        if isinstance(metric, Goal):
+            goal = metric
+        else:
+            goal = Goal(metric, cost=cost)
+        target = None
+        if goal.metric.name == "balanced_error":
+            target = self.target
         return goal.on(self.labels, len(self.counts), None, target)
 
     def _losses(self, goal: Goal) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -151,14 +160,19 @@ class GammaPath:
             if goal.floors is not None:
                 miss = np.nan_to_num(goal.floors - tables.recall, nan=-1.0)
                 short.append(miss.max(axis=-1))
-        missed = np.concatenate(short) if short else np.zeros(len(gammas))
+        if short:
+            missed = np.concatenate(short)
+        else:
+            missed = np.zeros(len(gammas))
         return gammas, np.concatenate(losses), missed
 
     def _tables_along(self, goal: Goal, gammas: np.ndarray) -> Iterator[Tables]:
         """Yield the tables from each gamma on, [g, K], some gammas at a time."""
         changes, classes = self.changes, len(self.counts)
         weights = goal.weights(self.labels, classes)
-        mass = np.ones(len(self.labels)) if weights is None else weights
+        mass = np.ones(len(self.labels))
+        if weights is not None:
+            mass = weights
         now = goal.tables(self.labels, changes.start, classes)
         step = max(1, _MOST_NUMBERS // classes)
         for first in range(0, len(gammas), step):
@@ -168,7 +182,8 @@ class GammaPath:
             begin, end = np.searchsorted(changes.gamma, [before, block[-1]], side="right")
             rows = changes.sample[begin:end]
             at = np.searchsorted(block, changes.gamma[begin:end], side="left") * classes
-            old, new = changes.old_class[begin:end], changes.new_class[begin:end]
+            old = changes.old_class[begin:end]
+            new = changes.new_class[begin:end]
             true = self.labels[rows]
             moved, size = mass[rows], len(block) * classes
             right = np.bincount(at + new, moved * (new == true), size)
@@ -328,17 +343,23 @@ def gamma_path(
     """
     along = find_path_rule(rule)
     if range is None:
-        range = along.range if along.range is not None else (0.0, 2.0)
+        if along.range is not None:
+            range = along.range
+        else:
+            range = (0.0, 2.0)
     reach = check_range(range)
     refuse_swapped(logits, labels, counts)
-    names = names_of_columns(logits, counts) if names is None else names
+    if names is None:
+        names = names_of_columns(logits, counts)
     logits, labels, _ = flatten_positions(logits, labels)
     refuse_label_table(labels)
     labels, names = resolve_labels(logits, labels, counts, names)
     labels, n = check_samples(logits, labels, counts, names)
     along.refuse_kind(kind)
     direction = along.direction(n)
-    shares = None if target is None else target_prior(target, len(n), names)
+    shares = None
+    if target is not None:
+        shares = target_prior(target, len(n), names)
     changes = find_changes(logits, direction, reach, kind=kind, progress=progress)
     return GammaPath(changes, labels, n, direction, reach, shares, logits, kind)
 

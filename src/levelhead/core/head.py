@@ -33,7 +33,8 @@ class Head:
     names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        weight, bias = _kind_and_shape(self.weight), _kind_and_shape(self.bias)
+        weight = _kind_and_shape(self.weight)
+        bias = _kind_and_shape(self.bias)
         if not _is_array(self.weight) or self.weight.ndim != 2:
             raise LevelheadError(f"expected weight [K, d], a numpy array or a tensor, got {weight}")
         if not _is_floating(self.weight):
@@ -63,7 +64,8 @@ class Head:
 
     def logits(self, features: Array) -> Array:
         """Return the logits [N, K] of features [N, d], numpy or torch as the weight is, in float32 or better."""
-        features = features if is_torch(features) else to_numpy(features)
+        if not is_torch(features):
+            features = to_numpy(features)
         if is_torch(features) != is_torch(self.weight):
             expected = (
                 f"expected features of the same kind as the weight, {_kind_and_shape(self.weight)}"
@@ -76,7 +78,9 @@ class Head:
                 f"expected features [N, {self.weight.shape[1]}], got shape {list(features.shape)}"
             )
         scores = product(features, self.weight)
-        return scores if self.bias is None else scores + widen(self.bias)
+        if self.bias is None:
+            return scores
+        return scores + widen(self.bias)
 
     def name(self, i: int) -> str:
         """Return the number and the name of class i, for a message."""
@@ -87,7 +91,10 @@ class Head:
         for part, values in (("weight", self.weight), ("bias", self.bias)):
             if values is None:
                 continue
-            finite = values.isfinite() if is_torch(values) else np.isfinite(values)
+            if is_torch(values):
+                finite = values.isfinite()
+            else:
+                finite = np.isfinite(values)
             if not finite.all():
                 name = self.name(
                     int(np.argmin(to_numpy(finite).reshape(self.classes, -1).all(axis=1)))
@@ -134,11 +141,9 @@ def doubts_of_head(head: Head, counts: np.ndarray) -> Iterator[LevelheadWarning]
 def rank_correlation(a: Array, b: Array) -> float:
     """Return Spearman's correlation; equal values share the mean of their ranks. NaN if either side is all equal."""
     ranks = _ranks(to_numpy(a)), _ranks(to_numpy(b))
-    return (
-        float("nan")
-        if min(map(np.ptp, ranks)) == 0
-        else float(np.round(np.corrcoef(*ranks)[0, 1], 12))
-    )
+    if min(map(np.ptp, ranks)) == 0:
+        return float("nan")
+    return float(np.round(np.corrcoef(*ranks)[0, 1], 12))
 
 
 def rounding_flips(
@@ -154,11 +159,10 @@ def rounding_flips(
     # if its factor is a power of two. So logit i of x moves by at most ``u f_i sum_k |w_ik x_k|``, and a prediction is
     # safe if the largest logit leads every other by more than the two can move. Without features ``|l_i|`` stands for
     # the sum: an estimate, which is a bound only where no terms cancel.
-    name = (
-        str(dtype).removeprefix("torch.")
-        if not isinstance(dtype, np.dtype | type)
-        else np.dtype(dtype).name
-    )
+    if not isinstance(dtype, np.dtype | type):
+        name = str(dtype).removeprefix("torch.")
+    else:
+        name = np.dtype(dtype).name
     check_choice("dtype", name, _ROUNDOFF)
     scores = to_numpy(logits).astype(np.float64)
     if scores.ndim != 2 or scores.shape[1] != len(by):
@@ -192,7 +196,9 @@ def _kind_and_shape(x: object) -> str:
 
 
 def _is_floating(x: Array) -> bool:
-    return x.is_floating_point() if is_torch(x) else np.issubdtype(np.asarray(x).dtype, np.floating)
+    if is_torch(x):
+        return x.is_floating_point()
+    return np.issubdtype(np.asarray(x).dtype, np.floating)
 
 
 def _is_array(x: object) -> bool:
@@ -239,5 +245,6 @@ def can_flip(head: Head) -> bool:
     rows = to_numpy(widen(head.weight)).astype(np.float64)
     if head.bias is not None:
         rows = np.column_stack([rows, to_numpy(widen(head.bias))])
-    inner, lengths = float(rows[0] @ rows[-1]), np.linalg.norm(rows, axis=1)
+    inner = float(rows[0] @ rows[-1])
+    lengths = np.linalg.norm(rows, axis=1)
     return head.classes == 2 and not inner <= -(1 - 1e-6) * float(lengths[0] * lengths[1])

@@ -168,7 +168,9 @@ class Evidence:
 
         Neither before nor after.
         """
-        of_class = (Ellipsis, 1) if self.before.sizes.ndim > 1 else Ellipsis
+        of_class = Ellipsis
+        if self.before.sizes.ndim > 1:
+            of_class = (Ellipsis, 1)
         right = np.maximum(self.before.right, self.after.right)[of_class]
         return np.flatnonzero((self.before.sizes[of_class] > 0) & (right <= 0))
 
@@ -278,7 +280,9 @@ def find_slopes(goal: Goal, tables: Tables) -> Slopes:
                 for field in slopes_of
             }
             fields[name][np.arange(len(block)), block] += step
-            paid = None if tables.paid is None else np.full(len(block), tables.paid)
+            paid = None
+            if tables.paid is not None:
+                paid = np.full(len(block), tables.paid)
             slopes[block] = (goal.loss(Tables(**fields, paid=paid)) - here) / step
     absent = tables.sizes <= 0  # a first sample of a class is no small step
     for slopes in slopes_of.values():

@@ -115,7 +115,8 @@ def calibration_error(
     """
     scores, labels = _log_probabilities(logits, labels, temperature)
     probability = np.exp(scores)
-    confidence, correct = probability.max(axis=1), probability.argmax(axis=1) == labels
+    confidence = probability.max(axis=1)
+    correct = probability.argmax(axis=1) == labels
     where = np.minimum((confidence * bins).astype(int), bins - 1)
     return float(np.abs(np.bincount(where, confidence - correct, bins)).sum() / len(correct))
 
@@ -136,7 +137,9 @@ def fit_temperature(
     2.885
     """
     values, known = _pair(check_logits(logits), labels)
-    masses = None if weights is None else to_numpy(weights).astype(np.float64)
+    masses = None
+    if weights is not None:
+        masses = to_numpy(weights).astype(np.float64)
     scale = calibration.fit_temperature(values, known, masses)
     return float(np.clip(scale, low, high))  # the loss has one minimum
 
@@ -180,8 +183,11 @@ def measure(
     labels, names = resolve_labels(values, labels, counts, names)
     labels = check_labels(labels, values.shape[1])
     recalls = recall(values, labels)
-    members = {} if counts is None else groups(resolve(counts, values.shape[1], names=names))
-    worst, known = int(np.nanargmin(recalls)), ~np.isnan(recalls)
+    members = {}
+    if counts is not None:
+        members = groups(resolve(counts, values.shape[1], names=names))
+    worst = int(np.nanargmin(recalls))
+    known = ~np.isnan(recalls)
     return Measures(
         n=len(labels),
         error=error(values, labels),

@@ -193,5 +193,7 @@ def unmet_floors(scores: np.ndarray, labels: np.ndarray, goal: Goal) -> Levelhea
         right = (scores + best.offset[:, None]).argmax(axis=0) == labels
         recall = right[labels == k].mean()
         each.append(f"{title(k, goal.names)} reaches {recall:.1%} at most, {value_at(best)}")
-    beside = "beside the others' floors, " if len(group) > 1 else ""
+    beside = ""
+    if len(group) > 1:
+        beside = "beside the others' floors, "
     return LevelheadError(f"{why}; {beside}{', '.join(each)}; lower the floors", parameter="floors")

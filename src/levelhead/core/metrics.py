@@ -283,7 +283,9 @@ class Metric:
         """
         factor, form, unit = 1, self.form, ""
         if self.in_points:
-            factor, form, unit = 100, "z.2f" if n >= _FINE else "z.1f", " points"
+            factor = 100
+            form = "z.2f" if n >= _FINE else "z.1f"
+            unit = " points"
         text = f"{factor * gain:{form}}{unit}"
         if interval is None:
             return text

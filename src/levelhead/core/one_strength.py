@@ -51,7 +51,10 @@ def best_strengths(envelope: Envelope, samples: Samples, goal: Goal) -> tuple[li
     # Every change around the best place: between the strengths next to it.
     place = int(np.searchsorted(strengths, rough, side="right")) - 1
     low = strengths[max(place - 1, 0)]
-    high = strengths[place + 2] if place + 2 < len(strengths) else envelope.range[1]
+    if place + 2 < len(strengths):
+        high = strengths[place + 2]
+    else:
+        high = envelope.range[1]
     inside = envelope.gamma[(envelope.gamma > low) & (envelope.gamma < high)]
     fine = np.unique(np.append(low, inside))[:MOST_STRENGTHS]
     tables = sum_folds(tables_along(envelope, samples, goal, fine, truth))
@@ -112,7 +115,8 @@ def tables_along(
     at = np.searchsorted(strengths, envelope.gamma, side="left")
     inside = at < len(strengths)
     at, sample = at[inside], envelope.sample[inside]
-    old, new = envelope.old_class[inside], envelope.new_class[inside]
+    old = envelope.old_class[inside]
+    new = envelope.new_class[inside]
     cell = samples.fold[sample].astype(np.int64) * shape[1] + at
     first = samples.fold.astype(np.int64) * shape[1]
 
@@ -153,7 +157,9 @@ def take(tables: Tables, fold: int) -> Tables:
 
 def sum_folds(tables: Tables) -> Tables:
     """Return the tables of all folds together."""
-    paid = None if tables.paid is None else tables.paid.sum(axis=0)
+    paid = None
+    if tables.paid is not None:
+        paid = tables.paid.sum(axis=0)
     return Tables(
         tables.right.sum(axis=0), tables.predicted.sum(axis=0), tables.sizes.sum(axis=0), paid
     )

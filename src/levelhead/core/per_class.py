@@ -161,7 +161,10 @@ class LogLoss:
         """Return what a fit does to the scores as they were given."""
         a, c = (to_numpy(part).astype(np.float64).reshape(-1) for part in fit)
         mean, spread = (to_numpy(part).reshape(-1) for part in (self._mean, self._spread))
-        scale = 1 + a / spread if self.mask.scales else np.ones(len(c))
+        if self.mask.scales:
+            scale = 1 + a / spread
+        else:
+            scale = np.ones(len(c))
         offset = np.zeros(len(c))
         if self.mask.offsets:
             offset = self.temperature * (c - a * mean / spread)
@@ -172,7 +175,8 @@ class LogLoss:
     def _rows(self, kept: np.ndarray) -> _Rows:
         """Return samples that count so often, [N] or [N, C], with what is due to their labels."""
         kept = kept if kept.ndim == 2 else kept[:, None]
-        labels, classes = self.samples.labels, self.samples.classes
+        labels = self.samples.labels
+        classes = self.samples.classes
         weights = like(kept, self.scores)
         truth = one_hot_sum(labels, weights, classes, self.scores)
         own = truth * 0
@@ -194,7 +198,9 @@ class LogLoss:
         odds = self.scores * float(1 / self.temperature)
         odds += like(self.base, odds)
         odds -= row_max(odds)
-        return odds.exp_() if is_torch(odds) else np.exp(odds, out=odds)
+        if is_torch(odds):
+            return odds.exp_()
+        return np.exp(odds, out=odds)
 
     @cached_property
     def _mean(self) -> Array:

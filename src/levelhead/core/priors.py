@@ -83,7 +83,9 @@ class PriorEstimate:
     def source(self) -> str:
         """The method and the samples, in words."""
         also = ", calibrated on" if self.method == "em" else " and"
-        held_out = f"{also} {self.held_out} held-out ones" if self.held_out else ""
+        held_out = ""
+        if self.held_out:
+            held_out = f"{also} {self.held_out} held-out ones"
         return f"{self.method} from {self.n} unlabelled samples{held_out}"
 
     def shares_text(self) -> str:
@@ -139,9 +141,13 @@ def estimate_prior(
     check_replicates(bootstrap, level)
     unlabelled = raise_masked(check_logits(logits, kind=kind).astype(np.float64))
     n = resolve(counts, unlabelled.shape[1], names=names)
-    labelled = None if held_out is None else _check_held_out(held_out, len(n), kind)
+    labelled = None
+    if held_out is not None:
+        labelled = _check_held_out(held_out, len(n), kind)
     if kind == "probabilities":
-        both = unlabelled if labelled is None else np.concatenate([unlabelled, labelled[0]])
+        both = unlabelled
+        if labelled is not None:
+            both = np.concatenate([unlabelled, labelled[0]])
         # Alike, if there are zeros among them.
         unlabelled, rest = np.split(smooth_votes(both)[0], [len(unlabelled)])
         labelled = None if labelled is None else (rest, labelled[1])
@@ -159,7 +165,10 @@ def estimate_prior(
         raise LevelheadError(reason, parameter="method", advice=advice)
     rng = np.random.default_rng(rng)
     drawn = draw_resamples(np.zeros(len(unlabelled), np.int64), bootstrap, rng)
-    held = iter(()) if labelled is None else draw_resamples(labelled[1], bootstrap, rng)
+    if labelled is None:
+        held = iter(())
+    else:
+        held = draw_resamples(labelled[1], bootstrap, rng)
     replicates = np.array([estimate(weights, next(held, None)) for weights in drawn])
     return PriorEstimate(
         shares=estimate(every, None),
@@ -228,7 +237,10 @@ def maximize_shares(
     def likelihood(shares: np.ndarray) -> float:
         return float(mass @ np.log(ratios @ shares) + added @ np.log(shares))
 
-    shares = np.full(size, 1 / size) if start is None else np.maximum(start, 1e-6)
+    if start is None:
+        shares = np.full(size, 1 / size)
+    else:
+        shares = np.maximum(start, 1e-6)
     shares = shares / shares.sum()
     for _ in range(500):
         one = step(shares)
@@ -239,7 +251,9 @@ def maximize_shares(
         length = max(1.0, float(np.sqrt((moved @ moved) / max(bend @ bend, 1e-300))))
         far = np.maximum(shares + 2 * length * moved + length**2 * bend, _LEAST_SHARE)
         far /= far.sum()
-        shares = step(far) if likelihood(far) >= likelihood(two) else two
+        shares = two
+        if likelihood(far) >= likelihood(two):
+            shares = step(far)
     return shares / shares.sum()
 
 

@@ -31,10 +31,17 @@ def draw_resamples(
     """Yield n times how often each sample is drawn with replacement, [N]. Each class keeps its size if stratified."""
     # Sorted by class, the samples of a class are neighbors: a place within the class is its first place plus a uniform
     # number times its size, and the places of all samples are drawn in one call.
-    order = np.argsort(labels, kind="stable") if stratified else np.arange(len(labels))
-    group = labels[order] if stratified else np.zeros(len(labels), np.int64)
+    if stratified:
+        order = np.argsort(labels, kind="stable")
+    else:
+        order = np.arange(len(labels))
+    if stratified:
+        group = labels[order]
+    else:
+        group = np.zeros(len(labels), np.int64)
     size = np.bincount(group)
-    first, size = (np.cumsum(size) - size)[group], size[group]
+    first = (np.cumsum(size) - size)[group]
+    size = size[group]
     for _ in range(n):
         times = np.empty(len(labels))
         times[order] = np.bincount(

@@ -64,7 +64,9 @@ class Rule:
 
     def text(self, strength: float | None = None) -> str:
         """Return what was chosen, in words."""
-        return self.title if strength is None else f"{self.title}, strength {strength:.3f}"
+        if strength is None:
+            return self.title
+        return f"{self.title}, strength {strength:.3f}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +100,9 @@ class OneStrength(Rule):
 
     def range_on(self, samples: Samples) -> tuple[float, float]:
         """Return the strengths to try on some samples."""
-        return self.range if self.range is not None else (0.0, self.reach)
+        if self.range is not None:
+            return self.range
+        return (0.0, self.reach)
 
     def at(self, direction: Direction, strength: float, smoothing: float = 0.0) -> Adjustment:
         """Return what it does at a strength."""
@@ -220,7 +224,9 @@ class PerClass(Rule):
             reason = f"the rule {self.name} changes every class; use offsets, shift or rescale"
             raise LevelheadError(reason, parameter="background")
         fits, temperature = fit_per_class(samples, self.mask)
-        return move_for_goal(fits, samples, goal, temperature) if self.adds else fits
+        if self.adds:
+            return move_for_goal(fits, samples, goal, temperature)
+        return fits
 
 
 class Offsets(PerClass):

@@ -84,7 +84,9 @@ class Goal:
     @staticmethod
     def of(given: str | Metric | Goal) -> Goal:
         """Return a goal that was given, or that of a metric."""
-        return given if isinstance(given, Goal) else Goal(given)
+        if isinstance(given, Goal):
+            return given
+        return Goal(given)
 
     def on(
         self, labels: np.ndarray, classes: int, names: Sequence[str] | None, target: Any = None
@@ -98,7 +100,9 @@ class Goal:
         if target is None:
             return goal
         if self.metric.name in ("error", "g_mean", "worst_recall"):
-            weighs = "as they occur" if self.metric.as_they_come else "the same"
+            weighs = "the same"
+            if self.metric.as_they_come:
+                weighs = "as they occur"
             instead = "leave out the target, or choose the metric balanced_error"
             raise LevelheadError(
                 f"the metric {self.metric.name} weighs classes {weighs}; {instead}",
@@ -225,7 +229,8 @@ class Given:
             reason = "expected labels [N]; without labels, use tune_unlabelled"
             raise LevelheadError(reason, parameter="labels")
         check_choice("kind", kind, get_args(Kind))
-        names = names_of_columns(logits, counts) if names is None else names
+        if names is None:
+            names = names_of_columns(logits, counts)
         refuse_swapped(logits, labels, counts)
         logits, labels, _ = flatten_positions(logits, labels)
         refuse_label_table(labels)
@@ -247,7 +252,9 @@ class Given:
     @property
     def read_as(self) -> Kind:
         """How scores are read: of log-probabilities, as they are."""
-        return "probabilities" if self.kind == "probabilities" else "logits"
+        if self.kind == "probabilities":
+            return "probabilities"
+        return "logits"
 
     def part(self, rng: np.random.Generator) -> np.ndarray | None:
         """Return rows that a rule is fitted on, drawn class by class; None for all.
@@ -319,7 +326,9 @@ def _count_labels(labels: Any, classes: int) -> np.ndarray:
     values = to_numpy(labels)
     if values.ndim != 1 or values.dtype.kind not in "iubf" or not len(values):
         return np.ones(classes, np.int64)  # `check_samples` says what is wrong with the labels
-    whole = values[np.isfinite(values)].astype(np.int64) if values.dtype.kind == "f" else values
+    whole = values
+    if values.dtype.kind == "f":
+        whole = values[np.isfinite(values)].astype(np.int64)
     inside = whole[(whole >= 0) & (whole < classes)].astype(np.int64)
     return np.maximum(np.bincount(inside, minlength=classes), 1)
 
@@ -327,7 +336,10 @@ def _count_labels(labels: Any, classes: int) -> np.ndarray:
 def _read(logits: Array, rows: np.ndarray | None, kind: Kind) -> Array:
     """Return rows of scores in memory, in float32 or better and finite; tensors of a GPU there."""
     if are_on_gpu([logits]) and kind == "logits" and logits.is_floating_point():
-        some = logits.detach() if rows is None else logits.detach()[rows]
+        if rows is None:
+            some = logits.detach()
+        else:
+            some = logits.detach()[rows]
         some = some if some.element_size() > 2 else some.float()
         if bool(some.isfinite().all()):
             check_logits(some[:100])
@@ -343,7 +355,9 @@ def _read(logits: Array, rows: np.ndarray | None, kind: Kind) -> Array:
         chunks = [chunk for _, chunk in read_chunks(logits, kind=kind)]
         if isinstance(logits, np.ndarray) and all(np.may_share_memory(c, logits) for c in chunks):
             return np.asarray(logits)
-        return np.concatenate(chunks) if len(chunks) > 1 else chunks[0]
+        if len(chunks) > 1:
+            return np.concatenate(chunks)
+        return chunks[0]
     parts = []
     for first, chunk in read_chunks(logits, kind=kind):
         begin, end = np.searchsorted(rows, [first, first + len(chunk)])
@@ -397,7 +411,9 @@ def check_floors(
             raise LevelheadError(f"{expected}, got {floors!r}") from None
         for value in given:
             if not 0 <= value <= 1:
-                percent = f"; {value:g} % is {value / 100:g}" if 1 < value <= 100 else ""
+                percent = ""
+                if 1 < value <= 100:
+                    percent = f"; {value:g} % is {value / 100:g}"
                 raise LevelheadError(f"expected recalls from 0 to 1, got {value:g}{percent}")
         for i in np.flatnonzero((sizes == 0) & ~np.isnan(found)):
             unknown = f"{title(int(i), names)} has no sample here, so its recall is not known"

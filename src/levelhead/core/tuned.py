@@ -110,17 +110,23 @@ class Tuned:
     @property
     def metric(self) -> str | None:
         """The name of what the gain is measured in; None without labels."""
-        return None if self.evidence is None else self.evidence.metric.name
+        if self.evidence is None:
+            return None
+        return self.evidence.metric.name
 
     @property
     def gain(self) -> float | None:
         """How much better the metric is on samples that no fit has seen; None without labels."""
-        return None if self.evidence is None else self.evidence.gain
+        if self.evidence is None:
+            return None
+        return self.evidence.gain
 
     @property
     def gain_interval(self) -> tuple[float, float] | None:
         """Where the gain on new samples lies; None without labels."""
-        return None if self.evidence is None else self.evidence.interval
+        if self.evidence is None:
+            return None
+        return self.evidence.interval
 
     @property
     def verdict(self) -> str | None:
@@ -128,7 +134,9 @@ class Tuned:
 
         *better*, *likely better*, *no difference seen*, *worse* or *changes nothing*.
         """
-        return None if self.evidence is None else self.evidence.verdict
+        if self.evidence is None:
+            return None
+        return self.evidence.verdict
 
     @property
     def worthwhile(self) -> bool | None:
@@ -143,7 +151,8 @@ class Tuned:
         """What is counted of each class, or of the samples that have each label; before and after."""
         if self.evidence is None:
             raise LevelheadError("there are no labels, so nothing is known of the classes")
-        before, after = self.evidence.before, self.evidence.after
+        before = self.evidence.before
+        after = self.evidence.after
         if not self.multilabel:
             return before, after
         return positives(before), positives(after)
@@ -176,13 +185,18 @@ class Tuned:
             values = to_numpy(values)
             if values.dtype.kind not in "fiu":
                 raise LevelheadError(f"expected numbers, got {values.dtype}", parameter="scores")
-            values = widen(values) if values.dtype.kind == "f" else values.astype(np.float64)
+            if values.dtype.kind == "f":
+                values = widen(values)
+            else:
+                values = values.astype(np.float64)
         if values.ndim < 1 or values.shape[-1] != self.classes:
             expected = f"expected [..., {self.classes}], a score for each class"
             raise LevelheadError(f"{expected}, got shape {list(values.shape)}", parameter="scores")
         if not is_torch(values):
             rows = values.reshape(-1, self.classes)
-            return lower_masked(rows).reshape(values.shape) if len(rows) else values
+            if len(rows):
+                return lower_masked(rows).reshape(values.shape)
+            return values
         return values
 
     # ---- How it is told ------------------------------------------------------------------------
@@ -199,7 +213,9 @@ class Tuned:
         if self.chosen_on == "test":
             source = "TEST DATA, so no test result of it is honest"
         rule = RULES[self.rule]
-        strength = "" if self.strength is None else f" at strength {self.strength:.3f}"
+        strength = ""
+        if self.strength is not None:
+            strength = f" at strength {self.strength:.3f}"
         facts = {"rule": f"{rule.title}{strength}, chosen on {source} ({self.n} samples)"}
         if self.evidence is not None:
             facts["gain"] = f"{self.change_text()}: {self.verdict_text()}"
@@ -219,7 +235,9 @@ class Tuned:
 
     def change_text(self) -> str:
         """Return the metric before and after, and the gain with its interval, in words."""
-        return "" if self.evidence is None else self.evidence.change_text()
+        if self.evidence is None:
+            return ""
+        return self.evidence.change_text()
 
     def verdict_text(self) -> str:
         """Return the verdict, with the probability of a gain where there may be one."""
@@ -242,11 +260,15 @@ class Tuned:
 
     def never_right_text(self) -> str:
         """Return which classes are never right, before or after; "" if there are none."""
-        never = [] if self.evidence is None else self.evidence.never_right.tolist()
+        never = []
+        if self.evidence is not None:
+            never = self.evidence.never_right.tolist()
         if not never:
             return ""
         which = listed([class_title(k, self.names) for k in never])
-        whose = "its scores carry" if len(never) == 1 else "their scores carry"
+        whose = "their scores carry"
+        if len(never) == 1:
+            whose = "its scores carry"
         return f"never right, before or after: {which}; {whose} no signal that this can use"
 
     def few_text(self) -> str:
@@ -315,7 +337,9 @@ class Tuned:
         An arrow leads from each value of the model as it is to that of the adjusted one.
         """
         before, after = self.tables
-        where = "TEST DATA" if self.chosen_on == "test" else self.chosen_on
+        where = "TEST DATA"
+        if self.chosen_on != "test":
+            where = self.chosen_on
         return draw_changes(
             (before.recall, after.recall),
             (before.precision, after.precision),
@@ -356,7 +380,10 @@ def _refuse_others(values: Array) -> None:
     outside = bool((values < 0).any()) or bool((values > LARGEST_PROBABILITY).any())
     if outside:
         refuse_percentages(values.reshape(-1, values.shape[-1]))
-        worst = float(values.min()) if bool((values < 0).any()) else float(values.max())
+        if bool((values < 0).any()):
+            worst = float(values.min())
+        else:
+            worst = float(values.max())
         raise LevelheadError(
             f"expected probabilities, from 0 to 1, got {worst:g}; this was tuned on probabilities",
             parameter="scores",
@@ -432,7 +459,9 @@ def check_classes(tuned: Tuned, classes: int, names: Sequence[str] | None, where
         has = f"{where} has {classes} outputs, but {tuned.classes} labels were tuned"
         raise LevelheadError(f"{has}; {instead}")
     if not tuned.multilabel and tuned.classes != max(classes, 2):
-        has = "gives a single logit" if classes == 1 else f"has {classes} classes"
+        has = "gives a single logit"
+        if classes != 1:
+            has = f"has {classes} classes"
         tuned_on = f"but it was tuned on {tuned.classes} classes"
         raise LevelheadError(f"{where} {has}, {tuned_on}; {instead}")
     here, there = names or (), tuned.names or ()

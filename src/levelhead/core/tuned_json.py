@@ -142,7 +142,9 @@ def from_dict(content: Any) -> dict[str, Any]:
             raise LevelheadError("expected finite numbers of a usual size", parameter=name)
     if classes == 0 or min(numbers.scale) <= 0:
         raise LevelheadError("expected positive numbers, one per class", parameter="scale")
-    least = 0 if numbers.task == "multilabel" else np.nextafter(0, 1)
+    least = 0
+    if numbers.task != "multilabel":
+        least = np.nextafter(0, 1)
     if numbers.counts and min(numbers.counts) < least:
         raise LevelheadError("expected positive numbers", parameter="counts")
     for name in ("strength", "temperature", "smoothing"):
@@ -155,7 +157,10 @@ def from_dict(content: Any) -> dict[str, Any]:
         raise LevelheadError("expected a number from 0 to 1", parameter="smoothing")
     if numbers.background is not None and not 0 <= numbers.background < classes:
         raise LevelheadError(f"expected a class below {classes}", parameter="background")
-    shape = (classes, 2) if numbers.task == "multilabel" else (classes,)
+    if numbers.task == "multilabel":
+        shape = (classes, 2)
+    else:
+        shape = (classes,)
     sources = given.get("sources")
     if sources is not None:
         with in_file("sources"):
@@ -235,7 +240,9 @@ def _finite(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
         found = np.zeros(0)
     whole = found.dtype.kind in "iuf" and found.shape == shape
     if not whole or not (np.abs(found.astype(np.float64)) < LARGEST).all():  # False for NaN, too
-        expected = f"expected finite numbers {list(shape)}" if shape else "expected a finite number"
+        expected = "expected a finite number"
+        if shape:
+            expected = f"expected finite numbers {list(shape)}"
         raise LevelheadError(expected, parameter=name)
     return found.astype(np.float64)
 

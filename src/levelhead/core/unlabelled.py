@@ -71,12 +71,15 @@ def tune_unlabelled(
     array([ True,  True,  True])
     """
     check_choice("kind", kind, get_args(Kind))
-    names = names_of_columns(logits, counts) if names is None else names
+    if names is None:
+        names = names_of_columns(logits, counts)
     logits = as_array(logits)
     check_shape(logits.shape)
     classes = logits.shape[1]
     chosen_rule = find_rule(rule)
-    n = None if counts is None else resolve(counts, classes, names=names)
+    n = None
+    if counts is not None:
+        n = resolve(counts, classes, names=names)
     if kind == "logits" and are_log_probabilities(logits):
         kind = "log-probabilities"
     chosen_rule.refuse_kind(kind)
@@ -169,11 +172,16 @@ def _match_shares(
         advice = "give the counts of the training, or use the rule offsets, which needs none"
         raise LevelheadError(f"the rule {rule.name} needs them; {advice}", parameter="counts")
     direction: Direction = rule.direction(counts.astype(np.float64), target if given else None)
-    reach = rule.range if rule.range is not None else (0.0, rule.reach)
+    if rule.range is not None:
+        reach = rule.range
+    else:
+        reach = (0.0, rule.reach)
     changes = find_changes(scores, direction, reach)
     curve = changes.mismatch(target)
     around_zero = curve.plateau_at_zero()
-    strength = 0.0 if around_zero is not None else curve.middle(curve.plateau())
+    strength = 0.0
+    if around_zero is None:
+        strength = curve.middle(curve.plateau())
     return strength, rule.at(direction, strength)
 
 

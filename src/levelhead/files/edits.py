@@ -62,7 +62,9 @@ class Edit:
 
     def blocks(self) -> Iterator[bytes]:
         """Return the new bytes, block by block."""
-        return self.data.blocks() if isinstance(self.data, FileRange) else iter((self.data,))
+        if isinstance(self.data, FileRange):
+            return self.data.blocks()
+        return iter((self.data,))
 
 
 def edited_blocks(path: Path, start: int, end: int, edits: Iterable[Edit]) -> Iterator[bytes]:
@@ -85,7 +87,9 @@ class Digest:
     """The sha256 of a file with edits, in order; of a large file, a thread computes it from now on."""
 
     def __init__(self, path: Path, edits: Sequence[Edit] = ()) -> None:
-        self.path, self.edits, self.stamp = path, tuple(edits), check_regular_file(path)
+        self.path = path
+        self.edits = tuple(edits)
+        self.stamp = check_regular_file(path)
         self._found: str | None = None
         self.thread = Thread(target=self._compute, daemon=True)
         if self.stamp[2] >= LARGE_INPUT:
@@ -187,11 +191,9 @@ def _copy_between(
 ) -> None:
     """Copy what lies between edits, which are in order, to where it will lie after them."""
     # Whether the kernel can copy from file to file.
-    at, shift, inside = (
-        0,
-        0,
-        hasattr(os, "copy_file_range"),
-    )
+    at = 0
+    shift = 0
+    inside = hasattr(os, "copy_file_range")
     for edit in [*edits, Edit(os.fstat(read.fileno()).st_size, 0, b"")]:
         assert at <= edit.offset, "edits overlap"
         while at < edit.offset:
@@ -215,7 +217,8 @@ def _copy_between(
             at += done
             if progress:
                 progress(done)
-        at, shift = edit.offset + edit.length, shift + len(edit.data) - edit.length
+        at = edit.offset + edit.length
+        shift = shift + len(edit.data) - edit.length
     # Let the disk write meanwhile.
     if digest is not None and digest.thread.is_alive() and hasattr(os, "posix_fadvise"):
         write.flush()
@@ -323,7 +326,8 @@ def load_originals(path: Path) -> dict[str, Original]:
     check_regular_file(path, "what was kept for an undo")
     try:
         with path.open("rb") as file:
-            facts, at = json.loads(file.readline()), file.tell()
+            facts = json.loads(file.readline())
+            at = file.tell()
             if facts["levelhead"] != "original":
                 raise LevelheadError("another kind of file")
             found = {}
@@ -361,4 +365,6 @@ def load_originals(path: Path) -> dict[str, Original]:
 def _held(file: BinaryIO, path: Path, at: int, size: int) -> bytes | FileRange:
     """Return bytes of an open file or, if they are many, what stands for them."""
     file.seek(at)
-    return file.read(size) if size < LARGE else FileRange(path, at, size)
+    if size < LARGE:
+        return file.read(size)
+    return FileRange(path, at, size)

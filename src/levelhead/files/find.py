@@ -107,7 +107,8 @@ def _under_known_names(tensors: Tensors, classes: int | None) -> list[str]:
 
 def _only_candidate(tensors: Tensors, classes: int | None) -> list[str]:
     """Return the one layer of a head's shape."""
-    single, computed = tensors.candidates(1), tensors.computed(classes)
+    single = tensors.candidates(1)
+    computed = tensors.computed(classes)
     found = [*tensors.candidates(classes), *computed]
     if not found and classes == 2 and _is_last(tensors, single):
         found = single
@@ -115,10 +116,10 @@ def _only_candidate(tensors: Tensors, classes: int | None) -> list[str]:
         raise tensors.several(found, single)
     if found:
         return found
-    hint, rows = (
-        "is it a backbone alone?",
-        "" if classes is None else f" with {classes} rows, one per class",
-    )
+    hint = "is it a backbone alone?"
+    rows = ""
+    if classes is not None:
+        rows = f" with {classes} rows, one per class"
     if others := [*tensors.candidates(), *tensors.computed(None)]:
         hint = f"layers of a head's shape: {list_layers(tensors.with_shapes([*others, *single]))}"
     elif single:
@@ -138,18 +139,17 @@ def _is_last(tensors: Tensors, single: Sequence[str]) -> bool:
 
 def _layer_spans(tensors: Tensors, layer: str) -> LayerSpans:
     check_plain(tensors, layer)
-    weight, bias = tensors.weights[layer], tensors.spans.get(f"{layer}.bias" if layer else "bias")
+    weight = tensors.weights[layer]
+    bias = tensors.spans.get(f"{layer}.bias" if layer else "bias")
     if bias is not None and bias.shape != weight.logical[:1]:
         raise tensors.error(
             f"expected {bias.key} [{weight.logical[0]}], one per class, got {list(bias.shape)}"
         )
     found = LayerSpans(layer, weight, bias, plain=not is_squeezenet(tensors))
     for span in (span for span in found.spans if span.dtype not in HEAD_DTYPES):
-        advice = (
-            "adjust the model before quantizing"
-            if "," not in span.dtype
-            else "save it as a plain tensor"
-        )
+        advice = "save it as a plain tensor"
+        if "," not in span.dtype:
+            advice = "adjust the model before quantizing"
         raise tensors.error(
             f"{span.key} holds {span.dtype}; expected F64, F32, F16 or BF16: {advice}"
         )

@@ -42,7 +42,8 @@ class Output:
                 )
         with staged(self.path, force=self.force) as stage:
             if folder:
-                around, out = next(iter(stamps)).parent, stage / self.path.name
+                around = next(iter(stamps)).parent
+                out = stage / self.path.name
                 out.mkdir(exist_ok=True)
                 out.chmod(permissions(around) | 0o700)  # its owner may write to it
                 for file in companion_files(around, list(stamps), self.left_out)[0]:
@@ -129,7 +130,8 @@ def companion_files(
     folder: Path, files: Sequence[Path], left_out: tuple[str, ...]
 ) -> tuple[list[Path], list[str]]:
     """Return what belongs to a model in a folder besides its own files, and the names of what is left out."""
-    own, root = {file.name for file in files}, folder.resolve()
+    own = {file.name for file in files}
+    root = folder.resolve()
     # A link may lead anywhere, to what must not be given away; the cache of Hugging Face is a folder of links to blobs.
     places = [root, *([root.parent.parent / "blobs"] if root.parent.name == "snapshots" else [])]
     others = [

@@ -115,7 +115,8 @@ def _walk(
     if depth > DEEPEST:
         raise LevelheadError("its groups are too deep")
     for name, at in _members(reader, group):
-        key, one = f"{prefix}{name}", _messages(reader, at)
+        key = f"{prefix}{name}"
+        one = _messages(reader, at)
         if len(key) > LONGEST_NAME:
             raise LevelheadError(f"a name of {len(key)} letters")
         reader.take(len(key))
@@ -202,7 +203,9 @@ def _dtype(form: bytes) -> tuple[str, int]:
     kind, order, _, _, width = unpack_from("<4BI", form)
     if kind & 15 == 1 and not order & 0x41:  # a float, little-endian
         offset, *rest = unpack_from("<2H4BI", form, 8)
-        known = HDF5_FLOATS.get((width, *rest)) if offset == 0 else None
+        known = None
+        if offset == 0:
+            known = HDF5_FLOATS.get((width, *rest))
         return known or f"floats of {width} bytes", width
     words = {0: f"int{8 * width}", 1: "big-endian floats", 5: "opaque"}
     return words.get(kind & 15, f"numbers of class {kind & 15}"), width
@@ -221,9 +224,12 @@ def _attribute(reader: _Reader, one: Messages, wanted: str) -> str | None:
         name, form, _ = parts
         if name.rstrip(b"\0") != wanted.encode() or len(form) < 8:
             continue
-        kind, width = form[0] & 15, unpack_from("<I", form, 4)[0]
+        kind = form[0] & 15
+        width = unpack_from("<I", form, 4)[0]
         if kind == 3 or (kind == 9 and form[1] & 15 == 1):  # of a fixed length, or in a heap
-            data = body[at : at + width].rstrip(b"\0 ") if kind == 3 else None
+            data = None
+            if kind == 3:
+                data = body[at : at + width].rstrip(b"\0 ")
             text = (
                 _heap_text(reader, *unpack_from("<IQI", body, at)) if data is None else data
             ).decode()
@@ -236,7 +242,8 @@ def _heap_text(reader: _Reader, length: int, collection: int, wanted: int) -> by
     if collection not in reader.heaps:
         reader.heaps[collection] = {}
         _, size = reader.block(collection, b"GCOL", "IQ")
-        at, end = collection + 16, min(collection + size, reader.size)
+        at = collection + 16
+        end = min(collection + size, reader.size)
         # 0 is the number of what is free.
         while at + 16 <= end and (entry := reader.numbers(at, "HHIQ"))[0]:
             reader.heaps[collection][entry[0]] = at + 16, entry[3]

@@ -73,11 +73,10 @@ def inspect_file(
     found = locate_head(path, head=head, classes=likely_classes(counts), names=names)
     first = (load_norms if is_large(found) else load)(found.layers[0], found.names)
     norms = to_numpy(first.norms).astype(np.float64)
-    n = (
-        None
-        if counts is None or first.classes < 2
-        else resolve(counts, first.classes, names=found.names)
-    )
+    if counts is None or first.classes < 2:
+        n = None
+    else:
+        n = resolve(counts, first.classes, names=found.names)
     correlation = (
         None if n is None or np.isnan(follows := norm_follows_count(first, n)) else follows
     )
@@ -87,7 +86,9 @@ def inspect_file(
         done = f"{done}, by levelhead {note['version']}"
         warnings.append(f"adjusted before: {done}; `levelhead undo` takes it back")
     if not can_flip(first):
-        rows = "a single logit" if first.classes == 1 else "two opposite rows"
+        rows = "two opposite rows"
+        if first.classes == 1:
+            rows = "a single logit"
         stuck = f"scaling never changes the predictions of this head, {rows}; use the rule offsets or shift"
         warnings.append(f"BinaryHeadWarning: {stuck}")
     if n is not None and not note:
@@ -96,7 +97,9 @@ def inspect_file(
     layers = tuple(
         HeadLayer(key, weight.key, bias, weight.shape, weight.dtype) for key, weight, bias in parts
     )
-    size = None if first.bias is None else np.abs(first.bias.astype(np.float64))
+    size = None
+    if first.bias is not None:
+        size = np.abs(first.bias.astype(np.float64))
     bias_gap = None
     if size is not None and n is not None:
         scale = Rescale(_HALF).on_head(first, n).scale
@@ -124,11 +127,10 @@ def inspection_text(seen: Inspection, width: int = 30) -> str:
     for one in seen.layers:
         key, weight, bias = map(visible, (one.key, one.weight, one.bias or "no bias"))
         lines.append(f"  head {key}: {weight} {list(one.shape)} {one.dtype}, {bias}")
-    order = (
-        np.arange(len(seen.norms))
-        if seen.counts is None
-        else np.argsort(-seen.counts, kind="stable")
-    )
+    if seen.counts is None:
+        order = np.arange(len(seen.norms))
+    else:
+        order = np.argsort(-seen.counts, kind="stable")
     top = max(float(seen.norms.max()), np.finfo(float).tiny)
     for i in order.tolist():
         count = "" if seen.counts is None else str(seen.counts[i])

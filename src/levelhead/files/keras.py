@@ -33,7 +33,8 @@ VARIABLE = re.compile(r"(?:(.*)/)?vars/(\d+)")
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head of a Keras model: by its graph or, of a subclassed model, which has none, among its arrays."""
-    stamp, archive = check_regular_file(path, "a Keras model"), _open(path)
+    stamp = check_regular_file(path, "a Keras model")
+    archive = _open(path)
     arrays, names = _arrays(archive)
     task, plain, units = None, True, None
     if named is None:
@@ -49,7 +50,8 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
                 raise LevelheadError(
                     f"{path}: {reason}; save the model again with Keras 3", advice=NAME_HEAD_LAYER
                 )
-            named, units = ",".join(places[one] for one in head.layers), head.units
+            named = ",".join(places[one] for one in head.layers)
+            units = head.units
     layers = _find_layers(path, arrays, names, named, classes)
     if units is not None and any(layer.classes != units for layer in layers):
         raise LevelheadError(
@@ -167,7 +169,8 @@ def _complete_weights(
     """Return the edits with the note behind the end of the HDF5 file."""
     if note is None:
         return edits
-    old, data = find_note(source, source.stat().st_size), encode_note(note)
+    old = find_note(source, source.stat().st_size)
+    data = encode_note(note)
     if not data and old.start == old.end:
         return edits
     return [*edits, Edit(old.start, old.end - old.start, data)]

@@ -160,9 +160,16 @@ class _ConfiguredGraph:
                 return [(inside, *one) for one, _ in _tensors(layer["inbound_nodes"][node])]
             return [(inside, _name(layers[max(place - 1, 0)]), 0, 0)]
 
-        wrapped = layer["config"]["layer"] if _is_own(layer, "TimeDistributed") else layer
-        path = (*inside, name) if wrapped is layer else (*inside, name, _name(wrapped))
-        settings, title, inner = _settings(wrapped), "/".join(path), None
+        wrapped = layer
+        if _is_own(layer, "TimeDistributed"):
+            wrapped = layer["config"]["layer"]
+        if wrapped is layer:
+            path = (*inside, name)
+        else:
+            path = (*inside, name, _name(wrapped))
+        settings = _settings(wrapped)
+        title = "/".join(path)
+        inner = None
         own = _is_own(wrapped, wrapped["class_name"])
         linear = _is_own(wrapped, *KERAS_LINEAR) and {*settings.get("kernel_size", (1,))} == {1}
         activation = _activation(settings) if own else "linear"
@@ -196,7 +203,10 @@ def _activation(settings: Mapping[str, Any]) -> str:
     activation = settings.get("activation") or "linear"
     while isinstance(activation, Mapping):
         inner = activation["config"]
-        activation = inner if isinstance(inner, str) else activation["class_name"]
+        if isinstance(inner, str):
+            activation = inner
+        else:
+            activation = activation["class_name"]
     return str(activation)
 
 
@@ -216,11 +226,18 @@ def _check_plain(title: str, settings: Mapping[str, Any], activation: str) -> No
 def _shape_taken(layer: Mapping[str, Any], node: int) -> tuple[int | None, ...] | None:
     """Return the shape of what a layer takes, where it is known."""
     nodes: Sequence[Any] = layer.get("inbound_nodes") or ()
-    given = [shape for _, shape in _tensors(nodes[node])] if node < len(nodes) else []
-    taken = given[0] if given else (layer.get("build_config") or {}).get("input_shape")
+    given = []
+    if node < len(nodes):
+        given = [shape for _, shape in _tensors(nodes[node])]
+    if given:
+        taken = given[0]
+    else:
+        taken = (layer.get("build_config") or {}).get("input_shape")
     if not isinstance(taken, list) or not taken:
         return None
-    return tuple(taken) if all(n is None or isinstance(n, int) for n in taken) else None
+    if all(n is None or isinstance(n, int) for n in taken):
+        return tuple(taken)
+    return None
 
 
 def _is_own(layer: Mapping[str, Any], *kinds: str) -> bool:
@@ -241,7 +258,9 @@ def _is_layer(found: Any) -> TypeGuard[Mapping[str, Any]]:
 
 def _settings(layer: Mapping[str, Any]) -> Mapping[str, Any]:
     config = layer["config"]
-    return config if isinstance(config, Mapping) or _is_own(layer, layer["class_name"]) else {}
+    if isinstance(config, Mapping) or _is_own(layer, layer["class_name"]):
+        return config
+    return {}
 
 
 def _name(layer: Mapping[str, Any]) -> str:
@@ -256,7 +275,9 @@ def _name(layer: Mapping[str, Any]) -> str:
 
 def _identity(layer: Mapping[str, Any], path: LayerPath) -> Hashable:
     """Return what a layer has in common with all its copies in a config: the number of a shared one, or its path."""
-    return path if layer.get("shared_object_id") is None else str(layer["shared_object_id"])
+    if layer.get("shared_object_id") is None:
+        return path
+    return str(layer["shared_object_id"])
 
 
 def _outputs(model: Mapping[str, Any]) -> list[tuple[str, int, int]]:

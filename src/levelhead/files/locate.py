@@ -25,18 +25,20 @@ def locate_head(
     try:
         found = one.find(path, named=head, classes=classes)
     except ValueError as error:
-        noted = (one.note(path) or {}).get("head") if head is None else None
+        noted = None
+        if head is None:
+            noted = (one.note(path) or {}).get("head")
         if not noted and (classes is None or not isinstance(error, NoHead)):
             raise
         # Without a note, counts are wrong in number, or are labels: that is reported when K is known.
         found = one.find(path, named=",".join(noted) if noted else head)
     # One logit is of two classes.
-    known = None if names is None else check_names(names, max(2, found.classes))
-    return (
-        replace(found, given_names=tuple(known))
-        if known is not None and found.classes > 1
-        else found
-    )
+    known = None
+    if names is not None:
+        known = check_names(names, max(2, found.classes))
+    if known is not None and found.classes > 1:
+        return replace(found, given_names=tuple(known))
+    return found
 
 
 def earlier_note(found: LocatedHead) -> Note | None:
@@ -70,4 +72,6 @@ def output_path(path: Path, out: Path, folder: bool) -> Path:
 
 def with_name(folder: Path) -> Path:
     """Return the same folder by its name, which `.` and `..` do not have: a file next to it is called after it."""
-    return folder.resolve() if folder.name in ("", "..") else folder
+    if folder.name in ("", ".."):
+        return folder.resolve()
+    return folder

@@ -40,7 +40,8 @@ class ArchiveOfArrays(Archive):
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head among the arrays of a file: by a known name, or as the only one that fits."""
-    stamp, archive = check_regular_file(path, "weights of MLX"), _open(path)
+    stamp = check_regular_file(path, "weights of MLX")
+    archive = _open(path)
     layers = find_layers(path, _arrays(archive), named=named, classes=classes)
     return LocatedHead(path, layers, {path: stamp}, archive.complete, archive.note)
 
@@ -72,7 +73,8 @@ def _span(archive: Archive, one: ZipInfo) -> Span:
         )
     at = archive.data_at[one.filename]
     header = parse_npy_header(bytes_at(path, at, min(one.file_size, LONGEST_HEADER)))
-    shape, size = header.shape, one.file_size - header.length
+    shape = header.shape
+    size = one.file_size - header.length
     if header.dtype.hasobject or size != prod(shape) * header.dtype.itemsize:
         expected = f"expected {list(shape)} numbers of {header.dtype} for {key}"
         raise LevelheadError(f"{path}: {expected}, got {size} bytes; save the weights again")

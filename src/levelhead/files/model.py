@@ -237,7 +237,9 @@ def adjust_file(
         reason = "what was tuned scales the bias with its weight vector; expected 'scale'"
         raise LevelheadError(f"{reason}, got {bias!r}", parameter="bias")
     found = locate_head(path, head=head, classes=chosen.classes(counts), names=names)
-    tuned_names = None if chosen.tuned is None else chosen.tuned.names
+    tuned_names = None
+    if chosen.tuned is not None:
+        tuned_names = chosen.tuned.names
     if tuned_names is not None and found.names is None and found.classes == len(tuned_names):
         found = replace(found, given_names=tuned_names)
     if task is not None:
@@ -276,7 +278,9 @@ def adjusted_text(done: AdjustedFile) -> str:
         titles[5] = ""
     rows = []
     for i in order.tolist():
-        name = "the logit" if one_logit else row_title(i, done.names)
+        name = "the logit"
+        if not one_logit:
+            name = row_title(i, done.names)
         count = ""
         if done.counts is not None:
             own = done.counts if one_logit else done.counts[i : i + 1]
@@ -287,8 +291,13 @@ def adjusted_text(done: AdjustedFile) -> str:
         rows.append([name, count, *norms, scale, offset])
     policy = ""
     if multiplies and done.bias is not None:
-        policy = ", bias scaled" if done.bias == "scale" else ", bias kept"
-    title = RULES[done.rule].title if done.rule in RULES else done.rule
+        policy = ", bias kept"
+        if done.bias == "scale":
+            policy = ", bias scaled"
+    if done.rule in RULES:
+        title = RULES[done.rule].title
+    else:
+        title = done.rule
     layers = visible(", ".join(done.head))
     what = f"  {layers}: {done_text(title, done.strength)}{policy}"
     lines = [f"{done.path} -> {done.out}", what, "", *table(titles, rows), ""]

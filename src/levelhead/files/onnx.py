@@ -89,7 +89,9 @@ def _task(follows: set[str]) -> LabelTask | None:
     """Return whether samples have one of the classes or several labels, where what ends the model tells."""
     if follows & {*COMPETING}:
         return "multiclass"
-    return "multilabel" if "Sigmoid" in follows else None
+    if "Sigmoid" in follows:
+        return "multilabel"
+    return None
 
 
 def _only_one(
@@ -131,7 +133,9 @@ def _layer_spans(graph: Graph, layer: LinearNode, plain: bool) -> LayerSpans:
     if graph.operator(layer.node) == CLASSIFIER:
         return classifier_layer(graph, layer.node)
     weight = replace(span_of(graph, layer.weight, layer.transposed), shape=layer.shape)
-    bias = None if layer.bias is None else span_of(graph, layer.bias)
+    bias = None
+    if layer.bias is not None:
+        bias = span_of(graph, layer.bias)
     spans = LayerSpans(layer.key, weight, bias, plain)
     if bias is not None and prod(bias.shape) != spans.classes:
         expected = f"expected the bias {bias.key!r} [{spans.classes}], got {list(bias.shape)}"

@@ -27,7 +27,9 @@ def class_axis(graph: Graph, value: str) -> int | None:
     if operator == "Transpose":
         at = class_axis(graph, input_of(node))
         order = integers_attribute(node, "perm") or [*range(graph.rank(value))][::-1]
-        return order.index(at) if at is not None and at in order else at
+        if at is not None and at in order:
+            return order.index(at)
+        return at
     if operator == "Gather":
         return _behind_gather(graph, node)
     if operator == "Conv":
@@ -35,12 +37,15 @@ def class_axis(graph: Graph, value: str) -> int | None:
     if operator in LINEAR:
         return graph.rank(value) - 1
     moving = graph.moving(node)
-    return class_axis(graph, moving[0]) if operator in AXIS_KEEPING and moving else None
+    if operator in AXIS_KEEPING and moving:
+        return class_axis(graph, moving[0])
+    return None
 
 
 def _behind_reshape(graph: Graph, node: Any, value: str) -> int | None:
     operator = graph.operator(node)
-    before, after = graph.shapes.get(input_of(node), ()), graph.shapes[value]
+    before = graph.shapes.get(input_of(node), ())
+    after = graph.shapes[value]
     at = class_axis(graph, input_of(node))
     if at == MIXED:
         return MIXED if operator == "Flatten" else None
@@ -55,13 +60,16 @@ def _behind_reshape(graph: Graph, node: Any, value: str) -> int | None:
         return None  # its rows are wanted one by one
     if moved is None:
         return None
-    return MIXED if moved.classes is None else moved.classes + len(after)
+    if moved.classes is None:
+        return MIXED
+    return moved.classes + len(after)
 
 
 def _behind_gather(graph: Graph, node: Any) -> int | None:
     """Return the axis of the classes behind a Gather, which puts the axes of its indices in the place of one."""
     data, indices = input_of(node), input_of(node, 1)
-    at, rank = class_axis(graph, data), graph.rank(data)
+    at = class_axis(graph, data)
+    rank = graph.rank(data)
     if at is None or at == MIXED or not rank:
         return at
     if indices in graph.constants:
@@ -88,20 +96,24 @@ def picked_axes(graph: Graph, node: Any) -> list[int] | None:
     if graph.operator(node) != "Slice":
         return [integer_attribute(node, "axis", 0)]
     if len(node.input) < 2:  # before opset 10
-        axes, starts = integers_attribute(node, "axes"), integers_attribute(node, "starts")
+        axes = integers_attribute(node, "axes")
+        starts = integers_attribute(node, "starts")
     else:
         named = node.input[3] if len(node.input) > 3 else ""
         axes, starts = (graph.integers(name) if name else None for name in (named, node.input[1]))
         if named and axes is None:
             return None
     if axes is None:
-        return None if starts is None else [*range(len(starts))]
+        if starts is None:
+            return None
+        return [*range(len(starts))]
     return axes
 
 
 def competes(graph: Graph, node: Any) -> bool:
     """Return whether a softmax or argmax may be over the classes: not if its axis is known to be another."""
-    operator, opsets = graph.operator(node), graph.model.opset_import
+    operator = graph.operator(node)
+    opsets = graph.model.opset_import
     opset = next((one.version for one in opsets if one.domain in ("", "ai.onnx")), 13)
     old = opset < 13 and "Softmax" in operator  # over all axes from the one given on
     default = -1
@@ -115,7 +127,8 @@ def competes(graph: Graph, node: Any) -> bool:
 
 def competes_along(graph: Graph, value: str, axis: int, and_later: bool = False) -> bool:
     """Return whether an axis of a value may be that of the classes or, if those after it count, lie before it."""
-    classes, rank = class_axis(graph, value), graph.rank(value)
+    classes = class_axis(graph, value)
+    rank = graph.rank(value)
     if classes is None or not rank:
         return True
     return axis % rank == classes or (and_later and axis % rank < classes)

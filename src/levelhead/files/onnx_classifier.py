@@ -16,7 +16,8 @@ FLOATS_TAG = FLOATS << 3 | 5  # the byte before each of them
 
 def classifier_layer(graph: Graph, node: Any) -> LayerSpans:
     """Return where the rows and intercepts of a LinearClassifier are in the file."""
-    key, title = classifier_key(graph, node), f"LinearClassifier {node.name!r}"
+    key = classifier_key(graph, node)
+    title = f"LinearClassifier {node.name!r}"
     held = {one.name: one for one in node.attribute}
     size, rows = (
         len(held[name].floats) if name in held else 0 for name in ("coefficients", "intercepts")
@@ -39,7 +40,9 @@ def classifier_layer(graph: Graph, node: Any) -> LayerSpans:
     if names is not None and len({*names}) != rows:
         names = None
     layer = LayerSpans(key, weight, bias, names=names)
-    transform = held["post_transform"].s if "post_transform" in held else b""
+    transform = b""
+    if "post_transform" in held:
+        transform = held["post_transform"].s
     if rows != 2 or b"SOFTMAX" in transform:
         return layer
     values = np.reshape(held["coefficients"].floats, (2, -1))

@@ -61,7 +61,8 @@ def read_graph(path: Path) -> Graph:
 
 
 def _read_model(path: Path) -> tuple[Any, WireFile]:
-    message, file = import_onnx().ModelProto, WireFile.of(path)
+    message = import_onnx().ModelProto
+    file = WireFile.of(path)
     try:
         return message.FromString(outline(file, MODEL_MESSAGE, LONGEST_HELD)), file
     except OSError:
@@ -115,7 +116,8 @@ def external_place(tensor: Any, path: Path) -> dict[str, str]:
 
 def stamps_of(graph: Graph) -> dict[Path, Stamp]:
     """Return the model's file, and those its weights are kept in, each as it was when it was read."""
-    path, stamps = graph.path, {graph.path: graph.stamp}
+    path = graph.path
+    stamps = {graph.path: graph.stamp}
     places = [external_place(tensor, path) for tensor in messages(graph.model, "TensorProto")]
     for name in dict.fromkeys(place["location"] for place in places if place):
         if not name.isprintable() or not name or Path(name).name != name:
@@ -145,13 +147,15 @@ def span_of(graph: Graph, name: str, transposed: bool = False) -> Span:
         raise LevelheadError(
             f"{graph.path}: {name} holds {kind}, a quantized type; adjust the model before quantizing"
         )
-    dtype, shape = ONNX_DTYPES[tensor.data_type], tuple(tensor.dims)
+    dtype = ONNX_DTYPES[tensor.data_type]
+    shape = tuple(tensor.dims)
     if any(n < 1 for n in shape):
         raise LevelheadError(
             f"{graph.path}: {name} has the shape {list(shape)}; export the model again"
         )
     if external := external_place(tensor, graph.path):
-        file, offset = graph.path.parent / external["location"], int(external.get("offset", 0))
+        file = graph.path.parent / external["location"]
+        offset = int(external.get("offset", 0))
         span = Span(name, file, offset, dtype, shape, transposed)
         if int(external.get("length", span.nbytes)) != span.nbytes:
             what = f"expected {span.nbytes} bytes for {name}, got {external['length']}"
@@ -165,7 +169,10 @@ def span_of(graph: Graph, name: str, transposed: bool = False) -> Span:
     start, end = graph.file.locate([*steps, (number, None)])
     span = Span(name, graph.path, start, dtype, shape, transposed)
     # Numbers that were left out may not be elsewhere in the tensor as well.
-    expected = b"" if end - start > LONGEST_HELD else graph.file.read(start, end)
+    if end - start > LONGEST_HELD:
+        expected = b""
+    else:
+        expected = graph.file.read(start, end)
     if end - start != span.nbytes or held != expected:
         raise LevelheadError(
             f"{graph.path}: {name} is not stored as plain bytes; make it anew with onnx.numpy_helper"

@@ -158,7 +158,9 @@ class Graph:
 
 
 def _domain(one: Any) -> str:
-    return "" if one.domain in STANDARD_DOMAINS else one.domain
+    if one.domain in STANDARD_DOMAINS:
+        return ""
+    return one.domain
 
 
 def input_of(node: Any, index: int = 0) -> str:

@@ -75,7 +75,9 @@ def linear_layer(graph: Graph, node: Any, added: str | None) -> Linear[str, Line
     if bias := own or added:
         name, _, sizes = _constant_behind(graph, bias)
         classes = shape[-1 if transposed else 0]
-        at = 1 - len(shape) if operator == "Conv" and not own else -1
+        at = -1
+        if operator == "Conv" and not own:
+            at = 1 - len(shape)
         if prod(sizes) == classes > 1 and (len(sizes) < -at or sizes[at] != classes):
             what = f"{name!r}, which is added to {title}, has shape {list(sizes)}"
             expected = f"expected {classes} numbers along the axis of the classes"
@@ -91,7 +93,9 @@ def biased_layer(graph: Graph, node: Any) -> Linear[str, LinearNode] | None:
     if graph.operator(node) != "Add" or len(fixed) != 1 or len(moving) != 1:
         return None
     under = _layer_under(graph, moving[0], fixed[0])
-    return None if under is None else linear_layer(graph, under, fixed[0])
+    if under is None:
+        return None
+    return linear_layer(graph, under, fixed[0])
 
 
 def _layer_under(graph: Graph, name: str, bias: str) -> Any:
@@ -118,7 +122,9 @@ def _layer_under(graph: Graph, name: str, bias: str) -> Any:
         return None
     # A last axis whose size is not known is that of the classes, if K numbers can be added along it.
     tensor = graph.constants.get(graph.source(bias)[0])
-    return node if tensor is not None and classes <= {prod(tensor[0].dims)} else None
+    if tensor is not None and classes <= {prod(tensor[0].dims)}:
+        return node
+    return None
 
 
 def _constant_behind(graph: Graph, name: str) -> tuple[str, bool, tuple[int, ...]]:
@@ -133,11 +139,15 @@ def _constant_behind(graph: Graph, name: str) -> tuple[str, bool, tuple[int, ...
             shape = tuple(graph.constants[name][0].dims)
             return name, turned, shape if target is None else _reshaped_to(shape, target)
         node = graph.makers.get(name)
-        operator = "an input" if node is None else graph.operator(node)
+        operator = "an input"
+        if node is not None:
+            operator = graph.operator(node)
         if node is not None and operator == "Reshape":
             target = target or graph.integers(input_of(node, 1)) or [0]
         elif node is None or operator not in ("Identity", "Cast", "Transpose"):
-            how = "quantized" if "quantize" in operator.lower() else "computed, not constant"
+            how = "computed, not constant"
+            if "quantize" in operator.lower():
+                how = "quantized"
             raise LevelheadError(
                 f"its weights {name!r} are {how} ({operator}); adjust the model before that"
             )
@@ -183,4 +193,6 @@ def node_of(graph: Graph, weight: str) -> tuple[int, Any, int]:
 def classifier_key(graph: Graph, node: Any) -> str:
     """Return a name for a LinearClassifier that no other node has: its own or, failing that, that of its output."""
     names = Counter(one.name for one in graph.model.graph.node)
-    return node.name if node.name and names[node.name] == 1 else next(iter(node.output), "")
+    if node.name and names[node.name] == 1:
+        return node.name
+    return next(iter(node.output), "")

@@ -41,11 +41,15 @@ def _doubled(graph: Graph, pair: Any, is_probability: Callable[[str], bool]) -> 
         return second
     times = graph.maker(first, "Mul")
     if times is not None and len(times.input) == 2 and times.input[0] == second:
-        return second if graph.number(times.input[1]) == -1 else None
+        if graph.number(times.input[1]) == -1:
+            return second
+        return None
     rest = graph.maker(first, "Sub")
     if rest is not None and len(rest.input) == 2 and rest.input[1] == second:
         is_rest = graph.number(rest.input[0]) == 1
-        return second if is_rest and is_probability(second) else None
+        if is_rest and is_probability(second):
+            return second
+        return None
     return None
 
 
@@ -53,7 +57,8 @@ def _joins_classes(graph: Graph, node: Any) -> bool:
     """Return whether a Concat puts values side by side along the axis of the classes: the second, of scores [N, K]."""
     axis = integer_attribute(node, "axis", 0)
     for name in node.input:
-        classes, rank = class_axis(graph, name), graph.rank(name)
+        classes = class_axis(graph, name)
+        rank = graph.rank(name)
         if classes not in (None, MIXED):
             if axis % rank != classes:
                 return False
@@ -78,7 +83,9 @@ def _is_binary(node: Any) -> bool:
     held = {one.name: one for one in node.attribute}
     labels = sum(len(held[name].ints) for name in held if name == "classlabels_ints")
     labels += sum(len(held[name].strings) for name in held if name == "classlabels_strings")
-    transform = held["post_transform"].s if "post_transform" in held else b"NONE"
+    transform = b"NONE"
+    if "post_transform" in held:
+        transform = held["post_transform"].s
     return labels == 2 and transform in (b"NONE", b"LOGISTIC")
 
 

@@ -85,7 +85,9 @@ def named_layers(
         if layer is not None:
             # An Add comes after its layer, and knows the bias.
             found |= dict.fromkeys(layer.layer.names - {""}, layer)
-    return [found[name] for name in names] if found.keys() >= set(names) else None
+    if found.keys() >= set(names):
+        return [found[name] for name in names]
+    return None
 
 
 def _values_before(graph: Graph, outputs: list[str]) -> set[str]:
@@ -146,7 +148,8 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
 
 def _harmless(graph: Graph, node: Any, value: str) -> Passes:
     """Return that a node passes its input on; raise if it is known to mix the classes, or may."""
-    operator, source = graph.operator(node), input_of(node)
+    operator = graph.operator(node)
+    source = input_of(node)
     follows = f"{operator} {node.name!r} follows the head"
     if operator == "ReduceMean":
         _check_mean(graph, node, follows)
@@ -161,14 +164,18 @@ def _harmless(graph: Graph, node: Any, value: str) -> Passes:
         instead = "export the model with it over the classes, or without it"
         raise LevelheadError(f"{follows}, over another axis than that of the classes; {instead}")
     pads = any(one.name == "count_include_pad" and one.i for one in node.attribute)
-    named = operator if operator in ("Sigmoid", *COMPETING) else ""
+    named = ""
+    if operator in ("Sigmoid", *COMPETING):
+        named = operator
     return Passes([source], named, plain=operator != "Relu" and not pads)
 
 
 def _check_mean(graph: Graph, node: Any, follows: str) -> None:
     """Raise if a mean is over the classes, or may be, unless it is of layers of one row each."""
     source = input_of(node)
-    axes, rank, classes = reduced_axes(graph, node), graph.rank(source), class_axis(graph, source)
+    axes = reduced_axes(graph, node)
+    rank = graph.rank(source)
+    classes = class_axis(graph, source)
     known = axes and rank and classes not in (None, MIXED)
     over_classes = known and classes in [axis % rank for axis in axes]
     if known and not over_classes:
@@ -190,7 +197,8 @@ def _resizes_each_class(graph: Graph, node: Any) -> bool:
 
 def _pick(graph: Graph, node: Any, value: str) -> Passes:
     """Return that a node only picks entries: of what is decided already, or along other axes than the classes."""
-    operator, source = graph.operator(node), input_of(node)
+    operator = graph.operator(node)
+    source = input_of(node)
     follows = f"{operator} {node.name!r} follows the head"
     if graph.is_constant(source) and operator in ("Gather", EXTRACTOR):
         # The labels of the classes, by their index.
@@ -206,7 +214,9 @@ def _pick(graph: Graph, node: Any, value: str) -> Passes:
         if class_axis(graph, value) in (None, MIXED):
             raise Undecided(f"{follows}, and where it puts the classes is not known")
         return Passes([source])
-    axes, rank, classes = picked_axes(graph, node), graph.rank(source), class_axis(graph, source)
+    axes = picked_axes(graph, node)
+    rank = graph.rank(source)
+    classes = class_axis(graph, source)
     if operator == EXTRACTOR or axes is None or not rank or classes in (None, MIXED):
         raise Undecided(f"{follows}, and may pick some of the classes")
     if classes in [axis % rank for axis in axes]:
@@ -236,13 +246,16 @@ def _concat(graph: Graph, node: Any) -> Linear[str, LinearNode] | Passes:
 
 def _sum(graph: Graph, node: Any) -> Linear[str, LinearNode] | Passes:
     """Return what a sum or product is: a layer and its bias, heads that are added up, or a head times one number."""
-    first, operator = input_of(node), graph.operator(node)
+    first = input_of(node)
+    operator = graph.operator(node)
     if (layer := biased_layer(graph, node)) is not None:
         return layer
     fixed = [name for name in node.input if graph.is_constant(name)]
     moving = graph.moving(node)
     added = operator in ("Add", "Sum", "Mean") and not fixed
-    constant = graph.constants.get(fixed[0]) if len(fixed) == 1 else None
+    constant = None
+    if len(fixed) == 1:
+        constant = graph.constants.get(fixed[0])
     is_number = constant is not None and prod(constant[0].dims) == 1
     if added or (operator in ("Mul", "Div") and moving == [first] and is_number):
         return Passes(moving, plain=False)
@@ -261,15 +274,22 @@ def _softmax_written_out(graph: Graph, node: Any) -> str | None:
     total = graph.maker(node.input[1], "ReduceSum", "Reshape", "Expand")
     if exp is None or total is None or graph.maker(total.input[0], "Exp") is not exp:
         return None
-    axes, rank = reduced_axes(graph, total), graph.rank(exp.output[0])
-    axis = axes[0] % rank if axes and rank else next(iter(axes), 0)
+    axes = reduced_axes(graph, total)
+    rank = graph.rank(exp.output[0])
+    if axes and rank:
+        axis = axes[0] % rank
+    else:
+        axis = next(iter(axes), 0)
     if len(axes) != 1 or not _is_of_all(graph, node.input[1], axis, rank):
         return None
-    source, less = exp.input[0], graph.maker(exp.input[0], "Sub")
+    source = exp.input[0]
+    less = graph.maker(exp.input[0], "Sub")
     # What is the same for all classes changes no softmax.
     if less is not None and len(less.input) == 2 and _is_of_all(graph, less.input[1], axis, rank):
         source = less.input[0]
-    return source if competes_along(graph, source, axis) else None
+    if competes_along(graph, source, axis):
+        return source
+    return None
 
 
 def _is_of_all(graph: Graph, name: str, axis: int, rank: int) -> bool:
@@ -317,7 +337,9 @@ def _divided_by_its_sum(graph: Graph, node: Any) -> str | None:
     kept = all(one.i for one in total.attribute if one.name == "keepdims")
     if len(axes) != 1 or not kept or not competes_along(graph, above, axes[0]):
         return None
-    return above if _is_sigmoid(graph, above) else None
+    if _is_sigmoid(graph, above):
+        return above
+    return None
 
 
 def _without_mask(graph: Graph, name: str) -> str:

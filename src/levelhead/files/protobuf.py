@@ -105,7 +105,8 @@ class WireFile:
                 raise LevelheadError(f"{expected}; export the model again")
             if (index or 0) >= len(found):
                 return 0, 0
-            start, end = found[index or 0].start, found[index or 0].end
+            start = found[index or 0].start
+            end = found[index or 0].end
         return start, end
 
 
@@ -174,7 +175,8 @@ def with_lengths(file: WireFile, edits: Sequence[Edit]) -> list[Edit]:
     lengths = []
     # From the innermost on: a length that takes more bytes makes all around it longer.
     for start, end in sorted(growth, key=lambda place: len(around[place]), reverse=True):
-        at, new = length_at(file, start), varint(end - start + growth[start, end])
+        at = length_at(file, start)
+        new = varint(end - start + growth[start, end])
         for place in around[start, end]:
             growth[place] += len(new) - (start - at)
         lengths.append(Edit(at, start - at, new))
@@ -199,7 +201,9 @@ def encode_field(number: int, value: bytes) -> bytes:
 def varint(value: int) -> bytes:
     """Return a base-128 number, lowest seven bits first."""
     low, rest = value & 0x7F, value >> 7
-    return bytes([low | 0x80]) + varint(rest) if rest else bytes([low])
+    if rest:
+        return bytes([low | 0x80]) + varint(rest)
+    return bytes([low])
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:

@@ -94,7 +94,9 @@ def _complete(
     field = '"__metadata__":' + json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
     start, end = _metadata_range(header.text)
     after = header.text[end:].rstrip(" ")  # without its padding
-    comma = "," if start == end and after.lstrip() != "}" else ""
+    comma = ""
+    if start == end and after.lstrip() != "}":
+        comma = ","
     data = (header.text[:start] + field + comma + after).encode()
     data += b" " * (-len(data) % 8)
     return [Edit(0, 8 + header.length, len(data).to_bytes(8, "little") + data), *edits]
@@ -109,7 +111,9 @@ def _note(headers: Mapping[Path, Header]) -> dict[str, Any] | None:
 
 def _metadata_range(text: str) -> tuple[int, int]:
     """Return where `"__metadata__": {...}` stands in a header's text; if nowhere, the empty range after its brace."""
-    decoder, between, colon = json.JSONDecoder(), re.compile(r"[\s,]*"), re.compile(r"\s*:\s*")
+    decoder = json.JSONDecoder()
+    between = re.compile(r"[\s,]*")
+    colon = re.compile(r"\s*:\s*")
     first = at = text.index("{") + 1
     while text[at := between.match(text, at).end()] != "}":  # type: ignore[union-attr]
         key, end = decoder.raw_decode(text, at)

@@ -44,7 +44,9 @@ class Span:
     @property
     def logical(self) -> tuple[int, ...]:
         """The shape as the model sees it: [K, d]."""
-        return self.shape[::-1] if self.transposed else self.shape
+        if self.transposed:
+            return self.shape[::-1]
+        return self.shape
 
     @property
     def nbytes(self) -> int:
@@ -64,7 +66,9 @@ class Span:
 
     def edits(self, numbers: "bytes | FileRange") -> list[tuple[Path, Edit]]:
         """Return the edits that put other numbers there, each with its file."""
-        data = numbers if isinstance(numbers, FileRange) else self.pack(numbers)
+        data = numbers
+        if not isinstance(numbers, FileRange):
+            data = self.pack(numbers)
         return [(self.file, Edit(self.offset, self.nbytes, data))]
 
     def bytes(self) -> bytes:
@@ -75,11 +79,9 @@ class Span:
                 f"{self.file}: cut short in {self.key!r}; copy or download it again"
             )
         tagged = self.tag is not None
-        return (
-            np.frombuffer(data, np.uint8).reshape(prod(self.shape), -1)[:, 1:].tobytes()
-            if tagged
-            else data
-        )
+        if tagged:
+            return np.frombuffer(data, np.uint8).reshape(prod(self.shape), -1)[:, 1:].tobytes()
+        return data
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,9 @@ class LayerSpans:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        return (self.weight,) if self.bias is None else (self.weight, self.bias)
+        if self.bias is None:
+            return (self.weight,)
+        return (self.weight, self.bias)
 
 
 def join_rows(key: str, layers: Sequence[LayerSpans]) -> LayerSpans:
@@ -202,7 +206,9 @@ class LocatedHead:
             names = tuple(str(labels[str(i)]) for i in range(len(labels)))
         except (KeyError, TypeError):
             return None
-        return names if len(names) == self.classes else None
+        if len(names) == self.classes:
+            return names
+        return None
 
     @property
     def task(self) -> tuple[LabelTask, str] | None:
@@ -214,11 +220,9 @@ class LocatedHead:
             "multiclass": "a softmax or argmax follows it",
         }
         task = self.layers[0].task if self.classes > 1 else None
-        return (
-            PROBLEM_TYPES.get(str(self.config.get("problem_type")))
-            if task is None
-            else (task, follows[task])
-        )
+        if task is None:
+            return PROBLEM_TYPES.get(str(self.config.get("problem_type")))
+        return (task, follows[task])
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -241,7 +245,9 @@ def decode(data: bytes, dtype: str) -> np.ndarray:
     if dtype == "BF16":
         return widen_bfloat16(values)
     with np.errstate(invalid="ignore"):  # a signaling NaN: `load` reports it
-        return values.astype(np.float32) if dtype == "F16" else values
+        if dtype == "F16":
+            return values.astype(np.float32)
+        return values
 
 
 def encode(values: np.ndarray, dtype: str) -> bytes:
@@ -273,7 +279,10 @@ def store(
     layer: LayerSpans, head: Head, rows: "ScaledRows | None" = None
 ) -> list[tuple[Path, Edit]]:
     """Return the edits that put a head into a layer, each with its file; its weights are `rows` if they are given."""
-    given = np.shape(head.weight) if rows is None else layer.shape
+    if rows is None:
+        given = np.shape(head.weight)
+    else:
+        given = layer.shape
     if given != layer.shape or (head.bias is None) != (layer.bias is None):
         both = (layer.shape, layer.bias), (given, head.bias)
         want, came = (
@@ -281,7 +290,10 @@ def store(
         )
         raise LevelheadError(f"{layer.where} is {want}; a head of {came} does not fit it")
     head = head.numpy()
-    bias = [] if layer.bias is None or head.bias is None else [encode(head.bias, layer.bias.dtype)]
+    if layer.bias is None or head.bias is None:
+        bias = []
+    else:
+        bias = [encode(head.bias, layer.bias.dtype)]
     if rows is None:
         data = [
             encode(head.weight.T if layer.weight.transposed else head.weight, layer.weight.dtype),
@@ -305,11 +317,10 @@ def store(
 
 def _decode_head(layer: LayerSpans, data: list[bytes], names: Sequence[str] | None) -> Head:
     weight, *bias = (decode(part, span.dtype) for part, span in zip(data, layer.spans, strict=True))
-    weight = (
-        weight.reshape(-1, layer.classes).T
-        if layer.weight.transposed
-        else weight.reshape(layer.classes, -1)
-    )
+    if layer.weight.transposed:
+        weight = weight.reshape(-1, layer.classes).T
+    else:
+        weight = weight.reshape(layer.classes, -1)
     return Head(np.ascontiguousarray(weight), bias[0].ravel() if bias else None, names)
 
 
@@ -354,7 +365,9 @@ def is_large(found: LocatedHead) -> bool:
 
 def thin_head(layer: LayerSpans, names: Sequence[str] | None) -> Head:
     """Return a head with the classes and the bias of a large one, and weights of length 1."""
-    bias = None if layer.bias is None else decode(layer.bias.bytes(), layer.bias.dtype).ravel()
+    bias = None
+    if layer.bias is not None:
+        bias = decode(layer.bias.bytes(), layer.bias.dtype).ravel()
     return check_finite(Head(np.ones((layer.classes, 1), np.float32), bias, names), layer.where)
 
 
@@ -367,10 +380,11 @@ def scale_large(
     layer: LayerSpans, factors: np.ndarray | None, names: Sequence[str] | None
 ) -> tuple[ScaledRows, np.ndarray, np.ndarray]:
     """Return a large head's rows times factors [K], if any, all of them checked, and their lengths before and after."""
-    span, by = (
-        layer.weight,
-        np.ones(layer.classes) if factors is None else np.asarray(factors, np.float64),
-    )
+    span = layer.weight
+    if factors is None:
+        by = np.ones(layer.classes)
+    else:
+        by = np.asarray(factors, np.float64)
     scaled = ScaledRows(
         span.file, span.offset, span.nbytes, span.dtype, prod(span.shape) // layer.classes, by
     )

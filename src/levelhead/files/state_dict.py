@@ -29,7 +29,8 @@ HOW_TO_SAVE = "save model.state_dict() with torch.save"
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head in a state dict, or in one that lies under a usual name in a checkpoint."""
-    stamp, archive = check_regular_file(path, "a state dict"), _open(path)
+    stamp = check_regular_file(path, "a state dict")
+    archive = _open(path)
     value, storages = _load(archive)
     everything = list(_tensors_in(value, path))
     state = dict(_state(value, path, "", {id(value)}))
@@ -93,7 +94,10 @@ def _tensors_in(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
             yield key, found
         elif id(found) not in seen and isinstance(found, Mapping | list | tuple):
             seen.add(id(found))
-            pairs = found.items() if isinstance(found, Mapping) else enumerate(found)
+            if isinstance(found, Mapping):
+                pairs = found.items()
+            else:
+                pairs = enumerate(found)
             waiting += [
                 (f"{key}.{name}" if key else str(name), inner, depth + 1) for name, inner in pairs
             ]
@@ -101,7 +105,9 @@ def _tensors_in(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
 
 def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: Any) -> Span:
     """Return where the numbers of a tensor are: in the record of its storage, which must have the storage's size."""
-    path, dtype, shape = archive.path, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+    path = archive.path
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    shape = tuple(tensor.shape)
     if str(tensor.layout) != "torch.strided":
         return Span(key, path, 0, f"{dtype}, sparse", shape)
     storage = tensor.untyped_storage()
@@ -112,14 +118,15 @@ def _span(archive: Archive, storages: Mapping[int, ZipInfo], key: str, tensor: A
         what = f"expected {size} bytes in its record {name}, got {record.file_size}"
         raise LevelheadError(f"{path}: {key}: {what}; {HOW_TO_SAVE}")
     turned = len(shape) == 2 and tensor.stride() == (1, shape[0]) and not tensor.is_contiguous()
-    stored = (
-        TORCH_DTYPES.get(dtype, dtype)
-        if tensor.is_contiguous() or turned
-        else f"{dtype}, not contiguous"
-    )
+    if tensor.is_contiguous() or turned:
+        stored = TORCH_DTYPES.get(dtype, dtype)
+    else:
+        stored = f"{dtype}, not contiguous"
     offset = archive.data_at[record.filename] + tensor.storage_offset() * tensor.element_size()
     last = sum((n - 1) * step for n, step in zip(shape, tensor.stride(), strict=True))
-    reach = (last + 1) * tensor.element_size() if tensor.numel() else 0
+    reach = 0
+    if tensor.numel():
+        reach = (last + 1) * tensor.element_size()
     return Span(key, path, offset, stored, shape[::-1] if turned else shape, turned, reach)
 
 
@@ -129,10 +136,8 @@ def _load(archive: Archive) -> tuple[Any, dict[int, ZipInfo]]:
     with naming_what_is_missing(f"reading {path.suffix}"):
         import torch
     try:
-        pickled, order = (
-            archive.unpack("data.pkl"),
-            archive.find("byteorder") and archive.unpack("byteorder", 10),
-        )
+        pickled = archive.unpack("data.pkl")
+        order = archive.find("byteorder") and archive.unpack("byteorder", 10)
         check_pickle(pickled)
         if order not in (None, b"little"):
             raise LevelheadError(
@@ -142,11 +147,9 @@ def _load(archive: Archive) -> tuple[Any, dict[int, ZipInfo]]:
         raise LevelheadError(
             f"{path}: cut short, or not a state dict ({error}); {HOW_TO_SAVE}"
         ) from None
-    load = (
-        _load_skeleton
-        if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 11)
-        else _load_pickle
-    )
+    load = _load_pickle
+    if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 11):
+        load = _load_skeleton
     try:
         with (
             catch_warnings(action="ignore"),  # torch's, of deprecated storages and of protocols
@@ -157,7 +160,9 @@ def _load(archive: Archive) -> tuple[Any, dict[int, ZipInfo]]:
         kind = re.search(
             r"(?:Unsupported global: GLOBAL|Unsupported class|GLOBAL) ([\w.]+)", str(error)
         )
-        what = f"needs {kind[1]} to open" if kind else "cannot be opened by weights_only"
+        what = "cannot be opened by weights_only"
+        if kind:
+            what = f"needs {kind[1]} to open"
         raise LevelheadError(f"{path}: {what}, which would run its code; {HOW_TO_SAVE}") from None
     except NotImplementedError:  # raised by meta tensors, which hold no data
         raise LevelheadError(
@@ -201,14 +206,18 @@ def _load_pickle(archive: Archive, pickled: bytes) -> tuple[Any, dict[int, ZipIn
         if (record := archive.find(f"data/{key}")) is None:
             # In the words of later versions.
             raise RuntimeError(f"locating file data/{key}: not found")
-        dtype = torch.uint8 if kind is torch.UntypedStorage else kind.dtype
+        if kind is torch.UntypedStorage:
+            dtype = torch.uint8
+        else:
+            dtype = kind.dtype
         storage = torch.UntypedStorage(count * dtype.itemsize, device="meta")
         storage._checkpoint_offset = record.header_offset  # pyright: ignore[reportAttributeAccessIssue]  as torch calls it
         return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
 
     unpickler: Any = Unpickler(io.BytesIO(pickled), encoding="utf-8")
     local = torch.serialization._serialization_tls
-    unpickler.persistent_load, local.map_location = storage_of, "meta"
+    unpickler.persistent_load = storage_of
+    local.map_location = "meta"
     try:
         return unpickler.load(), storages
     finally:
@@ -221,11 +230,9 @@ def _open(path: Path) -> Archive:
         archive = Archive(path)
     except BadZipFile as error:
         old = bytes_at(path, 0, 2) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-        what = (
-            "a pickle or torch's format before 1.6"
-            if old
-            else f"cut short, or not a state dict ({error})"
-        )
+        what = "a pickle or torch's format before 1.6"
+        if not old:
+            what = f"cut short, or not a state dict ({error})"
         raise LevelheadError(f"{path}: {what}; {HOW_TO_SAVE}") from None
     if any(
         name.endswith(("/constants.pkl", "/model.json")) or "/code/" in name

@@ -168,12 +168,15 @@ class Tensors:
         if len(numbered) == len(inside) and all(
             one[0] == after[1] for one, after in pairwise(chain)
         ):
-            return [numbered[max(numbered)]] if numbered else []
+            if numbered:
+                return [numbered[max(numbered)]]
+            return []
         return direct or inside
 
     def is_hidden(self, layer: str, found: Sequence[str]) -> bool:
         """Return whether a layer is in the head's own block, or feeds one of its own, which takes K inputs."""
-        block, rows = layer.rpartition(".")[0], self.rows(layer)
+        block = layer.rpartition(".")[0]
+        rows = self.rows(layer)
         feeds = self.taking[block, rows] > (self.shapes[layer][1:2] == (rows,))
         beside = block in {one.rpartition(".")[0] for one in found if "." in one}
         return beside or len(self.shapes[layer]) != 2 or (bool(block) and feeds)

@@ -75,7 +75,8 @@ def undo_file(
 def _restore(path: Path, to: Output, kept: Path, folder: bool) -> dict[str, str]:
     """Apply the kept edits to a model's files, and check that each result is the file that was adjusted."""
     files = format_of(path).files(path)
-    originals, stamps = load_originals(kept), {file: check_regular_file(file) for file in files}
+    originals = load_originals(kept)
+    stamps = {file: check_regular_file(file) for file in files}
     known = {file: originals[file.name] for file in files if file.name in originals}
     if len(files) == len(originals) == 1:  # the file may have been renamed
         known = {files[0]: next(iter(originals.values()))}
@@ -83,7 +84,8 @@ def _restore(path: Path, to: Output, kept: Path, folder: bool) -> dict[str, str]
         raise LevelheadError(
             f"{kept} belongs to {', '.join(originals) or 'no file'}, not to {files[0]}"
         )
-    names, out = layout(files, to.path, changed=set(known), folder=folder), to.path
+    names = layout(files, to.path, changed=set(known), folder=folder)
+    out = to.path
     for file, original in known.items():
         if folder or file != files[0]:
             names[file] = str(Path(names[file]).with_name(original.name))
@@ -97,9 +99,9 @@ def _restore(path: Path, to: Output, kept: Path, folder: bool) -> dict[str, str]
             problem = f"{out.parent / name} is of {files[0].name}, and {out.name} needs another file of that name"
             raise LevelheadError(f"{problem}; write to another folder")
     # Files that the model refers to and that are still there as they were stay.
-    others = (
-        {} if folder else {file: out.parent / names[file] for file in known if file != files[0]}
-    )
+    others = {}
+    if not folder:
+        others = {file: out.parent / names[file] for file in known if file != files[0]}
     there = [
         file
         for file, at in others.items()

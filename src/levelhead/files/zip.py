@@ -45,7 +45,8 @@ class Archive:
         self.sums_checked = False
         try:
             with ZipFile(path) as zip_file, path.open("rb") as file:
-                self.records, self.start = zip_file.infolist(), zip_file.start_dir
+                self.records = zip_file.infolist()
+                self.start = zip_file.start_dir
                 if zip_file.comment:
                     raise BadZipFile("it has a comment")
                 if not all(0 <= one.header_offset <= self.size for one in self.records):
@@ -57,7 +58,10 @@ class Archive:
             self._check(in_folder)
         except (ValueError, NotImplementedError, OverflowError, struct.error) as error:
             raise BadZipFile(str(error)) from None
-        self.prefix = f"{self.records[0].filename.partition('/')[0]}/" if in_folder else ""
+        if in_folder:
+            self.prefix = f"{self.records[0].filename.partition('/')[0]}/"
+        else:
+            self.prefix = ""
 
     def _check(self, in_folder: bool) -> None:
         """Check the names of records, that each ends before the next begins, and that offsets count from byte 0."""
@@ -150,7 +154,8 @@ class Archive:
             id(one): one for edit in edits if (one := self.record_at(edit.offset))
         }.values():
             start = self.data_at[one.filename]
-            end, place = start + one.file_size, one.header_offset + 14
+            end = start + one.file_size
+            place = one.header_offset + 14
             inside = sorted(
                 (edit for edit in edits if start <= edit.offset < end), key=lambda edit: edit.offset
             )
@@ -162,9 +167,11 @@ class Archive:
         if note is None:
             if not sums:
                 return edits
-            tail, at = self._listed(sums) + self._end_of_list, self.start
+            tail = self._listed(sums) + self._end_of_list
+            at = self.start
         else:
-            tail, at = self._new_tail(sums, note), self.tail_at
+            tail = self._new_tail(sums, note)
+            at = self.tail_at
         return [*edits, *extra, Edit(at, self.size - at, tail)]
 
     def _check_sums(self) -> None:
@@ -267,11 +274,15 @@ def _data_at(file: BinaryIO, one: ZipInfo) -> int:
 
 def _stored(name: bytes, data: bytes, offset: int) -> tuple[bytes, bytes]:
     """Return a record and its entry in the list, dated 1980-01-01, the first day that zip knows."""
-    crc, size, date, wide = zlib.crc32(data), len(data), 0x21, offset >= 0xFFFFFFFF
+    crc = zlib.crc32(data)
+    size = len(data)
+    date = 0x21
+    wide = offset >= 0xFFFFFFFF
     local = (
         LOCAL.pack(b"PK\x03\x04", 20, UTF8, 0, 0, date, crc, size, size, len(name), 0) + name + data
     )
     extra = struct.pack("<2HQ", 1, 8, offset) if wide else b""
-    lengths, place = (size, size, len(name), len(extra), 0), 0xFFFFFFFF if wide else offset
+    lengths = (size, size, len(name), len(extra), 0)
+    place = 0xFFFFFFFF if wide else offset
     entry = CENTRAL.pack(b"PK\x01\x02", 20, 20, UTF8, 0, 0, date, crc, *lengths, 0, 0, 0, place)
     return local, entry + name + extra

@@ -84,7 +84,8 @@ class Adjusted:
     def _repr_html_(self) -> str:
         rows = {"rule": done_text(self.rule, self.strength), "classes": str(self.classes)}
         if self.counts is not None:
-            largest, least = self.counts.max(), self.counts.min()
+            largest = self.counts.max()
+            least = self.counts.min()
             rows["classes"] += f", of {largest:g} to {least:g} training samples"
         if self.adjustment.multiplies:
             rows["scale"] = _range(self.adjustment.scale)

@@ -60,7 +60,8 @@ def put_along(head: Head, adjustment: Adjustment, features: Array) -> tuple[Head
     values = _check_features(features, head.weight.shape[1])
     direction, reach = constant_direction(values)
     distance = float(np.sqrt(np.mean((reach - 1) ** 2)))
-    mean, spread = float(reach.mean()), float(reach.std())
+    mean = float(reach.mean())
+    spread = float(reach.std())
     if not distance <= FARTHEST:
         reason = f"no direction in them is 1 for all samples ({mean:.2f} ± {spread:.2f})"
         lost = "so that offsets would be lost in a head without a bias"
@@ -115,7 +116,8 @@ def _check_features(features: Any, width: int) -> np.ndarray:
 def _agreement(before: Head, after: Head, by: Adjustment, features: np.ndarray) -> float:
     """Return the share of samples that a head predicts as the offsets themselves would."""
     plain, put = (to_numpy(head.weight).astype(np.float64) for head in (before, after))
-    wanted, given = by.scores(features @ plain.T), features @ put.T
+    wanted = by.scores(features @ plain.T)
+    given = features @ put.T
     if by.classes == 1:
         return float(np.mean((wanted > 0) == (given > 0)))
     return float(np.mean(wanted.argmax(axis=1) == given.argmax(axis=1)))

@@ -39,21 +39,29 @@ class Chosen(NamedTuple):
         """The strength, of a rule that has one."""
         if self.tuned is not None:
             return self.tuned.strength
-        return self.rule.strength if isinstance(self.rule, OneStrength) else None
+        if isinstance(self.rule, OneStrength):
+            return self.rule.strength
+        return None
 
     @property
     def multiplies(self) -> bool:
         """Whether weight vectors are multiplied: by what was tuned or, before counts are known, by the rule."""
-        return self.rule.multiplies if self.tuned is None else self.tuned.adjustment.multiplies
+        if self.tuned is None:
+            return self.rule.multiplies
+        return self.tuned.adjustment.multiplies
 
     @property
     def adds(self) -> bool:
         """Whether something is added to biases."""
-        return self.rule.adds if self.tuned is None else self.tuned.adjustment.adds
+        if self.tuned is None:
+            return self.rule.adds
+        return self.tuned.adjustment.adds
 
     def classes(self, counts: Counts | None) -> int | None:
         """Return how many classes it is likely to be for."""
-        return likely_classes(counts) if self.tuned is None else self.tuned.classes
+        if self.tuned is None:
+            return likely_classes(counts)
+        return self.tuned.classes
 
     def counts(
         self,
@@ -69,7 +77,9 @@ class Chosen(NamedTuple):
             if counts is not None:
                 reason = "what was tuned has counts of its own; leave these out"
                 raise LevelheadError(reason, parameter="counts")
-            return np.array(self.tuned.counts) if self.tuned.counts else None
+            if self.tuned.counts:
+                return np.array(self.tuned.counts)
+            return None
         if counts is None:
             return None
         if rows == 1:  # two classes share the logit
@@ -104,7 +114,9 @@ def read_choice(tuned: Tuned | Rule | str | Path) -> Chosen:
 def check_fits(place: Place[Any], chosen: Chosen) -> Checked | None:
     """Raise LevelheadError if what was chosen does not fit a head; return how it is known to fit."""
     facts = place.facts
-    task = "multiclass" if chosen.tuned is None else chosen.tuned.task
+    task = "multiclass"
+    if chosen.tuned is not None:
+        task = chosen.tuned.task
     check_label_task(facts.where, facts.task, task, _COMPETE if facts.file is not None else None)
     if len({*facts.sizes}) > 1:
         raise LevelheadError(f"{facts.where} differ in classes; name one of them")

@@ -115,7 +115,8 @@ def collect(
 
 def check_held_out(loader: Any) -> None:
     """Refuse a loader that is one of training data, as far as its sampler shows it; warn if that is only likely."""
-    sampler, weighted = getattr(loader, "sampler", None), "WeightedRandomSampler"
+    sampler = getattr(loader, "sampler", None)
+    weighted = "WeightedRandomSampler"
     if type(sampler).__name__ == weighted or getattr(sampler, "replacement", False):
         drawn = "the loader draws some samples twice and leaves others out, as those of training data do"
         raise LevelheadError(
@@ -174,7 +175,9 @@ def _logits_in(output: Any) -> Any:
     elif isinstance(output, tuple | list) and output:
         found = output[0]
     if not is_torch(found):
-        keys = f" with {', '.join(map(str, output))}" if isinstance(output, Mapping) else ""
+        keys = ""
+        if isinstance(output, Mapping):
+            keys = f" with {', '.join(map(str, output))}"
         expected = "logits [N, K] from the model, a tuple that begins with them or a dict that has 'logits'"
         raise LevelheadError(
             f"expected {expected}, got {type(output).__name__}{keys}", parameter="model"
@@ -192,9 +195,11 @@ def _as_samples(logits: Any, labels: Any) -> tuple[Any, Any]:
             f"a batch has {len(logits)} samples, but {len(labels)} labels", parameter="loader"
         )
     if logits.ndim == 1 or (logits.ndim == 2 and logits.shape[1] == 1):
-        z, labels = logits.reshape(-1, 1), labels.reshape(-1)
+        z = logits.reshape(-1, 1)
+        labels = labels.reshape(-1)
         logits = torch.cat([torch.zeros_like(z), z], dim=1)
-        labels = labels.long() if bool((labels == labels.round()).all()) else labels
+        if bool((labels == labels.round()).all()):
+            labels = labels.long()
     return logits, labels
 
 
@@ -204,4 +209,6 @@ def _moved(batch: Any, device: Any) -> Any:
         return batch.to(device)
     if isinstance(batch, Mapping):
         return {key: _moved(value, device) for key, value in batch.items()}
-    return [_moved(value, device) for value in batch] if isinstance(batch, tuple | list) else batch
+    if isinstance(batch, tuple | list):
+        return [_moved(value, device) for value in batch]
+    return batch

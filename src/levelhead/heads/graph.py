@@ -101,11 +101,9 @@ def layers_behind(
                     along |= {layer.axes.classes} if layer.axes else set()
                     # Of two ways to a layer, the first says what is done to its outputs in the end.
                     first = found.get(key)
-                    others = (
-                        ()
-                        if first is None
-                        else tuple(one for one in layer.follows if one not in first.follows)
-                    )
+                    others = ()
+                    if first is not None:
+                        others = tuple(one for one in layer.follows if one not in first.follows)
                     plain = layer.plain and (first is None or first.plain)
                     found[key] = replace(
                         first or layer, follows=(*others, *(first or layer).follows), plain=plain
@@ -118,7 +116,10 @@ def layers_behind(
             for key, one in found.items():
                 # Each once: a chain may be long.
                 before = tuple(op for op in one.follows if op not in then)
-                axes = step.moves(one.axes) if step.moves and one.axes else one.axes
+                if step.moves and one.axes:
+                    axes = step.moves(one.axes)
+                else:
+                    axes = one.axes
                 found[key] = replace(
                     one, follows=(*before, *then), plain=one.plain and step.plain, axes=axes
                 )
@@ -143,7 +144,9 @@ class GraphHead(Generic[Key, Layer]):
         """Whether samples have one of the classes or several labels, where a softmax or a sigmoid tells."""
         if "sigmoid" in self.follows and self.units > 1:
             return "multilabel"
-        return "multiclass" if self.follows & {"softmax", "log_softmax"} else None
+        if self.follows & {"softmax", "log_softmax"}:
+            return "multiclass"
+        return None
 
 
 @dataclass(frozen=True)
@@ -192,11 +195,15 @@ def find_keras_heads(
             return Linear(node.key, node, (node.activation,), axes=axes)
         if node.inner is not None:
             return Passes([node.inner])
-        sources = node.sources() if node.kind in (*KERAS_HARMLESS, *KERAS_SUMS) else ()
+        sources = ()
+        if node.kind in (*KERAS_HARMLESS, *KERAS_SUMS):
+            sources = node.sources()
         if not sources or (len(sources) > 1 and node.kind not in KERAS_SUMS):
             reason = f"the output comes from {node.name} ({node.type_name}), not from a Dense layer or 1x1 convolution"
             raise LevelheadError(reason, advice=advice)
-        activation = "softmax" if node.kind == "Softmax" else node.activation
+        activation = "softmax"
+        if node.kind != "Softmax":
+            activation = node.activation
         if activation not in KERAS_ACTIVATIONS:
             reason = f"the activation {activation} of {node.name} follows the head"
             raise LevelheadError(f"{reason}, and a scaled head would be wrong there")
@@ -251,10 +258,14 @@ def _keras_moves(
 ) -> Axes | None:
     """Return where a layer that may follow a head puts the axis of the classes."""
     axes = _keras_competes(node, activation, replace(axes, shape=node.shape or axes.shape))
-    kind, shape, settings = node.kind, axes.shape, node.settings
+    kind = node.kind
+    shape = axes.shape
+    settings = node.settings
     if kind == "Permute" and axes.classes is not None:
         order = [0, *map(int, settings["dims"])]
-        turned = tuple(shape[i] for i in order) if shape and len(shape) == len(order) else None
+        turned = None
+        if shape and len(shape) == len(order):
+            turned = tuple(shape[i] for i in order)
         return replace(
             axes, classes=order.index(axes.classes % len(order)) - len(order), shape=turned
         )
@@ -266,9 +277,9 @@ def _keras_moves(
         others = [n for i, n in enumerate(shape[1:], 1) if i != axes.classes % len(shape)]
         if any(n is not None and n > 1 for n in others):
             return replace(axes, classes=None, shape=None)
-        return (
-            replace(axes, classes=-1, shape=(shape[0], axes.size)) if None not in others else None
-        )
+        if None not in others:
+            return replace(axes, classes=-1, shape=(shape[0], axes.size))
+        return None
     if kind.startswith(KERAS_CHANNELS) and axes.classes is not None:
         if axes.classes != _keras_channels(node):
             raise LevelheadError(
@@ -282,7 +293,9 @@ def _keras_moves(
 def _keras_competes(node: KerasNode[Any, Any], activation: str, axes: Axes) -> Axes:
     """Return the same axes; raise if a softmax is known to be over another one than that of the classes."""
     if activation in ("softmax", "log_softmax"):
-        given = node.settings.get("axis", -1) if node.kind == "Softmax" else -1
+        given = -1
+        if node.kind == "Softmax":
+            given = node.settings.get("axis", -1)
         over = [int(one) for one in (given if isinstance(given, list | tuple) else [given])]
         if axes.shape is not None:
             over = [one - len(axes.shape) if one >= 0 else one for one in over]
@@ -294,4 +307,6 @@ def _keras_competes(node: KerasNode[Any, Any], activation: str, axes: Axes) -> A
 
 def _keras_channels(node: KerasNode[Any, Any]) -> int:
     """Return which axis has the channels of a layer such as Conv2D, counted back from the last, -1."""
-    return -1 - int(node.kind[-2]) if node.settings.get("data_format") == "channels_first" else -1
+    if node.settings.get("data_format") == "channels_first":
+        return -1 - int(node.kind[-2])
+    return -1

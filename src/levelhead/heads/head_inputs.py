@@ -55,9 +55,11 @@ def _rows_of_logits(inputs: Any, outputs: Any, logits: Any, classes: int) -> Any
         return inputs
     is_convolution = inputs.ndim > 3 or (outputs.ndim == 3 and outputs.shape[-1] != classes)
     if is_convolution:  # [n, d, pixels...]
-        inputs, outputs = inputs.movedim(1, -1), outputs.movedim(1, -1)
+        inputs = inputs.movedim(1, -1)
+        outputs = outputs.movedim(1, -1)
     # [n, positions, d]
-    inputs, outputs = inputs.flatten(1, -2), outputs.flatten(1, -2)
+    inputs = inputs.flatten(1, -2)
+    outputs = outputs.flatten(1, -2)
     wanted = logits.reshape(len(logits), 1, -1)
     if inputs.ndim == 3 and len(inputs) == len(logits) and wanted.shape[-1] == classes:
         if _is_close(outputs.mean(1, keepdim=True), wanted):

@@ -107,13 +107,15 @@ class KerasModel(InMemory):
 
     @property
     def facts(self) -> Facts:
-        keys, modules, task = tuple(self.layers), list(self.layers.values()), self._found.task
-        known = (
-            None
-            if task is None
-            else (task, f"a {'sigmoid' if task == 'multilabel' else 'softmax'} follows it")
-        )
-        half = modules[0].kernel.dtype if modules[0].kernel.dtype in HALF_DTYPES else None
+        keys = tuple(self.layers)
+        modules = list(self.layers.values())
+        task = self._found.task
+        known = None
+        if task is not None:
+            known = (task, f"a {'sigmoid' if task == 'multilabel' else 'softmax'} follows it")
+        half = None
+        if modules[0].kernel.dtype in HALF_DTYPES:
+            half = modules[0].kernel.dtype
         sizes = tuple(keras_units(module) or 0 for module in modules)
         return Facts(keys, ", ".join(keys), sizes, None, known, half, self._found.plain)
 
@@ -128,16 +130,17 @@ class KerasModel(InMemory):
 
     def state(self, module: Any, *, weights: bool) -> tuple[str, tuple[str]]:
         variable = module.kernel if weights else module.bias
-        digest = "" if variable is None else sha256(_numpy(variable).tobytes()).hexdigest()
+        digest = ""
+        if variable is not None:
+            digest = sha256(_numpy(variable).tobytes()).hexdigest()
         return digest, (digest,)
 
     def check_adds(self) -> None:
         """Check on an example that what is added to a bias is added to the outputs of a model without a graph."""
-        tried = (
-            []
-            if self.example is None or getattr(self.model, "outputs", None)
-            else self.layers.values()
-        )
+        if self.example is None or getattr(self.model, "outputs", None):
+            tried = []
+        else:
+            tried = self.layers.values()
         for layer in (one for one in tried if one.bias is not None):
             offsets = np.arange(keras_units(layer) or 0) % 2 * 2.0 - 1
             if not _follows(self.model, self.example, layer, offsets):
@@ -164,7 +167,9 @@ def normalize_columns(layer: Any) -> None:
     """Set ``w_i <- w_i / ||w_i||`` in place, for a kernel [d, K] or [1, 1, d, K], on its backend, without checks."""
     ops = keras_library().ops
     kernel = layer.kernel.value
-    wide = ops.cast(kernel, "float32") if layer.kernel.dtype in HALF_DTYPES else kernel
+    wide = kernel
+    if layer.kernel.dtype in HALF_DTYPES:
+        wide = ops.cast(kernel, "float32")
     length = ops.sqrt(
         ops.sum(ops.square(wide), axis=tuple(range(len(kernel.shape) - 1)), keepdims=True)
     )
@@ -172,7 +177,9 @@ def normalize_columns(layer: Any) -> None:
 
 
 def _variables(layer: Any) -> list[Any]:
-    return [layer.kernel] if layer.bias is None else [layer.kernel, layer.bias]
+    if layer.bias is None:
+        return [layer.kernel]
+    return [layer.kernel, layer.bias]
 
 
 def _numpy(variable: Any) -> np.ndarray:
@@ -205,10 +212,13 @@ def find_keras_head(model: Any, layer: Any, example: Any, classes: int | None) -
             by_name = isinstance(wanted, str)
             matching = [one for one in layers if one is wanted or (by_name and one.name == wanted)]
             if len(matching) != 1:
-                what = repr(wanted) if by_name else f"a {type(wanted).__name__}"
-                many = (
-                    "more than one layer is" if matching else "no Dense layer or 1x1 convolution is"
-                )
+                if by_name:
+                    what = repr(wanted)
+                else:
+                    what = f"a {type(wanted).__name__}"
+                many = "no Dense layer or 1x1 convolution is"
+                if matching:
+                    many = "more than one layer is"
                 raise LevelheadError(
                     f"{many} called {what}; the model has {_listing(layers)}", parameter="layer"
                 )
@@ -228,9 +238,8 @@ def find_keras_head(model: Any, layer: Any, example: Any, classes: int | None) -
         found = fitting
     else:
         reason = f"no layer of this model has {classes} outputs, one per class; it has {_listing(layers)}"
-        reason = (
-            f"which layer is the head is not certain: {_listing(layers)}" if fitting else reason
-        )
+        if fitting:
+            reason = f"which layer is the head is not certain: {_listing(layers)}"
         raise LevelheadError(
             f"{reason}; pass an example input, as the model has no graph to tell", advice=NAME_LAYER
         )
@@ -252,7 +261,9 @@ def keras_units(layer: Any) -> int | None:
         _kind(layer) != "Dense" and set(layer.kernel_size) != {1}
     ):
         return None
-    return layer.units if _kind(layer) == "Dense" else layer.filters
+    if _kind(layer) == "Dense":
+        return layer.units
+    return layer.filters
 
 
 def keras_library() -> Any:
@@ -266,11 +277,9 @@ def keras_library() -> Any:
 def activation_of(layer: Any) -> str:
     """Return the name of a layer's activation: linear if it has none."""
     activation = getattr(layer, "activation", None)
-    return (
-        "linear"
-        if activation is None
-        else getattr(activation, "__name__", type(activation).__name__)
-    )
+    if activation is None:
+        return "linear"
+    return getattr(activation, "__name__", type(activation).__name__)
 
 
 def _kind(layer: Any) -> str:
@@ -288,14 +297,16 @@ def _kind(layer: Any) -> str:
 def _node_of(model: Any, history: Any) -> KerasNode[str, Any]:
     """Return what a tensor comes from, by its history: layer, node, index."""
     layer, node, index = history
-    wrapped = layer.layer if type(layer).__name__ == "TimeDistributed" else layer
+    wrapped = layer
+    if type(layer).__name__ == "TimeDistributed":
+        wrapped = layer.layer
     # Of a model inside the model.
-    inside = getattr(layer, "outputs", None) if hasattr(layer, "layers") else None
-    units, kind, taken = (
-        keras_units(wrapped),
-        _kind(wrapped),
-        layer._inbound_nodes[node].input_tensors,
-    )
+    inside = None
+    if hasattr(layer, "layers"):
+        inside = getattr(layer, "outputs", None)
+    units = keras_units(wrapped)
+    kind = _kind(wrapped)
+    taken = layer._inbound_nodes[node].input_tensors
     own_call = not getattr(type(wrapped).call, "__module__", "").startswith("keras.src.")
     if units is None and (own_call or (wrapped is not layer and kind not in KERAS_POINTWISE)):
         kind = ""  # it may do anything
@@ -329,12 +340,10 @@ def _calls(model: Any, layer: Any, known: dict[int, int]) -> int:
 def _follows(model: Any, example: Any, layer: Any, offset: Any = 0.0) -> bool:
     """Return whether outputs are moved as a layer's bias is or, without an offset, scaled as its columns are."""
     # The layer gets random weights for it, but no variable is changed. The factors are powers of two: exact.
-    keras, rng, units, scale = (
-        keras_library(),
-        np.random.default_rng(1),
-        keras_units(layer) or 0,
-        np.ones(1),
-    )
+    keras = keras_library()
+    rng = np.random.default_rng(1)
+    units = keras_units(layer) or 0
+    scale = np.ones(1)
     if not np.any(offset):
         scale = 2.0 ** np.random.default_rng(0).integers(-1, 3, size=units)
         scale[:2] = [0.5, 2.0][:units]
@@ -350,7 +359,10 @@ def _follows(model: Any, example: Any, layer: Any, offset: Any = 0.0) -> bool:
             new = {id(v): keras.ops.cast(x, v.dtype) for v, x in zip(mine, moved, strict=True)}
             parts = (model.trainable_variables, model.non_trainable_variables)
             values = [[new.get(id(v), v.value) for v in part] for part in parts]
-            args = tuple(example) if isinstance(example, tuple | list) else (example,)
+            if isinstance(example, tuple | list):
+                args = tuple(example)
+            else:
+                args = (example,)
             given, _ = model.stateless_call(*values, *args)
             outputs.append(
                 keras.ops.convert_to_numpy(given).astype(np.float64)

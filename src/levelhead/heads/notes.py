@@ -48,7 +48,9 @@ def note_from(entries: Mapping[str, str], file: Path) -> dict[str, Any] | None:
 
 def note_from_json(data: bytes | None, file: Path) -> dict[str, Any] | None:
     """Return the note that a file has as JSON, or None without data."""
-    return check_note(_json(data), file) if data else None
+    if data:
+        return check_note(_json(data), file)
+    return None
 
 
 def _json(text: str | bytes) -> Any:
@@ -104,19 +106,25 @@ def multiplied(note: Note) -> bool:
 
 def done_text(rule: str, strength: float | None) -> str:
     """Return what was done in words: the rule and, where it has one, its strength."""
-    return rule if strength is None else f"{rule}, strength {strength:g}"
+    if strength is None:
+        return rule
+    return f"{rule}, strength {strength:g}"
 
 
 def digests_in(note: Note) -> tuple[str, ...]:
     """Return every sha256 by which a note knows the head: as it is, and rounded to other dtypes."""
     rounded = note.get("rounded")
-    others = [one for one in rounded if isinstance(one, str)] if isinstance(rounded, list) else []
+    others = []
+    if isinstance(rounded, list):
+        others = [one for one in rounded if isinstance(one, str)]
     return note["sha256"], *others
 
 
 def note_in_version(version: Any) -> Any:
     """Return what is noted behind the version in an adapter's config, or None; `is_note` tells whether it is a note."""
-    return _json(version.partition(IN_VERSION)[2]) if isinstance(version, str) else None
+    if isinstance(version, str):
+        return _json(version.partition(IN_VERSION)[2])
+    return None
 
 
 def leave_note(model: Any, note: Note) -> Callable[[], None]:

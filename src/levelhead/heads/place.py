@@ -219,7 +219,8 @@ class InMemory(Place[Adjusted], Protocol):
         if (head.bias is None) != (old.bias is None):
             has, lacks = (here, "the head") if head.bias is None else ("the head", here)
             raise LevelheadError(f"{has} has a bias, but {lacks} has none")
-        want, got = list(old.weight.shape), list(head.weight.shape)
+        want = list(old.weight.shape)
+        got = list(head.weight.shape)
         if want != got:
             raise LevelheadError(f"expected weight {want} for {here}, got {got}")
         self.put(module, head)

@@ -19,7 +19,12 @@ def probes_of(model: nn.Module, example: Any, classes: int | None = None) -> tup
     """Return a probe for each output of a model that could be its logits: all those with K columns."""
     named = isinstance(example, Mapping)
     kwargs = dict(example) if named else {}
-    args = () if named else tuple(example) if isinstance(example, tuple | list) else (example,)
+    args = ()
+    if not named:
+        if isinstance(example, tuple | list):
+            args = tuple(example)
+        else:
+            args = (example,)
     if any(type(p.data) is not Tensor for p in model.parameters()):
         raise LevelheadError(
             "sharded or quantized parameters take no example; leave it out", advice=NAME_HEAD
@@ -113,7 +118,8 @@ class Probe:
 
     def _random_weights(self, layers: Mapping[str, nn.Module]) -> dict[str, Tensor] | None:
         """Return other parameters for the layers, by path; None if one of them does not have K rows of its own."""
-        generator, weights = torch.Generator().manual_seed(1), {}
+        generator = torch.Generator().manual_seed(1)
+        weights = {}
         for path, layer in layers.items():
             if not isinstance(layer._parameters.get("weight"), Tensor):
                 return None
@@ -143,9 +149,10 @@ def _outputs(
         raise LevelheadError(
             f"the model fails on it: {type(error).__name__}: {error}", parameter="example"
         ) from error
-    logits = (
-        output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
-    )
+    if isinstance(output, Mapping):
+        logits = output.get("logits")
+    else:
+        logits = getattr(output, "logits", None)
     output = output if logits is None else logits
     floats = ((name, x) for name, x in _tensors_in(output) if x.is_floating_point() and x.ndim > 0)
     found = {name: (x.movedim(1, -1) if x.ndim > 3 else x).cpu() for name, x in floats}
@@ -158,7 +165,9 @@ def _tensors_in(output: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors of a model's output with their names: keys and places in tuples."""
     if isinstance(output, Tensor):
         yield name, output
-    places = enumerate(output) if isinstance(output, tuple | list) else ()
+    places = ()
+    if isinstance(output, tuple | list):
+        places = enumerate(output)
     for key, part in output.items() if isinstance(output, Mapping) else places:
         yield from _tensors_in(part, f"{name}.{key}" if name else str(key))
 

@@ -34,7 +34,8 @@ def read(estimator: Any) -> Head:
         .astype(head.weight.dtype)
     )
     with catch_warnings(action="ignore"):  # about the feature names that the probe does not have
-        scores, labels = model.decision_function(probe), model.predict(probe)
+        scores = model.decision_function(probe)
+        labels = model.predict(probe)
     if scores.shape != (8, head.classes) or not np.allclose(
         scores, head.logits(probe), rtol=1e-3, atol=1e-5
     ):
@@ -67,7 +68,8 @@ def write(estimator: Any, head: Head) -> None:
     """
     model, new = linear_model(estimator), head.numpy()
     if new.weight.shape != model.coef_.shape:
-        want, got = list(model.coef_.shape), list(new.weight.shape)
+        want = list(model.coef_.shape)
+        got = list(new.weight.shape)
         raise LevelheadError(f"expected weight {want} for {_kind(model)}, got {got}")
     if new.bias is None and _bias(model) is not None:
         raise LevelheadError(
@@ -107,7 +109,9 @@ def innermost(estimator: Any) -> Any:
         return innermost(estimator.best_estimator_)
     if isinstance(estimator, FrozenEstimator):
         return innermost(estimator.estimator)
-    return innermost(estimator.steps[-1][1]) if hasattr(estimator, "steps") else estimator
+    if hasattr(estimator, "steps"):
+        return innermost(estimator.steps[-1][1])
+    return estimator
 
 
 def _bias(model: Any) -> np.ndarray | None:

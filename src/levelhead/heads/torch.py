@@ -77,16 +77,22 @@ class TorchModel(InMemory):
 
     @property
     def facts(self) -> Facts:
-        keys, weights = tuple(self.layers), [module.weight for module in self.layers.values()]
+        keys = tuple(self.layers)
+        weights = [module.weight for module in self.layers.values()]
         names = names_in_config(getattr(self.model, "config", None), len(weights[0]))
-        half = str(weights[0].dtype) if weights[0].element_size() <= 2 else None
-        where, task = ", ".join(keys) or "the head", known_task(self.model, keys[0])
+        half = None
+        if weights[0].element_size() <= 2:
+            half = str(weights[0].dtype)
+        where = ", ".join(keys) or "the head"
+        task = known_task(self.model, keys[0])
         return Facts(keys, where, tuple(map(len, weights)), names, task, half)
 
     def head(self, module: Editable, names: Sequence[str] | None = None) -> Head:
         """Return a copy of a layer's parameters: weight flattened to [K, d], whole even if it is sharded."""
         weight = gather(module.weight.detach()).clone()
-        bias = None if module.bias is None else gather(module.bias.detach()).clone()
+        bias = None
+        if module.bias is not None:
+            bias = gather(module.bias.detach()).clone()
         return Head(weight.flatten(1), bias, names)
 
     def state(self, module: Editable, *, weights: bool) -> tuple[tuple[int, int], tuple[str, ...]]:
@@ -113,7 +119,9 @@ class TorchModel(InMemory):
             try:
                 # Large enough to be seen.
                 layer.bias.data += 1 + float(layer.weight.detach().float().abs().max())
-                reason = "its forward does not add one" if _why_not_affine(layer) else None
+                reason = None
+                if _why_not_affine(layer):
+                    reason = "its forward does not add one"
             finally:
                 layer.register_parameter("bias", None)
         if reason:
@@ -224,7 +232,8 @@ def new_bias(layer: Editable) -> nn.Parameter:
 
 def _why_not_plain(layer: nn.Module) -> str | None:
     """Return why a layer's weight is not a plain tensor of its own: compiled, wrapped, quantized, computed or empty."""
-    weight, kind = getattr(layer, "weight", None), type(layer)
+    weight = getattr(layer, "weight", None)
+    kind = type(layer)
     if isinstance(layer, torch.jit.ScriptModule):
         return "it is compiled to TorchScript; adjust the model before that"
     if hasattr(layer, "base_layer") or hasattr(layer, "lora_A"):
@@ -303,7 +312,8 @@ def _overlap(p: Tensor, q: Tensor) -> bool:
 def _why_not_affine(layer: nn.Module) -> str | None:
     """Try a layer with its own forward, or with hooks, on random features: it must still compute W x + b."""
     assert isinstance(layer, Editable)
-    weight, hooks = layer.weight, layer._forward_hooks or layer._forward_pre_hooks
+    weight = layer.weight
+    hooks = layer._forward_hooks or layer._forward_pre_hooks
     plain = (nn.Linear.forward, nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward)
     own = type(layer).forward not in plain or "forward" in vars(layer) or hooks
     if not own or type(weight.data) is not Tensor:
@@ -316,13 +326,17 @@ def _why_not_affine(layer: nn.Module) -> str | None:
             given = layer(features)
     except Exception:  # a grouped convolution, or a forward or hook that expects another shape
         given = None
-    bias = None if layer.bias is None else layer.bias.detach().double()
+    bias = None
+    if layer.bias is not None:
+        bias = layer.bias.detach().double()
     expected = F.linear(features.flatten(1).double(), weight.detach().flatten(1).double(), bias)
     close = {"atol": 1e-2 * float(expected.abs().max())}
     same = isinstance(given, Tensor) and given.shape[:2] == expected.shape
     if same and torch.allclose(given.double().flatten(1), expected, **close):  # type: ignore[union-attr]
         return None
-    what, how = f"a {type(layer).__name__}", "it may normalize its weights"
+    what = f"a {type(layer).__name__}"
+    how = "it may normalize its weights"
     if hooks:
-        what, how = "with its hooks it", "or fails on random features; remove them first"
+        what = "with its hooks it"
+        how = "or fails on random features; remove them first"
     return f"{what} does more than W x + b ({how}), so scaling a row need not scale its logit"

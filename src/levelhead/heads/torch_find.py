@@ -62,7 +62,9 @@ def find_head(
         )
         sizes = {outputs(m) for _, m in linear_layers(model)}
         classes = next((size for size in declared if isinstance(size, int) and size in sizes), None)
-    probes = () if example is None else probes_of(model, example, classes)
+    probes = ()
+    if example is not None:
+        probes = probes_of(model, example, classes)
     if layer is None and probes:
         return _proved_layers(model, probes)
     if layer is not None:
@@ -93,23 +95,21 @@ def _named_layers(model: nn.Module, layer: Any, classes: int | None) -> _Layers:
     paths = {id(m): path for path, m in model.named_modules()}
     found: _Layers = {}
     for one in flat(layer):
-        module = (
-            submodule(model, one)
-            if isinstance(one, str)
-            else unwrap(one)
-            if isinstance(one, nn.Module)
-            else None
-        )
+        if isinstance(one, str):
+            module = submodule(model, one)
+        else:
+            module = None
+            if isinstance(one, nn.Module):
+                module = unwrap(one)
         if isinstance(one, str) and module is None:
             raise LevelheadError(
                 f"no layer {one!r} in the model; it has {listing(linear_layers(model))}"
             )
         if module is None or id(module) not in paths:
-            what = (
-                f"{type(one).__name__} that is not part of the model"
-                if isinstance(one, nn.Module)
-                else repr(one)
-            )
+            if isinstance(one, nn.Module):
+                what = f"{type(one).__name__} that is not part of the model"
+            else:
+                what = repr(one)
             raise LevelheadError(
                 f"expected the path of a layer or the layer itself, got {what}", parameter="layer"
             )
@@ -177,7 +177,8 @@ class _Modules:
         if not parent or parent in {path.rpartition(".")[0] for path in found}:
             return False
         sizes = ("in_features", "in_channels", "num_features", "num_channels", "normalized_shape")
-        neighbors, width = self.model.get_submodule(parent).children(), self.rows(layer)
+        neighbors = self.model.get_submodule(parent).children()
+        width = self.rows(layer)
         return any(getattr(m, size, None) in (width, (width,)) for m in neighbors for size in sizes)
 
     def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
@@ -190,7 +191,9 @@ class _Modules:
 
     def _inside(self, block: str) -> list[nn.Module]:
         part = submodule(self.model, block)
-        return [] if part is None else [module for _, module in linear_layers(part)]
+        if part is None:
+            return []
+        return [module for _, module in linear_layers(part)]
 
 
 def _proved_layers(model: nn.Module, probes: tuple[Probe, ...]) -> _Layers:
@@ -284,7 +287,9 @@ def _head_in_block(model: nn.Module, path: str, module: nn.Module, classes: int 
         raise LevelheadError(
             f"{path or 'the model'} ({type(module).__name__}) has no linear layer or 1x1 convolution"
         )
-    size = classes if classes in [outputs(m) for _, m in inside] else outputs(inside[-1][1])
+    size = classes
+    if classes not in [outputs(m) for _, m in inside]:
+        size = outputs(inside[-1][1])
     ends = [(p, m) for p, m in inside if outputs(m) == size]
     if len(ends) > 1:
         raise _undecided(

@@ -26,7 +26,9 @@ def unwrap(model: nn.Module) -> nn.Module:
     inner = getattr(model, "_orig_mod", None)
     if inner is None and type(model).__name__ in WRAPPERS:
         inner = model.module
-    return unwrap(inner) if isinstance(inner, nn.Module) else model
+    if isinstance(inner, nn.Module):
+        return unwrap(inner)
+    return model
 
 
 def linear_layers(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
@@ -52,14 +54,19 @@ def outputs(module: nn.Module) -> int | None:
 def layer_shape(module: nn.Module) -> tuple[int, int] | None:
     """Return (outputs, inputs). Quantized and LoRA layers count as linear: they must be seen to be refused."""
     if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-        return (module.out_channels, module.in_channels) if set(module.kernel_size) == {1} else None
+        if set(module.kernel_size) == {1}:
+            return (module.out_channels, module.in_channels)
+        return None
     if hasattr(module, "base_layer") and hasattr(module, "lora_A"):
         return layer_shape(module.base_layer)  # type: ignore[arg-type]
     if isinstance(module, nn.Linear) or all(
         layer_shape(child) is None for child in module.children()
     ):
-        into, out = getattr(module, "in_features", None), getattr(module, "out_features", None)
-        return (out, into) if isinstance(into, int) and isinstance(out, int) else None
+        into = getattr(module, "in_features", None)
+        out = getattr(module, "out_features", None)
+        if isinstance(into, int) and isinstance(out, int):
+            return (out, into)
+        return None
     return None
 
 
@@ -73,11 +80,9 @@ def live_children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     if not is_adapted(module):
         yield from module.named_children()
         return
-    adapters = (
-        []
-        if getattr(module, "disable_adapters", True)
-        else list(getattr(module, "active_adapters", []))
-    )
+    adapters = []
+    if not getattr(module, "disable_adapters", True):
+        adapters = list(getattr(module, "active_adapters", []))
     copies: Any = module.modules_to_save
     if not adapters or adapters[0] not in copies:  # it runs the original
         reason = "no adapter is active in this PEFT model, so its head is not that of an adapter"
@@ -116,4 +121,6 @@ def submodule(model: nn.Module, path: str) -> nn.Module | None:
 def flat(layers: Any) -> list[Any]:
     """Return one layer after the other, out of lists of lists."""
     nested = isinstance(layers, list | tuple | nn.ModuleList)
-    return [layer for part in layers for layer in flat(part)] if nested else [layers]
+    if nested:
+        return [layer for part in layers for layer in flat(part)]
+    return [layers]

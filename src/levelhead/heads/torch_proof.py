@@ -122,7 +122,8 @@ def own_inputs(model: nn.Module) -> dict[str, Any] | None:
         return None
     config = getattr(model, "config", None)
     if name == "pixel_values":
-        channels, size = getattr(config, "num_channels", None), getattr(config, "image_size", None)
+        channels = getattr(config, "num_channels", None)
+        size = getattr(config, "image_size", None)
         if not isinstance(channels, int) or not isinstance(size, int):
             return None
         dtype = next(p.dtype for p in model.parameters())

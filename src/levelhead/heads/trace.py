@@ -185,7 +185,9 @@ class Tail:
         """Return sizes that the axes of the outputs may have, beside samples and classes; likely ones first."""
         axes = len(getattr(next(iter(self.layers.values())), "kernel_size", ()))
         several = [size for size in (5, 7, 9, 11) if size != self._classes]
-        return [tuple(several[:axes]), (1,) * axes] if axes else [(), (several[0],)]
+        if axes:
+            return [tuple(several[:axes]), (1,) * axes]
+        return [(), (several[0],)]
 
     def _run(self, sizes: tuple[int, ...], change: Any) -> _Seen:
         """Run what follows twice: on random outputs of the head, and on those after a change."""
@@ -196,11 +198,10 @@ class Tail:
         for node in self.calls:
             layer = self.layers[str(node.target)]
             is_convolution = hasattr(layer, "kernel_size")
-            shape = (
-                (samples, self._classes, *sizes)
-                if is_convolution
-                else (samples, *sizes, self._classes)
-            )
+            if is_convolution:
+                shape = (samples, self._classes, *sizes)
+            else:
+                shape = (samples, *sizes, self._classes)
             z = 3 * torch.randn(shape, generator=generator, dtype=torch.float64)
             plain[node] = z.to(layer.weight)  # type: ignore[arg-type]
             along = [1] * len(shape)

@@ -93,7 +93,9 @@ class BaseAdjustCallback:
                 counts = count_training_labels(training)
             except LevelheadError:
                 counts = None
-        size = len(counts) if counts is not None and hasattr(counts, "__len__") else None
+        size = None
+        if counts is not None and hasattr(counts, "__len__"):
+            size = len(counts)
         self._likely = TorchModel(model).likely_classes(size)
         classes = max(2, len(next(iter(self._layers(model).values())).weight))
         if counts is None:

@@ -110,7 +110,9 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the adjusted scores: [N, K], or [N] for two classes, above 0 for the second."""
         scores = self._adjusted_scores(X)
-        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+        if scores.shape[1] == 2:
+            return scores[:, 1] - scores[:, 0]
+        return scores
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the class of the largest adjusted score, [N]."""
@@ -142,7 +144,8 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         return np.asarray(self.tuned_.apply(class_scores(self.estimator_, X, self._kind)))
 
     def __sklearn_tags__(self):
-        tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
         tags.input_tags = inner.input_tags
         if inner.classifier_tags is not None:
             tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
@@ -160,7 +163,9 @@ def _check_classes_have_weight(labels: np.ndarray, weights: np.ndarray) -> None:
 
 def kind_of_scores(estimator: Any) -> Kind:
     """Return what is taken of a classifier: its `decision_function`, or else probabilities."""
-    return "logits" if hasattr(estimator, "decision_function") else "probabilities"
+    if hasattr(estimator, "decision_function"):
+        return "logits"
+    return "probabilities"
 
 
 def class_scores(estimator: Any, X: Any, kind: Kind) -> np.ndarray:

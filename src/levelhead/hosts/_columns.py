@@ -29,7 +29,10 @@ class ScoreTable:
     @property
     def columns(self) -> list[str]:
         """The names of all columns that are needed."""
-        scores = [self.logits] if isinstance(self.logits, str) else list(self.logits)
+        if isinstance(self.logits, str):
+            scores = [self.logits]
+        else:
+            scores = list(self.logits)
         return [*scores, self.labels]
 
     def check(self, known: Iterable[str]) -> list[str]:
@@ -61,7 +64,9 @@ class ScoreTable:
     def apply(self, work: Callable[[Any], Any], batch: Any) -> Any:
         """Return what work gives of the chunk in a batch; None for one without rows."""
         logits, labels = self.read(batch)
-        return work((logits, labels)) if len(labels) else None
+        if len(labels):
+            return work((logits, labels))
+        return None
 
     def send(self, work: Callable[[Any], Any], batch: Any) -> bytes:
         """Return the same as bytes, for `receive`. What is wrong with the samples is sent, too."""

@@ -25,7 +25,9 @@ def counts_of_rows(
 ) -> np.ndarray:
     """Return how many samples of each class the loss of a model saw, [K], of some rows of y."""
     weights = fit_params.get("sample_weight")
-    own_weights = None if weights is None else np.asarray(weights)[rows]
+    own_weights = None
+    if weights is not None:
+        own_weights = np.asarray(weights)[rows]
     return loss_counts(model, labels[rows], classes, own_weights)
 
 

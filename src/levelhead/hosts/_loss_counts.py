@@ -25,7 +25,9 @@ def loss_counts(
     >>> loss_counts(LogisticRegression(class_weight={"bee": 3.0}), labels, classes)
     array([30., 30.])
     """
-    weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)
+    weights = None
+    if sample_weight is not None:
+        weights = np.asarray(sample_weight, np.float64)
     seen = np.bincount(labels, weights, len(classes)).astype(np.float64)
     if weights is not None and weights.sum() > 0:
         seen *= len(labels) / weights.sum()  # in samples, whatever the unit of the weights

@@ -55,7 +55,9 @@ def outcome_of(
             "accuracy_as_trained": float(evidence.before.accuracy),
             "accuracy": float(evidence.after.accuracy),
         }
-    layers = "" if adjusted is None else ", ".join(adjusted.layers) or "the head"
+    layers = ""
+    if adjusted is not None:
+        layers = ", ".join(adjusted.layers) or "the head"
     if adjusted is None:
         stays = "not applied, as no gain was seen: the head stays as it was trained"
         done = f"{stays}; pass anyway=True to apply it all the same"
@@ -86,9 +88,11 @@ class Trackers:
 
     def find(self) -> None:
         """Remember the runs of MLflow and of Weights & Biases that are active now."""
-        mlflow, wandb = sys.modules.get("mlflow"), sys.modules.get("wandb")
+        mlflow = sys.modules.get("mlflow")
+        wandb = sys.modules.get("wandb")
         run = None if mlflow is None else mlflow.active_run()
-        self._mlflow_run = self._mlflow_run if run is None else run.info.run_id
+        if run is not None:
+            self._mlflow_run = run.info.run_id
         self._wandb_run = getattr(wandb, "run", None) or self._wandb_run
 
     def send(self, outcome: Outcome, step: int = 0, tensorboard: Path | None = None) -> None:

@@ -22,7 +22,10 @@ class BaseWVNCallback:
         classes: int | None = None,
         example: Any = None,
     ) -> None:
-        self.layer, self.classes, self.example, self.hook = layer, classes, example, None
+        self.layer = layer
+        self.classes = classes
+        self.example = example
+        self.hook = None
         self.order: Order = order
 
     def _attach(self, model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> None:

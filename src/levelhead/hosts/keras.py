@@ -45,7 +45,9 @@ class WVNCallback(Callback):
         self, layer: str | None = None, *, classes: int | None = None, example: Any = None
     ) -> None:
         super().__init__()
-        self.layer, self.classes, self.example = layer, classes, example
+        self.layer = layer
+        self.classes = classes
+        self.example = example
         self._layers: dict[str, Any] = {}
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -172,7 +174,10 @@ class AdjustCallback(Callback):
         if outputs.ndim == 2 and outputs.shape[1] == 1:  # of the second of two classes
             if ((outputs >= 0) & (outputs <= 1)).all():
                 kind = "probabilities"
-            first = 1 - outputs if kind == "probabilities" else np.zeros_like(outputs)
+            if kind == "probabilities":
+                first = 1 - outputs
+            else:
+                first = np.zeros_like(outputs)
             outputs = np.concatenate([first, outputs], axis=1)
         elif looks_like_probabilities(outputs.reshape(-1, outputs.shape[-1])):
             kind = "probabilities"

@@ -128,9 +128,12 @@ class AdjustCallback(BaseAdjustCallback, Callback):
 
 def _validation_batches(trainer: Trainer) -> Any:
     """Return the batches of the one validation loader, as many as the trainer takes of it."""
-    loader, limit = one_loader(trainer.val_dataloaders), trainer.num_val_batches[0]
+    loader = one_loader(trainer.val_dataloaders)
+    limit = trainer.num_val_batches[0]
     check_held_out(loader)
-    return loader if limit == float("inf") or limit >= len(loader) else islice(loader, int(limit))
+    if limit == float("inf") or limit >= len(loader):
+        return loader
+    return islice(loader, int(limit))
 
 
 def _gather_all(trainer: Trainer, part: torch.Tensor) -> torch.Tensor:
@@ -146,7 +149,8 @@ def _gather_all(trainer: Trainer, part: torch.Tensor) -> torch.Tensor:
 def _log(logger: Any, outcome: Outcome, step: int) -> None:
     """Log the numbers as any logger can, and the page where its tracker has a place for one."""
     logger.log_metrics(outcome.numbers, step)
-    kind, run = type(logger).__name__, logger.experiment
+    kind = type(logger).__name__
+    run = logger.experiment
     if kind == "TensorBoardLogger":
         run.add_text("levelhead", outcome.text, step)
     elif kind == "MLFlowLogger":

@@ -102,7 +102,9 @@ def _check_names(names: Sequence[str], exact: bool) -> list[str]:
 
 
 def _plain(word: str, exact: bool) -> str:
-    return word.strip() if exact else word.strip().casefold()
+    if exact:
+        return word.strip()
+    return word.strip().casefold()
 
 
 # ---- Where answers are --------------------------------------------------------------------------
@@ -272,7 +274,9 @@ def _most_left(step: Step) -> float:
     """Return the most that the logarithm of the probability of a token can be that is not listed."""
     left = 1.0 - sum(math.exp(logprob) for logprob in step.choices.values())
     least = min(step.choices.values())
-    return min(least, math.log(left)) if left > 1e-9 else least
+    if left > 1e-9:
+        return min(least, math.log(left))
+    return least
 
 
 def _warn_of_missing(missing: np.ndarray, names: Sequence[str]) -> None:

@@ -77,7 +77,9 @@ class AdjustedPredictor:
         """What the function gives."""
         if self._kind is not None:
             return self._kind
-        return "probabilities" if self.tuned_ is None else self.tuned_.kind
+        if self.tuned_ is None:
+            return "probabilities"
+        return self.tuned_.kind
 
     def _check_tuned(self, tuned: Tuned) -> Tuned:
         """Return a choice, after checking that it is for what the function gives."""
@@ -118,7 +120,9 @@ class AdjustedPredictor:
             names = names_of(self.classes)
             counts = counts_by_name(counts, self.classes)
             target = by_name(target, self.classes, "target")
-        kind = "logits" if self.kind == "log-probabilities" else self.kind
+        kind = "logits"
+        if self.kind != "log-probabilities":
+            kind = self.kind
         self.tuned_ = tune(
             scores,
             y,
@@ -140,7 +144,9 @@ class AdjustedPredictor:
     def predict(self, X: Any) -> np.ndarray:
         """Return the class of the largest adjusted score, [N]."""
         best = self.decision_function(X).argmax(axis=-1)
-        return best if self.classes is None else np.asarray(self.classes)[best]
+        if self.classes is None:
+            return best
+        return np.asarray(self.classes)[best]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the softmax of the adjusted scores, over the temperature if one is known, [N, K]."""
@@ -159,12 +165,19 @@ class AdjustedPredictor:
         values = np.asarray(self._scores_of(X))
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
-        known = tuned_classes if self.classes is None else len(self.classes)
+        known = tuned_classes
+        if self.classes is not None:
+            known = len(self.classes)
         if values.ndim == 1 and known in (None, 2):
-            first = 1 - values if self.kind == "probabilities" else np.zeros_like(values)
+            if self.kind == "probabilities":
+                first = 1 - values
+            else:
+                first = np.zeros_like(values)
             values = np.stack([first, values], axis=1)
         if values.ndim == 0 or (known is not None and values.shape[-1] != known):
-            columns = "a column for each class" if known is None else f"{known} columns"
+            columns = "a column for each class"
+            if known is not None:
+                columns = f"{known} columns"
             expected = f"expected scores [N, K] of the function, {columns}"
             raise LevelheadError(f"{expected}, got {list(values.shape)}")
         if self.kind != "probabilities" and values.ndim == 2 and len(values) >= _CERTAIN:

@@ -44,7 +44,8 @@ def _scores(scope: Any, operator: Any, container: Any) -> Any:
     from skl2onnx._parse import _parse_sklearn
 
     model = operator.raw_operator
-    inside, final = _thawed(model.estimator_), innermost(model.estimator_)
+    inside = _thawed(model.estimator_)
+    final = innermost(model.estimator_)
     allowed = scope._get_allowed_options(final, fail=False) or ()
     raw = model._kind == "logits"
     if raw and "raw_scores" not in allowed:
@@ -65,13 +66,15 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     """Write the raw scores of the classifier inside, then ``scale_k s_k + offset_k``, argmax and softmax."""
     from onnx import TensorProto
 
-    model, source = operator.raw_operator, _scores(scope, operator, container)
+    model = operator.raw_operator
+    source = _scores(scope, operator, container)
     wide = "Double" in type(operator.inputs[0].type).__name__
     number, dtype = (TensorProto.DOUBLE, np.float64) if wide else (TensorProto.FLOAT, np.float32)
     classes = model.classes_
 
     def constant(values: Any, kind: int = number) -> str:
-        name, values = scope.get_unique_variable_name("levelhead"), np.asarray(values)
+        name = scope.get_unique_variable_name("levelhead")
+        values = np.asarray(values)
         container.add_initializer(name, kind, list(values.shape), values.ravel().tolist())
         return name
 
@@ -112,4 +115,6 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
 
 
 def _thawed(estimator: Any) -> Any:
-    return _thawed(estimator.estimator) if isinstance(estimator, FrozenEstimator) else estimator
+    if isinstance(estimator, FrozenEstimator):
+        return _thawed(estimator.estimator)
+    return estimator

@@ -333,7 +333,9 @@ class AdjustedClassifierCV(BaseAdjustedClassifier):
         self._folds = folds
         parts = []
         for fold in folds:
-            counts = fold.counts if given_counts is None else given_counts
+            counts = given_counts
+            if given_counts is None:
+                counts = fold.counts
             if self._already_trained and given_counts is None:
                 counts = None
             parts.append((fold.scores, fold.labels, counts))

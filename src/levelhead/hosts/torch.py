@@ -85,7 +85,10 @@ class WVN:
         self, _: Any, args: tuple, kwargs: dict[str, Any]
     ) -> tuple[tuple, dict[str, Any]] | None:
         # A closure contains the backward pass (Lightning passes one), so it runs first.
-        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if len(args) > 1:
+            closure = args[1]
+        else:
+            closure = kwargs.get("closure")
         if closure is None:
             return self._normalize()
 

@@ -112,7 +112,9 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
             return
         tuned = self.tuned
         if self.adjusted is not None and tuned is not None:
-            interval = None if tuned.gain_interval is None else list(tuned.gain_interval)
+            interval = None
+            if tuned.gain_interval is not None:
+                interval = list(tuned.gain_interval)
             facts = {
                 "chosen_on": tuned.chosen_on,
                 "samples": tuned.n,
@@ -155,7 +157,9 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
             f"those of the training's mix of classes{calibrated}"
         )
         path = Path(args.output_dir, "README.md")
-        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        text = ""
+        if path.is_file():
+            text = path.read_text(encoding="utf-8")
         rest = re.sub(
             rf"\n*{re.escape(_BEGIN)}.*?{re.escape(_END)}\n*", "\n", text, flags=re.DOTALL
         )
@@ -174,4 +178,6 @@ def _gather_batch(part: torch.Tensor) -> torch.Tensor:
     padded: Any = pad_across_processes(part, dim=1, pad_index=-100) if part.ndim > 1 else part
     whole: Any = gather(padded.contiguous())
     state = GradientState()  # says how many of the last batch are no repeats
-    return whole[: state.remainder] if state.end_of_dataloader and state.remainder > 0 else whole
+    if state.end_of_dataloader and state.remainder > 0:
+        return whole[: state.remainder]
+    return whole

@@ -56,7 +56,9 @@ def read_counts(source: str | Path, *, wanted: str = "counts") -> Counts:
             (name.strip(), number(n))
             for name, _, n in (word.rpartition("=") for word in str(source).split(","))
         ]
-        return without_repeats(pairs) if all(name for name, _ in pairs) else [n for _, n in pairs]
+        if all(name for name, _ in pairs):
+            return without_repeats(pairs)
+        return [n for _, n in pairs]
     path, key = split_key(source)
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
@@ -104,7 +106,10 @@ def target_shares(
     """Return shares [K] from "0.5,0.3,0.2", or from a file with a list or {class: share}; None if none are given."""
     if given is None:
         return None
-    shares = read_counts(given, wanted="shares") if has_known_suffix(given) else given.split(",")
+    if has_known_suffix(given):
+        shares = read_counts(given, wanted="shares")
+    else:
+        shares = given.split(",")
     if isinstance(shares, dict):
         with in_file(given):
             return in_order(shares, classes, names, what="share")
@@ -140,7 +145,9 @@ def array_next_to(source: str | Path, wanted: str) -> Path | None:
     check_regular_file(path, wanted)
     with in_file(path):
         names = ARCHIVES[path.suffix.lower()](path)
-    return Path(f"{path}:{wanted}") if wanted in names and len(names) > 1 else None
+    if wanted in names and len(names) > 1:
+        return Path(f"{path}:{wanted}")
+    return None
 
 
 def sha256(source: str | Path) -> str:
@@ -174,7 +181,9 @@ def _read_safetensors(path: Path, key: str | None, wanted: str) -> np.ndarray:
     if 0 in tensor.shape:
         raise LevelheadError(f"{name!r} is empty, shape {list(tensor.shape)}")
     values = read_or_map(path, NUMPY_DTYPES[tensor.dtype], tensor.offset, tensor.shape)
-    return widen_bfloat16(values) if tensor.dtype == "BF16" else values
+    if tensor.dtype == "BF16":
+        return widen_bfloat16(values)
+    return values
 
 
 def _read_table(path: Path, key: str | None, wanted: str) -> np.ndarray:
@@ -189,11 +198,15 @@ def _read_table(path: Path, key: str | None, wanted: str) -> np.ndarray:
         )
     else:
         if (title := find_columns(table).label) is None:
-            how = f" ({listed(table.titles)}); name it: {path.name}:TITLE" if table.titles else ""
+            how = ""
+            if table.titles:
+                how = f" ({listed(table.titles)}); name it: {path.name}:TITLE"
             how = how or "; save it alone (index=False in pandas)"
             raise LevelheadError(f"expected one column of labels, got {len(table.columns)}{how}")
         values = table.column(title)
-    return values if values.dtype.kind in "iufb" else _check_text(values, wanted)
+    if values.dtype.kind in "iufb":
+        return values
+    return _check_text(values, wanted)
 
 
 def _check_text(values: np.ndarray, wanted: str) -> np.ndarray:
@@ -203,7 +216,9 @@ def _check_text(values: np.ndarray, wanted: str) -> np.ndarray:
             raise LevelheadError(f"data row {at} holds {cell!r}; save decimals with a point")
         if not cell:
             lost = "is empty; give its label, or leave that sample out of the logits too"
-            held = lost if wanted == "labels" else "has an empty cell; expected a number"
+            held = "has an empty cell; expected a number"
+            if wanted == "labels":
+                held = lost
             raise LevelheadError(f"data row {at} {held}")
     return values
 
@@ -233,13 +248,11 @@ def _read_text(path: Path, key: str | None, wanted: str) -> np.ndarray:
         and len({len(row) for row in rows}) == 1
     ):
         values = np.array(rows, dtype=np.float64)
-        return (
-            values[:, 0]
-            if values.shape[1] == 1
-            else values[0]
-            if len(rows) == 1 and wanted != "logits"
-            else values
-        )
+        if values.shape[1] == 1:
+            return values[:, 0]
+        if len(rows) == 1 and wanted != "logits":
+            return values[0]
+        return values
     return _check_text(text_array([line for line in lines if line]), wanted)
 
 
@@ -353,11 +366,9 @@ def _names_from_csv(content: str, separator: str | None) -> list[str]:
 
 def _labels(cells: list[str]) -> np.ndarray:
     """Return labels to be counted: class indices, or names."""
-    return (
-        _with_whole_numbers(np.array(cells, np.float64))
-        if all(map(is_number, cells))
-        else text_array(cells)
-    )
+    if all(map(is_number, cells)):
+        return _with_whole_numbers(np.array(cells, np.float64))
+    return text_array(cells)
 
 
 def _with_whole_numbers(values: np.ndarray) -> np.ndarray:
@@ -367,7 +378,9 @@ def _with_whole_numbers(values: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", over="ignore"):  # NaN, and beyond float64
         wide = values.astype(np.float64)
         whole = (np.abs(wide) < 2**53) & (wide == np.floor(wide))
-    return wide.astype(np.int64) if whole.all() else values
+    if whole.all():
+        return wide.astype(np.int64)
+    return values
 
 
 FORMATS: dict[str, Callable[[Path, str | None, str], np.ndarray]] = {
@@ -406,4 +419,6 @@ def _choose_array(path: Path, key: str | None, names: Sequence[str], wanted: str
     if key is None and len(names) != 1 and wanted not in names:
         got = f"got {listed(names) or 'none'}; name it: {path.name}:KEY"
         raise LevelheadError(f"expected one array, or one called {wanted!r}, {got}")
-    return key if key is not None else names[0] if len(names) == 1 else wanted
+    if key is not None:
+        return key
+    return names[0] if len(names) == 1 else wanted

@@ -47,11 +47,9 @@ def read_npy(path: Path) -> np.ndarray:
     with path.open("rb") as file:
         shape, fortran, dtype, offset = _read_npy_header(file, path.name, path.stat().st_size)
     order = "F" if fortran else "C"
-    return (
-        np.empty(shape, dtype, order)
-        if 0 in shape
-        else _as_text(read_or_map(path, dtype, offset, shape, order))
-    )
+    if 0 in shape:
+        return np.empty(shape, dtype, order)
+    return _as_text(read_or_map(path, dtype, offset, shape, order))
 
 
 def read_or_map(
@@ -98,7 +96,9 @@ def names_in_npz(path: Path) -> list[str]:
 def check_magic(path: Path, suffix: str) -> None:
     """Check the first bytes of a file, to name a format that has the suffix of another."""
     first = bytes_at(path, 0, 6)
-    actual = ".npy" if first == npy.MAGIC_PREFIX else ".npz" if first.startswith(b"PK") else None
+    actual = ".npy"
+    if first != npy.MAGIC_PREFIX:
+        actual = ".npz" if first.startswith(b"PK") else None
     if actual is None:
         raise LevelheadError(f"not an {suffix} file" if first else "the file is empty")
     if actual != suffix:
@@ -114,7 +114,8 @@ def check_expansion(claimed: int, stored: int, most: int | None = None) -> None:
 
 def text_array(cells: Sequence[str]) -> np.ndarray:
     """Return texts as an array, in which each takes as much room as the longest: unless that is far more than they."""
-    widest, letters = max(map(len, cells), default=0), sum(map(len, cells))
+    widest = max(map(len, cells), default=0)
+    letters = sum(map(len, cells))
     if widest * len(cells) > max(WIDEST_TEXTS, 100 * letters):
         raise LevelheadError(
             f"a text of {widest} letters among {len(cells)}; expected names of classes"
@@ -140,7 +141,10 @@ def parse_npy_header(data: bytes) -> NpyHeader:
             raise LevelheadError(f"unknown version {list(version)} of the .npy format")
         with catch_warnings(action="ignore", category=UserWarning):  # of files that Python 2 wrote
             # 3.0 is 2.0 in UTF-8.
-            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            if version == (1, 0):
+                read = npy.read_array_header_1_0
+            else:
+                read = npy.read_array_header_2_0
             shape, by_columns, dtype = read(start)
     if not all(type(n) is int and 0 <= n < 1 << 62 for n in shape) or len(shape) > 32:
         raise LevelheadError(f"its header has the shape {shape!r}")

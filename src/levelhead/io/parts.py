@@ -97,7 +97,9 @@ def _score_columns(
 ) -> tuple[list[int], list[str] | None]:
     """Return the places of the columns of scores, and the classes that they are called after, in that order."""
     titles = table.titles or []
-    called = columns_called(titles, names) if names and titles else None
+    called = None
+    if names and titles:
+        called = columns_called(titles, names)
     if called is not None:
         if (
             number_order(list(names or ())) is None
@@ -133,7 +135,10 @@ def _others(table: Table, columns: list[int]) -> dict[str, np.ndarray]:
     for i, title in enumerate(table.titles or ()):
         if i not in columns:
             written = table.written
-            others[title] = table.columns[i] if written is None else np.array(written[i], object)
+            if written is None:
+                others[title] = table.columns[i]
+            else:
+                others[title] = np.array(written[i], object)
     return others
 
 

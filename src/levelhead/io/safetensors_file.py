@@ -46,11 +46,9 @@ def read_header(path: Path) -> Header:
                 raw = file.read(length)
         except (SafetensorError, OSError) as error:  # an empty file cannot be mapped
             short = "ncomplete" in str(error) or 8 + length > path.stat().st_size
-            reason = (
-                "cut short, or not a safetensors file"
-                if short
-                else "not a safetensors file, its header is broken"
-            )
+            reason = "not a safetensors file, its header is broken"
+            if short:
+                reason = "cut short, or not a safetensors file"
             raise LevelheadError(
                 f"{path}: {reason} ({visible(str(error))}); copy or download it again"
             ) from None

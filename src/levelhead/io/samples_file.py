@@ -121,7 +121,9 @@ def read(
         raise LevelheadError(
             f"expected {classes} class names, one per class, got {len(names)}", parameter="names"
         )
-    alone = None if background is None else find_background(background, classes, names)
+    alone = None
+    if background is not None:
+        alone = find_background(background, classes, names)
     found: dict[str, np.ndarray] = {}
     files: dict[str, Source] = {"logits": logits}
     for what, given, get in (
@@ -173,7 +175,9 @@ def read_label_samples(
     """Read logits and labels, [N, K] each, in one order, and counts, as `read` does."""
     scores, titles = _read_columns(logits, "logits", names)
     known = titles if names is None else list(names)
-    source = arrays.array_next_to(logits, "labels") if labels is None else labels
+    source = labels
+    if labels is None:
+        source = arrays.array_next_to(logits, "labels")
     if source is None:
         raise _nothing_next_to(logits, "labels", "to give 0 or 1 for each label of each sample")
     truth, _ = _read_columns(source, "labels", known)
@@ -181,7 +185,9 @@ def read_label_samples(
     if labels is None:
         say(f"labels are those in {logits}")
     positives = None
-    of_counts = arrays.array_next_to(logits, "counts") if counts is None else counts
+    of_counts = counts
+    if counts is None:
+        of_counts = arrays.array_next_to(logits, "counts")
     if of_counts is not None:
         given = arrays.read_counts(of_counts)
         mapping = as_mapping(given)
@@ -240,7 +246,9 @@ def _read_scores(
             check_shape(table.columns[0].shape)
             return _Scores(source, table.columns[0], None if names is None else list(names))
         # A list may also be of labels.
-        keys = [str(key) for key in counts] if isinstance(counts, Mapping) else []
+        keys = []
+        if isinstance(counts, Mapping):
+            keys = [str(key) for key in counts]
         known = names
         if names is None and table.titles and keys and not are_numbers(keys):
             places = columns_called(table.titles, keys)
@@ -259,14 +267,17 @@ def _read_scores(
     if layout.label and label_column is None:
         say(f"labels are the column {label!r} of {source}")
     if layout.ignored:
-        ignored = "is not a class and is" if len(layout.ignored) == 1 else "are not classes and are"
-        shown = (
-            listed([table.titles[i] for i in layout.logits])
-            if table.titles
-            else f"its {values.shape[1]} columns"
-        )
+        ignored = "are not classes and are"
+        if len(layout.ignored) == 1:
+            ignored = "is not a class and is"
+        if table.titles:
+            shown = listed([table.titles[i] for i in layout.logits])
+        else:
+            shown = f"its {values.shape[1]} columns"
         say(f"{source}: {listed(layout.ignored)} {ignored} ignored; its classes are {shown}")
-    label_path = None if label is None else Path(f"{path}:{label}")
+    label_path = None
+    if label is not None:
+        label_path = Path(f"{path}:{label}")
     return _Scores(source, values, layout.names if names is None else list(names), label_path)
 
 
@@ -283,13 +294,17 @@ def names_next_to(source: Source, classes: int) -> list[str] | None:
 
 def _read_labels(source: Source, scores: _Scores, names: Names, say: Say) -> np.ndarray:
     """Return labels as class indices; names are looked up among the names of the classes."""
-    labels, rows = arrays.read(source, wanted="labels"), len(scores.values)
+    labels = arrays.read(source, wanted="labels")
+    rows = len(scores.values)
     path, key = arrays.split_key(source)
     alone = labels.shape == (rows + 1,) and key is None and path.suffix.lower() == ".csv"
     # The first cell may be a title.
     if alone and read_table(path, titles=("labels",)).titles is None:
         is_text = labels.dtype.kind == "U"
-        is_title = str(labels[0]) not in (names or ()) if is_text else labels[0] == 0
+        if is_text:
+            is_title = str(labels[0]) not in (names or ())
+        else:
+            is_title = labels[0] == 0
         if is_title and not is_text:
             say(
                 f"{source}: the first line, 0, is read as a title, because {scores.source} has one row less ({rows})"
@@ -307,20 +322,27 @@ def _read_labels(source: Source, scores: _Scores, names: Names, say: Say) -> np.
                 "names", None, "to list the classes in the order of the logits' columns"
             )
             raise LevelheadError(f"{unknown}; {how}", advice=advice)
-        return labels if names is None else find_labels(labels, names)
+        if names is None:
+            return labels
+        return find_labels(labels, names)
 
 
 def _resolve_counts(
     source: Any, scores: _Scores, names: Sequence[str] | None, background: int | None
 ) -> np.ndarray:
     given = isinstance(source, str | Path)
-    counts, logits = (arrays.read_counts(source) if given else source), scores.values
-    where = source if given and not arrays.is_inline(source) else "counts"
+    counts = arrays.read_counts(source) if given else source
+    logits = scores.values
+    where = "counts"
+    if given and not arrays.is_inline(source):
+        where = source
     classes = logits.shape[1]
     one_row = not isinstance(counts, dict) and getattr(counts, "ndim", 1) == 1
     if one_row and len(counts) < classes and not (len(counts) > 0 and are_names(counts)):
         numbered = len(logits) > 1 and np.array_equal(logits[:, 0], np.arange(len(logits)))
-        index = ", of which the first is 0, 1, 2, ...: is it an index?" if numbered else ""
+        index = ""
+        if numbered:
+            index = ", of which the first is 0, 1, 2, ...: is it an index?"
         if len(logits) == len(counts):
             index = f"; {scores.source} is {list(logits.shape)}: transpose it, to [N, K]"
         has = f"{scores.source} has {classes} columns{index}"

@@ -43,7 +43,9 @@ class Table:
     def at(self, i: int) -> np.ndarray:
         """Return the column at a place; one of texts as an array of texts, which those that nobody reads never are."""
         values = self.columns[i]
-        return text_array(list(map(str, values.tolist()))) if values.dtype.kind == "O" else values
+        if values.dtype.kind == "O":
+            return text_array(list(map(str, values.tolist())))
+        return values
 
     def numbers(self, at: Sequence[int]) -> np.ndarray:
         """Return the columns at these places, [N, K], after checking that they are numbers."""

@@ -111,7 +111,9 @@ def columns_called(titles: Sequence[str], names: Sequence[str]) -> list[int] | N
     for i, title in enumerate(titles):
         if (match := _LOGITS.fullmatch(title)) and match[2] in names:
             found.setdefault(match[2], i)
-    return [found[name] for name in names] if len(found) == len(names) else None
+    if len(found) == len(names):
+        return [found[name] for name in names]
+    return None
 
 
 class _Prefixed(NamedTuple):
@@ -133,7 +135,10 @@ def _prefixed(titles: list[str]) -> _Prefixed | None:
     groups = {word: found for word, found in groups.items() if len(found) > 1}
     if not groups:
         return None
-    found = groups["logit"] if "logit" in groups else max(groups.values(), key=len)
+    if "logit" in groups:
+        found = groups["logit"]
+    else:
+        found = max(groups.values(), key=len)
     called = [name for _, name in found]
     if all(name.isdecimal() for name in called):
         numbers = sorted(map(int, called))

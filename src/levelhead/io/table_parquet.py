@@ -99,7 +99,9 @@ def _from_arrow(name: str, column: Any, arrow: Any, compute: Any) -> np.ndarray:
             texts[chunk.indices.to_numpy()]
             for texts, chunk in zip(parts, column.chunks, strict=True)
         ]
-        return np.concatenate(placed) if placed else np.zeros(0, object)
+        if placed:
+            return np.concatenate(placed)
+        return np.zeros(0, object)
     if (
         arrow.types.is_list(kind)
         or arrow.types.is_large_list(kind)
@@ -172,7 +174,10 @@ class _Thrift:
         while head := self._byte():
             step, inner = divmod(head, 16)
             field = field + step if step else self.read(_INTEGERS[0])
-            found[field] = None if inner in _BOOLEANS else self.read(inner)
+            if inner in _BOOLEANS:
+                found[field] = None
+            else:
+                found[field] = self.read(inner)
         return found
 
     def _byte(self) -> int:

@@ -39,7 +39,9 @@ def text_table_parts(path: Path, rows: int) -> Iterator[Table]:
         if not first_line.strip():
             raise LevelheadError("the file is empty, or its first line is")
         file.seek(0)
-        separator = "\t" if path.suffix.lower() == ".tsv" else find_separator(first_line)
+        separator = "\t"
+        if path.suffix.lower() != ".tsv":
+            separator = find_separator(first_line)
         _check_cells(first_line, separator)
         reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
         cells_of_rows = ([cell.strip() for cell in row] for row in reader if row)
@@ -83,7 +85,10 @@ def _parse_rows(
         raise LevelheadError("the file holds titles but no data")
     for at, row in enumerate(rows):
         if len(row) != len(first):
-            expected = f"there are {len(first)} titles" if titled else f"the first has {len(first)}"
+            if titled:
+                expected = f"there are {len(first)} titles"
+            else:
+                expected = f"the first has {len(first)}"
             raise LevelheadError(f"data row {at} has {len(row)} values, but {expected}")
     if len(first) == 1 or first[0]:  # no index
         return first if titled else None, rows

@@ -37,11 +37,10 @@ def names_of_tensors(path: Path) -> list[str]:
 def _by_name(value: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if isinstance(value, list | tuple):
         value = {str(i): item for i, item in enumerate(value)}
-    named = (
-        {str(key): item for key, item in value.items()}
-        if isinstance(value, Mapping)
-        else {"": value}
-    )
+    if isinstance(value, Mapping):
+        named = {str(key): item for key, item in value.items()}
+    else:
+        named = {"": value}
     tensors = {key: item for key, item in named.items() if hasattr(item, "untyped_storage")}
     lists = {
         key: item for key, item in named.items() if isinstance(item, list | tuple) and len(item)
@@ -52,7 +51,9 @@ def _by_name(value: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         if all(isinstance(each, str) for each in item)
     }
     if not tensors:
-        held = type(value).__name__ if not isinstance(value, Mapping) else "no tensor"
+        held = "no tensor"
+        if not isinstance(value, Mapping):
+            held = type(value).__name__
         raise LevelheadError(
             f"expected a tensor, or a dict of tensors, got {held}; {HOW_TO_SAVE_TENSORS}"
         )
@@ -220,10 +221,8 @@ def _follow(operations: Iterable[tuple[str, Any]]) -> None:
 
 
 def _together(parts: list[_Value]) -> _Value:
-    size, depth = (
-        1 + sum(one.size for one in parts),
-        1 + max((one.depth for one in parts), default=0),
-    )
+    size = 1 + sum(one.size for one in parts)
+    depth = 1 + max((one.depth for one in parts), default=0)
     if depth > MOST_LEVELS or size > MOST_PARTS:
         raise LevelheadError("its values lie too deep in one another")
     return _Value(

@@ -108,7 +108,10 @@ def check_label_floors(floors: Any, truth: np.ndarray, names: Sequence[str] | No
                     expected = f"expected a recall, or one for each of {size} labels"
                     raise LevelheadError(f"{expected}, got {values.size}")
                 # A floor for all is one for those that have it in any sample.
-                least[:] = values if values.ndim else np.where(has_positives, values, 0.0)
+                if values.ndim:
+                    least[:] = values
+                else:
+                    least[:] = np.where(has_positives, values, 0.0)
         outside = least[~((least >= 0) & (least <= 1))]
         if len(outside):
             raise LevelheadError(f"expected recalls from 0 to 1, got {outside[0]:g}")

@@ -39,7 +39,9 @@ class Curve:
                 f"expected a value within {bounds}, got {gamma}", parameter="gamma"
             )
         values = self.values[np.searchsorted(self.gammas, where, side="right") - 1]
-        return float(values) if values.ndim == 0 else values
+        if values.ndim == 0:
+            return float(values)
+        return values
 
     def plateau(self, tolerance: float = 1e-12) -> tuple[float, float]:
         """Return the widest stretch (a, b) on which the curve is lowest; of equals, the first.

@@ -81,7 +81,10 @@ def comes_before(
     at = crossing(own, other, rise, multiplies=multiplies)
     # The steeper line is ahead above the crossing. Of two negative scores, the one that grows faster
     # in size is behind; two scores that cross have the same sign.
-    leads_below = (rise > 0) == (own > 0) if multiplies else rise > 0
+    if multiplies:
+        leads_below = (rise > 0) == (own > 0)
+    else:
+        leads_below = rise > 0
     before = np.where(leads_below, gamma < at, gamma > at) | (first & (gamma == at))
     # No crossing, as of equal slopes, opposite signs or a zero: logits decide for every gamma.
     always = (own > other) | ((own == other) & first)

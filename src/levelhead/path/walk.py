@@ -192,7 +192,9 @@ def walk_lines(lines: Lines, direction: Direction, end: float) -> Iterator[Chang
     sign = np.sign(own) if multiplies else np.ones(len(own))
     slope = sign * slopes.take(now)
     # Of each line: its row, class, logit, and how steep it is.
-    row, classes, values = lines.row, lines.classes, lines.values
+    row = lines.row
+    classes = lines.classes
+    values = lines.values
     steep = sign.take(row) * slopes.take(classes)
     if multiplies:
         steep[np.sign(values) != sign.take(row)] = -np.inf
@@ -296,7 +298,10 @@ def winners_at(logits: np.ndarray, direction: Direction, gamma: float) -> np.nda
     # The largest factor is 1, or the largest addend 0, so that no score overflows.
     slopes = direction.slopes
     moves = gamma * (slopes - (slopes.max() if gamma > 0 else slopes.min()))
-    scores = logits * np.exp(moves) if direction.multiplies else logits + moves
+    if direction.multiplies:
+        scores = logits * np.exp(moves)
+    else:
+        scores = logits + moves
     winner = scores.argmax(axis=1)
     level = np.take_along_axis(scores, winner[:, None], 1)
     # A class within rounding of the winner takes its place if the crossing of the two lines, exact to

@@ -124,7 +124,10 @@ def _winners(x: Tensor, direction: Direction, moved: _Moved, at: int) -> Tensor:
     gamma = moved.range[at]
     if gamma == 0:
         return x.argmax(dim=1)
-    scores = x * moved.moves[at] if direction.multiplies else x + moved.moves[at]
+    if direction.multiplies:
+        scores = x * moved.moves[at]
+    else:
+        scores = x + moved.moves[at]
     level, winner = scores.max(dim=1)
     second = scores.scatter_(1, winner[:, None], -torch.inf).amax(dim=1)
     close = (second >= level - 2 * moved.margin(level)).nonzero()[:, 0]
@@ -150,7 +153,10 @@ def _reaching(
     meet = torch.where(rise > 0, (height[:, 0] - height[:, 1]) / rise, low).clamp(low, high)
     place = (meet - low) / (high - low) * (len(moved.moves) - 1)
     scores = moved.moves[place.floor().long().clamp_min(0)]
-    scores = scores.mul_(x) if direction.multiplies else scores.add_(x)
+    if direction.multiplies:
+        scores = scores.mul_(x)
+    else:
+        scores = scores.add_(x)
     level = scores.gather(1, end[:, None])
     floor = level - moved.margin(level)
     scores.scatter_(1, start[:, None], -torch.inf)  # the first winner's own line

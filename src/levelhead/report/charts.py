@@ -91,8 +91,12 @@ def tag(name: str, *children: str, **attributes: Any) -> Markup:
     """Return an element; text and attributes are escaped, numbers are short."""
     words = []
     for key, value in attributes.items():
-        text = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
-        plain = key if key == "viewBox" else key.rstrip("_").replace("_", "-")
+        text = value
+        if isinstance(value, float):
+            text = f"{value:.2f}".rstrip("0").rstrip(".")
+        plain = key
+        if key != "viewBox":
+            plain = key.rstrip("_").replace("_", "-")
         words.append(f' {plain}="{escape(text)}"')
     inside = Markup("").join(escape(child) for child in children)
     return Markup(f"<{name}{''.join(words)}>{inside}</{name}>")
@@ -130,7 +134,8 @@ def recall_chart(subject: Subject) -> Markup:
 def _name_below(plane: Plane, i: int, title: str, upright: bool) -> Markup:
     if upright:
         return plane.below(i, title)
-    x, y = plane.x(i) + 4, plane.height - plane.bottom + 10
+    x = plane.x(i) + 4
+    y = plane.height - plane.bottom + 10
     place = f"translate({x:.1f} {y:.1f}) rotate(-90)"
     return tag("text", title, transform=place, text_anchor="end")
 
@@ -222,7 +227,8 @@ def nice_ticks(low: float, high: float) -> list[float]:
     span = (high - low) or 1.0
     unit = 10.0 ** np.floor(np.log10(span))
     step = next(unit * by for by in (0.1, 0.2, 0.5, 1.0) if span / (unit * by) <= 7 or by == 1.0)
-    first, last = int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9))
+    first = int(np.ceil(low / step - 1e-9))
+    last = int(np.floor(high / step + 1e-9))
     return [float(f"{i * step:.10g}") for i in range(first, last + 1)]
 
 
@@ -282,7 +288,10 @@ def sample_weights(subject: Subject) -> np.ndarray:
     assert labels is not None
     if tuned.target is None and tuned.evidence is not None and tuned.evidence.metric.as_they_come:
         return np.ones(len(labels))
-    shares = np.ones(subject.classes) if tuned.target is None else np.array(tuned.target)
+    if tuned.target is None:
+        shares = np.ones(subject.classes)
+    else:
+        shares = np.array(tuned.target)
     sizes = np.bincount(labels, minlength=subject.classes)
     return (shares / np.maximum(sizes, 1))[labels]
 
@@ -325,7 +334,8 @@ def reliability_chart(diagram: Reliability) -> Markup:
     for b in np.flatnonzero(diagram.mass > 0):
         x = plane.x(b / BINS) + 0.5
         width = plane.x(1 / BINS) - plane.x(0) - 1
-        right, sure = float(diagram.right[b]), float(diagram.confidence[b])
+        right = float(diagram.right[b])
+        sure = float(diagram.confidence[b])
         top, low = max(right, sure), min(right, sure)
         parts.append(
             tag("rect", x=x, y=plane.y(right), width=width, height=plane.y(0) - plane.y(right))
@@ -345,7 +355,8 @@ def reliability_chart(diagram: Reliability) -> Markup:
 
 def norms_chart(subject: Subject) -> Markup | None:
     """Return weight norms against counts, before and after; None if no norm changes."""
-    head, adjustment = subject.head, subject.tuned.adjustment
+    head = subject.head
+    adjustment = subject.tuned.adjustment
     if head is None or subject.counts is None or not adjustment.multiplies:
         return None
     if head.classes != subject.classes:
@@ -357,7 +368,8 @@ def norms_chart(subject: Subject) -> Markup | None:
     positive = positive[positive > 0]
     if not len(positive):
         return None
-    low, high = np.log10(positive.min()) - 0.05, np.log10(positive.max()) + 0.05
+    low = np.log10(positive.min()) - 0.05
+    high = np.log10(positive.max()) + 0.05
     reach = (float(counts.min()) - 0.05, float(counts.max()) + 0.05)
     plane = Plane(640, 320, 60, 52, reach, (float(low), float(high)))
     parts = [plane.grid(_decades(low, high), lambda tick: f"{10**tick:.3g}")]
@@ -366,7 +378,8 @@ def norms_chart(subject: Subject) -> Markup | None:
         x = plane.x(counts[i])
         if before[i] <= 0:
             continue
-        was, now = plane.y(np.log10(before[i])), plane.y(np.log10(after[i]))
+        was = plane.y(np.log10(before[i]))
+        now = plane.y(np.log10(after[i]))
         parts.append(
             tag(
                 "g",

@@ -48,7 +48,9 @@ class PageTable:
 
 def is_records(path: str | Path) -> bool:
     """Return whether a path is a folder of records that `levelhead reproduce` writes."""
-    first = min(Path(path).glob("*.json"), default=None) if Path(path).is_dir() else None
+    first = None
+    if Path(path).is_dir():
+        first = min(Path(path).glob("*.json"), default=None)
     return first is not None and {"column", "method", "curve", "counts"} <= json_of(first).keys()
 
 
@@ -109,7 +111,8 @@ def render_page(
         lstrip_blocks=True,
     )
     environment.filters |= {"percent": words.share_text, "points": words.points, "number": _number}
-    script, style = _asset("page.js"), _asset("page.css")
+    script = _asset("page.js")
+    style = _asset("page.css")
     shown = [show(subject, i) for i, subject in enumerate(subjects)]
     after = [
         float(subject.tuned.evidence.after.balanced_accuracy)
@@ -188,7 +191,9 @@ def _calibration_note(subject: Subject, confidence: charts.Calibration | None) -
 
 def _number(value: float) -> str:
     """Return a count with thousands apart; a weighted one may have decimals."""
-    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+    if value == round(value):
+        return f"{value:,.0f}"
+    return f"{value:,.1f}"
 
 
 def _hash(text: str) -> str:

@@ -89,7 +89,9 @@ class Subject:
 
     def name(self, i: int) -> str:
         """Return what a class is called; its index if it has no name."""
-        return str(i) if self.tuned.names is None else str(self.tuned.names[i])
+        if self.tuned.names is None:
+            return str(i)
+        return str(self.tuned.names[i])
 
     # ---- The classes ---------------------------------------------------------------------------
 
@@ -122,7 +124,9 @@ class Subject:
     def frequency(self) -> np.ndarray:
         """How frequent each class is, [K]: in training or, if that does not tell, here."""
         if self.rare_by_counts or self.sizes is None:
-            return np.ones(self.classes) if self.counts is None else self.counts
+            if self.counts is None:
+                return np.ones(self.classes)
+            return self.counts
         return np.asarray(self.sizes, np.float64)
 
     @cached_property
@@ -177,7 +181,9 @@ class Subject:
     @property
     def read_as(self) -> Kind:
         """How the logits are read: of log-probabilities, as they are."""
-        return "probabilities" if self.tuned.kind == "probabilities" else "logits"
+        if self.tuned.kind == "probabilities":
+            return "probabilities"
+        return "logits"
 
     @cached_property
     def predictions(self) -> tuple[np.ndarray, np.ndarray]:
@@ -206,7 +212,9 @@ class Subject:
             kind = "logits"
         reach = (min(0.0, 2 * strength), max(0.0, 2 * strength))
         changes = find_changes(logits, direction, reach, kind=kind)
-        target = None if self.tuned.target is None else np.array(self.tuned.target)
+        target = None
+        if self.tuned.target is not None:
+            target = np.array(self.tuned.target)
         counts = np.array(self.tuned.counts)
         return GammaPath(changes, self.labels, counts, direction, reach, target)
 

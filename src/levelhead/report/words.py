@@ -113,7 +113,9 @@ def _measured(subject: Subject) -> str:
 
 def warnings(subject: Subject) -> list[str]:
     """Return the warnings, the one about test labels first, without the names of their kinds."""
-    lines = [ON_TEST] if subject.tuned.chosen_on == "test" else []
+    lines = []
+    if subject.tuned.chosen_on == "test":
+        lines = [ON_TEST]
     for line in subject.tuned.warnings:
         kind, _, text = line.partition(": ")
         lines.append(text if kind.endswith("Warning") else line)
@@ -122,7 +124,9 @@ def warnings(subject: Subject) -> list[str]:
 
 def rarity(subject: Subject) -> str:
     """Return by what classes are called rare."""
-    return "training samples" if subject.rare_by_counts else "samples here"
+    if subject.rare_by_counts:
+        return "training samples"
+    return "samples here"
 
 
 def recall_note(subject: Subject) -> str:
@@ -161,7 +165,9 @@ def calibration_note(subject: Subject, shown: int, of: int) -> str:
         weigh = "Classes weigh as the target says"
     elif tuned.evidence is not None and tuned.evidence.metric.as_they_come:
         weigh = "Samples weigh alike"
-    part = "" if shown == of else f", on {shown:,} of the {of:,} samples"
+    part = ""
+    if shown != of:
+        part = f", on {shown:,} of the {of:,} samples"
     if tuned.temperature is None:
         return f"{weigh}{part}."
     divide = f"Divide adjusted scores by the temperature {tuned.temperature:.4g}"
@@ -170,7 +176,9 @@ def calibration_note(subject: Subject, shown: int, of: int) -> str:
 
 def share_text(share: float) -> str:
     """Return a share as the terminal prints it; a dash for one that is not known."""
-    return "\N{EN DASH}" if share != share else f"{share:.1%}"
+    if share != share:
+        return "\N{EN DASH}"
+    return f"{share:.1%}"
 
 
 def points(change: float) -> str:

@@ -159,7 +159,8 @@ def draw_changes(
         ("precision", precision, 0.17, SOFT),
     ):
         at = np.arange(len(shown)) + lift
-        starts, ends = 100 * before[shown], 100 * after[shown]
+        starts = 100 * before[shown]
+        ends = 100 * after[shown]
         axes.plot(starts, at, "o", mfc="none", color=color, ms=4.5, clip_on=False)
         axes.plot(ends, at, "o", color=color, ms=4.5, clip_on=False, label=f"{what} after")
         for start, end, row in zip(starts, ends, at, strict=True):

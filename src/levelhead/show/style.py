@@ -20,12 +20,16 @@ def percent(share: float) -> str:
 
 def short(name: str, most: int = 16) -> str:
     """Return a name cut to at most so many characters: 'great w…'."""
-    return name if len(name) <= most else name[: most - 1] + "…"
+    if len(name) <= most:
+        return name
+    return name[: most - 1] + "…"
 
 
 def row_title(i: int, names: Sequence[str] | None) -> str:
     """Return the index of a class, and its name where that is known."""
-    return str(i) if names is None else f"{i} {visible(names[i])}"
+    if names is None:
+        return str(i)
+    return f"{i} {visible(names[i])}"
 
 
 def table(titles: list[str], rows: list[list[str]]) -> list[str]:
@@ -63,7 +67,9 @@ def html(
 
 def sparkline(curve: Curve, gamma: float | None = None, *, width: int = 220) -> str:
     """Draw a curve as an inline SVG in the color of the text around it, with a gamma marked."""
-    low, high, height = float(curve.gammas[0]), curve.end, 48
+    low = float(curve.gammas[0])
+    high = curve.end
+    height = 48
     # The mean over the gammas of each pixel, from twenty of them.
     fine = low + (high - low) * (np.arange(width * 20) + 0.5) / (width * 20)
     values = np.asarray(curve.at(fine)).reshape(width, 20).mean(axis=1)

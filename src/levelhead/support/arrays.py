@@ -54,7 +54,9 @@ def to_numpy(x: Array) -> np.ndarray:
     if titles is None or values.ndim != 2:
         return values
     order = number_order(titles)
-    return values if order is None else np.ascontiguousarray(values[:, order])
+    if order is None:
+        return values
+    return np.ascontiguousarray(values[:, order])
 
 
 def _refuse_containers(x: Any) -> None:
@@ -68,7 +70,9 @@ def _refuse_containers(x: Any) -> None:
 
 def as_array(x: Array) -> Array:
     """Return a tensor or a memory-mapped file as it is, and anything else that holds numbers as a numpy array."""
-    return x if is_torch(x) or isinstance(x, np.memmap) else to_numpy(x)
+    if is_torch(x) or isinstance(x, np.memmap):
+        return x
+    return to_numpy(x)
 
 
 def check_finite_rows(values: np.ndarray, first: int = 0) -> None:
@@ -109,11 +113,9 @@ class CheckedLogits(np.ndarray):
 
 def read_logits(logits: Array, kind: Kind = "logits") -> np.ndarray:
     """Return logits [N, K] in memory, checked unless they are already."""
-    return (
-        np.asarray(logits)
-        if isinstance(logits, CheckedLogits)
-        else check_logits(to_numpy(logits), kind=kind)
-    )
+    if isinstance(logits, CheckedLogits):
+        return np.asarray(logits)
+    return check_logits(to_numpy(logits), kind=kind)
 
 
 def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.ndarray:
@@ -129,7 +131,10 @@ def check_logits(logits: Array, *, kind: Kind = "logits", first: int = 0) -> np.
     if kind == "probabilities":
         for at in np.flatnonzero(((values < 0) | (values > LARGEST_PROBABILITY)).any(axis=1))[:1]:
             refuse_percentages(values)
-            worst = values[at].min() if values[at].min() < 0 else values[at].max()
+            if values[at].min() < 0:
+                worst = values[at].min()
+            else:
+                worst = values[at].max()
             outside = f"expected probabilities, from 0 to 1, got {worst:g} in row {first + at}"
             raise LevelheadError(outside, advice=Advice("kind", "logits", "if these are logits"))
         return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
@@ -153,7 +158,9 @@ def check_shape(shape: Sequence[int], labels: int | None = None) -> None:
     """
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         one = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
-        aside = "; for one score z per sample, stack (0, z) and use the rule shift" if one else ""
+        aside = ""
+        if one:
+            aside = "; for one score z per sample, stack (0, z) and use the rule shift"
         size = "[N, K] of at least 1 sample and 2 classes"
         raise LevelheadError(f"expected logits {size}, got shape {list(shape)}{aside}")
     if labels == shape[1] != shape[0]:
@@ -214,7 +221,9 @@ def described(x: np.ndarray) -> str:
 def widen(x: Array) -> Array:
     """Return x in float32 or better."""
     if is_torch(x):
-        return x if x.is_floating_point() and x.element_size() >= 4 else x.float()
+        if x.is_floating_point() and x.element_size() >= 4:
+            return x
+        return x.float()
     return x.astype(np.promote_types(x.dtype, np.float32), copy=False)
 
 
@@ -237,7 +246,9 @@ def product(a: Array, b: Array) -> Array:
 
 def narrow(x: Array, to: Array) -> Array:
     """Return x in the dtype of `to`."""
-    return x.to(to.dtype) if is_torch(x) else x.astype(to.dtype, copy=False)
+    if is_torch(x):
+        return x.to(to.dtype)
+    return x.astype(to.dtype, copy=False)
 
 
 def scale_rows(x: Array, factors: np.ndarray) -> Array:
@@ -251,7 +262,9 @@ def scale_rows(x: Array, factors: np.ndarray) -> Array:
 def row_norms(x: Array) -> Array:
     """Return the length of each row of x [K, d], in float32 or better."""
     with np.errstate(over="ignore"):
-        return widen(x).norm(dim=1) if is_torch(x) else np.linalg.norm(widen(x), axis=1)
+        if is_torch(x):
+            return widen(x).norm(dim=1)
+        return np.linalg.norm(widen(x), axis=1)
 
 
 def to_plain(record: Any) -> dict[str, Any]:
@@ -264,12 +277,16 @@ def _plain_value(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, dict):
         return {key: _plain_value(inner) for key, inner in value.items()}
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return list(value)
+    return value
 
 
 def usable_cores() -> int:
     """Return how many cores this process may use: fewer than there are if it is bound to some of them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def few_threads() -> int:
@@ -287,7 +304,8 @@ class _Scratch(threading.local):
         self, name: str, shape: tuple[int, ...], kind: type | np.dtype = np.float64
     ) -> np.ndarray:
         """Return an array of that shape, with whatever it holds; the one of the same name before is lost."""
-        size, known = math.prod(shape), self.tables.get(name)
+        size = math.prod(shape)
+        known = self.tables.get(name)
         if known is None or len(known) < size or known.dtype != kind:
             known = self.tables[name] = np.empty(size, kind)
         return known[:size].reshape(shape)

@@ -69,11 +69,9 @@ def named_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         name = error.filename
-        here = (
-            os.path.relpath(os.fsdecode(name), path.parent)
-            if isinstance(name, str | bytes | os.PathLike)
-            else ""
-        )
+        here = ""
+        if isinstance(name, str | bytes | os.PathLike):
+            here = os.path.relpath(os.fsdecode(name), path.parent)
         first = here.split(os.sep)[0]  # the temporary file, or the folder that the file is in
         temporary = first.lstrip(".").startswith(path.name.lstrip(".")) and first.endswith(".tmp")
         if error.errno is None or not (name is None or temporary):
@@ -178,5 +176,8 @@ def _lock(place: Path, lock: int) -> bool:
 
 def _machine() -> str:
     """Return eight digits that stand for this machine's name."""
-    name = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+    if hasattr(os, "uname"):
+        name = os.uname().nodename
+    else:
+        name = os.environ.get("COMPUTERNAME", "")
     return f"{zlib.crc32(name.encode()):08x}"

@@ -23,12 +23,16 @@ def log(x: Array) -> Array:
 
 def row_max(x: Array) -> Array:
     """Return the largest number of each row of x [N, K], as a column [N, 1]."""
-    return x.amax(1, keepdim=True) if is_torch(x) else x.max(axis=1, keepdims=True)
+    if is_torch(x):
+        return x.amax(1, keepdim=True)
+    return x.max(axis=1, keepdims=True)
 
 
 def row_sum(x: Array) -> Array:
     """Return the sum of each row of x [N, K], as a column [N, 1]."""
-    return x.sum(1, keepdim=True) if is_torch(x) else x.sum(axis=1, keepdims=True)
+    if is_torch(x):
+        return x.sum(1, keepdim=True)
+    return x.sum(axis=1, keepdims=True)
 
 
 def column(x: Array, labels: np.ndarray) -> Array:

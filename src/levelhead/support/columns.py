@@ -17,7 +17,9 @@ def whole_number(value: Any) -> int | None:
     (7, 3, None, None)
     """
     if isinstance(value, str):
-        return int(value) if _WHOLE.fullmatch(value) else None
+        if _WHOLE.fullmatch(value):
+            return int(value)
+        return None
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return int(value)
     if isinstance(value, float | np.floating) and float(value).is_integer():
@@ -38,7 +40,9 @@ def number_order(titles: Sequence[Any]) -> list[int] | None:
     if numbers is None:
         return None
     order = sorted(range(len(numbers)), key=numbers.__getitem__)
-    return None if order == list(range(len(numbers))) else order
+    if order == list(range(len(numbers))):
+        return None
+    return order
 
 
 def column_numbers(titles: Sequence[Any]) -> list[int] | None:
@@ -50,7 +54,9 @@ def column_numbers(titles: Sequence[Any]) -> list[int] | None:
     if len({part and part[1] for part in parts}) != 1 or parts[0] is None:
         return None
     ends = [int(part[2]) for part in parts if part is not None]
-    return ends if sorted(ends) == list(range(len(ends))) else None
+    if sorted(ends) == list(range(len(ends))):
+        return ends
+    return None
 
 
 def titles_of(table: Any) -> list[Any] | None:

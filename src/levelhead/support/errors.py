@@ -28,7 +28,9 @@ class LevelheadError(ValueError):
 
     def __init__(self, message: str, *, parameter: str | None = None, advice: Advice | None = None):
         super().__init__(message)
-        self.message, self.parameter, self.advice = message, parameter, advice
+        self.message = message
+        self.parameter = parameter
+        self.advice = advice
 
     def __str__(self) -> str:
         if self.advice is None:
@@ -39,7 +41,9 @@ class LevelheadError(ValueError):
     @property
     def named(self) -> str:
         """The parameter and the message, without the advice."""
-        return self.message if self.parameter is None else f"{self.parameter}: {self.message}"
+        if self.parameter is None:
+            return self.message
+        return f"{self.parameter}: {self.message}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), parameter=self.parameter, advice=self.advice), (self.message,)
@@ -47,11 +51,9 @@ class LevelheadError(ValueError):
 
 def visible(text: str) -> str:
     """Return a text of a file on one line, with what a terminal would obey written out."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
-    )
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 @contextmanager
@@ -92,5 +94,7 @@ def check_choice(parameter: str, value: Any, choices: Iterable[str]) -> None:
     known = tuple(choices)
     if value not in known:
         *others, last = map(repr, known)
-        expected = f"{', '.join(others)} or {last}" if others else last
+        expected = last
+        if others:
+            expected = f"{', '.join(others)} or {last}"
         raise LevelheadError(f"expected {expected}, got {value!r}", parameter=parameter)

@@ -51,11 +51,15 @@ def naming_what_is_missing(what: str = "this") -> Iterator[None]:
 def message_for_missing(error: ModuleNotFoundError, what: str = "this") -> str | None:
     """Return what to print about a library that is not installed, or None where no extra installs it."""
     module = (error.name or "").partition(".")[0]
-    return f"{what} needs {module}: {install_command(EXTRAS[module])}" if module in EXTRAS else None
+    if module in EXTRAS:
+        return f"{what} needs {module}: {install_command(EXTRAS[module])}"
+    return None
 
 
 def from_the_study(name: str) -> Any:
     """Return a function or a module of `levelhead_lab`, by "module:function" or "module", when it is needed."""
     module, _, function = name.partition(":")
     home = import_module(f"levelhead_lab.{module}")
-    return getattr(home, function) if function else home
+    if function:
+        return getattr(home, function)
+    return home

@@ -40,7 +40,8 @@ def convert_fields_(record: Any, *, but: str = "") -> None:
     """Convert each field to its annotated type, as 100 to 100.0; raise LevelheadError where one does not fit."""
     hints = get_type_hints(type(record))
     for field in fields(record):
-        value, hint = getattr(record, field.name), hints[field.name]
+        value = getattr(record, field.name)
+        hint = hints[field.name]
         if (found := convert(value, hint)) is not UNFIT:
             object.__setattr__(record, field.name, found)  # it may be frozen
         elif field.name != but:
@@ -63,21 +64,29 @@ def convert(value: Any, hint: Any) -> Any:
             (found for part in parts if (found := convert(value, part)) is not UNFIT), UNFIT
         )
     if origin is tuple and isinstance(value, tuple):
-        each = [parts[0]] * len(value) if parts[-1] is ... else parts
-        items = tuple(map(convert, value, each)) if len(each) == len(value) else (UNFIT,)
-        return UNFIT if any(item is UNFIT for item in items) else items
+        each = parts
+        if parts[-1] is ...:
+            each = [parts[0]] * len(value)
+        if len(each) == len(value):
+            items = tuple(map(convert, value, each))
+        else:
+            items = (UNFIT,)
+        if any(item is UNFIT for item in items):
+            return UNFIT
+        return items
     if hint is float and not isinstance(value, bool):  # JSON has integers of any length
-        return (
-            float(value)
-            if isinstance(value, int | float) and abs(value) <= sys.float_info.max
-            else UNFIT
-        )
+        if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
+            return float(value)
+        return UNFIT
     if origin is dict and isinstance(value, dict):
         known = all(fits(key, parts[0]) and fits(value[key], parts[1]) for key in value)
     elif hint is Any or origin is not None:
         known = hint is Any or (origin is Literal and value in parts)
     else:
-        known = hint is bool if isinstance(value, bool) else isinstance(value, hint)
+        if isinstance(value, bool):
+            known = hint is bool
+        else:
+            known = isinstance(value, hint)
     return value if known else UNFIT
 
 

@@ -44,7 +44,10 @@ def read_chunks(
     for first in range(0, rows, step):
         _check_not_shorter(logits)
         part = logits[first : first + step]
-        part = to_numpy(part) if is_torch(part) else np.asarray(part)
+        if is_torch(part):
+            part = to_numpy(part)
+        else:
+            part = np.asarray(part)
         if part.dtype == np.float16:
             part = part.astype(np.float32)  # sums of float16 overflow
         if not checked:

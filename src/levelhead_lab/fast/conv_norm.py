@@ -154,12 +154,14 @@ def weight_gradient(
 ) -> Tensor:
     """Return the gradient of `convolve`'s weight, of that shape, [R, k, k, C, C'], in float32."""
     runs, _, height, width, inputs = x.shape
-    side, outputs, kind = shape[1], shape[4], _kind(inputs)
-    pixels, tile = (
-        g[0, ..., 0].numel(),
-        _fit(_tiles(x.dtype, products).weight[kind], side, stride, width),
-    )
-    columns, rows, count = 4 if side == 3 else 1, tile.rows if side == 3 else 1, pixels // tile.span
+    side = shape[1]
+    outputs = shape[4]
+    kind = _kind(inputs)
+    pixels = g[0, ..., 0].numel()
+    tile = _fit(_tiles(x.dtype, products).weight[kind], side, stride, width)
+    columns = 4 if side == 3 else 1
+    rows = tile.rows if side == 3 else 1
+    count = pixels // tile.span
     splits = max(1, min(triton.cdiv(count, 4 * tile.size), PROGRAMS[kind] * rows // (runs * side)))
     per_split = triton.cdiv(triton.cdiv(count, splits), tile.size) * tile.size
     splits = triton.cdiv(count, per_split)
@@ -180,15 +182,17 @@ def weight_gradient(
 
 
 def _tiles(dtype: torch.dtype, products: str) -> Tiles:
-    return (
-        {"tf32": TF32_TILES, "tf32x3": FLOAT32_TILES}[products] if dtype == torch.float32 else TILES
-    )
+    if dtype == torch.float32:
+        return {"tf32": TF32_TILES, "tf32x3": FLOAT32_TILES}[products]
+    return TILES
 
 
 def _fit(tile: Tile, side: int, stride: int, width: int) -> Tile:
     """Return a tile that fits: groups of 2 pixels need even rows and 3x3 filters of stride 1."""
     fits = side == 3 and stride == 1 and width % 2 == 0
-    return tile if fits else tile._replace(size=tile.size * tile.span, span=1, tiles=1)
+    if fits:
+        return tile
+    return tile._replace(size=tile.size * tile.span, span=1, tiles=1)
 
 
 def _kind(inputs: int) -> int:
@@ -214,7 +218,10 @@ class FusedConvNorm(torch.autograd.Function):
         y, partial = convolutions.convolve(
             x, cast_filters, stride=stride, products=products, statistics=True
         )
-        runs, channels, pixels, blocks = len(y), y.shape[4], y[0, ..., 0].numel(), partial.shape[3]
+        runs = len(y)
+        channels = y.shape[4]
+        pixels = y[0, ..., 0].numel()
+        blocks = partial.shape[3]
         mean, inverse, scale, shift = torch.empty(4, runs, channels, device=x.device)
         kernels.norm_kernel[(channels, runs)](
             partial, gamma, beta, running_mean, running_var, mean, inverse, scale, shift,
@@ -229,13 +236,12 @@ class FusedConvNorm(torch.autograd.Function):
         ctx.save_for_backward(
             x, cast_filters, y, out if residual is not None else None, mean, inverse, scale, shift
         )
-        ctx.stride, ctx.relu, ctx.residual, ctx.side_stream = (
-            stride,
-            relu,
-            residual is not None,
-            side_stream,
-        )
-        ctx.products, ctx.convolutions = products, convolutions
+        ctx.stride = stride
+        ctx.relu = relu
+        ctx.residual = residual is not None
+        ctx.side_stream = side_stream
+        ctx.products = products
+        ctx.convolutions = convolutions
         ctx.set_materialize_grads(False)
         return out, out.view_as(out)
 
@@ -246,8 +252,13 @@ class FusedConvNorm(torch.autograd.Function):
             g, other = other, None
         g = g.contiguous()
         other = None if other is None else other.contiguous()
-        runs, channels, pixels = len(y), y.shape[4], y[0, ..., 0].numel()
-        relu, stored, tile, tiles = ctx.relu, ctx.residual or other is not None, 2048 // channels, 4
+        runs = len(y)
+        channels = y.shape[4]
+        pixels = y[0, ..., 0].numel()
+        relu = ctx.relu
+        stored = ctx.residual or other is not None
+        tile = 2048 // channels
+        tiles = 4
         blocks = triton.cdiv(pixels, tile * tiles)
         partial = torch.empty(runs, 2, channels, blocks, device=g.device)
         masked = torch.empty_like(g) if stored else g
@@ -261,7 +272,8 @@ class FusedConvNorm(torch.autograd.Function):
             partial, mean, inverse, scale, gamma_gradient, beta_gradient, a, b, pixels, blocks,
             CHANNELS=channels, BLOCKS=min(1024, triton.next_power_of_2(blocks)), num_warps=4,
         )  # fmt: skip
-        gradient, tile = torch.empty_like(y), 4096 // channels
+        gradient = torch.empty_like(y)
+        tile = 4096 // channels
         kernels.apply_gradient_kernel[(triton.cdiv(pixels, tile), runs)](
             masked, y, scale, shift, a, b, gradient, pixels,
             CHANNELS=channels, PIXELS=tile, RELU=relu and not stored, num_warps=4,

@@ -79,11 +79,14 @@ def fit_many(
     precision = find_precision(dtype)
     kernels = has_kernels(device, precision.storage)
     stacked = kernels if stacked is None else stacked
-    compiled = device.type == "cuda" if compiled is None else compiled
+    if compiled is None:
+        compiled = device.type == "cuda"
 
     def together(job: Job) -> int:
         """Return how many jobs like this one can be stacked."""
-        return most_stacked(job.net, slots, precision, kernels=kernels) if stacked else 0
+        if stacked:
+            return most_stacked(job.net, slots, precision, kernels=kernels)
+        return 0
 
     waiting = deque(_packs(jobs, lambda job: max(1, together(job))))
     on_device: dict[int, dict[str, tuple[Tensor, Tensor]]] = {}
@@ -155,11 +158,9 @@ def fit_many(
                     with only_fails(position):
                         on_end(position, ends[position])
     for error in failed.values():
-        others = (
-            f". {len(jobs) - len(failed)} of the {len(jobs)} runs are trained"
-            if len(jobs) > 1
-            else ""
-        )
+        others = ""
+        if len(jobs) > 1:
+            others = f". {len(jobs) - len(failed)} of the {len(jobs)} runs are trained"
         raise type(error)(f"{error}{others}") from error
     return [ends[position] for position in range(len(jobs))]
 

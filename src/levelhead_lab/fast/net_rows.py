@@ -28,11 +28,11 @@ class NetRows:
     def __init__(
         self, net: Net, runs: int, device: torch.device, precision: Precision | torch.dtype
     ):
-        self.runs, self.precision = runs, find_precision(precision)
-        self.is_cosine, self.any_cosine = (
-            torch.zeros(runs, 1, 1, dtype=torch.bool, device=device),
-            False,
-        )  # the heads
+        self.runs = runs
+        self.precision = find_precision(precision)
+        # The heads.
+        self.is_cosine = torch.zeros(runs, 1, 1, dtype=torch.bool, device=device)
+        self.any_cosine = False
         learned = {name: self._to_row_axes(p) for name, p in net.named_parameters()}
         measured = {name: b for name, b in net.named_buffers() if b.is_floating_point()}
         self.rows, self.momentum, self.statistics = (
@@ -59,7 +59,8 @@ class NetRows:
         self._find_head()
 
     def _find_head(self) -> None:
-        self.head, self.head_bias = self.named["head.weight"], self.named.get("head.bias")
+        self.head = self.named["head.weight"]
+        self.head_bias = self.named.get("head.bias")
         self.head_leaves = [leaf for name, leaf in self.named.items() if name.startswith("head.")]
 
     def decay(self, recipe: Recipe) -> Tensor:
@@ -119,7 +120,9 @@ class NetRows:
                 torch.where(self.is_cosine, F.normalize(x, dim=-1), x) for x in (features, weight)
             )
         scores = features @ weight.mT
-        return scores if self.head_bias is None else scores + self.head_bias[..., None, :]
+        if self.head_bias is None:
+            return scores
+        return scores + self.head_bias[..., None, :]
 
     def gradient_rows(self, gradients: Sequence[Tensor]) -> Tensor:
         """Return the gradients of all leaves as rows, [R, P]."""
@@ -139,14 +142,14 @@ class NetRows:
         return found
 
     def _to_row_axes(self, p: Tensor) -> Tensor:
-        return p.detach().permute(self.filter_axes) if p.ndim == 4 else p.detach()
+        if p.ndim == 4:
+            return p.detach().permute(self.filter_axes)
+        return p.detach()
 
     def _from_row_axes(self, view: Tensor) -> Tensor:
-        return (
-            view.permute([self.filter_axes.index(axis) for axis in range(4)])
-            if view.ndim == 4
-            else view
-        )
+        if view.ndim == 4:
+            return view.permute([self.filter_axes.index(axis) for axis in range(4)])
+        return view
 
 
 class SingleNet(NetRows):
@@ -165,27 +168,32 @@ class SingleNet(NetRows):
         for name, p in self.net.named_parameters():
             p.data = self._from_row_axes(self.parameter_views[name][0])
         for name, b in self.net.named_buffers():
-            b.data = self.statistic_views[name][0] if name in self.statistic_views else b
-        self.named, self.compiled_batch = dict(self.net.named_parameters()), compiled_batch
+            if name in self.statistic_views:
+                b.data = self.statistic_views[name][0]
+            else:
+                b.data = b
+        self.named = dict(self.net.named_parameters())
+        self.compiled_batch = compiled_batch
         self.leaves = list(self.named.values())
         self._find_head()
-        self.compiled_body = (
-            torch.compile(self.net.body, dynamic=False) if compiled_batch else self.net.body
-        )
+        if compiled_batch:
+            self.compiled_body = torch.compile(self.net.body, dynamic=False)
+        else:
+            self.compiled_body = self.net.body
         storage = self.precision.storage
         half = storage in (torch.bfloat16, torch.float16)
-        self.autocast = (
-            torch.autocast(device.type, storage, cache_enabled=False) if half else nullcontext()
-        )
+        if half:
+            self.autocast = torch.autocast(device.type, storage, cache_enabled=False)
+        else:
+            self.autocast = nullcontext()
 
     def features(self, x: Tensor, *, training: bool) -> Tensor:
         self.net.train(training)
         with self.autocast:
-            body = (
-                self.compiled_body
-                if training and x.shape[1] == self.compiled_batch
-                else self.net.body
-            )
+            if training and x.shape[1] == self.compiled_batch:
+                body = self.compiled_body
+            else:
+                body = self.net.body
             return body(x[0].permute(0, 3, 1, 2))[None].to(self.rows.dtype)
 
     def gradient_rows(self, gradients: Sequence[Tensor]) -> Tensor:
@@ -217,11 +225,10 @@ class RowMeans:
 
     def __init__(self, nets: NetRows, recipe: Recipe):
         self.nets, self.recipe = nets, recipe
-        self.matrices = (
-            tuple(torch.zeros_like(x) for x in (nets.rows, nets.statistics))
-            if recipe.average
-            else ()
-        )
+        if recipe.average:
+            self.matrices = tuple(torch.zeros_like(x) for x in (nets.rows, nets.statistics))
+        else:
+            self.matrices = ()
 
     def load(self, run: int, mean: dict[str, Tensor]) -> None:
         if self.matrices and mean:
@@ -230,7 +237,8 @@ class RowMeans:
     @torch.no_grad()
     def add(self, epoch: int) -> bool:
         """Take in the weights after an epoch, as far as the recipe asks; return whether their mean replaced them."""
-        count, current = self.recipe.epochs_averaged(epoch), (self.nets.rows, self.nets.statistics)
+        count = self.recipe.epochs_averaged(epoch)
+        current = (self.nets.rows, self.nets.statistics)
         if not count:
             return False
         add_to_means_(self.matrices, current, count)

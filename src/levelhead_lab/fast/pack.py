@@ -51,7 +51,9 @@ class Job:
             raise LevelheadError(
                 f"the fast engine resumes from the end of an epoch, not from step {self.start.step} in it"
             )
-        return 0 if self.start is None else self.start.epoch
+        if self.start is None:
+            return 0
+        return self.start.epoch
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,11 +84,21 @@ class Pack:
         evaluate_early: bool = True,
         on_batch: OnBatch | None = None,
     ):
-        self.positions, self.jobs = [i for i, _ in members], [job for _, job in members]
+        self.positions = [i for i, _ in members]
+        self.jobs = [job for _, job in members]
         first = self.jobs[0]
-        self.device, self.data, self.recipe, self.splits = device, first.data, first.recipe, splits
-        self.first_evaluated = 0 if evaluate_early else first.recipe.first_decay_epoch
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.device = device
+        self.data = first.data
+        self.recipe = first.recipe
+        self.splits = splits
+        if evaluate_early:
+            self.first_evaluated = 0
+        else:
+            self.first_evaluated = first.recipe.first_decay_epoch
+        if device.type == "cuda":
+            self.stream = torch.cuda.Stream(device)
+        else:
+            self.stream = None
         self.marks = BatchMarks(on_batch, self.stream)
         self.stages = [stages(job.recipe, job.method) for job in self.jobs]
         heads = [
@@ -107,10 +119,14 @@ class Pack:
             else:
                 batch = first.recipe.batch if compiled else None
                 self.nets = SingleNet(first.net, device, precision, compiled_batch=batch)
-            self.sgd_ = (
-                torch.compile(sgd_) if compiled and isinstance(self.nets, SingleNet) else sgd_
-            )
-            self.decay = self.nets.decay(first.recipe) if undecayed(first.recipe) else None
+            if compiled and isinstance(self.nets, SingleNet):
+                self.sgd_ = torch.compile(sgd_)
+            else:
+                self.sgd_ = sgd_
+            if undecayed(first.recipe):
+                self.decay = self.nets.decay(first.recipe)
+            else:
+                self.decay = None
             self.means = RowMeans(self.nets, first.recipe)
             for run, job in enumerate(self.jobs):
                 if job.start is not None:
@@ -126,7 +142,9 @@ class Pack:
             self.seen = torch.zeros(
                 len(self.jobs), 2, dtype=torch.float64, device=device
             )  # losses, errors
-        self.epoch, self.captured_for, self.keep_state = first.first, None, False
+        self.epoch = first.first
+        self.captured_for = None
+        self.keep_state = False
         self.step_graph = self.last_graph = self.eval_graph = _do_nothing
         self.pending: deque[PendingEpoch] = deque()
 
@@ -211,11 +229,10 @@ class Pack:
                 done.done.synchronize()
             names = [f"{name}_error" for name in self.eval_splits]
             for run, (loss, error, *rest) in enumerate(done.report.tolist()):
-                errors = (
-                    rest[: len(names)]
-                    if done.epoch >= self.first_evaluated
-                    else [None] * len(names)
-                )
+                if done.epoch >= self.first_evaluated:
+                    errors = rest[: len(names)]
+                else:
+                    errors = [None] * len(names)
                 record = {
                     "epoch": done.epoch + 1,
                     "lr": done.lr,
@@ -285,7 +302,9 @@ class Pack:
 
     def _step(self, x: Tensor, labels: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
         """Take one step; return each sample's loss, and whether it was wrong, [R, B]."""
-        nets, recipe, stage = self.nets, self.recipe, self.now[0]
+        nets = self.nets
+        recipe = self.recipe
+        stage = self.now[0]
         nets.refresh()
         with torch.no_grad() if stage.head_only else nullcontext():
             features = nets.features(x, training=not stage.head_only)
@@ -293,8 +312,12 @@ class Pack:
         losses = self._losses(logits, labels)
         gradient = self._gradient(losses.mean(dim=1).sum(), features)
         with torch.no_grad():
-            columns = nets.head_columns if stage.head_only else slice(None)
-            rows, momentum = nets.rows[:, columns], nets.momentum[:, columns]
+            if stage.head_only:
+                columns = nets.head_columns
+            else:
+                columns = slice(None)
+            rows = nets.rows[:, columns]
+            momentum = nets.momentum[:, columns]
             self._project("before")
             self.sgd_(
                 rows,
@@ -368,30 +391,32 @@ class Pack:
     # Work that is not captured.
 
     def _on_stream(self) -> Any:
-        return torch.cuda.stream(self.stream) if self.stream is not None else nullcontext()
+        if self.stream is not None:
+            return torch.cuda.stream(self.stream)
+        return nullcontext()
 
     def _load_plan(self, drawn: EpochPlan, lr: Tensor) -> None:
         """Copy an epoch's plan to the device, in stream order: the epoch before it still uses the previous plan."""
         if self.captured_for is None or self.plan.indices.shape != drawn.indices.shape:
-            self.captured_for, self.length = None, drawn.indices.shape[1]
+            self.captured_for = None
+            self.length = drawn.indices.shape[1]
             self.graph_length = (
                 STEPS_PER_GRAPH * self.recipe.batch
             )  # samples of one replay of the step graph
             self.replayed_length = (
                 self.length // self.graph_length * self.graph_length
             )  # samples of all replays
-            self.plan, self.lr = drawn.to(self.device), lr.to(self.device)
+            self.plan = drawn.to(self.device)
+            self.lr = lr.to(self.device)
             return
         for buffer, x in zip((*self.plan.tensors, self.lr), (*drawn.tensors, lr), strict=True):
             buffer.copy_(x.pin_memory() if self.stream is not None else x, non_blocking=True)
 
     def _queue_copies(self, lr: float) -> PendingEpoch:
         """Queue the copies of the report, and of the state to keep, to the host, and an event that follows them."""
-        kept = (
-            (self.nets.rows, self.nets.momentum, self.nets.statistics, *self.means.matrices)
-            if self.keep_state
-            else ()
-        )
+        kept = ()
+        if self.keep_state:
+            kept = (self.nets.rows, self.nets.momentum, self.nets.statistics, *self.means.matrices)
         if self.stream is None:
             return PendingEpoch(
                 self.epoch, lr, self.report.clone(), tuple(x.clone() for x in kept), None

@@ -27,7 +27,10 @@ class SideStream:
     """A second CUDA stream, for work whose result is only needed at the end of the step."""
 
     def __init__(self, device: torch.device):
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        if device.type == "cuda":
+            self.stream = torch.cuda.Stream(device)
+        else:
+            self.stream = None
         self.in_use: list[tuple[Tensor, ...]] = []
 
     def __call__(self, work: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
@@ -142,7 +145,9 @@ class StackedNets(NetRows):
         if self.wide:
             if runs > 1:
                 raise UnstackableError(f"expected one wide network, got {runs}")
-            self.filter_axes, self.image_channels = NetRows.filter_axes, 8  # as cuDNN reads them
+            # As cuDNN reads them.
+            self.filter_axes = NetRows.filter_axes
+            self.image_channels = 8
             self.eval_pixels = NetRows.eval_pixels
         super().__init__(net, runs, device, precision)
         self.cast_rows = self.rows.to(
@@ -161,7 +166,9 @@ class StackedNets(NetRows):
         return super().gradient_rows(gradients)
 
     def features(self, x: Tensor, *, training: bool) -> Tensor:
-        spare = self.image_channels - x.shape[4] if self.side_stream is not None else 0
+        spare = 0
+        if self.side_stream is not None:
+            spare = self.image_channels - x.shape[4]
         x = F.pad(x, (0, spare)) if spare > 0 else x.contiguous()
         pair = x, x
         for layer in self.layers:
@@ -169,7 +176,9 @@ class StackedNets(NetRows):
         return pair[0].to(self.rows.dtype)
 
     def _layers(self, body: nn.Module) -> Iterator[LayerFunction]:
-        parts = list(body.named_children()) if isinstance(body, nn.Sequential) else []
+        parts = []
+        if isinstance(body, nn.Sequential):
+            parts = list(body.named_children())
         kinds = [type(part) for _, part in parts]
         at = 0
         while at < len(parts):

@@ -92,7 +92,8 @@ def load(name: str, root: Path, *, unofficial: bool = False) -> Data:
 
 def _read_binary(path: Path, name: str, unofficial: bool) -> tuple[np.ndarray, np.ndarray]:
     label_bytes = 1 if name == "cifar10" else 2  # the coarse label, then the fine one
-    record, content = label_bytes + 3072, np.fromfile(path, np.uint8)
+    record = label_bytes + 3072
+    content = np.fromfile(path, np.uint8)
     if content.size == 0 or content.size % record:
         raise LevelheadError(
             f"{path}: expected records of {record} bytes, got {content.size} bytes; the file is "
@@ -104,11 +105,13 @@ def _read_binary(path: Path, name: str, unofficial: bool) -> tuple[np.ndarray, n
 
 
 def _read_python(path: Path, name: str, unofficial: bool) -> tuple[np.ndarray, np.ndarray]:
-    content, key = path.read_bytes(), "labels" if name == "cifar10" else "fine_labels"
+    content = path.read_bytes()
+    key = "labels" if name == "cifar10" else "fine_labels"
     _check_md5(path, name, content, unofficial)
     batch = unpickle(content, path)
     try:
-        images, labels = np.asarray(batch[b"data"]), np.asarray(batch[key.encode()])
+        images = np.asarray(batch[b"data"])
+        labels = np.asarray(batch[key.encode()])
         return images.reshape(-1, 3, 32, 32), labels.astype(np.int64)
     except (KeyError, TypeError, ValueError) as error:
         raise LevelheadError(
@@ -156,7 +159,8 @@ def unpickle(content: bytes, path: Path) -> Any:
 def _class_names(place: Path, name: str, classes: int) -> tuple[str, ...]:
     if name == "cifar10":
         return CIFAR10_NAMES
-    text, meta = place / "fine_label_names.txt", place / "meta"
+    text = place / "fine_label_names.txt"
+    meta = place / "meta"
     if text.is_file():
         names = text.read_text(encoding="utf-8").split()
     elif meta.is_file():

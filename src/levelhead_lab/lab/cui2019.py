@@ -37,7 +37,10 @@ class SigmoidLoss:
         import torch.nn.functional as F  # the demo knows the names of methods without torch
 
         check_label_shape(logits, labels)
-        wide = logits if logits.dtype.itemsize >= 4 else logits.float()
+        if logits.dtype.itemsize >= 4:
+            wide = logits
+        else:
+            wide = logits.float()
         margin = wide * (2 * F.one_hot(labels, wide.shape[-1]) - 1)
         return (F.softplus(-margin) * (-self.focus * F.softplus(margin)).exp()).sum(-1)
 
@@ -50,12 +53,12 @@ class CuiLoss:
     beta: float | None
 
     def __call__(self, counts: Counts = None, progress: float = 0.0) -> Loss:
-        loss = cross_entropy if self.focus is None else SigmoidLoss(self.focus)
-        return (
-            loss
-            if self.beta is None
-            else WeightedLoss(ClassConstant(class_balanced_weights(counts, self.beta)), loss)
-        )
+        loss = cross_entropy
+        if self.focus is not None:
+            loss = SigmoidLoss(self.focus)
+        if self.beta is None:
+            return loss
+        return WeightedLoss(ClassConstant(class_balanced_weights(counts, self.beta)), loss)
 
 
 _LOSSES = {"softmax": None, "sigmoid": 0.0, "focal-0.5": 0.5, "focal-1": 1.0, "focal-2": 2.0}

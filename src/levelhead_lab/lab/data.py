@@ -145,7 +145,10 @@ def imbalance(
             raise LevelheadError(
                 f"expected a count of at least 1, got {largest}", parameter="largest"
             )
-        make = profiles.long_tail if profile == "long-tail" else profiles.step
+        if profile == "long-tail":
+            make = profiles.long_tail
+        else:
+            make = profiles.step
         goal = make(
             largest or data.largest or _largest_that_fits(make, data.counts, ratio),
             data.classes,

@@ -69,10 +69,20 @@ def draw_plan(
         )
     n = len(indices)
     offsets = move.integers(0, 2 * recipe.pad + 1, (n, 2))
-    flips = move.random(n) < 0.5 if recipe.flip else np.zeros(n, bool)
-    centers = cut.random((n, 2)) if recipe.cutout else np.zeros((n, 2))
-    is_trivial, choices = recipe.augment == "trivial", (len(OPERATIONS), MAGNITUDE_BINS, 2)
-    changes = change.integers(0, choices, (n, 3)) if is_trivial else np.zeros((n, 3), np.int64)
+    if recipe.flip:
+        flips = move.random(n) < 0.5
+    else:
+        flips = np.zeros(n, bool)
+    if recipe.cutout:
+        centers = cut.random((n, 2))
+    else:
+        centers = np.zeros((n, 2))
+    is_trivial = recipe.augment == "trivial"
+    choices = (len(OPERATIONS), MAGNITUDE_BINS, 2)
+    if is_trivial:
+        changes = change.integers(0, choices, (n, 3))
+    else:
+        changes = np.zeros((n, 3), np.int64)
     return EpochPlan(
         *map(torch.from_numpy, (indices.astype(np.int64), offsets, flips, centers, changes))
     )

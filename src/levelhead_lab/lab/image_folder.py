@@ -94,7 +94,9 @@ def tiny_imagenet(root: Path, *, name: str = "tiny-imagenet", skip_bad: bool = F
             raise LevelheadError(f"{annotations}: expected lines of file, wnid, ...; got {row[:2]}")
     test = [(place / "val" / "images" / row[0], index[row[1]]) for row in rows]
     words_file = place / "words.txt"
-    lines = words_file.read_text(encoding="utf-8").splitlines() if words_file.is_file() else []
+    lines = []
+    if words_file.is_file():
+        lines = words_file.read_text(encoding="utf-8").splitlines()
     words = dict(line.split("\t", 1) for line in lines if "\t" in line)
     names = tuple(words.get(wnid, wnid).split(",")[0] for wnid in ids)
     return Data(name, names, *(_read(part, 64, skip_bad) for part in (train, test)), largest=500)
@@ -177,10 +179,8 @@ def _is_image(name: str) -> bool:
 
 def _read(samples: list[tuple[Path, int]], size: int, skip_bad: bool) -> Split:
     """Decode all files in parallel. Large sets are cached, decoded, in the folder LEVELHEAD_CACHE."""
-    files, labels = (
-        [file for file, _ in samples],
-        np.array([label for _, label in samples], np.int64),
-    )
+    files = [file for file, _ in samples]
+    labels = np.array([label for _, label in samples], np.int64)
     place = Path(os.environ.get("LEVELHEAD_CACHE") or Path.home() / ".cache" / "levelhead")
     stamps = "\n".join(map(_stamp, files))
     cached = place / f"{hashlib.sha256(os.fsencode(f'{size} {stamps}')).hexdigest()[:24]}.npy"

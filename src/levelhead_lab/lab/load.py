@@ -77,7 +77,8 @@ def digits() -> Data:
 
         bunch: Any = datasets.load_digits()
         table = np.column_stack([bunch.data, bunch.target])
-    images, labels = table[:, :-1].reshape(-1, 1, 8, 8), table[:, -1]
+    images = table[:, :-1].reshape(-1, 1, 8, 8)
+    labels = table[:, -1]
     whole = Split(np.round(images * (255 / 16)).astype(np.uint8), labels.astype(np.int64))
     last = np.sort(np.concatenate([np.flatnonzero(whole.labels == i)[-50:] for i in range(10)]))
     rest = np.setdiff1d(np.arange(len(whole)), last)

@@ -71,7 +71,10 @@ class PadShortcut(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int, *, pool: bool = False):
         super().__init__()
         more = outputs - inputs
-        self.stride, self.before, self.after, self.pool = stride, more // 2, more - more // 2, pool
+        self.stride = stride
+        self.before = more // 2
+        self.after = more - more // 2
+        self.pool = pool
 
     def forward(self, x: Tensor) -> Tensor:
         return self.channels_last(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
@@ -147,7 +150,9 @@ def head_of(net: Net) -> Head:
 def head_inputs(net: Net, x: Tensor) -> Tensor:
     """Return the features that `head_of` multiplies, [B, d]; for a cosine head they have unit length."""
     features = net.features(x)
-    return F.normalize(features) if isinstance(net.head, CosineHead) else features
+    if isinstance(net.head, CosineHead):
+        return F.normalize(features)
+    return features
 
 
 def _body(
@@ -157,20 +162,23 @@ def _body(
         return _timm(net.removeprefix("timm:"), shape)
     channels = shape[0]
     if net == "resnet32":
-        body, width = _residual_body(_convolution(channels, 16), [16, 32, 64], 5, shortcut), 64
+        body = _residual_body(_convolution(channels, 16), [16, 32, 64], 5, shortcut)
+        width = 64
     elif net == "resnet18-64":
         entry = _convolution(
             channels, 64, 7 if stem == "imagenet" else 3, 1 if stem == "small" else 2
         )
         pool = [nn.MaxPool2d(3, 2, 1)] if stem == "imagenet" else []
-        body, width = _residual_body([*entry, *pool], [64, 128, 256, 512], 2, shortcut), 512
+        body = _residual_body([*entry, *pool], [64, 128, 256, 512], 2, shortcut)
+        width = 512
     elif net == "digits":
         layers = [
             *_convolution(channels, 16),
             *_convolution(16, 32, 3, 2),
             *_convolution(32, 64, 3, 2),
         ]
-        body, width = nn.Sequential(*layers, GlobalMean()), 64
+        body = nn.Sequential(*layers, GlobalMean())
+        width = 64
     else:
         raise LevelheadError(
             f"expected resnet32, resnet18-64, digits or timm:NAME, got {net!r}", parameter="net"

@@ -46,10 +46,16 @@ class Preprocess:
                 f"recipe {recipe.name}: augment: 'trivial' needs images with 1 or 3 channels, got {data.shape[0]}"
             )
         self.augment = recipe.augment
-        self.pad, self.mean, self.std, self.dtype = recipe.pad, mean, std, dtype
+        self.pad = recipe.pad
+        self.mean = mean
+        self.std = std
+        self.dtype = dtype
         shorter = min(data.shape[1:])
         # Half, or nothing would be left.
-        self.cutout = recipe.cutout if recipe.cutout <= shorter else shorter // 4 * 2
+        if recipe.cutout <= shorter:
+            self.cutout = recipe.cutout
+        else:
+            self.cutout = shorter // 4 * 2
         self._on_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def augmented(self, images: Tensor, batch: EpochPlan) -> Tensor:
@@ -89,9 +95,9 @@ class Preprocess:
         from .augment_kernel import augment
 
         mean, std = self._mean_std(images.device)
-        tables = (
-            make_tables(*images.shape[2:], images.device) if self.augment == "trivial" else None
-        )
+        tables = None
+        if self.augment == "trivial":
+            tables = make_tables(*images.shape[2:], images.device)
         return augment(
             images,
             batch,

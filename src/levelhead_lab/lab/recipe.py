@@ -114,8 +114,12 @@ class Recipe:
 
     def epochs_averaged(self, epoch: int) -> int:
         """Return over how many epochs weights are averaged after an epoch, counted from 0; past the last, over none."""
-        wanted = max(1, round(self.average * self.epochs)) if self.average else 0
-        return max(0, epoch + 1 + wanted - self.epochs) if wanted and epoch < self.epochs else 0
+        wanted = 0
+        if self.average:
+            wanted = max(1, round(self.average * self.epochs))
+        if wanted and epoch < self.epochs:
+            return max(0, epoch + 1 + wanted - self.epochs)
+        return 0
 
     def stretched_to(self, epochs: int | None) -> Recipe:
         if epochs is None or epochs == self.epochs:

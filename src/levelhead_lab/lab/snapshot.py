@@ -113,10 +113,8 @@ class Snapshot:
 
         names = self.head.names or ()
         shown = ", ".join([*map(short, names[:5]), *["..."] * (len(names) > 5)])
-        samples, bias = (
-            f"of {self.counts.max()} to {self.counts.min()} training samples",
-            self.head.bias,
-        )
+        samples = f"of {self.counts.max()} to {self.counts.min()} training samples"
+        bias = self.head.bias
         rows = {
             "classes": f"{self.head.classes}{f' ({shown})' if shown else ''}, {samples}",
             "head": f"weight {list(self.head.weight.shape)}, {'no bias' if bias is None else 'with a bias'}",
@@ -185,5 +183,7 @@ class Snapshot:
             head = Head(tensors["head.weight"], tensors.get("head.bias"), facts["names"])
             return Snapshot(head, tensors["counts"], features, labels, facts["meta"])
         except (KeyError, TypeError, ValueError) as error:
-            what = f"it has no {error}" if isinstance(error, KeyError) else error
+            what = error
+            if isinstance(error, KeyError):
+                what = f"it has no {error}"
             raise LevelheadError(f"{path}: not a complete snapshot ({what})") from None

@@ -67,25 +67,29 @@ class RecipeLoss:
 
     def __call__(self, counts: Any, progress: float = 0.0) -> Any:
         before = progress < self.start
-        moved = progress * self.own / self.start if before else self.own + (progress - self.start)
+        if before:
+            moved = progress * self.own / self.start
+        else:
+            moved = self.own + (progress - self.start)
         found = self.loss(counts, min(moved, 1.0) if self.own != self.start else progress)
-        return (
-            replace(found, in_batch=True)
-            if self.in_batch and isinstance(found, WeightedLoss)
-            else found
-        )
+        if self.in_batch and isinstance(found, WeightedLoss):
+            return replace(found, in_batch=True)
+        return found
 
 
 def as_recipe_has_it(method: Method, recipe: Recipe) -> Method:
     """Return a method with its class weights normalized, and its last stage begun, as a recipe says."""
-    in_batch, drop = recipe.weights == "batch", recipe.first_decay_epoch / recipe.epochs
+    in_batch = recipe.weights == "batch"
+    drop = recipe.first_decay_epoch / recipe.epochs
     if recipe.deferred and method.stages and drop:
         own = method.stages[-1]
         shifted = tuple(share * drop / own for share in method.stages[:-1])
         return replace(
             method, loss=RecipeLoss(method.loss, in_batch, own, drop), stages=(*shifted, drop)
         )
-    return replace(method, loss=RecipeLoss(method.loss, True)) if in_batch else method
+    if in_batch:
+        return replace(method, loss=RecipeLoss(method.loss, True))
+    return method
 
 
 def stages(recipe: Recipe, method: Method) -> list[Stage]:
@@ -149,14 +153,14 @@ def _train(
     on_epoch: OnEpoch | None,
     on_batch: OnBatch | None,
 ) -> State:
-    device, dtype = next(net.parameters()).device, next(net.parameters()).dtype
+    device = next(net.parameters()).device
+    dtype = next(net.parameters()).dtype
     distributed = dist.is_available() and dist.is_initialized()  # under torchrun
     world, rank = (dist.get_world_size(), dist.get_rank()) if distributed else (1, 0)
-    images, labels = (
-        torch.from_numpy(data.train.images).to(device),
-        torch.from_numpy(data.train.labels).to(device),
-    )
-    preprocess, method = Preprocess(recipe, data, dtype), stage.method
+    images = torch.from_numpy(data.train.images).to(device)
+    labels = torch.from_numpy(data.train.labels).to(device)
+    preprocess = Preprocess(recipe, data, dtype)
+    method = stage.method
     learning = {name: p for name, p in net.named_parameters() if p.requires_grad}
     momentum = {
         name: state.momentum[name].to(p.device).clone()
@@ -166,7 +170,9 @@ def _train(
     if world > 1 and device.type == "cuda":  # statistics over the whole batch, as in one process
         net.body = nn.SyncBatchNorm.convert_sync_batchnorm(net.body)
     mean = {name: x.to(device).clone() for name, x in state.mean.items()}
-    model = nn.parallel.DistributedDataParallel(net) if world > 1 else net
+    model = net
+    if world > 1:
+        model = nn.parallel.DistributedDataParallel(net)
 
     for epoch in range(state.epoch, stage.end):
         progress = (epoch - stage.first) / (stage.end - stage.first)
@@ -269,7 +275,9 @@ def process_share(batch: EpochPlan, rank: int, world: int) -> tuple[EpochPlan, f
     unevenly it divides. A process without a sample repeats the first one, at weight 0.
     """
     mine = batch[rank::world]
-    return (mine, world / len(batch)) if len(mine) else (batch[:1], 0.0)
+    if len(mine):
+        return (mine, world / len(batch))
+    return (batch[:1], 0.0)
 
 
 @torch.no_grad()
@@ -302,7 +310,9 @@ def _step_(
 
 
 def undecayed(recipe: Recipe) -> tuple[str, ...]:
-    return ("head.bias",) if recipe.bias == "rare" else ()
+    if recipe.bias == "rare":
+        return ("head.bias",)
+    return ()
 
 
 def _state(
@@ -314,7 +324,9 @@ def _state(
     seen: Tensor | None = None,
 ) -> State:
     state = State(epoch, step, on_host(net.state_dict()), on_host(momentum), mean=on_host(mean))
-    return state if seen is None else replace(state, seen=seen.cpu().clone())
+    if seen is None:
+        return state
+    return replace(state, seen=seen.cpu().clone())
 
 
 def on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

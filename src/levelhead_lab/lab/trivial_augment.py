@@ -109,17 +109,17 @@ def _curve(operation: str, number: int) -> list[int]:
     if operation == "Posterize":
         kept = 8 - round(6 * number / (MAGNITUDE_BINS - 1))  # bits
         return [level >> 8 - kept << 8 - kept for level in range(256)]
-    threshold = _magnitude(operation, number) if operation == "Solarize" else 256
+    threshold = 256
+    if operation == "Solarize":
+        threshold = _magnitude(operation, number)
     return [level if level < threshold else 255 - level for level in range(256)]
 
 
 def _move(images: Tensor, matrices: Tensor) -> Tensor:
     """Return images [B, H, W, C], each pixel taken from where the matrices [B, 6] say, or 0."""
     batch, _, height, width = images.shape
-    across, down = (
-        torch.arange(width, device=images.device),
-        torch.arange(height, device=images.device)[:, None],
-    )
+    across = torch.arange(width, device=images.device)
+    down = torch.arange(height, device=images.device)[:, None]
     a, b, c, d, e, f = matrices[..., None, None].unbind(1)  # [B, 1, 1]
     columns, rows = (
         (a * across + b * down + c) >> 16,
@@ -137,7 +137,10 @@ def _blend(images: Tensor, operations: Tensor, factors: Tensor) -> Tensor:
     """Return ``x0 + factor (x - x0)`` of images x [B, H, W, C]; x0 is black, grey, of the mean level, or smoothed."""
     x = images.int()
     pixels = x.shape[1] * x.shape[2]
-    weights = (19595, 38470, 7471) if x.shape[3] == 3 else (65536,)
+    if x.shape[3] == 3:
+        weights = (19595, 38470, 7471)
+    else:
+        weights = (65536,)
     grey = (
         sum(
             (x[..., i] * weight for i, weight in enumerate(weights)),

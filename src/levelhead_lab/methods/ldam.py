@@ -73,11 +73,9 @@ def ldam_drw_loss(
 ) -> Loss:
     """Divide LDAM by the class's effective number in the last fifth."""
     plain = ldam_loss(counts, largest=largest, scale=scale)
-    return (
-        plain
-        if progress < DEFERRED
-        else WeightedLoss(ClassConstant(class_balanced_weights(counts, beta)), plain)
-    )
+    if progress < DEFERRED:
+        return plain
+    return WeightedLoss(ClassConstant(class_balanced_weights(counts, beta)), plain)
 
 
 METHOD = Method("ldam", "LDAM", ldam_loss, head="cosine", card=__doc__)

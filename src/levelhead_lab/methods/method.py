@@ -117,7 +117,10 @@ def check_label_shape(logits: Tensor, labels: Tensor) -> None:
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Return ``-log softmax(logits)_y``, one value per sample, in float32 or better."""
     check_label_shape(logits, labels)
-    wide = logits if logits.dtype.itemsize >= 4 else logits.float()
+    if logits.dtype.itemsize >= 4:
+        wide = logits
+    else:
+        wide = logits.float()
     return -value_at_label(wide.log_softmax(-1), labels)
 
 
@@ -126,11 +129,10 @@ def value_at_label(values: Tensor, labels: Tensor) -> Tensor:
     try:
         return values.gather(-1, labels[..., None]).squeeze(-1)
     except RuntimeError:  # on the CPU, for a label that is not a class; only then is it looked for
-        wrong = (
-            labels[(labels < 0) | (labels >= values.shape[-1])]
-            if labels.device.type == "cpu"
-            else labels[:0]
-        )
+        if labels.device.type == "cpu":
+            wrong = labels[(labels < 0) | (labels >= values.shape[-1])]
+        else:
+            wrong = labels[:0]
         if not len(wrong):
             raise
         expected = f"expected classes from 0 to {values.shape[-1] - 1}, got {wrong[0]}"
@@ -151,10 +153,8 @@ class WeightedLoss:
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         # The loss checks the labels.
-        weights, values = (
-            self.weights.like(logits),
-            self.loss(logits, labels),
-        )
+        weights = self.weights.like(logits)
+        values = self.loss(logits, labels)
         each = weights[labels]
         return values * (each / each.mean(-1, keepdim=True) if self.in_batch else each)
 

@@ -34,7 +34,8 @@ def plus_rs(method: Method) -> Method:
             f"{method.name} already adjusts the head after training; RS cannot follow"
         )
     card = "\n\n".join(part.strip() for part in (method.card, __doc__) if part)
-    name, title = f"{method.name}+rs", f"{method.title}+RS"
+    name = f"{method.name}+rs"
+    title = f"{method.title}+RS"
     return replace(
         method, name=name, title=title, adjust=rescale_head, trained_as=method.name, card=card
     )

@@ -130,10 +130,14 @@ def reference(method: Method) -> str:
     found = re.findall(
         r"^Reference:\s*(.+(?:\n[ \t]+\S.*)*)", method.card or "", flags=re.MULTILINE
     )
-    return " ".join(found[-1].split()) if found else ""
+    if found:
+        return " ".join(found[-1].split())
+    return ""
 
 
 def _summary(function: Callable[..., Any]) -> str:
     described = getattr(function, "func", function)  # of a functools.partial, the function it calls
     words = (described.__doc__ or described.__name__).strip().splitlines()[0].rstrip(".")
-    return words[0].lower() + words[1:] if words[1:2].islower() else words
+    if words[1:2].islower():
+        return words[0].lower() + words[1:]
+    return words

@@ -23,10 +23,15 @@ class TrainerLoss:
     def __call__(
         self, outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+        if isinstance(outputs, dict):
+            logits = outputs["logits"]
+        else:
+            logits = outputs[0]
         counted = labels != -100  # the label of positions in a batch that the loss leaves out
         values = self.loss(logits, labels.where(counted, 0)) * counted
-        items = counted.sum() if num_items_in_batch is None else num_items_in_batch
+        items = num_items_in_batch
+        if num_items_in_batch is None:
+            items = counted.sum()
         return values.sum() / items
 
 
@@ -43,7 +48,8 @@ def compute_loss_func(method: str | Method, counts: Counts) -> TrainerLoss:
     >>> loss({"logits": logits}, labels, num_items_in_batch=3).shape
     torch.Size([])
     """
-    method = method_named(method) if isinstance(method, str) else method
+    if isinstance(method, str):
+        method = method_named(method)
     others = [slot for slot in changes(method) if slot != "loss"]
     if others:
         use = (

@@ -44,7 +44,8 @@ def every_finding(
     found: dict[tuple[str, str], Finding | None] = {}
     for claim, where in CLAIMS.items():
         found[where, claim.__name__] = judged(claim, records)
-    baseline, wvn = snapshots.get("baseline"), snapshots.get("wvn")
+    baseline = snapshots.get("baseline")
+    wvn = snapshots.get("wvn")
     gamma = companion_gamma(records, "cifar10:100", "wvn")
     of_networks: list[tuple[str, Callable[..., Finding], tuple[Any, ...]]] = [
         ("Equation 3", network_claims.losses_follow_frequency, (baseline,)),
@@ -57,5 +58,8 @@ def every_finding(
     ]
     for where, claim, sources in of_networks:
         there = all(source is not None for source in sources)
-        found[where, claim.__name__] = claim(*sources) if there else None
+        if there:
+            found[where, claim.__name__] = claim(*sources)
+        else:
+            found[where, claim.__name__] = None
     return found

@@ -35,7 +35,9 @@ class AskedRow:
     @property
     def distance(self) -> float | None:
         """Ours minus the published error, in points."""
-        return None if self.published is None else mean(self.ours.errors) - self.published
+        if self.published is None:
+            return None
+        return mean(self.ours.errors) - self.published
 
     def to_dict(self) -> dict[str, Any]:
         errors = self.ours.errors
@@ -127,8 +129,12 @@ def rows_text(rows: Sequence[AskedRow]) -> str:
         return ""
     lines = [("column", "row", "ours, %", "published", "distance", "gamma")]
     for row in rows:
-        published = "" if row.published is None else f"{row.published:.2f}"
-        distance = "" if row.distance is None else f"{row.distance:+.2f}"
+        published = ""
+        if row.published is not None:
+            published = f"{row.published:.2f}"
+        distance = ""
+        if row.distance is not None:
+            distance = f"{row.distance:+.2f}"
         lines.append((row.column, row.title, row.ours.text, published, distance, row.gamma))
     widths = [max(len(line[i]) for line in lines) for i in range(5)]
     text = []

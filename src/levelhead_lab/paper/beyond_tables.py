@@ -112,7 +112,8 @@ def past_frontier_table(runs: Sequence[dict[str, Any]]) -> str:
         rows.append((title, [f"{shifted_error(run, title):.2f}" for run in runs]))
     head = []
     for run in runs:
-        data, method = DATA_TITLES[run["data"]], METHODS[run["method"]].title
+        data = DATA_TITLES[run["data"]]
+        method = METHODS[run["method"]].title
         head.append(f"{data}, {method}, {run['weight_decay']:g}")
     return markdown_table(["", *head], rows)
 

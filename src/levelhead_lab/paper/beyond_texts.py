@@ -51,7 +51,9 @@ def _wvn_under_strong(records: Sequence[Record]) -> list[str]:
         if points:
             span = f"{min(points):.1f} to {max(points):.1f}"
             parts.append(f"{word} in {len(points)} columns by {span} points")
-    return [f"- **WVN** with RS is {in_a_row(parts)}."] if parts else []
+    if parts:
+        return [f"- **WVN** with RS is {in_a_row(parts)}."]
+    return []
 
 
 def _cost_of_the_hold_out(records: Sequence[Record]) -> list[str]:
@@ -163,7 +165,9 @@ def frontier_long_text(records: Sequence[Record]) -> str:
         plain = cell(records, column, "baseline").text
         shifted = shift_cell(records, column, "baseline", HELD_OUT).text
         if shifted:
-            networks = "1 network" if seeds == 1 else f"{seeds} networks"
+            networks = "1 network"
+            if seeds != 1:
+                networks = f"{seeds} networks"
             parts.append(f"from {plain} to {shifted} on {column_words(column)} ({networks})")
     if not parts:
         return NO_NETWORK
@@ -205,7 +209,8 @@ def _companions_text(companions: Sequence[dict[str, Any]]) -> str:
             "Only the networks of one column are stored, without a hold-out: other columns, vector "
             "scaling on a hold-out, and cRT trained as published would need networks that are not there."
         )
-    plain, trained = by_method["baseline"], by_method["crt"]
+    plain = by_method["baseline"]
+    trained = by_method["crt"]
     return (
         f"A column with a hold-out, {column_title(companions[0]['column'])}: cRT trained, a tenth of the "
         f"images held out, has {trained['alone']:.2f} where a new head fitted to the features of the plain "

@@ -35,11 +35,15 @@ class Cell:
         """The mean and, for several runs, the standard deviation; empty without a run."""
         if not self.errors:
             return ""
-        spread = f" ± {stdev(self.errors):.2f}" if len(self.errors) > 1 else ""
+        spread = ""
+        if len(self.errors) > 1:
+            spread = f" ± {stdev(self.errors):.2f}"
         return f"{mean(self.errors):.2f}{spread}"
 
     def against(self, published: float) -> str:
-        return f"{self.text}, *{published:.2f}*" if self.errors else f"*{published:.2f}*"
+        if self.errors:
+            return f"{self.text}, *{published:.2f}*"
+        return f"*{published:.2f}*"
 
 
 def load_records(results: str | Path) -> list[Record]:
@@ -72,7 +76,8 @@ def _read_record(path: Path) -> Record:
 
 
 def _check_data(path: Path, record: Record) -> None:
-    official, own = official_sha256(record["column"], record["hold_out"]), record.get("data_sha256")
+    official = official_sha256(record["column"], record["hold_out"])
+    own = record.get("data_sha256")
     if own and official and own != official:
         split = next(
             title for title in {**official, **own} if own.get(title) != official.get(title)
@@ -87,7 +92,9 @@ def companion_gamma(records: Sequence[Record], column: str, method: str) -> floa
     if column.endswith(":1"):  # on a balanced set, RS is the identity
         return 0.0
     record = companion(records, column, method)
-    return None if record is None else record["held_out"]["rescale"]["gamma"]
+    if record is None:
+        return None
+    return record["held_out"]["rescale"]["gamma"]
 
 
 def value_at(curve: Sequence[float], gamma: float, grid: np.ndarray = GRID) -> float:
@@ -126,7 +133,9 @@ READINGS: dict[str, Callable[[Record], float | None]] = {
 
 def full_runs(records: Sequence[Record], column: str, method: str) -> list[Record]:
     """Return the runs of a cell that were trained on the whole training set, ordered by seed."""
-    trained = SAME_WHEN_BALANCED.get(method, method) if column.endswith(":1") else method
+    trained = method
+    if column.endswith(":1"):
+        trained = SAME_WHEN_BALANCED.get(method, method)
     found = [
         r for r in records if r["column"] == column and r["method"] == trained and not r["hold_out"]
     ]
@@ -152,7 +161,9 @@ def top5_cell(
     """Return the top-5 errors of a cell as trained or, after RS, with gamma from a source."""
     errors = []
     for record in full_runs(records, column, method):
-        gamma = 0.0 if source is None else GAMMAS[source](records, record)
+        gamma = 0.0
+        if source is not None:
+            gamma = GAMMAS[source](records, record)
         if record["top"] and gamma is not None:
             errors.append(100 * value_at(record["top"]["curve"], gamma))
     return Cell(tuple(errors))
@@ -166,7 +177,9 @@ def companion(records: Sequence[Record], column: str, method: str) -> Record | N
 
 
 def share_of_gap(before: float, after: float, oracle: float) -> float | None:
-    return None if before <= oracle else (before - after) / (before - oracle)
+    if before <= oracle:
+        return None
+    return (before - after) / (before - oracle)
 
 
 def _error_after_rs(records: Sequence[Record], record: Record, source: str) -> float | None:
@@ -174,4 +187,6 @@ def _error_after_rs(records: Sequence[Record], record: Record, source: str) -> f
     if source in EXACT:
         return record[EXACT[source]]["error"]
     gamma = GAMMAS[source](records, record)
-    return None if gamma is None else value_at(record["curve"], gamma)
+    if gamma is None:
+        return None
+    return value_at(record["curve"], gamma)

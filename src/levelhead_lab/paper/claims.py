@@ -68,7 +68,9 @@ def judged(
     finding = claim([record for record in records if record["column"] in kept])
     if finding is None or every is None:
         return finding
-    where = column_title(own[0]) if len(own) == 1 else "CIFAR-10"
+    where = "CIFAR-10"
+    if len(own) == 1:
+        where = column_title(own[0])
     seen = f"{where}: {finding.seen}"
     if every.seen != finding.seen:
         seen += f"; all columns: **{every.outcome}**"

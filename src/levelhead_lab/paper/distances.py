@@ -107,7 +107,9 @@ def table2_distances(records: Sequence[Record]) -> list[Distance]:
     found = []
     for row in tables()["table2"]["rows"]:
         method = row["method"].removesuffix("+rs")
-        reading = LAST_EPOCH if method == row["method"] else PAPER_GAMMA
+        reading = PAPER_GAMMA
+        if method == row["method"]:
+            reading = LAST_EPOCH
         theirs = published_errors(row["method"], "table2")
         for trained_on, recipe in ((columns, "our recipe"), (by_source, "recipe of Cao et al.")):
             points = {}
@@ -134,7 +136,10 @@ def source_distance(
     ]
     points = {}
     for column, (trained_on, method, theirs) in source_cells(row).items():
-        place = (column, same) if our_recipe else (trained_on, method)
+        if our_recipe:
+            place = (column, same)
+        else:
+            place = (trained_on, method)
         ours = cell(records, *place, reading).errors
         if ours:
             points[column] = mean(ours) - theirs
@@ -170,4 +175,6 @@ def sources_table(records: Sequence[Record]) -> str:
         rows.append((row["title"], [f"{within:g}", *near, farthest]))
     titles = ["last epoch", "best epoch on test", "our setting, last epoch", "farthest"]
     table = markdown_table(["columns within", "points", *titles], rows)
-    return table if rows else "No such network has a record yet."
+    if rows:
+        return table
+    return "No such network has a record yet."

@@ -32,7 +32,8 @@ def train_clusters_saturate(records: Sequence[Record]) -> Finding | None:
             second_rises.append(float(frequent - middle))
     if not first_rises:
         return None
-    first, second = mean(first_rises), mean(second_rises)
+    first = mean(first_rises)
+    second = mean(second_rises)
     share = second / first if first > 0 else float("inf")
     return Finding(
         "The size of a training cluster saturates where a class has enough samples.",

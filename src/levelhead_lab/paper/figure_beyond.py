@@ -49,7 +49,8 @@ def draw_frontier(records: Sequence[Record]) -> Drawn:
                 if not (alone and rs and shift):
                     continue
                 drawn += len(alone)
-                x, color = group + 0.19 * (place - (len(methods) - 1) / 2), METHOD_COLORS[method]
+                x = group + 0.19 * (place - (len(methods) - 1) / 2)
+                color = METHOD_COLORS[method]
                 panel.plot([x, x], [mean(alone), mean(shift)], color=color, lw=1, zorder=1)
                 panel.plot(x, mean(alone), "o", ms=6, mfc="white", mec=color, mew=1.4)
                 panel.plot(x, mean(rs), "_", ms=9, mew=1.8, color=color)
@@ -103,7 +104,8 @@ def draw_epochs(runs: Sequence[dict[str, Any]]) -> Drawn:
     }
     handles: list[Any] = []
     for (left, right), ratio in zip(axes, ratios, strict=True):
-        epochs, number = every[ratio, "wvn"], [row["epoch"] for row in every[ratio, "wvn"]]
+        epochs = every[ratio, "wvn"]
+        number = [row["epoch"] for row in every[ratio, "wvn"]]
         handles = [
             left.plot(number, [100 * of(row) for row in epochs], color=c, lw=1.3)[0]
             for c, of in lines.values()

@@ -29,7 +29,8 @@ COLORS = {"baseline": BASELINE, "wvn": WVN}
 
 
 def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
-    baseline, wvn = sources.snapshot("baseline"), sources.snapshot("wvn")
+    baseline = sources.snapshot("baseline")
+    wvn = sources.snapshot("wvn")
     gamma = companion_gamma(sources.records, column, "wvn")
     if gamma is None:
         raise MissingSource(f"no record of {column}:wvn with a hold-out, which chooses gamma")
@@ -44,7 +45,8 @@ def draw_confusion(sources: Sources, column: str = "cifar10:100") -> Drawn:
         panel.imshow(share, cmap="Blues", vmin=0, vmax=100)
         for (i, j), value in np.ndenumerate(share):
             if value >= 0.5:
-                color, weight = "white" if value > 55 else "#111827", "bold" if i == j else "normal"
+                color = "white" if value > 55 else "#111827"
+                weight = "bold" if i == j else "normal"
                 look = {
                     "ha": "center",
                     "va": "center",

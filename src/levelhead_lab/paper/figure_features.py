@@ -23,7 +23,8 @@ def draw_boundary(sources: Sources) -> Drawn:
         raise MissingSource(
             "no networks with two features (bench/paper/two_features.py trains them)"
         )
-    networks, counts = sources.two_features, np.asarray(sources.two_features["counts"])
+    networks = sources.two_features
+    counts = np.asarray(sources.two_features["counts"])
     heads = {name: Head(np.array(networks[name]["weights"][0])) for name in ("baseline", "wvn")}
     rescaled = rescale_head(heads["wvn"], counts, GAMMA)
     figure, axes = style.panels(3, height=3.0)
@@ -31,7 +32,8 @@ def draw_boundary(sources: Sources) -> Drawn:
     drawn = [("Baseline", "baseline", heads["baseline"]), ("WVN", "wvn", heads["wvn"])]
     drawn.append((f"WVN+RS, gamma = {GAMMA:g}", "wvn", rescaled))
     for panel, (name, method, head) in zip(axes[0], drawn, strict=True):
-        x, y = np.array(networks[method]["features"]), np.array(networks[method]["labels"])
+        x = np.array(networks[method]["features"])
+        y = np.array(networks[method]["labels"])
         _sectors(panel, head, x, y, colors)
         right = head.logits(x).argmax(axis=1) == y
         recall = right[y == counts.argmin()].mean()
@@ -125,7 +127,9 @@ def draw_clusters(sources: Sources, column: str = "cifar10:100") -> Drawn:
     axes[0, 0].set(ylabel="degrees", ylim=(0, None))
     axes[0, 0].legend(frameon=False, fontsize=8.5, loc="upper left")
     axes[0, 1].set_xlabel("training samples of the class")
-    beside = f", and of {style.network_count(balanced)} on balanced data" if balanced else ""
+    beside = ""
+    if balanced:
+        beside = f", and of {style.network_count(balanced)} on balanced data"
     return Drawn(
         figure,
         "Angular spread of each class's features at training and test time, and the angle between their centers, "

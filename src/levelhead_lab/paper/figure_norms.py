@@ -17,7 +17,8 @@ def draw_norms_over_epochs(sources: Sources, column: str = "cifar10:100") -> Dra
     if not found:
         raise MissingSource(f"no record of {column}:baseline with norms over epochs")
     first = found[0]
-    epochs, counts = first["norms_over_epochs"]["epochs"], first["counts"]
+    epochs = first["norms_over_epochs"]["epochs"]
+    counts = first["counts"]
     norms = np.array(first["norms_over_epochs"]["norms"])
     figure, ((above,), (below,)) = style.panels(
         1, 2, height=5.0, sharex=True, height_ratios=[3, 1.2]
@@ -109,7 +110,8 @@ def draw_step_norms(sources: Sources) -> Drawn:
     found = [sources.runs(column) for column in STEP_COLUMNS]
     figure, axes = style.panels(len(STEP_COLUMNS), height=3.0, sharey=True)
     for panel, column, same in zip(axes[0], STEP_COLUMNS, found, strict=True):
-        values, n = _relative_norms(same), np.sort(same[0]["counts"])[::-1]
+        values = _relative_norms(same)
+        n = np.sort(same[0]["counts"])[::-1]
         at = np.arange(1, len(values) + 1)
         for count, color in ((n.max(), style.BASELINE), (n.min(), style.WVN)):
             part = n == count

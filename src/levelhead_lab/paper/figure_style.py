@@ -128,11 +128,9 @@ def move_apart(values: Sequence[float], apart: float) -> list[float]:
 
 def network_count(records: Sequence[Record]) -> str:
     seeds = ", ".join(str(record["seed"]) for record in records)
-    return (
-        f"one network (seed {seeds})"
-        if len(records) == 1
-        else f"{len(records)} networks (seeds {seeds})"
-    )
+    if len(records) == 1:
+        return f"one network (seed {seeds})"
+    return f"{len(records)} networks (seeds {seeds})"
 
 
 def save_figure(figure: Any, out: Path, name: str) -> list[Path]:

@@ -66,7 +66,9 @@ def write_figure(
     except MissingSource as missing:
         say(f"{name} is not drawn: {missing}")
         return [], f"Not drawn: {missing}."
-    folder = out if docs is None else Path(os.path.relpath(out, docs))
+    folder = out
+    if docs is not None:
+        folder = Path(os.path.relpath(out, docs))
     picture = (folder / name).as_posix()
     text = f"![{title}]({picture}.png)\n\n*{drawn.caption}* ([SVG]({picture}.svg))"
     return save_figure(drawn.figure, out, name), text
@@ -76,14 +78,17 @@ def collect_sources(
     results: Path, snapshots: Mapping[str, Snapshot], records: Sequence[Record]
 ) -> Sources:
     """Return the records and what is kept next to them; a t-SNE map of another snapshot is made anew."""
-    base, kept = snapshots.get("baseline"), results / "figures"
+    base = snapshots.get("baseline")
+    kept = results / "figures"
     tsne = (
         None
         if base is None
         else _load_or_make(kept / "tsne.json", lambda: tsne_points(base), head_digest(base))
     )
     boundary = kept / "boundary.json"
-    networks = json.loads(boundary.read_text(encoding="utf-8")) if boundary.is_file() else None
+    networks = None
+    if boundary.is_file():
+        networks = json.loads(boundary.read_text(encoding="utf-8"))
     return Sources(records, snapshots, networks, tsne)
 
 
@@ -92,7 +97,9 @@ def _load_or_make(
 ) -> dict[str, Any]:
     old = None
     with suppress(ValueError):  # where it is damaged, it is made again
-        old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        old = None
+        if path.is_file():
+            old = json.loads(path.read_text(encoding="utf-8"))
     if isinstance(old, dict) and old and old.get("of") == of:
         return old
     made = make()

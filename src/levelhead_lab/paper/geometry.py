@@ -89,7 +89,8 @@ def boundary_angles(head: Head, i: int, j: int) -> tuple[float, float]:
     (45.0, 45.0)
     """
     a, b = (to_numpy(head.weight)[k].astype(np.float64) for k in (i, j))
-    length, other = np.linalg.norm(a), np.linalg.norm(b)
+    length = np.linalg.norm(a)
+    other = np.linalg.norm(b)
     between = np.arccos(np.clip(a @ b / (length * other), -1, 1))
     # |a| cos(t) = |b| cos(between - t)
     angle = np.arctan2(length - other * np.cos(between), other * np.sin(between))
@@ -130,12 +131,12 @@ def oracle_head(
     >>> oracle_head(np.array([[1.0, 0.0], [0.0, 1.0]]), [0, 1], 2, decay=0.1).error
     0.0
     """
-    x, y = to_numpy(features).astype(np.float64), check_labels(labels, classes)
-    weight = (
-        np.zeros((classes, x.shape[1]))
-        if start is None
-        else to_numpy(start.weight).astype(np.float64)
-    )
+    x = to_numpy(features).astype(np.float64)
+    y = check_labels(labels, classes)
+    if start is None:
+        weight = np.zeros((classes, x.shape[1]))
+    else:
+        weight = to_numpy(start.weight).astype(np.float64)
     rows = np.arange(len(y))
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
@@ -174,10 +175,10 @@ def _lbfgs(loss, at: np.ndarray, steps: int, tolerance: float, memory: int = 20)
             direction *= 1 / (rho * (z @ z))
         for (s, z, rho), alpha in zip(pairs, reversed(alphas), strict=True):
             direction += s * (alpha - rho * (z @ direction))
-        slope, length = (
-            -(gradient @ direction),
-            1.0 if pairs else 1 / max(1.0, float(np.linalg.norm(gradient))),
-        )
+        slope = -(gradient @ direction)
+        length = 1.0
+        if not pairs:
+            length = 1 / max(1.0, float(np.linalg.norm(gradient)))
         while True:
             new = at - length * direction
             new_value, new_gradient = loss(new)
@@ -195,8 +196,6 @@ def _lbfgs(loss, at: np.ndarray, steps: int, tolerance: float, memory: int = 20)
 
 def _unit(x: np.ndarray) -> np.ndarray:
     norms = np.linalg.norm(x, axis=1, keepdims=True)
-    return (
-        np.divide(x, norms, out=np.zeros_like(x), where=norms > 0)
-        if not np.isnan(norms).any()
-        else x / norms
-    )
+    if not np.isnan(norms).any():
+        return np.divide(x, norms, out=np.zeros_like(x), where=norms > 0)
+    return x / norms

@@ -135,4 +135,6 @@ def _spent(records: Sequence[Record]) -> list[str]:
 
 def read_json(path: Path) -> Any:
     """Return what a file in results/ holds; None if it is not there."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if path.is_file():
+        return json.loads(path.read_text(encoding="utf-8"))
+    return None

@@ -59,8 +59,11 @@ def places_in(page: Path) -> list[str]:
 
 def fill(page: Path, name: str, content: str) -> None:
     """Write generated text between `<!-- name -->` and `<!-- end of name -->` of a page."""
-    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    start = f"<!-- {name} -->"
+    end = f"<!-- end of {name} -->"
+    text = ""
+    if page.is_file():
+        text = page.read_text(encoding="utf-8")
     if start not in text or end not in text:
         raise LevelheadError(f"{page}: no place for {name!r}; expected {start} and {end}")
     before, _, rest = text.partition(start)
@@ -158,7 +161,8 @@ def table2(records: Sequence[Record]) -> str:
     by_source = tables()["table2-sources"]["columns"]
     rows: list[TableRow] = []
     for row in table["rows"]:
-        method, title = row["method"].removesuffix("+rs"), row["title"]
+        method = row["method"].removesuffix("+rs")
+        title = row["title"]
         source = None
         if method != row["method"]:
             source = PAPER_GAMMA

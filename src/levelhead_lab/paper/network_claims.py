@@ -42,7 +42,8 @@ def own_norms_are_pulled_up(snapshot: Snapshot) -> Finding:
     own = logits[rows, labels]
     # |f| cos(theta) is the logit over the norm, which is positive
     slope = np.bincount(labels, (probability - 1) * own)
-    lean, falling = float((own > 0).mean()), int((slope < 0).sum())
+    lean = float((own > 0).mean())
+    falling = int((slope < 0).sum())
     return Finding(
         "Training samples lean toward their own class's weight vector, and make its norm grow.",
         lean,
@@ -56,7 +57,8 @@ def own_norms_are_pulled_up(snapshot: Snapshot) -> Finding:
 def boundary_leans(two_features: dict[str, Any]) -> Finding:
     """Judge Figure 3 by networks with two features, whose boundary can be drawn."""
     counts = np.asarray(two_features["counts"])
-    most, least = int(counts.argmax()), int(counts.argmin())
+    most = int(counts.argmax())
+    least = int(counts.argmin())
     angles = {}
     for method in ("baseline", "wvn"):
         heads = [Head(np.array(weights)) for weights in two_features[method]["weights"]]
@@ -103,7 +105,8 @@ def volumes_follow_frequency(baseline: Snapshot, wvn: Snapshot) -> Finding:
 
 def rare_class_is_scattered(snapshot: Snapshot) -> Finding:
     """Judge Figure 5 by angles between features, which t-SNE does not keep: the most and the least frequent class."""
-    most, least = int(snapshot.counts.argmax()), int(snapshot.counts.argmin())
+    most = int(snapshot.counts.argmax())
+    least = int(snapshot.counts.argmin())
     classes = snapshot.head.classes
     train = (snapshot.features["train"], snapshot.labels["train"])
     test = (snapshot.features["test"], snapshot.labels["test"])
@@ -127,7 +130,8 @@ def frequent_classes_have_low_precision(snapshot: Snapshot) -> Finding:
     precision = np.diag(counted) / predicted
     order = np.argsort(snapshot.counts, kind="stable")
     third = max(1, len(order) // 3)
-    rare, frequent = precision[order[:third]].mean(), precision[order[-third:]].mean()
+    rare = precision[order[:third]].mean()
+    frequent = precision[order[-third:]].mean()
     rank = rank_correlation(precision, -snapshot.counts)
     return Finding(
         "Without an adjustment, frequent classes have a low precision.",
@@ -146,7 +150,8 @@ def rare_classes_gain(baseline: Snapshot, wvn: Snapshot, gamma: float) -> Findin
     rescaled = rescale_head(wvn.head, wvn.counts, gamma)
     after = recall(wvn.logits("test", rescaled), wvn.labels["test"])
     change = 100 * (after - before)
-    rare, frequent = float(change[order[:third]].mean()), float(change[order[-third:]].mean())
+    rare = float(change[order[:third]].mean())
+    frequent = float(change[order[-third:]].mean())
     return Finding(
         "WVN+RS improves the infrequent classes and preserves the frequent ones.",
         rare,

@@ -119,7 +119,8 @@ def over_sampling_levels(records: Sequence[Record], column: str = "cifar10:100")
             continue
         after = _norm_excess(repeated)
         still = mean(count_correlation(run, run["norms"]) for run in repeated)
-        halved, follows = after <= before / 2, still >= STRONG
+        halved = after <= before / 2
+        follows = still >= STRONG
         outcomes.append(outcome_if(halved and follows, halved or follows))
         shares.append(after / before)
         seen.append(f"{METHODS[method].title} +{after:.0%}, rank correlation {still:.2f}")
@@ -144,13 +145,17 @@ def _spread(record: Record) -> float:
 
 
 def _ends_are_extreme(record: Record) -> bool:
-    norms, counts = np.asarray(record["norms"]), np.asarray(record["counts"])
-    largest, smallest = counts[norms.argmax()], counts[norms.argmin()]
+    norms = np.asarray(record["norms"])
+    counts = np.asarray(record["counts"])
+    largest = counts[norms.argmax()]
+    smallest = counts[norms.argmin()]
     return bool(largest == counts.max() and smallest == counts.min())
 
 
 def _group_gap(record: Record) -> float:
     """Return the distance of the mean norms of frequent and rare classes, in standard deviations."""
-    norms, counts = np.asarray(record["norms"]), np.asarray(record["counts"])
-    frequent, rare = norms[counts == counts.max()], norms[counts == counts.min()]
+    norms = np.asarray(record["norms"])
+    counts = np.asarray(record["counts"])
+    frequent = norms[counts == counts.max()]
+    rare = norms[counts == counts.min()]
     return float((frequent.mean() - rare.mean()) / np.sqrt((frequent.var() + rare.var()) / 2))

@@ -192,8 +192,12 @@ def _beyond_places(records: Sequence[Record]) -> dict[str, str]:
 
 def _measured_places(records: Sequence[Record], measured: Measured) -> dict[str, str]:
     """Return what is written from single files of results/."""
-    authors, precision, epochs = measured.authors, measured.precision, measured.epochs
-    heads, past, rounding = measured.heads, measured.past_frontier, measured.rounding
+    authors = measured.authors
+    precision = measured.precision
+    epochs = measured.epochs
+    heads = measured.heads
+    past = measured.past_frontier
+    rounding = measured.rounding
     texts: dict[str, str] = dict.fromkeys(
         (
             "authors", "pooled", "precision", "epochs", "epochs-text", "heads", "heads-text", "unlabelled",

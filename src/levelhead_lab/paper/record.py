@@ -22,7 +22,8 @@ def make_record(
     snapshot: Snapshot, log: list[dict[str, Any]], facts: dict[str, Any], *, top: int | None = None
 ) -> dict[str, Any]:
     """Return the record of one run, at most 20 KB as JSON, `facts` first; `top` is a k for top-k errors."""
-    labels, logits = snapshot.labels["test"], snapshot.logits("test")
+    labels = snapshot.labels["test"]
+    logits = snapshot.logits("test")
     path = post_hoc.path_on_test(snapshot)
     best, zero = path.best("error"), path.at(0.0)
     matched = tune_unlabelled(logits, counts=snapshot.counts, rule=Rescale.name)
@@ -81,7 +82,8 @@ def _geometry(snapshot: Snapshot) -> dict[str, Any]:
     splits = {}
     for name in ("train", "test"):
         if name in snapshot.labels:
-            features, labels = snapshot.features[name], snapshot.labels[name]
+            features = snapshot.features[name]
+            labels = snapshot.labels[name]
             splits[name] = (features, labels)
             found[f"sigma_{name}"] = _list(geometry.angular_sigma(features, labels, classes), 2)
     if "train" in splits:

@@ -51,7 +51,9 @@ def companion_errors(snapshot: Snapshot) -> dict[str, Any]:
     labels = snapshot.labels["test"]
     chosen = {}
     for name in (Rescale.name, Shift.name, Offsets.name, Vector.name):
-        rule = post_hoc.rule_on(snapshot, name) if name in post_hoc.RANGES else name
+        rule = name
+        if name in post_hoc.RANGES:
+            rule = post_hoc.rule_on(snapshot, name)
         chosen[name] = tune(*held_out(snapshot), rule=rule)
     errors = refitted_errors(snapshot, chosen[Rescale.name].strength or 0.0)
     for name in (Shift.name, Offsets.name, Vector.name):
@@ -86,7 +88,10 @@ def fit_scales(snapshot: Snapshot, *, offsets: bool) -> tuple[np.ndarray, np.nda
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         scale, offset = flat[:classes], flat[classes:]
         value, slope = _cross_entropy(logits * scale + offset, labels, weights)
-        of_offset = slope.sum(axis=0) if offsets else np.zeros(classes)
+        if offsets:
+            of_offset = slope.sum(axis=0)
+        else:
+            of_offset = np.zeros(classes)
         return value, np.concatenate([(slope * logits).sum(axis=0), of_offset])
 
     start = np.concatenate([np.ones(classes), np.zeros(classes)])

@@ -94,7 +94,9 @@ def reproduce_table(
     for training in left:
         lines.append(f"{training.name:48}{expected_seconds([training]) / 60:>7.1f} min")
     minutes = round(expected_seconds(left) / 60, 1)
-    rest = f"the others take about {minutes:g} minutes on one H200" if left else "nothing to train"
+    rest = "nothing to train"
+    if left:
+        rest = f"the others take about {minutes:g} minutes on one H200"
     there = len(wanted) - len(left)
     lines.append(f"{table}: {there} of {len(wanted)} networks have a record; {rest}")
     rows = []
@@ -128,7 +130,9 @@ def _train(
             f"{in_a_row(list(data))}; {where_to_get(data)}, and unpack what you downloaded",
             advice=Advice("root", None, "to name that folder"),
         )
-    until = None if options.minutes is None else 60 * options.minutes
+    until = None
+    if options.minutes is not None:
+        until = 60 * options.minutes
 
     def summary() -> str:
         there = len(wanted) - len(missing(wanted, options.results))
@@ -199,7 +203,8 @@ def train_missing(
     results, began = Path(results), time.monotonic()
     results.mkdir(parents=True, exist_ok=True)
     todo = missing(wanted, results)
-    total, images = sum(training.images for training in todo), 0
+    total = sum(training.images for training in todo)
+    images = 0
     train = partial(_train_group, runs=Path(runs).absolute(), slots=slots, device=device)
     if executor == "local":  # or else it is sent to other machines
         for spec in {training.spec.data: training.spec for training in todo}.values():

@@ -124,7 +124,8 @@ def spread_text(records: Sequence[Record]) -> str:
 def table1_text(records: Sequence[Record]) -> str:
     """Say what Table 1 shows of over-sampling, and in how many columns the nearer readings are trained."""
     columns = table1_columns("cifar10", imbalanced=True)
-    published, plain = published_errors("over-sample"), published_errors("baseline")
+    published = published_errors("over-sample")
+    plain = published_errors("baseline")
     theirs = [column for column in columns if published[column] < plain[column]]
     lines = [
         "Over-sampling improves on the baseline of CIFAR-10 in "
@@ -133,7 +134,8 @@ def table1_text(records: Sequence[Record]) -> str:
     for method in ("over-sample", "over-sample-largest"):
         pairs = []
         for column in columns:
-            ours, base = cell(records, column, method).errors, cell(records, column, "baseline")
+            ours = cell(records, column, method).errors
+            base = cell(records, column, "baseline")
             if ours and base.errors:
                 pairs.append(mean(ours) < mean(base.errors))
         if pairs:
@@ -190,7 +192,9 @@ def _wvn_beside_plain(records: Sequence[Record]) -> list[str]:
             seeds = [
                 len(full_runs(records, column, "wvn")) for column in tables()[table]["columns"]
             ]
-            networks = "one network" if max(seeds) == 1 else f"up to {max(seeds)} networks"
+            networks = "one network"
+            if max(seeds) != 1:
+                networks = f"up to {max(seeds)} networks"
             lines.append(
                 f"- **WVN+RS minus Baseline+RS** by {recipe}, each at its best gamma on test: "
                 f"{signed(points)} points, ahead in {ahead} of {len(points)} columns, {networks} "

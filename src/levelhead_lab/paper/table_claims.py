@@ -63,7 +63,8 @@ def rs_beats_the_losses(records: Sequence[Record]) -> Finding | None:
             margins[title] = mean(points)
     if not all(METHODS[method].title in margins for method in LOSSES):
         return None
-    lowest, highest = min(margins.values()), max(margins.values())
+    lowest = min(margins.values())
+    highest = max(margins.values())
     ahead = sum(margin > 0 for margin in margins.values())
     return Finding(
         "RS on the plain network beats methods that change the loss.",
@@ -213,7 +214,9 @@ def wvn_comes_nearer_to_its_oracle(records: Sequence[Record]) -> Finding | None:
 def _left_to_the_oracle(records: Sequence[Record], column: str, method: str) -> float | None:
     after = cell(records, column, method, HELD_OUT).errors
     oracle = cell(records, column, method, ORACLE).errors
-    return mean(after) - mean(oracle) if after and oracle else None
+    if after and oracle:
+        return mean(after) - mean(oracle)
+    return None
 
 
 def _differences(

@@ -48,7 +48,10 @@ def published_errors(method: str, table: str = "table1") -> dict[str, float]:
     (row,) = [row for row in tables()[table]["rows"] if row["method"] == method]
     found = {}
     for column, error in zip(tables()[table]["columns"], row["published"], strict=True):
-        found[column] = error[0] if isinstance(error, list) else error
+        if isinstance(error, list):
+            found[column] = error[0]
+        else:
+            found[column] = error
     return found
 
 
@@ -65,7 +68,9 @@ class Reading:
     @property
     def title(self) -> str:
         title = METHODS[self.method].title
-        return f"{title}, {tables()['readings']['titles'][self.recipe]}" if self.recipe else title
+        if self.recipe:
+            return f"{title}, {tables()['readings']['titles'][self.recipe]}"
+        return title
 
     def place(self, column: str) -> tuple[str, str]:
         """Return the column and the method of the networks that are trained for a column of Table 1."""
@@ -80,9 +85,10 @@ def readings() -> list[Reading]:
             recipe, _, method = name.rpartition("/")
             in_table1 = name == row["in_table1"]
             everywhere = in_table1 or name == row["method"]
-            columns = (
-                table1_columns(imbalanced=True) if everywhere else tables()["readings"]["columns"]
-            )
+            if everywhere:
+                columns = table1_columns(imbalanced=True)
+            else:
+                columns = tables()["readings"]["columns"]
             found.append(Reading(row["method"], method, recipe, tuple(columns), in_table1))
     return found
 
@@ -103,7 +109,10 @@ def source_cells(row: dict[str, Any]) -> dict[str, tuple[str, str, float]]:
     for i, column in enumerate(tables()["sources"]["columns"]):
         if row["trained"][i]:
             recipe, method = row["trained"][i].split("/")
-            error = row["published"][i] if "published" in row else published[column]
+            if "published" in row:
+                error = row["published"][i]
+            else:
+                error = published[column]
             cells[column] = (f"{recipe}/{column}", method, error)
     return cells
 

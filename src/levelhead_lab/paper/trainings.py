@@ -46,7 +46,10 @@ class Training:
     @property
     def images(self) -> int:
         """The training images it goes through, which is what it costs."""
-        profile = counts.step if self.spec.profile == "step" else counts.long_tail
+        if self.spec.profile == "step":
+            profile = counts.step
+        else:
+            profile = counts.long_tail
         per_class = profile(*DATA_SIZES[self.spec.data], self.spec.ratio)
         samples = per_class.sum()
         if self.spec.method in ("under-sample", "under-sample-once"):

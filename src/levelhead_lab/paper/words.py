@@ -10,7 +10,9 @@ def in_a_row(words: Sequence[str]) -> str:
     'a, b and c'
     """
     *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
+    if first:
+        return f"{', '.join(first)} and {last}"
+    return last
 
 
 def signed(points: Sequence[float]) -> str:
@@ -39,4 +41,6 @@ def count_of(count: int, of: int) -> str:
     """
     if count == 0:
         return f"none of {of}"
-    return f"all {of}" if count == of else f"{count} of {of}"
+    if count == of:
+        return f"all {of}"
+    return f"{count} of {of}"

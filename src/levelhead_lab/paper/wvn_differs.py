@@ -207,7 +207,9 @@ def epochs_text(runs: Sequence[dict[str, Any]], authors: dict[str, Any]) -> str:
         ]
         errors = [*at_best, *theirs]
         reached = [error for error in errors if error <= published]
-        explains = "explains" if 2 * len(reached) > len(errors) else "does not explain"
+        explains = "does not explain"
+        if 2 * len(reached) > len(errors):
+            explains = "explains"
         least = min(100 * row["rescale"]["error"] for run in ours for row in run["epochs"])
         lines.append(
             f"- **At ratio {ratio:g}** {published:.2f} is published. At the epoch that is best on test, "

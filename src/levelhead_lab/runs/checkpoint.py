@@ -29,12 +29,12 @@ def write(folder: Path, state: State) -> Path:
         atomic.write(path, content)
     except OSError as error:
         earlier = checkpoints_in(folder)
-        kept = (
-            f"the last good checkpoint, {earlier[0].name}, is kept"
-            if earlier
-            else "there is no earlier one"
-        )
-        reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror
+        kept = "there is no earlier one"
+        if earlier:
+            kept = f"the last good checkpoint, {earlier[0].name}, is kept"
+        reason = "the disk is full"
+        if error.errno != errno.ENOSPC:
+            reason = error.strerror
         raise OSError(
             f"{folder}: cannot write a checkpoint, {reason}; {kept}; make room and run the same command again to resume"
         ) from error

@@ -157,7 +157,9 @@ def given_strength(snapshot: Snapshot, rule: str | Rule, strength: float) -> Tun
 
 def usual_rule(strength: float | None) -> str:
     """Return the rule that adjusts a head if none is named: the default or, at a strength, RS."""
-    return DEFAULT if strength is None else Rescale.name
+    if strength is None:
+        return DEFAULT
+    return Rescale.name
 
 
 def rule_for(method: Method, other: str = DEFAULT) -> str:
@@ -181,7 +183,9 @@ def _macro_f1(measures: Measures) -> float:
 
 
 def _share_text(share: float) -> str:
-    return "none in test" if math.isnan(share) else f"{100 * share:.1f} %"
+    if math.isnan(share):
+        return "none in test"
+    return f"{100 * share:.1f} %"
 
 
 def _to_json(measures: Measures) -> dict[str, Any]:

@@ -165,10 +165,8 @@ def _facts(path: Path) -> dict[str, Any] | None:
 
 
 def _to_onnx(model: Classifier, shape: list[int]) -> bytes:
-    example, axes = (
-        torch.zeros(2, *shape, dtype=torch.uint8),
-        {"images": {0: "n"}, "logits": {0: "n"}},
-    )
+    example = torch.zeros(2, *shape, dtype=torch.uint8)
+    axes = {"images": {0: "n"}, "logits": {0: "n"}}
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         # By the exporter that needs no other package.
         warnings.simplefilter("ignore", DeprecationWarning)

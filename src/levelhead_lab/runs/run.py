@@ -237,7 +237,10 @@ class _Saver:
     """Saves checkpoints inside an epoch, every so many seconds or steps."""
 
     def __init__(self, folder: Path, seconds: float, steps: int | None, writes: bool):
-        self.folder, self.seconds, self.steps, self.writes = folder, seconds, steps, writes
+        self.folder = folder
+        self.seconds = seconds
+        self.steps = steps
+        self.writes = writes
         self.taken, self.last = 0, time.monotonic()
 
     def __call__(self, now: Callable[[], State]) -> None:

@@ -57,9 +57,9 @@ class Run:
         """The records of the epochs so far, without a last line that a crash cut off."""
         path = self.path / "log.jsonl"
         try:
-            lines = (
-                path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
-            )
+            lines = []
+            if path.is_file():
+                lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
             records = [parse_json(line) for line in lines if line.endswith("}\n")]
         except ValueError as error:
             raise LevelheadError(
@@ -98,7 +98,8 @@ class Run:
 
     def _checked_file(self, name: str) -> Path:
         """Return a file whose sha256 is the one in done.json; results of older versions have none."""
-        path, vouched = self.path / name, self._vouched.get(name)
+        path = self.path / name
+        vouched = self._vouched.get(name)
         check_regular_file(path, "what the run wrote")
         if vouched not in (None, file_sha256(path)):
             raise LevelheadError(

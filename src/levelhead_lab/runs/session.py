@@ -43,10 +43,17 @@ class TrainingSession:
         half: bool = False,
         report: EpochProgress | None = None,
     ):
-        self.run, self.folder, self.spec, self.data = run, run.path, spec, data
-        self.device, self.writes, self.half, self.report = device, writes, half, report
+        self.run = run
+        self.folder = run.path
+        self.spec = spec
+        self.data = data
+        self.device = device
+        self.writes = writes
+        self.half = half
+        self.report = report
         dtype = PRECISIONS[spec.dtype].weights
-        self.recipe, self.method = spec.resolve_recipe(), spec.resolve_method()
+        self.recipe = spec.resolve_recipe()
+        self.method = spec.resolve_method()
         self.net = build(
             spec.resolve_net(),
             data.classes,
@@ -82,7 +89,9 @@ class TrainingSession:
             atomic.write(self.folder / "spec.json", json.dumps(self._describe(), indent=2).encode())
 
     def _describe(self) -> dict[str, Any]:
-        spec, data, packages = self.spec, self.data, ("torch", "numpy", "safetensors")
+        spec = self.spec
+        data = self.data
+        packages = ("torch", "numpy", "safetensors")
         return {
             "spec": spec.to_dict(),
             "identity": spec.identity(),
@@ -110,11 +119,9 @@ class TrainingSession:
         """Resume from a State: keep the records of epochs before it, remove newer and half-written files."""
         if start is not None:
             self._check_weights(start)
-        done = (
-            []
-            if start is None
-            else [record for record in self.run.log if record["epoch"] <= start.epoch]
-        )
+        done = []
+        if start is not None:
+            done = [record for record in self.run.log if record["epoch"] <= start.epoch]
         if start is not None and len(done) != start.epoch:
             raise LevelheadError(
                 f"{self.folder / 'log.jsonl'}: damaged, it has {len(done)} of the {start.epoch} "
@@ -170,7 +177,8 @@ class TrainingSession:
             self.report(record)
 
     def finish(self) -> None:
-        seconds, net = round(time.monotonic() - self.began, 3), self.net
+        seconds = round(time.monotonic() - self.began, 3)
+        net = self.net
         weights = {
             name: tensor.detach().cpu().contiguous() for name, tensor in net.state_dict().items()
         }
@@ -225,7 +233,8 @@ def check_finished(run: Run, spec: Spec, data: Data | None = None) -> None:
 
 
 def check_same(run: Run, spec: Spec, data: Data | None = None) -> None:
-    facts, asked = _complete_facts(run), spec.identity()
+    facts = _complete_facts(run)
+    asked = spec.identity()
     stated = facts["identity"]
     key = next((key for key in {**stated, **asked} if stated.get(key) != asked.get(key)), None)
     what_to_do = "choose another name for the new run, or move this folder away"

@@ -88,18 +88,18 @@ class Spec:
     @property
     def title(self) -> str:
         data = Path(self._data_name).stem
-        shape = (
-            ""
-            if self.profile == "given"
-            else f"-{'lt' if self.profile == 'long-tail' else 'step'}{self.ratio:g}"
-        )
+        shape = ""
+        if self.profile != "given":
+            shape = f"-{'lt' if self.profile == 'long-tail' else 'step'}{self.ratio:g}"
         return f"{data}{shape}-{self.trained_as.split('/')[-1].replace('.py:', '-')}-{self.seed}"
 
     @property
     def _data_name(self) -> str:
         """The name of the data or, for a path, of its file or folder, however the path is written."""
         name = Path(self.data).name
-        return Path(self.data).resolve().name if name in ("", "..") else name
+        if name in ("", ".."):
+            return Path(self.data).resolve().name
+        return name
 
     @property
     def trained_as(self) -> str:
@@ -112,7 +112,9 @@ class Spec:
         return CUI_METHODS.get(self.method) or method_named(self.method)
 
     def resolve_net(self) -> str:
-        return DEFAULTS.get(self.data, DEFAULTS[""])[0] if self.net is None else self.net
+        if self.net is None:
+            return DEFAULTS.get(self.data, DEFAULTS[""])[0]
+        return self.net
 
     def resolve_recipe(self) -> Recipe:
         return find_recipe(self.recipe or DEFAULTS.get(self.data, DEFAULTS[""])[1]).stretched_to(
@@ -124,7 +126,9 @@ class Spec:
         if self.subset is not None:
             return self.subset
         whole = self.profile == "given" and self.counts is None
-        return "first" if whole or self.data in (*OFFICIAL, "digits") else 0
+        if whole or self.data in (*OFFICIAL, "digits"):
+            return "first"
+        return 0
 
     def load(self) -> Data:
         read = _load_once if self.data in OFFICIAL else load

@@ -26,7 +26,8 @@ def of_run(folder: Path, *, tuned: Tuned | None = None, rule: str | Rule | None 
     """
     run = Run.open(folder)
     made = run.facts
-    spec, versions = made.get("spec", made), made.get("versions", {})
+    spec = made.get("spec", made)
+    versions = made.get("versions", {})
     if not isinstance(spec, dict) or not isinstance(versions, dict):
         raise LevelheadError(
             f"{folder / 'spec.json'}: damaged; move the folder away to train again"

@@ -102,17 +102,19 @@ def sweep(
         raise LevelheadError(f"expected at least 1 worker, got {workers}", parameter="workers")
     if tries < 1:
         raise LevelheadError(f"expected at least 1 try, got {tries}", parameter="tries")
-    options, folder = options or {}, Path(runs).absolute()
+    options = options or {}
+    folder = Path(runs).absolute()
     found = [Run.of(spec, runs) for spec in specs]
     unfinished, errors = _find_unfinished(specs, found)
     if executor == "packed":
-        groups, train = [unfinished], partial(run_packed, runs=folder, slots=workers, **options)
+        groups = [unfinished]
+        train = partial(run_packed, runs=folder, slots=workers, **options)
     else:
-        threads = max(1, multiprocessing.cpu_count() // workers) if executor == "local" else None
-        groups, train = (
-            [[s] for s in unfinished],
-            partial(_train, runs=folder, threads=threads, options=options),
-        )
+        threads = None
+        if executor == "local":
+            threads = max(1, multiprocessing.cpu_count() // workers)
+        groups = [[s] for s in unfinished]
+        train = partial(_train, runs=folder, threads=threads, options=options)
     ends = run_tasks(
         groups,
         train,
@@ -170,7 +172,8 @@ def sweep_grid(
     allow_code: bool,
     say: Callable[[str], None],
 ) -> tuple[dict[str, Any], str]:
-    specs, done = read_grid(path, allow_code=allow_code), 0
+    specs = read_grid(path, allow_code=allow_code)
+    done = 0
     for spec in specs:
         rule_for(spec.resolve_method())  # raises an error if there is none
 
@@ -198,7 +201,8 @@ def sweep_grid(
 
 def sweep_row(outcome: Outcome) -> dict[str, Any]:
     """Return the errors of a run on its test set: as trained and, if it held samples out, adjusted."""
-    snapshot, spec = outcome.run.snapshot, outcome.spec
+    snapshot = outcome.run.snapshot
+    spec = outcome.spec
     rule = rule_for(spec.resolve_method())
     row = {
         "run": str(outcome.run.path),
@@ -216,7 +220,8 @@ def sweep_row(outcome: Outcome) -> dict[str, Any]:
         row["strength"] = found.tuned.strength
         row["adjusted_error"] = found.after.error
         row["adjusted_balanced_error"] = found.after.balanced_error
-    logits, labels = snapshot.logits("test"), snapshot.labels["test"]
+    logits = snapshot.logits("test")
+    labels = snapshot.labels["test"]
     row["error"] = measure.error(logits, labels)
     row["balanced_error"] = measure.balanced_error(logits, labels)
     return row

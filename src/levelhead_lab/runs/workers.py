@@ -50,14 +50,15 @@ def run_tasks(
 ) -> Generator[TaskEnd[Task], None, None]:
     """Do every task, as many at a time as there are workers; yield each as it ends. One failure stops no other."""
     began = time.monotonic()
-    pool = (
-        _ThisProcess()
-        if where == "here"
-        else _Processes(workers)
-        if where == "processes"
-        else _Ray(workers, device)
-    )
-    waiting, busy = deque((task, 1) for task in tasks), {}
+    if where == "here":
+        pool = _ThisProcess()
+    else:
+        if where == "processes":
+            pool = _Processes(workers)
+        else:
+            pool = _Ray(workers, device)
+    waiting = deque((task, 1) for task in tasks)
+    busy = {}
     try:
         while True:
             while (
@@ -89,7 +90,9 @@ def _do_task(do: Callable[[Any], Any], task: Any, folder: Path | None = None) ->
     try:
         do(task)
     except Exception as wrong:  # whatever it is, it ends this task alone
-        kind = "" if isinstance(wrong, ValueError | OSError) else f"{type(wrong).__name__}: "
+        kind = ""
+        if not isinstance(wrong, ValueError | OSError):
+            kind = f"{type(wrong).__name__}: "
         error = " ".join(f"{kind}{wrong}".split()) or type(wrong).__name__
         if len(error) > 2000:
             error = f"{error[:1000]} ... ({len(error) - 2000:,} characters left out) ... {error[-1000:]}"
@@ -185,7 +188,10 @@ class _Ray:
         if not ray.is_initialized():
             ray.init(include_dashboard=False, log_to_driver=False)
         resources = ray.cluster_resources()
-        gpu = "GPU" in resources if device is None else device.startswith("cuda")
+        if device is None:
+            gpu = "GPU" in resources
+        else:
+            gpu = device.startswith("cuda")
         available = int(resources.get("GPU" if gpu else "CPU", 0))
         if not available:
             raise LevelheadError(
