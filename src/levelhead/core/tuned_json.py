@@ -19,7 +19,7 @@ from .priors import PriorEstimate
 from .rules import RULES
 
 FORMAT = "levelhead tuned 1"
-LARGEST = 1e200  # of any number in a file
+LARGEST_NUMBER = 1e200  # of any number in a file
 _OLD = "an older levelhead wrote it, before its first release; tune again"
 
 
@@ -138,7 +138,7 @@ def from_dict(content: Any) -> dict[str, Any]:
             raise LevelheadError(expected, parameter=name)
     for name in ("scale", "offset", "counts", "target"):
         column = np.array(getattr(numbers, name) or ())
-        if not (np.isfinite(column).all() and (np.abs(column) < LARGEST).all()):
+        if not (np.isfinite(column).all() and (np.abs(column) < LARGEST_NUMBER).all()):
             raise LevelheadError("expected finite numbers of a usual size", parameter=name)
     if classes == 0 or min(numbers.scale) <= 0:
         raise LevelheadError("expected positive numbers, one per class", parameter="scale")
@@ -149,7 +149,7 @@ def from_dict(content: Any) -> dict[str, Any]:
         raise LevelheadError("expected positive numbers", parameter="counts")
     for name in ("strength", "temperature", "smoothing"):
         value = getattr(numbers, name)
-        if value is not None and not abs(value) < LARGEST:
+        if value is not None and not abs(value) < LARGEST_NUMBER:
             raise LevelheadError(f"expected a number of a usual size, got {value}", parameter=name)
     if numbers.temperature is not None and numbers.temperature <= 0:
         raise LevelheadError("expected a number above 0", parameter="temperature")
@@ -239,7 +239,9 @@ def _finite(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
     except ValueError:  # rows of different lengths
         found = np.zeros(0)
     whole = found.dtype.kind in "iuf" and found.shape == shape
-    if not whole or not (np.abs(found.astype(np.float64)) < LARGEST).all():  # False for NaN, too
+    if (
+        not whole or not (np.abs(found.astype(np.float64)) < LARGEST_NUMBER).all()
+    ):  # False for NaN, too
         expected = "expected a finite number"
         if shape:
             expected = f"expected finite numbers {list(shape)}"

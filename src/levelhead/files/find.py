@@ -9,13 +9,13 @@ from ..heads.candidates import KNOWN_HEADS, find_by_names, list_layers
 from ..support.errors import LevelheadError
 from .find_checks import (
     check_block_adds_nothing,
-    check_logits,
+    check_layer_is_plain,
+    check_logits_are_plain,
     check_no_norm_follows,
     check_not_bare,
     check_not_hidden,
     check_not_tied,
     check_nothing_follows,
-    check_plain,
     is_squeezenet,
 )
 from .spans import HEAD_DTYPES, LayerSpans, Span
@@ -70,7 +70,7 @@ def find_layers(
         check_no_norm_follows(tensors, layer)
         check_block_adds_nothing(tensors, layer)
         if named is None:
-            check_logits(tensors, layer)
+            check_logits_are_plain(tensors, layer)
     check_not_tied(tensors, layers)
     return layers
 
@@ -82,7 +82,7 @@ def _named_layers(tensors: Tensors, named: str, classes: int | None) -> list[str
         layer = name.removesuffix(".weight").removesuffix(".kernel")
         if name in ("weight", "kernel") and "" in tensors.shapes:  # a matrix of no layer
             layer = ""
-        check_plain(tensors, layer)
+        check_layer_is_plain(tensors, layer)
         shape = tensors.shapes.get(layer)
         if shape is None:
             candidates = tensors.candidates(classes) or tensors.candidates()
@@ -101,7 +101,7 @@ def _under_known_names(tensors: Tensors, classes: int | None) -> list[str]:
     """Return the layers under names that libraries give their heads; one of a single logit if there is no other."""
     for layer in sorted({owner_of(key) for key in tensors.spans} - tensors.shapes.keys()):
         if WRAPPER.sub("", layer, count=1) in KNOWN_HEADS:
-            check_plain(tensors, layer)
+            check_layer_is_plain(tensors, layer)
     return find_by_names(tensors, classes)
 
 
@@ -138,7 +138,7 @@ def _is_last(tensors: Tensors, single: Sequence[str]) -> bool:
 
 
 def _layer_spans(tensors: Tensors, layer: str) -> LayerSpans:
-    check_plain(tensors, layer)
+    check_layer_is_plain(tensors, layer)
     weight = tensors.weights[layer]
     bias = tensors.spans.get(f"{layer}.bias" if layer else "bias")
     if bias is not None and bias.shape != weight.logical[:1]:

@@ -16,7 +16,7 @@ NOT_WEIGHTS = re.compile(r"embed|\bwte\b|\bwpe\b|relative_position", re.IGNORECA
 TRANSITIONS = re.compile(r"(^|[._])(crf|transitions?|trans_(m|mat|matrix))([._]|$)", re.IGNORECASE)
 
 
-def check_plain(tensors: Tensors, layer: str) -> None:
+def check_layer_is_plain(tensors: Tensors, layer: str) -> None:
     wrapped = layer.removesuffix(".base_layer")
     for pattern, reason in NOT_PLAIN:
         inside = re.compile(re.escape(f"{wrapped}." if wrapped else "") + f"({pattern})")
@@ -94,7 +94,7 @@ def check_no_norm_follows(tensors: Tensors, head: LayerSpans) -> None:
             )
 
 
-def check_logits(tensors: Tensors, head: LayerSpans) -> None:
+def check_logits_are_plain(tensors: Tensors, head: LayerSpans) -> None:
     """Check that the logits are ``W x + b`` alone: nothing around the head scales them, and no CRF decodes them."""
     doubt = "if scaling its rows scales the logits and, for a rule that adds, nothing scales them after it"
     for key, span in tensors.spans.items():

@@ -106,14 +106,14 @@ class Tensors:
 
     def candidates(self, classes: int | None = None, *, least: int = 2) -> list[str]:
         """Return the layers of a head's shape with K rows or, if that is not known, at least so many."""
-        rows = {layer: shape[0] for layer, shape in matrices(self.shapes).items()}
+        rows = {layer: shape[0] for layer, shape in matrix_shapes(self.shapes).items()}
         return [layer for layer, n in rows.items() if (n == classes if classes else n >= least)]
 
     def computed(self, classes: int | None) -> list[str]:
         """Return the layers of a head's shape whose weights are computed from others, as by weight norm."""
         return [
             layer
-            for layer, shape in matrices(self._computed).items()
+            for layer, shape in matrix_shapes(self._computed).items()
             if classes in (None, shape[0])
         ]
 
@@ -193,7 +193,7 @@ class Tensors:
         return self.error(seems, Advice("head", None, effect))
 
 
-def matrices(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+def matrix_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Return the layers of a head's shape, [K, d] or [K, d, 1, 1]; never embeddings or shortcuts."""
     return {
         layer: shape

@@ -36,7 +36,7 @@ def modules_after(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, list
         yield block, [module for module in later if module is not None]
 
 
-def check_no_norm_follows(model: nn.Module, path: str) -> None:
+def check_no_norm_after(model: nn.Module, path: str) -> None:
     """Check that no norm of K numbers is registered next in a block around the layer: it would undo the scaling."""
     rows, columns = layer_shape(model.get_submodule(path)) or (0, 0)
     # Else it could stand before the layer.
@@ -61,7 +61,7 @@ def check_no_norm_follows(model: nn.Module, path: str) -> None:
             )
 
 
-def check_block_adds_nothing(model: nn.Module, path: str) -> None:
+def check_parent_adds_nothing(model: nn.Module, path: str) -> None:
     """Check that the block around a layer has no bias of its own and no attention, as graph convolutions do."""
     if not path:
         return

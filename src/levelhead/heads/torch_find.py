@@ -16,8 +16,8 @@ from .candidates import (
 )
 from .probe import NAME_HEAD, Probe, probes_of
 from .torch_around import (
-    check_block_adds_nothing,
-    check_no_norm_follows,
+    check_no_norm_after,
+    check_parent_adds_nothing,
     first_harmful,
     is_plain_sequence,
     last_with_weights,
@@ -78,8 +78,8 @@ def find_head(
             f"{reason}; name another layer, or leave out the example if a softmax follows"
         )
     for path in () if probes else found:
-        check_no_norm_follows(model, path)
-        check_block_adds_nothing(model, path)
+        check_no_norm_after(model, path)
+        check_parent_adds_nothing(model, path)
         # The logits are then not W x + b alone.
         if layer is None and (name := scale_around(model, path)):
             may = "it may normalize the weights, as cosine heads do, or scale the logits"

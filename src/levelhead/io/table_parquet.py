@@ -14,7 +14,7 @@ from ..support.regular_file import bytes_at
 from .numpy_file import check_expansion
 from .table import Table
 
-LARGEST = 1 << 26  # bytes that a file may always become; beyond, at most 100 times its size
+ALWAYS_ALLOWED = 1 << 26  # bytes that a file may always become; beyond, at most 100 times its size
 # Kinds of values in the footer.
 _BOOLEANS = (1, 2)
 _BYTE = 3
@@ -58,7 +58,7 @@ def _opened(path: Path) -> Iterator[Any]:
         with parquet.ParquetFile(path, read_dictionary=texts) as file:
             claims = read_claims(path)
             claimed = max(8 * claims.values, 8 * file.metadata.num_rows, claims.bytes)
-            check_expansion(claimed, path.stat().st_size, LARGEST)
+            check_expansion(claimed, path.stat().st_size, ALWAYS_ALLOWED)
             if file.metadata.num_rows == 0 or not len(schema):
                 raise LevelheadError(f"the file has no {'rows' if len(schema) else 'columns'}")
             yield file
