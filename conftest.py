@@ -63,5 +63,6 @@ if not find_spec("triton"):
         "src/levelhead/path/walk_triton.py",
         "src/levelhead_lab/lab/augment_kernel.py",
         "src/levelhead_lab/fast/conv_norm.py",
+        "src/levelhead_lab/fast/cudnn.py",
         "src/levelhead_lab/fast/kernels.py",
     ]

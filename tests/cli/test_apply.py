@@ -98,8 +98,8 @@ def test_where_nothing_is_gained_nothing_is_written(tuned, levelhead):
     status, out, err = levelhead(*given)
     assert (status, out) == (3, "")
     assert err.count("\n") == 1
-    assert "nothing.json: nothing to gain (balanced error" in err
-    assert "changes nothing: no prediction differs), so nothing is written; pass --anyway" in err
+    assert "nothing.json: nothing to gain: balanced error" in err
+    assert "changes nothing: no prediction differs; nothing is written; pass --anyway" in err
     assert not Path("o.npy").exists()
     assert levelhead(*given, "--anyway")[0] == 0
     np.testing.assert_array_equal(np.load("o.npy"), LOGITS)

@@ -60,7 +60,7 @@ def ask_zsh(line: str) -> str:
         (["train", "--dtype", "b"], ["bfloat16"]),
         (["train", "--profile", "s"], ["step"]),
         (["train", "--track", ""], ["tensorboard", "mlflow", "wandb"]),
-        (["train", "--recipe", "kim2020-"], ["kim2020-64"]),
+        (["train", "--recipe", "kim2020-"], ["kim2020-batch", "kim2020-64"]),
         (["sweep", "--executor", "p"], ["packed"]),
         (["reproduce", "table"], ["table1", "table2", "table3", "table2-sources"]),
         (["methods", "ldam"], [name for name in METHODS if name.startswith("ldam")]),

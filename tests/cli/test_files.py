@@ -595,8 +595,8 @@ def test_where_nothing_is_to_be_gained_the_status_is_3_and_nothing_is_written(
     assert (status, out) == (3, "")
     read = lh.Tuned.load(tuned)
     assert err == (
-        f"levelhead: shift.json: nothing to gain ({read.change_text()}: {read.verdict}), so nothing is written; "
-        "pass --anyway to go on\n"
+        f"levelhead: shift.json: nothing to gain: {read.change_text()}: {read.verdict_text()}; "
+        "nothing is written; pass --anyway to go on\n"
     )
     assert state(folder) == before
     status, out, _ = levelhead(*adjust(tuned), "--anyway")

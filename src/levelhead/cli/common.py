@@ -46,8 +46,8 @@ class NothingToGain(Exception):
 def check_gain(tuned: Any, path: Path) -> None:
     """Raise NothingToGain if a choice, which is in a file, is known not to be worth applying."""
     if tuned.worthwhile is False:
-        reason = f"{path}: nothing to gain ({tuned.change_text()}: {tuned.verdict_text()})"
-        raise NothingToGain(f"{reason}, so nothing is written; pass --anyway to go on")
+        reason = f"{path}: nothing to gain: {tuned.change_text()}: {tuned.verdict_text()}"
+        raise NothingToGain(f"{reason}; nothing is written; pass --anyway to go on")
 
 
 class Grouped(TyperGroup):
