@@ -103,7 +103,7 @@ def test_the_largest_count_of_a_huge_set_is_found_in_a_few_tries():
 def test_profile_larger_than_the_data_names_the_class():
     data = of_labels(np.repeat(np.arange(3), [100, 12, 30]), 3)
     with pytest.raises(
-        ValueError, match=r"class 1 \(1\) has 12 training images, but 31 are asked for"
+        ValueError, match=r"class 1 has 12 training images, but 31 are asked for"
     ):
         imbalance(data, "long-tail", ratio=10, largest=100)
     with pytest.raises(ValueError, match="ratio of at least 1"):
@@ -117,7 +117,7 @@ def test_hold_out_is_stratified_and_keeps_one_of_each():
     assert np.bincount(parts.held_out.labels).tolist() == [20, 2, 1]
     assert parts.counts.tolist() == [80, 8, 1]
     alone = of_labels(np.repeat(np.arange(2), [5, 1]), 2)
-    with pytest.raises(ValueError, match=r"class 1 \(1\) has only one training image"):
+    with pytest.raises(ValueError, match=r"class 1 has only one training image"):
         hold_out(alone, 0.1)
 
 

@@ -147,8 +147,8 @@ def first_repeated(names: Iterable[Any]) -> Any:
 
 
 def title(i: int, names: Sequence[str] | None) -> str:
-    """Return a class's number and, where it has one, its name."""
-    if names is None:
+    """Return a class's number and, where it has another, its name."""
+    if names is None or str(names[i]) == str(i):
         return f"class {i}"
     return f"class {i} ({visible(str(names[i]))})"
 
