@@ -102,9 +102,7 @@ def test_the_largest_count_of_a_huge_set_is_found_in_a_few_tries():
 
 def test_profile_larger_than_the_data_names_the_class():
     data = of_labels(np.repeat(np.arange(3), [100, 12, 30]), 3)
-    with pytest.raises(
-        ValueError, match=r"class 1 has 12 training images, but 31 are asked for"
-    ):
+    with pytest.raises(ValueError, match=r"class 1 has 12 training images, but 31 are asked for"):
         imbalance(data, "long-tail", ratio=10, largest=100)
     with pytest.raises(ValueError, match="ratio of at least 1"):
         imbalance(data, "long-tail", ratio=0.5)
