@@ -14,10 +14,10 @@ from torchvision.models import resnet18
 
 import levelhead as lh
 from levelhead.cli import app
+from levelhead.core.constant_direction import RIDGES, constant_direction
 from levelhead.files import spans
 from levelhead.files.model import adjust_file, adjusted_text
 from levelhead.files.undo import undo_file
-from levelhead.heads.along import RIDGES, constant_direction
 from levelhead.heads.apply import check_adjust
 
 from .chosen import tuned_for
