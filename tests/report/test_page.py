@@ -15,9 +15,11 @@ import pytest
 import levelhead as lh
 from levelhead import measure
 from levelhead.report import PageTable, of_tuned, write
-from levelhead.report.charts import calibration, nice_ticks, strength_chart
+from levelhead.report.calibration import calibration
+from levelhead.report.charts import strength_chart
 from levelhead.report.confusion import matrices, pairs
 from levelhead.report.page import render_page, with_titles
+from levelhead.report.svg import nice_ticks
 from levelhead.report.words import numbers, points, share_text, status, warnings
 
 from . import made

@@ -6,7 +6,8 @@
 - sources: subjects from files: a tuned.json, logits, a run's folder, a snapshot
 - words: every sentence
 - use_it: commands and code to copy
-- charts, confusion: what is drawn
+- svg: elements of a drawing, and the plane of a chart
+- charts, calibration, norms, confusion: what is drawn, and what is counted for it
 - page: page.html, page.css and page.js, filled
 """
 

@@ -1,4 +1,10 @@
-"""The page: text by Jinja2 with autoescape; a strict Content-Security-Policy lets it load nothing."""
+"""The page: a template filled with what is known of each subject.
+
+`write` gives equal titles another name, `render_page` fills page.html, and `show` collects for it
+all that the page shows of one subject: sentences from words.py, drawings from charts.py and its
+kin. Jinja2 escapes every text, as names come from files; the page carries its script and style,
+and a Content-Security-Policy by which it can load nothing else.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +17,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from .._version import __version__
 from ..core.rules import RULES
+from ..core.tuned import Tuned
 from ..files.spans import json_of
 from ..support import atomic
 from ..support.errors import LevelheadError
-from . import charts, words
-from .confusion import matrices, pairs
+from . import words
+from .calibration import Reliability, calibration, reliability_chart
+from .charts import recall_chart, strength_chart
+from .confusion import ConfusedPair, Matrix, matrices, pairs
+from .norms import NormLine, norm_history, norms_chart, training_chart
 from .subject import Subject
-from .use_it import TUNED, code_to_use
+from .use_it import TUNED, Code, code_to_use
 
 SEARCHED = 20  # classes from which on their table can be searched
 
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table to show as it is, such as one of the paper's. Cells are text; the first is a title."""
+    """A table to show as it is, such as one of the paper's.
+
+    Args:
+        title: its heading on the page.
+        header, rows: the cells, as text; the first of a row is its title.
+        note: a sentence above it.
+    """
 
     title: str
     header: Sequence[str]
@@ -39,18 +56,24 @@ class PageTable:
 
     @staticmethod
     def of_markdown(title: str, text: str, note: str = "") -> PageTable:
-        """Return a table that is written in Markdown."""
+        """Return a table that is written in Markdown.
+
+        >>> table = PageTable.of_markdown("errors", "| | 100 |\\n|---|---|\\n| WVN | **20.2** |")
+        >>> table.header, table.rows
+        (['', '100'], [['WVN', '20.2']])
+        """
         lines = []
         for line in text.strip().splitlines():
             lines.append([cell.replace("*", "").strip() for cell in line.strip("|").split("|")])
-        return PageTable(title, lines[0], lines[2:], note)
+        header, _rule, *rows = lines
+        return PageTable(title, header, rows, note)
 
 
 def is_records(path: str | Path) -> bool:
     """Return whether a path is a folder of records that `levelhead reproduce` writes."""
-    first = None
-    if Path(path).is_dir():
-        first = min(Path(path).glob("*.json"), default=None)
+    if not Path(path).is_dir():
+        return False
+    first = min(Path(path).glob("*.json"), default=None)
     return first is not None and {"column", "method", "curve", "counts"} <= json_of(first).keys()
 
 
@@ -83,14 +106,19 @@ def with_titles(subjects: Sequence[Subject]) -> list[Subject]:
     renamed = []
     for i, subject in enumerate(subjects):
         if titles.count(subject.title) > 1:
-            title = f"{subject.title}, {i + 1}"
-            place = next(iter(subject.files.values()), "")
-            above = Path(place).resolve().parent.name if place else ""
-            if above:
-                title = f"{above}/{subject.title}"
-            subject = replace(subject, title=title)
+            subject = replace(subject, title=_longer_title(subject, i + 1))
         renamed.append(subject)
     return renamed
+
+
+def _longer_title(subject: Subject, number: int) -> str:
+    """Return the title after the folder of the subject's files; before a number, if there are none."""
+    file = next(iter(subject.files.values()), "")
+    if file:
+        folder = Path(file).resolve().parent.name
+        if folder:  # the root of a disk has no name
+            return f"{folder}/{subject.title}"
+    return f"{subject.title}, {number}"
 
 
 def render_page(
@@ -99,9 +127,8 @@ def render_page(
     tables: Sequence[PageTable] = (),
     command: str = "",
 ) -> str:
-    """Return the page as text."""
+    """Return the page as text. Arguments are as in `write`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
 
     environment = Environment(
         loader=PackageLoader("levelhead.report", ""),
@@ -113,19 +140,19 @@ def render_page(
     environment.filters |= {"percent": words.share_text, "points": words.points, "number": _number}
     script = _asset("page.js")
     style = _asset("page.css")
-    shown = [show(subject, i) for i, subject in enumerate(subjects)]
-    after = [
-        float(subject.tuned.evidence.after.balanced_accuracy)
-        for subject in subjects
-        if subject.tuned.evidence is not None and not subject.tuned.multilabel
-    ]
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
+    made = {
+        "levelhead": __version__,
+        "Python": platform.python_version(),
+        "numpy": np.__version__,
+        "written": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+    }
     return environment.get_template("page.html").render(
-        subjects=shown,
-        best=max(after) if len(after) > 1 else None,
+        subjects=[show(subject, i) for i, subject in enumerate(subjects)],
+        best=_best(subjects),
         tables=tables,
         terms=words.TERMS,
         command=command,
@@ -133,60 +160,109 @@ def render_page(
         style=Markup(style),
         policy=policy,
         searched=SEARCHED,
-        made={
-            "levelhead": __version__,
-            "Python": platform.python_version(),
-            "numpy": np.__version__,
-            "written": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-        },
+        made=made,
     )
 
 
-def show(subject: Subject, index: int) -> dict[str, Any]:
+def _best(subjects: Sequence[Subject]) -> float | None:
+    """Return the highest balanced accuracy, to be marked; None if there is nothing to compare."""
+    adjusted = []
+    for subject in subjects:
+        evidence = subject.tuned.evidence
+        if evidence is not None and not subject.tuned.multilabel:
+            adjusted.append(float(evidence.after.balanced_accuracy))
+    if len(adjusted) < 2:
+        return None
+    return max(adjusted)
+
+
+class Diagram(NamedTuple):
+    """One reliability diagram, and the drawing of it."""
+
+    counted: Reliability
+    drawing: Markup
+
+
+@dataclass(frozen=True)
+class Shown:
+    """All that page.html shows of one subject, by the names it uses. What is None is left out."""
+
+    index: int  # among the subjects of the page, by which its elements are told apart
+    subject: Subject
+    tuned: Tuned
+    rule: str  # in words
+    status: words.Status
+    sign: str
+    numbers: list[words.Number]
+    reasons: dict[str, str]  # sentences, by their titles
+    warnings: list[str]
+    code: Code
+    tuned_name: str  # under which tuned.json is offered
+    tuned_link: str  # its content, as a data: link
+    recall_chart: Markup | None
+    recall_note: str
+    strength_chart: Markup | None
+    strength_note: str
+    matrices: list[Matrix]
+    pairs: list[ConfusedPair]
+    confusion_note: str
+    diagrams: list[Diagram]
+    calibration_note: str
+    norms_chart: Markup | None
+    norm_lines: list[NormLine]
+    training_chart: Markup | None
+
+
+def show(subject: Subject, index: int) -> Shown:
     """Return all that the page shows of a subject."""
     tuned = subject.tuned
     status = words.status(subject)
-    confidence = charts.calibration(subject)
-    lines = charts.norm_lines(subject)
     tuned_json = json.dumps(tuned.to_dict()).encode()
-    return {
-        "index": index,
-        "subject": subject,
-        "tuned": tuned,
-        "rule": RULES[tuned.rule].title,
-        "status": status,
-        "sign": words.SIGNS[status],
-        "numbers": words.numbers(subject),
-        "reasons": words.reasons(subject),
-        "warnings": words.warnings(subject),
-        "code": code_to_use(subject),
-        "tuned_name": TUNED,
-        "tuned_link": f"data:application/json;base64,{base64.b64encode(tuned_json).decode()}",
-        "recall_chart": None if tuned.evidence is None else charts.recall_chart(subject),
-        "recall_note": words.recall_note(subject),
-        "strength_chart": charts.strength_chart(subject),
-        "strength_note": words.strength_note(subject),
-        "matrices": matrices(subject),
-        "pairs": pairs(subject),
-        "confusion_note": words.confusion_note(subject),
-        "diagrams": _diagrams(confidence),
-        "calibration_note": _calibration_note(subject, confidence),
-        "norms_chart": charts.norms_chart(subject),
-        "norm_lines": lines,
-        "training_chart": charts.training_chart(subject, lines) if lines else None,
-    }
 
+    recalls = None
+    if tuned.evidence is not None:
+        recalls = recall_chart(subject)
 
-def _diagrams(confidence: charts.Calibration | None) -> list[tuple[Any, Any]]:
-    if confidence is None:
-        return []
-    return [(diagram, charts.reliability_chart(diagram)) for diagram in confidence.diagrams]
+    diagrams = []
+    calibration_note = ""
+    counted = calibration(subject)
+    if counted is not None:
+        diagrams = [Diagram(each, reliability_chart(each)) for each in counted.diagrams]
+        calibration_note = words.calibration_note(subject, counted.shown, counted.of)
 
+    norm_lines = []
+    training = None
+    history = norm_history(subject)
+    if history is not None:
+        norm_lines = history.lines
+        training = training_chart(history)
 
-def _calibration_note(subject: Subject, confidence: charts.Calibration | None) -> str:
-    if confidence is None:
-        return ""
-    return words.calibration_note(subject, confidence.shown, confidence.of)
+    return Shown(
+        index=index,
+        subject=subject,
+        tuned=tuned,
+        rule=RULES[tuned.rule].title,
+        status=status,
+        sign=words.SIGNS[status],
+        numbers=words.numbers(subject),
+        reasons=words.reasons(subject),
+        warnings=words.warnings(subject),
+        code=code_to_use(subject),
+        tuned_name=TUNED,
+        tuned_link=f"data:application/json;base64,{base64.b64encode(tuned_json).decode()}",
+        recall_chart=recalls,
+        recall_note=words.recall_note(subject),
+        strength_chart=strength_chart(subject),
+        strength_note=words.strength_note(subject),
+        matrices=matrices(subject),
+        pairs=pairs(subject),
+        confusion_note=words.confusion_note(subject),
+        diagrams=diagrams,
+        calibration_note=calibration_note,
+        norms_chart=norms_chart(subject),
+        norm_lines=norm_lines,
+        training_chart=training,
+    )
 
 
 def _number(value: float) -> str:
@@ -197,6 +273,7 @@ def _number(value: float) -> str:
 
 
 def _hash(text: str) -> str:
+    """Return what a Content-Security-Policy knows an inline script or style by."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"
 

@@ -11,6 +11,7 @@ from ..core.rules import RULES
 from .subject import Subject
 
 Status = Literal["better", "worse", "unclear", "test"]
+MOST_NAMED = 40  # classes that the chart of recalls names; of more, it has dots and running means
 SIGNS: dict[Status, str] = {"better": "✓", "worse": "✕", "unclear": "?", "test": "!"}
 
 TERMS = {
@@ -133,7 +134,7 @@ def recall_note(subject: Subject) -> str:
     """Return what the chart of recalls shows."""
     what = "labels" if subject.tuned.multilabel else "classes"
     order = f"The {what} from the most frequent on the left to the rarest, by {rarity(subject)}."
-    if subject.classes > 40:
+    if subject.classes > MOST_NAMED:
         order += " Lines are means over neighbors."
     return order
 

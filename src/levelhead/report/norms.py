@@ -1,0 +1,109 @@
+"""Norms of the weight vectors of a head: against counts, and over the epochs of training."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from markupsafe import Markup
+
+from ..show.style import short
+from ..support.errors import LevelheadError
+from .subject import Subject
+from .svg import Plane, change_mark, log_ticks, nice_ticks
+
+MOST_LINES = 12  # classes whose norms are drawn over the epochs: six colors, each also dashed
+
+
+def norms_chart(subject: Subject) -> Markup | None:
+    """Draw weight norms against counts, before and after; None if no norm changes."""
+    head = subject.head
+    adjustment = subject.tuned.adjustment
+    if head is None or subject.counts is None or not adjustment.multiplies:
+        return None
+    if head.classes != subject.classes:
+        return None
+    before = np.asarray(head.norms, np.float64)
+    after = before * adjustment.scale
+
+    # Both axes are logarithmic, so a class without a weight has no place on them.
+    has_norm = before > 0
+    if not has_norm.any():
+        return None
+    counts = np.log10(subject.counts)
+    norms_before = np.log10(before[has_norm])
+    norms_after = np.log10(after[has_norm])
+    lowest = min(float(norms_before.min()), float(norms_after.min()))
+    highest = max(float(norms_before.max()), float(norms_after.max()))
+    x_range = (float(counts.min()) - 0.05, float(counts.max()) + 0.05)
+    y_range = (lowest - 0.05, highest + 0.05)
+
+    plane = Plane(640, 320, 60, 52, x_range, y_range)
+    parts = [plane.grid(log_ticks(*y_range), lambda tick: f"{10**tick:.3g}")]
+    parts += [plane.below(tick, f"{10**tick:,.0f}") for tick in log_ticks(*x_range)]
+    for i, was, now in zip(
+        np.flatnonzero(has_norm).tolist(), norms_before, norms_after, strict=True
+    ):
+        title = f"{subject.name(i)}: {before[i]:.3g} to {after[i]:.3g}"
+        mark = change_mark(plane.x(counts[i]), plane.y(was), plane.y(now), radius=4, title=title)
+        parts.append(mark)
+    across = "training samples of the class; both axes logarithmic"
+    parts.append(plane.titles(across, "norm of the weight vector"))
+    return plane.picture("Norm of each weight vector against its count", *parts)
+
+
+class NormLine(NamedTuple):
+    """The norm of one class over the epochs of training."""
+
+    title: str  # its name and its count
+    color: str  # classes of page.css, for a color and a dash
+    norms: np.ndarray  # [E], after each epoch
+
+
+class NormHistory(NamedTuple):
+    """Norms over the epochs of training, of classes from the most frequent to the rarest."""
+
+    epochs: np.ndarray  # [E]
+    lines: list[NormLine]
+
+
+def norm_history(subject: Subject) -> NormHistory | None:
+    """Return the norms of up to `MOST_LINES` classes; None if the log does not have two epochs of them."""
+    records = [record for record in subject.log if record.get("norms") is not None]
+    if len(records) < 2 or subject.counts is None:
+        return None
+
+    # The log is a file, and may hold anything.
+    try:
+        norms = np.array([record["norms"] for record in records], np.float64)
+    except (TypeError, ValueError):
+        norms = np.zeros(0)
+    if norms.shape != (len(records), subject.classes) or not np.isfinite(norms).all():
+        reason = f"expected {subject.classes} norms in each record of an epoch"
+        raise LevelheadError(reason, parameter="log")
+
+    epochs = [float(record.get("epoch", i + 1)) for i, record in enumerate(records)]
+
+    # Of many classes, some at equal distances of rank, with the first and the last.
+    order = np.argsort(-subject.counts, kind="stable")
+    ranks = np.linspace(0, len(order) - 1, min(MOST_LINES, len(order)))
+    chosen = order[np.unique(ranks.round().astype(int))]
+    lines = []
+    for position, i in enumerate(chosen):
+        title = f"{short(subject.name(i), 24)} ({subject.counts[i]:,.0f})"
+        color = f"line-{position % 6} dash-{position // 6}"
+        lines.append(NormLine(title, color, norms[:, i]))
+    return NormHistory(np.array(epochs), lines)
+
+
+def training_chart(history: NormHistory) -> Markup:
+    """Draw the norms of some classes over the epochs."""
+    highest = max(float(line.norms.max()) for line in history.lines)
+    x_range = (float(history.epochs.min()), float(history.epochs.max()))
+    y_range = (0.0, 1.05 * highest or 1.0)
+    plane = Plane(960, 320, 52, 52, x_range, y_range)
+    parts = [plane.grid(nice_ticks(*y_range), "{:g}".format)]
+    parts += [plane.below(tick, f"{tick:g}") for tick in nice_ticks(*x_range)]
+    parts += [plane.line(history.epochs, line.norms, line.color) for line in history.lines]
+    parts.append(plane.titles("epoch", "norm of the weight vector"))
+    return plane.picture("Norms of the weight vectors over the epochs of training", *parts)

@@ -1,0 +1,161 @@
+"""Inline SVG: elements, and the plane of a chart with its axes.
+
+A chart makes a `Plane`, which knows where a value lies in the picture; collects elements that are
+placed by it; and puts them into one `<svg>` with `Plane.picture`. What an element looks like is in
+page.css, by its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from markupsafe import Markup, escape
+
+MARGIN = 12  # above and to the right of what is drawn, for dots and labels that stick out
+
+
+class Plane(NamedTuple):
+    """The rectangle of a chart, and how values lie in it.
+
+    Sizes are in the SVG's own units, which are pixels where the picture is not scaled. What is
+    drawn lies between `left` and the right margin, and between the top margin and `bottom`.
+    """
+
+    width: float
+    height: float
+    left: float  # room for the labels of the vertical axis
+    bottom: float  # room for those of the horizontal axis
+    x_range: tuple[float, float]  # the values at the left and the right end
+    y_range: tuple[float, float]  # those at the lower and the upper end
+
+    def x(self, value: float) -> float:
+        """Return how far from the left edge a value lies."""
+        low, high = self.x_range
+        room = self.width - self.left - MARGIN
+        span = (high - low) or 1.0  # an axis of a single value has no length
+        return self.left + (value - low) / span * room
+
+    def y(self, value: float) -> float:
+        """Return how far below the upper edge a value lies: SVG counts downward."""
+        low, high = self.y_range
+        room = self.height - self.bottom - MARGIN
+        span = (high - low) or 1.0
+        return self.height - self.bottom - (value - low) / span * room
+
+    def grid(self, ticks: Sequence[float], text: Callable[[float], str]) -> Markup:
+        """Return a line and a text at each tick of the vertical axis."""
+        right = self.width - MARGIN
+        parts = []
+        for tick in ticks:
+            height = self.y(tick)
+            parts.append(tag("line", x1=self.left, x2=right, y1=height, y2=height, class_="grid"))
+            parts.append(tag("text", text(tick), x=self.left - 6, y=height + 4, text_anchor="end"))
+        return Markup("").join(parts)
+
+    def below(self, value: float, text: str) -> Markup:
+        """Return a text below the horizontal axis, centered at a value."""
+        baseline = self.height - self.bottom + 18
+        return tag("text", text, x=self.x(value), y=baseline, text_anchor="middle")
+
+    def titles(self, across: str, up: str) -> Markup:
+        """Return the titles of the horizontal and of the vertical axis."""
+        center = (self.left + self.width - MARGIN) / 2
+        middle = (MARGIN + self.height - self.bottom) / 2
+        horizontal = tag("text", across, x=center, y=self.height - 6, text_anchor="middle")
+        # After a quarter turn to the left, x runs upward.
+        vertical = tag("text", up, x=-middle, y=13, transform="rotate(-90)", text_anchor="middle")
+        return horizontal + vertical
+
+    def line(self, x: np.ndarray, y: np.ndarray, class_: str) -> Markup:
+        """Return a line through points (x [n], y [n]); those whose y is NaN are left out."""
+        has_value = ~np.isnan(y)
+        points = zip(x[has_value], y[has_value], strict=True)
+        places = " ".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in points)
+        return tag("polyline", points=places, class_=f"line {class_}")
+
+    def picture(self, label: str, *parts: Markup) -> Markup:
+        """Return all parts as one SVG, with a label for whoever cannot see it."""
+        box = f"0 0 {self.width:g} {self.height:g}"
+        return tag("svg", Markup("").join(parts), viewBox=box, role="img", aria_label=label)
+
+
+def tag(name: str, *children: str, **attributes: str | float) -> Markup:
+    """Return an element. Text and attributes are escaped; numbers have two decimals at most.
+
+    An underscore in a name stands for a hyphen, and one at its end is dropped: `class` is a word
+    of Python.
+
+    >>> tag("text", "a < b", x=1.5, class_="grid", text_anchor="end")
+    Markup('<text x="1.5" class="grid" text-anchor="end">a &lt; b</text>')
+    """
+    words = []
+    for key, value in attributes.items():
+        text = value
+        if isinstance(value, float):
+            text = f"{value:.2f}".rstrip("0").rstrip(".")
+        attribute = key.rstrip("_").replace("_", "-")
+        words.append(f' {attribute}="{escape(text)}"')
+    inside = Markup("").join(escape(child) for child in children)
+    return Markup(f"<{name}{''.join(words)}>{inside}</{name}>")
+
+
+def change_mark(x: float, before: float, after: float, *, radius: int, title: str) -> Markup:
+    """Return how one class changes: a ring where it was, a dot where it is, and a line between.
+
+    Args:
+        x, before, after: where in the picture, as `Plane.x` and `Plane.y` say.
+        radius: of the ring and the dot.
+        title: shown where the pointer rests on it.
+    """
+    return tag(
+        "g",
+        tag("title", title),
+        tag("line", x1=x, x2=x, y1=before, y2=after, class_="change"),
+        tag("circle", cx=x, cy=before, r=radius, class_="was"),
+        tag("circle", cx=x, cy=after, r=radius, class_="now"),
+    )
+
+
+def nice_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers from low to high, about three to ten of them.
+
+    >>> nice_ticks(0.0, 0.42)
+    [0.0, 0.1, 0.2, 0.3, 0.4]
+    """
+    span = (high - low) or 1.0
+    power = 10.0 ** np.floor(np.log10(span))
+    # The first of these steps that has at most seven intervals. The span is less than ten powers,
+    # so the last may have up to nine.
+    for multiple in (0.1, 0.2, 0.5, 1.0):
+        step = power * multiple
+        if span / step <= 7:
+            break
+    # A tick at an end is not lost to rounding.
+    first = int(np.ceil(low / step - 1e-9))
+    last = int(np.floor(high / step + 1e-9))
+    return [float(f"{i * step:.10g}") for i in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return logarithms to base 10 of round numbers, from low to high.
+
+    These are 1, 2, 5, 10, 20...; over more than two decades only powers of 10, and over less than
+    a quarter of one the numbers between as well.
+
+    >>> [round(10**tick) for tick in log_ticks(0.0, 1.4)]
+    [1, 2, 5, 10, 20]
+    """
+    steps = (1, 2, 5)
+    if high - low > 2.2:
+        steps = (1,)
+    elif high - low < 0.25:
+        steps = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)
+    ticks = []
+    for power in range(int(np.floor(low)), int(np.ceil(high)) + 1):
+        for step in steps:
+            tick = power + float(np.log10(step))
+            if low <= tick <= high:
+                ticks.append(tick)
+    return ticks
