@@ -10,6 +10,7 @@ from levelhead.cli.common import (
     Force,
     Json,
     Page,
+    add_group,
     app,
     check_outputs,
     echo,
@@ -22,6 +23,15 @@ from levelhead.cli.words import RULES_HERE, WithWords, complete_rule
 from levelhead.support.errors import LevelheadError
 
 from .lab.choices import RECIPES, Executor, PaperTable, Tracker, TrainingDtype, TrainingEngine
+
+add_group(
+    "Training and study",
+    ("demo", "methods", "train", "evaluate", "sweep", "reproduce"),
+    start="""\b
+To see what it does, with nothing at hand:
+  levelhead demo
+""",
+)
 
 
 def complete_method(incomplete: str) -> list[str]:

@@ -22,11 +22,12 @@ def __getattr__(name: str) -> Any:
     """Return the app with all its commands, which are imported only now."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ..support.extras import from_the_study
+    from ..support.extras import from_the_study, has_the_study
     from . import apply, compare, models, report, tune  # noqa: F401  (they add their commands)
     from .common import app
 
-    from_the_study("cli")  # so does this: train, sweep, evaluate, reproduce, demo, methods
+    if has_the_study():
+        from_the_study("cli")  # so does this: train, sweep, evaluate, reproduce, demo, methods
     return app
 
 

@@ -17,26 +17,22 @@ from .._version import __version__
 from ..support.errors import LevelheadError, visible
 from ..support.extras import message_for_missing
 
-GROUPS = {  # of commands, each in the order of their use
+GROUPS: dict[str, tuple[str, ...]] = {  # of commands, each in the order of their use
     "Your model": ("inspect", "adjust", "undo"),
     "Your scores": ("tune", "compare", "apply", "report"),
-    "Training and study": ("demo", "methods", "train", "evaluate", "sweep", "reproduce"),
 }
 UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which typer does not export
 # Reported in one line; any other error is a bug of ours.
 EXPECTED = (ValueError, OSError, ImportError, MemoryError, UsageError)
 OTHER_NAMES = {"rng": "--seed", "floors": "--floor"}  # parameters whose option has another name
-START = """
-\b
-To see what it does, with nothing at hand:
-  levelhead demo
-\b
+STARTS = [  # what to type first: paragraphs of the help that click does not wrap
+    """\b
 With a model of your own, its logits on held-out samples, and their labels:
   levelhead tune --logits logits.npy --labels labels.npy -o tuned.json
   levelhead adjust model.safetensors --tuned tuned.json -o adjusted.safetensors
-
-levelhead COMMAND --help explains each option and shows an example.
 """
+]
+MORE_HELP = "levelhead COMMAND --help explains each option and shows an example."
 
 
 class NothingToGain(Exception):
@@ -64,11 +60,26 @@ class Grouped(TyperGroup):
                     [(name, self.commands[name].get_short_help_str(room)) for name in names]
                 )
 
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        self.epilog = "\n".join([*STARTS, MORE_HELP])
+        super().format_epilog(ctx, formatter)
+
+
+def add_group(title: str, names: tuple[str, ...], *, start: str) -> None:
+    """List commands of another package in the help, as a last group.
+
+    Args:
+        title: of the group.
+        names: of its commands, in the order of their use.
+        start: a paragraph that says which of them to type first; it comes before ours.
+    """
+    GROUPS[title] = names
+    STARTS.insert(0, start)
+
 
 app = typer.Typer(
     name="levelhead",
     cls=Grouped,
-    epilog=START,
     help="Level the head of a classifier trained on imbalanced data: in training (WVN), or in one line after it.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: rich takes longer to import than everything else

@@ -88,7 +88,10 @@ def report(
     check_outputs(page=out, force=force)
     tables = []
     for path in filter(is_records, inputs):
-        of_folder = from_the_study("paper.markdown:tables_of_folder")(path)
+        tables_of_folder = from_the_study(
+            "paper.markdown:tables_of_folder", needed_by=f"a page of the records in {path}"
+        )
+        of_folder = tables_of_folder(path)
         tables += [PageTable.of_markdown(name, text) for name, text in of_folder.items()]
     places = [path for path in inputs if not is_records(path)]
     if title and len(title) != len(places):

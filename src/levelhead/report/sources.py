@@ -57,7 +57,10 @@ def of_file(
     elif place.suffix == ".json":
         subject = _of_tuned_file(place)
     elif _is_snapshot(place):
-        subject = from_the_study("runs.subject:of_snapshot")(place, tuned=known, rule=rule)
+        of_snapshot = from_the_study(
+            "runs.subject:of_snapshot", needed_by=f"a page of the snapshot {place}"
+        )
+        subject = of_snapshot(place, tuned=known, rule=rule)
     elif not arrays.has_known_suffix(place):
         formats = ", ".join(arrays.FORMATS)
         expected = f"a run's folder, a snapshot, a tuned.json, or logits as {formats}"
@@ -77,7 +80,8 @@ def of_file(
 
 def of_run(folder: Path, *, tuned: Tuned | None = None, rule: str | Rule | None = None) -> Subject:
     """Return the subject of a run that `levelhead train` wrote: its snapshot and its log."""
-    return from_the_study("runs.subject:of_run")(folder, tuned=tuned, rule=rule)
+    of_run_folder = from_the_study("runs.subject:of_run", needed_by=f"a page of the run {folder}")
+    return of_run_folder(folder, tuned=tuned, rule=rule)
 
 
 def _read(

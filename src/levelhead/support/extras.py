@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 # What installs each module: an extra of the same name, or another.
@@ -56,8 +57,21 @@ def message_for_missing(error: ModuleNotFoundError, what: str = "this") -> str |
     return None
 
 
-def from_the_study(name: str) -> Any:
-    """Return a function or a module of `levelhead_lab`, by "module:function" or "module", when it is needed."""
+def has_the_study() -> bool:
+    """Say whether `levelhead_lab` is installed, the package above this one that trains and reproduces."""
+    return find_spec("levelhead_lab") is not None
+
+
+def from_the_study(name: str, *, needed_by: str = "this") -> Any:
+    """Return a function or a module of `levelhead_lab`, when it is needed.
+
+    Args:
+        name: "module:function" or "module".
+        needed_by: what needs it, for the message if `levelhead_lab` is not installed.
+    """
+    if not has_the_study():
+        reason = f"{needed_by} needs levelhead_lab, which is not installed; levelhead alone does not train"
+        raise ModuleNotFoundError(reason, name="levelhead_lab")
     module, _, function = name.partition(":")
     home = import_module(f"levelhead_lab.{module}")
     if function:
