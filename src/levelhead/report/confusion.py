@@ -1,4 +1,8 @@
-"""Which classes are taken for which: two matrices or, of many classes, the largest pairs."""
+"""Which classes are taken for which: two matrices or, of many classes, the pairs confused most.
+
+Both are counted from the predictions before and after, so they need samples of one class each;
+without such samples there are none.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,18 @@ import numpy as np
 
 from .subject import Subject
 
-MOST_IN_MATRIX = 16  # classes
+MOST_IN_MATRIX = 16  # classes, for which there is room in a column of the page
 MOST_PAIRS = 20
-SHADES = 10  # of a cell, as in page.css
+SHADES = 10  # of a cell: .s1 to .s10 of page.css
 
 
 class Cell(NamedTuple):
     """A cell of a matrix."""
 
-    text: str  # percent of the true class
-    title: str  # in samples
-    shade: int
-    right: bool
+    text: str  # percent of the true class; empty if it has no sample
+    title: str  # the same in samples, where the pointer rests on it
+    shade: int  # from 0 to SHADES
+    right: bool  # whether it is on the diagonal
 
 
 class Matrix(NamedTuple):
@@ -31,7 +35,7 @@ class Matrix(NamedTuple):
 
 
 class ConfusedPair(NamedTuple):
-    """Samples of one class that are predicted another."""
+    """How many samples of one class are predicted to be of another one."""
 
     true: str
     predicted: str
@@ -40,59 +44,67 @@ class ConfusedPair(NamedTuple):
 
 
 def matrices(subject: Subject) -> list[Matrix]:
-    """Return the matrix before and after; none of many classes, or without samples."""
-    if _unknown(subject) or subject.classes > MOST_IN_MATRIX:
+    """Return the matrices before and after; none of many classes."""
+    if not _has_predictions(subject) or subject.classes > MOST_IN_MATRIX:
         return []
-    return [
-        _matrix(subject, predicted, title)
-        for predicted, title in zip(subject.predictions, ("As trained", "Adjusted"), strict=True)
-    ]
+    before, after = subject.predictions
+    return [_matrix(subject, before, "As trained"), _matrix(subject, after, "Adjusted")]
 
 
 def pairs(subject: Subject) -> list[ConfusedPair]:
-    """Return the pairs of classes that are confused most often once adjusted; none of few classes."""
-    if _unknown(subject) or subject.classes <= MOST_IN_MATRIX:
+    """Return the pairs of classes that are confused most once adjusted; none of few classes."""
+    if not _has_predictions(subject) or subject.classes <= MOST_IN_MATRIX:
         return []
     labels = np.asarray(subject.labels)
-    before, after = (
-        _count_pairs(labels, predicted, subject.classes) for predicted in subject.predictions
-    )
-    order = sorted(after, key=lambda pair: (-after[pair], pair))[:MOST_PAIRS]
-    return [
-        ConfusedPair(
-            true=subject.name(pair // subject.classes),
-            predicted=subject.name(pair % subject.classes),
-            before=before.get(pair, 0),
-            after=after[pair],
+    before = _count_pairs(labels, subject.predictions[0], subject.classes)
+    after = _count_pairs(labels, subject.predictions[1], subject.classes)
+    most_confused = sorted(after, key=lambda pair: (-after[pair], pair))[:MOST_PAIRS]
+    confused = []
+    for pair in most_confused:
+        true, predicted = divmod(pair, subject.classes)
+        confused.append(
+            ConfusedPair(
+                true=subject.name(true),
+                predicted=subject.name(predicted),
+                before=before.get(pair, 0),
+                after=after[pair],
+            )
         )
-        for pair in order
-    ]
+    return confused
 
 
-def _unknown(subject: Subject) -> bool:
-    return subject.logits is None or subject.labels is None or subject.tuned.multilabel
+def _has_predictions(subject: Subject) -> bool:
+    """Return whether there are samples, with one class each."""
+    has_samples = subject.logits is not None and subject.labels is not None
+    return has_samples and not subject.tuned.multilabel
 
 
 def _matrix(subject: Subject, predicted: np.ndarray, title: str) -> Matrix:
+    """Return the matrix of predictions [N], with the rarest class first."""
     size = subject.classes
     order = subject.rare_first
     flat = np.bincount(np.asarray(subject.labels) * size + predicted, minlength=size**2)
     table = flat.reshape(size, size)[order][:, order]
     rows = []
-    for i, line in enumerate(table):
-        total = int(line.sum())
+    for i, counts in enumerate(table):
+        total = int(counts.sum())
         cells = []
-        for j, n in enumerate(line):
-            share = n / total if total else 0.0
-            text = f"{100 * share:.0f}" if total else ""
-            shade = round(SHADES * share)
-            cells.append(Cell(text, f"{n:,} of {total:,}", shade, i == j))
+        for j, n in enumerate(counts):
+            share = 0.0
+            text = ""
+            if total:
+                share = n / total
+                text = f"{100 * share:.0f}"
+            cells.append(Cell(text, f"{n:,} of {total:,}", round(SHADES * share), right=i == j))
         rows.append(cells)
     return Matrix(title, [subject.name(i) for i in order], rows)
 
 
 def _count_pairs(labels: np.ndarray, predicted: np.ndarray, classes: int) -> dict[int, int]:
-    """Return how often each wrong (true, predicted) occurs, by its number true * K + predicted."""
+    """Return how often each wrong (true, predicted) occurs, by its number true * K + predicted.
+
+    Of K^2 pairs only those that occur are kept: of 100,000 classes a table would not fit.
+    """
     wrong = labels != predicted
     keys, times = np.unique(labels[wrong] * classes + predicted[wrong], return_counts=True)
     return dict(zip(keys.tolist(), times.tolist(), strict=True))

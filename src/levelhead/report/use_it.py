@@ -1,4 +1,7 @@
-"""Commands and code to copy: they apply what was chosen to a model's file, to scores, or in memory."""
+"""Commands and code to copy from a page.
+
+They apply what was chosen to a model's file, to scores, or to a model in memory.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,9 @@ from typing import NamedTuple
 from ..files.formats import suffix_of
 from .subject import Subject
 
-MODEL = "model.safetensors"  # where the model's file is not known
-TUNED = "tuned.json"  # where the choice is not in a file; the page offers it under this name
-SCORES = "scores.npy"
-_UNDO = "  # adjusted.restore() undoes it"
+MODEL = "model.safetensors"  # stands in where the model's file is not known
+TUNED = "tuned.json"  # where the choice is not in a file: the page offers it under this name
+SCORES = "scores.npy"  # a file of the reader's own
 
 
 class Code(NamedTuple):
@@ -23,12 +25,16 @@ class Code(NamedTuple):
 
 
 def code_to_use(subject: Subject) -> Code:
-    """Return commands and code that do what was chosen, in every way that it can be applied."""
+    """Return commands and code that apply what was chosen, in every way there is.
+
+    Of a choice that was applied already there is only what its `Applied` says. Where it gains
+    nothing, commands would write nothing, so they go on with --anyway.
+    """
     if subject.applied is not None:
         return Code("", subject.applied.code)
     tuned = subject.tuned_file or TUNED
     model = subject.model or MODEL
-    adjust = ["levelhead", "adjust", model, "--tuned", tuned, "-o", _free(model)]
+    adjust = ["levelhead", "adjust", model, "--tuned", tuned, "-o", _free_name(model)]
     apply = ["levelhead", "apply", SCORES, "--tuned", tuned, "-o", "adjusted.npy"]
     if subject.tuned.worthwhile is False:
         adjust.append("--anyway")
@@ -37,7 +43,7 @@ def code_to_use(subject: Subject) -> Code:
         "import levelhead as lh",
         "",
         f"tuned = lh.Tuned.load({tuned!r})",
-        f"adjusted = lh.adjust_(model, tuned){_UNDO}",
+        "adjusted = lh.adjust_(model, tuned)  # adjusted.restore() undoes it",
         "scores = tuned.apply(logits)  # or of any model's scores, without changing it",
     ]
     shell = [
@@ -48,11 +54,15 @@ def code_to_use(subject: Subject) -> Code:
     return Code("\n".join(shell), "\n".join(python))
 
 
-def _free(model: str) -> str:
-    """Return where the adjusted model goes: beside it, by a name that its folder does not have."""
-    place, suffix = Path(model), suffix_of(model)
-    for more in ("", *(f"-{i}" for i in range(2, 100))):
-        free = place.with_name(f"adjusted{more}{suffix}")
-        if not free.exists():
+def _free_name(model: str) -> str:
+    """Return where the adjusted model goes: beside it, by a name that its folder does not have.
+
+    That is `adjusted.safetensors`, or `adjusted-2.safetensors` if that exists, and so on.
+    """
+    suffix = suffix_of(model)
+    place = Path(model).with_name(f"adjusted{suffix}")
+    for i in range(2, 100):
+        if not place.exists():
             break
-    return free.as_posix()
+        place = place.with_name(f"adjusted-{i}{suffix}")
+    return place.as_posix()
