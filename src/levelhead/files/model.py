@@ -17,7 +17,7 @@ from ..core.tuned import Tuned
 from ..heads.along import Along
 from ..heads.apply import apply, read_choice
 from ..heads.notes import done_text
-from ..heads.place import Change, Facts
+from ..heads.place import Change, Facts, Place
 from ..show.style import row_title, table
 from ..support.arrays import Array, to_numpy
 from ..support.errors import Advice, LevelheadError, check_choice, visible
@@ -57,7 +57,7 @@ class AdjustedFile:
 
 
 @dataclass(frozen=True, eq=False)
-class InFile:
+class InFile(Place[AdjustedFile]):
     """The head of a model's file, and where the adjusted file goes: a `Place`."""
 
     path: Path  # of the model, as the caller named it
@@ -66,8 +66,7 @@ class InFile:
     tuned: Tuned | None = None  # what was tuned, where it was
     whole: bool = False  # whether a large head is read as a whole, as its rows are not only scaled
 
-    @property
-    def facts(self) -> Facts:
+    def find_facts(self) -> Facts:
         found = self.found
         first = found.layers[0]
         return Facts(

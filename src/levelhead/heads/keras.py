@@ -105,8 +105,7 @@ class KerasModel(InMemory):
     def sizes(self) -> set[int | None]:
         return {keras_units(one) for one in keras_linear_layers(self.model)}
 
-    @property
-    def facts(self) -> Facts:
+    def find_facts(self) -> Facts:
         keys = tuple(self.layers)
         modules = list(self.layers.values())
         task = self._found.task

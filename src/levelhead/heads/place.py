@@ -1,10 +1,11 @@
 """`Place`: where a head is, once it is found. Layers of a model in memory, or byte ranges of a model's files."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -101,29 +102,42 @@ class Facts(NamedTuple):
     file: Path | None = None  # that it is in
 
 
-class Place(Protocol[Written]):
-    """Where a head is: what `apply` asks of it, and how it is changed."""
+class Place(ABC, Generic[Written]):
+    """Where a head is: what `apply` asks of it, and how it is changed.
 
-    @property
-    def facts(self) -> Facts: ...
-    def earlier(
-        self,
-        # What was done to the head before and holds, as an error says it.
-    ) -> str | None: ...
-    def check_output(
-        self, *, adds: bool
-    ) -> "Checked | None": ...  # raises if a change is known not to arrive in the logits
-    def check_takes_bias(
-        self,
-        key: str,
-        # Raises if a layer without a bias cannot get one.
-    ) -> None: ...
-    def heads(
-        self,
-        rule: Rule,
-        # One for each layer; of a large one, what the rule needs.
-    ) -> tuple[Head, ...]: ...
-    def write(self, change: Change) -> Written: ...  # puts the new head into its place
+    `apply` asks in this order: what is known of the head (`facts`), whether a change would arrive
+    in the logits, what was done to it before, for the head itself, and, with everything checked, to
+    write the new one.
+    """
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What is known of the head: looked up when first asked for, and kept."""
+        return self.find_facts()
+
+    @abstractmethod
+    def find_facts(self) -> Facts:
+        """Look up what is known of the head, reading none of its weights."""
+
+    @abstractmethod
+    def earlier(self) -> str | None:
+        """Return what was done to the head before and still holds, as an error says it."""
+
+    @abstractmethod
+    def check_output(self, *, adds: bool) -> Checked | None:
+        """Raise if a change is known not to arrive in the logits; return how it is known that it does."""
+
+    @abstractmethod
+    def check_takes_bias(self, key: str) -> None:
+        """Raise if this layer, which has no bias, cannot get one."""
+
+    @abstractmethod
+    def heads(self, rule: Rule) -> tuple[Head, ...]:
+        """Read the head, one for each layer; of a large one, only what the rule needs."""
+
+    @abstractmethod
+    def write(self, change: Change) -> Written:
+        """Put the new head into its place."""
 
 
 class _Mark(NamedTuple):
@@ -135,7 +149,7 @@ class _Mark(NamedTuple):
     digests: tuple[str, ...]
 
 
-class InMemory(Place[Adjusted], Protocol):
+class InMemory(Place[Adjusted]):
     """A model in memory and, once `find` found it, its head: a `Place`. A module is one of the head's layers."""
 
     model: Any  # the library's own
@@ -144,33 +158,33 @@ class InMemory(Place[Adjusted], Protocol):
     named: bool  # whether the caller named the head
     example: Any  # an input, to try whether what is added to a bias is added to the logits
 
-    def find_layers(
-        self,
-        layer: Any,
-        example: Any,
-        classes: int | None,
-        # The head's, by path.
-    ) -> dict[str, Any]: ...
-    def why_not(
-        self,
-        module: Any,
-        # Why changing it would not scale its outputs, or others too.
-    ) -> str | None: ...
-    def sizes(self) -> set[int | None]: ...  # how many outputs the linear layers of the model have
-    def head(self, module: Any, names: Sequence[str] | None = None) -> Head: ...  # a copy
-    def put(self, module: Any, head: Head) -> None: ...  # of the same shape
-    def keep(
-        self,
-        heads: Sequence[Head],
-        # Adds biases that they have; returns the way back.
-    ) -> Callable[[], None]: ...
-    def state(
-        self,
-        module: Any,
-        *,
-        weights: bool,
-        # Version and digests of its weights or of its bias.
-    ) -> tuple[Any, tuple[str, ...]]: ...
+    @abstractmethod
+    def find_layers(self, layer: Any, example: Any, classes: int | None) -> dict[str, Any]:
+        """Return the layers of the head by path."""
+
+    @abstractmethod
+    def why_not(self, module: Any) -> str | None:
+        """Return why changing this layer would not scale its outputs, or would change others too."""
+
+    @abstractmethod
+    def sizes(self) -> set[int | None]:
+        """Return how many outputs the linear layers of the model have."""
+
+    @abstractmethod
+    def head(self, module: Any, names: Sequence[str] | None = None) -> Head:
+        """Return a copy of a layer's numbers."""
+
+    @abstractmethod
+    def put(self, module: Any, head: Head) -> None:
+        """Put a head of the same shape into a layer."""
+
+    @abstractmethod
+    def keep(self, heads: Sequence[Head]) -> Callable[[], None]:
+        """Keep the layers as they are and add the biases that the new heads have; return the way back."""
+
+    @abstractmethod
+    def state(self, module: Any, *, weights: bool) -> tuple[Any, tuple[str, ...]]:
+        """Return the version and the digests of a layer's weights, or of its bias."""
 
     def check_adds(self) -> None:
         """Raise if what is added to the biases is known not to be added to the logits."""
@@ -198,6 +212,7 @@ class InMemory(Place[Adjusted], Protocol):
         self.layers = self.find_layers(layer, example, classes)
         self.example = example
         self.named = layer is not None
+        vars(self).pop("facts", None)  # those of a head that was found before
         for path, module in self.layers.items():
             if reason := self.why_not(module):
                 raise LevelheadError(f"cannot change {path or 'the layer'}: {reason}")

@@ -75,8 +75,7 @@ class TorchModel(InMemory):
     def sizes(self) -> set[int | None]:
         return {outputs(module) for _, module in linear_layers(self.model)}
 
-    @property
-    def facts(self) -> Facts:
+    def find_facts(self) -> Facts:
         keys = tuple(self.layers)
         weights = [module.weight for module in self.layers.values()]
         names = names_in_config(getattr(self.model, "config", None), len(weights[0]))
