@@ -199,7 +199,7 @@ def test_code_is_copied(show):
 def test_what_is_not_worthwhile_is_folded(show):
     page, _ = show("test")
     assert not page.locator("#python-0").is_visible()
-    page.get_by_text("Apply it all the same").click()
+    page.get_by_text("Apply it anyway").click()
     assert page.locator("#python-0").is_visible()
     assert "chosen on test labels" in page.locator(".alarm").first.text_content()
 

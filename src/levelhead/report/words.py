@@ -1,4 +1,8 @@
-"""Every sentence of the page. The verdict is in the words of `Tuned`, as the terminal prints it."""
+"""Every sentence of the page, each made of what is known of a subject.
+
+The verdict, the gain and the price are not here: page.html asks `Tuned` for them, so that they are
+the same as in the terminal.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +16,24 @@ from .subject import Subject
 
 Status = Literal["better", "worse", "unclear", "test"]
 MOST_NAMED = 40  # classes that the chart of recalls names; of more, it has dots and running means
+# Beside the verdict, so that it does not need its color.
 SIGNS: dict[Status, str] = {"better": "✓", "worse": "✕", "unclear": "?", "test": "!"}
 
+# In the order of the page: what it shows first comes first.
 TERMS = {
-    "Accuracy": "Share of all samples that are predicted right. Frequent classes dominate it.",
+    "Accuracy": "The share of all samples that are predicted right. Frequent classes dominate it.",
     "Balanced accuracy": "The mean recall of the classes: the rarest counts as much as the most "
-    "frequent. The balanced error is 100 % less this.",
-    "Recall": "Of the samples of a class, the share that is predicted to be of it.",
-    "Precision": "Of the samples predicted to be of a class, the share that is of it.",
-    "Macro F1": "The mean over the classes of F1, which is high only if both recall and precision "
-    "are.",
-    "Predicted share": "The share of all predictions that are this class.",
-    "Gain, interval": "How much better the metric is on samples that the fit has not seen. If the "
-    "experiment were repeated, 95 of 100 such 95 % intervals would hold the true gain; one that "
-    "holds 0 says that there may be none.",
-    "Temperature": "What adjusted scores are divided by before the softmax, so that a confidence "
-    "of 80 % is right 80 times in 100.",
+    "frequent. The balanced error is 100 % minus this.",
+    "Recall": "Of all samples of a class, the share that is predicted as that class.",
+    "Precision": "Of all samples predicted as a class, the share that belongs to it.",
+    "Macro F1": "The mean F1 of the classes. The F1 of a class is high only if both its recall and "
+    "its precision are.",
+    "Predicted share": "The share of all predictions that name this class.",
+    "Gain, interval": "How much the metric improves on samples that the fit has not seen. If the "
+    "experiment were repeated many times, 95 % of its 95 % intervals would contain the true gain; "
+    "an interval that contains 0 says that there may be none.",
+    "Temperature": "Divide adjusted scores by this before the softmax: a confidence of 80 % is "
+    "then right about 80 times in 100.",
     "Held-out, test": "Samples the model was not trained on. Held-out samples may be used to "
     "choose; test samples only to judge, or the judgment is worth nothing.",
 }
@@ -39,7 +45,7 @@ ON_TEST = (
 
 @dataclass(frozen=True)
 class Number:
-    """One measure before and after, of which more is better."""
+    """One measure before and after, as a share; more is better."""
 
     title: str
     before: float
@@ -47,12 +53,12 @@ class Number:
 
     @property
     def change(self) -> float:
-        """In points."""
+        """How much it changes, in percentage points."""
         return 100 * (self.after - self.before)
 
 
 def status(subject: Subject) -> Status:
-    """Return by what sign and color the verdict is shown."""
+    """Return by which sign and color the verdict is shown."""
     tuned = subject.tuned
     if tuned.chosen_on == "test":
         return "test"
@@ -64,7 +70,7 @@ def status(subject: Subject) -> Status:
 
 
 def numbers(subject: Subject) -> list[Number]:
-    """Return what is known of all classes together."""
+    """Return the measures over all classes; none if the choice was not judged."""
     evidence = subject.tuned.evidence
     if evidence is None:
         return []
@@ -74,7 +80,8 @@ def numbers(subject: Subject) -> list[Number]:
             Number("Recall, mean over labels", *_means(before.recall, after.recall)),
             Number("Precision, mean over labels", *_means(before.precision, after.precision)),
         ]
-    before, after = evidence.before, evidence.after
+    before = evidence.before
+    after = evidence.after
     return [
         Number("Accuracy", float(before.accuracy), float(after.accuracy)),
         Number(
@@ -85,46 +92,50 @@ def numbers(subject: Subject) -> list[Number]:
 
 
 def _means(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
-    """Return the means of the labels of which both are known."""
-    both = ~np.isnan(before) & ~np.isnan(after)
-    if not both.any():
+    """Return the means over those labels that have a value both before and after."""
+    has_values = ~np.isnan(before) & ~np.isnan(after)
+    if not has_values.any():
         return 0.0, 0.0
-    return float(before[both].mean()), float(after[both].mean())
+    return float(before[has_values].mean()), float(after[has_values].mean())
 
 
 def reasons(subject: Subject) -> dict[str, str]:
-    """Return the rest of what a choice says of itself, and what its numbers are measured on."""
+    """Return sentences by title: what a choice says of itself, and what its numbers are measured on.
+
+    Its gain and its price are left out: they stand at the top of the page.
+    """
     tuned = subject.tuned
-    facts = tuned.facts()
-    said_above = ("gain", "price")
-    lines = {name: text for name, text in facts.items() if name not in said_above}
+    lines = {name: text for name, text in tuned.facts().items() if name not in ("gain", "price")}
     lines["rule"] = f"{lines['rule']}: {RULES[tuned.rule].sentence}"
     if tuned.evidence is not None:
-        lines["measured on"] = _measured(subject)
+        lines["measured on"] = _measured(subject, tuned.evidence.n)
     return lines
 
 
-def _measured(subject: Subject) -> str:
-    evidence = subject.tuned.evidence
-    n = 0 if evidence is None else evidence.n
+def _measured(subject: Subject, n: int) -> str:
     if subject.measured is not None:
         return f"{n:,} {subject.measured} samples that had no part in the choice"
     return f"the same {n:,} samples, each predicted by a fit that has not seen it"
 
 
 def warnings(subject: Subject) -> list[str]:
-    """Return the warnings, the one about test labels first, without the names of their kinds."""
+    """Return the warnings as sentences, the one about test labels first.
+
+    Those of a choice come as "LeakageWarning: held-out logits ...": the class is for programs.
+    """
     lines = []
     if subject.tuned.chosen_on == "test":
-        lines = [ON_TEST]
+        lines.append(ON_TEST)
     for line in subject.tuned.warnings:
         kind, _, text = line.partition(": ")
-        lines.append(text if kind.endswith("Warning") else line)
+        if kind.endswith("Warning"):
+            line = text
+        lines.append(line)
     return [f"{line[:1].upper()}{line[1:]}" for line in lines]
 
 
 def rarity(subject: Subject) -> str:
-    """Return by what classes are called rare."""
+    """Return what it is that a rare class has few of."""
     if subject.rare_by_counts:
         return "training samples"
     return "samples here"
@@ -132,8 +143,8 @@ def rarity(subject: Subject) -> str:
 
 def recall_note(subject: Subject) -> str:
     """Return what the chart of recalls shows."""
-    what = "labels" if subject.tuned.multilabel else "classes"
-    order = f"The {what} from the most frequent on the left to the rarest, by {rarity(subject)}."
+    noun = "labels" if subject.tuned.multilabel else "classes"
+    order = f"The {noun} from the most frequent on the left to the rarest, by {rarity(subject)}."
     if subject.classes > MOST_NAMED:
         order += " Lines are means over neighbors."
     return order
@@ -142,15 +153,15 @@ def recall_note(subject: Subject) -> str:
 def strength_note(subject: Subject) -> str:
     """Return what the chart over the strength shows."""
     rule = RULES[subject.tuned.rule]
-    exact = "Exact at every strength at which a prediction changes; 0 is the model as it is."
+    exact = "Every change of a prediction is in it, exactly; 0 is the model as it is."
     return f"{rule.title}: {rule.sentence}. {exact}{in_sample(subject)}"
 
 
 def in_sample(subject: Subject) -> str:
-    """Return what is to be said of numbers from the fit on all samples shown."""
+    """Return what to add to numbers that are not cross-fitted; nothing on samples new to the fit."""
     if subject.measured is not None:
         return ""
-    return " By the fit on all of these samples, so a little better than new samples will be."
+    return " This is the fit on all of these samples, so it looks a little better than on new ones."
 
 
 def confusion_note(subject: Subject) -> str:
@@ -159,31 +170,38 @@ def confusion_note(subject: Subject) -> str:
 
 
 def calibration_note(subject: Subject, shown: int, of: int) -> str:
-    """Return how samples weigh where calibration is shown, and on how many it is."""
+    """Return how samples weigh in the calibration shown, and how many of them it is counted on."""
     tuned = subject.tuned
-    weigh = "Every class weighs the same"
+    sentences = ["Every class weighs the same."]
     if tuned.target is not None:
-        weigh = "Classes weigh as the target says"
+        sentences = ["Classes weigh as the target says."]
     elif tuned.evidence is not None and tuned.evidence.metric.as_they_come:
-        weigh = "Samples weigh alike"
-    part = ""
+        sentences = ["Every sample weighs the same."]
     if shown != of:
-        part = f", on {shown:,} of the {of:,} samples"
-    if tuned.temperature is None:
-        return f"{weigh}{part}."
-    divide = f"Divide adjusted scores by the temperature {tuned.temperature:.4g}"
-    return f"{weigh}{part}. {divide} for probabilities."
+        sentences.append(f"Counted on {shown:,} of the {of:,} samples.")
+    if tuned.temperature is not None:
+        divide = f"divide adjusted scores by the temperature, {tuned.temperature:.4g}"
+        sentences.append(f"For probabilities, {divide}.")
+    return " ".join(sentences)
 
 
 def share_text(share: float) -> str:
-    """Return a share as the terminal prints it; a dash for one that is not known."""
+    """Return a share as the terminal prints it; a dash for one that is not known.
+
+    >>> share_text(0.1234)
+    '12.3%'
+    """
     if share != share:
         return "\N{EN DASH}"
     return f"{share:.1%}"
 
 
 def points(change: float) -> str:
-    """Return a change in points, with its sign."""
+    """Return a change in points, with its sign: a true minus, and ± where it rounds to 0.
+
+    >>> points(1.26), points(-0.04)
+    ('+1.3', '±0.0')
+    """
     if change != change:
         return ""
     text = f"{change:+.1f}"
