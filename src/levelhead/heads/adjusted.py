@@ -43,6 +43,8 @@ class Adjusted:
             "own inputs" for a trial; None if it was not checked.
         along: where offsets went into the weights of a head without a bias, how far they reach its
             logits; else None.
+        left_alone: paths of auxiliary heads, which the model runs in training alone; nothing was
+            done to them.
     """
 
     layers: tuple[str, ...]
@@ -55,6 +57,7 @@ class Adjusted:
     flips: int | None = None
     checked: str | None = None
     along: Along | None = None
+    left_alone: tuple[str, ...] = ()
     _undo: Callable[[], object] = dict  # does nothing
 
     def restore(self) -> None:
@@ -99,16 +102,25 @@ class Adjusted:
             rows["by its weights"] = self.along.text
         if self.flips is not None:
             rows["predictions rounding could flip"] = str(self.flips)
-        notes = ["restore() gives the old values back, bit for bit"]
-        if self.checked is None:
-            notes.append(NOT_CHECKED)
+        notes = ["restore() gives the old values back, bit for bit", *self._remarks()]
         return html("Adjusted", rows, notes=notes)
 
     def __repr__(self) -> str:
-        layers = "; ".join(f"{path or 'head'}: {self._done_to(path)}" for path in self.layers)
-        done = done_text(self.rule, self.strength)
-        doubt = f"; {NOT_CHECKED}" if self.checked is None else ""
-        return f"Adjusted({done}, {self.classes} classes; {layers}{doubt})"
+        done = f"{done_text(self.rule, self.strength)}, {self.classes} classes"
+        layers = [f"{path or 'head'}: {self._done_to(path)}" for path in self.layers]
+        return f"Adjusted({'; '.join([done, *layers, *self._remarks()])})"
+
+    def _remarks(self) -> list[str]:
+        """Return what else a reader should know, in words."""
+        remarks = []
+        if len(self.left_alone) == 1:
+            remarks.append(f"{self.left_alone[0]} is run in training only and left as it is")
+        elif self.left_alone:
+            heads = ", ".join(self.left_alone)
+            remarks.append(f"{heads} are run in training only and left as they are")
+        if self.checked is None:
+            remarks.append(NOT_CHECKED)
+        return remarks
 
     def _done_to(self, path: str) -> str:
         """Return what was done to a layer, in words."""

@@ -1,10 +1,22 @@
-"""Which layer is the head, by names and shapes alone, in memory and in files; if several could be, none is taken."""
+"""Which layer is the head, by names and shapes alone, in memory and in files.
+
+`find_by_names` looks under the names that libraries give their heads, and asks of a model only what
+`Candidates` has: modules (torch_find.py) and the tensors of files answer alike. A wrong guess would
+bend another layer, so that where several layers could be the head, none is taken.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from ..support.errors import LevelheadError
+
+# How a caller names the head of a model in memory: the path of a layer, the layer itself, or a list of them if
+# several feed one output; None if it is to be found.
+LayerChoice: TypeAlias = object
+# An input that a model in memory can be run on: a tensor, a tuple of arguments, a dict of keyword arguments; None if
+# there is none.
+Example: TypeAlias = object
 
 # A single number of such a name next to a head multiplies its logits; cosine heads have one, and normalize weights.
 LOGIT_SCALE = re.compile("(logit_|log_|inv_)?(scale|temperature|temp|tau|sigma|s)|T")
@@ -38,57 +50,73 @@ class Candidates(Protocol):
 
     pairs: tuple[tuple[str, str], ...]  # names of layers that feed one output together
 
-    def rows(self, layer: str) -> int: ...
-    def layers(self, rows: int, /) -> Iterable[str]: ...  # of a head's shape with so many rows
-    def has(self, block: str) -> bool: ...  # whether there are linear layers in a block
-    def fits(
-        self,
-        block: str,
-        classes: int | None,
-        # Whether one may be a head of so many classes.
-    ) -> bool: ...
-    def ends(
-        self,
-        block: str,
-        classes: int | None,
-        # The layers that may be a block's last.
-    ) -> list[str]: ...
-    def is_hidden(
-        self,
-        layer: str,
-        found: Sequence[str],
-        # Whether its rows are as many by chance.
-    ) -> bool: ...
-    def several(
-        self,
-        found: Sequence[str],
-        rivals: Sequence[str] = (),
-        # For any that could be.
-    ) -> LevelheadError: ...
+    def rows(self, layer: str) -> int:
+        """Return how many outputs a layer has."""
+        ...
+
+    def layers(self, rows: int, /) -> Iterable[str]:
+        """Return the layers of a head's shape that have so many rows."""
+        ...
+
+    def has(self, block: str) -> bool:
+        """Return whether there are linear layers in a block."""
+        ...
+
+    def fits(self, block: str, classes: int | None) -> bool:
+        """Return whether a layer of the block may be a head of so many classes."""
+        ...
+
+    def ends(self, block: str, classes: int | None) -> list[str]:
+        """Return the layers that may be a block's last."""
+        ...
+
+    def is_hidden(self, layer: str, head: Sequence[str], /) -> bool:
+        """Return whether a layer with as many rows as the head is known not to feed the output."""
+        ...
+
+    def several(self, head: Sequence[str], rivals: Sequence[str] = (), /) -> LevelheadError:
+        """Return the error for several layers that could be the head, or for rivals of one."""
+        ...
 
 
 def find_by_names(model: Candidates, classes: int | None) -> list[str]:
-    """Return the layers under names that libraries give their heads: none, one, or a pair that feeds one output."""
+    """Return the layers under names that libraries give their heads: none, one, or a pair that feeds one output.
+
+    Args:
+        model: its linear layers.
+        classes: K, where it is known.
+
+    Raises:
+        LevelheadError: several layers could be the head.
+    """
     for pair in model.pairs:
         if all(model.has(block) for block in pair):
             ends = [model.ends(block, classes) for block in pair]
             if all(len(end) == 1 for end in ends):
                 return check_no_rivals(model, [end[0] for end in ends])
-    fitting = (block for block in KNOWN_HEADS if model.fits(block, classes))
-    found = list(dict.fromkeys(layer for block in fitting for layer in model.ends(block, classes)))
-    found = [layer for layer in found if model.rows(layer) > 1] or found
-    if len(found) > 1:
-        raise model.several(found)
-    return check_no_rivals(model, found)
+
+    named: list[str] = []
+    for block in KNOWN_HEADS:
+        if model.fits(block, classes):
+            named += model.ends(block, classes)
+    head = list(dict.fromkeys(named))
+    # A layer of one output beside one of several: a regression or a score, not the classes.
+    head = [layer for layer in head if model.rows(layer) > 1] or head
+    if len(head) > 1:
+        raise model.several(head)
+    return check_no_rivals(model, head)
 
 
-def check_no_rivals(model: Candidates, found: list[str]) -> list[str]:
+def check_no_rivals(model: Candidates, head: list[str]) -> list[str]:
     """Return the same layers, if no other with as many rows could feed the output next to them."""
-    sizes = dict.fromkeys(model.rows(layer) for layer in found)
-    others = (layer for rows in sizes for layer in model.layers(rows) if layer not in found)
-    if rivals := [layer for layer in others if not model.is_hidden(layer, found)]:
-        raise model.several(found, rivals)
-    return found
+    rivals = []
+    for rows in dict.fromkeys(model.rows(layer) for layer in head):
+        for layer in model.layers(rows):
+            if layer not in head and not model.is_hidden(layer, head):
+                rivals.append(layer)
+    if rivals:
+        raise model.several(head, rivals)
+    return head
 
 
 def is_shortcut(layer: str) -> bool:
@@ -105,4 +133,8 @@ def is_logit_scale(name: str, size: int, rows: int | None) -> bool:
 def list_layers(layers: Iterable[tuple[str, Sequence[int]]], most: int = 8) -> str:
     """Return layers with the shapes of their weights, for a message; of many the last ones, since heads come late."""
     texts = [f"{layer or '(the model itself)'} {list(shape)}" for layer, shape in layers]
-    return ("..., " if len(texts) > most else "") + ", ".join(texts[-most:]) or "none"
+    if not texts:
+        return "none"
+    if len(texts) > most:
+        texts = ["...", *texts[-most:]]
+    return ", ".join(texts)

@@ -1,14 +1,27 @@
-"""A torch model in evaluation mode for a while."""
+"""A torch model in evaluation or training mode for a while."""
 
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def evaluating(model: "nn.Module") -> AbstractContextManager[None]:
+    """Put a model into evaluation mode, and each of its modules back into the mode it was in."""
+    return in_mode(model, training=False)
 
 
 @contextmanager
-def evaluating(model: Any) -> Any:
-    """Put a model into evaluation mode, and each of its modules back into the mode it was in."""
+def in_mode(model: "nn.Module", *, training: bool) -> Iterator[None]:
+    """Put a model into training or evaluation mode, and each of its modules back."""
+    # A user may have frozen some modules, such as batch norms: a single flag would not bring them back.
     modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    if training:
+        model.train()
+    else:
+        model.eval()
     try:
         yield
     finally:

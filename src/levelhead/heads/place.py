@@ -1,4 +1,9 @@
-"""`Place`: where a head is, once it is found. Layers of a model in memory, or byte ranges of a model's files."""
+"""`Place`: where a head is, once it is found. Layers of a model in memory, or byte ranges of a model's files.
+
+`apply` (apply.py) makes a `Change` of a head and asks its place to write it. `InMemory` is what
+torch and Keras models have in common: layers are found by path, changed in place with a way back,
+and marked, so that a second adjustment is noticed. A model's files are a place in the room files.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -197,6 +202,10 @@ class InMemory(Place[Adjusted]):
             return "graph"  # Keras's, by which the head was found
         return None if self.example is None else "example"
 
+    def auxiliary(self) -> tuple[str, ...]:
+        """Return the paths of heads that the model runs in training alone; they are never changed."""
+        return ()
+
     def notes(self) -> Sequence[Mapping[str, Any]]:
         """Return what is saved with the model about earlier adjustments."""
         return []
@@ -309,6 +318,7 @@ class InMemory(Place[Adjusted]):
             flips=change.flips,
             checked=change.checked,
             along=change.along,
+            left_alone=self.auxiliary(),
             _undo=partial(run_all, undo),
         )
 

@@ -1,38 +1,59 @@
-"""Whether a layer is the head: the model run on an example with other weights there, by `functional_call`."""
+"""Whether a layer is the head: the model run on an example with other weights there.
 
-from collections.abc import Iterator, Mapping
+`probes_of` runs the model once and makes a `Probe` of each of its outputs with K columns. A probe
+then puts random weights into a layer by `functional_call`, which leaves the model as it is, changes
+their rows, and compares the logits: in a head, scaling row i scales logit i and nothing else.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..support.errors import Advice, LevelheadError
+from .candidates import Example
 from .evaluating import evaluating
 
 NAME_HEAD = Advice("layer", None, "to name the head (a list, if several feed one output)")
 
 
-def probes_of(model: nn.Module, example: Any, classes: int | None = None) -> tuple["Probe", ...]:
-    """Return a probe for each output of a model that could be its logits: all those with K columns."""
-    named = isinstance(example, Mapping)
-    kwargs = dict(example) if named else {}
-    args = ()
-    if not named:
-        if isinstance(example, tuple | list):
-            args = tuple(example)
-        else:
-            args = (example,)
+def probes_of(
+    model: nn.Module, example: Example, classes: int | None = None
+) -> tuple["Probe", ...]:
+    """Return a probe for each output of a model that could be its logits.
+
+    Args:
+        model: not wrapped.
+        example: an input to run it on.
+        classes: K, where it is known. Else the columns of the model's first output are taken for
+            it, and so they are if no output has K columns.
+    """
+    args: tuple[object, ...] = ()
+    kwargs: dict[str, object] = {}
+    if isinstance(example, Mapping):
+        kwargs = dict(example)
+    elif isinstance(example, tuple | list):
+        args = tuple(example)
+    else:
+        args = (example,)
+    # `functional_call` would give such a layer plain weights, with which it does not run.
     if any(type(p.data) is not Tensor for p in model.parameters()):
         raise LevelheadError(
             "sharded or quantized parameters take no example; leave it out", advice=NAME_HEAD
         )
-    outputs, again = (_outputs(model, {}, args, kwargs) for _ in range(2))
-    widths = [output.shape[-1] for output in outputs.values()]
-    size = classes if classes in widths else widths[0]
-    names = [name for name, width in zip(outputs, widths, strict=True) if width == size]
+
+    outputs = _outputs(model, {}, args, kwargs)
+    widths = {name: output.shape[-1] for name, output in outputs.items()}
+    size = next(iter(widths.values()))
+    if classes is not None and classes in widths.values():
+        size = classes
+    names = [name for name, width in widths.items() if width == size]
+
+    # A probe compares two runs, which only tells something if two equal ones agree.
+    again = _outputs(model, {}, args, kwargs)
     if not all(torch.equal(outputs[name], again[name]) for name in names):
         raise LevelheadError(
             "the model is random even in eval mode; leave the example out", advice=NAME_HEAD
@@ -42,40 +63,42 @@ def probes_of(model: nn.Module, example: Any, classes: int | None = None) -> tup
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """A model, an example to run it on, and which of its outputs is looked at; "" if there is but one."""
+    """A model, an example to run it on, and one of its outputs, which is looked at.
+
+    Layers are given by path, {path: layer}; they are changed together, as where several feed one
+    output.
+    """
 
     model: nn.Module
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    output: str
-    classes: int
-    dtype: torch.dtype  # of that output
+    args: tuple[object, ...]  # of the example, by place
+    kwargs: Mapping[str, object]  # and by name
+    output: str  # its key or place; "" if the model returns a tensor
+    classes: int  # K, how many columns it has
+    dtype: torch.dtype  # of the output
 
     def scales(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether scaling row i of these layers scales logit i by the same factor, for every i, as in a head."""
-        # The factors are powers of two, so that nothing is rounded.
-        factors = 2.0 ** torch.randint(
-            -1, 3, (self.classes,), generator=torch.Generator().manual_seed(2)
-        )
+        # The factors are powers of two, so that nothing is rounded, and the first two differ.
+        generator = torch.Generator().manual_seed(2)
+        factors = 2.0 ** torch.randint(-1, 3, (self.classes,), generator=generator)
         factors[:2] = torch.tensor([0.5, 2.0])[: self.classes]
         before, after = self._before_and_after(layers, factors)
-        return bool(before.any()) and self._close(
-            layers, after, before * factors.to(before), before
-        )
+        expected = before * factors.to(before)
+        return bool(before.any()) and self._close(layers, after, expected, before)
 
     def adds(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether adding a number to each output of these layers adds the same to its logit."""
-        if (weights := self._random_weights(layers)) is None:
+        weights = self._random_weights(layers)
+        if weights is None:
             return False
         before = self._logits(weights)
+        # As large as the logits, of either sign in turn: what bends them is then seen.
         offsets = (torch.arange(self.classes) % 2 * 2.0 - 1) * before.abs().max()
 
-        def add(
-            layer: nn.Module, _: Any, output: Tensor
-        ) -> Tensor:  # on its last axis, or a convolution's channels
-            return output + offsets.to(output).reshape(
-                -1, *[1] * len(getattr(layer, "kernel_size", ()))
-            )
+        def add(layer: nn.Module, _: object, output: Tensor) -> Tensor:
+            # On the last axis, or on the channels of a convolution, which pixels follow.
+            pixels = len(getattr(layer, "kernel_size", ()))
+            return output + offsets.to(output).reshape(-1, *[1] * pixels)
 
         with ExitStack() as hooks:
             for module in layers.values():
@@ -87,10 +110,9 @@ class Probe:
         """Return whether doubling every other row moves those logits alone: true of each of several heads in a sum."""
         moved = torch.arange(self.classes) % 2 == 0
         before, after = self._before_and_after(layers, moved + 1.0)
-        return [
-            self._close(layers, after[..., rows], before[..., rows], before)
-            for rows in (~moved, moved)
-        ] == [True, False]
+        others_stay = self._close(layers, after[..., ~moved], before[..., ~moved], before)
+        own_stay = self._close(layers, after[..., moved], before[..., moved], before)
+        return others_stay and not own_stay
 
     def moves(self, layers: Mapping[str, nn.Module]) -> bool:
         """Return whether doubling every other row moves any logit; true as well of layers that cannot be tried."""
@@ -100,12 +122,18 @@ class Probe:
     def _before_and_after(
         self, layers: Mapping[str, nn.Module], factors: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the logits with random weights (a head may start at zero) before and after scaling their rows."""
-        if (weights := self._random_weights(layers)) is None:  # not finite, and so close to nothing
-            return torch.full((self.classes,), torch.nan), torch.full((self.classes,), torch.nan)
-        scaled = {
-            name: w * factors.to(w).reshape(-1, *[1] * (w.ndim - 1)) for name, w in weights.items()
-        }
+        """Return the logits with random weights in the layers, before and after scaling their rows.
+
+        The layers' own weights would not do: a head may start at zero, where factors do nothing.
+        """
+        weights = self._random_weights(layers)
+        if weights is None:  # NaN is close to nothing, so that no layer passes
+            nothing = torch.full((self.classes,), torch.nan)
+            return nothing, nothing
+        scaled = {}
+        for name, w in weights.items():
+            by_row = factors.to(w).reshape(-1, *[1] * (w.ndim - 1))
+            scaled[name] = w * by_row
         return self._logits(weights), self._logits(scaled)
 
     def _logits(self, weights: dict[str, Tensor]) -> Tensor:
@@ -132,50 +160,69 @@ class Probe:
 
 
 def _outputs(
-    model: nn.Module, weights: dict[str, Tensor], args: tuple, kwargs: Mapping[str, Any]
+    model: nn.Module,
+    weights: dict[str, Tensor],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
 ) -> dict[str, Tensor]:
     """Return what could be logits, by name, with these weights in place, classes last, on the host."""
     # Torchvision's R-CNNs return what is left of their boxes in the end: here are the logits.
-    boxes: list[Any] = []
+    boxes: list[object] = []
     predictor = getattr(getattr(model, "roi_heads", None), "box_predictor", None)
     watched = nullcontext()
     if isinstance(predictor, nn.Module):
         watched = predictor.register_forward_hook(lambda _, __, output: boxes.append(output[0]))
     try:
         with watched, evaluating(model), torch.no_grad():
-            output = functional_call(model, weights, args, dict(kwargs))
-            output = boxes[0] if boxes else output
+            output: object = functional_call(model, weights, args, dict(kwargs))
     except Exception as error:
         raise LevelheadError(
             f"the model fails on it: {type(error).__name__}: {error}", parameter="example"
         ) from error
+    if boxes:
+        output = boxes[0]
+
+    # An output with logits by name has nothing else to look at.
     if isinstance(output, Mapping):
         logits = output.get("logits")
     else:
         logits = getattr(output, "logits", None)
-    output = output if logits is None else logits
-    floats = ((name, x) for name, x in _tensors_in(output) if x.is_floating_point() and x.ndim > 0)
-    found = {name: (x.movedim(1, -1) if x.ndim > 3 else x).cpu() for name, x in floats}
-    if not found:
+    if logits is not None:
+        output = logits
+    outputs = {}
+    for name, x in _tensors_in(output):
+        if x.is_floating_point() and x.ndim > 0:
+            # Of pixels, [n, K, height, width], classes come second.
+            outputs[name] = (x.movedim(1, -1) if x.ndim > 3 else x).cpu()
+    if not outputs:
         raise LevelheadError(f"expected the model to return logits, got {type(output).__name__}")
-    return found
+    return outputs
 
 
-def _tensors_in(output: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of a model's output with their names: keys and places in tuples."""
+def _tensors_in(output: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of a model's output with their names: keys and places in tuples, joined by dots."""
     if isinstance(output, Tensor):
         yield name, output
-    places = ()
-    if isinstance(output, tuple | list):
-        places = enumerate(output)
-    for key, part in output.items() if isinstance(output, Mapping) else places:
+        return
+    parts: Iterable[tuple[object, object]] = ()
+    if isinstance(output, Mapping):
+        parts = output.items()
+    elif isinstance(output, tuple | list):
+        parts = enumerate(output)
+    for key, part in parts:
         yield from _tensors_in(part, f"{name}.{key}" if name else str(key))
 
 
 def close(a: Tensor, b: Tensor, scale: Tensor, *dtypes: torch.dtype) -> bool:
     """Return whether two are equal up to the rounding of the coarsest dtype, relative to the largest logit.
 
-    A sum of two numbers up to the largest one is off by at most one epsilon of it, and what follows rounds again.
+    A sum of two numbers up to the largest one is off by at most one epsilon of it, and what follows
+    rounds again.
+
+    Args:
+        a, b: of one shape; not close if a has NaN or infinity.
+        scale: the logits.
+        dtypes: through which they went.
     """
     roundoff = max(1e-4, *(4 * torch.finfo(dtype).eps for dtype in dtypes))
     room = roundoff * scale.abs().max()

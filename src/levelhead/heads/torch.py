@@ -22,7 +22,7 @@ from .notes import leave_note, notes_in_configs, notes_in_files
 from .place import Checked, Facts, InMemory
 from .probe import NAME_HEAD
 from .torch_around import known_task
-from .torch_find import find_head
+from .torch_find import auxiliary_heads, find_head
 from .torch_layers import linear_layers, outputs, unwrap
 from .torch_proof import check_output
 
@@ -103,6 +103,9 @@ class TorchModel(InMemory):
 
     def check_output(self, *, adds: bool) -> Checked | None:
         return check_output(self.model, self.layers, self.example, adds=adds)
+
+    def auxiliary(self) -> tuple[str, ...]:
+        return auxiliary_heads(self.model, dict(self.layers))
 
     def check_takes_bias(self, key: str) -> None:
         """Check that a layer without a bias would add a new one to its outputs: it may be sharded, or ignore it."""

@@ -1,8 +1,14 @@
-"""Which layer of a torch model is its head. A wrong guess would bend another, so every doubt is an error."""
+"""Which layer of a torch model is its head. A wrong guess would bend another, so every doubt is an error.
+
+`find_head` takes the layers that the caller names. Else it asks the model itself, the names that
+libraries give their heads (candidates.py), and, last, whether only one layer has an output per
+class. With an example it looks for the layers that pass its test (probe.py), whatever their name.
+Without one, a layer is refused if something around it may bend its outputs (torch_around.py).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 from torch import jit, nn
 
@@ -10,6 +16,8 @@ from ..support.errors import LevelheadError
 from .candidates import (
     HEAD_PAIRS,
     IF_SOFTMAX,
+    Example,
+    LayerChoice,
     check_no_rivals,
     find_by_names,
     is_shortcut,
@@ -25,27 +33,40 @@ from .torch_around import (
     scale_around,
 )
 from .torch_layers import check_live, flat, linear_layers, listing, outputs, submodule, unwrap
+from .trace import Modes, trace_modes
 
 _Layers = dict[str, nn.Module]  # path -> layer, all of which feed the one output
 
 
 def find_head(
-    model: nn.Module, *, layer: Any = None, example: Any = None, classes: int | None = None
+    model: nn.Module,
+    *,
+    layer: LayerChoice = None,
+    example: Example = None,
+    classes: int | None = None,
 ) -> _Layers:
     """Find the layer, or layers, whose rows are a model's class weight vectors.
 
-    In this order: the layer named, `get_classifier()`, the well-known attribute names, the layer that an example shows
-    to be the head, the only layer with one output per class. Where an example is given, whatever was found must pass
-    its test: scaling row i scales logit i and nothing else.
+    In this order: the layer named, `get_classifier()`, the well-known attribute names, the layer
+    that an example shows to be the head, the only layer with one output per class. Where an example
+    is given, whatever was found must pass its test: scaling row i scales logit i and nothing else.
+    Auxiliary heads, which a model runs in training alone, are not taken for a head.
 
     Args:
         model: any torch module; DDP, DataParallel and torch.compile wrappers are looked through.
-        layer: a path such as "head.fc", the module itself, or a list of them if several feed one output.
-        example: an input the model can be run on: a tensor, a tuple of arguments, or a dict of keyword arguments.
-        classes: K, where it is known: it settles doubts. Of a model's outputs, those with K columns are looked at.
+        layer: a path such as "head.fc", the module itself, or a list of them if several feed one
+            output.
+        example: an input the model can be run on: a tensor, a tuple of arguments, or a dict of
+            keyword arguments.
+        classes: K, where it is known: it settles doubts. Of a model's outputs, those with K columns
+            are looked at.
 
     Returns:
         {path: layer}, more than one where several feed one output.
+
+    Raises:
+        LevelheadError: there is no head, more than one layer could be it, or the one that looks
+            like it is known not to be; the message lists the candidates.
 
     >>> find_head(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), classes=3)
     {'2': Linear(in_features=8, out_features=3, bias=True)}
@@ -55,69 +76,95 @@ def find_head(
         raise LevelheadError(
             "the model is compiled to TorchScript; adjust it before torch.jit.script or trace"
         )
-    if classes is None:  # what the model says it has, if a layer agrees
-        declared = (
-            getattr(getattr(model, "config", None), "num_labels", None),
-            getattr(model, "num_classes", None),
-        )
-        sizes = {outputs(m) for _, m in linear_layers(model)}
-        classes = next((size for size in declared if isinstance(size, int) and size in sizes), None)
-    probes = ()
+    if classes is None:
+        classes = _declared_classes(model)
+    probes: tuple[Probe, ...] = ()
     if example is not None:
         probes = probes_of(model, example, classes)
     if layer is None and probes:
         return _proved_layers(model, probes)
+
     if layer is not None:
-        found = _named_layers(model, layer, classes)
+        head = _named_layers(model, layer, classes)
     else:
-        found = _declared_layers(model, classes) or _under_known_names(model, classes)
-        found = found or _only_fitting_layer(model, classes)
-    if probes and not any(probe.scales(found) for probe in probes):
-        reason = f"scaling the rows of {', '.join(found)} does not scale the model's logits one by one on this example"
-        raise LevelheadError(
-            f"{reason}; name another layer, or leave out the example if a softmax follows"
-        )
-    for path in () if probes else found:
+        head = _declared_layers(model, classes) or _under_known_names(model, classes)
+        head = head or _only_fitting_layer(model, classes)
+
+    if probes:
+        if not any(probe.scales(head) for probe in probes):
+            rows = f"scaling the rows of {', '.join(head)}"
+            reason = f"{rows} does not scale the model's logits one by one on this example"
+            instead = "name another layer, or leave out the example if a softmax follows"
+            raise LevelheadError(f"{reason}; {instead}")
+        return head
+
+    # Nothing was tried, so that what stands around the layers must be harmless.
+    for path in head:
         check_no_norm_after(model, path)
         check_parent_adds_nothing(model, path)
         # The logits are then not W x + b alone.
         if layer is None and (name := scale_around(model, path)):
             may = "it may normalize the weights, as cosine heads do, or scale the logits"
             raise _undecided(f"{path} looks like the head, but the model has a {name}: {may}")
-    return found
+    return head
+
+
+def auxiliary_heads(model: nn.Module, head: _Layers) -> tuple[str, ...]:
+    """Return the paths of the layers with as many outputs as the head that only training runs.
+
+    Args:
+        model: not wrapped.
+        head: what `find_head` found in it.
+    """
+    modules = _Modules(model)
+    sizes = {outputs(module) for module in head.values()}
+    return tuple(
+        path
+        for path, module in linear_layers(model)
+        if path not in head and outputs(module) in sizes and modules.is_auxiliary(path, [*head])
+    )
+
+
+def _declared_classes(model: nn.Module) -> int | None:
+    """Return how many classes the model says it has, if a layer has so many outputs."""
+    sizes = {outputs(module) for _, module in linear_layers(model)}
+    of_transformers = getattr(getattr(model, "config", None), "num_labels", None)
+    of_timm = getattr(model, "num_classes", None)
+    for size in (of_transformers, of_timm):
+        if isinstance(size, int) and size in sizes:
+            return size
+    return None
 
 
 def _undecided(reason: str) -> LevelheadError:
     return LevelheadError(f"{reason}; pass an example input", advice=NAME_HEAD)
 
 
-def _named_layers(model: nn.Module, layer: Any, classes: int | None) -> _Layers:
-    paths = {id(m): path for path, m in model.named_modules()}
-    found: _Layers = {}
-    for one in flat(layer):
-        if isinstance(one, str):
-            module = submodule(model, one)
-        else:
-            module = None
-            if isinstance(one, nn.Module):
-                module = unwrap(one)
-        if isinstance(one, str) and module is None:
-            raise LevelheadError(
-                f"no layer {one!r} in the model; it has {listing(linear_layers(model))}"
-            )
+def _named_layers(model: nn.Module, layer: LayerChoice, classes: int | None) -> _Layers:
+    """Return the layers that a caller, or the model itself, names: by path, or the modules."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    head: _Layers = {}
+    for name in flat(layer):
+        module = None
+        if isinstance(name, str):
+            module = submodule(model, name)
+            if module is None:
+                listed = listing(linear_layers(model))
+                raise LevelheadError(f"no layer {name!r} in the model; it has {listed}")
+        elif isinstance(name, nn.Module):
+            module = unwrap(name)
         if module is None or id(module) not in paths:
-            if isinstance(one, nn.Module):
-                what = f"{type(one).__name__} that is not part of the model"
-            else:
-                what = repr(one)
-            raise LevelheadError(
-                f"expected the path of a layer or the layer itself, got {what}", parameter="layer"
-            )
-        check_live(model, paths[id(module)])
-        found |= _head_in_block(model, paths[id(module)], module, classes)
-    if not found:
+            got = repr(name)
+            if isinstance(name, nn.Module):
+                got = f"{type(name).__name__} that is not part of the model"
+            expected = "expected the path of a layer or the layer itself"
+            raise LevelheadError(f"{expected}, got {got}", parameter="layer")
+        path = paths[id(module)]
+        check_live(model, path)
+        head |= _head_in_block(model, path, module, classes)
+    if not head:
         raise LevelheadError("expected at least one layer, got an empty list", parameter="layer")
-    return found
+    return head
 
 
 def _declared_layers(model: nn.Module, classes: int | None) -> _Layers | None:
@@ -131,31 +178,38 @@ def _declared_layers(model: nn.Module, classes: int | None) -> _Layers | None:
         raise LevelheadError(
             "the model was built without a head: its classifier is Identity", advice=NAME_HEAD
         )
-    found = _named_layers(model, parts, classes)
-    check_no_rivals(_Modules(model), list(found))
-    return found
+    head = _named_layers(model, parts, classes)
+    check_no_rivals(_Modules(model), list(head))
+    return head
 
 
 def _under_known_names(model: nn.Module, classes: int | None) -> _Layers | None:
     """Return the layers under names that libraries give their heads."""
-    return {
-        path: model.get_submodule(path) for path in find_by_names(_Modules(model), classes)
-    } or None
+    paths = find_by_names(_Modules(model), classes)
+    return {path: model.get_submodule(path) for path in paths} or None
 
 
 @dataclass(frozen=True)
 class _Modules:
-    """The linear layers of a model as candidates for its head."""
+    """The linear layers of a model as candidates for its head: what `find_by_names` asks."""
 
     model: nn.Module
 
     pairs = HEAD_PAIRS
 
+    @cached_property
+    def _linear(self) -> _Layers:
+        return dict(linear_layers(self.model))
+
+    @cached_property
+    def _modes(self) -> Modes | None:
+        return trace_modes(self.model, self._linear)
+
     def rows(self, layer: str) -> int:
         return outputs(self.model.get_submodule(layer)) or 0
 
     def layers(self, rows: int) -> list[str]:
-        layers = linear_layers(self.model)
+        layers = self._linear.items()
         return [path for path, m in layers if outputs(m) == rows and not is_shortcut(path)]
 
     def has(self, block: str) -> bool:
@@ -163,29 +217,40 @@ class _Modules:
 
     def fits(self, block: str, classes: int | None) -> bool:
         """Return whether a block has a layer of so many outputs or, if that is not known, the model's last layer."""
-        last = [module for _, module in linear_layers(self.model)][-1:]
-        return any(
-            outputs(m) == classes if classes is not None else m in last for m in self._inside(block)
-        )
+        inside = self._inside(block)
+        if classes is not None:
+            return any(outputs(module) == classes for module in inside)
+        last = list(self._linear.values())[-1:]
+        return any(module in last for module in inside)
 
     def ends(self, block: str, classes: int | None) -> list[str]:
         return list(_named_layers(self.model, submodule(self.model, block), classes))
 
-    def is_hidden(self, layer: str, found: Sequence[str]) -> bool:
-        """Return whether a layer is not next to those found, and feeds a neighbor that takes K inputs."""
-        parent = layer.rpartition(".")[0]
-        if not parent or parent in {path.rpartition(".")[0] for path in found}:
-            return False
-        sizes = ("in_features", "in_channels", "num_features", "num_channels", "normalized_shape")
-        neighbors = self.model.get_submodule(parent).children()
-        width = self.rows(layer)
-        return any(getattr(m, size, None) in (width, (width,)) for m in neighbors for size in sizes)
+    def is_hidden(self, layer: str, head: Sequence[str]) -> bool:
+        """Return whether a layer feeds a neighbor, or only training runs it, so that it is no rival of the head."""
+        return self._feeds_a_neighbor(layer, head) or self.is_auxiliary(layer, head)
 
-    def several(self, found: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
-        listed = listing((path, self.model.get_submodule(path)) for path in rivals or found)
+    def is_auxiliary(self, layer: str, head: Sequence[str]) -> bool:
+        """Return whether the model's forward runs the layer in training, and the head alone in evaluation."""
+        return self._modes is not None and layer in self._modes.auxiliary(head)
+
+    def _feeds_a_neighbor(self, layer: str, head: Sequence[str]) -> bool:
+        """Return whether a layer is not next to those of the head, and its block has a module that takes K inputs."""
+        parent = layer.rpartition(".")[0]
+        if not parent or parent in {path.rpartition(".")[0] for path in head}:
+            return False
+        width = self.rows(layer)
+        sizes = ("in_features", "in_channels", "num_features", "num_channels", "normalized_shape")
+        for module in self.model.get_submodule(parent).children():
+            if any(getattr(module, size, None) in (width, (width,)) for size in sizes):
+                return True
+        return False
+
+    def several(self, head: Sequence[str], rivals: Sequence[str] = ()) -> LevelheadError:
+        listed = listing((path, self.model.get_submodule(path)) for path in rivals or head)
         if rivals:
             return _undecided(
-                f"{', '.join(found)} looks like the head, but {listed} may feed the output too"
+                f"{', '.join(head)} looks like the head, but {listed} may feed the output too"
             )
         return _undecided(f"more than one layer could be the head: {listed}")
 
@@ -200,47 +265,51 @@ def _proved_layers(model: nn.Module, probes: tuple[Probe, ...]) -> _Layers:
     """Return the layers that the example shows to be the head of the one output, or of all outputs with K columns."""
     if len(probes) == 1:
         return _proved_by(model, probes[0])
-    found: dict[str, _Layers] = {}
+    proved: dict[str, _Layers] = {}
     for probe in probes:
         try:
-            found[probe.output] = _proved_by(model, probe)
+            proved[probe.output] = _proved_by(model, probe)
         except ValueError:
-            found[probe.output] = {}
-    first = next((layers for layers in found.values() if layers), {})
-    if first and all(_is_of(model, first, found[probe.output], probe) for probe in probes):
-        return first
-    listed = [
-        f"{name} (from {', '.join(layers) or 'no layer alone'})" for name, layers in found.items()
-    ]
+            proved[probe.output] = {}
+    head = next((layers for layers in proved.values() if layers), {})
+    if head and all(_comes_from(model, head, proved[probe.output], probe) for probe in probes):
+        return head
+    listed = []
+    for output, layers in proved.items():
+        listed.append(f"{output} (from {', '.join(layers) or 'no layer alone'})")
     columns = f"the model gives {len(probes)} outputs of {probes[0].classes} columns"
     raise LevelheadError(f"{columns}: {', '.join(listed)}; none is taken", advice=NAME_HEAD)
 
 
-def _is_of(model: nn.Module, head: _Layers, proved: _Layers, probe: Probe) -> bool:
-    """Return whether an output comes from the head: as its logits, or moved by it and no other layer of K outputs."""
+def _comes_from(model: nn.Module, head: _Layers, proved: _Layers, probe: Probe) -> bool:
+    """Return whether an output comes from the head: as its logits, or moved by it and no other layer of K outputs.
+
+    The second is so of probabilities beside logits.
+    """
     if proved:
         return list(proved) == list(head)
-    others = {
-        path: m
-        for path, m in linear_layers(model)
-        if outputs(m) == probe.classes and path not in head
-    }
-    return probe.moves(head) and not any(probe.moves({path: m}) for path, m in others.items())
+    if not probe.moves(head):
+        return False
+    for path, module in linear_layers(model):
+        is_other = path not in head and outputs(module) == probe.classes
+        if is_other and probe.moves({path: module}):
+            return False
+    return True
 
 
 def _proved_by(model: nn.Module, probe: Probe) -> _Layers:
     """Return the layers that the example shows to be the head: those expected, if they pass, else by a search."""
     for guess in (_declared_layers, _under_known_names):
         try:
-            found = guess(model, probe.classes)
+            guessed = guess(model, probe.classes)
         except ValueError:
             continue
-        if found is not None and probe.scales(found):
-            return found
+        if guessed is not None and probe.scales(guessed):
+            return guessed
     candidates = {path: m for path, m in linear_layers(model) if outputs(m) == probe.classes}
-    found = {path: m for path, m in candidates.items() if probe.moves_own_logits({path: m})}
-    if found and probe.scales(found):
-        return found
+    head = {path: m for path, m in candidates.items() if probe.moves_own_logits({path: m})}
+    if head and probe.scales(head):
+        return head
     listed = listing(candidates.items() or linear_layers(model))
     if not candidates:
         raise LevelheadError(
@@ -253,19 +322,22 @@ def _proved_by(model: nn.Module, probe: Probe) -> _Layers:
 
 def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
     """Return the one layer with one output per class, if it is the last."""
-    if not (layers := list(linear_layers(model))):
+    layers = list(linear_layers(model))
+    if not layers:
         raise LevelheadError(
             f"no linear layer or 1x1 convolution in {type(model).__name__}; pass a model that has one"
         )
-    if classes is None and all(
-        is_plain_sequence(block) for block, _ in modules_after(model, layers[-1][0])
-    ):
-        return _head_in_block(model, *layers[-1], classes)
-    if classes is None and len(layers) > 1:
-        raise _undecided(f"could not tell which layer is the head: {listing(layers)}")
-    fitting = [
-        (path, m) for path, m in layers if classes in (None, outputs(m)) and not is_shortcut(path)
-    ]
+    # In sequences all the way up, the last layer is the last that is run.
+    if classes is None:
+        path, module = layers[-1]
+        if all(is_plain_sequence(block) for block, _ in modules_after(model, path)):
+            return _head_in_block(model, path, module, classes)
+        if len(layers) > 1:
+            raise _undecided(f"could not tell which layer is the head: {listing(layers)}")
+    fitting = []
+    for path, module in layers:
+        if classes in (None, outputs(module)) and not is_shortcut(path):
+            fitting.append((path, module))
     if not fitting:
         raise LevelheadError(
             f"no layer has {classes} outputs, one per class; it has {listing(layers)}"
@@ -283,10 +355,12 @@ def _only_fitting_layer(model: nn.Module, classes: int | None) -> _Layers:
 
 def _head_in_block(model: nn.Module, path: str, module: nn.Module, classes: int | None) -> _Layers:
     """Return the head inside what was pointed at: a layer, or a block that ends in one."""
-    if not (inside := list(linear_layers(module, path))):
+    inside = list(linear_layers(module, path))
+    if not inside:
         raise LevelheadError(
             f"{path or 'the model'} ({type(module).__name__}) has no linear layer or 1x1 convolution"
         )
+    # Of a block, the layer with K outputs; without such a one, its last.
     size = classes
     if classes not in [outputs(m) for _, m in inside]:
         size = outputs(inside[-1][1])
@@ -295,9 +369,11 @@ def _head_in_block(model: nn.Module, path: str, module: nn.Module, classes: int 
         raise _undecided(
             f"{path or 'the model'} has more than one layer with {size} outputs: {listing(ends)}"
         )
-    for block, later in modules_after(model, ends[0][0]):
-        if (after := first_harmful(later)) is not None and is_plain_sequence(block):
+    end, _ = ends[0]
+    for block, later in modules_after(model, end):
+        harmful = first_harmful(later)
+        if harmful is not None and is_plain_sequence(block):
             raise LevelheadError(
-                f"{ends[0][0]} is not the head: a {type(after).__name__} follows; name another layer"
+                f"{end} is not the head: a {type(harmful).__name__} follows; name another layer"
             )
     return dict(ends)

@@ -1,0 +1,279 @@
+"""What a torch model does to the outputs of its head, known from its forward without an input.
+
+`tail_of` traces the forward (trace.py) and keeps the nodes after the head. A `Tail` then puts
+random numbers in the place of the head's outputs [N, K], runs these nodes once on them and once on
+changed ones, and compares: do the logits change as the outputs did? A softmax on the way is left
+out, since it turns logits into probabilities; what needs an input of the model is not known.
+"""
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.node import map_arg
+from torch.nn import functional as F
+
+from .evaluating import evaluating
+from .probe import close
+from .trace import is_inside_a_leaf, reads_parameters, trace
+
+# They turn logits into probabilities: to see what else is done to the logits, they are left out.
+SOFTMAX_FUNCTIONS = (torch.softmax, F.softmax, torch.log_softmax, F.log_softmax, torch.sigmoid, F.sigmoid)  # fmt: skip
+SOFTMAX_METHODS = ("softmax", "log_softmax", "sigmoid")
+SOFTMAX_MODULES = (nn.Softmax, nn.Softmax2d, nn.LogSoftmax, nn.Sigmoid)
+
+Value: TypeAlias = Any  # of a node: a tensor, a shape, a tuple, whatever the model's code has
+
+
+class NotKnown(Exception):
+    """What follows cannot be computed without an input of the model."""
+
+
+def tail_of(model: nn.Module, layers: Mapping[str, nn.Module]) -> "Tail | None":
+    """Return what follows the layers of a head in the model's forward; None if it is not traced."""
+    for path, layer in layers.items():
+        weight = layer._parameters.get("weight")
+        if type(weight) is not nn.Parameter or type(weight.data) is not Tensor or weight.is_meta:
+            return None
+        if is_inside_a_leaf(model, path):
+            return None
+    graph = trace(model, layers)
+    # What is done to a parameter that the forward takes out of a layer cannot be told from here.
+    if graph is None or reads_parameters(graph, layers):
+        return None
+    calls = [node for node in graph.nodes if node.op == "call_module" and node.target in layers]
+    return Tail(model, dict(layers), calls, _outputs_of(graph))
+
+
+def _outputs_of(graph: fx.Graph) -> list[fx.Node]:
+    """Return the nodes that a model returns: the one called logits, or all that may be them."""
+    (output,) = (node for node in graph.nodes if node.op == "output")
+    returned = output.args[0]
+    if isinstance(returned, Mapping) and isinstance(returned.get("logits"), fx.Node):
+        return [returned["logits"]]
+    nodes: list[fx.Node] = []
+    map_arg(returned, lambda node: nodes.append(node))
+    return list(dict.fromkeys(nodes))
+
+
+class _Seen(NamedTuple):
+    """What became of the outputs of a head, in each output of the model that has K columns."""
+
+    before: list[Tensor]  # [..., K], of random outputs of the head
+    after: list[Tensor]  # [..., K], of these outputs after a change
+    softmax: bool  # whether one was left out on the way
+
+
+class _Change(NamedTuple):
+    """A change of each class's number, and how it is made: ``values`` times them, or plus."""
+
+    combine: Callable[[Tensor, Tensor], Tensor]
+    values: Tensor  # [K]
+
+    def along(self, x: Tensor, axis: int) -> Tensor:
+        """Return x changed, where the classes are along one of its axes."""
+        shape = [1] * x.ndim
+        shape[axis] = len(self.values)
+        return self.combine(x, self.values.to(x).reshape(shape))
+
+
+class Tail:
+    """What a model does to the outputs of its head, computed on random numbers in their place.
+
+    Args:
+        model: whose forward was traced.
+        layers: of the head, by path; all have K outputs.
+        calls: the nodes that run them.
+        outputs: the nodes that the model returns; only those behind the head are kept.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: dict[str, nn.Module],
+        calls: Sequence[fx.Node],
+        outputs: Sequence[fx.Node],
+    ) -> None:
+        self.model = model
+        self.layers = layers
+        self.calls = calls
+        # All nodes that use an output of the head, or use what does.
+        after = {*calls}
+        waiting = [*calls]
+        while waiting:
+            new = [user for user in waiting.pop().users if user not in after]
+            after.update(new)
+            waiting += new
+        self.after = after
+        self.outputs = [node for node in outputs if node in after]
+        weight = next(iter(layers.values())).weight
+        assert isinstance(weight, Tensor)  # `tail_of` checked it
+        self._classes = len(weight)
+        self._dtype = weight.dtype
+
+    @property
+    def is_run(self) -> bool:
+        """Whether what the model returns comes from the head at all."""
+        called = {node.target for node in self.calls}
+        return bool(self.outputs) and called == {*self.layers}
+
+    def scales(self) -> bool | None:
+        """Return whether scaling row i of the head scales logit i alone; None if not known."""
+        # Powers of two, so that nothing is rounded.
+        factors = 2.0 ** (torch.arange(self._classes) % 3 - 1)
+        return self._arrives(_Change(torch.mul, factors))
+
+    def adds(self) -> bool | None:
+        """Return whether what is added to the head's outputs is added to its logits; None if not known."""
+        offsets = 5.0 * (torch.arange(self._classes) % 2) - 2.0
+        return self._arrives(_Change(torch.add, offsets))
+
+    def _arrives(self, change: _Change) -> bool | None:
+        """Return whether some output of the model changes as the outputs of the head do.
+
+        The first shape on which the rest of the model runs decides. Behind a softmax that was left
+        out, an output that changes in another way proves nothing.
+        """
+        for sizes in self._likely_sizes():
+            try:
+                seen = self._run(sizes, change)
+            # Of any kind: the model's own operations, on other shapes than it is made for.
+            except Exception:
+                continue
+            if not seen.before:
+                continue
+            for before, after in zip(seen.before, seen.after, strict=True):
+                if close(after, change.along(before, -1), before, self._dtype):
+                    return True
+            if seen.softmax:
+                return None
+            return False
+        return None
+
+    def _likely_sizes(self) -> list[tuple[int, ...]]:
+        """Return sizes of the axes that the head's outputs may have beside samples and classes.
+
+        A convolution gives pixels, several or one. A linear layer gives one row for each sample, or
+        for each of several tokens. No size is K, so that the axis of the classes stays known.
+        """
+        axes = len(getattr(next(iter(self.layers.values())), "kernel_size", ()))
+        several = [size for size in (5, 7, 9, 11) if size != self._classes]
+        if axes:
+            return [tuple(several[:axes]), (1,) * axes]
+        return [(), (several[0],)]
+
+    def _run(self, sizes: tuple[int, ...], change: _Change) -> _Seen:
+        """Run what follows twice: on random outputs of the head, and on those after a change."""
+        # As many samples as classes would hide which axis has the classes.
+        samples = 3 if self._classes == 2 else 2
+        generator = torch.Generator().manual_seed(3)
+        plain: dict[fx.Node, Value] = {}
+        changed: dict[fx.Node, Value] = {}
+        for node in self.calls:
+            layer = self.layers[str(node.target)]
+            if hasattr(layer, "kernel_size"):  # a convolution: channels come second
+                axis = 1
+                shape = (samples, self._classes, *sizes)
+            else:
+                axis = -1
+                shape = (samples, *sizes, self._classes)
+            random = 3 * torch.randn(shape, generator=generator, dtype=torch.float64)
+            plain[node] = random.to(layer.weight)  # type: ignore[arg-type]
+            changed[node] = change.along(plain[node], axis)
+
+        # A forward may ask for the size of its images, to bring logits of pixels back to it.
+        run = _Run(self.model, self.after, (samples, 3, *(size + 8 for size in sizes)))
+        with evaluating(self.model), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            before = [run.value(node, plain) for node in self.outputs]
+            after = [run.value(node, changed) for node in self.outputs]
+
+        seen = _Seen([], [], run.softmax)
+        for old, new in zip(before, after, strict=True):
+            old_logits = self._classes_last(old)
+            new_logits = self._classes_last(new)
+            if old_logits is not None and new_logits is not None:
+                seen.before.append(old_logits)
+                seen.after.append(new_logits)
+        return seen
+
+    def _classes_last(self, value: Value) -> Tensor | None:
+        """Return an output with its classes last, in float64; None if it has no axis of classes."""
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return None
+        if self._classes == 1:  # a single logit may have lost its axis
+            return value.double().cpu()[..., None]
+        for axis in (-1, 1):
+            if value.ndim > 1 and value.shape[axis] == self._classes:
+                return value.movedim(axis, -1).double().cpu()
+        return None
+
+
+class _Run:
+    """Computes nodes of a traced model that follow its head.
+
+    Args:
+        model: whose forward was traced.
+        after: the nodes that follow the head.
+        input_shape: of what the model takes, where its forward asks for it.
+    """
+
+    def __init__(self, model: nn.Module, after: set[fx.Node], input_shape: tuple[int, ...]) -> None:
+        self.model = model
+        self.after = after
+        self.input_shape = input_shape
+        self.softmax = False  # whether one was left out so far
+
+    def value(self, node: fx.Node, values: dict[fx.Node, Value]) -> Value:
+        """Return the value of a node, given those of the head's outputs; each is computed once.
+
+        Raises:
+            NotKnown: it needs an input of the model.
+        """
+        if node not in values:
+            values[node] = self._computed(node, values)
+        return values[node]
+
+    def _computed(self, node: fx.Node, values: dict[fx.Node, Value]) -> Value:
+        """Compute a node as `fx.Interpreter` would, but for softmaxes and shapes of inputs."""
+        if node.op == "placeholder":
+            raise NotKnown
+        if node.op == "get_attr":
+            return operator.attrgetter(str(node.target))(self.model)
+        # Of an input, or of what came before the head.
+        if node not in self.after and self._is_shape(node):
+            return self._shape(node)
+        args, kwargs = map_arg((node.args, node.kwargs), lambda each: self.value(each, values))
+        if node.op == "call_function":
+            if node.target in SOFTMAX_FUNCTIONS:
+                return self._without_softmax(args, kwargs)
+            return node.target(*args, **kwargs)  # type: ignore[operator]
+        if node.op == "call_method":
+            if node.target in SOFTMAX_METHODS:
+                return self._without_softmax(args, kwargs)
+            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+        module = self.model.get_submodule(str(node.target))
+        if isinstance(module, SOFTMAX_MODULES):
+            return self._without_softmax(args, kwargs)
+        return module(*args, **kwargs)
+
+    def _without_softmax(self, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
+        self.softmax = True
+        if args:
+            return args[0]
+        return kwargs["input"]
+
+    def _is_shape(self, node: fx.Node) -> bool:
+        if node.op == "call_method":
+            return node.target == "size"
+        return node.op == "call_function" and node.target is getattr and node.args[1] == "shape"
+
+    def _shape(self, node: fx.Node) -> tuple[int, ...] | int:
+        """Return the shape of what the model takes, or one size of it: samples, channels, pixels."""
+        axis = node.kwargs.get("dim")
+        if axis is None and len(node.args) > 1:
+            axis = node.args[1]
+        if isinstance(axis, int):
+            return self.input_shape[axis]
+        return self.input_shape
