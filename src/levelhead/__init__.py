@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from .core.adjustment import Adjustment
     from .core.chunks import tune_chunks
     from .core.compare import Comparison, compare
+    from .core.evidence import Evidence
     from .core.gamma_path import GammaPath, gamma_path
     from .core.head import Head
-    from .core.judge import Evidence
     from .core.metrics import Metric, Tables
     from .core.samples import Goal
     from .core.tune import tune, tune_folds
@@ -63,9 +63,9 @@ _HOMES = {  # module: the public names that it defines; it is imported when one 
     "core.adjustment": ("Adjustment",),
     "core.chunks": ("tune_chunks",),
     "core.compare": ("Comparison", "compare"),
+    "core.evidence": ("Evidence",),
     "core.gamma_path": ("GammaPath", "gamma_path"),
     "core.head": ("Head",),
-    "core.judge": ("Evidence",),
     "core.metrics": ("Metric", "Tables"),
     "core.samples": ("Goal",),
     "core.tune": ("tune", "tune_folds"),

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy.stats import beta
 
 import levelhead as lh
-from levelhead.core.judge import Evidence, Outcomes, find_slopes, judge, moves_by
+from levelhead.core.evidence import Evidence
+from levelhead.core.judge import Outcomes, find_slopes, judge, moves_by
 from levelhead.core.metrics import METRICS
 
 from .made import COST, loss_by_scikit_learn, value_by_scikit_learn

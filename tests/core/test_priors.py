@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from levelhead.core.adjustment import smooth_votes
 from levelhead.core.priors import estimate_prior, maximize_shares, project_on_simplex
+from levelhead.core.probabilities import smooth_votes
 from levelhead.support.arrays import log_softmax
 from levelhead.support.errors import LevelheadError
 from levelhead.support.warnings import PriorWarning

@@ -10,7 +10,8 @@ import pytest
 
 import levelhead as lh
 from levelhead import LevelheadError
-from levelhead.core.tuned import check_for_head, read_tuned, tuned_of, write_tuned
+from levelhead.core.tuned import read_tuned, tuned_of, write_tuned
+from levelhead.core.tuned_checks import check_for_head
 from levelhead.core.tuned_json import from_dict
 
 from .made import COST, COUNTS, calibrated

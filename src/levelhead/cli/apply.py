@@ -51,7 +51,8 @@ def apply(
     class to predict. Columns of a table that are not scores, such as ids, are copied. Where a choice gains nothing,
     nothing is written and the exit status is 3.
     """
-    from ..core.tuned import check_classes, tuned_of
+    from ..core.tuned import tuned_of
+    from ..core.tuned_checks import check_classes
     from ..io.parts import read_parts
 
     check_outputs(out=out, labels_out=labels_out, force=force, inputs=(scores, tuned))

@@ -1,12 +1,25 @@
 """What `tune` does, to be read in this order.
 
-counts, class_names, class_labels, head: how many samples a class has, its name, labels, the last layer
-adjustment, rules: what is done to each class, and the table of ways to find it
-metrics, samples: losses of small tables; held-out samples and the goal, checked once
-calibration, per_class, metric_offsets, floors: the fit of a number for each class
-one_strength, gamma_path: rules of one strength, by tables along the exact path
-judge, doubts: what a choice is worth on samples it has not seen, and what speaks against it
-tune, tuned, tuned_json, compare: from scores to a `Tuned`, its file, every rule side by side
-unlabelled, priors, chunks, resample: without labels; shares of the classes; more than memory holds
-measure: measures of one set of predictions
+Checked input:
+    counts, class_names, class_labels, arguments: training counts, names, labels, and numbers that users give
+    head, label_task: the last layer; whether it gives one class or several labels
+    probabilities: probabilities as scores
+
+A choice:
+    adjustment, rules: what is done to each class, and the table of ways to find it
+    metrics, samples: losses of small tables; held-out samples and the goal, checked once
+    calibration, per_class, metric_offsets, floors: the fit of a number for each class
+    one_strength, gamma_path: rules of one strength, by tables along the exact path
+    constant_direction: how a head without a bias takes offsets
+
+What it is worth:
+    judge, evidence, evidence_words: on samples that it was not fitted on, in numbers and in words
+    doubts: what speaks against it
+
+From end to end:
+    tune, tuned, tuned_json, tuned_checks: from scores to a `Tuned`, its file, and whether it fits a model
+    compare: every rule side by side
+    chunks: more than memory holds
+    unlabelled, priors, resample: without labels; how often classes occur
+    measure: measures of one set of predictions
 """

@@ -1,111 +1,26 @@
-"""`Adjustment`: what is done to each class, on scores and on a head; and checks of what rules are given."""
+"""`Adjustment`: what is done to each class, ``score_k = scale_k logit_k + offset_k``, on scores and on a head.
+
+Every rule ends here. On scores (`scores`, `predict`, `narrow_scores`) the sum is done in float64. On a head
+(`head`) it is the same sum moved into the last layer: a scale multiplies a weight vector and its bias, an
+offset is added to the bias.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..support.arrays import Array, described, is_torch, like, narrow, scale_rows, to_numpy, widen
-from ..support.errors import Advice, LevelheadError, check_choice
-from ..support.types import BiasPolicy, LabelTask
-from .class_names import as_mapping, in_order
+from ..support.arrays import Array, is_torch, like, narrow, scale_rows, to_numpy, widen
+from ..support.errors import LevelheadError, check_choice
+from ..support.types import BiasPolicy
+from .probabilities import smooth_votes
 
 if TYPE_CHECKING:
     from .head import Head
 
-
-PROBLEM_TYPES: dict[object, tuple[LabelTask, str]] = {  # of a Hugging Face config
-    "multi_label_classification": ("multilabel", "its config says multi_label_classification"),
-    "single_label_classification": ("multiclass", "its config says single_label_classification"),
-}
-
-
-def check_range(range: Any, *, holds_zero: bool = False) -> tuple[float, float]:
-    """Return a range of gamma as two floats. With `holds_zero`, it must contain 0."""
-    try:
-        low, high = map(float, range)
-    except (TypeError, ValueError):
-        low, high = np.nan, np.nan
-    if not -np.inf < low < high < np.inf:
-        raise LevelheadError(
-            f"expected (from, to), two finite gammas such as (0, 2), got {range!r}",
-            parameter="range",
-        )
-    if holds_zero and not low <= 0 < high:
-        raise LevelheadError(
-            f"expected a range that holds 0, such as (0, 2), got {range!r}", parameter="range"
-        )
-    return low, high
-
-
-def target_prior(target: Any, size: int, names: Sequence[str] | None = None) -> np.ndarray:
-    """Return a target [K], in class order or {class: share}, as shares that sum to 1; uniform if None."""
-    if target is None:
-        return np.full(size, 1 / size)
-    mapping = as_mapping(target)
-    values = check_vector(
-        target if mapping is None else in_order(mapping, size, names, what="share"), size, "target"
-    )
-    if (values < 0).any() or not values.any():
-        raise LevelheadError("expected shares, none negative and not all 0", parameter="target")
-    return values / values.sum()
-
-
-def check_vector(
-    values: Sequence[float] | Any, size: int, parameter: str, *, positive: bool = False
-) -> np.ndarray:
-    """Return a parameter's numbers [K], one per class and all finite, in float64."""
-    numbers = to_numpy(values)
-    if numbers.dtype.kind not in "fiu":
-        raise LevelheadError(f"expected numbers, got {described(numbers)}", parameter=parameter)
-    numbers = numbers.astype(np.float64)
-    if numbers.shape != (size,):
-        got = f"got shape {list(numbers.shape)}"
-        raise LevelheadError(
-            f"expected numbers [{size}], one per class, {got}", parameter=parameter
-        )
-    for at in np.flatnonzero(~np.isfinite(numbers) | (positive & (numbers <= 0)))[:1]:
-        kind = "positive" if np.isfinite(numbers[at]) else "finite"
-        raise LevelheadError(
-            f"expected {kind} numbers, got {numbers[at]:g} for class {at}", parameter=parameter
-        )
-    return numbers
-
-
-def finite_number(parameter: str, value: float) -> float:
-    """Return a number, which may be a tensor, as a float; raise LevelheadError if it is not one."""
-    if is_torch(value):
-        value = float(value)
-    if not (isinstance(value, int | float | np.floating | np.integer) and np.isfinite(value)):
-        raise LevelheadError(f"expected a finite number, got {value!r}", parameter=parameter)
-    return float(value)
-
-
-def check_label_task(
-    where: str,
-    known: tuple[LabelTask, str] | None,
-    task: LabelTask,
-    if_they_compete: Advice | None = None,
-) -> None:
-    """Raise LevelheadError if a head, called `where`, is known, and how, to be for another task."""
-    if known is None or known[0] == task:
-        return
-    reason = f"{where} gives one class per sample ({known[1]}), but several labels were tuned"
-    if task == "multilabel":
-        raise LevelheadError(f"{reason}; tune with the task multiclass")
-    alone = (
-        "which do not compete, so no rule of classes adjusts them, and scaling changes no decision"
-    )
-    reason = f"{where} gives several labels per sample ({known[1]}), {alone}"
-    instead = "tune with the task multilabel, and adjust by what that chooses"
-    raise LevelheadError(f"{reason}; {instead}", advice=if_they_compete)
-
-
-_LOG_OF_ZERO = -87.0  # what `check_logits` makes of a probability of 0 is less, in any precision
-_LEAST_VOTE = 1e-4
 _BLOCK = 1 << 15  # numbers that fit in the cache
 
 
@@ -114,8 +29,8 @@ class Adjustment:
     """What is done to each class: ``score_k = scale_k logit_k + offset_k``.
 
     Args:
-        scale, offset: [K] in float64; all scales are 1 for rules that only add, all offsets 0 for
-            rules that only multiply.
+        scale: [K] in float64; all 1 for rules that only add.
+        offset: [K] in float64; all 0 for rules that only multiply.
         smoothing: what is added to probabilities before their logarithm; 0 for logits.
         bias: whether the bias of a head is scaled with its weight vector, or kept.
 
@@ -129,13 +44,13 @@ class Adjustment:
     bias: BiasPolicy = "scale"
 
     @staticmethod
-    def scaling(scale: Any) -> Adjustment:
+    def scaling(scale: Sequence[float] | np.ndarray) -> Adjustment:
         """Return what multiplies each class by a number, [K]."""
         scale = np.asarray(scale, np.float64)
         return Adjustment(scale, np.zeros(len(scale)))
 
     @staticmethod
-    def adding(offset: Any) -> Adjustment:
+    def adding(offset: Sequence[float] | np.ndarray) -> Adjustment:
         """Return what adds a number to each class, [K]."""
         offset = np.asarray(offset, np.float64)
         return Adjustment(np.ones(len(offset)), offset)
@@ -162,38 +77,46 @@ class Adjustment:
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
         """Return the scores [..., K] of logits or of logarithms of probabilities, in float64."""
-        wide = smooth_votes(logits.astype(np.float64), self.smoothing)[0]
+        wide, _ = smooth_votes(logits.astype(np.float64), self.smoothing)
         with np.errstate(over="ignore"):  # of masked scores, which stay the lowest
             return wide * self.scale + self.offset
 
     def predict(self, logits: Array) -> np.ndarray:
-        """Return the class of the largest score of each row, [N]; of equals, the first."""
+        """Return the class of the largest score of each row, [N]; of equals, the first.
+
+        Args:
+            logits: [N, K], an array, or a tensor on any device.
+        """
         if is_torch(logits) and logits.is_cuda:
             return to_numpy(self.narrow_scores(logits).argmax(1))
         logits = to_numpy(logits)
         predicted = np.empty(len(logits), np.int64)
-        step = max(1, _BLOCK // logits.shape[1])
-        for first in range(0, len(logits), step):  # fresh memory costs more than what is done in it
-            rows = slice(first, first + step)
+        for rows in _blocks(logits):
             predicted[rows] = self.scores(logits[rows]).argmax(axis=1)
         return predicted
 
     @np.errstate(over="ignore")  # of masked scores, which stay the lowest
     def narrow_scores(self, logits: Array) -> Array:
-        """Return the scores in the precision of the logits, float32 at least, within its range."""
-        held = np.finfo(np.float64 if logits.itemsize > 4 else np.float32)
+        """Return the scores in the precision of the logits, float32 at least, within its range.
+
+        Args:
+            logits: [..., K], an array or a tensor.
+        """
+        narrow_type = np.float32
+        if logits.itemsize > 4:
+            narrow_type = np.float64
+        limits = np.finfo(narrow_type)
         if is_torch(logits):
             wide = logits.double() * like(self.scale, logits.double())
             wide = wide + like(self.offset, wide)
-            return narrow(wide.clamp(float(held.min), float(held.max)), widen(logits))
-        adjusted = np.empty(logits.shape, held.dtype)
-        rows_of = np.atleast_2d(adjusted)
-        given = np.atleast_2d(logits)
-        step = max(1, _BLOCK // given.shape[1])
-        for first in range(0, len(given), step):
-            rows = slice(first, first + step)
-            scores = self.scores(given[rows])
-            np.clip(scores, held.min, held.max, out=rows_of[rows], casting="same_kind")
+            return narrow(wide.clamp(float(limits.min), float(limits.max)), widen(logits))
+        adjusted = np.empty(logits.shape, narrow_type)
+        # Of a single row [K], both are views [1, K].
+        source = np.atleast_2d(logits)
+        goes_to = np.atleast_2d(adjusted)
+        for rows in _blocks(source):
+            scores = self.scores(source[rows])
+            np.clip(scores, limits.min, limits.max, out=goes_to[rows], casting="same_kind")
         return adjusted
 
     def for_rows(self, rows: int) -> Adjustment:
@@ -219,12 +142,14 @@ class Adjustment:
         if not by.adds:
             return head
         head = head.checked()
-        if head.bias is None:
-            old = head.weight[:, 0] * 0
-        else:
+        # Zeros of the type, and on the device, of the weight: the bias that it does not have.
+        old = head.weight[:, 0] * 0
+        if head.bias is not None:
             old = head.bias
+        # The sum is done in float32 or better, then rounded to what the bias is kept in.
         wide = widen(old)
-        shifted = replace(head, bias=narrow(scale_rows(wide * 0 + 1, by.offset) + wide, old))
+        offset = scale_rows(wide * 0 + 1, by.offset)
+        shifted = replace(head, bias=narrow(offset + wide, old))
         return shifted.checked("the shifted head", advice="; use a strength nearer to 0")
 
     def inverse(self) -> Adjustment:
@@ -237,42 +162,44 @@ class Adjustment:
 
 
 class Fits(NamedTuple):
-    """What a rule fitted: without each fold, and on all samples."""
+    """What a rule fitted: without each fold, which is what it is judged by, and on all samples."""
 
-    without: list[Adjustment]
-    whole: Adjustment
+    without: list[Adjustment]  # in the order of `Samples.folds`
+    whole: Adjustment  # what is applied
     strength: float | None = None  # of a rule that has one: the one of `whole`
 
 
 def scale_head(head: Head, by: np.ndarray, *, bias: BiasPolicy = "scale") -> Head:
-    """Multiply row i of the head by by[i]; raise LevelheadError if that is 0."""
+    """Multiply each row of a head by a number.
+
+    Args:
+        head: weight [K, d] and, where there is one, bias [K].
+        by: [K]; raises LevelheadError if one is 0, or if a product does not fit into the head's type.
+        bias: `scale`, as the weight of a constant feature, so that logits are multiplied, too; or
+            `keep`.
+    """
     head.checked()
-    if (vanished := np.flatnonzero(np.asarray(by) == 0)).size:
+    vanished = np.flatnonzero(np.asarray(by) == 0)
+    if len(vanished):
         name = head.name(int(vanished[0]))
         raise LevelheadError(
             f"the factor of {name} would be 0, which removes the class; use a strength nearer to 0"
         )
     check_choice("bias", bias, ("scale", "keep"))
+    new_bias = head.bias
     if head.bias is not None and bias == "scale":
-        scaled = scale_rows(head.bias, by)
-    else:
-        scaled = head.bias
-    scaled_head = replace(head, weight=scale_rows(head.weight, by), bias=scaled)
+        new_bias = scale_rows(head.bias, by)
+    scaled_head = replace(head, weight=scale_rows(head.weight, by), bias=new_bias)
     return scaled_head.checked(
         f"the scaled head (in {head.weight.dtype})", advice="; use a strength nearer to 0"
     )
 
 
-def smooth_votes(logs: np.ndarray, smoothing: float | None = None) -> tuple[np.ndarray, float]:
-    """Return ``log(p + smoothing)`` of logarithms of probabilities, and the smoothing.
+def _blocks(values: np.ndarray) -> Iterator[slice]:
+    """Yield the rows of values [N, K], block by block.
 
-    Votes of an ensemble are often 0, which says "fewer than one vote", and whose logarithm no
-    offset can use. If not given, the smoothing is the least positive probability, at least 0.0001,
-    if there are zeros, and 0 otherwise.
+    What is computed of a block stays in the cache: fresh memory costs more than what is done in it.
     """
-    if smoothing is None:
-        zero = logs <= _LOG_OF_ZERO
-        if not zero.any():
-            return logs, 0.0
-        smoothing = max(_LEAST_VOTE, float(np.exp(logs[~zero].min())))
-    return (np.logaddexp(logs, np.log(smoothing)) if smoothing else logs), smoothing
+    step = max(1, _BLOCK // values.shape[1])
+    for first in range(0, len(values), step):
+        yield slice(first, first + step)

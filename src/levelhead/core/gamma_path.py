@@ -20,7 +20,7 @@ from ..support.errors import LevelheadError, check_choice
 from ..support.progress import RowProgress
 from ..support.read import read_chunks
 from ..support.types import Kind
-from .adjustment import check_range, target_prior
+from .arguments import check_range, target_prior
 from .class_labels import (
     flatten_positions,
     refuse_label_table,

@@ -8,16 +8,13 @@ and its standard error by the influence of each sample on the metric.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 
-from .metrics import Metric, Slopes, Tables
+from .evidence import Evidence
+from .metrics import Slopes, Tables
 from .samples import Goal
 
-LIKELY = 0.8  # the probability from which on a gain is called likely
-FEWEST = 20  # samples, below which nothing is called better or worse
 _UNSEEN = 0.75  # samples of each class that gain or lose as much as one can, beside those seen
 _BLOCK = 256  # classes whose slopes are found at once
 
@@ -87,121 +84,6 @@ def _ungroup(keys: np.ndarray, times: np.ndarray, classes: int) -> Outcomes:
     rest, after = np.divmod(keys, classes)
     true, before = np.divmod(rest, classes)
     return Outcomes(true, before, after, times, classes)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Evidence:
-    """What an adjustment does to samples that it was not fitted on.
-
-    Args:
-        metric: what the gain is measured in.
-        before, after: `Tables` of the model as it is, and adjusted.
-        gain: how much better the metric is; above 0 is better, whatever the metric.
-        standard_error: of the gain.
-        level: of the interval.
-        changed, n: how many predictions differ, of how many.
-    """
-
-    metric: Metric
-    before: Tables
-    after: Tables
-    gain: float
-    standard_error: float
-    changed: int
-    n: int
-    level: float = 0.95
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Where the gain on new samples lies."""
-        reach = NormalDist().inv_cdf((1 + self.level) / 2) * self.standard_error
-        return self.gain - reach, self.gain + reach
-
-    @property
-    def probability(self) -> float:
-        """That the gain on new samples is above 0."""
-        if self.standard_error == 0:
-            return float(self.gain > 0)
-        return NormalDist(0, self.standard_error).cdf(self.gain)
-
-    @property
-    def verdict(self) -> str:
-        """How sure the gain is, in words: the same wherever they are printed."""
-        low, high = self.interval
-        if self.changed == 0:
-            return "changes nothing"
-        if self.n < FEWEST:
-            return "no difference seen"
-        if low > 0:
-            return "better"
-        if high < 0:
-            return "worse"
-        if self.gain > 0 and self.probability >= LIKELY:
-            return "likely better"
-        return "no difference seen"
-
-    def verdict_text(self) -> str:
-        """Return the verdict, with the probability of a gain where there may be one."""
-        if self.changed == 0:
-            return f"{self.verdict}: no prediction differs"
-        if self.n < FEWEST:
-            return f"{self.verdict}: {self.n} samples are too few to tell"
-        return f"{self.verdict} (a gain with {self.probability:.0%})"
-
-    def change_text(self) -> str:
-        """Return the metric before and after, and the gain with its interval, in words."""
-        values = (self.value_before, self.value)
-        before, after = (self.metric.value_text(value, self.n) for value in values)
-        return f"{self.metric.title} {before} -> {after}, gain {self.gain_text()}"
-
-    def gain_text(self) -> str:
-        """Return the gain with its interval, in words."""
-        return self.metric.gain_text(self.gain, self.interval, self.n)
-
-    def __repr__(self) -> str:
-        samples = f"{self.n} samples, {self.changed} of them predicted otherwise"
-        return f"Evidence({self.change_text()}: {self.verdict_text()}; {samples})"
-
-    @property
-    def never_right(self) -> np.ndarray:
-        """The classes, or of several labels the labels, that have samples of which none is right.
-
-        Neither before nor after.
-        """
-        of_class = Ellipsis
-        if self.before.sizes.ndim > 1:
-            of_class = (Ellipsis, 1)
-        right = np.maximum(self.before.right, self.after.right)[of_class]
-        return np.flatnonzero((self.before.sizes[of_class] > 0) & (right <= 0))
-
-    @property
-    def value(self) -> float:
-        """The metric after, as people know it; of several labels, the mean over them."""
-        return self._value(self.after)
-
-    @property
-    def value_before(self) -> float:
-        """The metric of the model as it is."""
-        return self._value(self.before)
-
-    def _value(self, tables: Tables) -> float:
-        if tables.sizes.ndim > 1:
-            # Of several labels: those that have samples with and without them.
-            tables = tables[(tables.sizes > 0).all(axis=-1)]
-        return float(np.mean(self.metric.shown(self.metric.loss(tables))))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the numbers as JSON can hold them."""
-        return {
-            "metric": self.metric.name,
-            "before": self.before.to_dict(),
-            "after": self.after.to_dict(),
-            "gain": self.gain,
-            "standard_error": self.standard_error,
-            "changed": self.changed,
-            "n": self.n,
-            "level": self.level,
-        }
 
 
 def judge(outcomes: Outcomes, goal: Goal, level: float = 0.95) -> Evidence:

@@ -31,10 +31,10 @@ from ..support.arrays import (
 from ..support.errors import Advice, LevelheadError, check_choice, named
 from ..support.types import Kind, PriorMethod
 from ..support.warnings import LevelheadWarning, PriorWarning, warn
-from .adjustment import smooth_votes
 from .class_names import listed, title
 from .counts import Counts, check_labels, resolve
 from .per_class import LogLoss, Mask
+from .probabilities import smooth_votes
 from .resample import check_replicates, draw_resamples
 from .samples import Samples
 

@@ -22,7 +22,8 @@ import numpy as np
 
 from ..path.direction import Direction
 from ..support.errors import Advice, LevelheadError, check_choice
-from .adjustment import Adjustment, Fits, check_range, check_vector, finite_number
+from .adjustment import Adjustment, Fits
+from .arguments import check_range, check_vector, finite_number
 from .head import Head, check_finite, positive_norms
 from .metric_offsets import move_for_goal
 from .one_strength import fit_strength
@@ -266,9 +267,24 @@ RULES: dict[str, Rule] = {
 DEFAULT = Offsets.name
 
 
-def find_rule(given: str | Rule) -> Rule:
-    """Return a rule as it is, or the one that has a name."""
-    if isinstance(given, Rule):
-        return given
-    check_choice("rule", given, RULES)
-    return RULES[given]
+def find_rule(rule: str | Rule) -> Rule:
+    """Return a rule as it is, or the one that has a name.
+
+    >>> find_rule("shift").sentence
+    'strength times log(largest count / own count) added to scores'
+    """
+    if isinstance(rule, Rule):
+        return rule
+    check_choice("rule", rule, RULES)
+    return RULES[rule]
+
+
+def default_rule(*, takes_bias: bool) -> Rule:
+    """Return the rule for a head if none is asked for: `offsets`, or `scales` if it takes no bias.
+
+    >>> default_rule(takes_bias=True).name, default_rule(takes_bias=False).name
+    ('offsets', 'scales')
+    """
+    if takes_bias:
+        return RULES[DEFAULT]
+    return RULES[Scales.name]

@@ -24,7 +24,7 @@ from ..support.arrays import (
 from ..support.errors import Advice, LevelheadError, check_choice, named
 from ..support.read import read_chunks
 from ..support.types import Kind
-from .adjustment import smooth_votes, target_prior
+from .arguments import target_prior
 from .class_labels import (
     flatten_positions,
     refuse_label_table,
@@ -34,6 +34,7 @@ from .class_labels import (
 from .class_names import as_mapping, find_classes, names_of_columns, title
 from .counts import Counts, WithBackground, check_samples, find_background, resolve
 from .metrics import COST, Metric, Tables, find_metric
+from .probabilities import smooth_votes
 
 FOLDS = 3  # more of them state gains of few samples too low, and wait longer
 MOST_NUMBERS = 60_000_000  # N times K up to which a rule is fitted on all samples

@@ -24,8 +24,9 @@ from .adjustment import Adjustment, Fits
 from .calibration import fit_temperature, some_rows
 from .counts import Counts
 from .doubts import doubts_about, issue_warnings
+from .evidence import Evidence
 from .floors import Floor, holds_with
-from .judge import Evidence, Outcomes, judge
+from .judge import Outcomes, judge
 from .metrics import Metric, Tables
 from .priors import PriorEstimate, estimate_target
 from .rules import DEFAULT, Rule, find_rule

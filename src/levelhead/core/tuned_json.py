@@ -12,8 +12,8 @@ from ..support.errors import LevelheadError, check_choice, in_file
 from ..support.fields import convert_fields_, record_from
 from ..support.types import Kind, PriorMethod
 from .adjustment import Adjustment
+from .evidence import Evidence
 from .floors import Floor
-from .judge import Evidence
 from .metrics import METRICS, Metric, Tables, error
 from .priors import PriorEstimate
 from .rules import RULES

@@ -26,11 +26,13 @@ from ..support.arrays import (
 )
 from ..support.errors import LevelheadError, check_choice
 from ..support.types import Kind
-from .adjustment import Adjustment, smooth_votes, target_prior
+from .adjustment import Adjustment
+from .arguments import target_prior
 from .class_names import names_of_columns
 from .counts import Counts, resolve
 from .doubts import doubt_unpredicted_classes, issue_warnings
 from .priors import PriorEstimate, estimate_target
+from .probabilities import smooth_votes
 from .rules import DEFAULT, OneStrength, Rule, find_rule
 from .tuned import Tuned
 

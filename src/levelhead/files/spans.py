@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.adjustment import PROBLEM_TYPES
 from ..core.class_names import title
 from ..core.head import Head, check_finite
+from ..core.label_task import PROBLEM_TYPES
 from ..heads.notes import Note
 from ..io.safetensors_file import ITEM_BYTES, NUMPY_DTYPES, widen_bfloat16
 from ..support import text

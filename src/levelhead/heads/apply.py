@@ -10,11 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.adjustment import Adjustment, check_label_task, finite_number
+from ..core.adjustment import Adjustment
+from ..core.arguments import finite_number
 from ..core.counts import Counts, WithBackground, check_left_alone, likely_classes, resolve
 from ..core.head import Head, can_flip, check_finite, rounding_flips
+from ..core.label_task import check_label_task
 from ..core.rules import RULES, OneStrength, Rescale, Rule
-from ..core.tuned import Tuned, check_for_head, tuned_of
+from ..core.tuned import Tuned, tuned_of
+from ..core.tuned_checks import check_for_head
 from ..support.arrays import Array, check_logits
 from ..support.errors import Advice, LevelheadError, check_choice, in_file
 from ..support.extras import naming_what_is_missing

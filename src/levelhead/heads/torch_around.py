@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from torch import nn
 
-from ..core.adjustment import PROBLEM_TYPES
+from ..core.label_task import PROBLEM_TYPES
 from ..support.errors import LevelheadError
 from ..support.types import LabelTask
 from .candidates import is_logit_scale

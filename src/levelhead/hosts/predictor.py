@@ -12,7 +12,8 @@ from ..core.metrics import Metric
 from ..core.rules import DEFAULT, Rule
 from ..core.samples import Goal
 from ..core.tune import tune
-from ..core.tuned import Tuned, check_classes, tuned_of
+from ..core.tuned import Tuned, tuned_of
+from ..core.tuned_checks import check_classes
 from ..support.arrays import Array, log_softmax, looks_like_probabilities
 from ..support.errors import LevelheadError, check_choice
 from ..support.types import Kind

@@ -20,7 +20,8 @@ from ..core.metrics import Metric
 from ..core.rules import DEFAULT, OneStrength, Rule, Shift, find_rule
 from ..core.samples import Goal
 from ..core.tune import tune_folds
-from ..core.tuned import Tuned, check_classes, tuned_of
+from ..core.tuned import Tuned, tuned_of
+from ..core.tuned_checks import check_classes
 from ..support.errors import LevelheadError, named
 from ..support.extras import naming_what_is_missing
 from ..support.types import Kind

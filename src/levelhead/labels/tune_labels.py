@@ -18,8 +18,8 @@ from ..core.adjustment import Adjustment
 from ..core.class_names import listed
 from ..core.counts import Counts
 from ..core.doubts import Doubt, doubt_training_rows, issue_warnings
+from ..core.evidence import Evidence
 from ..core.floors import holds_with
-from ..core.judge import Evidence
 from ..core.metrics import Metric, Tables
 from ..core.rules import Offsets
 from ..core.samples import FOLDS, deal

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.adjustment import smooth_votes
 from ..core.doubts import EQUAL
 from ..core.gamma_path import GammaPath
 from ..core.head import Head
 from ..core.judge import Outcomes, judge
+from ..core.probabilities import smooth_votes
 from ..core.rules import RULES
 from ..core.samples import Given, Goal
 from ..core.tuned import Tuned

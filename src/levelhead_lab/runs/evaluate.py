@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.core.adjustment import finite_number
+from levelhead.core.arguments import finite_number
 from levelhead.core.class_labels import as_positions
 from levelhead.core.gamma_path import find_path_rule
 from levelhead.core.head import Head, check_finite

@@ -1,0 +1,86 @@
+"""Probabilities as scores: their logarithms, and votes of which some are 0.
+
+A rule adds to logits. Of probabilities, the logarithm is such a score: the softmax of ``log p + offset``
+is ``p exp(offset)``, scaled to sum to 1. Of several labels per sample, which do not compete, it is
+``log p / (1 - p)``, whose sigmoid is p.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..support.arrays import LARGEST_PROBABILITY, Array, is_torch, refuse_percentages
+from ..support.errors import Advice, LevelheadError
+
+_LOG_OF_ZERO = -87.0  # what `check_logits` makes of a probability of 0 is less, in any precision
+_LEAST_VOTE = 1e-4  # the smallest probability that 0 is taken for
+
+
+def log_of_probabilities(values: Array) -> Array:
+    """Return the logarithms of probabilities, where 0 becomes the least that the type holds.
+
+    Args:
+        values: [..., K] in any floating type, an array or a tensor.
+    """
+    _refuse_others(values)
+    if is_torch(values):
+        import torch
+
+        return values.clamp(min=torch.finfo(values.dtype).tiny).log()
+    return np.log(np.maximum(values, np.finfo(values.dtype).tiny))
+
+
+def logit_of_probabilities(values: Array) -> Array:
+    """Return ``log p / (1 - p)`` in float64, where 0 and 1 are 2^-53 and 1 - 2^-53.
+
+    >>> logit_of_probabilities(np.array([0.5, 0.75])).round(3)
+    array([0.   , 1.099])
+    """
+    _refuse_others(values)
+    least = 2.0**-53
+    if is_torch(values):
+        return values.double().clamp(least, 1 - least).logit()
+    inside = np.clip(np.asarray(values, np.float64), least, 1 - least)
+    return np.log(inside) - np.log1p(-inside)
+
+
+def smooth_votes(logs: np.ndarray, smoothing: float | None = None) -> tuple[np.ndarray, float]:
+    """Return ``log(p + smoothing)`` of logarithms of probabilities, and the smoothing.
+
+    Votes of an ensemble are often 0, which says "fewer than one vote", and whose logarithm no
+    offset can use.
+
+    Args:
+        logs: [..., K], logarithms of probabilities.
+        smoothing: what is added to probabilities. If None, it is the least positive probability, at
+            least 0.0001, if there are zeros, and 0 otherwise.
+
+    >>> logs, smoothing = smooth_votes(np.array([[-np.inf, np.log(0.25), np.log(0.75)]]))
+    >>> np.exp(logs), smoothing
+    (array([[0.25, 0.5 , 1.  ]]), 0.25)
+    """
+    if smoothing is None:
+        zero = logs <= _LOG_OF_ZERO
+        if not zero.any():
+            return logs, 0.0
+        smoothing = max(_LEAST_VOTE, float(np.exp(logs[~zero].min())))
+    if smoothing == 0:
+        return logs, 0.0
+    return np.logaddexp(logs, np.log(smoothing)), smoothing
+
+
+def _refuse_others(values: Array) -> None:
+    """Raise LevelheadError unless all values can be probabilities."""
+    negative = bool((values < 0).any())
+    if not negative and not bool((values > LARGEST_PROBABILITY).any()):
+        return
+    # Percentages are a mistake of their own, with a message of their own.
+    refuse_percentages(values.reshape(-1, values.shape[-1]))
+    worst = float(values.max())
+    if negative:
+        worst = float(values.min())
+    raise LevelheadError(
+        f"expected probabilities, from 0 to 1, got {worst:g}; this was tuned on probabilities",
+        parameter="scores",
+        advice=Advice("kind", "logits", "to `tune` if these are logits"),
+    )
