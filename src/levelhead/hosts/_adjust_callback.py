@@ -12,7 +12,7 @@ from ..core.class_labels import as_positions
 from ..core.class_names import names_in_config
 from ..core.counts import Counts, resolve
 from ..core.metrics import Metric
-from ..core.rules import DEFAULT, Rule, Scales, find_rule
+from ..core.rules import Rule, default_rule, find_rule
 from ..core.samples import Goal
 from ..core.tune import tune
 from ..core.tuned import Tuned
@@ -153,8 +153,8 @@ class BaseAdjustCallback:
         """Return the rule asked for, or else offsets; scales for heads that can take no bias."""
         path, head = next(iter(layers.items()))
         if self._rule is None:
-            takes_offsets = len(layers) == 1 and (head.bias is not None or self.keeps_new_bias)
-            return find_rule(DEFAULT if takes_offsets else Scales.name)
+            takes_bias = len(layers) == 1 and (head.bias is not None or self.keeps_new_bias)
+            return default_rule(takes_bias=takes_bias)
         if len(layers) > 1 or len(head.weight) == 1:
             return self._rule
         return self._rule.with_norms(to_numpy(read(model, layer=path).norms))

@@ -12,7 +12,7 @@ import numpy as np
 from ..core.counts import Counts
 from ..core.head import normalize
 from ..core.metrics import Metric
-from ..core.rules import DEFAULT, Rule, Scales
+from ..core.rules import Rule, default_rule
 from ..core.samples import Goal
 from ..core.tune import tune
 from ..core.tuned import Tuned
@@ -183,8 +183,8 @@ class AdjustCallback(Callback):
             kind = "probabilities"
         rule = self.rule
         if rule is None:
-            takes_offsets = all(layer.bias is not None for layer in self._layers().values())
-            rule = DEFAULT if takes_offsets else Scales.name
+            takes_bias = all(layer.bias is not None for layer in self._layers().values())
+            rule = default_rule(takes_bias=takes_bias)
         return tune(outputs, labels, self.counts, rule=rule, metric=self.metric, kind=kind)
 
     def _layers(self) -> dict[str, Any]:
