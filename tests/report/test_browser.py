@@ -34,6 +34,7 @@ PAGES = {
     "thousand": lambda: [made.thousand()],
     "blind": lambda: [made.blind()],
     "trained": lambda: [made.trained()],
+    "strength": lambda: [made.ten(rule="rescale")],
     "several": lambda: [made.ten(), made.trained(), made.blind()],
     "choice": lambda: [made.choice()],
     "labels": lambda: [made.several_labels()],
@@ -179,6 +180,29 @@ def test_the_chart_has_a_mark_for_each_class_where_its_recall_is(show):
     heights = (bottom - np.array(places)) / (bottom - top)
     wanted = (recalls - recalls.min()) / (recalls.max() - recalls.min())
     np.testing.assert_allclose(heights, wanted, atol=0.001)
+
+
+@pytest.mark.parametrize("name", ["ten", "trained", "strength", "thousand", "labels"])
+def test_the_texts_of_a_chart_are_inside_it_and_apart(show, name):
+    page, _ = show(name)
+    wrong = page.evaluate("""() => {
+        const wrong = [];
+        for (const chart of document.querySelectorAll("svg")) {
+          const frame = chart.getBoundingClientRect();
+          const texts = [...chart.querySelectorAll("text")];
+          const boxes = texts.map((text) => text.getBoundingClientRect());
+          boxes.forEach((a, i) => {
+            const outside = a.left < frame.left || a.right > frame.right || a.top < frame.top;
+            if (outside || a.bottom > frame.bottom + 2) wrong.push(texts[i].textContent);
+            boxes.slice(i + 1).forEach((b, j) => {
+              const apart = a.right < b.left || b.right < a.left || a.bottom < b.top || b.bottom < a.top;
+              if (!apart) wrong.push(texts[i].textContent + " on " + texts[i + 1 + j].textContent);
+            });
+          });
+        }
+        return wrong;
+        }""")
+    assert wrong == []
 
 
 def test_the_choice_is_saved_as_a_file(show, tmp_path):

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 
@@ -400,6 +401,13 @@ def test_samples_that_do_not_fit_the_choice_are_refused():
         of_tuned(tuned, np.random.default_rng(0).normal(size=(4, 2)), [0, 1, 1])
     with pytest.raises(lh.LevelheadError, match="measured on"):
         of_tuned(tuned, measured="test")
+
+
+def test_the_key_tells_lines_of_one_color_apart():
+    subject = replace(made.ten(), log=[{"norms": [1.0] * 10}, {"norms": [2.0] * 10}])
+    text = render_page([subject])
+    key = re.findall(r'<span class="key line-(\d) dash-\d">(.) ', text)
+    assert len(key) == len(set(key)) == 10
 
 
 def test_points_and_ticks_are_round():

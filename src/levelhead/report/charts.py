@@ -99,7 +99,7 @@ def strength_chart(subject: Subject) -> Markup | None:
     curves = {"balanced": path.balanced_error_curve, "plain": path.error_curve}
     low, high = path.range
     highest = max(float(curve.values.max()) for curve in curves.values())
-    plane = Plane(960, 320, 52, 52, (low, high), (0.0, max(highest * 1.05, 0.01)))
+    plane = Plane(960, 320, 64, 52, (low, high), (0.0, max(highest * 1.05, 0.01)))
 
     parts = [plane.grid(nice_ticks(*plane.y_range), _error_text)]
     for tick in nice_ticks(low, high):
@@ -110,7 +110,9 @@ def strength_chart(subject: Subject) -> Markup | None:
     # The strength that was chosen: a line from top to bottom.
     strength = float(subject.tuned.strength or 0.0)
     x = plane.x(strength)
-    parts.append(tag("line", x1=x, x2=x, y1=12.0, y2=plane.y(0.0), class_="chosen"))
+    parts.append(
+        tag("line", x1=x, x2=x, y1=plane.y(plane.y_range[1]), y2=plane.y(0.0), class_="chosen")
+    )
     parts.append(tag("text", f"chosen: {strength:.3f}", x=x + 6, y=22))
     parts.append(plane.titles("strength", "error"))
     return plane.picture("Balanced error and error over the strength", *parts)

@@ -57,6 +57,7 @@ class NormLine(NamedTuple):
 
     title: str  # its name and its count
     color: str  # classes of page.css, for a color and a dash
+    sign: str  # stands for the line in the key: also dashed if it is
     norms: np.ndarray  # [E], after each epoch
 
 
@@ -92,7 +93,8 @@ def norm_history(subject: Subject) -> NormHistory | None:
     for position, i in enumerate(chosen):
         title = f"{short(subject.name(i), 24)} ({subject.counts[i]:,.0f})"
         color = f"line-{position % 6} dash-{position // 6}"
-        lines.append(NormLine(title, color, norms[:, i]))
+        sign = "━┅"[position // 6]
+        lines.append(NormLine(title, color, sign, norms[:, i]))
     return NormHistory(np.array(epochs), lines)
 
 

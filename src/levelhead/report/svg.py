@@ -13,14 +13,15 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup, escape
 
-MARGIN = 12  # above and to the right of what is drawn, for dots and labels that stick out
+TOP = 12  # room above what is drawn, for dots at the upper end
+RIGHT = 24  # room at its right, for half of a centered "1,000" at the end of the axis
 
 
 class Plane(NamedTuple):
     """The rectangle of a chart, and how values lie in it.
 
     Sizes are in the SVG's own units, which are pixels where the picture is not scaled. What is
-    drawn lies between `left` and the right margin, and between the top margin and `bottom`.
+    drawn leaves `left` and RIGHT free at its sides, and TOP and `bottom` above and below it.
     """
 
     width: float
@@ -33,20 +34,20 @@ class Plane(NamedTuple):
     def x(self, value: float) -> float:
         """Return how far from the left edge a value lies."""
         low, high = self.x_range
-        room = self.width - self.left - MARGIN
+        room = self.width - self.left - RIGHT
         span = (high - low) or 1.0  # an axis of a single value has no length
         return self.left + (value - low) / span * room
 
     def y(self, value: float) -> float:
         """Return how far below the upper edge a value lies: SVG counts downward."""
         low, high = self.y_range
-        room = self.height - self.bottom - MARGIN
+        room = self.height - self.bottom - TOP
         span = (high - low) or 1.0
         return self.height - self.bottom - (value - low) / span * room
 
     def grid(self, ticks: Sequence[float], text: Callable[[float], str]) -> Markup:
         """Return a line and a text at each tick of the vertical axis."""
-        right = self.width - MARGIN
+        right = self.width - RIGHT
         parts = []
         for tick in ticks:
             height = self.y(tick)
@@ -61,8 +62,8 @@ class Plane(NamedTuple):
 
     def titles(self, across: str, up: str) -> Markup:
         """Return the titles of the horizontal and of the vertical axis."""
-        center = (self.left + self.width - MARGIN) / 2
-        middle = (MARGIN + self.height - self.bottom) / 2
+        center = (self.left + self.width - RIGHT) / 2
+        middle = (TOP + self.height - self.bottom) / 2
         horizontal = tag("text", across, x=center, y=self.height - 6, text_anchor="middle")
         # After a quarter turn to the left, x runs upward.
         vertical = tag("text", up, x=-middle, y=13, transform="rotate(-90)", text_anchor="middle")

@@ -153,7 +153,7 @@ def recall_note(subject: Subject) -> str:
 def strength_note(subject: Subject) -> str:
     """Return what the chart over the strength shows."""
     rule = RULES[subject.tuned.rule]
-    exact = "Every change of a prediction is in it, exactly; 0 is the model as it is."
+    exact = "The curves step exactly where a prediction changes; 0 is the model as it is."
     return f"{rule.title}: {rule.sentence}. {exact}{in_sample(subject)}"
 
 
