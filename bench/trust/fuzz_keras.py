@@ -11,7 +11,7 @@ from warnings import catch_warnings
 
 from levelhead.core.rules import Rescale
 from levelhead.files.inspect import inspect_file
-from levelhead.files.locate import locate_head
+from levelhead.files.locate import ModelFile
 from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 
@@ -83,7 +83,7 @@ def case(rng: random.Random, folder: Path) -> None:
     differs = {name for name in before if before[name] != after.get(name)}
     if before.keys() != after.keys() or differs - {WEIGHTS}:
         raise Contradiction(f"changed {differs}")
-    found = locate_head(path)
+    found = ModelFile.at(path).locate_head()
     spans = [span for layer in found.layers for span in layer.spans]
     allowed = {at for span in spans for at in range(span.offset, span.offset + span.nbytes)}
     start = data.index(before[WEIGHTS])

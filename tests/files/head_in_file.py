@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
-from levelhead.files.format import Output
-from levelhead.files.formats import format_of
-from levelhead.files.locate import locate_head
+from levelhead.files.locate import ModelFile
+from levelhead.files.output import Output
 from levelhead.files.spans import load
 
 
 def read_head(path, key=None):
-    found = locate_head(path, head=key)
+    found = ModelFile.at(path).locate_head(head=key)
     (layer,) = found.layers
     return load(layer, found.names)
 
 
 def write_head(path, out, head):
-    format_of(path).save(locate_head(path), [head], Output(Path(out), original=False), None)
+    file = ModelFile.at(path)
+    file.format.save(file.locate_head(), [head], Output(Path(out), original=False), None)

@@ -19,7 +19,7 @@ from torch import nn
 
 import levelhead as lh
 from levelhead.files.inspect import inspect_file
-from levelhead.files.locate import locate_head
+from levelhead.files.locate import ModelFile
 from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 from levelhead.heads import sklearn as sklearn_head
@@ -168,7 +168,7 @@ def test_the_adjustment_is_recorded_and_undone_byte_for_byte(tmp_path, suffix, r
     tuned = tuned_for(rule)
     done = adjust_file(path, out, tuned)
     assert (done.rule, done.strength, done.head) == (rule, tuned.strength, ("fc",))
-    note = locate_head(out).note
+    note = ModelFile.at(out).locate_head().note
     assert (note["rule"], note.get("strength")) == (rule, tuned.strength)
     assert (note["counts"], note["head"]) == (COUNTS.tolist(), ["fc"])
     assert np.array_equal(note["scale"], tuned.adjustment.scale)
@@ -196,7 +196,7 @@ def test_the_adjustment_is_recorded_and_undone_byte_for_byte(tmp_path, suffix, r
 def test_a_damaged_record_of_two_parts_is_refused(tmp_path):
     save_file(tensors(made()), tmp_path / "m.safetensors")
     adjust_file(tmp_path / "m.safetensors", tmp_path / "o.safetensors", tuned_for("vector"))
-    note = locate_head(tmp_path / "o.safetensors").note
+    note = ModelFile.at(tmp_path / "o.safetensors").locate_head().note
     for change in (
         {"offset": OFFSET[:2].tolist()},
         {"offset": "x"},
@@ -467,7 +467,7 @@ def test_what_was_tuned_has_counts_and_a_policy_of_its_own(tmp_path):
         adjust_file(path, out, tuned_for("rescale"), bias="keep")
     assert not out.exists()
     assert adjust_file(path, out, replace(tuned_for("offsets"), counts=())).counts is None
-    assert "counts" not in locate_head(out).note
+    assert "counts" not in ModelFile.at(out).locate_head().note
 
 
 @pytest.mark.parametrize("suffix", SAVE)

@@ -12,7 +12,7 @@ from torch import nn
 
 import levelhead as lh
 from levelhead.files.model import adjust_file
-from levelhead.files.state_dict import FORMAT
+from levelhead.files.state_dict import READER
 from levelhead.files.undo import undo_file
 
 COUNTS = [16, 4, 1]
@@ -79,7 +79,7 @@ def test_tensors_under_an_unknown_name_are_named(tmp_path):
     with pytest.raises(
         lh.LevelheadError, match=r"model\.pt: .*tensors.*my_own_net.*model\.state_dict"
     ):
-        FORMAT.find(tmp_path / "model.pt")
+        READER.find(tmp_path / "model.pt")
 
 
 class Printed:
@@ -93,5 +93,5 @@ class Printed:
 def test_code_among_the_data_is_still_refused(tmp_path, capsys, beside):
     torch.save({"state_dict": weights(), "beside": beside()}, tmp_path / "model.pt")
     with pytest.raises(lh.LevelheadError, match="print to open, which would run its code"):
-        FORMAT.find(tmp_path / "model.pt")
+        READER.find(tmp_path / "model.pt")
     assert capsys.readouterr().out == ""

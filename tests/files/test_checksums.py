@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import levelhead as lh
-from levelhead.files.locate import locate_head
+from levelhead.files.locate import ModelFile
 from levelhead.files.model import adjust_file
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
@@ -63,7 +63,7 @@ def test_a_bit_flipped_in_another_layer_is_noticed_and_nothing_is_written(suffix
 def test_a_bit_flipped_in_the_head_is_noticed_too(suffix, tmp_path):
     path = tmp_path / f"m{suffix}"
     SAVE[suffix](path)
-    flip_a_bit(path, locate_head(path).layers[0].weight.offset)
+    flip_a_bit(path, ModelFile.at(path).locate_head().layers[0].weight.offset)
     with pytest.raises(ValueError, match="does not fit its checksum; copy or download it again"):
         adjust_file(path, tmp_path / f"out{suffix}", lh.rules.Rescale(0.5), COUNTS)
 

@@ -19,7 +19,7 @@ from levelhead.core.counts import resolve
 from levelhead.core.head import normalize
 from levelhead.files.formats import MODEL_FORMATS
 from levelhead.files.inspect import inspect_file
-from levelhead.files.locate import locate_head
+from levelhead.files.locate import ModelFile
 from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 
@@ -208,13 +208,13 @@ def test_without_the_original_undo_divides_and_says_so(saved):
     back = out.with_name(f"b{whole_suffix(out)}")
     assert not undo_file(out, back).exact
     np.testing.assert_allclose(read_head(back).weight, head().weight, rtol=2e-7)
-    assert locate_head(back).note is None
+    assert ModelFile.at(back).locate_head().note is None
 
 
 def test_the_note_says_all_that_was_done(saved):
     _, path, out = saved
     adjust_file(path, out, lh.rules.Rescale(0.5), COUNTS, bias="keep")
-    note = locate_head(out).note
+    note = ModelFile.at(out).locate_head().note
     assert note == {
         "version": lh.__version__,
         "rule": "rescale",
@@ -242,12 +242,12 @@ def test_a_second_adjustment_must_be_asked_for_and_is_undone_step_by_step(saved)
         lh.adjust(head(), lh.rules.Rescale(0.5), COUNTS), lh.rules.Rescale(0.25), COUNTS
     )
     assert read_head(twice).weight.tobytes() == expected.weight.tobytes()
-    assert locate_head(twice).note["before"] == locate_head(out).note
+    assert ModelFile.at(twice).locate_head().note["before"] == ModelFile.at(out).locate_head().note
     undo_file(twice, once)
     assert digest(once) == digest(out)
     os.unlink(f"{twice}.original")
     undo_file(twice, none)  # by division: the first adjustment is still there, and noted
-    assert locate_head(none).note == locate_head(out).note
+    assert ModelFile.at(none).locate_head().note == ModelFile.at(out).locate_head().note
 
 
 def test_the_output_may_not_be_the_input_by_any_name(saved):

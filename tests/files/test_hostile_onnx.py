@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 import levelhead as lh
 from levelhead.files.model import adjust_file
-from levelhead.files.onnx import FORMAT
+from levelhead.files.onnx import READER
 from levelhead.files.protobuf import encode_field as field
 from levelhead.files.protobuf import varint
 from levelhead.files.undo import undo_file
@@ -137,7 +137,7 @@ def test_external_numbers_in_the_model_itself_are_refused(tmp_path):
         adjust_file(path, tmp_path / "o.onnx", lh.rules.Rescale(0.5), COUNTS)
     os.link(path, tmp_path / "linked")
     with pytest.raises(LevelheadError, match=r"m\.onnx: expected external weights in another file"):
-        FORMAT.find(external(tmp_path, "linked"))
+        READER.find(external(tmp_path, "linked"))
 
 
 @pytest.mark.parametrize(
@@ -162,10 +162,10 @@ def test_external_places_that_cannot_be_are_refused(tmp_path, entries):
 def test_pipes_are_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "d")
     with pytest.raises(LevelheadError, match="d: a pipe"):
-        FORMAT.find(external(tmp_path, "d"))
+        READER.find(external(tmp_path, "d"))
     os.mkfifo(tmp_path / "p.onnx")
     with pytest.raises(LevelheadError, match=r"p\.onnx: a pipe"):
-        FORMAT.find(tmp_path / "p.onnx")
+        READER.find(tmp_path / "p.onnx")
 
 
 def test_external_numbers_of_a_function_or_a_sparse_tensor_are_copied_too(tmp_path):
@@ -186,7 +186,7 @@ def test_external_numbers_of_a_function_or_a_sparse_tensor_are_copied_too(tmp_pa
     made.graph.sparse_initializer.append(
         onnx.SparseTensorProto(values=sparse, indices=indices, dims=[9])
     )
-    found = FORMAT.find(save(tmp_path / "m.onnx", made))
+    found = READER.find(save(tmp_path / "m.onnx", made))
     assert {file.name for file in found.files} == {"m.onnx", "f", "s"}
 
 
@@ -276,7 +276,7 @@ def test_two_initializers_of_one_name_are_refused(tmp_path):
         ]
     )
     with pytest.raises(LevelheadError, match=r"m\.onnx: .*two constants are called 'W'"):
-        FORMAT.find(save(tmp_path / "m.onnx", made))
+        READER.find(save(tmp_path / "m.onnx", made))
 
 
 def test_a_group_of_unknown_fields_is_refused_with_the_name_of_the_file(tmp_path):
@@ -284,7 +284,7 @@ def test_a_group_of_unknown_fields_is_refused_with_the_name_of_the_file(tmp_path
     path.write_bytes(varint(1000 << 3 | 3) + varint(1000 << 3 | 4) + model().SerializeToString())
     assert onnx.ModelProto.FromString(path.read_bytes()).graph.node
     with pytest.raises(LevelheadError, match=r"m\.onnx: .*not a protobuf message: wire type 3"):
-        FORMAT.find(path)
+        READER.find(path)
 
 
 @pytest.fixture

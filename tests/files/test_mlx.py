@@ -8,7 +8,7 @@ import pytest
 
 import levelhead as lh
 from levelhead.files.inspect import inspect_file
-from levelhead.files.locate import locate_head
+from levelhead.files.locate import ModelFile
 from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 
@@ -52,7 +52,7 @@ def test_the_note_is_no_array(tmp_path):
             assert archive.namelist() == names
             assert archive.testzip() is None
             assert archive.comment == b""
-    assert locate_head(twice).note["before"] == locate_head(out).note
+    assert ModelFile.at(twice).locate_head().note["before"] == ModelFile.at(out).locate_head().note
     sizes = [path.stat().st_size for path in (out, twice)]
     assert sizes[1] < 2 * sizes[0]  # the old note is not kept beside the new one
 
@@ -61,7 +61,7 @@ def test_without_what_was_kept_it_is_undone_by_the_note(tmp_path):
     path, out, back = FILES / "float32.npz", tmp_path / "out.npz", tmp_path / "back.npz"
     adjust_file(path, out, lh.rules.Rescale(0.5), COUNTS, original=False)
     assert not undo_file(out, back).exact
-    assert locate_head(back).note is None
+    assert ModelFile.at(back).locate_head().note is None
     np.testing.assert_allclose(read_head(back).weight, read_head(path).weight, rtol=1e-6)
 
 

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 import levelhead as lh
 from levelhead.files.edits import Edit
 from levelhead.files.find import find_layers
-from levelhead.files.format import Format
+from levelhead.files.format import Format, Reader
 from levelhead.files.formats import MODEL_FORMATS
 from levelhead.files.inspect import inspect_file
 from levelhead.files.model import adjust_file
@@ -57,7 +57,8 @@ def complete(source, edits, note, names):
     return [*edits, Edit(old.start, old.end - old.start, encode_note(note))]
 
 
-TOY = Format("toy", (SUFFIX,), find, read_note_of, check=read_arrays)
+READER = Reader(find, note=read_note_of, check=read_arrays)
+TOY = Format("toy", (SUFFIX,), __name__)  # the line of the table
 
 
 def save(path, arrays):

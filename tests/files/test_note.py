@@ -6,7 +6,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from levelhead.files.inspect import inspect_file
-from levelhead.files.locate import locate_head
+from levelhead.files.locate import ModelFile
 from levelhead.heads.notes import check_note, note_from
 from levelhead.support.errors import LevelheadError
 
@@ -90,4 +90,4 @@ def test_note_nested_ever_deeper_is_refused(tmp_path):
 def test_config_with_a_problem_type_of_another_kind_says_nothing(kind, tmp_path):
     save_file({"fc.weight": np.eye(2, dtype=np.float32)}, tmp_path / "m.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"problem_type": kind}))
-    assert locate_head(tmp_path / "m.safetensors").task is None
+    assert ModelFile.at(tmp_path / "m.safetensors").locate_head().task is None

@@ -9,7 +9,7 @@ from onnx import helper, numpy_helper
 
 import levelhead as lh
 from levelhead.files.model import adjust_file
-from levelhead.files.onnx import FORMAT
+from levelhead.files.onnx import READER
 from levelhead.files.undo import undo_file
 
 from .head_in_file import read_head, write_head
@@ -249,7 +249,7 @@ def test_logits_and_probabilities_as_two_outputs_have_one_head(tmp_path):
         [raw(W, "W"), raw(B, "b")],
         outputs=("p", "y"),
     )
-    assert FORMAT.find(path).keys == ("W",)
+    assert READER.find(path).keys == ("W",)
 
 
 def test_of_two_heads_one_must_be_named_unless_the_counts_tell(tmp_path):
@@ -261,12 +261,12 @@ def test_of_two_heads_one_must_be_named_unless_the_counts_tell(tmp_path):
         outputs=("y", "z"),
     )
     with pytest.raises(ValueError, match=r"more than one.*W \[5, 8\], V \[3, 8\]"):
-        FORMAT.find(path)
-    assert FORMAT.find(path, classes=3).keys == ("V",)
+        READER.find(path)
+    assert READER.find(path, classes=3).keys == ("V",)
     for title in ("z", "V", "n_z"):
-        assert FORMAT.find(path, named=title).keys == ("V",)
+        assert READER.find(path, named=title).keys == ("V",)
     with pytest.raises(ValueError, match="no output or head is called 'q'"):
-        FORMAT.find(path, named="q")
+        READER.find(path, named="q")
 
 
 Q = [raw(np.zeros((D, K), np.int8), "Q"), raw(np.float32(0.1), "s"), raw(np.int8(0), "o")]
@@ -354,14 +354,14 @@ def test_refused_with_the_reason(tmp_path, name):
     )
     path = save(tmp_path / "m.onnx", nodes, tensors, outputs=outputs, inputs=inputs)
     with pytest.raises(ValueError, match=reason):
-        FORMAT.find(path)
+        READER.find(path)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff" * 40, b"PK\x03\x04 something else"])
 def test_a_file_that_is_not_a_model_is_refused_and_named(tmp_path, data):
     (tmp_path / "m.onnx").write_bytes(data)
     with pytest.raises(ValueError, match=r"m\.onnx: .*not an ONNX model"):
-        FORMAT.find(tmp_path / "m.onnx")
+        READER.find(tmp_path / "m.onnx")
 
 
 @pytest.fixture
@@ -404,7 +404,7 @@ def test_external_weights_that_are_not_there_are_named(external):
         FileNotFoundError,
         match=r"m\.onnx\.data: no such file; expected external weights of m\.onnx",
     ):
-        FORMAT.find(external)
+        READER.find(external)
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ def test_a_softmax_over_samples_is_not_one_over_classes(tmp_path, op):
     tensors, gemm = [raw(W, "W"), raw(B, "b")], node("Gemm", "x W b", "h", transB=1)
     for axis in (1, -1):
         path = save(tmp_path / "m.onnx", [gemm, node(op, "h", "y", axis=axis)], tensors)
-        assert FORMAT.find(path).keys == ("W",)
+        assert READER.find(path).keys == ("W",)
     path = save(tmp_path / "m.onnx", [gemm, node(op, "h", "y", axis=0)], tensors)
     with pytest.raises(ValueError, match=r"over another axis than that of the classes; export"):
         adjust_file(path, tmp_path / "o.onnx", lh.rules.Shift(1), COUNTS)
@@ -466,7 +466,7 @@ def test_a_constant_scale_before_one_of_two_outputs_counts_unless_the_other_is_n
 def test_a_graph_in_a_circle_is_refused(tmp_path):
     path = save(tmp_path / "m.onnx", [node("Identity", "z", "y"), node("Identity", "y", "z")], [])
     with pytest.raises(ValueError, match=r"m\.onnx: output 'y': comes from itself"):
-        FORMAT.find(path)
+        READER.find(path)
 
 
 @pytest.mark.parametrize(("key", "value"), [("offset", "-8"), ("offset", "x"), ("location", None)])
@@ -487,7 +487,7 @@ def test_external_numbers_without_a_place_are_refused(tmp_path, key, value):
                 tensor.external_data.add(key=name, value=text)
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ValueError, match=r"m\.onnx: 'W' is kept in an unknown file"):
-        FORMAT.find(path)
+        READER.find(path)
 
 
 @pytest.mark.parametrize(("of", "to", "offset"), [("V", "W", 0), ("V", "W", -4), ("b", "W", 4)])
@@ -502,7 +502,7 @@ def test_external_bytes_that_two_tensors_have_are_tied(external, of, to, offset)
     with pytest.raises(
         ValueError, match=rf"m\.onnx: '{to}' has the same bytes of m\.onnx\.data as '{of}'"
     ):
-        FORMAT.find(external)
+        READER.find(external)
 
 
 def reduced(path, head, shape, *, opset=17, **how):
@@ -563,4 +563,4 @@ def test_a_mean_over_the_classes_is_refused(tmp_path, head, shape, how, opset):
         ValueError,
         match=r"ReduceMean 'n_y' follows the head, and its mean (may be|is) over the classes",
     ):
-        FORMAT.find(path)
+        READER.find(path)

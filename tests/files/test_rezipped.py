@@ -12,7 +12,7 @@ from torch import nn
 
 import levelhead as lh
 from levelhead.files.model import adjust_file
-from levelhead.files.state_dict import FORMAT
+from levelhead.files.state_dict import READER
 from levelhead.files.undo import undo_file
 from levelhead.io import arrays
 
@@ -93,7 +93,7 @@ def test_a_checkpoint_stored_anew_has_its_head_scaled_and_nothing_else(tmp_path,
 
 def test_what_torch_saved_is_where_it_always_was(tmp_path):
     torch.save(checkpoint(), tmp_path / "m.pt")
-    for span in FORMAT.find(tmp_path / "m.pt", named="model.1").layers[0].spans:
+    for span in READER.find(tmp_path / "m.pt", named="model.1").layers[0].spans:
         tensor = torch.load(tmp_path / "m.pt", weights_only=True)["model"][
             span.key.removeprefix("model.")
         ]
@@ -137,14 +137,14 @@ def test_an_archive_that_torch_would_not_have_written_is_refused(tmp_path, name)
     edit, reason = REFUSED[name]
     path = stored(tmp_path / "m.pt", checkpoint(), edit)
     with pytest.raises(ValueError, match=rf"m\.pt: .*{reason}"):
-        FORMAT.find(path, named="model.1")
+        READER.find(path, named="model.1")
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_records_that_share_a_name_or_bytes_are_refused(tmp_path):
     path = stored(tmp_path / "m.pt", checkpoint(), lambda records: [*records, records[-1]])
     with pytest.raises(ValueError, match="two records are called"):
-        FORMAT.find(path, named="model.1")
+        READER.find(path, named="model.1")
     path = stored(tmp_path / "n.pt", checkpoint())
     data = bytearray(path.read_bytes())
     with zipfile.ZipFile(path) as file:
@@ -153,13 +153,13 @@ def test_records_that_share_a_name_or_bytes_are_refused(tmp_path):
     data[entry + 42 : entry + 46] = struct.pack("<I", first.header_offset)
     path.write_bytes(data)
     with pytest.raises(ValueError, match=r"n\.pt: .*share bytes"):
-        FORMAT.find(path, named="model.1")
+        READER.find(path, named="model.1")
 
 
 def test_a_compressed_head_is_refused_and_a_compressed_neighbor_is_not_touched(tmp_path):
     path = stored(tmp_path / "m.pt", checkpoint(), how=zipfile.ZIP_DEFLATED)
     with pytest.raises(ValueError, match=r"model\.1\.weight is not stored as plain bytes"):
-        FORMAT.find(path, named="model.1")
+        READER.find(path, named="model.1")
 
 
 def test_a_pickle_that_unpacks_to_gigabytes_is_refused_before_it_is_unpacked(tmp_path):
@@ -168,7 +168,7 @@ def test_a_pickle_that_unpacks_to_gigabytes_is_refused_before_it_is_unpacked(tmp
         file.writestr("m/data.pkl", b"\x80\x02" + b"}0" * 6_000_000 + b"}.")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ValueError, match=r"m\.pt: its record data\.pkl is compressed and too long"):
-        FORMAT.find(path)
+        READER.find(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8_000  # kB
 
 
@@ -195,7 +195,7 @@ def test_a_pickle_that_asks_for_a_terabyte_is_refused(tmp_path, call):
     with zipfile.ZipFile(tmp_path / "m.pt", "w") as file:
         file.writestr("m/data.pkl", pickle.dumps({"fc.weight": call}, protocol=2))
     with pytest.raises(ValueError, match=r"m\.pt: .*it asks for an array without giving its bytes"):
-        FORMAT.find(tmp_path / "m.pt")
+        READER.find(tmp_path / "m.pt")
 
 
 def nested(depth, wide):
@@ -228,7 +228,7 @@ def test_a_pickle_that_is_not_of_a_state_dict_is_refused(tmp_path, name):
     with zipfile.ZipFile(tmp_path / "m.pt", "w") as file:
         file.writestr("m/data.pkl", PICKLES[name])
     with pytest.raises(ValueError, match=r"m\.pt: .*save model\.state_dict"):
-        FORMAT.find(tmp_path / "m.pt")
+        READER.find(tmp_path / "m.pt")
 
 
 def test_a_head_whose_numbers_are_elsewhere_in_the_checkpoint_too_is_refused(tmp_path):
@@ -241,12 +241,12 @@ def test_a_head_whose_numbers_are_elsewhere_in_the_checkpoint_too_is_refused(tmp
     for other in places:
         torch.save({"model": weights, **other}, tmp_path / "m.pt")
         with pytest.raises(ValueError, match=r"model\.1\.\w+ is tied to .*(best|optimizer)"):
-            FORMAT.find(tmp_path / "m.pt", named="model.1")
+            READER.find(tmp_path / "m.pt", named="model.1")
     torch.save(
         {"model": weights, "best": [weights["0.bias"], weights["1.bias"].clone()]},
         tmp_path / "m.pt",
     )
-    assert FORMAT.find(tmp_path / "m.pt", named="model.1").classes == 3
+    assert READER.find(tmp_path / "m.pt", named="model.1").classes == 3
 
 
 @pytest.mark.parametrize("name", [name for name in PICKLES if "tuples" in name or "bytes" in name])

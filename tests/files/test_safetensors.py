@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 import levelhead as lh
 from levelhead import Head
 from levelhead.files.model import adjust_file
-from levelhead.files.safetensors import FORMAT
+from levelhead.files.safetensors import READER
 from levelhead.files.undo import undo_file
 from levelhead.io.safetensors_file import read_header
 
@@ -109,7 +109,7 @@ def test_metadata_under_our_name_that_is_not_a_note_stays(tmp_path):
     undo_file(paths["twice"], paths["divided"])
     for name in ("once", "twice", "divided"):
         assert read_header(paths[name]).metadata.items() >= metadata.items()
-        assert "model" not in FORMAT.note(paths[name])
+        assert "model" not in READER.note(paths[name])
     undo_file(paths["once"], paths["back"])
     assert paths["back"].read_bytes() == paths["m"].read_bytes()
     paths["once"].with_name("once.safetensors.original").unlink()
@@ -250,7 +250,7 @@ def test_a_missing_shard_is_named(sharded):
         FileNotFoundError,
         match=r"a\.safetensors: no such file; expected a shard of model\.safetens",
     ):
-        FORMAT.find(sharded)
+        READER.find(sharded)
 
 
 def test_an_index_that_points_elsewhere_is_refused(sharded, tmp_path):
@@ -258,7 +258,7 @@ def test_an_index_that_points_elsewhere_is_refused(sharded, tmp_path):
     index.write_text('{"weight_map": {"fc.weight": "../other.safetensors"}}', encoding="utf-8")
     save_file(model(), tmp_path / "other.safetensors")
     with pytest.raises(ValueError, match="expected shards in the same folder"):
-        FORMAT.find(index)
+        READER.find(index)
 
 
 def header(**entries):
@@ -294,7 +294,7 @@ def test_a_broken_file_is_refused_and_named(tmp_path, data):
     with pytest.raises(
         ValueError, match=r"m\.safetensors: (cut short|not a safetensors file|too long)"
     ):
-        FORMAT.find(tmp_path / "m.safetensors")
+        READER.find(tmp_path / "m.safetensors")
 
 
 def test_writing_a_head_of_another_shape_is_refused(tmp_path):

@@ -12,7 +12,7 @@ from torch import nn
 import levelhead as lh
 from levelhead.files import state_dict, zip
 from levelhead.files.model import adjust_file
-from levelhead.files.state_dict import FORMAT
+from levelhead.files.state_dict import READER
 from levelhead.files.undo import undo_file
 
 from .head_in_file import read_head, write_head
@@ -91,8 +91,8 @@ def test_of_a_model_and_its_moving_average_one_must_be_named(tmp_path):
         tmp_path / "m.pt",
     )
     with pytest.raises(ValueError, match=r"more than one.*state_dict\.fc.*state_dict_ema\.fc"):
-        FORMAT.find(tmp_path / "m.pt")
-    assert FORMAT.find(tmp_path / "m.pt", named="state_dict_ema.fc").keys == ("state_dict_ema.fc",)
+        READER.find(tmp_path / "m.pt")
+    assert READER.find(tmp_path / "m.pt", named="state_dict_ema.fc").keys == ("state_dict_ema.fc",)
 
 
 def test_a_head_that_is_a_view_of_a_larger_storage_or_transposed(tmp_path):
@@ -124,7 +124,7 @@ def test_tied_weights_are_refused(tmp_path):
     shared = torch.randn(3, 8)
     torch.save({"fc.weight": shared, "embed.weight": shared}, tmp_path / "m.pt")
     with pytest.raises(ValueError, match=r"fc\.weight is tied to embed\.weight"):
-        FORMAT.find(tmp_path / "m.pt")
+        READER.find(tmp_path / "m.pt")
 
 
 class Bomb:
@@ -174,7 +174,7 @@ def test_a_file_that_is_not_a_state_dict_is_refused_and_none_of_its_code_run(
     make, reason = REFUSED[name]
     make(tmp_path / "m.pt")
     with pytest.raises(ValueError, match=rf"m\.pt: .*{reason}.*save model\.state_dict\(\)"):
-        FORMAT.find(tmp_path / "m.pt")
+        READER.find(tmp_path / "m.pt")
     assert capsys.readouterr().out == ""
 
 
@@ -183,7 +183,7 @@ def test_a_file_cut_in_its_middle_is_refused(tmp_path):
     data = (tmp_path / "m.pt").read_bytes()
     (tmp_path / "m.pt").write_bytes(data[: len(data) // 2])
     with pytest.raises(ValueError, match="cut short"):
-        FORMAT.find(tmp_path / "m.pt")
+        READER.find(tmp_path / "m.pt")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_record_that_we_would_not_write_is_not_read(tmp_path, monkeypatch, dat
     with pytest.raises(
         ValueError, match=r"m\.pt: its record levelhead\.json is compressed or too long"
     ):
-        FORMAT.find(tmp_path / "m.pt")
+        READER.find(tmp_path / "m.pt")
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_record_that_is_not_a_note_is_refused(tmp_path, data):
     with zipfile.ZipFile(tmp_path / "m.pt", "a") as file:
         file.writestr("m/levelhead.json", data)
     with pytest.raises(ValueError, match=r"m\.pt: its record of an earlier adjustment is damaged"):
-        FORMAT.find(tmp_path / "m.pt")
+        READER.find(tmp_path / "m.pt")
 
 
 def shapes_and_places(loaded):
@@ -273,4 +273,4 @@ def test_record_that_is_marked_as_a_folder_is_refused(tmp_path):
             record.external_attr |= 0x10 * record.filename.endswith("data/0")
             new.writestr(record, data)
     with pytest.raises(ValueError, match="data/0 is marked as a folder"):
-        FORMAT.find(tmp_path / "marked.pt")
+        READER.find(tmp_path / "marked.pt")

@@ -8,7 +8,7 @@ import pytest
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
-from levelhead.files.safetensors import FORMAT
+from levelhead.files.safetensors import READER
 from levelhead.io.safetensors_file import read_header
 from levelhead.support.errors import LevelheadError
 
@@ -96,11 +96,11 @@ def test_what_it_reads_is_read(tmp_path, data):
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "m.safetensors")
     with pytest.raises(LevelheadError, match=r"m\.safetensors: a pipe"):
-        FORMAT.find(tmp_path / "m.safetensors")
+        READER.find(tmp_path / "m.safetensors")
     (tmp_path / "m.safetensors").unlink()
     os.mkfifo(tmp_path / "m.safetensors.index.json")
     with pytest.raises(LevelheadError, match=r"index\.json: a pipe"):
-        FORMAT.find(tmp_path)
+        READER.find(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -121,13 +121,13 @@ def test_an_index_of_shards_that_cannot_be_is_refused(tmp_path, names):
     index = tmp_path / "m.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {str(i): name for i, name in enumerate(names)}}))
     with pytest.raises((LevelheadError, FileNotFoundError), match="shard"):
-        FORMAT.find(index)
+        READER.find(index)
 
 
 def test_an_index_of_deep_json_is_refused(tmp_path):
     (tmp_path / "m.safetensors.index.json").write_text('{"weight_map":' + "[" * 100_000)
     with pytest.raises(LevelheadError, match="not an index of shards"):
-        FORMAT.find(tmp_path)
+        READER.find(tmp_path)
 
 
 def test_a_tensor_that_two_shards_have_is_refused(tmp_path):
@@ -138,4 +138,4 @@ def test_a_tensor_that_two_shards_have_is_refused(tmp_path):
     weight_map = {"fc.weight": "a.safetensors", "x": "b.safetensors"}
     (tmp_path / "m.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
     with pytest.raises(LevelheadError, match=r"fc\.weight is in two of its shards"):
-        FORMAT.find(tmp_path)
+        READER.find(tmp_path)

@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from levelhead.core.rules import Rescale
-from levelhead.files.locate import locate_head
+from levelhead.files.locate import ModelFile
 from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
 from levelhead.support.errors import LevelheadError
@@ -46,7 +46,7 @@ def test_an_adjusted_file_is_not_adjusted_twice_unnoticed_and_can_be_undone(
     there, spec = trained
     result, _ = evaluate_and_export(there, spec, TrainOptions(strength=0.5))
     left, [file] = there.snapshot, [name for name in result["files"] if name.endswith(suffix)]
-    note = locate_head(file).note
+    note = ModelFile.at(file).locate_head().note
     assert (note["rule"], note["strength"], note["counts"]) == (
         result["rule"],
         0.5,
@@ -78,7 +78,7 @@ def test_an_adjusted_file_is_not_adjusted_twice_unnoticed_and_can_be_undone(
 def test_a_head_as_trained_has_no_record_of_an_adjustment(trained, suffix):
     result, _ = evaluate_and_export(*trained, TrainOptions(strength=0.0))
     [file] = [name for name in result["files"] if name.endswith(suffix)]
-    assert locate_head(file).note is None
+    assert ModelFile.at(file).locate_head().note is None
     np.testing.assert_array_equal(read_head(file).weight, trained[0].snapshot.head.weight)
 
 

@@ -3,8 +3,9 @@
 model: the head in a file as a `Place`; `adjust_file` writes a model's file with its head adjusted
 inspect, undo: look at the head in a model's file; take an adjustment back
 formats, format: the table of formats; what they have in common
-locate: the head in a file of any format
-safetensors, onnx, state_dict, keras, mlx: one format each; Keras has two
+locate: a model's file, its format, and the head in it
+output: where an adjusted model is written, and what is copied along
+safetensors, onnx, state_dict, keras, keras_weights, mlx: one format each, loaded when a file of it is opened
 keras_config: the graph of a Keras model
 checkpoint_data: what state dicts hold beside tensors, and what stands in for it
 hdf5, protobuf, zip: what their files are made of

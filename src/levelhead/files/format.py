@@ -1,99 +1,105 @@
-"""A file format that heads live in: what all have in common, given the few things in which they differ."""
+"""A file format that heads live in: its line of the table, and what all formats have in common.
 
-import os
+A format is known by the ends of its files' names; `Format` holds those, and the module with the
+rest, a `Reader`, which is loaded when a file of the format is opened. A reader finds the head in a
+file, as byte ranges, reads the note of an earlier adjustment and checks a file that was written.
+Writing is the same for all: `Format.save` turns new heads into edits of byte ranges, lets the
+located head complete them (checksums, lengths, the note), and copies every other byte.
+"""
+
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
+from importlib import import_module
 from pathlib import Path
+from typing import Protocol
 
 from ..core.head import Head
 from ..heads.notes import Note
 from ..support.atomic import permissions
 from ..support.errors import LevelheadError, in_file
-from ..support.progress import ByteProgress
-from ..support.regular_file import Stamp, check_unchanged
-from .edits import UNKNOWN_SHA256, Edit, Original, copy, rewrite, save_originals, staged
+from .edits import UNKNOWN_SHA256, Edit, Original, copy, rewrite, save_originals
+from .output import Output, layout
 from .spans import LocatedHead, ScaledRows, store
 
 
+class FindHead(Protocol):
+    """Find the head in a model's file: the layer of that name, or the one with so many classes."""
+
+    def __call__(
+        self, path: Path, *, named: str | None = None, classes: int | None = None
+    ) -> LocatedHead: ...
+
+
 @dataclass(frozen=True)
-class Output:
-    """Where a model is written, and how."""
+class Reader:
+    """How files of a format are read. None of their code is run."""
 
-    path: Path
-    original: bool = True  # keep the old bytes next to it
-    force: bool = False  # replace files that exist
-    progress: ByteProgress | None = None
-    left_out: tuple[str, ...] = ()  # suffixes of what is not copied from a model's folder
-
-    @contextmanager
-    def staged(
-        self, names: Mapping[Path, str], stamps: Mapping[Path, Stamp], folder: bool
-    ) -> Iterator[Path]:
-        """Yield where to write a model's files, {file: name}, with what else is in its folder; none may be an input."""
-        for target in (self.path, *(self.path.parent / name for name in names.values())):
-            if target.exists() and any(
-                target.samefile(one) for file in stamps for one in (file, file.parent)
-            ):
-                raise LevelheadError(
-                    f"{target} is the input itself, which is never overwritten; give another name"
-                )
-        with staged(self.path, force=self.force) as stage:
-            if folder:
-                around = next(iter(stamps)).parent
-                out = stage / self.path.name
-                out.mkdir(exist_ok=True)
-                out.chmod(permissions(around) | 0o700)  # its owner may write to it
-                for file in companion_files(around, list(stamps), self.left_out)[0]:
-                    copy(file, out / file.name)
-            yield stage
-            for file, stamp in stamps.items():
-                check_unchanged(file, stamp)
+    find: FindHead
+    note: Callable[[Path], Note | None]  # what an earlier adjustment recorded in a file
+    check: Callable[[Path], object]  # raises if a file that was written is not whole
+    # All files of a model, the one that stands for it first.
+    files: Callable[[Path], tuple[Path, ...]] = lambda path: (path,)
 
 
 @dataclass(frozen=True)
 class Format:
-    """One row of the table of file formats."""
+    """One line of the table of formats: how files of it are told, and what reads them.
+
+    Args:
+        name: for messages and help texts.
+        suffixes: how names of its files end, in lower case.
+        module: the module whose `READER` reads them.
+        index: how the name of an index ends, of a format whose models may be folders of files.
+    """
 
     name: str
     suffixes: tuple[str, ...]
-    # (path, named=layer or None, classes=K or None), runs none of the file's code
-    find: Callable[..., LocatedHead]
-    note: Callable[[Path], Note | None]  # what an earlier adjustment recorded
-    check: Callable[[Path], object]  # raises if a written model is not whole
-    # All files of a model, what stands for it first.
-    files: Callable[[Path], tuple[Path, ...]] = lambda path: (path,)
-    # Whether a path means a folder of files: the folder itself, or the index in it.
-    is_folder: Callable[[Path], bool] = lambda path: False
+    module: str
+    index: str | None = None
+
+    @cached_property
+    def reader(self) -> Reader:
+        """What reads files of this format; its module is loaded when it is first needed."""
+        return import_module(self.module).READER
+
+    def is_folder(self, path: Path) -> bool:
+        """Return whether a path means a folder of files: the folder itself, or the index in it."""
+        return self.index is not None and (path.is_dir() or path.name.endswith(self.index))
 
     def save(
         self,
-        found: LocatedHead,
+        located: LocatedHead,
         heads: Sequence[Head],
         to: Output,
         note: Note | None,
         rows: ScaledRows | None = None,
     ) -> dict[str, Original]:
-        """Write a model with other heads, one per layer, all or nothing; return the way back from each changed file."""
-        edits: dict[Path, list[Edit]] = defaultdict(list)
-        for layer, head in zip(found.layers, heads, strict=True):
-            if layer.bias is None and head.bias is not None and found.add_bias is not None:
-                edits[found.path] += found.add_bias(layer, head.bias)
-                head = replace(head, bias=None)
-            for file, edit in store(layer, head, rows):
-                edits[file].append(edit)
-        names = layout(found.files, to.path, changed=set(edits), folder=found.folder)
+        """Write a model with other heads, all or nothing.
+
+        Args:
+            located: the head in the file as it is.
+            heads: the new heads, one for each layer of it.
+            to: where to write.
+            note: what to record in the file; {} takes a record out, None leaves it as it is.
+            rows: the weights of a head too large to be held, in place of those of `heads`.
+
+        Returns:
+            The way back from each changed file, by its new name.
+        """
+        edits = _head_edits(located, heads, rows)
+        names = layout(located.files, to.path, changed=set(edits), folder=located.folder)
         originals: dict[str, Original] = {}
 
-        @cache  # a note of many classes takes seconds: made once for each digest
+        @cache  # a note of many classes takes seconds to encode: once for each digest
         def complete(source: Path, digest: str) -> list[Edit]:
-            return found.complete(
-                source, edits[source], {"sha256": digest, **note} if note else note, names
-            )
+            noted = note
+            if note:
+                noted = {"sha256": digest, **note}
+            return located.complete(source, edits[source], noted, names)
 
-        with to.staged(names, found.stamps, found.folder) as stage:
+        with to.staged(names, located.stamps, located.folder) as stage:
             for source, name in names.items():
                 if complete(source, UNKNOWN_SHA256):
                     digest, back = rewrite(
@@ -102,70 +108,39 @@ class Format:
                     originals[Path(name).name] = Original(source.name, digest, back)
                 else:
                     copy(source, stage / name, to.progress)
-            with in_file(found.path):
-                self._check_as_before(found.path, stage / names[found.path])
+            with in_file(located.path):
+                self._check_as_before(located.path, stage / names[located.path])
             if to.original:
-                around = (found.path.parent,) if found.folder else ()
-                save_originals(
-                    stage / f"{to.path.name}.original",
-                    originals,
-                    permissions(*found.files, *around),
-                )
+                # What was kept is no more open than the model that it is of.
+                sources = [*located.files]
+                if located.folder:
+                    sources.append(located.path.parent)
+                save_originals(stage / f"{to.path.name}.original", originals, permissions(*sources))
         return originals
 
     def _check_as_before(self, path: Path, written: Path) -> None:
         """Raise if a written model is not whole, unless the model was wanting in the same way before."""
         try:
-            self.check(written)
+            self.reader.check(written)
         except LevelheadError as error:
             try:
-                self.check(path)
+                self.reader.check(path)
             except LevelheadError as before:
                 if before.message == error.message:
                     return
             raise
 
 
-def companion_files(
-    folder: Path, files: Sequence[Path], left_out: tuple[str, ...]
-) -> tuple[list[Path], list[str]]:
-    """Return what belongs to a model in a folder besides its own files, and the names of what is left out."""
-    own = {file.name for file in files}
-    root = folder.resolve()
-    # A link may lead anywhere, to what must not be given away; the cache of Hugging Face is a folder of links to blobs.
-    places = [root, *([root.parent.parent / "blobs"] if root.parent.name == "snapshots" else [])]
-    others = [
-        path
-        for path in sorted(folder.iterdir())
-        if path.name not in own and not path.name.startswith(".")
-    ]
-    # Unlike `resolve`, of a link to itself as well.
-    ends = {path: Path(os.path.realpath(path)) for path in others}
-    outside = [
-        path for path, end in ends.items() if not any(end.is_relative_to(place) for place in places)
-    ]
-    copied = [
-        one
-        for one in others
-        if one.is_file() and not one.name.lower().endswith(left_out) and one not in outside
-    ]
-    why = dict.fromkeys(outside, " (a link that leads out of the folder)")
-    return copied, [f"{path.name}{why.get(path, '')}" for path in others if path not in copied]
-
-
-def layout(
-    files: Sequence[Path], out: Path, *, changed: set[Path], folder: bool
-) -> dict[Path, str]:
-    """Return where each file of a model goes, relative to out's folder: {source: name}."""
-    # A folder keeps its files' names. Elsewhere the file that stands for the model becomes `out`, and those it refers
-    # to keep their names. Within the same folder they stay where they are or, if they change, take a new name after
-    # out's: model.onnx.data becomes adjusted.onnx.data with adjusted.onnx.
-    main, *others = files
-    if folder:
-        return {file: f"{out.name}/{file.name}" for file in files}
-    if out.parent.resolve() != main.parent.resolve():
-        return {main: out.name} | {file: file.name for file in others}
-    rest = {file: file.name.removeprefix(main.stem) for file in others if file in changed}
-    return {main: out.name} | {
-        file: f"{out.stem}{'.' if end == file.name else ''}{end}" for file, end in rest.items()
-    }
+def _head_edits(
+    located: LocatedHead, heads: Sequence[Head], rows: ScaledRows | None
+) -> dict[Path, list[Edit]]:
+    """Return, for each file of a model, the edits that put new heads into its layers."""
+    edits: dict[Path, list[Edit]] = defaultdict(list)
+    for layer, head in zip(located.layers, heads, strict=True):
+        # A layer that gets a bias has no bytes for it yet: its file gets some, if it can.
+        if layer.bias is None and head.bias is not None and located.add_bias is not None:
+            edits[located.path] += located.add_bias(layer, head.bias)
+            head = replace(head, bias=None)
+        for file, edit in store(layer, head, rows):
+            edits[file].append(edit)
+    return edits

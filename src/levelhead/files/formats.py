@@ -1,26 +1,40 @@
-"""The table of model formats, one line for each; and of those that are known, but never opened."""
+"""The table of model formats, one line for each; and of those that are known, but never opened.
+
+`format_of` tells the format of a file by the end of its name, and refuses by it what would run code
+when opened. Only then is the module of that one format loaded.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from ..io.safetensors_file import SHARD_INDEX
 from ..support.errors import LevelheadError
 from ..support.regular_file import bytes_at, check_regular_file
-from . import keras, mlx, onnx, safetensors, state_dict
 from .format import Format
 
 MODEL_FORMATS = {
-    one.name: one
-    for one in (
-        safetensors.FORMAT,
-        onnx.FORMAT,
-        state_dict.FORMAT,
-        keras.FORMAT,
-        keras.WEIGHTS_FORMAT,
-        mlx.FORMAT,
+    line.name: line
+    for line in (
+        Format(
+            "safetensors",
+            (".safetensors", SHARD_INDEX),
+            "levelhead.files.safetensors",
+            index=SHARD_INDEX,
+        ),
+        Format("ONNX", (".onnx",), "levelhead.files.onnx"),
+        Format(
+            "state dict",
+            (".pt", ".pth", ".bin", ".ckpt", ".pth.tar"),
+            "levelhead.files.state_dict",
+        ),
+        Format("Keras", (".keras",), "levelhead.files.keras"),
+        Format("Keras weights", (".weights.h5",), "levelhead.files.keras_weights"),
+        Format("MLX weights", (".npz",), "levelhead.files.mlx"),
     )
 }
 
+# Reasons not to open a file, and what to do instead, in words that several of them share.
 _RUNS_CODE = "opening it would run whatever code it holds"
 _PREDICTOR = "levelhead.hosts.predictor.AdjustedPredictor"
 _SCORES = f"adjust its scores ({_PREDICTOR})"
@@ -39,8 +53,13 @@ _OLD_KERAS = (
     "keras.models.load_model('m.h5', compile=False).save('m.keras') in Python, or use "
     "lh.adjust_(model, tuned) there"
 )
-_OPENVINO, _FASTTEXT = f"an OpenVINO model; {_BEFORE}", f"a fastText model; {_BEFORE}"
-_XGBOOST, _LIGHTGBM = f"an XGBoost model: {_BOOSTER}", f"a LightGBM model: {_BOOSTER}"
+_OPENVINO = f"an OpenVINO model; {_BEFORE}"
+_FASTTEXT = f"a fastText model; {_BEFORE}"
+_XGBOOST = f"an XGBoost model: {_BOOSTER}"
+_LIGHTGBM = f"a LightGBM model: {_BOOSTER}"
+_PICKLE = (
+    f"a pickle: {_RUNS_CODE}; save model.state_dict(), or use lh.adjust_(model, tuned) in Python"
+)
 _PADDLE = f"a Paddle model; {_BEFORE}"
 
 # By suffix, why a file is never opened, and what to do instead.
@@ -69,24 +88,25 @@ REFUSED = {
     ".ubj": _XGBOOST,
     ".cbm": f"a CatBoost model: {_BOOSTER}",
     ".skops": f"a scikit-learn model as skops; {_SKLEARN}",
-    ".pkl": f"a pickle: {_RUNS_CODE}; save model.state_dict(), or use lh.adjust_(model, tuned) in Python",
-    ".pickle": f"a pickle: {_RUNS_CODE}; save model.state_dict(), or use lh.adjust_(model, tuned) in Python",
+    ".pkl": _PICKLE,
+    ".pickle": _PICKLE,
     ".joblib": f"a joblib pickle: {_RUNS_CODE}; {_SKLEARN}",
     ".bin.index.json": "an index of pickled shards; save the model as safetensors (save_pretrained does)",
 }  # fmt: skip
 
 
 class _Content(NamedTuple):
-    """What a file of a common suffix is, by its first bytes."""
+    """A kind of file that is never opened, known by its first bytes: its suffix is one of many."""
 
     suffix: str
-    is_it: Callable[[Path, bytes], bool]
+    is_it: Callable[[Path, bytes], bool]  # given the path and the first bytes
     reason: str
 
 
 _FASTTEXT_START = (793712314).to_bytes(4, "little")  # the number that its files begin with
 _BY_CONTENT = (
     _Content(".bin", lambda path, start: start.startswith(_FASTTEXT_START), _FASTTEXT),
+    # OpenVINO keeps the weights of net.xml in net.bin. A state dict is a zip, which begins with PK.
     _Content(
         ".bin",
         lambda path, start: not start.startswith(b"PK") and path.with_suffix(".xml").exists(),
@@ -104,7 +124,7 @@ _OTHER_WEIGHTS = (
 
 def model_suffixes() -> tuple[str, ...]:
     """Return the suffixes of all formats that are read."""
-    return tuple(suffix for one in MODEL_FORMATS.values() for suffix in one.suffixes)
+    return tuple(_by_suffix())
 
 
 def left_out_suffixes() -> tuple[str, ...]:
@@ -114,36 +134,46 @@ def left_out_suffixes() -> tuple[str, ...]:
 
 def formats_text() -> str:
     """Return all formats with their suffixes, for a help text."""
-    return ", ".join(f"{one.name} ({' '.join(one.suffixes)})" for one in MODEL_FORMATS.values())
+    return ", ".join(f"{line.name} ({' '.join(line.suffixes)})" for line in MODEL_FORMATS.values())
 
 
 def suffix_of(path: str | Path) -> str:
     """Return the end of a model's name by which its format is known, such as `.weights.h5`; or its last suffix."""
     name = Path(path).name.lower()
-    known = [suffix for suffix in model_suffixes() if name.endswith(suffix)]
-    return max(known, key=len, default=Path(path).suffix)
+    endings = [suffix for suffix in model_suffixes() if name.endswith(suffix)]
+    return max(endings, key=len, default=Path(path).suffix)
 
 
 def format_of(path: str | Path) -> Format:
-    """Return the format of a model's file by its name, without opening more than its first bytes."""
+    """Tell the format of a model by the name of its file, opening no more than its first bytes.
+
+    Raises:
+        LevelheadError: if the file is of no format that is read, or of one that would run code;
+            the message says what to do instead.
+        FileNotFoundError: if there is no such file.
+    """
     path = Path(path)
-    known = {suffix: one for one in MODEL_FORMATS.values() for suffix in one.suffixes}
+    by_suffix = _by_suffix()
     # Of several ends of a name, the longest says what it is: .weights.h5, and not .h5.
-    ends = [suffix for suffix in (*known, *REFUSED) if path.name.lower().endswith(suffix)]
-    suffix = max(ends, key=len, default="")
+    endings = [one for one in (*by_suffix, *REFUSED) if path.name.lower().endswith(one)]
+    suffix = max(endings, key=len, default="")
     if suffix in REFUSED:
         raise LevelheadError(f"{path}: {REFUSED[suffix]}")
-    expected = f"expected a model as {', '.join(model_suffixes())}"
+    expected = f"expected a model as {', '.join(by_suffix)}"
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; {expected}")
-    for one in MODEL_FORMATS.values():
-        if one.is_folder(path):
-            return one
+    for line in MODEL_FORMATS.values():
+        if line.is_folder(path):
+            return line
     check_regular_file(path, "a model")
     start = bytes_at(path, 0, 1 << 12)
     for content in _BY_CONTENT:
         if path.name.lower().endswith(content.suffix) and content.is_it(path, start):
             raise LevelheadError(f"{path}: {content.reason}")
-    if suffix in known:
-        return known[suffix]
+    if suffix in by_suffix:
+        return by_suffix[suffix]
     raise LevelheadError(f"{path}: {expected}, got {path.suffix or 'no suffix'}")
+
+
+def _by_suffix() -> dict[str, Format]:
+    return {suffix: line for line in MODEL_FORMATS.values() for suffix in line.suffixes}

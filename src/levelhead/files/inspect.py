@@ -13,8 +13,7 @@ from ..heads.notes import Note, done_text
 from ..show.style import row_title, table
 from ..support.arrays import to_numpy
 from ..support.errors import visible
-from .formats import format_of
-from .locate import earlier_note, locate_head
+from .locate import ModelFile, earlier_note
 from .spans import is_large, load, load_norms
 
 _HALF = 0.5  # the strength at which a bias scaled or kept is compared
@@ -70,7 +69,8 @@ def inspect_file(
     ...     inspect_file(Path(folder, "model.safetensors")).layers
     (HeadLayer(key='fc', weight='fc.weight', bias=None, shape=(2, 2), dtype='F32'),)
     """
-    found = locate_head(path, head=head, classes=likely_classes(counts), names=names)
+    file = ModelFile.at(path)
+    found = file.locate_head(head=head, classes=likely_classes(counts), names=names)
     first = (load_norms if is_large(found) else load)(found.layers[0], found.names)
     norms = to_numpy(first.norms).astype(np.float64)
     if counts is None or first.classes < 2:
@@ -106,7 +106,7 @@ def inspect_file(
         bias_gap = float(np.max((scale - 1) * size))
     return Inspection(
         path=str(path),
-        format=format_of(path).name,
+        format=file.format.name,
         layers=layers,
         norms=norms,
         names=found.names,

@@ -1,7 +1,7 @@
-"""The head in a file of any format, what was done to it before, and where the adjusted file goes."""
+"""A model's file: its format, the head in it, what was done to that before, and where the adjusted file goes."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -9,65 +9,105 @@ from ..core.class_names import check_names
 from ..heads.notes import NOTE_KEY, Note, digests_in, is_note, multiplied, note_in_version
 from ..support.errors import LevelheadError
 from .find import NoHead
+from .format import Format
 from .formats import format_of, suffix_of
 from .spans import LocatedHead, json_of
 
 
-def locate_head(
-    path: str | Path,
-    *,
-    head: str | None = None,
-    classes: int | None = None,
-    names: Sequence[str] | None = None,
-) -> LocatedHead:
-    """Find the head in a model's file. A likely number of classes helps to tell it apart; so does an earlier note."""
-    path, one = Path(path), format_of(path)
-    try:
-        found = one.find(path, named=head, classes=classes)
-    except ValueError as error:
-        noted = None
-        if head is None:
-            noted = (one.note(path) or {}).get("head")
-        if not noted and (classes is None or not isinstance(error, NoHead)):
-            raise
-        # Without a note, counts are wrong in number, or are labels: that is reported when K is known.
-        found = one.find(path, named=",".join(noted) if noted else head)
-    # One logit is of two classes.
-    known = None
-    if names is not None:
-        known = check_names(names, max(2, found.classes))
-    if known is not None and found.classes > 1:
-        return replace(found, given_names=tuple(known))
-    return found
+@dataclass(frozen=True)
+class ModelFile:
+    """A model's file, or the folder of a sharded one, with its format, which is told once.
+
+    Args:
+        path: as the caller named it.
+        format: the line of the table of formats.
+    """
+
+    path: Path
+    format: Format
+
+    @staticmethod
+    def at(path: str | Path) -> "ModelFile":
+        """Return the model's file at a path, or raise as `format_of` does."""
+        return ModelFile(Path(path), format_of(path))
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the path means a folder of files: the folder itself, or the index in it."""
+        return self.format.is_folder(self.path)
+
+    def locate_head(
+        self,
+        *,
+        head: str | None = None,
+        classes: int | None = None,
+        names: Sequence[str] | None = None,
+    ) -> LocatedHead:
+        """Find the head in the file.
+
+        Args:
+            head: the name of its layer; `a,b` where two feed one output.
+            classes: how many classes it is likely to have, which tells it from other layers.
+            names: of its classes, in order.
+        """
+        reader = self.format.reader
+        try:
+            located = reader.find(self.path, named=head, classes=classes)
+        except ValueError as error:
+            # The note of an earlier adjustment says which layer it was.
+            noted = None
+            if head is None:
+                noted = (reader.note(self.path) or {}).get("head")
+            if noted:
+                located = reader.find(self.path, named=",".join(noted))
+            # No layer has so many classes: counts are wrong in number, or are labels. Whoever asked reports that,
+            # as soon as the real number is known.
+            elif classes is not None and isinstance(error, NoHead):
+                located = reader.find(self.path, named=head)
+            else:
+                raise
+        if names is None:
+            return located
+        checked = check_names(names, max(2, located.classes))  # one logit is of two classes
+        if located.classes == 1:
+            return located
+        return replace(located, given_names=tuple(checked))
+
+    def output_path(self, out: Path) -> Path:
+        """Return where to write: a folder for a folder (or the index in it), a file of the same format for a file."""
+        if self.is_folder:
+            is_index = (
+                self.format.is_folder(out) and not out.is_dir()
+            )  # which stands for its folder
+            return with_name(out.parent if is_index else out)
+        if not out.name.lower().endswith(self.format.suffixes):
+            raise LevelheadError(
+                f"{out}: expected an output that ends in {suffix_of(self.path)}, as the input does"
+            )
+        return out
 
 
-def earlier_note(found: LocatedHead) -> Note | None:
-    """Return what was done to a head before: in a file, by its note; in memory, by that of a config next to it."""
-    version = json_of(found.path.parent / "adapter_config.json").get("peft_version")
-    for note in (
-        (found.config.get(NOTE_KEY), note_in_version(version)) if found.note is None else ()
-    ):
-        if is_note(note):  # it counts if the head is as that adjustment left it
-            weights = multiplied(note)
-            spans = [layer.weight if weights else layer.bias for layer in found.layers]
-            if {sha256(span.bytes()).hexdigest() for span in spans if span is not None} & {
-                *digests_in(note)
-            }:
-                return note
-    return found.note
+def earlier_note(located: LocatedHead) -> Note | None:
+    """Return what was done to a head before, or None.
 
-
-def output_path(path: Path, out: Path, folder: bool) -> Path:
-    """Return where to write: a folder for a folder (or the index in it), a file of the same format for a file."""
-    one = format_of(path)
-    if folder:
-        is_index = one.is_folder(out) and not out.is_dir()  # which stands for its folder
-        return with_name(out.parent if is_index else out)
-    if not out.name.lower().endswith(one.suffixes):
-        raise LevelheadError(
-            f"{out}: expected an output that ends in {suffix_of(path)}, as the input does"
-        )
-    return out
+    An adjustment of a file leaves its note in that file. One of a model in memory, which was saved
+    afterwards, leaves it in the config next to the file; that counts if the head still is as the
+    adjustment left it, which the note tells by digests.
+    """
+    if located.note is not None:
+        return located.note
+    peft_version = json_of(located.path.parent / "adapter_config.json").get("peft_version")
+    for note in (located.config.get(NOTE_KEY), note_in_version(peft_version)):
+        if not is_note(note):
+            continue
+        if multiplied(note):
+            changed = [layer.weight for layer in located.layers]
+        else:
+            changed = [layer.bias for layer in located.layers if layer.bias is not None]
+        digests = {sha256(span.bytes()).hexdigest() for span in changed}
+        if not digests.isdisjoint(digests_in(note)):
+            return note
+    return None
 
 
 def with_name(folder: Path) -> Path:

@@ -13,7 +13,7 @@ from ..io.numpy_file import parse_npy_header
 from ..support.errors import LevelheadError, in_file, reported_as
 from ..support.regular_file import bytes_at, check_regular_file
 from .find import find_layers
-from .format import Format
+from .format import Reader
 from .note_behind import encode_note, find_note, read_note
 from .spans import LocatedHead, Span
 from .zip import Archive
@@ -84,10 +84,4 @@ def _span(archive: Archive, one: ZipInfo) -> Span:
     return Span(key, path, at + header.length, name, shape)
 
 
-FORMAT = Format(
-    "MLX weights",
-    (".npz",),
-    _find,
-    lambda path: _open(path).note,
-    check=lambda path: _arrays(_open(path)),
-)
+READER = Reader(_find, note=lambda path: _open(path).note, check=lambda path: _arrays(_open(path)))

@@ -23,9 +23,9 @@ from ..support.arrays import Array, to_numpy
 from ..support.errors import Advice, LevelheadError, check_choice, visible
 from ..support.progress import ByteProgress
 from ..support.types import BiasPolicy, LabelTask
-from .format import Output, companion_files
-from .formats import format_of, left_out_suffixes
-from .locate import earlier_note, locate_head, output_path
+from .formats import left_out_suffixes
+from .locate import ModelFile, earlier_note
+from .output import Output, companion_files
 from .spans import LocatedHead, check_rows, is_large, load, scale_large, thin_head
 
 HALVES = {"F16": "float16", "BF16": "bfloat16"}
@@ -60,7 +60,7 @@ class AdjustedFile:
 class InFile(Place[AdjustedFile]):
     """The head of a model's file, and where the adjusted file goes: a `Place`."""
 
-    path: Path  # of the model, as the caller named it
+    file: ModelFile
     to: Output
     found: LocatedHead
     tuned: Tuned | None = None  # what was tuned, where it was
@@ -77,7 +77,7 @@ class InFile(Place[AdjustedFile]):
             task=found.task,
             half=HALVES.get(first.weight.dtype),
             plain=first.plain,
-            file=self.path,
+            file=self.file.path,
         )
 
     def earlier(self) -> str | None:
@@ -93,7 +93,7 @@ class InFile(Place[AdjustedFile]):
     def check_takes_bias(self, key: str) -> None:
         """Raise if the head has no bias and the file cannot hold one."""
         if self.found.add_bias is None:
-            kind = format_of(self.found.path).name
+            kind = self.file.format.name
             held = f"a {kind} file cannot hold one that the model does not expect"
             reason = f"{self.facts.where} has no bias to add to, and {held}"
             effect = "(what the head takes, of held-out samples) to put it into the weights"
@@ -124,13 +124,13 @@ class InFile(Place[AdjustedFile]):
                 weights = to_numpy(old.weight), to_numpy(new.weight)
                 lengths.append(check_rows(layer, *weights, self.found.names))
             before, after = lengths[0]
-        to = replace(self.to, path=output_path(self.path, self.to.path, self.found.folder))
+        to = replace(self.to, path=self.file.output_path(self.to.path))
         note = {**change.note(self.found.keys), "bias": adjustment.bias}
         if self.found.note:
             note["before"] = self.found.note
-        kept = format_of(self.path).save(self.found, change.after, to, note, rows)
+        kept = self.file.format.save(self.found, change.after, to, note, rows)
         return AdjustedFile(
-            path=str(self.path),
+            path=str(self.file.path),
             out=str(to.path),
             original=f"{to.path}.original" if to.original else None,
             head=self.found.keys,
@@ -165,7 +165,7 @@ class InFile(Place[AdjustedFile]):
             yield f"rounding to half precision could flip {change.flips} of the predictions given"
         if self.found.folder:
             folder = self.found.path.parent
-            _, left_out = companion_files(folder, self.found.files, self.to.left_out)
+            left_out = companion_files(folder, self.found.files, self.to.left_out).left_out
             if left_out:
                 copied = "copied with its config, tokenizer and the like"
                 yield f"{copied}; left out: {listed(left_out)}"
@@ -235,7 +235,8 @@ def adjust_file(
     if chosen.tuned is not None and bias != "scale":
         reason = "what was tuned scales the bias with its weight vector; expected 'scale'"
         raise LevelheadError(f"{reason}, got {bias!r}", parameter="bias")
-    found = locate_head(path, head=head, classes=chosen.classes(counts), names=names)
+    file = ModelFile.at(path)
+    found = file.locate_head(head=head, classes=chosen.classes(counts), names=names)
     tuned_names = None
     if chosen.tuned is not None:
         tuned_names = chosen.tuned.names
@@ -247,7 +248,7 @@ def adjust_file(
     to = Output(Path(out), original, force, progress, left_out_suffixes())
     without_bias = all(layer.bias is None for layer in found.layers)
     whole = features is not None and chosen.adds and without_bias
-    place = InFile(Path(path), to, found, chosen.tuned, whole)
+    place = InFile(file, to, found, chosen.tuned, whole)
     return apply(
         place,
         chosen,

@@ -11,7 +11,7 @@ from ..heads.graph import Linear
 from ..support.errors import LevelheadError, in_file, reported_as
 from ..support.types import LabelTask
 from .find import NoHead
-from .format import Format
+from .format import Reader
 from .onnx_classifier import classifier_layer
 from .onnx_edits import add_bias, complete
 from .onnx_file import check_model, note_of, read_graph, span_of, stamps_of
@@ -143,11 +143,9 @@ def _layer_spans(graph: Graph, layer: LinearNode, plain: bool) -> LayerSpans:
     return spans
 
 
-FORMAT = Format(
-    "ONNX",
-    (".onnx",),
+READER = Reader(
     _find,
-    lambda path: note_of(read_graph(path)),
-    check_model,
-    lambda path: tuple(stamps_of(read_graph(path))),
+    note=lambda path: note_of(read_graph(path)),
+    check=check_model,
+    files=lambda path: tuple(stamps_of(read_graph(path))),
 )

@@ -10,20 +10,18 @@ from typing import Any
 
 from ..core.class_names import first_repeated, listed
 from ..heads.notes import NOTE, Note, note_entries, note_from
-from ..io.safetensors_file import Header, read_header
+from ..io.safetensors_file import SHARD_INDEX, Header, read_header
 from ..support.errors import LevelheadError, in_file, reported_as
 from ..support.regular_file import check_regular_file
 from .edits import Edit
 from .find import find_layers
-from .format import Format
+from .format import Reader
 from .spans import LocatedHead, Span
 
-INDEX = ".safetensors.index.json"
 
-
-def is_folder(path: Path) -> bool:
+def _is_folder(path: Path) -> bool:
     """Return whether a path means a folder of files: the folder itself, or the index in it."""
-    return path.is_dir() or path.name.endswith(INDEX)
+    return path.is_dir() or path.name.endswith(SHARD_INDEX)
 
 
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
@@ -41,21 +39,21 @@ def _find(path: Path, *, named: str | None = None, classes: int | None = None) -
         )
     layers = find_layers(files[0], spans, named=named, classes=classes)
     return LocatedHead(
-        files[0], layers, stamps, partial(_complete, headers), _note(headers), is_folder(path)
+        files[0], layers, stamps, partial(_complete, headers), _note(headers), _is_folder(path)
     )
 
 
 def _files(path: Path) -> tuple[Path, ...]:
     """Return the model's own files: the one given or, of a folder, its index and shards or its only safetensors."""
     if path.is_dir():
-        inside = sorted(path.glob(f"*{INDEX}")) or sorted(path.glob("*.safetensors"))
+        inside = sorted(path.glob(f"*{SHARD_INDEX}")) or sorted(path.glob("*.safetensors"))
         if len(inside) != 1:
             names = listed([file.name for file in inside]) or "none"
             raise LevelheadError(
                 f"{path}: expected one safetensors model in it, found {names}; give the file itself"
             )
         path = inside[0]
-    if not path.name.endswith(INDEX):
+    if not path.name.endswith(SHARD_INDEX):
         return (path,)
     check_regular_file(path, "an index of shards")
     broken = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -65,7 +63,7 @@ def _files(path: Path) -> tuple[Path, ...]:
     if not names:
         raise LevelheadError(f"{path}: not an index of shards (it lists none)")
     for name in names:
-        if Path(name).name != name or name.endswith(INDEX):
+        if Path(name).name != name or name.endswith(SHARD_INDEX):
             raise LevelheadError(f"{path}: expected shards in the same folder, got {name!r}")
         if not os.path.isfile(path.parent / name):  # False for a name that cannot be, too
             wanted = f"expected a shard of {path.name}; download it again"
@@ -74,7 +72,7 @@ def _files(path: Path) -> tuple[Path, ...]:
 
 
 def _read(path: Path) -> dict[Path, Header]:
-    return {file: read_header(file) for file in _files(path) if not file.name.endswith(INDEX)}
+    return {file: read_header(file) for file in _files(path) if not file.name.endswith(SHARD_INDEX)}
 
 
 def _complete(
@@ -124,12 +122,4 @@ def _metadata_range(text: str) -> tuple[int, int]:
     return first, first
 
 
-FORMAT = Format(
-    "safetensors",
-    (".safetensors", INDEX),
-    _find,
-    lambda path: _note(_read(path)),
-    _read,
-    _files,
-    is_folder,
-)
+READER = Reader(_find, note=lambda path: _note(_read(path)), check=_read, files=_files)

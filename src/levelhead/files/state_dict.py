@@ -17,7 +17,7 @@ from ..support.regular_file import bytes_at, check_regular_file
 from .checkpoint_data import STAND_INS
 from .find import find_layers
 from .find_checks import overlap
-from .format import Format
+from .format import Reader
 from .spans import LocatedHead, Span
 from .tensors import STATE_DICT
 from .zip import Archive
@@ -245,11 +245,4 @@ def _open(path: Path) -> Archive:
     return archive
 
 
-SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".pth.tar")
-FORMAT = Format(
-    "state dict",
-    SUFFIXES,
-    _find,
-    lambda path: _open(path).note,
-    check=lambda path: _load(_open(path)),
-)
+READER = Reader(_find, note=lambda path: _open(path).note, check=lambda path: _load(_open(path)))

@@ -1,4 +1,9 @@
-"""Take an adjustment of a model's file back: exactly from the bytes that were kept, or by the recorded numbers."""
+"""Take an adjustment of a model's file back: exactly from the bytes that were kept, or by the recorded numbers.
+
+`undo_file` looks for `model.original` next to the model. With it, the kept bytes go back to where
+they were, and the result must have the sha256 of the file that was adjusted. Without it, the note
+in the model says what was added and multiplied, and the inverse is written as any other head is.
+"""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,21 +18,21 @@ from ..heads.notes import Note
 from ..support.errors import LevelheadError
 from ..support.progress import ByteProgress
 from ..support.regular_file import check_regular_file
-from .edits import copy, file_sha256, load_originals, restore
-from .format import Output, layout
-from .formats import format_of, left_out_suffixes
-from .locate import output_path, with_name
+from .edits import Original, copy, file_sha256, load_originals, restore
+from .formats import left_out_suffixes
+from .locate import ModelFile, with_name
+from .output import Output, layout
 from .spans import load
 
 
 @dataclass(frozen=True)
 class UndoResult:
-    """What `undo_file` did; `exact` if the file is back bit for bit, else its head is right up to rounding."""
+    """What `undo_file` did."""
 
     path: str
     out: str
-    exact: bool
-    sha256: Mapping[str, str]
+    exact: bool  #: whether the file is back bit for bit; otherwise its head is right up to rounding
+    sha256: Mapping[str, str]  #: of each file that is back, by name; empty if not exact
 
 
 def undo_file(
@@ -54,82 +59,111 @@ def undo_file(
     ...     undo_file(adjusted, back).exact, back.read_bytes() == model.read_bytes()
     (True, True)
     """
-    path, one = Path(path), format_of(path)
-    folder = one.is_folder(path)
-    root = with_name(path.parent if folder and not path.is_dir() else path)
-    out = output_path(path, Path(out), folder)
-    to = Output(out, False, force, progress, left_out_suffixes())
+    file = ModelFile.at(path)
+    reader = file.format.reader
+    # What an index of shards stands for is its folder.
+    root = file.path
+    if file.is_folder and not root.is_dir():
+        root = root.parent
+    root = with_name(root)
+    to = Output(file.output_path(Path(out)), False, force, progress, left_out_suffixes())
     kept = root.with_name(f"{root.name}.original")
     if kept.is_file():
-        return UndoResult(str(path), str(to.path), True, _restore(path, to, kept, folder))
-    if (note := one.note(path)) is None:
+        return UndoResult(str(path), str(to.path), True, _restore(file, to, kept))
+    note = reader.note(file.path)
+    if note is None:
         raise LevelheadError(
             f"{path}: nothing to undo; expected a record of an adjustment in it, or {kept.name}"
         )
-    found = one.find(path, named=",".join(note["head"]))
-    heads = [_take_back(path, load(layer, found.names), note) for layer in found.layers]
-    one.save(found, heads, to, note.get("before", {}))
+    located = reader.find(file.path, named=",".join(note["head"]))
+    heads = [_take_back(file.path, load(layer, located.names), note) for layer in located.layers]
+    file.format.save(located, heads, to, note.get("before", {}))
     return UndoResult(str(path), str(to.path), False, {})
 
 
-def _restore(path: Path, to: Output, kept: Path, folder: bool) -> dict[str, str]:
-    """Apply the kept edits to a model's files, and check that each result is the file that was adjusted."""
-    files = format_of(path).files(path)
-    originals = load_originals(kept)
-    stamps = {file: check_regular_file(file) for file in files}
-    known = {file: originals[file.name] for file in files if file.name in originals}
-    if len(files) == len(originals) == 1:  # the file may have been renamed
-        known = {files[0]: next(iter(originals.values()))}
-    if not originals or len(known) != len(originals):
-        raise LevelheadError(
-            f"{kept} belongs to {', '.join(originals) or 'no file'}, not to {files[0]}"
-        )
-    names = layout(files, to.path, changed=set(known), folder=folder)
-    out = to.path
-    for file, original in known.items():
-        if folder or file != files[0]:
-            names[file] = str(Path(names[file]).with_name(original.name))
-    for file, name in names.items():
-        if (
-            not folder
-            and file != files[0]
-            and (out.parent / name).exists()
-            and (out.parent / name).samefile(file)
-        ):
-            problem = f"{out.parent / name} is of {files[0].name}, and {out.name} needs another file of that name"
-            raise LevelheadError(f"{problem}; write to another folder")
-    # Files that the model refers to and that are still there as they were stay.
-    others = {}
-    if not folder:
-        others = {file: out.parent / names[file] for file in known if file != files[0]}
-    there = [
-        file
-        for file, at in others.items()
-        if at.is_file() and file_sha256(at) == known[file].sha256
-    ]
-    with to.staged(names, stamps, folder) as stage:
-        for file, name in names.items():
-            if file in there:
+def _restore(file: ModelFile, to: Output, kept: Path) -> dict[str, str]:
+    """Apply the kept edits to a model's files; return the sha256 of each as it is again, by its name."""
+    files = file.format.reader.files(file.path)
+    stamps = {path: check_regular_file(path) for path in files}
+    originals = _originals_of(files, kept)
+    names = _restored_names(files, originals, to.path, file.is_folder)
+    there = []
+    if not file.is_folder:
+        there = _still_there(files, originals, names, to.path.parent)
+    with to.staged(names, stamps, file.is_folder) as stage:
+        for path, name in names.items():
+            if path in there:
                 continue
-            if file not in known:
-                copy(file, stage / name, to.progress)
+            original = originals.get(path)
+            if original is None:
+                copy(path, stage / name, to.progress)
                 continue
-            original, size = known[file], file.stat().st_size
+            size = path.stat().st_size
             inside = all(edit.offset + edit.length <= size for edit in original.edits)
             if (
                 not inside
-                or restore(file, stage / name, original.edits, to.progress) != original.sha256
+                or restore(path, stage / name, original.edits, to.progress) != original.sha256
             ):
-                left = f"move {kept.name} away to undo by the recorded numbers instead"
-                with suppress(ValueError):  # damaged, which an undo by its record would say
-                    if format_of(path).note(path) is None:
-                        lost = "it has no record of an adjustment left, to undo by that"
-                        left = f"{lost}; use the model that it was made from"
-                changed = (
-                    f"{file} is not the file that {kept.name} was kept for, or was changed since"
-                )
-                raise LevelheadError(f"{changed}; {left}")
-    return {names[file]: original.sha256 for file, original in known.items()}
+                raise _not_the_file(file, path, kept)
+    return {names[path]: original.sha256 for path, original in originals.items()}
+
+
+def _originals_of(files: tuple[Path, ...], kept: Path) -> dict[Path, Original]:
+    """Return what was kept for each of a model's files that had changed."""
+    loaded = load_originals(kept)
+    originals = {file: loaded[file.name] for file in files if file.name in loaded}
+    if len(files) == len(loaded) == 1:  # the file may have been renamed
+        originals = {files[0]: next(iter(loaded.values()))}
+    if not loaded or len(originals) != len(loaded):
+        owners = ", ".join(loaded) or "no file"
+        raise LevelheadError(f"{kept} belongs to {owners}, not to {files[0]}")
+    return originals
+
+
+def _restored_names(
+    files: tuple[Path, ...], originals: Mapping[Path, Original], out: Path, folder: bool
+) -> dict[Path, str]:
+    """Return where each file goes, {file: name}: all but `out` itself under the names that they had."""
+    names = layout(files, out, changed=set(originals), folder=folder)
+    for file, original in originals.items():
+        if folder or file != files[0]:
+            names[file] = str(Path(names[file]).with_name(original.name))
+    if folder:
+        return names
+    for file, name in names.items():
+        target = out.parent / name
+        if file != files[0] and target.exists() and target.samefile(file):
+            problem = (
+                f"{target} is of {files[0].name}, and {out.name} needs another file of that name"
+            )
+            raise LevelheadError(f"{problem}; write to another folder")
+    return names
+
+
+def _still_there(
+    files: tuple[Path, ...],
+    originals: Mapping[Path, Original],
+    names: Mapping[Path, str],
+    folder: Path,
+) -> list[Path]:
+    """Return the changed files that the model refers to and whose originals are still in the folder: they stay."""
+    there = []
+    for file, original in originals.items():
+        target = folder / names[file]
+        if file != files[0] and target.is_file() and file_sha256(target) == original.sha256:
+            there.append(file)
+    return there
+
+
+def _not_the_file(file: ModelFile, path: Path, kept: Path) -> LevelheadError:
+    """Return the error for a file that the kept bytes do not turn into the one that was adjusted."""
+    advice = f"move {kept.name} away to undo by the recorded numbers instead"
+    with suppress(ValueError):  # damaged, which an undo by its record would say
+        if file.format.reader.note(file.path) is None:
+            lost = "it has no record of an adjustment left, to undo by that"
+            advice = f"{lost}; use the model that it was made from"
+    changed = f"{path} is not the file that {kept.name} was kept for, or was changed since"
+    return LevelheadError(f"{changed}; {advice}")
 
 
 def _take_back(path: Path, head: Head, note: Note) -> Head:

@@ -1,0 +1,95 @@
+"""Heads in weights of Keras 3 (`.weights.h5`): arrays of an HDF5 file, such as every `.keras` has inside."""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..heads.notes import Note
+from ..support.errors import LevelheadError
+from ..support.regular_file import check_regular_file
+from .edits import Edit
+from .find import find_layers
+from .format import Reader
+from .hdf5 import hdf5_arrays
+from .note_behind import encode_note, find_note, read_note
+from .spans import LayerSpans, LocatedHead, Span
+
+VARIABLE = re.compile(r"(?:(.*)/)?vars/(\d+)")
+
+
+def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
+    """Find the head in a file of weights: by the name of its layer or of its place, or as the only one that fits."""
+    stamps = {path: check_regular_file(path, "weights of Keras")}
+    layers = find_among_arrays(path, *hdf5_arrays(path), named, classes)
+    return LocatedHead(path, layers, stamps, _complete, _note(path))
+
+
+def find_among_arrays(
+    path: Path,
+    arrays: Mapping[str, Span],
+    names: Mapping[str, str],
+    named: str | None,
+    classes: int | None,
+) -> tuple[LayerSpans, ...]:
+    """Find the head among the arrays of a Keras model; it is named as in the model, or by its place in the file."""
+    places = []
+    for one in [] if named is None else named.split(","):
+        keys = [
+            key.removesuffix("/vars").removesuffix("vars")
+            for key, name in names.items()
+            if name == one
+        ]
+        if len(keys) > 1:
+            raise LevelheadError(
+                f"{path}: more than one layer is called {one!r}; name its place: {', '.join(keys)}"
+            )
+        places += keys or [one.replace(".", "/")]
+    return find_layers(
+        path, _name_variables(arrays), named=",".join(places) or None, classes=classes
+    )
+
+
+def _name_variables(arrays: Mapping[str, Span]) -> dict[str, Span]:
+    """Return arrays by what they are in their layer: kernel and bias, or the numbers of a norm; not an optimizer's."""
+    layers: dict[str, list[Span]] = defaultdict(list)
+    found = {}
+    for key, span in arrays.items():
+        if (match := VARIABLE.fullmatch(key)) and key.partition("/")[0] != "optimizer":
+            layers[match[1] or ""].append(span)
+        elif not match:
+            found[key] = span
+    for layer, group in layers.items():
+        ordered = sorted(group, key=lambda span: int(span.key.rpartition("/")[2]))
+        first, *rest = (span.shape for span in ordered)
+        titles = [f"vars/{i}" for i in range(len(ordered))]
+        if len(first) > 1 and rest in ([], [first[-1:]]):
+            titles = ["kernel", "bias"]
+        elif len(first) == 1 and rest in ([first], [first] * 3):
+            titles = ["scale", "bias", "running_mean", "running_var"]
+        for title, span in zip(titles, ordered, strict=False):
+            key = f"{layer}/{title}" if layer else title
+            found[key] = replace(span, key=key)
+    return found
+
+
+def _note(path: Path) -> dict[str, Any] | None:
+    return read_note(path, find_note(path, path.stat().st_size))
+
+
+def _complete(
+    source: Path, edits: list[Edit], note: Note | None, names: Mapping[Path, str]
+) -> list[Edit]:
+    """Return the edits with the note behind the end of the HDF5 file."""
+    if note is None:
+        return edits
+    old = find_note(source, source.stat().st_size)
+    data = encode_note(note)
+    if not data and old.start == old.end:
+        return edits
+    return [*edits, Edit(old.start, old.end - old.start, data)]
+
+
+READER = Reader(_find, note=_note, check=hdf5_arrays)
