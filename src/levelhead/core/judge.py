@@ -1,8 +1,13 @@
 """One judge: predictions before and after, on samples that no fit has seen, and what they gain.
 
 `Outcomes` count how often a sample of each class was predicted one thing before and another after. They
-add up over chunks, files and machines, and hold all that is needed: the tables before and after, the gain,
-and its standard error by the influence of each sample on the metric.
+add up over chunks, files and machines, and hold all that is needed. The road through this file:
+
+1. `Outcomes.of(labels, before, after, K)`: predictions [N] become at most K^3 combinations with counts.
+2. `Outcomes.tables`: the `Tables` [K] of either side, weighted as the goal weighs samples.
+3. `judge`: the gain is the goal's loss before, less that after. Where no prediction differs it is exactly 0.
+4. `standard_error`: how far the gain would move with other samples, by what each sample does to both losses.
+   That needs the slopes of the loss in the tables (`find_slopes`): in closed form, or by small steps.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ class Outcomes:
     """How often samples of a class were predicted one class before and one after.
 
     Args:
-        true, before, after: [M], the classes of each combination that occurs.
+        true, before, after: [M], the classes of each combination that occurs, in ascending order.
         times: [M], how often it does.
         classes: K.
 
@@ -43,17 +48,20 @@ class Outcomes:
     @staticmethod
     def of(labels: np.ndarray, before: np.ndarray, after: np.ndarray, classes: int) -> Outcomes:
         """Count predictions [N] of samples with labels [N]."""
+        # Each combination is one whole number: sorted, equal ones stand together.
         keys = np.sort((labels.astype(np.int64) * classes + before) * classes + after)
         first = np.flatnonzero(np.diff(keys, prepend=-1))
         return _ungroup(keys[first], np.diff(first, append=len(keys)), classes)
 
     def __add__(self, other: Outcomes) -> Outcomes:
+        """Return the outcomes of the samples of both."""
         keys, which = np.unique(np.concatenate([self._keys, other._keys]), return_inverse=True)
         times = np.bincount(which, np.concatenate([self.times, other.times]), len(keys))
         return _ungroup(keys, times.astype(np.int64), self.classes)
 
     @property
     def _keys(self) -> np.ndarray:
+        """A number for each combination, [M], ascending; `_ungroup` takes them apart again."""
         return (self.true * self.classes + self.before) * self.classes + self.after
 
     @property
@@ -72,9 +80,15 @@ class Outcomes:
         return int(self.times[self.before != self.after].sum())
 
     def tables(self, goal: Goal, predicted: np.ndarray) -> Tables:
-        """Return the tables of `before` or `after`, as a goal weighs them."""
+        """Return the tables of predictions, as a goal weighs them.
+
+        Args:
+            goal: what the tables are for.
+            predicted: [M], `before` or `after`.
+        """
         mass = self.times.astype(np.float64)
         if goal.target is not None:
+            # Toward a target, the samples of a class weigh its share together.
             mass = mass * (goal.target / np.maximum(self.sizes, 1))[self.true]
         return Tables.of(self.true, predicted, self.classes, mass, goal.cost)
 
@@ -87,10 +101,23 @@ def _ungroup(keys: np.ndarray, times: np.ndarray, classes: int) -> Outcomes:
 
 
 def judge(outcomes: Outcomes, goal: Goal, level: float = 0.95) -> Evidence:
-    """Compare predictions before and after by a goal's metric."""
+    """Compare predictions before and after by a goal's metric.
+
+    Args:
+        outcomes: of samples that were predicted by fits which have not seen them.
+        goal: with its metric, and its cost and target for these classes (`Goal.on`).
+        level: of the interval of the gain.
+
+    >>> labels = np.array([0] * 30 + [1] * 30)
+    >>> rare_missed = np.array([0] * 45 + [1] * 15)  # half of the second class is missed
+    >>> evidence = judge(Outcomes.of(labels, rare_missed, labels, 2), Goal("balanced_error"))
+    >>> evidence.gain, evidence.verdict
+    (0.25, 'better')
+    """
     before = outcomes.tables(goal, outcomes.before)
     after = outcomes.tables(goal, outcomes.after)
-    gain, error = 0.0, 0.0
+    gain = 0.0
+    error = 0.0
     if outcomes.changed:
         gain = float(goal.loss(before) - goal.loss(after))
         error = standard_error(outcomes, goal, before, after)
@@ -103,18 +130,30 @@ def standard_error(outcomes: Outcomes, goal: Goal, before: Tables, after: Tables
     A sample moves a loss by its slopes in the tables, so the difference of both is a sum over the
     samples, whose variance within each class is known. Few samples that agree do not make a class
     certain: each is taken to have `_UNSEEN` more that gain or lose as much as one of it can.
+
+    Args:
+        outcomes: the predictions.
+        goal: what they are judged by.
+        before, after: the tables [K] of the predictions, weighted as the goal does.
     """
-    mass = np.ones(outcomes.classes)
-    if goal.target is not None:
-        mass = goal.target / np.maximum(outcomes.sizes, 1)
+    # What one sample of each combination does to the gain, [M], and what one of each class could do
+    # at most, [K]: the mean of both sides, as it is the turn of one prediction.
     moves = np.zeros(len(outcomes.true))
     most = np.zeros(outcomes.classes)
     for tables, predicted, sign in ((before, outcomes.before, 1), (after, outcomes.after, -1)):
         slopes = find_slopes(goal, tables)
         moves += sign * moves_by(slopes, outcomes.true, predicted, goal.cost)
         most += largest_turn(slopes, goal.cost) / 2
+
+    # Slopes are per unit of the tables; toward a target, a sample is a part of such a unit.
+    mass = np.ones(outcomes.classes)
+    if goal.target is not None:
+        mass = goal.target / np.maximum(outcomes.sizes, 1)
     moves *= mass[outcomes.true]
     most *= mass
+
+    # The variance of one sample's move within each class, the unseen ones counted with mean 0; the
+    # gain is a sum over the samples of all classes, which are drawn class by class.
     sizes = outcomes.sizes
     sums = np.bincount(outcomes.true, outcomes.times * moves, outcomes.classes)
     squares = np.bincount(outcomes.true, outcomes.times * moves**2, outcomes.classes)
@@ -126,7 +165,13 @@ def standard_error(outcomes: Outcomes, goal: Goal, before: Tables, after: Tables
 def moves_by(
     slopes: Slopes, true: np.ndarray, predicted: np.ndarray, cost: np.ndarray | None
 ) -> np.ndarray:
-    """Return what one more sample of these classes, predicted so, does to a loss, [M]."""
+    """Return what one more sample of each combination does to a loss, [M].
+
+    Args:
+        slopes: of the loss in its tables.
+        true, predicted: [M], the classes of each combination.
+        cost: [K, K], row true, column predicted; None without one.
+    """
     moves = slopes.right[true] * (true == predicted) + slopes.predicted[predicted]
     moves = moves + slopes.sizes[true]
     if cost is not None:
@@ -135,7 +180,10 @@ def moves_by(
 
 
 def largest_turn(slopes: Slopes, cost: np.ndarray | None) -> np.ndarray:
-    """Return how much a loss falls if a sample of each class turns from wrong to right, [K]."""
+    """Return how much a loss falls if a sample of each class turns from wrong to right, [K].
+
+    The wrong class is not known: its slope is taken to be the mean of all, its cost the largest.
+    """
     turn = np.abs(slopes.right + slopes.predicted - slopes.predicted.mean())
     if cost is not None:
         turn = turn + slopes.paid * (cost.max(axis=1) - np.diag(cost))
@@ -143,35 +191,46 @@ def largest_turn(slopes: Slopes, cost: np.ndarray | None) -> np.ndarray:
 
 
 def find_slopes(goal: Goal, tables: Tables) -> Slopes:
-    """Return the slopes of a goal's loss; by small steps in each entry where no formula is known."""
+    """Return the slopes of a goal's loss at tables [K]: by its formula, or else by small steps."""
     if goal.metric.slopes is not None:
         return goal.metric.slopes(tables)
-    classes = len(tables.sizes)
-    step = 1e-4 * max(float(tables.sizes.sum()) / classes, 1e-12)
     here = float(goal.loss(tables))
-    slopes_of = {
-        "right": np.zeros(classes),
-        "predicted": np.zeros(classes),
-        "sizes": np.zeros(classes),
-    }
-    for name, slopes in slopes_of.items():
-        for first in range(0, classes, _BLOCK):
-            block = np.arange(first, min(first + _BLOCK, classes))
-            fields = {
-                field: np.repeat(getattr(tables, field)[None], len(block), axis=0)
-                for field in slopes_of
-            }
-            fields[name][np.arange(len(block)), block] += step
-            paid = None
-            if tables.paid is not None:
-                paid = np.full(len(block), tables.paid)
-            slopes[block] = (goal.loss(Tables(**fields, paid=paid)) - here) / step
-    absent = tables.sizes <= 0  # a first sample of a class is no small step
-    for slopes in slopes_of.values():
-        slopes[absent] = 0.0
     of_paid = 0.0
     if tables.paid is not None:
-        small = 1e-6 * max(float(abs(tables.paid)), 1.0)
-        more = Tables(tables.right, tables.predicted, tables.sizes, tables.paid + small)
-        of_paid = (float(goal.loss(more)) - here) / small
-    return Slopes(slopes_of["right"], slopes_of["predicted"], slopes_of["sizes"], of_paid)
+        step = 1e-6 * max(float(abs(tables.paid)), 1.0)
+        dearer = Tables(tables.right, tables.predicted, tables.sizes, tables.paid + step)
+        of_paid = (float(goal.loss(dearer)) - here) / step
+    return Slopes(
+        right=_slopes_by_steps(goal, tables, "right", here),
+        predicted=_slopes_by_steps(goal, tables, "predicted", here),
+        sizes=_slopes_by_steps(goal, tables, "sizes", here),
+        paid=of_paid,
+    )
+
+
+def _slopes_by_steps(goal: Goal, tables: Tables, column: str, here: float) -> np.ndarray:
+    """Return how the loss moves by a small step in each entry of one column of the tables, [K].
+
+    Args:
+        goal: whose loss it is.
+        tables: [K].
+        column: `right`, `predicted` or `sizes`.
+        here: the loss of the tables as they are.
+    """
+    classes = len(tables.sizes)
+    step = 1e-4 * max(float(tables.sizes.sum()) / classes, 1e-12)
+    slopes = np.zeros(classes)
+    # A table for each class, of which one entry is moved: in blocks, as they are K times as large.
+    for first in range(0, classes, _BLOCK):
+        block = np.arange(first, min(first + _BLOCK, classes))
+        moved = {
+            name: np.repeat(getattr(tables, name)[None], len(block), axis=0)
+            for name in ("right", "predicted", "sizes")
+        }
+        moved[column][np.arange(len(block)), block] += step
+        paid = None
+        if tables.paid is not None:
+            paid = np.full(len(block), tables.paid)
+        slopes[block] = (goal.loss(Tables(**moved, paid=paid)) - here) / step
+    slopes[tables.sizes <= 0] = 0.0  # a first sample of a class is no small step
+    return slopes

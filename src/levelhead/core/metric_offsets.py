@@ -28,7 +28,7 @@ from .adjustment import Adjustment, Fits
 from .class_names import listed, title
 from .floors import FloorsFit, least_conflict, meet_floors, met_share, most_right, needed_right
 from .metrics import Tables
-from .one_strength import Truth, class_weights, sum_folds, tables_along, take
+from .one_strength import Truth, class_weights, tables_along
 from .samples import FOLDS, Goal, Samples
 
 STRENGTHS = np.linspace(0, 2, 65)
@@ -67,7 +67,7 @@ def move_along(fits: Fits, samples: Samples, goal: Goal, temperature: float) -> 
     belief = believe(fitted, samples, temperature)
     truth = MixedTruth(samples, class_weights(samples, goal), belief)
     by_fold = tables_along(envelope, samples, goal, STRENGTHS, truth)
-    total = sum_folds(by_fold)
+    total = by_fold.total()
     pull = PULL * (STRENGTHS - goal.metric.usual) ** 2
 
     def move(adjustment: Adjustment, tables: Tables, n: int) -> Adjustment:
@@ -78,7 +78,7 @@ def move_along(fits: Fits, samples: Samples, goal: Goal, temperature: float) -> 
     without = []
     for fold, adjustment in zip(samples.folds, fits.without, strict=True):
         kept = n - int(np.count_nonzero(samples.fold == fold))
-        without.append(move(adjustment, total - take(by_fold, fold), kept))
+        without.append(move(adjustment, total - by_fold[fold], kept))
     return Fits(without, move(fits.whole, total, n))
 
 

@@ -1,22 +1,27 @@
 """Metrics: losses of small tables that add up over samples, folds, files and machines.
 
-`Tables` count what predictions do to each class. A `Metric` is a loss of such tables, lower is
-better, with the words that people know it by. A new metric is one object and one line of `METRICS`:
-the command line, scikit-learn's `scoring`, the page and the help take their words from there.
+`Tables` count what predictions do to each class: recall, precision and accuracy are computed there. A
+`Metric` is a loss of such tables, lower is better, with the words that people know it by. A new metric is
+one object and one line of `METRICS`: the command line, scikit-learn's `scoring`, the page and the help take
+their words from there.
+
+The losses take tables [..., K] and return [...]: of one set of predictions a number, of the tables at a
+thousand strengths a thousand numbers at once. Some come with their `Slopes`, how a sample more in each
+entry moves them, which the standard error of a gain needs (judge.py); for the others it takes small steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..support.errors import LevelheadError
 
 _NOTHING = 1e-11  # shares below this are 0: they differ from it by rounding
-_PERCENT = "z.2%"
+_PERCENT = "z.2%"  # the z turns -0.00 % into 0.00 %
 _FINE = 10_000  # samples that carry two decimals of a percentage, as one of them is 0.01 points
 
 
@@ -48,37 +53,67 @@ class Tables:
         weights: np.ndarray | None = None,
         cost: np.ndarray | None = None,
     ) -> Tables:
-        """Count predictions [N] of samples with labels [N], each weighing 1 or `weights` [N]."""
-        mass = np.ones(len(labels)) if weights is None else weights
+        """Count predictions.
+
+        Args:
+            labels: [N], the true classes.
+            predicted: [N].
+            classes: K.
+            weights: [N], what each sample counts; 1 if None.
+            cost: [K, K], row true, column predicted: what a prediction costs.
+        """
+        mass = weights
+        if mass is None:
+            mass = np.ones(len(labels))
+        paid = None
+        if cost is not None:
+            paid = np.asarray(mass @ cost[labels, predicted])
         return Tables(
             right=np.bincount(labels, mass * (labels == predicted), classes),
             predicted=np.bincount(predicted, mass, classes),
             sizes=np.bincount(labels, mass, classes),
-            paid=None if cost is None else np.asarray(mass @ cost[labels, predicted]),
+            paid=paid,
         )
 
     def __add__(self, other: Tables) -> Tables:
-        both_paid = self.paid is not None and other.paid is not None
+        """Return the tables of the samples of both."""
+        paid = None
+        if self.paid is not None and other.paid is not None:
+            paid = self.paid + other.paid
         return Tables(
             self.right + other.right,
             self.predicted + other.predicted,
             self.sizes + other.sizes,
-            self.paid + other.paid if both_paid else None,  # type: ignore[operator]
+            paid,
         )
 
     def __sub__(self, other: Tables) -> Tables:
-        both_paid = self.paid is not None and other.paid is not None
+        """Return the tables without the samples of another, such as those of one fold."""
+        paid = None
+        if self.paid is not None and other.paid is not None:
+            paid = self.paid - other.paid
         return Tables(
             self.right - other.right,
             self.predicted - other.predicted,
             self.sizes - other.sizes,
-            self.paid - other.paid if both_paid else None,  # type: ignore[operator]
+            paid,
         )
 
-    def __getitem__(self, index: Any) -> Tables:
-        """Return some of tables [..., K] by what is before their classes."""
-        paid = None if self.paid is None else self.paid[index]
+    def __getitem__(self, index: int | slice | np.ndarray) -> Tables:
+        """Return some of tables [..., K], by the axis before their classes."""
+        paid = None
+        if self.paid is not None:
+            paid = self.paid[index]
         return Tables(self.right[index], self.predicted[index], self.sizes[index], paid)
+
+    def total(self) -> Tables:
+        """Return the sum over the first axis, such as the folds."""
+        paid = None
+        if self.paid is not None:
+            paid = self.paid.sum(axis=0)
+        return Tables(
+            self.right.sum(axis=0), self.predicted.sum(axis=0), self.sizes.sum(axis=0), paid
+        )
 
     @property
     def recall(self) -> np.ndarray:
@@ -96,23 +131,23 @@ class Tables:
         return self.predicted / self.predicted.sum(axis=-1, keepdims=True)
 
     @property
-    def accuracy(self) -> Any:
+    def accuracy(self) -> np.ndarray:
         """The share of samples that are right, [...]."""
         return self.right.sum(axis=-1) / self.sizes.sum(axis=-1)
 
     @property
-    def balanced_accuracy(self) -> Any:
+    def balanced_accuracy(self) -> np.ndarray:
         """The mean recall of the classes that have a sample, [...]."""
         return 1 - balanced_error(self)
 
     @property
-    def macro_f1(self) -> Any:
+    def macro_f1(self) -> np.ndarray:
         """The mean F1 of the classes that have a sample, [...]."""
         return 1 - macro_f1(self)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the numbers as JSON can hold them."""
-        plain: dict[str, Any] = {
+        plain: dict[str, object] = {
             "right": self.right.tolist(),
             "predicted": self.predicted.tolist(),
             "sizes": self.sizes.tolist(),
@@ -155,6 +190,7 @@ def mcc(tables: Tables) -> np.ndarray:
     agreed = n * tables.right.sum(axis=-1) - (tables.predicted * tables.sizes).sum(axis=-1)
     of_predicted = (tables.predicted * (n[..., None] - tables.predicted)).sum(axis=-1)
     of_true = (tables.sizes * (n[..., None] - tables.sizes)).sum(axis=-1)
+    # If one class is all of the truth or of the predictions, there is nothing to correlate.
     known = np.minimum(of_predicted, of_true) > _NOTHING * n**2
     spread = np.sqrt(np.maximum(of_predicted * of_true, 0))
     return 1 - np.where(known, agreed / np.where(known, spread, 1.0), 0.0)
@@ -173,6 +209,7 @@ def g_mean(tables: Tables) -> np.ndarray:
     """Return 1 - the geometric mean of the recalls of the classes that have a sample."""
     present = tables.sizes > 0
     recall = np.where(present, tables.recall, 1.0)
+    # By logarithms: a product of a thousand recalls would vanish.
     logs = np.log(np.maximum(recall, 1e-300)).sum(axis=-1) / present.sum(axis=-1)
     return 1 - np.where((recall <= _NOTHING).any(axis=-1), 0.0, np.exp(np.minimum(logs, 0)))
 
@@ -190,30 +227,30 @@ def mean_cost(tables: Tables) -> np.ndarray:
 
 
 class Slopes(NamedTuple):
-    """How a loss moves by one sample more in each entry of the tables, [K] each."""
+    """How a loss moves by one sample more in each entry of the tables."""
 
-    right: np.ndarray
-    predicted: np.ndarray
-    sizes: np.ndarray
-    paid: float = 0.0
+    right: np.ndarray  # [K]
+    predicted: np.ndarray  # [K]
+    sizes: np.ndarray  # [K]
+    paid: float = 0.0  # by one unit of cost more
 
 
 def slopes_of_error(tables: Tables) -> Slopes:
-    """Return the slopes of `error`."""
+    """Return the slopes of `error`, ``1 - right / n``: one sample more that is right adds 1 / n."""
     n = tables.sizes.sum()
     alike = np.ones(len(tables.sizes))
     return Slopes(-alike / n, 0 * alike, alike * tables.right.sum() / n**2)
 
 
 def slopes_of_balanced_error(tables: Tables) -> Slopes:
-    """Return the slopes of `balanced_error`."""
+    """Return the slopes of `balanced_error`: of class k, ``1 - right_k / sizes_k`` over the classes."""
     present = tables.sizes > 0
     share = present / (present.sum() * np.where(present, tables.sizes, 1.0))
     return Slopes(-share, 0 * share, share * np.where(present, tables.recall, 0.0))
 
 
 def slopes_of_macro_f1(tables: Tables) -> Slopes:
-    """Return the slopes of `macro_f1`."""
+    """Return the slopes of `macro_f1`: of class k, ``1 - 2 right_k / (sizes_k + predicted_k)``."""
     present = tables.sizes > 0
     both = np.where(present, tables.sizes + tables.predicted, 1.0)
     share = present / present.sum()
@@ -231,7 +268,7 @@ class Metric:
         loss: a function of `Tables` [..., K] that returns [...].
         aliases: what others call it, such as scikit-learn's `scoring`.
         is_loss: whether people know it as a loss, too; else as ``1 - loss``.
-        form: the format of a value.
+        form: the format of a value, as `format` takes it; with a %, differences are in points.
         as_they_come: whether classes weigh as often as they occur, and not the same.
         of_recalls: whether it follows from recalls alone, whatever wrong class is predicted.
         slopes: its slopes in tables [K], in closed form; by small steps if None.
@@ -256,17 +293,26 @@ class Metric:
     def __repr__(self) -> str:
         return f"Metric({self.name!r})"
 
-    def shown(self, loss: Any) -> Any:
-        """Return a loss as people know it; and what they know as a loss."""
-        return loss if self.is_loss else 1 - loss
+    def shown(self, loss: np.ndarray) -> np.ndarray:
+        """Return losses as people know the metric; the way back is the same."""
+        if self.is_loss:
+            return loss
+        return 1 - loss
 
     def value(self, tables: Tables) -> float:
         """Return the metric of tables [K], as people know it."""
         return float(self.shown(self.loss(tables)))
 
     def value_text(self, value: float, n: int = _FINE) -> str:
-        """Return a value of n samples in words: shares in percent, others as numbers."""
-        return format(value, "z.1%" if self.form == _PERCENT and n < _FINE else self.form)
+        """Return a value of n samples in words: shares in percent, others as numbers.
+
+        >>> METRICS["error"].value_text(0.1234, 500), METRICS["mcc"].value_text(0.1234)
+        ('12.3%', '0.123')
+        """
+        form = self.form
+        if form == _PERCENT and n < _FINE:
+            form = "z.1%"
+        return format(value, form)
 
     @property
     def in_points(self) -> bool:
@@ -281,10 +327,14 @@ class Metric:
         >>> METRICS["error"].gain_text(0.01, (-0.01, 0.02))
         '1.00 points (-1.00 to 2.00)'
         """
-        factor, form, unit = 1, self.form, ""
+        factor = 1
+        form = self.form
+        unit = ""
         if self.in_points:
             factor = 100
-            form = "z.2f" if n >= _FINE else "z.1f"
+            form = "z.1f"
+            if n >= _FINE:
+                form = "z.2f"
             unit = " points"
         text = f"{factor * gain:{form}}{unit}"
         if interval is None:
@@ -352,24 +402,25 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def find_metric(given: str | Metric) -> Metric:
+def find_metric(metric: str | Metric) -> Metric:
     """Return a metric as it is, or the one that has a name or an alias.
 
     >>> find_metric("balanced_accuracy").name
     'balanced_error'
     """
-    if isinstance(given, Metric):
-        return given
-    for metric in METRICS.values():
-        if isinstance(given, str) and given in (metric.name, *metric.aliases):
-            return metric
-    known = ", ".join(METRICS)
-    others = ", ".join(
-        f"{alias} for {metric.name}" for metric in METRICS.values() for alias in metric.aliases
-    )
-    raise LevelheadError(f"expected {known} (also {others}), got {given!r}", parameter="metric")
+    if isinstance(metric, Metric):
+        return metric
+    for listed in METRICS.values():
+        if isinstance(metric, str) and metric in (listed.name, *listed.aliases):
+            return listed
+    others = []
+    for listed in METRICS.values():
+        others += [f"{alias} for {listed.name}" for alias in listed.aliases]
+    expected = f"expected {', '.join(METRICS)} (also {', '.join(others)})"
+    raise LevelheadError(f"{expected}, got {metric!r}", parameter="metric")
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Return part / whole, and NaN where the whole is 0."""
     undefined = np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan)
     return np.divide(part, whole, out=undefined, where=whole > 0)

@@ -4,6 +4,11 @@ The path knows every strength at which a prediction changes. Added up, these cha
 each fold at a thousand strengths or so; the tables without a fold are a difference of two sums, and
 each fit takes the middle of the strengths at which its loss is lowest. The last fit, on all samples,
 then looks at every single change around the place that it has found.
+
+The road: `fit_strength` asks path/ for the changes (`Envelope`), `best_strengths` chooses a grid of
+strengths [G] (`choose_strengths`), adds the changes up to `Tables` [folds, G, K] (`tables_along`), and
+takes the best of each difference (`losses_with_floors`, `best_of`). metric_offsets.py goes the same road
+for the strength of a goal, with a `Truth` of its own.
 """
 
 from __future__ import annotations
@@ -20,8 +25,8 @@ from .adjustment import Adjustment, Fits
 from .metrics import Tables
 from .samples import FOLDS, Goal, Samples
 
-MOST_STRENGTHS = 1024
-_MOST_NUMBERS = 4_000_000  # folds times strengths times classes
+MOST_STRENGTHS = 1024  # at which tables are counted
+_MOST_NUMBERS = 4_000_000  # folds times strengths times classes: what the tables hold in memory
 
 
 def fit_strength(
@@ -31,7 +36,15 @@ def fit_strength(
     reach: tuple[float, float],
     at: Callable[[float], Adjustment],
 ) -> Fits:
-    """Fit a rule whose predictions change along a direction, within a range of strengths."""
+    """Fit a rule whose predictions change along a direction.
+
+    Args:
+        samples: N of K classes, in folds.
+        goal: what the strength is to be best for.
+        direction: how scores depend on the strength.
+        reach: the strengths to try, from and to.
+        at: returns what the rule does at a strength.
+    """
     envelope = find_changes(samples.scores, direction, reach)
     without, whole = best_strengths(envelope, samples, goal)
     return Fits([at(strength) for strength in without], at(whole), whole)
@@ -39,30 +52,35 @@ def fit_strength(
 
 def best_strengths(envelope: Envelope, samples: Samples, goal: Goal) -> tuple[list[float], float]:
     """Return the strength that is best without each fold, and the one that is best on all."""
+    # Tables on a grid of strengths; without a fold, they are all tables less those of the fold.
     strengths = choose_strengths(envelope, samples.classes)
     truth = Truth(samples, class_weights(samples, goal))
     by_fold = tables_along(envelope, samples, goal, strengths, truth)
-    total = sum_folds(by_fold)
+    total = by_fold.total()
     without = []
     for fold in samples.folds:
-        kept = total - take(by_fold, fold)
-        without.append(best_of(strengths, losses_with_floors(kept, goal), envelope.range))
+        losses = losses_with_floors(total - by_fold[fold], goal)
+        without.append(best_of(strengths, losses, envelope.range))
+
+    # On all samples, a rough place first.
     rough = best_of(strengths, losses_with_floors(total, goal), envelope.range)
-    # Every change around the best place: between the strengths next to it.
+    # Then every change around it: between the strengths of the grid next to it.
     place = int(np.searchsorted(strengths, rough, side="right")) - 1
-    low = strengths[max(place - 1, 0)]
+    low = float(strengths[max(place - 1, 0)])
+    high = float(envelope.range[1])
     if place + 2 < len(strengths):
-        high = strengths[place + 2]
-    else:
-        high = envelope.range[1]
+        high = float(strengths[place + 2])
     inside = envelope.gamma[(envelope.gamma > low) & (envelope.gamma < high)]
     fine = np.unique(np.append(low, inside))[:MOST_STRENGTHS]
-    tables = sum_folds(tables_along(envelope, samples, goal, fine, truth))
-    return without, best_of(fine, losses_with_floors(tables, goal), (float(low), float(high)))
+    tables = tables_along(envelope, samples, goal, fine, truth).total()
+    return without, best_of(fine, losses_with_floors(tables, goal), (low, high))
 
 
 def choose_strengths(envelope: Envelope, classes: int) -> np.ndarray:
-    """Return strengths [G] at which predictions change, ascending, from the start of the range on."""
+    """Return strengths [G] at which predictions change, ascending, from the start of the range on.
+
+    All of them if the tables have room for that, else as many, evenly spaced among the changes.
+    """
     most = int(np.clip(_MOST_NUMBERS // (FOLDS * classes), 64, MOST_STRENGTHS))
     changes = np.unique(envelope.gamma)
     if len(changes) > most:
@@ -105,35 +123,55 @@ class Truth:
 def tables_along(
     envelope: Envelope, samples: Samples, goal: Goal, strengths: np.ndarray, truth: Truth
 ) -> Tables:
-    """Return the tables of each fold from each strength on, [folds, G, K]."""
+    """Return the tables of each fold from each strength on, [folds, G, K].
+
+    Args:
+        envelope: what is predicted at the start, and every change of it.
+        samples: the samples it is of, with their folds.
+        goal: whose cost matrix, if it has one, is paid.
+        strengths: [G], ascending, from the start of the envelope's range on.
+        truth: what each sample counts as.
+    """
     classes = samples.classes
     shape = (FOLDS, len(strengths), classes)
-    every = np.arange(len(samples.labels))
-    mass = truth.mass()
 
     # A change counts from the first strength on that is not below it. Those beyond the last are out.
     at = np.searchsorted(strengths, envelope.gamma, side="left")
     inside = at < len(strengths)
-    at, sample = at[inside], envelope.sample[inside]
+    at = at[inside]
+    sample = envelope.sample[inside]
     old = envelope.old_class[inside]
     new = envelope.new_class[inside]
-    cell = samples.fold[sample].astype(np.int64) * shape[1] + at
-    first = samples.fold.astype(np.int64) * shape[1]
+
+    # Steps are written into cells (fold, strength), then added up along the strengths. What samples
+    # begin with is a step at the first strength.
+    every = np.arange(len(samples.labels))
+    fold = samples.fold.astype(np.int64)
+    first_cell = fold * len(strengths)
+    cell = fold[sample] * len(strengths) + at
 
     def add_up(begin: np.ndarray, gained: np.ndarray, lost: np.ndarray) -> np.ndarray:
-        """Return running sums, [folds, G, K], of what samples begin with, gain and lose."""
-        steps = np.bincount(first * classes + envelope.start, begin, np.prod(shape))
+        """Return running sums [folds, G, K].
+
+        Args:
+            begin: [N], what each sample adds to the class that it begins with.
+            gained, lost: [changes], what each change adds to its new class and takes from its old.
+        """
+        steps = np.bincount(first_cell * classes + envelope.start, begin, np.prod(shape))
         steps += np.bincount(cell * classes + new, gained, np.prod(shape))
         steps -= np.bincount(cell * classes + old, lost, np.prod(shape))
         return np.cumsum(steps.reshape(shape), axis=1)
 
+    # What is paid has no class: cells alone, in the same way.
     paid = None
     if goal.cost is not None:
-        cells = shape[0] * shape[1]
-        steps = np.bincount(first, truth.price(every, envelope.start, goal.cost), cells)
+        cells = FOLDS * len(strengths)
+        begin = truth.price(every, envelope.start, goal.cost)
         change = truth.price(sample, new, goal.cost) - truth.price(sample, old, goal.cost)
-        steps += np.bincount(cell, change, cells)
+        steps = np.bincount(first_cell, begin, cells) + np.bincount(cell, change, cells)
         paid = np.cumsum(steps.reshape(shape[:2]), axis=1)
+
+    mass = truth.mass()
     return Tables(
         right=add_up(truth.at(every, envelope.start), truth.at(sample, new), truth.at(sample, old)),
         predicted=add_up(mass, mass[sample], mass[sample]),
@@ -149,35 +187,28 @@ def class_weights(samples: Samples, goal: Goal) -> np.ndarray:
     return goal.target / np.maximum(samples.sizes, 1)
 
 
-def take(tables: Tables, fold: int) -> Tables:
-    """Return the tables of one fold."""
-    paid = None if tables.paid is None else tables.paid[fold]
-    return Tables(tables.right[fold], tables.predicted[fold], tables.sizes[fold], paid)
-
-
-def sum_folds(tables: Tables) -> Tables:
-    """Return the tables of all folds together."""
-    paid = None
-    if tables.paid is not None:
-        paid = tables.paid.sum(axis=0)
-    return Tables(
-        tables.right.sum(axis=0), tables.predicted.sum(axis=0), tables.sizes.sum(axis=0), paid
-    )
-
-
 def losses_with_floors(tables: Tables, goal: Goal) -> np.ndarray:
-    """Return the loss at each strength, [G]; where floors are missed, 1 more and by how much."""
+    """Return the loss at each strength, [G]; where floors are missed, more than any, by how much.
+
+    So the best strength meets all floors if one does, and otherwise comes nearest to them.
+    """
     losses = goal.loss(tables)
     if goal.floors is None:
         return losses
+    # The largest shortfall of any class; one without a floor is NaN, and never short.
     short = np.nan_to_num(goal.floors - tables.recall, nan=-1.0).max(axis=-1)
     return np.where(short > 1e-11, 10 + losses.max() + short, losses)
 
 
 def best_of(strengths: np.ndarray, losses: np.ndarray, reach: tuple[float, float]) -> float:
-    """Return the middle of the widest stretch on which losses [G] are lowest; 0 if that is in it."""
+    """Return the middle of the widest stretch on which losses [G] are lowest; 0 if they never change.
+
+    Args:
+        strengths: [G], from each of which on a loss holds, up to the next.
+        losses: [G].
+        reach: from and to; the last loss holds up to its end.
+    """
     curve = Curve(strengths, losses, reach[1])
-    around_zero = curve.plateau_at_zero()
-    if around_zero is not None:  # nothing changes anywhere
+    if curve.plateau_at_zero() is not None:  # the loss is the same everywhere
         return 0.0
     return curve.middle(curve.plateau())
