@@ -11,7 +11,7 @@ import levelhead as lh
 from levelhead import gamma_path
 from levelhead.core.gamma_path import find_path_rule
 from levelhead.core.rules import Tau
-from levelhead.path import walk
+from levelhead.path import reach, walk
 from levelhead.path.direction import comes_before, crossing, snap
 from levelhead.path.walk_torch import walk_on_device
 
@@ -296,6 +296,7 @@ def test_blocks_that_threads_share_give_the_same_bits(rule, monkeypatch):
     direction = find_path_rule(rule).direction(rng.integers(1, 1000, 40))
     alone = walk.compute_envelope(logits, direction, (0.0, 2.0))
     monkeypatch.setattr(walk, "CACHED_NUMBERS", 40 * 100)
+    monkeypatch.setattr(reach, "CACHED_NUMBERS", 40 * 100)
     monkeypatch.setattr(walk, "few_threads", lambda: 3)
     shared = walk.compute_envelope(logits, direction, (0.0, 2.0))
     for name in ("start", "sample", "gamma", "new_class", "old_class"):

@@ -12,7 +12,8 @@ from levelhead.core.gamma_path import find_path_rule
 from levelhead.core.metrics import METRICS
 from levelhead.core.rules import Rescale, Shift, Tau
 from levelhead.path.curve import Curve
-from levelhead.path.walk import compute_envelope, winners_at
+from levelhead.path.walk import compute_envelope
+from levelhead.path.winners import winners_at
 
 from . import textbook
 

@@ -13,7 +13,7 @@ from ..path.curve import Curve, Point, accumulate
 from ..path.direction import Direction
 from ..path.engines import find_changes
 from ..path.envelope import Envelope
-from ..path.walk import winners_at
+from ..path.winners import winners_at
 from ..show import plot, style
 from ..support.arrays import Array
 from ..support.errors import LevelheadError, check_choice

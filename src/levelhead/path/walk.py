@@ -5,7 +5,7 @@ in gamma. What is predicted is the upper envelope of these lines: it changes whe
 only to the class of a steeper line.
 
 1. `winners_at` says who wins at the start of the range, and who at its end.
-2. `_reaching` leaves out the lines that cannot be part of the envelope between the two: nearly all.
+2. `reaching_lines` leaves out the lines that cannot be part of the envelope between the two: nearly all.
 3. `walk_lines` follows what is left from bend to bend.
 """
 
@@ -18,15 +18,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..support.arrays import SCRATCH, few_threads
+from ..support.arrays import few_threads
 from ..support.progress import RowProgress
 from ..support.read import read_chunks
 from ..support.types import Kind
 from .curve import ascending
-from .direction import Direction, MoveTable, comes_before, crossing
+from .direction import Direction, MoveTable, crossing
 from .envelope import Envelope
+from .reach import CACHED_NUMBERS, reaching_lines
+from .winners import winners_at
 
-CACHED_NUMBERS = 1 << 18  # numbers worked on at a time: what fits in a cache
 TINY = 1e-290  # logits nearer to 0 than this ...
 ENLARGED = 200  # ... are multiplied by this power of two
 
@@ -144,7 +145,7 @@ def walk(
 ) -> Iterator[Changes]:
     """Yield the changes of rows [n, K] whose first winners are known, those of one row in order."""
     width = logits.shape[1]
-    row, classes = _reaching(logits, start, direction, range, table)
+    row, classes = reaching_lines(logits, start, direction, range, table)
     own = logits.take(np.arange(0, logits.size, width) + start).astype(np.float64)
     values = logits.take(row * width + classes).astype(np.float64)
     return walk_lines(Lines(start, own, row, classes, values), direction, range[1])
@@ -285,158 +286,3 @@ def _first_of_each(row: np.ndarray) -> np.ndarray:
     opens[:1] = True
     np.not_equal(row[1:], row[:-1], out=opens[1:])
     return np.flatnonzero(opens)
-
-
-# ---- At one gamma ------------------------------------------------------------------------------
-
-
-@np.errstate(over="ignore")  # of a margin, within which every class is then looked at
-def winners_at(logits: np.ndarray, direction: Direction, gamma: float) -> np.ndarray:
-    """Return the class that wins at gamma, [n], where rounding of scores decides nothing."""
-    if gamma == 0:
-        return logits.argmax(axis=1)
-    # The largest factor is 1, or the largest addend 0, so that no score overflows.
-    slopes = direction.slopes
-    moves = gamma * (slopes - (slopes.max() if gamma > 0 else slopes.min()))
-    if direction.multiplies:
-        scores = logits * np.exp(moves)
-    else:
-        scores = logits + moves
-    winner = scores.argmax(axis=1)
-    level = np.take_along_axis(scores, winner[:, None], 1)
-    # A class within rounding of the winner takes its place if the crossing of the two lines, exact to
-    # its last bits, says so. One class after another, so that the winner of all pairs is left.
-    rounding = 1e-12 * (1 + abs(gamma) * np.abs(slopes).max()) * (1 + np.abs(level))
-    near = scores >= level - rounding
-    rows = np.flatnonzero(near.sum(axis=1) > 1)
-    for other in np.flatnonzero(near[rows].any(axis=0)):
-        some = rows[near[rows, other] & (winner[rows] != other)]
-        ahead = winner[some]
-        stays = comes_before(
-            logits[some, ahead].astype(np.float64),
-            logits[some, other].astype(np.float64),
-            slopes[other] - slopes[ahead],
-            ahead < other,
-            gamma,
-            multiplies=direction.multiplies,
-        )
-        winner[some[~stays]] = other
-    return winner
-
-
-def _last_winners(
-    logits: np.ndarray, direction: Direction, gamma: float, table: MoveTable | None
-) -> np.ndarray:
-    """Return the class that wins at the end of the range, [n]; by float32 where that can tell."""
-    if table is None:
-        return winners_at(logits, direction, gamma)
-    width = logits.shape[1]
-    scores = SCRATCH.table("scores of lines", logits.shape, np.float32)
-    table.apply(logits, table.moves[-1], out=scores)
-    winner = scores.argmax(axis=1)
-    level = scores.take(np.arange(0, logits.size, width) + winner)
-    # Rows with a second class that rounding could have put below the winner.
-    near = SCRATCH.table("reaches", logits.shape, np.bool_)
-    np.greater_equal(scores, (level - 2 * table.margin(level))[:, None], out=near)
-    rows = np.flatnonzero(near) // width
-    close = np.flatnonzero(np.bincount(rows, minlength=len(logits)) > 1)
-    if len(close):
-        winner[close] = winners_at(logits[close], direction, gamma)
-    return winner
-
-
-# ---- The lines that matter ---------------------------------------------------------------------
-
-
-def _reaching(
-    logits: np.ndarray,
-    start: np.ndarray,
-    direction: Direction,
-    range: tuple[float, float],
-    table: MoveTable | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return (row, class) of each line that a row's envelope can touch after its first winner.
-
-    A line that wins at both ends of the range wins everywhere between: such rows have no other lines.
-    Elsewhere, the lines of the winners at the two ends meet at one gamma. A line that is below both
-    there is below the first winner's line from the start up to that gamma, and below the last
-    winner's from there to the end: it is never part of the envelope. The same holds for a line that
-    is below the last winner's a little before they meet, so float32 and a table of factors will do.
-    """
-    width = logits.shape[1]
-    step = max(1, CACHED_NUMBERS // width)
-    blocks = [slice(first, first + step) for first in np.arange(0, max(1, len(logits)), step)]
-    end = np.concatenate(
-        [_last_winners(logits[block], direction, range[1], table) for block in blocks]
-    )
-    rows = []
-    classes = []
-    for block in blocks:
-        moves = np.flatnonzero(start[block] != end[block]) + block.start
-        some = logits.take(moves, axis=0)
-        # Flat positions are taken several times as fast as (row, class).
-        opens = np.arange(0, some.size, width)
-        first = opens + start.take(moves)
-        last = opens + end.take(moves)
-        meet = _where_meet(some, first, last, direction, range)
-        if table is not None:
-            scores, floor = _narrow_scores(some, meet, last, table)
-        else:
-            scores, floor = _wide_scores(some, meet, first, direction)
-        scores.reshape(-1)[first] = -np.inf  # the first winner's own line
-        reaches = SCRATCH.table("reaches", some.shape, np.bool_)
-        np.greater_equal(scores, floor[:, None], out=reaches)
-        row, of_class = np.divmod(np.flatnonzero(reaches), width)
-        rows.append(moves.take(row))
-        classes.append(of_class)
-    return np.concatenate(rows), np.concatenate(classes)
-
-
-def _where_meet(
-    logits: np.ndarray,
-    first: np.ndarray,
-    last: np.ndarray,
-    direction: Direction,
-    range: tuple[float, float],
-) -> np.ndarray:
-    """Return the gamma within the range at which the lines of flat positions [n] and [n] meet, [n]."""
-    both = np.stack([first, last], axis=1)
-    height = logits.take(both).astype(np.float64)
-    slope = direction.slopes.take(both % logits.shape[1])
-    if direction.multiplies:  # logarithms of scores; a winner of the highest sign has a line of it
-        sign = np.sign(height)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            height = np.where(sign == 0, 0.0, sign * np.log(np.abs(height)))
-        slope = sign * slope
-    rise = slope[:, 1] - slope[:, 0]
-    gap = height[:, 0] - height[:, 1]
-    meet = np.divide(gap, rise, out=np.full(len(first), float(range[0])), where=rise > 0)
-    return np.clip(meet, *range)
-
-
-def _narrow_scores(
-    logits: np.ndarray, meet: np.ndarray, last: np.ndarray, table: MoveTable
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return float32 scores [n, K] at the gamma of the table before `meet`, and their floors [n]."""
-    before = np.maximum(np.floor(table.positions(meet)).astype(np.int64), 0)
-    scores = SCRATCH.table("scores of lines", logits.shape, np.float32)
-    table.moves.take(before, axis=0, out=scores, mode="clip")  # all within: "clip" avoids a copy
-    table.apply(scores, logits, out=scores)
-    level = scores.take(last)
-    return scores, level - table.margin(level)
-
-
-def _wide_scores(
-    logits: np.ndarray, meet: np.ndarray, first: np.ndarray, direction: Direction
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return float64 scores [n, K] at `meet`, and their floors [n]."""
-    scores = meet[:, None] * direction.slopes
-    if direction.multiplies:
-        scores -= scores.max(axis=1, keepdims=True)  # no factor overflows
-        np.exp(scores, out=scores)
-        scores *= logits
-    else:
-        scores += logits
-    level = scores.take(first)
-    rounding = 1e-9 * (np.abs(level) + np.abs(meet) * np.abs(direction.slopes).max())
-    return scores, level - (rounding + np.finfo(np.float64).tiny)

@@ -21,7 +21,8 @@ from ..support.types import Kind
 from .curve import ascending
 from .direction import Direction, MoveTable
 from .envelope import Envelope
-from .walk import Changes, Lines, walk_lines, winners_at
+from .walk import Changes, Lines, walk_lines
+from .winners import winners_at
 
 # Others, and whole numbers, become float64, as in numpy.
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
@@ -140,7 +141,7 @@ def _winners(x: Tensor, direction: Direction, moved: _Moved, at: int) -> Tensor:
 def _reaching(
     x: Tensor, start: Tensor, end: Tensor, direction: Direction, moved: _Moved
 ) -> tuple[Tensor, Tensor]:
-    """Return (row, class) of each line that a row can reach, row by row: as `_reaching` of walk.py."""
+    """Return (row, class) of each line that a row can reach, row by row: as `reaching_lines` of reach.py."""
     both = torch.stack([start, end], dim=1)
     height = x.gather(1, both).double()
     slope = moved.slopes[both]
