@@ -143,6 +143,12 @@ FOUND = [
     ),
     ("one logit of two classes", ("a.weight 8 8", "b.weight 4 8", "c.weight 1 4"), 2, ["c"]),
     (
+        "a table called emb after the head, as wide as it takes",
+        ("ff_1.weight 8 4", "ff_2.weight 6 8", "nuc_emb.weight 9 6", "pos.emb.weight 6 8"),
+        6,
+        ["ff_2"],
+    ),
+    (
         "a gate beside a head that is told by its counts",
         ("gate.weight 1 8", "top.weight 5 8"),
         5,
@@ -346,11 +352,17 @@ def test_an_unknown_name_lists_the_layers_there_are(head):
         head("fc.weight 10 8", named="clf")
 
 
-def test_a_named_convolution_must_be_1x1(head):
-    with pytest.raises(
-        ValueError, match=r"expected a weight \[K, d\] or .*, conv1 has \[8, 3, 3, 3\]"
-    ):
-        head(*BACKBONE, named="conv1")
+def test_a_convolution_over_several_places_is_taken_by_its_name_alone(head):
+    model = (*BACKBONE[:-1], "classifier.3.weight 10 8 7 1", "classifier.3.bias 10")
+    with pytest.raises(NoHead, match=r"convolutions.*classifier\.3 \[10, 8, 7, 1\]; pass head"):
+        head(*model, classes=10)
+    assert head(*model, classes=10, named="classifier.3") == ["classifier.3"]
+
+
+def test_a_named_convolution_that_may_be_transposed_is_refused(head):
+    # A transposed one has its inputs first.
+    with pytest.raises(ValueError, match=r"up has \[8, 8, 2, 2\], .* transposed convolution"):
+        head(*BACKBONE, "up.weight 8 8 2 2", named="up")
 
 
 def test_a_quantized_dtype_is_refused(spans):

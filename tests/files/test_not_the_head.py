@@ -11,6 +11,7 @@ from torchvision.models.segmentation import fcn_resnet50
 import levelhead as lh
 from levelhead.files.inspect import inspect_file
 from levelhead.files.model import adjust_file
+from levelhead.files.undo import undo_file
 
 K = 5
 COUNTS = [400, 200, 100, 20, 10]
@@ -178,3 +179,23 @@ def test_hidden_layers_that_cannot_follow_are_no_doubt(tmp_path, suffix):
     model = nn.ModuleDict(dict(zip(names, layers, strict=True)))
     seen = inspect_file(saved(model, tmp_path / f"model.{suffix}"), counts=COUNTS)
     assert [layer.key for layer in seen.layers] == ["fc2"]
+
+
+@pytest.mark.parametrize("rule", [lh.rules.Rescale(0.5), lh.rules.Shift(0.5)])
+def test_convolution_over_several_places_is_adjusted_by_its_name(tmp_path, rule):
+    # Residues of a protein, each classed with its neighbors: [N, d, length, 1].
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(6, 8, (7, 1), padding=(3, 0)), nn.Conv2d(8, K, (7, 1)))
+    path = tmp_path / "m.pt"
+    torch.save(model.state_dict(), path)
+    x = torch.randn(2, 6, 20, 1)
+    with torch.no_grad():
+        before = model(x)
+        adjusted = adjust_file(path, tmp_path / "out.pt", rule, COUNTS, head="1")
+        model.load_state_dict(torch.load(tmp_path / "out.pt", weights_only=True))
+        after = model(x)
+    scale = torch.as_tensor(adjusted.scale, dtype=torch.float32).reshape(K, 1, 1)
+    offset = torch.as_tensor(adjusted.offset, dtype=torch.float32).reshape(K, 1, 1)
+    torch.testing.assert_close(after, before * scale + offset)
+    assert undo_file(tmp_path / "out.pt", tmp_path / "back.pt").exact
+    assert (tmp_path / "back.pt").read_bytes() == path.read_bytes()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..heads.candidates import KNOWN_HEADS, find_by_names, list_layers
-from ..support.errors import LevelheadError
+from ..support.errors import Advice, LevelheadError
 from .find_checks import (
     check_block_adds_nothing,
     check_layer_is_plain,
@@ -88,13 +88,25 @@ def _named_layers(tensors: Tensors, named: str, classes: int | None) -> list[str
             candidates = tensors.candidates(classes) or tensors.candidates()
             near = list_layers(tensors.with_shapes(candidates))
             raise tensors.error(f"no layer {layer!r}; layers of a head's shape: {near}")
-        if len(shape) < 2 or any(n != 1 for n in shape[2:]):
-            expected = "expected a weight [K, d] or [K, d, 1, 1]"
-            raise tensors.error(f"{expected}, {layer} has {list(shape)}")
+        _check_rows_come_first(tensors, layer)
         layers.append(layer)
     if len(set(layers)) < len(layers):
         raise LevelheadError(f"expected different layers, got {named}", parameter="head")
     return layers
+
+
+def _check_rows_come_first(tensors: Tensors, layer: str) -> None:
+    """Check that a layer that was named has a row per class: it is linear, or a convolution of torch's or MLX's."""
+    shape = tensors.shapes[layer]
+    over_one_place = not {*shape[2:]} - {1}
+    if len(shape) < 2 or (tensors.weights[layer].transposed and not over_one_place):
+        expected = "expected a weight [K, d] or [K, d, 1, 1]"
+        raise tensors.error(f"{expected}, {layer} has {list(shape)}")
+    # As many inputs as outputs: the first axis of a transposed convolution is that of its inputs.
+    if not over_one_place and shape[0] == shape[1]:
+        doubt = "and may be a transposed convolution, whose outputs come second"
+        instead = "adjust the scores instead (levelhead apply)"
+        raise tensors.error(f"{layer} has {list(shape)}, {doubt}; {instead}")
 
 
 def _under_known_names(tensors: Tensors, classes: int | None) -> list[str]:
@@ -126,7 +138,13 @@ def _only_candidate(tensors: Tensors, classes: int | None) -> list[str]:
         listed = list_layers(tensors.with_shapes(single))
         hint = f"{listed} gives one number, as for a regression; a head has a row per class"
         hint += ", or is one logit if there are two counts"
-    raise NoHead(f"{tensors.path}: no head found, no weight matrix [K, d]{rows}; {hint}")
+    reason = f"{tensors.path}: no head found, no weight matrix [K, d]{rows}"
+    # One of them may be the head of a map: without a graph it is taken only by its name.
+    if convolutions := tensors.wide_convolutions(classes):
+        listed = list_layers(tensors.with_shapes(convolutions))
+        if_scores = Advice("head", None, "to name one of them if its outputs are the scores")
+        raise NoHead(f"{reason}; convolutions over more than one place: {listed}", advice=if_scores)
+    raise NoHead(f"{reason}; {hint}")
 
 
 def _is_last(tensors: Tensors, single: Sequence[str]) -> bool:

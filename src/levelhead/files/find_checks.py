@@ -7,10 +7,9 @@ from math import prod
 from ..heads.candidates import is_logit_scale, list_layers
 from ..support.errors import Advice, LevelheadError
 from .spans import HEAD_DTYPES, LayerSpans, Span
-from .tensors import NOT_PLAIN, WRAPPER, Tensors
+from .tensors import EMBEDDING, NOT_PLAIN, WRAPPER, Tensors
 
-# Matrices that are looked up, or added to features, and take nothing.
-NOT_WEIGHTS = re.compile(r"embed|\bwte\b|\bwpe\b|relative_position", re.IGNORECASE)
+NOT_WEIGHTS = re.compile(EMBEDDING, re.IGNORECASE)
 
 # Scores of going from one class to the next, as a CRF has them: [K, K], or more with a start and an end.
 TRANSITIONS = re.compile(r"(^|[._])(crf|transitions?|trans_(m|mat|matrix))([._]|$)", re.IGNORECASE)
@@ -147,11 +146,11 @@ def check_nothing_follows(tensors: Tensors, layer: str) -> None:
     if tensors.ordered:
         layers = list(shapes)
         others = layers[layers.index(layer) + 1 :]
-        others = [other for other in others if not NOT_WEIGHTS.search(other)]
     else:
         others = [
             other for other, shape in shapes.items() if other != layer and _may_follow(own, shape)
         ]
+    others = [other for other in others if not NOT_WEIGHTS.search(other)]
     if others:
         listed = list_layers([(layer, own)])
         last = list_layers([(others[-1], shapes[others[-1]])])

@@ -21,7 +21,9 @@ STATE_DICT = (
 # What is put around a whole model: by DDP, torch.compile, PEFT, Lightning, Flax, or by whoever saved the state dict.
 WRAPPER = re.compile(rf"(({STATE_DICT}|_orig_mod|base_model)\.)*")
 DEEPEST_NAME = max(name.count(".") for name in KNOWN_HEADS) + 1  # parts that a known name has
-NOT_HEADS = re.compile(r"embed|\bwte\b|\bwpe\b|lora_|relative_position|lm_head", re.IGNORECASE)
+# Matrices that are looked up, or added to features, and take nothing: `tok_embeddings`, `pos_emb`, `wte`.
+EMBEDDING = r"embed|(?<![a-z])emb(?![a-z])|\bwte\b|\bwpe\b|relative_position"
+NOT_HEADS = re.compile(rf"{EMBEDDING}|lora_|lm_head", re.IGNORECASE)
 
 # What a layer has next to its weight, or instead of it, and why it is then refused.
 NOT_PLAIN = (
@@ -108,6 +110,14 @@ class Tensors:
         """Return the layers of a head's shape with K rows or, if that is not known, at least so many."""
         rows = {layer: shape[0] for layer, shape in matrix_shapes(self.shapes).items()}
         return [layer for layer, n in rows.items() if (n == classes if classes else n >= least)]
+
+    def wide_convolutions(self, classes: int | None) -> list[str]:
+        """Return the convolutions over more than one place that have K outputs, or any number if that is not known."""
+        return [
+            layer
+            for layer, shape in self.shapes.items()
+            if {*shape[2:]} - {1} and classes in (None, shape[0]) and not is_shortcut(layer)
+        ]
 
     def computed(self, classes: int | None) -> list[str]:
         """Return the layers of a head's shape whose weights are computed from others, as by weight norm."""
