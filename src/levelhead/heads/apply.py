@@ -25,7 +25,8 @@ from ..support.types import BiasPolicy, Missing
 from .adjusted import Adjusted
 from .along import put_along
 from .candidates import TUNE_SCALES
-from .place import Change, Checked, InMemory, Place, Written
+from .in_memory import InMemory
+from .place import Change, Checked, Place, Written
 
 # What helps where a file has a sigmoid for each class, and its user takes the largest.
 _COMPETE = Advice("task", "multiclass", "if the largest of them is taken")
@@ -329,8 +330,8 @@ def check_adjust(
     chosen = read_choice(tuned)
     place = _head_of(model, layer, None, chosen.classes(counts))
     check_fits(place, chosen)
-    for path, module in place.layers.items():
-        if chosen.adds and module.bias is None:
+    if chosen.adds:
+        for path in place.without_bias():
             place.check_takes_bias(path)
     rows = place.facts.sizes[0]
     known = chosen.counts(counts, rows, place.facts.names)

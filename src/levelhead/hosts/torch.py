@@ -10,7 +10,8 @@ with naming_what_is_missing():
     import torch
     from torch import Tensor, nn
 
-    from ..heads.torch import TorchModel, gather, is_sharded
+    from ..heads.torch import TorchModel
+    from ..heads.torch_shards import gather, is_sharded
 
 Order = Literal["algorithm", "released"]
 
