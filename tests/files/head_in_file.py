@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from levelhead.files.locate import ModelFile
+from levelhead.files.numbers import load
 from levelhead.files.output import Output
-from levelhead.files.spans import load
 
 
 def read_head(path, key=None):

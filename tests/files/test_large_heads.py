@@ -6,7 +6,8 @@ import torch
 from safetensors.torch import save_file
 
 import levelhead as lh
-from levelhead.files import edits, spans
+from levelhead.files import edits
+from levelhead.files import large as large_heads
 from levelhead.files.inspect import inspect_file
 from levelhead.files.model import adjust_file
 from levelhead.files.undo import undo_file
@@ -34,9 +35,9 @@ def large(monkeypatch):
     """Take every head for a large one, and blocks of three rows."""
 
     def switch():
-        for module in (spans, edits):
+        for module in (large_heads, edits):
             monkeypatch.setattr(module, "LARGE", 100)
-        monkeypatch.setattr(spans, "BLOCK_BYTES", 100)
+        monkeypatch.setattr(large_heads, "BLOCK_BYTES", 100)
         monkeypatch.setattr(edits, "BLOCK_BYTES", 64)
 
     return switch

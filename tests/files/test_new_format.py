@@ -14,9 +14,10 @@ from levelhead.files.find import find_layers
 from levelhead.files.format import Format, Reader
 from levelhead.files.formats import MODEL_FORMATS
 from levelhead.files.inspect import inspect_file
+from levelhead.files.located import LocatedHead
 from levelhead.files.model import adjust_file
 from levelhead.files.note_behind import encode_note, find_note, read_note
-from levelhead.files.spans import LocatedHead, Span
+from levelhead.files.spans import Span
 from levelhead.files.undo import undo_file
 from levelhead.support.errors import LevelheadError
 from levelhead.support.regular_file import bytes_at, check_regular_file

@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from levelhead import Head
-from levelhead.files.spans import LayerSpans, Span, decode, encode, load, store
+from levelhead.files.numbers import decode, encode, load, store
+from levelhead.files.spans import LayerSpans, Span
 
 TORCH = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 

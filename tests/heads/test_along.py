@@ -15,7 +15,7 @@ from torchvision.models import resnet18
 import levelhead as lh
 from levelhead.cli import app
 from levelhead.core.constant_direction import RIDGES, constant_direction
-from levelhead.files import spans
+from levelhead.files import large as large_heads
 from levelhead.files.model import adjust_file, adjusted_text
 from levelhead.files.undo import undo_file
 from levelhead.heads.apply import check_adjust
@@ -405,7 +405,7 @@ def test_large_head_is_changed_as_a_small_one(tmp_path, monkeypatch):
     path = tmp_path / "model.safetensors"
     save_file({"fc.weight": torch.randn(K, 12)}, path)
     adjust_file(path, tmp_path / "small.safetensors", SHIFT, COUNTS, features=FEATURES)
-    monkeypatch.setattr(spans, "LARGE", 1)
+    monkeypatch.setattr(large_heads, "LARGE", 1)
     adjust_file(path, tmp_path / "large.safetensors", SHIFT, COUNTS, features=FEATURES)
     small, large = (tmp_path / f"{name}.safetensors" for name in ("small", "large"))
     assert small.read_bytes() == large.read_bytes()

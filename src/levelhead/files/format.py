@@ -20,8 +20,10 @@ from ..heads.notes import Note
 from ..support.atomic import permissions
 from ..support.errors import LevelheadError, in_file
 from .edits import UNKNOWN_SHA256, Edit, Original, copy, rewrite, save_originals
+from .large import ScaledRows
+from .located import LocatedHead
+from .numbers import store
 from .output import Output, layout
-from .spans import LocatedHead, ScaledRows, store
 
 
 class FindHead(Protocol):

@@ -13,8 +13,9 @@ from ..heads.notes import Note, done_text
 from ..show.style import row_title, table
 from ..support.arrays import to_numpy
 from ..support.errors import visible
+from .large import is_large, load_norms
 from .locate import ModelFile, earlier_note
-from .spans import is_large, load, load_norms
+from .numbers import load
 
 _HALF = 0.5  # the strength at which a bias scaled or kept is compared
 

@@ -19,7 +19,8 @@ from .keras_config import (
     places_of_keras_2,
 )
 from .keras_weights import find_among_arrays
-from .spans import LocatedHead, Span
+from .located import LocatedHead
+from .spans import Span
 from .zip import Archive
 
 WEIGHTS, CONFIG = "model.weights.h5", "config.json"

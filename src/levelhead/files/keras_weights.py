@@ -14,8 +14,9 @@ from .edits import Edit
 from .find import find_layers
 from .format import Reader
 from .hdf5 import hdf5_arrays
+from .located import LocatedHead
 from .note_behind import encode_note, find_note, read_note
-from .spans import LayerSpans, LocatedHead, Span
+from .spans import LayerSpans, Span
 
 VARIABLE = re.compile(r"(?:(.*)/)?vars/(\d+)")
 

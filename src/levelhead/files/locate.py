@@ -11,7 +11,7 @@ from ..support.errors import LevelheadError
 from .find import NoHead
 from .format import Format
 from .formats import format_of, suffix_of
-from .spans import LocatedHead, json_of
+from .located import LocatedHead, json_of
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from ..support.errors import LevelheadError, in_file, reported_as
 from ..support.regular_file import bytes_at, check_regular_file
 from .find import find_layers
 from .format import Reader
+from .located import LocatedHead
 from .note_behind import encode_note, find_note, read_note
-from .spans import LocatedHead, Span
+from .spans import Span
 from .zip import Archive
 
 ARRAY = ".npy"

@@ -24,9 +24,11 @@ from ..support.errors import Advice, LevelheadError, check_choice, visible
 from ..support.progress import ByteProgress
 from ..support.types import BiasPolicy, LabelTask
 from .formats import left_out_suffixes
+from .large import is_large, scale_large, thin_head
 from .locate import ModelFile, earlier_note
+from .located import LocatedHead
+from .numbers import check_rows, load
 from .output import Output, companion_files
-from .spans import LocatedHead, check_rows, is_large, load, scale_large, thin_head
 
 HALVES = {"F16": "float16", "BF16": "bfloat16"}
 

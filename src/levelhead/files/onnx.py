@@ -12,13 +12,14 @@ from ..support.errors import LevelheadError, in_file, reported_as
 from ..support.types import LabelTask
 from .find import NoHead
 from .format import Reader
+from .located import LocatedHead
 from .onnx_classifier import classifier_layer
 from .onnx_edits import add_bias, complete
 from .onnx_file import check_model, note_of, read_graph, span_of, stamps_of
 from .onnx_graph import CLASSIFIER, Graph
 from .onnx_layers import LinearNode
 from .onnx_walk import COMPETING, Undecided, heads_of, named_layers
-from .spans import LayerSpans, LocatedHead, join_rows
+from .spans import LayerSpans, join_rows
 from .tensors import several_heads
 
 Heads = list[Linear[str, LinearNode]]

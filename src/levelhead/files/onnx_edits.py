@@ -10,6 +10,7 @@ from ..heads.notes import NOTE, Note, note_entries
 from ..support.arrays import Array, to_numpy
 from ..support.errors import LevelheadError
 from .edits import Edit
+from .numbers import decode, encode
 from .onnx_file import MODEL_MESSAGE, ONNX_DTYPES, TENSOR, import_onnx
 from .onnx_graph import Graph
 from .onnx_layers import node_of
@@ -22,7 +23,7 @@ from .protobuf import (
     length_at,
     with_lengths,
 )
-from .spans import LayerSpans, decode, encode
+from .spans import LayerSpans
 
 METADATA = 14  # the field of a model's own notes
 EXTERNAL = 13  # the field of a tensor that says in which file its numbers are

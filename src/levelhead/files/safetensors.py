@@ -16,7 +16,8 @@ from ..support.regular_file import check_regular_file
 from .edits import Edit
 from .find import find_layers
 from .format import Reader
-from .spans import LocatedHead, Span
+from .located import LocatedHead
+from .spans import Span
 
 
 def _is_folder(path: Path) -> bool:

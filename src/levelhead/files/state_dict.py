@@ -18,7 +18,8 @@ from .checkpoint_data import STAND_INS
 from .find import find_layers
 from .find_checks import overlap
 from .format import Reader
-from .spans import LocatedHead, Span
+from .located import LocatedHead
+from .spans import Span
 from .tensors import STATE_DICT
 from .zip import Archive
 

@@ -21,8 +21,8 @@ from ..support.regular_file import check_regular_file
 from .edits import Original, copy, file_sha256, load_originals, restore
 from .formats import left_out_suffixes
 from .locate import ModelFile, with_name
+from .numbers import load
 from .output import Output, layout
-from .spans import load
 
 
 @dataclass(frozen=True)

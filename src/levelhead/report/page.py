@@ -25,7 +25,7 @@ from markupsafe import Markup
 from .._version import __version__
 from ..core.rules import RULES
 from ..core.tuned import Tuned
-from ..files.spans import json_of
+from ..files.located import json_of
 from ..support import atomic
 from ..support.errors import LevelheadError
 from . import words
