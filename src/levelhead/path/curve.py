@@ -1,4 +1,9 @@
-"""Step functions of gamma, known at every breakpoint."""
+"""Step functions of gamma, known at every breakpoint.
+
+An error over gamma is such a function: it changes only where a prediction does. `accumulate` makes
+a `Curve` of its changes, `Curve.plateau` finds where it is lowest, and `Curve.middle` the gamma to
+choose there.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +72,9 @@ class Curve:
         """Return the gamma to choose on a plateau: its middle, or 0 on a sliver around 0."""
         a, b = plateau
         if b - a <= SLIVER:
-            return 0.0 if a <= 0 < b else a
+            if a <= 0 < b:
+                return 0.0
+            return a
         middle = a + (b - a) / 2
         first = np.searchsorted(self.gammas, a, side="right")
         inside = self.gammas[first : np.searchsorted(self.gammas, b)]
@@ -80,16 +87,20 @@ class Curve:
         return float(edges[widest] + (edges[widest + 1] - edges[widest]) / 2)
 
     def _lowest(self, tolerance: float) -> _Stretches:
+        """Return the stretches on which the curve is within the tolerance of its lowest value."""
         ends = np.append(self.gammas[1:], self.end)
+        # Steps that count: those that are no slivers, and the one that holds 0.
         counts = (ends - self.gammas > SLIVER) | ((self.gammas <= 0) & (ends > 0))
         if not np.isfinite(self.values[counts]).any():
             counts[:] = True  # a narrow range, or floors that only slivers meet
         low = self.values <= self.values[counts].min() + tolerance
+        # A stretch opens where a low step follows one that is not, and closes before such a one.
         first = np.flatnonzero(low & ~np.append(False, low[:-1]))
         last = np.flatnonzero(low & ~np.append(low[1:], False))
         if len(first):  # stretches of more than slivers
             kept = np.add.reduceat(low & counts, first) > 0
-            first, last = first[kept], last[kept]
+            first = first[kept]
+            last = last[kept]
         return _Stretches(self.gammas[first], ends[last], bool(low[counts].all()))
 
     def complement(self) -> Curve:
@@ -123,7 +134,11 @@ class Point:
 def accumulate(
     start: float, gammas: np.ndarray, steps: np.ndarray, range: tuple[float, float]
 ) -> Curve:
-    """Return the curve that begins at `start` and changes by steps[i] at gammas[i], which ascend."""
+    """Return the curve that begins at `start` and changes by steps[i] at gammas[i], which ascend.
+
+    >>> accumulate(0.5, np.array([0.2, 0.2, 1.0]), np.array([0.1, -0.3, 0.2]), (0.0, 2.0)).gammas
+    array([0. , 0.2, 1. ])
+    """
     at = np.concatenate([range[:1], gammas])
     totals = np.cumsum(np.concatenate([[start], steps]))
     same = at[1:] == at[:-1]

@@ -19,7 +19,6 @@ differ in the last bits. `bench/trust/exact_numbers.py` compares all of them wit
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -166,12 +165,13 @@ class MoveTable:
     apply: np.ufunc
 
     @staticmethod
-    def of(direction: Direction, range: tuple[float, float], dtype: Any) -> MoveTable:
+    def of(direction: Direction, range: tuple[float, float], dtype: type[np.floating]) -> MoveTable:
         """Tabulate a direction over a range, for logits of one dtype."""
         precision = np.finfo(dtype)
         gammas = np.linspace(*range, STEPS + 1)
         moves = gammas[:, None] * direction.slopes
         moves -= moves.max(axis=1, keepdims=True)
+        # A product is off by a part of itself; a sum also by a part of what is added.
         if direction.multiplies:
             absolute = precision.tiny
         else:
@@ -181,13 +181,16 @@ class MoveTable:
             moves = moves.astype(dtype)
         if direction.multiplies:
             moves = np.exp(moves)
-        apply = np.multiply if direction.multiplies else np.add
+            apply = np.multiply
+        else:
+            apply = np.add
         moves = moves.astype(dtype, copy=False)
-        return MoveTable(gammas, moves, 64 * precision.eps, float(absolute), apply)
+        return MoveTable(gammas, moves, float(64 * precision.eps), float(absolute), apply)
 
     def positions(self, gamma: np.ndarray) -> np.ndarray:
         """Return where each gamma lies: a whole number is an index, a fraction between two."""
-        low, high = self.gammas[0], self.gammas[-1]
+        low = self.gammas[0]
+        high = self.gammas[-1]
         return (gamma - low) / (high - low) * (len(self.gammas) - 1)
 
     def margin(self, score: np.ndarray) -> np.ndarray:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..support.arrays import Array, is_torch
 from ..support.progress import RowProgress
 from ..support.types import Kind
@@ -40,7 +38,7 @@ def _is_on_accelerator(logits: Array) -> bool:
     return is_torch(logits) and logits.device.type not in ("cpu", "mps")  # mps has no float64
 
 
-def _needs_host(logits: Any, direction: Direction) -> bool:
+def _needs_host(logits: Array, direction: Direction) -> bool:
     """Return whether logits are so near 0 that their crossings have few bits: see `walk_enlarged`."""
     if direction.multiplies or logits.element_size() <= 4:
         return False

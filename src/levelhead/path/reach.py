@@ -39,22 +39,23 @@ def reaching_lines(
     rows = []
     classes = []
     for block in blocks:
-        moves = np.flatnonzero(start[block] != end[block]) + block.start
-        some = logits.take(moves, axis=0)
+        changing = np.flatnonzero(start[block] != end[block]) + block.start
+        changing_logits = logits.take(changing, axis=0)
         # Flat positions are taken several times as fast as (row, class).
-        opens = np.arange(0, some.size, width)
-        first = opens + start.take(moves)
-        last = opens + end.take(moves)
-        meet = _where_meet(some, first, last, direction, range)
+        opens = np.arange(0, changing_logits.size, width)
+        first = opens + start.take(changing)
+        last = opens + end.take(changing)
+        # Scores where the two winners' lines meet, or just before; a line reaches theirs, or not.
+        meet = _where_meet(changing_logits, first, last, direction, range)
         if table is not None:
-            scores, floor = _narrow_scores(some, meet, last, table)
+            scores, floor = _narrow_scores(changing_logits, meet, last, table)
         else:
-            scores, floor = _wide_scores(some, meet, first, direction)
+            scores, floor = _wide_scores(changing_logits, meet, first, direction)
         scores.reshape(-1)[first] = -np.inf  # the first winner's own line
-        reaches = SCRATCH.table("reaches", some.shape, np.bool_)
+        reaches = SCRATCH.table("reaches", changing_logits.shape, np.bool_)
         np.greater_equal(scores, floor[:, None], out=reaches)
         row, of_class = np.divmod(np.flatnonzero(reaches), width)
-        rows.append(moves.take(row))
+        rows.append(changing.take(row))
         classes.append(of_class)
     return np.concatenate(rows), np.concatenate(classes)
 
@@ -66,10 +67,15 @@ def _where_meet(
     direction: Direction,
     range: tuple[float, float],
 ) -> np.ndarray:
-    """Return the gamma within the range at which the lines of flat positions [n] and [n] meet, [n]."""
-    both = np.stack([first, last], axis=1)
-    height = logits.take(both).astype(np.float64)
-    slope = direction.slopes.take(both % logits.shape[1])
+    """Return the gamma within the range at which two lines of each row meet, [n].
+
+    Args:
+        logits: [n, K].
+        first, last: [n] each, where the logits of the two stand in `logits`, as flat positions.
+    """
+    pairs = np.stack([first, last], axis=1)
+    height = logits.take(pairs).astype(np.float64)
+    slope = direction.slopes.take(pairs % logits.shape[1])
     if direction.multiplies:  # logarithms of scores; a winner of the highest sign has a line of it
         sign = np.sign(height)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -84,7 +90,11 @@ def _where_meet(
 def _narrow_scores(
     logits: np.ndarray, meet: np.ndarray, last: np.ndarray, table: MoveTable
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return float32 scores [n, K] at the gamma of the table before `meet`, and their floors [n]."""
+    """Return float32 scores [n, K] at the gamma of the table before `meet`, and their floors [n].
+
+    The floor of a row is the score of its last winner (flat positions `last` [n]), less what
+    rounding may add to another: a line below it does not matter.
+    """
     before = np.maximum(np.floor(table.positions(meet)).astype(np.int64), 0)
     scores = SCRATCH.table("scores of lines", logits.shape, np.float32)
     table.moves.take(before, axis=0, out=scores, mode="clip")  # all within: "clip" avoids a copy
@@ -96,7 +106,10 @@ def _narrow_scores(
 def _wide_scores(
     logits: np.ndarray, meet: np.ndarray, first: np.ndarray, direction: Direction
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return float64 scores [n, K] at `meet`, and their floors [n]."""
+    """Return float64 scores [n, K] at `meet`, and their floors [n], as `_narrow_scores` does.
+
+    Both winners have the same score there, so it does not matter whose is taken.
+    """
     scores = meet[:, None] * direction.slopes
     if direction.multiplies:
         scores -= scores.max(axis=1, keepdims=True)  # no factor overflows

@@ -4,8 +4,9 @@ The winner of a row is always among its logits of the highest sign, whose (log) 
 in gamma. What is predicted is the upper envelope of these lines: it changes where the envelope bends, and
 only to the class of a steeper line.
 
-1. `winners_at` says who wins at the start of the range, and who at its end.
-2. `reaching_lines` leaves out the lines that cannot be part of the envelope between the two: nearly all.
+1. `winners_at` (winners.py) says who wins at the start of the range.
+2. `reaching_lines` (reach.py) finds out who wins at its end, and leaves out the lines that cannot be part of
+   the envelope between the two: nearly all.
 3. `walk_lines` follows what is left from bend to bend.
 """
 
@@ -14,11 +15,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ..support.arrays import few_threads
+from ..support.arrays import Array, few_threads
 from ..support.progress import RowProgress
 from ..support.read import read_chunks
 from ..support.types import Kind
@@ -35,8 +36,8 @@ ENLARGED = 200  # ... are multiplied by this power of two
 class Changes(NamedTuple):
     """Changes of predictions, [E] each; those of one row are in the order of gamma."""
 
-    row: np.ndarray
-    gamma: np.ndarray
+    row: np.ndarray  # whose prediction changes
+    gamma: np.ndarray  # the first float at which it has changed
     new_class: np.ndarray
     old_class: np.ndarray
 
@@ -52,40 +53,44 @@ class Changes(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """The lines that rows can reach after their first winner: arrays, or tensors.
+    """The lines that rows can reach after their first winner: arrays, or tensors of a GPU.
 
     Those of a row stand next to each other, by class.
     """
 
-    start: Any  # [n], the first winner of each row
-    own: Any  # [n], its logit in float64
-    row: Any  # [L], of each line
-    classes: Any  # [L]
-    values: Any  # [L], their logits in float64
+    start: Array  # [n], the first winner of each row
+    own: Array  # [n], its logit in float64
+    row: Array  # [L], of each line
+    classes: Array  # [L]
+    values: Array  # [L], their logits in float64
 
 
 # ---- All rows ----------------------------------------------------------------------------------
 
 
 def compute_envelope(
-    logits: Any,
+    logits: Array,
     direction: Direction,
     range: tuple[float, float],
     *,
     kind: Kind = "logits",
     progress: RowProgress | None = None,
 ) -> Envelope:
-    """Return every change of every prediction of logits [N, K], chunk by chunk, on the host."""
+    """Return every change of every prediction of logits [N, K], on the host.
+
+    Chunks are read one after another, as a file may be larger than the memory; the blocks of a
+    chunk are walked by a few threads; and all changes are put in the order of gamma at the end.
+    """
     table = MoveTable.of(direction, range, np.float32)
 
     def walk_block(first: int, block: np.ndarray) -> tuple[np.ndarray, list[Changes]]:
         """Return first winners and changes of a block of rows, the first of which is `first`."""
         start, changes = walk_rows(block, direction, range, table)
         rows = np.arange(first, first + len(block))
-        return start, [some.of_rows(rows) for some in changes]
+        return start, [part.of_rows(rows) for part in changes]
 
     starts = []
-    changes = [Changes.none()]
+    changes = [Changes.none()]  # so that there is something to join where nothing changes
     with ThreadPoolExecutor(few_threads()) as pool:  # numpy releases the interpreter lock
         for offset, chunk in read_chunks(logits, kind=kind, progress=progress):
             step = max(1, 8 * CACHED_NUMBERS // chunk.shape[1])
@@ -94,9 +99,9 @@ def compute_envelope(
             firsts = np.arange(0, len(chunk), step)
             blocks = [chunk[first : first + step] for first in firsts]
             run = pool.map if len(firsts) > 1 else map  # a thread costs more than a small block
-            for start, some in run(walk_block, (firsts + offset).tolist(), blocks):
+            for start, block_changes in run(walk_block, (firsts + offset).tolist(), blocks):
                 starts.append(start)
-                changes += some
+                changes += block_changes
     joined = Changes(*(np.concatenate(parts) for parts in zip(*changes, strict=True)))
     order = ascending(joined.gamma)  # stable: the changes of a row stay in their order
     return Envelope(
@@ -119,7 +124,9 @@ def walk_rows(
     The table is for float32 logits; others are compared by their scores in float64.
     """
     start = winners_at(logits, direction, range[0])
-    narrow = table if logits.dtype == np.float32 else None
+    narrow = None
+    if logits.dtype == np.float32:
+        narrow = table
     # Only float64 holds logits so near 0 that crossings have few bits: such rows are walked apart.
     tiny = np.zeros(0, np.int64)
     if not direction.multiplies and logits.dtype.itemsize > 4:
@@ -127,12 +134,11 @@ def walk_rows(
     if not len(tiny):
         return start, list(walk(logits, start, direction, range, narrow))
     rest = np.setdiff1d(np.arange(len(logits)), tiny)
-    changes = [
-        some.of_rows(rest) for some in walk(logits[rest], start[rest], direction, range, narrow)
-    ]
-    changes += [
-        some.of_rows(tiny) for some in walk_enlarged(logits[tiny], start[tiny], direction, range)
-    ]
+    changes = []
+    for part in walk(logits[rest], start[rest], direction, range, narrow):
+        changes.append(part.of_rows(rest))
+    for part in walk_enlarged(logits[tiny], start[tiny], direction, range):
+        changes.append(part.of_rows(tiny))
     return start, changes
 
 
@@ -190,7 +196,9 @@ def walk_lines(lines: Lines, direction: Direction, end: float) -> Iterator[Chang
     own = lines.own
     # The logarithms of negative scores fall where the scores grow, and 0 stays 0. Only lines of the
     # winner's sign count: no other can overtake it.
-    sign = np.sign(own) if multiplies else np.ones(len(own))
+    sign = np.ones(len(own))
+    if multiplies:
+        sign = np.sign(own)
     slope = sign * slopes.take(now)
     # Of each line: its row, class, logit, and how steep it is.
     row = lines.row
@@ -210,36 +218,37 @@ def walk_lines(lines: Lines, direction: Direction, end: float) -> Iterator[Chang
         at = crossing(own.take(row), values, rise, multiplies=multiplies)
         # The first crossing of each row; not before the last one, whatever rounding says.
         opens = _first_of_each(row)
-        some = row.take(opens)
-        when = np.maximum(np.minimum.reduceat(at, opens), since.take(some))
+        left = row.take(opens)
+        when = np.maximum(np.minimum.reduceat(at, opens), since.take(left))
         # Rows whose next crossing is beyond the end are done: no line is steeper than infinity, and
         # none is tied at NaN. So are those that change now, until their new slope is known below.
-        since[some] = np.where(when <= end, when, np.nan)
-        slope[some] = np.inf
+        since[left] = np.where(when <= end, when, np.nan)
+        slope[left] = np.inf
         tied = np.flatnonzero(at <= since.take(row))
         bend = _find_leaders(row, classes, values, steep, tied, len(slopes))
-        some = bend.row
+        bent = bend.row
         new = classes.take(bend.leader)
-        old = now.take(some)
-        when = since.take(some)
+        old = now.take(bent)
+        when = since.take(bent)
         # At the very crossing, all tied lines and the winner so far are equal, and the smallest class
         # wins. If that is neither the old nor the new winner, it wins at this one float only.
         here = np.minimum(bend.first, old)
         third = (here != old) & (here != new)
         if third.any():
-            yield Changes(some[third], when[third], here[third], old[third])
+            yield Changes(bent[third], when[third], here[third], old[third])
         # A new winner that loses the tie leads from the next float on.
         enters = np.where(here == new, when, np.nextafter(when, np.inf))
         inside = np.flatnonzero(enters <= end)
-        some = some.take(inside)
+        bent = bent.take(inside)
         leader = bend.leader.take(inside)
         new = new.take(inside)
         enters = enters.take(inside)
-        yield Changes(some, enters, new, np.where(third, here, old).take(inside))
-        now[some] = new
-        since[some] = enters
-        own[some] = values.take(leader)
-        slope[some] = steep.take(leader)
+        yield Changes(bent, enters, new, np.where(third, here, old).take(inside))
+        # On from here, with the new winner's line.
+        now[bent] = new
+        since[bent] = enters
+        own[bent] = values.take(leader)
+        slope[bent] = steep.take(leader)
 
 
 class _Bend(NamedTuple):

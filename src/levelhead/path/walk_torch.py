@@ -39,7 +39,11 @@ def walk_on_device(
     size: int = 1 << 27,
     progress: RowProgress | None = None,
 ) -> Envelope:
-    """Return every change of every prediction of logits [N, K], about `size` numbers at a time."""
+    """Return every change of every prediction of logits [N, K], which are on a device.
+
+    The lines that rows can reach are found for about `size` numbers at a time, as scores take as
+    much memory as logits, and followed together.
+    """
     # A negative number is no probability: then nothing need be copied to be looked at.
     certain = kind == "logits" and logits.is_floating_point() and bool((logits[:100] < 0).any())
     if not certain:
@@ -84,9 +88,11 @@ class _Moved:
     """A direction on the device: its slopes [K], and its `MoveTable` with the moves [G, K] as a tensor."""
 
     def __init__(self, direction: Direction, range: tuple[float, float], logits: Tensor) -> None:
-        narrow = logits.dtype in _NARROW
+        dtype = np.float64
+        if logits.dtype in _NARROW:
+            dtype = np.float32
         self.range = range
-        self.table = MoveTable.of(direction, range, np.float32 if narrow else np.float64)
+        self.table = MoveTable.of(direction, range, dtype)
         self.slopes = torch.from_numpy(direction.slopes).to(logits.device)
         self.moves = torch.from_numpy(self.table.moves).to(logits.device)
 
@@ -142,9 +148,10 @@ def _reaching(
     x: Tensor, start: Tensor, end: Tensor, direction: Direction, moved: _Moved
 ) -> tuple[Tensor, Tensor]:
     """Return (row, class) of each line that a row can reach, row by row: as `reaching_lines` of reach.py."""
-    both = torch.stack([start, end], dim=1)
-    height = x.gather(1, both).double()
-    slope = moved.slopes[both]
+    # Where the lines of the winners at the two ends meet.
+    pairs = torch.stack([start, end], dim=1)
+    height = x.gather(1, pairs).double()
+    slope = moved.slopes[pairs]
     if direction.multiplies:
         sign = height.sign()
         height = torch.where(sign == 0, 0.0, sign * height.abs().log())
@@ -152,12 +159,14 @@ def _reaching(
     rise = slope[:, 1] - slope[:, 0]
     low, high = moved.range
     meet = torch.where(rise > 0, (height[:, 0] - height[:, 1]) / rise, low).clamp(low, high)
+    # All scores at the gamma of the table before that.
     place = (meet - low) / (high - low) * (len(moved.moves) - 1)
     scores = moved.moves[place.floor().long().clamp_min(0)]
     if direction.multiplies:
         scores = scores.mul_(x)
     else:
         scores = scores.add_(x)
+    # The lines that are not below the last winner's there.
     level = scores.gather(1, end[:, None])
     floor = level - moved.margin(level)
     scores.scatter_(1, start[:, None], -torch.inf)  # the first winner's own line
@@ -166,7 +175,11 @@ def _reaching(
 
 
 def _follow(lines: Lines, direction: Direction, end: float, by_triton: bool) -> Changes:
-    """Return the changes that lines make, on the host, ascending by gamma."""
+    """Return the changes that lines make, on the host, ascending by gamma.
+
+    The kernel holds all lines of a row in registers. Where a row has too many for that, or without
+    Triton, the lines are copied to the host, which follows them: they are few beside the logits.
+    """
     if by_triton:
         counts = torch.bincount(lines.row, minlength=len(lines.start))
         most = int(counts.max())

@@ -14,12 +14,20 @@ from .direction import Direction, MoveTable, comes_before
 
 @np.errstate(over="ignore")  # of a margin, within which every class is then looked at
 def winners_at(logits: np.ndarray, direction: Direction, gamma: float) -> np.ndarray:
-    """Return the class that wins at gamma, [n], where rounding of scores decides nothing."""
+    """Return the class that wins at gamma, [n], where rounding of scores decides nothing.
+
+    Args:
+        logits: [n, K], of any floating-point type.
+        direction, gamma: how scores depend on gamma, and where they are compared.
+    """
     if gamma == 0:
         return logits.argmax(axis=1)
     # The largest factor is 1, or the largest addend 0, so that no score overflows.
     slopes = direction.slopes
-    moves = gamma * (slopes - (slopes.max() if gamma > 0 else slopes.min()))
+    steepest = slopes.max()
+    if gamma < 0:
+        steepest = slopes.min()
+    moves = gamma * (slopes - steepest)
     if direction.multiplies:
         scores = logits * np.exp(moves)
     else:
@@ -32,24 +40,28 @@ def winners_at(logits: np.ndarray, direction: Direction, gamma: float) -> np.nda
     near = scores >= level - rounding
     rows = np.flatnonzero(near.sum(axis=1) > 1)
     for other in np.flatnonzero(near[rows].any(axis=0)):
-        some = rows[near[rows, other] & (winner[rows] != other)]
-        ahead = winner[some]
+        contested = rows[near[rows, other] & (winner[rows] != other)]
+        ahead = winner[contested]
         stays = comes_before(
-            logits[some, ahead].astype(np.float64),
-            logits[some, other].astype(np.float64),
+            logits[contested, ahead].astype(np.float64),
+            logits[contested, other].astype(np.float64),
             slopes[other] - slopes[ahead],
             ahead < other,
             gamma,
             multiplies=direction.multiplies,
         )
-        winner[some[~stays]] = other
+        winner[contested[~stays]] = other
     return winner
 
 
 def winners_at_end(
     logits: np.ndarray, direction: Direction, gamma: float, table: MoveTable | None
 ) -> np.ndarray:
-    """Return the class that wins at the end of the range, [n]; by float32 where that can tell."""
+    """Return the class that wins at the end of the range, [n], as `winners_at` does.
+
+    With a table, logits are float32, and so are scores: only rows in which that cannot tell who is
+    ahead go to `winners_at`. Without one, all do.
+    """
     if table is None:
         return winners_at(logits, direction, gamma)
     width = logits.shape[1]
