@@ -138,7 +138,7 @@ def adjust(
             force=force,
             again=again,
             logits=None if logits is None else read(logits),
-            features=None if features is None else read(features),
+            features=None if features is None else read(features, wanted="features"),
             names=read_names(names),
             task=task,
             progress=bar,

@@ -70,6 +70,7 @@ class How:
     seed: int
     unlabelled: np.ndarray | None = None
     training: np.ndarray | None = None
+    features: np.ndarray | None = None
 
 
 @app.command(
@@ -123,6 +124,10 @@ def tune(
     training: Annotated[
         Path | None, Option(help="Training logits: warn if --logits holds any of them.")
     ] = None,
+    features: Annotated[
+        Path | None,
+        Option(help="What a head without a bias takes, of --logits: judge by what arrives there."),
+    ] = None,
     background: Background = None,
     chosen_on: ChosenOn = "held-out",
     seed: Seed = 0,
@@ -153,7 +158,7 @@ def tune(
     """
     from ..io.arrays import read_names
 
-    inputs = (logits, labels, counts, unlabelled, norms, training, cost)
+    inputs = (logits, labels, counts, unlabelled, norms, training, features, cost)
     check_outputs(out=out, plot=plot, page=report, force=force, inputs=inputs)
     if report is None:
         refuse("this is for a page; add --report page.html", title=title, model=model)
@@ -167,6 +172,7 @@ def tune(
             unlabelled=unlabelled,
             norms=norms,
             rule=rule,
+            features=features,
         )
         if metric is None and cost is None:
             from ..labels.check import DEFAULT_METRIC
@@ -181,13 +187,15 @@ def tune(
         seed=seed,
         unlabelled=read_array(unlabelled),
         training=read_array(training),
+        features=read_array(features, "features"),
     )
     known = read_names(names)
     if several:
         tuned, samples = tune_several_labels(logits, labels, counts, known, how)
     elif logits.is_dir():
         refuse("expected none with a folder of logits, got {}", labels=labels, report=report)
-        refuse("this needs all logits in one file", training=training, unlabelled=unlabelled)
+        more = {"training": training, "unlabelled": unlabelled, "features": features}
+        refuse("this needs all logits in one file", **more)
         tuned, samples = tune_folder(logits, counts, known, how, label_column, background)
     else:
         tuned, samples = tune_files(logits, labels, counts, known, how, label_column, background)
@@ -238,6 +246,7 @@ def tune_files(
             names=samples.names,
             kind=how.kind,
             training=how.training,
+            features=how.features,
             chosen_on=how.chosen_on,
             rng=how.seed,
             progress=progress,
@@ -255,7 +264,14 @@ def tune_without_labels(samples: SamplesRead, how: How, background: str | None) 
     metric = None
     if how.goal.metric is not Goal().metric:
         metric = how.goal.metric
-    refuse("this needs --labels", cost=how.goal.cost, metric=metric, floors=how.goal.floors)
+    goal = how.goal
+    refuse(
+        "this needs --labels",
+        cost=goal.cost,
+        metric=metric,
+        floors=goal.floors,
+        features=how.features,
+    )
     with quiet():
         return tune_unlabelled(
             samples.logits,

@@ -75,24 +75,33 @@ class Adjustment:
         """Whether anything changes."""
         return self.multiplies or self.adds
 
-    def scores(self, logits: np.ndarray) -> np.ndarray:
-        """Return the scores [..., K] of logits or of logarithms of probabilities, in float64."""
-        wide, _ = smooth_votes(logits.astype(np.float64), self.smoothing)
-        with np.errstate(over="ignore"):  # of masked scores, which stay the lowest
-            return wide * self.scale + self.offset
+    def scores(self, logits: np.ndarray, reach: np.ndarray | None = None) -> np.ndarray:
+        """Return the scores [..., K] of logits or of logarithms of probabilities, in float64.
 
-    def predict(self, logits: Array) -> np.ndarray:
+        With `reach` [N], row i gets ``reach_i offset_k`` instead of the whole offset, as it does in
+        a head without a bias (`constant_direction.py`).
+        """
+        wide, _ = smooth_votes(logits.astype(np.float64), self.smoothing)
+        added = self.offset
+        if reach is not None:
+            added = reach[:, None] * self.offset
+        with np.errstate(over="ignore"):  # of masked scores, which stay the lowest
+            return wide * self.scale + added
+
+    def predict(self, logits: Array, reach: np.ndarray | None = None) -> np.ndarray:
         """Return the class of the largest score of each row, [N]; of equals, the first.
 
         Args:
             logits: [N, K], an array, or a tensor on any device.
+            reach: [N], how much of its offset each row gets, as in `scores`; all of it if None.
         """
-        if is_torch(logits) and logits.is_cuda:
+        if is_torch(logits) and logits.is_cuda and reach is None:
             return to_numpy(self.narrow_scores(logits).argmax(1))
         logits = to_numpy(logits)
         predicted = np.empty(len(logits), np.int64)
         for rows in _blocks(logits):
-            predicted[rows] = self.scores(logits[rows]).argmax(axis=1)
+            reach_of_rows = None if reach is None else reach[rows]
+            predicted[rows] = self.scores(logits[rows], reach_of_rows).argmax(axis=1)
         return predicted
 
     @np.errstate(over="ignore")  # of masked scores, which stay the lowest

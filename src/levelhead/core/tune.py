@@ -22,6 +22,7 @@ from ..support.read import read_chunks
 from ..support.types import Kind
 from .adjustment import Adjustment, Fits
 from .calibration import fit_temperature, some_rows
+from .constant_direction import check_features, find_reach
 from .counts import Counts
 from .doubts import doubts_about, issue_warnings
 from .evidence import Evidence
@@ -48,6 +49,7 @@ def tune(
     names: Sequence[str] | None = None,
     kind: Kind = "logits",
     training: Array | None = None,
+    features: Array | None = None,
     chosen_on: str = "held-out",
     level: float = 0.95,
     rng: np.random.Generator | int = 0,
@@ -77,6 +79,9 @@ def tune(
         names: class names, for counts given by name and for messages.
         kind: `probabilities`, whose logarithms are adjusted. Log-probabilities are recognized.
         training: [M, K], training logits, for a warning if held-out rows are among them.
+        features: [N, d], what a head without a bias takes, for which `adjust_` with the same
+            features puts offsets into its weights. The choice is then judged by what arrives of
+            them in the logits; `reach` of the result says how much that is.
         chosen_on: what the data are, for the record. "test" is printed wherever the result is.
         level: of the interval of the gain.
         rng: a generator, or a seed, by which samples are dealt into folds.
@@ -97,6 +102,7 @@ def tune(
         target=target,
         unlabelled=unlabelled,
         training=training,
+        features=features,
         chosen_on=chosen_on,
         level=level,
         rng=rng,
@@ -112,6 +118,7 @@ def tune_given(
     target: Any = None,
     unlabelled: Array | None = None,
     training: Array | None = None,
+    features: Array | None = None,
     chosen_on: str = "held-out",
     level: float = 0.95,
     rng: np.random.Generator | int = 0,
@@ -130,6 +137,9 @@ def tune_given(
         reason = "these are for a target that is estimated; leave them out"
         advice = Advice("target", "estimate", "to use them")
         raise LevelheadError(reason, parameter="unlabelled", advice=advice)
+    reach = None
+    if features is not None:
+        reach = _reach_of(features, rule, len(given.labels))
     generator = np.random.default_rng(rng)
     goal = goal.on(given.labels, len(given.counts), given.names, target)
     rows = given.part(generator)
@@ -139,7 +149,7 @@ def tune_given(
     fits = rule.fit(samples, goal)
     if progress is not None:
         progress("fit", 1, 1)
-    outcomes = predict_all(given, samples, rows, fits)
+    outcomes = predict_all(given, samples, rows, fits, reach)
     return make_tuned(
         given,
         samples,
@@ -150,6 +160,8 @@ def tune_given(
         warnings=issue_warnings(doubts_about(given, outcomes, goal, rule, training)),
         chosen_on=chosen_on,
         prior=prior,
+        reach=reach,
+        rows=rows,
     )
 
 
@@ -210,10 +222,17 @@ def tune_folds(
     )
 
 
-def predict_all(given: Given, samples: Samples, rows: np.ndarray | None, fits: Fits) -> Outcomes:
+def predict_all(
+    given: Given,
+    samples: Samples,
+    rows: np.ndarray | None,
+    fits: Fits,
+    reach: np.ndarray | None = None,
+) -> Outcomes:
     """Predict every sample as the model is, and by a fit that has not seen it.
 
-    Samples that a rule was not fitted on at all are predicted by the fit on all others.
+    Samples that a rule was not fitted on at all are predicted by the fit on all others. With
+    `reach` [N], offsets arrive in each sample's scores only so far.
     """
     # By which fit: 0 is that on all samples, 1 and on those without a fold.
     which = np.zeros(len(given.labels), np.int64)
@@ -231,12 +250,18 @@ def predict_all(given: Given, samples: Samples, rows: np.ndarray | None, fits: F
     for first, chunk in chunks:
         part = slice(first, first + len(chunk))
         before[part] = to_numpy(chunk.argmax(1))
-        after[part] = _predict_by(adjustments, which[part], chunk, smoothed=rows is None)
+        of_part = None if reach is None else reach[part]
+        after[part] = _predict_by(adjustments, which[part], chunk, of_part, smoothed=rows is None)
     return Outcomes.of(given.labels, before, after, len(given.counts))
 
 
 def _predict_by(
-    adjustments: Sequence[Adjustment], which: np.ndarray, scores: Array, *, smoothed: bool
+    adjustments: Sequence[Adjustment],
+    which: np.ndarray,
+    scores: Array,
+    reach: np.ndarray | None,
+    *,
+    smoothed: bool,
 ) -> np.ndarray:
     """Return what each row is predicted by the adjustment that it is for, [n]."""
     predicted = np.empty(len(which), np.int64)
@@ -246,8 +271,16 @@ def _predict_by(
             adjustment = replace(adjustment, smoothing=0.0)
         rows = np.flatnonzero(which == index)
         part = scores if len(rows) == len(which) else scores[rows]
-        predicted[rows] = adjustment.predict(part)
+        predicted[rows] = adjustment.predict(part, None if reach is None else reach[rows])
     return predicted
+
+
+def _reach_of(features: Array, rule: Rule, samples: int) -> np.ndarray:
+    """Return how much of each offset arrives in the scores of every sample, [N]."""
+    if not rule.adds:
+        reason = f"the rule {rule.name} adds nothing, so a head needs no bias for it"
+        raise LevelheadError(f"{reason}; leave them out", parameter="features")
+    return find_reach(check_features(features, samples=samples))[1]
 
 
 def make_tuned(
@@ -262,8 +295,17 @@ def make_tuned(
     chosen_on: str,
     prior: PriorEstimate | None = None,
     n: int | None = None,
+    reach: np.ndarray | None = None,
+    rows: np.ndarray | None = None,
 ) -> Tuned:
-    """Put together what was chosen, what it is worth, and where it comes from."""
+    """Put together what was chosen, what it is worth, and where it comes from.
+
+    `reach` [N] is how much of an offset arrives in the scores of each sample given, and `rows` are
+    those of the given samples that `samples` has, None if all.
+    """
+    reach_of_samples = reach
+    if reach is not None and rows is not None:
+        reach_of_samples = reach[rows]
     return Tuned(
         rule=rule.name,
         adjustment=fits.whole,
@@ -277,10 +319,11 @@ def make_tuned(
         n=len(given.labels) if n is None else n,
         temperature=temperature_after(samples, goal, fits.whole),
         target=None if goal.target is None else tuple(goal.target.tolist()),
-        floors=_floors(samples, goal, fits.whole, evidence),
+        floors=_floors(samples, goal, fits.whole, evidence, reach_of_samples),
         prior=prior,
         warnings=warnings,
         background=given.background,
+        reach=None if reach is None else (float(reach.mean()), float(reach.std())),
     )
 
 
@@ -294,12 +337,16 @@ def temperature_after(samples: Samples, goal: Goal, adjustment: Adjustment) -> f
 
 
 def _floors(
-    samples: Samples, goal: Goal, adjustment: Adjustment, evidence: Evidence | None
+    samples: Samples,
+    goal: Goal,
+    adjustment: Adjustment,
+    evidence: Evidence | None,
+    reach: np.ndarray | None,
 ) -> tuple[Floor, ...]:
     """Return each floor that was asked for, with the probability that it holds."""
     if goal.floors is None or evidence is None:
         return ()
-    predicted = replace(adjustment, smoothing=0.0).predict(samples.scores)
+    predicted = replace(adjustment, smoothing=0.0).predict(samples.scores, reach)
     right = Tables.of(samples.labels, predicted, samples.classes).right
     floors = []
     for k in np.flatnonzero(~np.isnan(goal.floors)):

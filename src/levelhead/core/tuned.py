@@ -60,6 +60,8 @@ class Tuned:
         background: the class that is left alone, or None.
         sources: {`files`: {what: path}, `sha256`: {what: digest}} of the files it was chosen on,
             where they are known.
+        reach: mean and spread of how much of each offset arrives in the logits of a head without a
+            bias, where it was judged by that; else None.
 
     >>> from levelhead import tune
     >>> rng = np.random.default_rng(0)
@@ -92,6 +94,7 @@ class Tuned:
     task: LabelTask = "multiclass"
     background: int | None = None
     sources: dict[str, dict[str, str]] | None = None
+    reach: tuple[float, float] | None = None
 
     # ---- What it is worth ----------------------------------------------------------------------
 
@@ -216,6 +219,10 @@ class Tuned:
         facts = {"rule": f"{title}{strength}, chosen on {source} ({self.n} samples)"}
         if self.evidence is not None:
             facts |= evidence_words.facts_of(self.evidence, self.names)
+        if self.reach is not None:
+            mean, spread = self.reach
+            arrives = f"logits get {mean:.2f} ± {spread:.2f} of each offset"
+            facts["no bias"] = f"judged for a head without a bias, whose {arrives}"
         if self.floors:
             facts["floors"] = "; ".join(floor.text(self.names) for floor in self.floors)
         if self.prior is not None:

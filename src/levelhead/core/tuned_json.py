@@ -43,6 +43,7 @@ class _Numbers:
     warnings: tuple[str, ...] = ()
     task: str = "multiclass"
     background: int | None = None
+    reach: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         convert_fields_(self)
@@ -107,6 +108,7 @@ def to_dict(tuned: Any) -> dict[str, Any]:
         "floors": [asdict(floor) for floor in tuned.floors],
         "task": tuned.task,
         "background": tuned.background,
+        "reach": None if tuned.reach is None else list(tuned.reach),
         "verdict": tuned.verdict,
         "worthwhile": tuned.worthwhile,
         "evidence": None if tuned.evidence is None else tuned.evidence.to_dict(),
@@ -136,7 +138,7 @@ def from_dict(content: Any) -> dict[str, Any]:
         if values is not None and not unknown and len(values) != classes:
             expected = f"expected {classes}, one per class, got {len(values)}"
             raise LevelheadError(expected, parameter=name)
-    for name in ("scale", "offset", "counts", "target"):
+    for name in ("scale", "offset", "counts", "target", "reach"):
         column = np.array(getattr(numbers, name) or ())
         if not (np.isfinite(column).all() and (np.abs(column) < LARGEST_NUMBER).all()):
             raise LevelheadError("expected finite numbers of a usual size", parameter=name)
@@ -183,6 +185,7 @@ def from_dict(content: Any) -> dict[str, Any]:
         warnings=numbers.warnings,
         task=numbers.task,  # type: ignore[arg-type]
         background=numbers.background,
+        reach=numbers.reach,
         sources=sources,
     )
 
