@@ -574,8 +574,7 @@ def test_the_choice_is_pythons_on_ten_data_sets(opened, tmp_path, at):
         files.append(tmp_path / "counts.json")
     page = opened()
     give(page, *files)
-    # `tune` itself stops where slopes are below 1e-6 a sample: offsets of 10 are then right to 1e-4.
-    compare_offsets(page, **made, close=1e-4)
+    compare_offsets(page, **made, close=1e-6)
 
 
 @slow
