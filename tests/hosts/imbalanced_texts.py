@@ -1,7 +1,12 @@
 """A small text classifier and imbalanced data that it can learn, for the tests of trainers. No test by itself."""
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+)
 
 NAMES = ["often", "seldom", "rare"]
 COUNTS = [160, 40, 16]
@@ -41,6 +46,32 @@ def network(seed=0):
                 initializer_range=0.2,
             )
         )
+
+
+def llama(seed=0):
+    """A language model whose head, `score`, has no bias."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return LlamaForSequenceClassification(
+            LlamaConfig(
+                vocab_size=13,
+                hidden_size=16,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                intermediate_size=16,
+                num_labels=3,
+                id2label=dict(enumerate(NAMES)),
+                pad_token_id=12,
+                initializer_range=0.2,
+            )
+        )
+
+
+@torch.no_grad()
+def features_of(model, items=EVAL):
+    """Return what the `score` of a Llama takes of each item: its last token."""
+    ids = torch.stack([one["input_ids"] for one in items])
+    return model.eval().model(input_ids=ids).last_hidden_state[:, -1]
 
 
 @torch.no_grad()

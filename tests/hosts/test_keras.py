@@ -146,10 +146,52 @@ def test_it_is_tuned_on_validation_data(activation, capfd):
     assert "applied to top" in callback.verdict
 
 
+@pytest.mark.parametrize("activation", [None, "softmax"])
+def test_a_head_without_a_bias_takes_offsets_into_its_kernel(activation, tmp_path, capfd):
+    model, (x, y) = network(activation, bias=False), held_out()
+    callback = AdjustCallback(validation=(x, y), counts=COUNTS, anyway=True)
+    fit(model, callback, epochs=10)
+    assert callback.adjusted.rule == "offsets"
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    after = loaded.predict(x, verbose=0)
+    assert "of each offset" in capfd.readouterr().err
+    callback.adjusted.restore()
+    before = model.predict(x, verbose=0)
+    features = keras.ops.convert_to_numpy(model.layers[0](x))
+    kind = "logits" if activation is None else "probabilities"
+    by_hand = lh.tune(before, y, COUNTS, kind=kind, features=features)
+    assert callback.tuned.reach == pytest.approx(by_hand.reach, abs=1e-4)
+    assert callback.tuned.gain == pytest.approx(by_hand.gain, abs=1e-6)
+    moved = np.outer(features @ callback.adjusted.along.direction, by_hand.adjustment.offset)
+    if activation is None:
+        assert np.allclose(after, before + moved, atol=1e-4)
+    else:
+        wanted = before * np.exp(moved)
+        assert np.allclose(after, wanted / wanted.sum(axis=1, keepdims=True), atol=1e-4)
+
+
 @pytest.mark.filterwarnings("ignore::levelhead.support.warnings.NegativeLogitsWarning")
-def test_a_head_without_a_bias_is_scaled():
-    callback = AdjustCallback(validation=held_out(), counts=COUNTS, anyway=True)
-    fit(network(bias=False), callback)
+def test_a_head_without_a_bias_and_without_a_graph_is_scaled():
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.body = L.Dense(5, activation="relu")
+            self.top = L.Dense(3, name="top", use_bias=False)
+
+        def call(self, x):
+            return self.top(self.body(x))
+
+    keras.utils.set_random_seed(0)
+    model = Own()
+    model(X)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.1), loss)
+    callback = AdjustCallback(validation=held_out(), counts=COUNTS, anyway=True, layer="top")
+    with pytest.warns(
+        lh.warnings.LevelheadWarning, match="scaled: features: the graph of the model"
+    ):
+        fit(model, callback)
     assert callback.adjusted.rule == "scales"
 
 

@@ -126,6 +126,25 @@ def test_a_gain_is_applied_and_said(tmp_path, capfd):
     assert torch.equal(logits_of(module), after)
 
 
+def test_head_without_a_bias_takes_offsets_into_its_weights_and_loads_as_ever(tmp_path, capfd):
+    module, callback = Net(bias=False), AdjustCallback(anyway=True)
+    trainer = fit(module, tmp_path, callback, epochs=4)
+    trainer.save_checkpoint(tmp_path / "leveled.ckpt")
+    after = logits_of(module)
+    loaded = Net.load_from_checkpoint(tmp_path / "leveled.ckpt", bias=False)
+    assert torch.allclose(logits_of(loaded), after, atol=1e-5)
+    assert "of each offset" in capfd.readouterr().err
+    callback.adjusted.restore()
+    before = logits_of(module)
+    features = module.body(EVAL.tensors[0]).detach()
+    by_hand = lh.tune(before, EVAL.tensors[1], COUNTS, features=features)
+    assert callback.tuned.gain == pytest.approx(by_hand.gain, abs=1e-6)
+    assert callback.tuned.reach == pytest.approx(by_hand.reach, abs=1e-4)
+    reach = features.numpy() @ callback.adjusted.along.direction
+    moved = np.outer(reach, callback.tuned.adjustment.offset)
+    assert np.allclose(after, before.numpy() + moved, atol=1e-4)
+
+
 def test_checkpoints_stay_plain_and_one_saved_afterwards_says_what_was_done(tmp_path):
     module, callback = Net(), AdjustCallback(anyway=True)
     saved = pl.callbacks.ModelCheckpoint(tmp_path, save_last=True)

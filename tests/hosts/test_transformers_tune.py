@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from transformers import BertForSequenceClassification, Trainer, TrainingArguments
 
 import levelhead as lh
+from levelhead.core.constant_direction import constant_direction
 from levelhead.hosts.transformers import AdjustCallback
 
 pytestmark = pytest.mark.slow  # each trains, and the library takes seconds to import
@@ -179,15 +180,67 @@ def test_adapter_of_peft_is_tuned_and_adjusted(tmp_path):
     torch.testing.assert_close(after, callback.tuned.apply(before), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.filterwarnings(
-    "ignore::levelhead.support.warnings.LevelheadWarning"
-)  # RS does not suit this head
-def test_head_without_a_bias_is_scaled_so_that_it_loads(tmp_path):
+def test_llama_takes_offsets_into_the_weights_of_its_score_and_loads_as_ever(tmp_path, capfd):
+    model, callback = texts.llama(), AdjustCallback(page=tmp_path / "page.html")
+    run = trainer(model, tmp_path, callback)
+    run.train()
+    run.save_model(tmp_path / "saved")
+    after, labels = texts.logits_of(model)
+    assert callback.adjusted.rule == "offsets"
+    assert model.score.bias is None
+    loaded = type(model).from_pretrained(tmp_path / "saved")
+    assert torch.allclose(texts.logits_of(loaded)[0], after, atol=1e-5)
+
+    # What came out is what was judged: offsets times f'u, on samples that neither was fitted on.
+    tuned = callback.tuned
+    callback.adjusted.restore()
+    before, _ = texts.logits_of(model)
+    features = texts.features_of(model)
+    _, reach = constant_direction(features.double().numpy())
+    assert tuned.reach == pytest.approx((reach.mean(), reach.std()), abs=1e-4)
+    moved = torch.outer(features @ torch.tensor(callback.adjusted.along.direction).float(),
+                        torch.tensor(tuned.adjustment.offset).float())  # fmt: skip
+    assert torch.allclose(after, before + moved, atol=1e-4)
+    by_hand = lh.tune(before, labels, texts.COUNTS, names=texts.NAMES, features=features)
+    assert tuned.gain == pytest.approx(by_hand.gain, abs=1e-6)
+    said = capfd.readouterr().err
+    assert f"{reach.mean():.2f} ± {reach.std():.2f} of each offset" in said
+    assert "no bias" in (tmp_path / "README.md").read_text()
+
+
+def test_adapter_of_a_llama_takes_offsets_into_its_score_and_loads_as_ever(tmp_path):
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    lora = LoraConfig(task_type="SEQ_CLS", r=4, target_modules=["q_proj", "v_proj"])
+    model, callback = get_peft_model(texts.llama(), lora), AdjustCallback(anyway=True)
+    run = trainer(model, tmp_path, callback, num_train_epochs=2, learning_rate=0.05)
+    run.train()
+    run.save_model()
+    assert callback.adjusted.along is not None
+    after, _ = texts.logits_of(model)
+    loaded = PeftModel.from_pretrained(texts.llama(), tmp_path).eval()
+    assert torch.allclose(texts.logits_of(loaded)[0], after, atol=1e-5)
+
+
+class Signs(torch.nn.Module):
+    """Turns every second sample around, so that no direction is 1 for all."""
+
+    def forward(self, x):
+        return x * (1 - 2 * (torch.arange(len(x)) % 2))[:, None]
+
+
+@pytest.mark.filterwarnings("ignore::levelhead.support.warnings.NegativeLogitsWarning")
+def test_head_without_a_bias_is_scaled_where_no_direction_of_its_inputs_is_one(tmp_path):
     model, callback = texts.network(), AdjustCallback(anyway=True, counts=texts.COUNTS)
-    model.classifier = torch.nn.Linear(16, 3, bias=False)
-    trainer(model, tmp_path, callback, num_train_epochs=1).train()
+    model.classifier = torch.nn.Sequential(Signs(), torch.nn.Linear(16, 3, bias=False))
+    with pytest.warns(lh.warnings.LevelheadWarning, match="scaled: features: no direction"):
+        trainer(model, tmp_path, callback, num_train_epochs=1).train()
     assert callback.adjusted.rule == "scales"
-    assert model.classifier.bias is None
+    assert model.classifier[1].bias is None
+    asked = AdjustCallback(rule="offsets", counts=texts.COUNTS)
+    with pytest.warns(lh.warnings.LevelheadWarning, match="no direction in them is 1"):
+        trainer(model, tmp_path, asked, num_train_epochs=1).train()
+    assert asked.adjusted is None
 
 
 def test_training_without_an_evaluation_or_counts_is_refused_before_the_first_step(tmp_path):

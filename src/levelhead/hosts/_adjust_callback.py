@@ -37,13 +37,12 @@ class BaseAdjustCallback:
     `adjusted` is None in between.
     """
 
-    # Whether the trainer's library loads a bias that is added to a head without one.
-    keeps_new_bias = True
     adjusted: Adjusted | None = None
     tuned: Tuned | None = None
     verdict: str | None = None
     _counts: np.ndarray | None = None  # [K], known when a training has started
     _likely: int | None = None  # K, as far as counts or labels tell it
+    _features: Tensor | None = None  # [N, d], what a head without a bias takes of the evaluation
     _written: tuple[tuple[nn.Parameter, int], ...] = ()
 
     def __init__(
@@ -120,7 +119,7 @@ class BaseAdjustCallback:
         try:
             if self._likely is None:  # a lazy layer had yet to make its weight
                 self._count(model, training)
-            self.tuned = self._tune(model, loader(), gather, gather_all)
+            self.tuned = self._tune(model, loader, gather, gather_all)
         except Exception as error:
             stays = "the head stays as it was trained, as tuning on the evaluation failed"
             self.verdict = f"{stays}: {error}"
@@ -129,32 +128,74 @@ class BaseAdjustCallback:
     def _tune(
         self,
         model: nn.Module,
-        loader: Iterable[Any],
+        loader: Callable[[], Iterable[Any]],
         gather: Gather | None,
         gather_all: Gather | None,
     ) -> Tuned:
-        """Tune on logits and labels of the evaluation, gathered from all processes."""
-        logits, labels = collect(model, loader, scores=self._scores, gather=gather)
+        """Tune on the evaluation. A head without a bias takes offsets into its weights, else it is scaled."""
+        layers = self._layers(model)
+        rule = self._rule_for(model, layers)
+        head = next(iter(layers.values()))
+        into_weights = rule.adds and head.bias is None
+        try:
+            self._collect(model, loader(), gather, gather_all, features=into_weights)
+            return self._tune_by(rule, model)
+        except LevelheadError as error:
+            # No inputs of the head belong to its logits, or no direction in them is 1.
+            if not into_weights or self._rule is not None or error.parameter != "features":
+                raise
+            warn(
+                f"the head has no bias and takes no offsets, so it is scaled: {error}",
+                LevelheadWarning,
+            )
+        self._collect(model, loader(), gather, gather_all, features=False)
+        return self._tune_by(default_rule(takes_bias=False), model)
+
+    def _collect(
+        self,
+        model: nn.Module,
+        loader: Iterable[Any],
+        gather: Gather | None,
+        gather_all: Gather | None,
+        *,
+        features: bool,
+    ) -> None:
+        """Collect logits and labels of the evaluation from all processes; with `features`, what the head takes, too."""
+        held_out = collect(
+            model,
+            loader,
+            scores=self._scores,
+            gather=gather,
+            features=features,
+            layer=self.layer,
+        )
+        logits, labels = held_out
+        self._features = held_out.features
         if gather_all is not None:
             logits = gather_all(logits)
             labels = gather_all(labels)
+            if self._features is not None:
+                self._features = gather_all(self._features)
         self._samples = logits, labels
-        layers = self._layers(model)
+
+    def _tune_by(self, rule: Rule, model: nn.Module) -> Tuned:
+        """Tune a rule on what was collected."""
+        logits, labels = self._samples
         return tune(
             logits,
             as_positions(labels),
             self._counts,
-            rule=self._rule_for(model, layers),
+            rule=rule,
             metric=self._goal,
             names=_names(model, logits.shape[1]),
+            features=self._features,
         )
 
     def _rule_for(self, model: nn.Module, layers: Mapping[str, Editable]) -> Rule:
-        """Return the rule asked for, or else offsets; scales for heads that can take no bias."""
+        """Return the rule asked for, or else offsets; scales where several layers feed one output."""
         path, head = next(iter(layers.items()))
         if self._rule is None:
-            takes_bias = len(layers) == 1 and (head.bias is not None or self.keeps_new_bias)
-            return default_rule(takes_bias=takes_bias)
+            return default_rule(takes_bias=len(layers) == 1)
         if len(layers) > 1 or len(head.weight) == 1:
             return self._rule
         return self._rule.with_norms(to_numpy(read(model, layer=path).norms))
@@ -171,7 +212,9 @@ class BaseAdjustCallback:
                 assert self.by is not None
                 self.adjusted = adjust_(model, self.by, self._given_counts, layer=self.layer)
             else:
-                self.adjusted = adjust_(model, self.tuned, layer=self.layer)
+                self.adjusted = adjust_(
+                    model, self.tuned, layer=self.layer, features=self._features
+                )
             heads = [unwrap(model).get_submodule(path) for path in self.adjusted.layers]
             self._written = tuple(
                 (parameter, parameter._version)

@@ -4,6 +4,7 @@
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from ..core.counts import Counts
 from ..core.head import normalize
 from ..core.metrics import Metric
-from ..core.rules import Rule, default_rule
+from ..core.rules import Rule, default_rule, find_rule
 from ..core.samples import Goal
 from ..core.tune import tune
 from ..core.tuned import Tuned
@@ -23,11 +24,15 @@ from ..support.types import Kind
 from ..support.warnings import LevelheadWarning, warn
 
 with naming_what_is_missing():
+    from keras import Model
     from keras.callbacks import Callback
 
     from ..heads.adjusted import Adjusted
     from ..heads.apply import adjust_, check_adjust
     from ..heads.keras import KerasModel, normalize_columns
+
+
+KerasLayer = Any  # Keras has no types of its own that tell a layer with a kernel from others
 
 
 class WVNCallback(Callback):
@@ -93,7 +98,8 @@ class AdjustCallback(Callback):
             is tuned on them is applied if it is worthwhile, and a line on stderr says so.
         counts: training samples of each class.
         layer: name of the head, if it is not found or not unique.
-        rule: to tune, as in `levelhead.tune`; `offsets` or, for a head without a bias, `scales`.
+        rule: to tune, as in `levelhead.tune`; `offsets`, which a head without a bias takes into its
+            weights, or `scales` where it cannot.
         metric: to tune, as in `levelhead.tune`: a name, a `Metric` or a `Goal`.
         anyway: adjust also where no gain was seen.
 
@@ -128,6 +134,7 @@ class AdjustCallback(Callback):
         self.adjusted: Adjusted | None = None
         self.tuned: Tuned | None = None
         self.verdict: str | None = None
+        self._features: np.ndarray | None = None  # [N, d], what a head without a bias takes
         self._written: list[str] = []
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -160,7 +167,8 @@ class AdjustCallback(Callback):
             return
         done = "not applied, as no gain was seen: the head stays as it was trained"
         if self.anyway or self.tuned.worthwhile is not False:
-            self.adjusted = adjust_(self.model, self.tuned, layer=self.layer)
+            features = self._features
+            self.adjusted = adjust_(self.model, self.tuned, layer=self.layer, features=features)
             done = f"applied to {', '.join(self.adjusted.layers)}"
         self.verdict = f"levelhead: {self.tuned}; {done}"
         print(self.verdict, file=sys.stderr)
@@ -181,11 +189,37 @@ class AdjustCallback(Callback):
             outputs = np.concatenate([first, outputs], axis=1)
         elif looks_like_probabilities(outputs.reshape(-1, outputs.shape[-1])):
             kind = "probabilities"
-        rule = self.rule
-        if rule is None:
-            takes_bias = all(layer.bias is not None for layer in self._layers().values())
-            rule = default_rule(takes_bias=takes_bias)
-        return tune(outputs, labels, self.counts, rule=rule, metric=self.metric, kind=kind)
+        tune_by = partial(tune, outputs, labels, self.counts, metric=self.metric, kind=kind)
+        layers = list(self._layers().values())
+        if self.rule is None:
+            rule = default_rule(takes_bias=len(layers) == 1)
+        else:
+            rule = find_rule(self.rule)
+        self._features = None
+        if not rule.adds or all(layer.bias is not None for layer in layers):
+            return tune_by(rule=rule)
+        # Offsets go into the weights, if what the head takes is known and has a direction that is 1.
+        try:
+            self._features = self._head_inputs(layers, x)
+            return tune_by(rule=rule, features=self._features)
+        except LevelheadError as error:
+            if self.rule is not None or error.parameter != "features":
+                raise
+            self._features = None
+            scaled = "the head has no bias and takes no offsets, so it is scaled"
+            warn(f"{scaled}: {error}", LevelheadWarning)
+        return tune_by(rule=default_rule(takes_bias=False))
+
+    def _head_inputs(self, layers: list[KerasLayer], x: object) -> np.ndarray:
+        """Return what the head takes of samples, [N, d]; raise where the graph of the model does not lead to it."""
+        try:
+            (head,) = layers
+            until_head = Model(self.model.inputs, head.input)  # type: ignore[union-attr]
+        except (AttributeError, ValueError):
+            # Several layers feed the output, the model has no graph, or the layer is in an inner one.
+            reason = "the graph of the model does not lead to what its head takes"
+            raise LevelheadError(reason, parameter="features") from None
+        return np.asarray(until_head.predict(x, verbose=0))  # type: ignore[call-arg]
 
     def _layers(self) -> dict[str, Any]:
         return dict(KerasModel(self.model).find(layer=self.layer))

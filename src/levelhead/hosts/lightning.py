@@ -54,9 +54,10 @@ class AdjustCallback(BaseAdjustCallback, Callback):
 
     Checkpoints of the fit hold the head as it was trained, also for
     `trainer.test(ckpt_path="best")`. The module in memory, and what is saved of it from then on,
-    has the adjusted head, with a bias where the rule needs one; such a checkpoint says in its
-    `callbacks` what was done, and resuming from it warns. The next `fit` starts from the head as
-    trained. What does not fit the model is an error before the first step.
+    has the adjusted head; such a checkpoint says in its `callbacks` what was done, and resuming
+    from it warns. A head without a bias takes what is tuned to be added into its weights, and is
+    judged by what arrives of it in the logits. The next `fit` starts from the head as trained. What
+    does not fit the model is an error before the first step.
 
     Args:
         by: None, to tune on the validation set; or what `levelhead.tune` returned for a model like
@@ -65,8 +66,8 @@ class AdjustCallback(BaseAdjustCallback, Callback):
         counts: training samples of each class: a list, {class: n}, or labels to be counted. If
             None, they are counted in the training data, where that can be read ahead.
         layer: path of the head within the LightningModule, if it is not found or not unique.
-        rule: to tune, as in `levelhead.tune`; `offsets` or, for a head that can take no bias,
-            `scales`.
+        rule: to tune, as in `levelhead.tune`; `offsets` or, where several layers feed one output or
+            a head without a bias cannot take them, `scales`.
         metric: to tune, as in `levelhead.tune`: a name, a `Metric` or a `Goal`.
         anyway: adjust also where no gain was seen.
         scores: a function of the model and a batch that gives (logits, labels), for other batches

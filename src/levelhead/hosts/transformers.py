@@ -53,10 +53,10 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
 
     Checkpoints hold the head as it was trained. The model in memory (after
     `load_best_model_at_end`), and what `trainer.save_model` writes, has the adjusted head, with a
-    note in its config and, where it was tuned, in the model card. A head without a bias would get
-    one, which `from_pretrained` of its architecture does not expect: it is tuned with the rule
-    `scales`, which needs none. The next `train` starts from the head as trained. What does not fit
-    the model is an error before the first step.
+    note in its config and, where it was tuned, in the model card. A head without a bias (`score` of
+    Llama and its kin) takes what is added into its weights, and is judged by what arrives of it in
+    the logits. The next `train` starts from the head as trained. What does not fit the model is an
+    error before the first step.
 
     Args:
         by: None, to tune on the evaluation set; or what `levelhead.tune` returned for a model like
@@ -73,8 +73,6 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
 
     >>> callback = AdjustCallback()  # Trainer(..., callbacks=[callback])
     """
-
-    keeps_new_bias = False
 
     def on_train_begin(  # type: ignore[override]
         self, args: Any, *_: Any, model: Any, train_dataloader: Any = None, **__: Any
@@ -145,12 +143,15 @@ class AdjustCallback(BaseAdjustCallback, TrainerCallback):
         done = done_text(adjusted.rule, adjusted.strength)
         evidence = tuned.evidence
         gain = evidence.gain_text()
+        in_weights = ""
+        if adjusted.along is not None:
+            in_weights = f" It has {adjusted.along.text}."
         calibrated = "."
         if tuned.temperature is not None:
             calibrated = f": divide the logits by {tuned.temperature:.3g} for those."
         said = (
             f"## Adjustment\n\nAfter training, {layers} was adjusted for imbalanced classes by "
-            f"levelhead {__version__}: {done}, for {adjusted.classes} classes.\n\n"
+            f"levelhead {__version__}: {done}, for {adjusted.classes} classes.{in_weights}\n\n"
             f"It was chosen on {tuned.n} {tuned.chosen_on} samples; the gain in "
             f"{evidence.metric.title} on samples that it was not fitted on is {gain}. Results in "
             "the log of the training are those of the head before. Probabilities are no longer "
