@@ -101,6 +101,9 @@ def _published(table: PaperTable, column: str, method: str) -> float | None:
     if table in ("table2", "table2-sources"):
         columns = tables()[table]["columns"]
         return _of_row("table2", method, tables()["table2"]["columns"][columns.index(column)])
+    if table == "table2-readings":
+        of_table2 = column.rpartition("/")[2].replace("-sorted", "")
+        return _of_row("table2", method, of_table2)
     if table == "sources":
         for row in tables()["sources"]["rows"]:
             for trained_on, trained, error in source_cells(row).values():

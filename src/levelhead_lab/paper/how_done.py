@@ -91,7 +91,7 @@ def missing_text(records: Sequence[Record]) -> str:
     planned = {
         "Table 1": trainings("table1"),
         "Table 2": trainings("table2"),
-        "the readings of rows": trainings("readings"),
+        "the readings of rows": [*trainings("readings"), *trainings("table2-readings")],
         "the recipes of the sources": [*trainings("sources"), *trainings("table2-sources")],
         "the stronger recipe": trainings("strong"),
         "the recipe frontier": trainings("frontier"),

@@ -17,6 +17,7 @@ from . import (
     how_done,
     markdown,
     row_texts,
+    table2_readings,
     wvn_differs,
 )
 from .all_claims import every_finding
@@ -156,6 +157,8 @@ def places(sources: Sources, measured: Measured | None = None) -> dict[str, str]
         "sources": distances.sources_table(records),
         "table2": markdown.table2(records),
         "table2-text": row_texts.table2_text(records),
+        "table2-readings": table2_readings.table2_readings_table(records),
+        "table2-readings-text": table2_readings.table2_readings_text(records),
         "table3": markdown.table3(records),
         "readings": row_texts.readings_table(records),
         "readings-text": row_texts.readings_text(records),

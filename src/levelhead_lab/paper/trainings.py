@@ -97,7 +97,7 @@ def _cells(table: PaperTable) -> list[tuple[str, str]]:
     elif table == "sources":
         places = [source_cells(row).values() for row in tables()[table]["rows"]]
         cells = [place[:2] for row in places for place in row]
-    elif table == "table2-sources":
+    elif table in ("table2-sources", "table2-readings"):
         cells = _product(tables()[table]["rows"], tables()[table]["columns"])
     elif table == "table3":  # its columns end in the network: cifar10:100:wvn
         columns = [column.rpartition(":")[0] for column in tables()[table]["columns"]]
