@@ -1,6 +1,7 @@
 """Offsets in a head without a bias: along the direction in which its features are 1, so that only weights change."""
 
 import json
+import warnings
 
 import numpy as np
 import onnxruntime
@@ -219,6 +220,38 @@ def test_resnet_without_a_bias_is_adjusted_saved_and_loaded(tmp_path):
     assert np.allclose(after - logits, OFFSETS, atol=0.3)
 
 
+@pytest.mark.parametrize("suffix", ["safetensors", "pt", "onnx"])
+def test_file_of_a_resnet_without_a_bias_is_adjusted_as_the_network_is(tmp_path, suffix):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = network()
+        images = torch.randn(40, 3, 32, 32)
+    path, out = (tmp_path / f"{name}.{suffix}" for name in ("plain", "adjusted"))
+    if suffix == "onnx":
+        options = {"input_names": ["x"], "dynamic_axes": {"x": {0: "n"}}, "dynamo": False}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch's exporter
+            torch.onnx.export(model, (images,), str(path), **options)
+    elif suffix == "pt":
+        torch.save(model.state_dict(), path)
+    else:
+        save_file(model.state_dict(), path)
+    held_out = lh.collect(model, [(images, torch.arange(40) % K)], features=True)
+    lh.adjust_(model, SHIFT, COUNTS, features=held_out.features)
+    with torch.no_grad():
+        wanted = model(images).numpy()
+    adjust_file(path, out, SHIFT, COUNTS, features=held_out.features)
+    if suffix == "onnx":
+        (after,) = onnxruntime.InferenceSession(out).run(None, {"x": images.numpy()})
+    else:
+        loaded = network()
+        loaded.load_state_dict(torch.load(out) if suffix == "pt" else load_file(out))
+        with torch.no_grad():
+            after = loaded(images).numpy()
+    assert np.allclose(after, wanted, atol=1e-5 * np.abs(wanted).max())
+    assert np.array_equal(after.argmax(axis=1), wanted.argmax(axis=1))
+
+
 SMALL = {
     "vocab_size": 20,
     "hidden_size": 16,
@@ -399,6 +432,17 @@ def test_result_of_the_command_line_is_json(tmp_path, capsys):
     along = json.loads(capsys.readouterr().out)["along"]
     assert along["samples"] == 300
     assert len(along["direction"]) == 12
+
+
+def test_file_says_whether_its_gain_was_judged_for_these_weights(tmp_path):
+    save_file({"fc.weight": torch.randn(K, 12)}, tmp_path / "model.safetensors")
+    labels = np.repeat(np.arange(K), [150, 70, 50, 30])
+    logits = 2 * np.eye(K)[labels] + DRAW.normal(size=(300, K)) + np.log(COUNTS)
+    for given, judged in ((None, False), (FEATURES, True)):
+        tuned = lh.tune(logits, labels, COUNTS, features=given)
+        out = tmp_path / f"{judged}.safetensors"
+        done = adjust_file(tmp_path / "model.safetensors", out, tuned, features=FEATURES)
+        assert ("note: its gain was judged for a bias" in adjusted_text(done)) is not judged
 
 
 def test_large_head_is_changed_as_a_small_one(tmp_path, monkeypatch):

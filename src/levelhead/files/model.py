@@ -156,6 +156,8 @@ class InFile(Place[AdjustedFile]):
             yield "the head had no bias and has one now"
         if change.along is not None:
             yield change.along.text
+            if self.tuned is not None and self.tuned.evidence and self.tuned.reach is None:
+                yield "its gain was judged for a bias; `levelhead tune --features` judges this"
         if self.tuned is not None and self.tuned.worthwhile is False:
             yield "no gain was to be expected where it was chosen"
         if change.stuck:
