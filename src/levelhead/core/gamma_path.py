@@ -1,11 +1,16 @@
-"""The exact path of labelled samples over one strength, gamma: every curve that follows from it."""
+"""The exact path of labelled samples over one strength, gamma: every curve that follows from it.
+
+`gamma_path` checks what it is given, asks path/ for every change of every prediction (`Envelope`), and
+returns a `GammaPath`. Errors over gamma are sums over the changes that turn a sample right or wrong. Other
+metrics are losses of the `Tables` from each change on. Both are exact: between two changes nothing moves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -37,6 +42,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_NUMBERS = 1 << 21  # changes times classes that are counted at once
+_MET = 1e-11  # a floor that is missed by less is met: that is rounding
+
+
+class _Losses(NamedTuple):
+    """A goal over gamma, [G] each."""
+
+    gammas: np.ndarray  # every gamma at which a prediction changes, ascending, from the start on
+    losses: np.ndarray  # from each gamma on, up to the next
+    short: np.ndarray  # by how much the worst floor is missed there; 0 without floors
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +59,13 @@ class GammaPath:
 
     Args:
         changes: what is predicted at the start of the range, and every change of it.
-        labels, counts, rule, range, kind: as in `gamma_path`, checked; [N], [K].
+        labels: [N], the true classes.
+        counts: [K], training samples of each class.
+        rule: how scores depend on gamma.
+        range: of gamma, from and to.
         target: [K], what each class weighs in `balanced_error`; all the same if None.
         logits: what the path was computed from, by reference; None if not known, as in a pickle.
+        kind: what the logits are.
 
     >>> path = gamma_path([[4.0, 2.0], [4.0, 3.0], [4.0, 1.0]], [0, 1, 1], [400, 100])
     >>> path
@@ -81,18 +99,24 @@ class GammaPath:
     @cached_property
     def balanced_error_curve(self) -> Curve:
         """The mean of each class's own error, weighted by `target`, over gamma."""
-        if self.target is None:
-            shares = np.ones(len(self.counts))
-        else:
+        shares = np.ones(len(self.counts))
+        if self.target is not None:
             shares = self.target
+        # A class without samples has no error: the others share its weight.
         sizes = np.bincount(self.labels, minlength=len(self.counts))
         shares = np.where(sizes > 0, shares, 0.0)
-        return self._right_curve((shares / shares.sum() / np.maximum(sizes, 1))[self.labels])
+        per_sample = shares / shares.sum() / np.maximum(sizes, 1)
+        return self._right_curve(per_sample[self.labels])
 
     def _right_curve(self, weights: np.ndarray) -> Curve:
-        """Return 1 - the weight of the samples that are right, over gamma."""
+        """Return 1 - the weight of the samples that are right, over gamma.
+
+        Args:
+            weights: [N], which sum to 1.
+        """
         changes = self.changes
-        true = self.labels[self.changes.sample]
+        true = self.labels[changes.sample]
+        # 1 where a change turns a sample right, -1 where it turns it wrong, 0 from wrong to wrong.
         sign = (changes.new_class == true) * 1.0 - (changes.old_class == true) * 1.0
         turns = np.flatnonzero(sign)
         start = float(weights[changes.start == self.labels].sum())
@@ -122,78 +146,103 @@ class GammaPath:
             cost: [K, K], row true, column predicted, for the metric `cost`.
         """
         goal = self._goal(metric, cost)
-        gammas, losses, _ = self._losses(goal)
-        return Curve(gammas, goal.metric.shown(losses), self.range[1])
+        along = self._losses(goal)
+        return Curve(along.gammas, goal.metric.shown(along.losses), self.range[1])
 
     def best(
         self, metric: str | Metric | Goal = "balanced_error", *, cost: Array | None = None
     ) -> Point:
-        """Return the middle of the widest stretch on which a metric, or a goal, is best."""
+        """Return the middle of the widest stretch on which a metric, or a goal, is best.
+
+        It is the best on these samples, which is more than new samples will show; `tune` says what
+        to expect there.
+
+        Args:
+            metric: a name, a `Metric`, or a `Goal` with floors or a cost matrix.
+            cost: [K, K], as in `curve_of`.
+
+        Raises:
+            LevelheadError: no gamma meets the floors of the goal.
+        """
         goal = self._goal(metric, cost)
-        gammas, losses, short = self._losses(goal)
+        along = self._losses(goal)
+        losses = along.losses
         if goal.floors is not None:
-            if short.min() > 1e-11:
+            missed = along.short > _MET
+            if missed.all():
                 raise LevelheadError("no gamma meets them; lower the floors", parameter="floors")
-            losses = np.where(short > 1e-11, np.inf, losses)
-        curve = Curve(gammas, losses, self.range[1])
+            losses = np.where(missed, np.inf, losses)
+        curve = Curve(along.gammas, losses, self.range[1])
         plateau = curve.plateau()
         middle = curve.middle(plateau)
-        value = float(goal.metric.shown(curve.at(middle)))
+        value = float(goal.metric.shown(np.asarray(curve.at(middle))))
         return replace(self.at(middle), plateau=plateau, metric=goal.metric.name, value=value)
 
     def _goal(self, metric: str | Metric | Goal, cost: Array | None = None) -> Goal:
-        if isinstance(metric, Goal):
-            goal = metric
-        else:
-            goal = Goal(metric, cost=cost)
+        """Return the goal for these samples; the target of the path weighs balanced error alone."""
+        goal = metric
+        if not isinstance(goal, Goal):
+            goal = Goal(goal, cost=cost)
         target = None
         if goal.metric.name == "balanced_error":
             target = self.target
         return goal.on(self.labels, len(self.counts), None, target)
 
-    def _losses(self, goal: Goal) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return gammas [G], the loss from each on, and how far the worst floor is missed there."""
+    def _losses(self, goal: Goal) -> _Losses:
+        """Return a goal over gamma, at every change."""
         gammas = np.unique(np.append(self.changes.gamma, self.range[0]))
-        losses, short = [], []
+        losses = []
+        short = []
         for tables in self._tables_along(goal, gammas):
             losses.append(goal.loss(tables))
+            shortfall = np.zeros(len(tables.right))
             if goal.floors is not None:
-                miss = np.nan_to_num(goal.floors - tables.recall, nan=-1.0)
-                short.append(miss.max(axis=-1))
-        if short:
-            missed = np.concatenate(short)
-        else:
-            missed = np.zeros(len(gammas))
-        return gammas, np.concatenate(losses), missed
+                # A class without a floor is NaN: it is never short.
+                shortfall = np.nan_to_num(goal.floors - tables.recall, nan=-1.0).max(axis=-1)
+            short.append(shortfall)
+        return _Losses(gammas, np.concatenate(losses), np.concatenate(short))
 
     def _tables_along(self, goal: Goal, gammas: np.ndarray) -> Iterator[Tables]:
-        """Yield the tables from each gamma on, [g, K], some gammas at a time."""
-        changes, classes = self.changes, len(self.counts)
-        weights = goal.weights(self.labels, classes)
-        mass = np.ones(len(self.labels))
-        if weights is not None:
-            mass = weights
+        """Yield the tables from each gamma on, [g, K], a block of gammas at a time.
+
+        Args:
+            goal: as whose metric weighs samples.
+            gammas: [G], ascending; every change is at one of them.
+        """
+        changes = self.changes
+        classes = len(self.counts)
+        mass = goal.weights(self.labels, classes)
+        if mass is None:
+            mass = np.ones(len(self.labels))
+        # The tables at the end of the last block, from which the next goes on.
         now = goal.tables(self.labels, changes.start, classes)
         step = max(1, _MOST_NUMBERS // classes)
+        done = 0
         for first in range(0, len(gammas), step):
             block = gammas[first : first + step]
             # Changes up to the last of these gammas that the tables do not count yet.
-            before = gammas[first - 1] if first else -np.inf
-            begin, end = np.searchsorted(changes.gamma, [before, block[-1]], side="right")
-            rows = changes.sample[begin:end]
-            at = np.searchsorted(block, changes.gamma[begin:end], side="left") * classes
-            old = changes.old_class[begin:end]
-            new = changes.new_class[begin:end]
+            end = int(np.searchsorted(changes.gamma, block[-1], side="right"))
+            rows = changes.sample[done:end]
+            old = changes.old_class[done:end]
+            new = changes.new_class[done:end]
+            at = np.searchsorted(block, changes.gamma[done:end], side="left")
+            done = end
             true = self.labels[rows]
-            moved, size = mass[rows], len(block) * classes
-            right = np.bincount(at + new, moved * (new == true), size)
-            right -= np.bincount(at + old, moved * (old == true), size)
-            predicted = np.bincount(at + new, moved, size) - np.bincount(at + old, moved, size)
+            moved = mass[rows]
+
+            # Each change is a step in the cells (gamma, new class) and (gamma, old class); added up
+            # over the gammas, these are what the tables have gained since the start of the block.
+            shape = (len(block), classes)
+            size = len(block) * classes
+            into = at * classes + new
+            out_of = at * classes + old
+            right = np.bincount(into, moved * (new == true), size)
+            right -= np.bincount(out_of, moved * (old == true), size)
+            predicted = np.bincount(into, moved, size) - np.bincount(out_of, moved, size)
             paid = None
             if goal.cost is not None and now.paid is not None:
                 price = moved * (goal.cost[true, new] - goal.cost[true, old])
-                paid = now.paid + np.cumsum(np.bincount(at // classes, price, len(block)))
-            shape = (len(block), classes)
+                paid = now.paid + np.cumsum(np.bincount(at, price, len(block)))
             tables = Tables(
                 right=now.right + np.cumsum(right.reshape(shape), axis=0),
                 predicted=now.predicted + np.cumsum(predicted.reshape(shape), axis=0),
@@ -201,8 +250,7 @@ class GammaPath:
                 paid=paid,
             )
             yield tables
-            last = None if paid is None else paid[-1]
-            now = Tables(tables.right[-1], tables.predicted[-1], now.sizes, last)
+            now = tables[-1]
 
     # ---- One gamma -----------------------------------------------------------------------------
 
@@ -210,18 +258,19 @@ class GammaPath:
         """Return everything at one gamma. No sample changes within the plateau of the point."""
         gamma = float(gamma)
         accuracy = self.class_accuracy(gamma)
-        error = float(self.error_curve.at(gamma))
         balanced = float(self.balanced_error_curve.at(gamma))
+        # The changes next to it, on both sides; after the last of them, the end of the range.
         i = int(np.searchsorted(self.gammas, gamma, side="right"))
-        plateau = float(self.gammas[i - 1]), float(np.append(self.gammas, self.range[1])[i])
-        means = {name: float(np.nanmean(accuracy[some])) for name, some in self._groups.items()}
+        ends = np.append(self.gammas, self.range[1])
         return Point(
-            gamma,
-            error,
-            balanced,
-            accuracy,
-            means,
-            plateau,
+            gamma=gamma,
+            error=float(self.error_curve.at(gamma)),
+            balanced_error=balanced,
+            class_accuracy=accuracy,
+            groups={
+                name: float(np.nanmean(accuracy[members])) for name, members in self._groups.items()
+            },
+            plateau=(float(ends[i - 1]), float(ends[i])),
             metric="balanced_error",
             value=balanced,
         )
@@ -258,6 +307,7 @@ class GammaPath:
         return np.concatenate([winners_at(chunk, self.rule, gamma) for chunk in chunks])
 
     def _predictions(self, gamma: float) -> np.ndarray:
+        """Return the class predicted at a gamma within the range, [N]."""
         low, high = self.range
         if not low <= gamma <= high:
             within = f"expected a value within [{low:g}, {high:g}], got {gamma:g}"
@@ -273,10 +323,10 @@ class GammaPath:
 
     @property
     def _groups(self) -> dict[str, np.ndarray]:
-        present = np.bincount(self.labels, minlength=len(self.counts)) > 0
-        every = np.arange(len(self.counts))
-        members = {name: np.isin(every, of) & present for name, of in groups(self.counts).items()}
-        return {name: some for name, some in members.items() if some.any()}
+        """Many-, medium- and few-shot classes that have a sample here: {group: positions}."""
+        sizes = np.bincount(self.labels, minlength=len(self.counts))
+        present = {name: of[sizes[of] > 0] for name, of in groups(self.counts).items()}
+        return {name: members for name, members in present.items() if len(members)}
 
     # ---- How it is shown -----------------------------------------------------------------------
 
@@ -287,10 +337,11 @@ class GammaPath:
             self.error_curve, self.balanced_error_curve, ax, gamma=gamma, title=title
         )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Return the fields without the logits, and nothing that was computed from them."""
-        state = {field.name: getattr(self, field.name) for field in fields(self)}
-        return state | {"logits": None}
+        state: dict[str, object] = {f.name: getattr(self, f.name) for f in fields(self)}
+        state["logits"] = None
+        return state
 
     def __repr__(self) -> str:
         size = f"{len(self.labels)} samples, {len(self.counts)} classes"
@@ -299,7 +350,8 @@ class GammaPath:
 
     def _repr_html_(self) -> str:
         low, high = self.range
-        was, best = self.at(low), self.best()
+        was = self.at(low)
+        best = self.best()
         balanced = f"{was.balanced_error:.2%} at {low:g}; lowest, {best.value:.2%}"
         rows = {
             "samples": f"{len(self.labels)} of {len(self.counts)} classes",
@@ -343,11 +395,10 @@ def gamma_path(
     """
     along = find_path_rule(rule)
     if range is None:
-        if along.range is not None:
-            range = along.range
-        else:
-            range = (0.0, 2.0)
+        range = along.range or (0.0, 2.0)
     reach = check_range(range)
+
+    # What is given, checked against each other, as in `tune`.
     refuse_swapped(logits, labels, counts)
     if names is None:
         names = names_of_columns(logits, counts)
@@ -360,6 +411,7 @@ def gamma_path(
     shares = None
     if target is not None:
         shares = target_prior(target, len(n), names)
+
     changes = find_changes(logits, direction, reach, kind=kind, progress=progress)
     return GammaPath(changes, labels, n, direction, reach, shares, logits, kind)
 
