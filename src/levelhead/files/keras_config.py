@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeGuard
 
-from ..heads.graph import (
+from ..heads.graph import GraphHead
+from ..heads.keras_graph import (
     KERAS_ACTIVATIONS,
     KERAS_LINEAR,
     KERAS_POINTWISE,
-    GraphHead,
     KerasNode,
     find_keras_heads,
 )

@@ -14,7 +14,7 @@ torch_plain, torch_shards: whether a layer's numbers can be changed; parameters 
 torch_proof, probe: whether a change arrives in the logits; the model run on an example with other weights
 trace, tail: the model's forward without an input; what it does to the outputs of the head
 keras, keras_find: a Keras model as a place; which of its layers is the head
-graph: the walk from an output back to its linear layers, for ONNX and Keras
+graph, keras_graph: the walk from an output back to its linear layers, for ONNX and Keras; Keras's layers on the way
 sklearn: the head of a scikit-learn classifier
 collect, head_inputs, evaluating: logits, labels and the head's inputs of a torch model over a loader
 along: offsets in a head without a bias, by those inputs

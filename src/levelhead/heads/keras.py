@@ -15,7 +15,6 @@ from ..core.head import Head
 from ..support.arrays import to_numpy
 from ..support.errors import LevelheadError
 from .candidates import NOT_ADDED, TUNE_SCALES, Example, LayerChoice
-from .graph import KERAS_ACTIVATIONS
 from .in_memory import InMemory
 from .keras_find import (
     NAME_LAYER,
@@ -30,6 +29,7 @@ from .keras_find import (
     moves_outputs,
     variables_of,
 )
+from .keras_graph import KERAS_ACTIVATIONS
 from .notes import run_all
 from .place import Checked, Facts
 

@@ -1,6 +1,6 @@
 """Which layers of a Keras 3 model are its head.
 
-A functional model has a graph, and the head is what the walk from its output back finds (graph.py):
+A functional model has a graph, and the head is what the walk from its output back finds (keras_graph.py):
 `_node_of` says what a tensor comes from. A subclassed model has none: there the caller names the
 head or gives an example, on which `moves_outputs` tries each layer, or only one layer fits.
 """
@@ -16,13 +16,8 @@ import numpy as np
 from ..support.errors import Advice, LevelheadError
 from ..support.extras import naming_what_is_missing
 from .candidates import IF_SOFTMAX, Example, LayerChoice, list_layers
-from .graph import (
-    KERAS_LINEAR,
-    KERAS_POINTWISE,
-    GraphHead,
-    KerasNode,
-    find_keras_heads,
-)
+from .graph import GraphHead
+from .keras_graph import KERAS_LINEAR, KERAS_POINTWISE, KerasNode, find_keras_heads
 
 # Keras has no type hints, and its variables are of another library on each backend.
 KerasLayer: TypeAlias = Any  # a layer, or a model, which is one too

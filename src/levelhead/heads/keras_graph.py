@@ -1,0 +1,232 @@
+"""The heads of a Keras model by its graph, whether the graph is in memory or in a config.json.
+
+Either says what a value comes from as a `KerasNode`; `find_keras_heads` walks from the outputs back
+(graph.py) over the layers that may follow a head.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Generic, TypeAlias
+
+from ..support.errors import Advice, LevelheadError
+from .graph import (
+    Axes,
+    GraphHead,
+    Key,
+    Layer,
+    Linear,
+    Passes,
+    Value,
+    layers_behind,
+    reshaped,
+)
+
+# Layers of Keras: which are linear, and what may follow a head without undoing the scaling of its columns.
+KERAS_LINEAR = ("Dense", "Conv1D", "Conv2D", "Conv3D")
+KERAS_HARMLESS = (
+    "Activation", "Softmax", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "Flatten", "Reshape", "Permute",
+    "UpSampling1D", "UpSampling2D", "AveragePooling1D", "AveragePooling2D", "GlobalAveragePooling1D",
+    "GlobalAveragePooling2D", "GlobalAveragePooling3D", "Identity",
+)  # fmt: skip
+KERAS_SUMS = ("Add", "Average")
+KERAS_ACTIVATIONS = ("linear", "softmax", "log_softmax", "sigmoid")
+# Of the harmless, those that keep every axis.
+KERAS_POINTWISE = ("Activation", "Softmax", "Dropout", "Identity")
+# How the names of those begin that do the same to each channel, by itself.
+KERAS_CHANNELS = ("AveragePooling", "GlobalAveragePooling", "UpSampling")
+
+Settings: TypeAlias = Mapping[str, Any]  # as JSON or an attribute of a layer has them
+
+
+@dataclass(frozen=True)
+class KerasNode(Generic[Key, Layer]):
+    """What a value of a Keras graph comes from."""
+
+    key: Key  # of its layer, for the walk
+    layer: Layer
+    name: str  # for messages
+    type_name: str
+    kind: str  # which class of Keras's own it is; "" if of none
+    activation: str  # linear if it has none
+    settings: Settings  # of its layer, as its config has them
+    shape: tuple[int | None, ...] | None = None  # of the value that it takes, where that is known
+    units: int | None = None  # of a Dense layer or 1x1 convolution, how many
+    calls: int = 1  # how often the model applies its layer
+    inner: Hashable = None  # the value inside, if it is a model inside the model
+    sources: Callable[[], Sequence[Hashable]] = tuple  # returns the values that it takes
+
+    @property
+    def channels(self) -> int:
+        """Which axis has the channels of a layer such as Conv2D, counted back from the last, -1."""
+        if self.settings.get("data_format") == "channels_first":
+            return -1 - int(self.kind[-2])
+        return -1
+
+
+def find_keras_heads(
+    outputs: Iterable[Value],
+    node_of: Callable[[Value], KerasNode[Key, Layer]],
+    classes: int | None,
+    advice: Advice,
+) -> tuple[list[GraphHead[Key, Layer]], list[GraphHead[Key, Layer]]]:
+    """Return the heads of a model's outputs that may be meant, and all of them.
+
+    Args:
+        outputs: the values that the model gives.
+        node_of: says what a value comes from.
+        classes: K, where it is known: then only heads with so many outputs may be meant.
+        advice: how to name the head.
+
+    Raises:
+        LevelheadError: an output may be meant that comes from no head.
+    """
+    look = partial(_look, node_of, advice)
+    known: dict[Value, dict[Key, Linear[Key, KerasNode[Key, Layer]]] | LevelheadError] = {}
+    by_layers: dict[frozenset[Key], GraphHead[Key, Layer]] = {}
+    reasons: list[LevelheadError] = []
+    for output in outputs:
+        try:
+            layers = layers_behind(output, look, known)
+        except LevelheadError as error:
+            reasons.append(error)
+            continue
+        # Several outputs may come from one head, such as logits and probabilities.
+        if frozenset(layers) not in by_layers:
+            by_layers[frozenset(layers)] = _head_of(layers)
+    heads = list(by_layers.values())
+    fitting = [head for head in heads if classes in (None, head.units)]
+    # Of several heads, or with K known, one that fits is not that of the doubtful output.
+    if reasons and (not fitting or (len(fitting) == 1 and classes is None)):
+        raise reasons[0]
+    return fitting, heads
+
+
+def _head_of(layers: Mapping[Key, Linear[Key, KerasNode[Key, Layer]]]) -> GraphHead[Key, Layer]:
+    """Return the layers behind one output as a head."""
+    first = next(iter(layers.values()))
+    follows = set[str]()
+    for linear in layers.values():
+        follows.update(linear.follows)
+    return GraphHead(
+        layers={key: linear.layer.layer for key, linear in layers.items()},
+        units=first.layer.units or 0,
+        follows=frozenset(follows),
+        plain=all(linear.plain for linear in layers.values()),
+    )
+
+
+def _look(
+    node_of: Callable[[Value], KerasNode[Key, Layer]], advice: Advice, value: Value
+) -> Linear[Key, KerasNode[Key, Layer]] | Passes:
+    """Return what a value comes from, for the walk; raise if no head can be there."""
+    node = node_of(value)
+    if node.units is not None:
+        return _linear(node, node.units, advice)
+    if node.inner is not None:
+        return Passes([node.inner])
+
+    sources: Sequence[Hashable] = ()
+    if node.kind in (*KERAS_HARMLESS, *KERAS_SUMS):
+        sources = node.sources()
+    if not sources or (len(sources) > 1 and node.kind not in KERAS_SUMS):
+        came_from = f"the output comes from {node.name} ({node.type_name})"
+        raise LevelheadError(
+            f"{came_from}, not from a Dense layer or 1x1 convolution", advice=advice
+        )
+    activation = node.activation
+    if node.kind == "Softmax":
+        activation = "softmax"
+    if activation not in KERAS_ACTIVATIONS:
+        reason = f"the activation {activation} of {node.name} follows the head"
+        raise LevelheadError(f"{reason}, and a scaled head would be wrong there")
+    moves = partial(_moved, node, activation, advice)
+    return Passes(sources, activation, plain=node.kind != "Add", moves=moves)
+
+
+def _linear(
+    node: KerasNode[Key, Layer], units: int, advice: Advice
+) -> Linear[Key, KerasNode[Key, Layer]]:
+    """Return a Dense layer or 1x1 convolution as the end of the walk, with the axes of its outputs."""
+    if node.calls > 1:
+        applied = f"{node.name} is applied {node.calls} times in the model"
+        raise LevelheadError(f"{applied}, and all of them would change", advice=advice)
+    shape = None
+    if node.shape is not None:
+        sizes: list[int | None] = list(node.shape)
+        if node.kind != "Dense":
+            # Of a convolution of single pixels, those axes that have one stay so; strides change others.
+            sizes = [n if n == 1 else None for n in sizes]
+        sizes[node.channels] = units
+        shape = tuple(sizes)
+    axes = Axes(node.channels, units, shape)
+    _check_softmax(node, node.activation, axes)
+    return Linear(node.key, node, (node.activation,), axes=axes)
+
+
+def _moved(node: KerasNode[Key, Layer], activation: str, advice: Advice, axes: Axes) -> Axes | None:
+    """Return where a layer that may follow a head puts the axis of the classes; None if that is not known."""
+    axes = replace(axes, shape=node.shape or axes.shape)
+    _check_softmax(node, activation, axes)
+    if node.kind == "Reshape":
+        target = [int(n) for n in node.settings["target_shape"]]
+        return reshaped(axes, target, node.name, advice)
+    # Once the axis has other entries as well, no layer parts them again.
+    if axes.classes is None:
+        return axes
+    if node.kind == "Permute":
+        return _permuted(node, axes, axes.classes)
+    if node.kind == "Flatten":
+        return _flattened(axes, axes.classes)
+    if node.kind.startswith(KERAS_CHANNELS):
+        if axes.classes != node.channels:
+            follows = f"{node.name} ({node.type_name}) follows the head"
+            raise LevelheadError(f"{follows}, and may mix the classes")
+        # A global pooling takes the axes of pixels away.
+        if node.kind.startswith("Global") and not node.settings.get("keepdims"):
+            return replace(axes, classes=-1, shape=None)
+        return replace(axes, shape=None)
+    return axes
+
+
+def _permuted(node: KerasNode[Key, Layer], axes: Axes, classes: int) -> Axes:
+    """Return the axes in another order; Keras counts them from 1, without that of samples."""
+    order = [0, *map(int, node.settings["dims"])]
+    shape = None
+    if axes.shape and len(axes.shape) == len(order):
+        shape = tuple(axes.shape[i] for i in order)
+    place = order.index(classes % len(order))
+    return replace(axes, classes=place - len(order), shape=shape)
+
+
+def _flattened(axes: Axes, classes: int) -> Axes | None:
+    """Return all axes but that of samples as one: the classes alone, if the others have one entry each."""
+    shape = axes.shape
+    if shape is None or len(shape) < -classes:
+        return None
+    others = [n for i, n in enumerate(shape[1:], 1) if i != classes % len(shape)]
+    if any(n is not None and n > 1 for n in others):
+        return replace(axes, classes=None, shape=None)
+    if None in others:
+        return None
+    return replace(axes, classes=-1, shape=(shape[0], axes.size))
+
+
+def _check_softmax(node: KerasNode[Key, Layer], activation: str, axes: Axes) -> None:
+    """Raise if a softmax is known to be over another axis than that of the classes."""
+    if activation not in ("softmax", "log_softmax"):
+        return
+    axis = -1
+    if node.kind == "Softmax":
+        axis = node.settings.get("axis", -1)
+    over = [int(each) for each in (axis if isinstance(axis, list | tuple) else [axis])]
+    # Counted back from the last, where that is known.
+    if axes.shape is not None:
+        over = [each - len(axes.shape) if each >= 0 else each for each in over]
+    if over == [axes.classes]:
+        return
+    # A single axis counted from the first may be that of the classes, as the number of axes is not known.
+    if axes.classes is not None and len(over) == 1 and over[0] >= 0:
+        return
+    reason = f"the {activation} of {node.name} follows the head"
+    raise LevelheadError(f"{reason}, over another axis than that of the classes")
