@@ -1,34 +1,42 @@
 """Floors of recall by offsets: the least offsets that meet them, or a proof that none do.
 
-A class j that must be right on m samples needs an offset of at least ``f_j(d)``: the m-th smallest lead that its
-samples' best rivals have over it, at the offsets d of the others. f is monotone (rivals that rise ask for more) and
-moves with a common constant. So
+A class j that must be right on m samples needs an offset of at least ``f_j(d)``: the m-th smallest lead that
+its samples' best rivals have over it, at the offsets d of the others. f is monotone (rivals that rise ask for
+more) and moves with a common constant. So
 
-- raising each class to what it needs, again and again, ends at the *least* offsets that meet all floors, if any do;
-- floors cannot be met if, at some d, every class of a group needs more than it has though it competes within the group
-  only. For take offsets that meet them, and shift them until they are nowhere in the group below d but touch it: the
-  class that touches needs at least what it needs at d, which is more than it has. Steps of half the need come to
-  such a d, if there is one (Akian, Gaubert and Guterman 2012, of maps of this kind).
+- raising each class to what it needs, again and again, ends at the *least* offsets that meet all floors, if
+  any do (`_raise`);
+- floors cannot be met if, at some d, every class of a group needs more than it has though it competes within
+  the group only. For take offsets that meet them, and shift them until they are nowhere in the group below d
+  but touch it: the class that touches needs at least what it needs at d, which is more than it has. Steps of
+  half the need come to such a d, if there is one (Akian, Gaubert and Guterman 2012, of maps of this kind;
+  `_prove`).
+
+`needed_right` turns recalls into numbers of samples, with a margin for new samples, and `meet_floors` finds
+the offsets. The other three help to say what is wrong where there are none: `least_conflict`, `met_share`
+and `most_right`. Scores are [K, N] throughout, a class a row, as the leads are taken over classes.
 """
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from .class_names import title as class_title
 
-_SWEEPS = 30, 30, 300, 1000
+_SWEEPS = (30, 30, 300, 1000)  # steps of each kind, in turns
 _ABOVE = 1e-7  # of the unit of the scores: how far above its rival a score is lifted
+_MOST_CONFLICTING = 12  # classes of which a least conflict is looked for
 
 
 @dataclass(frozen=True)
 class Floor:
     """A recall that was asked for, and how sure it is to hold."""
 
-    index: int  # of the class
+    index: int  # the position of the class
     least: float  # the recall asked for
     probability: float  # that it holds on new samples
     held_before: bool  # whether the model as it is has it on these samples
@@ -53,11 +61,19 @@ class FloorsFit:
 
 
 def needed_right(floors: np.ndarray, sizes: np.ndarray, certainty: float = 0.5) -> np.ndarray:
-    """Return how many samples of each class must be right, [K], for recalls [K], NaN for no floor.
+    """Return how many samples of each class must be right, [K]; 0 without a floor.
 
     It is the least number at which the recall on new samples is at least the floor with the
     certainty asked for. Where even n right of n are not enough, it is as many as the floor itself
     asks for.
+
+    Args:
+        floors: [K], recalls; NaN for no floor.
+        sizes: [K], how many samples each class has.
+        certainty: how likely each floor is to hold on new samples.
+
+    >>> needed_right(np.array([0.9, np.nan]), np.array([100, 100]), certainty=0.9)
+    array([95,  0])
     """
     plain = np.ceil(np.nan_to_num(floors) * sizes - 1e-9).astype(np.int64)
     needed = plain.copy()
@@ -69,7 +85,7 @@ def needed_right(floors: np.ndarray, sizes: np.ndarray, certainty: float = 0.5) 
     return needed
 
 
-def holds_with(right: Any, size: Any, floor: Any) -> np.ndarray:
+def holds_with(right: np.ndarray | float, size: np.ndarray | float, floor: float) -> np.ndarray:
     """Return the probability that the recall on new samples is at least a floor.
 
     Of m right of n samples it is spread as Beta(m + 1, n - m + 1), where every recall was as likely
@@ -93,12 +109,28 @@ def meet_floors(
     *,
     unit: float = 1.0,
 ) -> FloorsFit:
-    """Raise the offsets [K] as little as possible until `need` [K] samples are right; a class is a row of scores."""
-    largest = float(
-        np.abs(scores, where=np.isfinite(scores), out=np.zeros(scores.shape)).max(initial=0)
-    )
-    asked = _Asked(scores, labels, need, max(_ABOVE * unit, 1e-12 * largest))
-    # Steps up to the least offsets, and steps toward a proof that there are none, in turns: either may be long.
+    """Raise offsets as little as possible until enough samples of each class are right.
+
+    Args:
+        scores: [K, N], a class a row; -inf for a class that is masked.
+        labels: [N].
+        need: [K], how many samples must be right; 0 without a floor.
+        start: [K], the offsets to begin with.
+        unit: the size of a difference of scores that matters, such as the temperature.
+
+    Returns:
+        The offsets; or `start`, not met, with a group of classes that conflict where that was proven.
+
+    >>> scores = np.array([[2.0, 2.0, 2.0], [0.0, 1.0, 1.5]])  # the second class is always behind
+    >>> fit = meet_floors(scores, np.array([0, 1, 1]), np.array([0, 1]), np.zeros(2))
+    >>> fit.met, fit.offset.round(3)
+    (True, array([0. , 0.5]))
+    """
+    # How far above its rival a score is lifted: by no less than its rounding.
+    largest = np.abs(scores, where=np.isfinite(scores), out=np.zeros(scores.shape)).max(initial=0)
+    asked = _Asked(scores, labels, need, max(_ABOVE * unit, 1e-12 * float(largest)))
+    # Steps up to the least offsets, and steps toward a proof that there are none, in turns: either may
+    # be long. Both go on from where they were.
     up = start.astype(np.float64)
     even = start.astype(np.float64)
     for sweeps in _SWEEPS:
@@ -112,27 +144,37 @@ def meet_floors(
     return FloorsFit(start, False)
 
 
-def _raise(asked: "_Asked", offset: np.ndarray, sweeps: int) -> FloorsFit | None:
-    """Raise each class with a floor to what it needs, so many times; return the offsets if that is enough."""
+def _raise(asked: _Asked, offset: np.ndarray, sweeps: int) -> FloorsFit | None:
+    """Raise each class with a floor to what it needs, so many times; None if that is not enough.
+
+    The offsets are changed in place.
+    """
+    everyone = np.arange(len(offset))
     for _ in range(sweeps):
-        rise = asked.rise(offset, np.arange(len(offset)))
+        rise = asked.rise(offset, everyone)
         if (rise < 0).all():
             return FloorsFit(offset, True)
-        if np.isinf(rise).any():  # scores of -inf are beyond every offset
-            return FloorsFit(offset, False, tuple(asked.classes[np.isinf(rise)].tolist()))
+        beyond = np.isinf(rise)  # scores of -inf are beyond every offset
+        if beyond.any():
+            return FloorsFit(offset, False, tuple(asked.classes[beyond].tolist()))
         offset[asked.classes] += np.where(rise < 0, 0.0, rise + asked.above)
     return None
 
 
-def _prove(asked: "_Asked", offset: np.ndarray, sweeps: int) -> FloorsFit | None:
-    """Move each class with a floor by half of what it needs; return the proof that some cannot, or the offsets."""
+def _prove(asked: _Asked, offset: np.ndarray, sweeps: int) -> FloorsFit | None:
+    """Move each class with a floor by half of what it needs, up or down, so many times.
+
+    Only classes with a floor compete. The offsets are changed in place. Returns the proof that some
+    classes conflict, or offsets that meet all floors; None if neither was found.
+    """
     for _ in range(sweeps):
         rise = asked.rise(offset, asked.classes)
         if (rise < 0).all():
             # All of them can rise together until no other class is above them.
             offset[asked.classes] += asked.common_rise(offset)
             return FloorsFit(offset, True)
-        if len(group := asked.rising_group(offset, rise)):
+        group = asked.rising_group(offset, rise)
+        if len(group):
             return FloorsFit(offset, False, tuple(group.tolist()))
         offset[asked.classes] += (rise + asked.above) / 2
     return None
@@ -140,12 +182,12 @@ def _prove(asked: "_Asked", offset: np.ndarray, sweeps: int) -> FloorsFit | None
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """What the classes with a floor need; fields as in `meet_floors`."""
+    """What the classes with a floor need."""
 
-    scores: np.ndarray
-    labels: np.ndarray
-    need: np.ndarray
-    above: float
+    scores: np.ndarray  # [K, N]
+    labels: np.ndarray  # [N]
+    need: np.ndarray  # [K], samples that must be right; 0 without a floor
+    above: float  # how far above its rival a score is lifted
 
     @cached_property
     def classes(self) -> np.ndarray:
@@ -154,43 +196,55 @@ class _Asked:
 
     @cached_property
     def own(self) -> dict[int, np.ndarray]:
-        """The scores of the samples of each of them, [K, n]."""
+        """The scores of the n samples of each of them: {class: [K, n]}."""
         return {
             c: np.ascontiguousarray(self.scores[:, self.labels == c]) for c in self.classes.tolist()
         }
 
     def rise(self, offset: np.ndarray, group: np.ndarray) -> np.ndarray:
-        """Return by how much classes of a group that have a floor must rise, where only the group competes; or < 0."""
-        members = group[self.need[group] > 0]
-        return np.array(
-            [
-                _smallest(self._lead(offset, c, group[group != c]), int(self.need[c]))
-                for c in members
-            ]
-        )
+        """Return by how much classes must rise; below 0 where they have what they need.
+
+        Args:
+            offset: [K].
+            group: the classes that compete; of these, one number is returned for each with a floor.
+        """
+        rises = []
+        for c in group[self.need[group] > 0]:
+            lead = self._lead(offset, c, group[group != c])
+            rises.append(_smallest(lead, int(self.need[c])))
+        return np.array(rises)
 
     def common_rise(self, offset: np.ndarray) -> float:
-        """Return by how much all classes with a floor, met among themselves, must rise together to be met among all."""
+        """Return by how much all classes with a floor must rise together to be met among all.
+
+        Among themselves they are met already.
+        """
         others = np.flatnonzero(self.need == 0)
         rise = -self.above
         for c in self.classes:
+            # Where another class with a floor leads, rising together makes no sample right.
             ahead = self._lead(offset, c, self.classes[self.classes != c]) < 0
             lead = np.where(ahead, self._lead(offset, c, others), np.inf)
             rise = max(rise, _smallest(lead, int(self.need[c])))
         return rise + self.above
 
     def _lead(self, offset: np.ndarray, c: int, rivals: np.ndarray) -> np.ndarray:
-        """Return by how much the best of the rivals is ahead of a class, on each of that class's samples."""
-        own = self.own[c]
-        with np.errstate(invalid="ignore"):
-            lead = (own[rivals] + offset[rivals, None]).max(axis=0, initial=-np.inf) - (
-                own[c] + offset[c]
-            )
-        lead[np.isneginf(own[c])] = np.inf
+        """Return by how much the best rival is ahead of class c, on each of its samples, [n]."""
+        scores = self.own[c]
+        with np.errstate(invalid="ignore"):  # -inf less -inf, which is set below
+            best_rival = (scores[rivals] + offset[rivals, None]).max(axis=0, initial=-np.inf)
+            lead = best_rival - (scores[c] + offset[c])
+        lead[np.isneginf(scores[c])] = np.inf
         return lead
 
     def rising_group(self, offset: np.ndarray, rise: np.ndarray) -> np.ndarray:
-        """Return classes that all need to rise though they compete with each other only; none if there are none."""
+        """Return classes that all need to rise though they compete with each other only; or none.
+
+        Args:
+            offset: [K].
+            rise: of all classes with a floor, as `rise` gives it.
+        """
+        # Who needs no rise leaves, which makes it easier for the rest; so again, until all do, or none is left.
         group = self.classes
         while len(group) and not (rise > self.above).all():
             group = group[rise > self.above]
@@ -206,12 +260,24 @@ def _smallest(values: np.ndarray, n: int) -> float:
 def least_conflict(
     scores: np.ndarray, labels: np.ndarray, need: np.ndarray, group: Sequence[int]
 ) -> tuple[int, ...]:
-    """Return the least part of a group whose floors conflict that do so still; one of more than 12 as it is."""
+    """Return the least part of a conflicting group whose floors still conflict.
+
+    Class after class is left out, and stays out if the rest conflict without it. Each takes a fit, so
+    a group of many classes is returned as it is.
+
+    Args:
+        scores, labels, need: as in `meet_floors`.
+        group: the classes of a conflict.
+    """
+    if len(group) > _MOST_CONFLICTING:
+        return tuple(group)
     conflict = list(group)
-    for c in group if len(conflict) <= 12 else ():
+    for c in group:
         rest = [other for other in conflict if other != c]
-        alone = np.where(np.isin(np.arange(len(need)), rest), need, 0)
-        if len(rest) > 1 and len(meet_floors(scores, labels, alone, np.zeros(len(need))).conflict):
+        if len(rest) < 2:
+            continue
+        need_of_rest = np.where(np.isin(np.arange(len(need)), rest), need, 0)
+        if meet_floors(scores, labels, need_of_rest, np.zeros(len(need))).conflict:
             conflict = rest
     return tuple(conflict)
 
@@ -219,22 +285,40 @@ def least_conflict(
 def met_share(
     scores: np.ndarray, labels: np.ndarray, floors: np.ndarray
 ) -> tuple[float, FloorsFit]:
-    """Return the largest share of all floors [K], within a hundredth, that offsets meet together; and the offsets."""
+    """Return the largest share of all floors that offsets meet together, and the offsets.
+
+    Args:
+        scores, labels: as in `meet_floors`.
+        floors: [K], recalls; NaN for no floor.
+
+    Returns:
+        The share, from 0 to 1, within a hundredth; and the fit that meets ``share * floors``.
+    """
     start = np.zeros(len(floors))
     sizes = np.bincount(labels, minlength=len(floors))
-    low, high, best = 0.0, 1.0, FloorsFit(start, True)
-    for _ in range(7):
+    best = FloorsFit(start, True)
+    low, high = 0.0, 1.0
+    for _ in range(7):  # 2^-7 is less than a hundredth
         share = (low + high) / 2
         fit = meet_floors(scores, labels, needed_right(share * floors, sizes, 0.0), start)
         if fit.met:
-            low, best = share, fit
+            best = fit
+            low = share
         else:
             high = share
     return low, best
 
 
 def most_right(scores: np.ndarray, labels: np.ndarray, need: np.ndarray, of: int) -> FloorsFit:
-    """Return offsets with which the most samples of one class are right and all others have what they need, if any."""
+    """Return offsets by which most samples of one class are right and all others have their need.
+
+    Args:
+        scores, labels, need: as in `meet_floors`.
+        of: the class.
+
+    Returns:
+        A fit that is not met if the others cannot have their need even without it.
+    """
     low = 0
     high = int((labels == of).sum())
     best = FloorsFit(np.zeros(len(need)), False)
@@ -244,7 +328,8 @@ def most_right(scores: np.ndarray, labels: np.ndarray, need: np.ndarray, of: int
         wanted[of] = middle
         fit = meet_floors(scores, labels, wanted, np.zeros(len(need)))
         if fit.met:
-            low, best = middle + 1, fit
+            best = fit
+            low = middle + 1
         else:
             high = middle - 1
     return best

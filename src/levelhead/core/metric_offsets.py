@@ -11,6 +11,10 @@ the calibrated model believes of it: as if `BELIEF` samples were believed. Few l
 guide. (docs/decisions.md measures what each part is worth.)
 
 **Floors.** Offsets are raised as little as possible until enough samples are right (`floors.py`).
+
+The road: `move_for_goal` is called with the fits of per_class.py. It moves them along the goal (`move_along`:
+the path over s, tables at 65 strengths, the best of them for each fit), shifts them so that one class stays
+as it is (`leave_alone`), and raises what floors ask for (`raise_to_floors`).
 """
 
 from __future__ import annotations
@@ -31,16 +35,25 @@ from .metrics import Tables
 from .one_strength import Truth, class_weights, tables_along
 from .samples import FOLDS, Goal, Samples
 
-STRENGTHS = np.linspace(0, 2, 65)
+STRENGTHS = np.linspace(0, 2, 65)  # s that are tried
 BELIEF = 1000.0  # samples that are believed
-PULL = 10.0
+PULL = 10.0  # how hard s is held near what is usual for the metric
 _CERTAINTIES = (0.75, 0.5)  # that are tried where the one asked for cannot be had
 _MOST_NUMBERS = 1 << 22  # N times K that a strength is chosen on
 _LEAST_ROWS = 200  # N, however many classes there are: every fold has some of them
 
 
 def move_for_goal(fits: Fits, samples: Samples, goal: Goal, temperature: float) -> Fits:
-    """Return fits for classes that occur as in training, moved to what a goal asks for."""
+    """Return fits for classes that occur as in training, moved to what a goal asks for.
+
+    Args:
+        fits: of per_class.py, without each fold of the samples and on all.
+        samples: what they were fitted on.
+        goal: what they are to be good at.
+        temperature: T, which calibrates the scores.
+    """
+    # An offset more for all classes changes no prediction. So one class can stay as it is: the
+    # background, or else the most frequent one.
     alone = samples.background
     if alone is None:
         alone = int(np.argmax(samples.counts))
@@ -52,14 +65,22 @@ def move_for_goal(fits: Fits, samples: Samples, goal: Goal, temperature: float) 
 
 @np.errstate(over="ignore")  # of masked scores, which stay the lowest
 def move_along(fits: Fits, samples: Samples, goal: Goal, temperature: float) -> Fits:
-    """Move all fits toward a goal, each by the strength that is best without its fold."""
+    """Move all fits toward a goal, each by the strength that is best without its fold.
+
+    The arguments are those of `move_for_goal`. All strengths are tried on the fit on all samples: its
+    scores are near those of the others, and one path then serves them all.
+    """
     along = temperature * samples.toward(goal)
     if not along.any():
         return fits
+
+    # One number is known well enough from a part of many samples.
     most = max(_MOST_NUMBERS // samples.classes, _LEAST_ROWS)
     if len(samples.labels) > most:
         rows = np.random.default_rng(0).permutation(len(samples.labels))[:most]
         samples = samples.take(np.sort(rows))
+
+    # Every change of a prediction as s grows, counted as tables of each fold at each strength.
     fitted = samples.scores * like(fits.whole.scale, samples.scores)
     fitted = fitted + like(fits.whole.offset, samples.scores)
     direction = Direction("shift", np.exp(along), multiplies=False)
@@ -71,9 +92,11 @@ def move_along(fits: Fits, samples: Samples, goal: Goal, temperature: float) -> 
     pull = PULL * (STRENGTHS - goal.metric.usual) ** 2
 
     def move(adjustment: Adjustment, tables: Tables, n: int) -> Adjustment:
+        """Return an adjustment moved by the best strength for tables [G, K] of n samples."""
         best = STRENGTHS[np.argmin(goal.loss(tables) + pull / n)]
         return replace(adjustment, offset=adjustment.offset + best * along)
 
+    # Without a fold, the tables are all of them less those of the fold.
     n = len(samples.labels)
     without = []
     for fold, adjustment in zip(samples.folds, fits.without, strict=True):
@@ -97,6 +120,7 @@ class MixedTruth(Truth):
         self.believed = BELIEF / (n + BELIEF)
 
     def _mix(self, own: np.ndarray, believed: Array) -> np.ndarray:
+        """Return what labels say and what the model believes, each by how many samples it counts."""
         return (1 - self.believed) * own + self.believed * to_numpy(believed).astype(np.float64)
 
     def at(self, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
@@ -117,7 +141,13 @@ class MixedTruth(Truth):
 
 
 def believe(fitted: Array, samples: Samples, temperature: float) -> Array:
-    """Return the model's probabilities [N, K] where classes occur as often as among the samples."""
+    """Return the model's probabilities [N, K] where classes occur as often as among the samples.
+
+    Args:
+        fitted: [N, K], scores that are right where classes occur as in training.
+        samples: whose mix is meant; half a sample stands for a class without any.
+        temperature: T, which calibrates the scores.
+    """
     mix = np.log(np.maximum(samples.sizes, 0.5) / samples.counts)
     scores = fitted * float(1 / temperature) + like(mix, fitted)
     odds = exp(scores - row_max(scores))
@@ -130,11 +160,18 @@ def leave_alone(fits: Fits, index: int) -> Fits:
     def less(adjustment: Adjustment) -> Adjustment:
         return replace(adjustment, offset=adjustment.offset - adjustment.offset[index])
 
-    return Fits([less(one) for one in fits.without], less(fits.whole), fits.strength)
+    without = [less(adjustment) for adjustment in fits.without]
+    return Fits(without, less(fits.whole), fits.strength)
 
 
 def raise_to_floors(fits: Fits, samples: Samples, goal: Goal) -> Fits:
-    """Raise the offsets of all fits until floors are met, with a margin for new samples."""
+    """Raise the offsets of all fits until floors are met, with a margin for new samples.
+
+    Raises:
+        LevelheadError: no offsets meet the floors on all samples; it says which classes conflict.
+    """
+    # A class a row, as floors.py takes it. Where scales are fitted, too, those of all samples stand
+    # for those without each fold.
     scores = to_numpy(samples.scores).astype(np.float64) * fits.whole.scale
     by_class = np.ascontiguousarray(scores.T)
     whole = _meet(by_class, samples.labels, goal, fits.whole)
@@ -143,27 +180,42 @@ def raise_to_floors(fits: Fits, samples: Samples, goal: Goal) -> Fits:
     without = []
     for fold, adjustment in zip(samples.folds, fits.without, strict=True):
         rows = np.flatnonzero(samples.fold != fold)
-        met = _meet(np.ascontiguousarray(by_class[:, rows]), samples.labels[rows], goal, adjustment)
-        without.append(adjustment if met is None else met)
+        kept_scores = np.ascontiguousarray(by_class[:, rows])
+        raised = _meet(kept_scores, samples.labels[rows], goal, adjustment)
+        # Where some samples cannot meet them though all can, they are judged as they are.
+        if raised is None:
+            raised = adjustment
+        without.append(raised)
     return Fits(without, whole, fits.strength)
 
 
 def _meet(
     scores: np.ndarray, labels: np.ndarray, goal: Goal, start: Adjustment
 ) -> Adjustment | None:
-    """Return the least offsets that meet the floors as surely as can be; None if none do at all."""
+    """Return the least offsets that meet the floors as surely as can be; None if none do at all.
+
+    Args:
+        scores: [K, N], a class a row.
+        labels: [N].
+        goal: with its floors, [K], and the certainty asked for.
+        start: whose offsets are raised.
+    """
     sizes = np.bincount(labels, minlength=len(scores))
     floors = np.where(sizes > 0, goal.floors, np.nan)
+    # From the margin asked for to none: at 0, the recall on these samples is the floor itself.
     for certainty in (goal.certainty, *_CERTAINTIES, 0.0):
         need = needed_right(floors, sizes, certainty)
-        met = meet_floors(scores, labels, need, start.offset)
-        if met.met:
-            return replace(start, offset=met.offset)
+        fit = meet_floors(scores, labels, need, start.offset)
+        if fit.met:
+            return replace(start, offset=fit.offset)
     return None
 
 
 def unmet_floors(scores: np.ndarray, labels: np.ndarray, goal: Goal) -> LevelheadError:
-    """Return why floors cannot be met: which classes conflict, and what each can reach instead."""
+    """Return why floors cannot be met: which classes conflict, and what each can reach instead.
+
+    The arguments are those of `_meet`.
+    """
     floors = np.asarray(goal.floors)
     sizes = np.bincount(labels, minlength=len(scores))
     need = needed_right(floors, sizes, 0.0)
@@ -173,13 +225,16 @@ def unmet_floors(scores: np.ndarray, labels: np.ndarray, goal: Goal) -> Levelhea
         return LevelheadError(reason, parameter="floors")
 
     def value_at(best: FloorsFit) -> str:
+        """Return the metric at some offsets, in words."""
         predicted = (scores + best.offset[:, None]).argmax(axis=0)
         value = goal.metric.value(goal.tables(labels, predicted, len(scores)))
         return f"with {goal.metric.title} {goal.metric.value_text(value)}"
 
     group = least_conflict(scores, labels, need, conflict)
     wanted = listed([f"{floors[k]:.1%} in {title(k, goal.names)}" for k in group])
-    together = " together" if len(group) > 1 else ""
+    together = ""
+    if len(group) > 1:
+        together = " together"
     why = f"no offsets meet a recall of {wanted}{together}"
     if len(group) > 3:
         share, best = met_share(scores, labels, floors)
@@ -187,13 +242,14 @@ def unmet_floors(scores: np.ndarray, labels: np.ndarray, goal: Goal) -> Levelhea
         return LevelheadError(f"{why}; {reach}; lower the floors", parameter="floors")
     # Without any one of them, the others can be met: say what each can reach beside them.
     others = np.where(np.isin(np.arange(len(need)), group), need, 0)
-    each = []
+    reached = []
     for k in group:
         best = most_right(scores, labels, others, k)
         right = (scores + best.offset[:, None]).argmax(axis=0) == labels
         recall = right[labels == k].mean()
-        each.append(f"{title(k, goal.names)} reaches {recall:.1%} at most, {value_at(best)}")
+        reached.append(f"{title(k, goal.names)} reaches {recall:.1%} at most, {value_at(best)}")
     beside = ""
     if len(group) > 1:
         beside = "beside the others' floors, "
-    return LevelheadError(f"{why}; {beside}{', '.join(each)}; lower the floors", parameter="floors")
+    reach = f"{beside}{', '.join(reached)}"
+    return LevelheadError(f"{why}; {reach}; lower the floors", parameter="floors")

@@ -99,7 +99,7 @@ class Tables:
             paid,
         )
 
-    def __getitem__(self, index: int | slice | np.ndarray) -> Tables:
+    def __getitem__(self, index: int | np.bool_ | slice | np.ndarray) -> Tables:
         """Return some of tables [..., K], by the axis before their classes."""
         paid = None
         if self.paid is not None:
