@@ -63,7 +63,7 @@ class _Seen(NamedTuple):
 
     before: list[Tensor]  # [..., K], of random outputs of the head
     after: list[Tensor]  # [..., K], of these outputs after a change
-    softmax: bool  # whether one was left out on the way
+    past_softmax: bool  # whether something was done to what a softmax gave, which was left out
 
 
 class _Change(NamedTuple):
@@ -133,8 +133,8 @@ class Tail:
     def _arrives(self, change: _Change) -> bool | None:
         """Return whether some output of the model changes as the outputs of the head do.
 
-        The first shape on which the rest of the model runs decides. Behind a softmax that was left
-        out, an output that changes in another way proves nothing.
+        The first shape on which the rest of the model runs decides. Where a softmax was left out and
+        its results are worked on, an output that changes in another way proves nothing.
         """
         for sizes in self._likely_sizes():
             try:
@@ -147,7 +147,7 @@ class Tail:
             for before, after in zip(seen.before, seen.after, strict=True):
                 if close(after, change.along(before, -1), before, self._dtype):
                     return True
-            if seen.softmax:
+            if seen.past_softmax:
                 return None
             return False
         return None
@@ -189,7 +189,7 @@ class Tail:
             before = [run.value(node, plain) for node in self.outputs]
             after = [run.value(node, changed) for node in self.outputs]
 
-        seen = _Seen([], [], run.softmax)
+        seen = _Seen([], [], run.past_softmax)
         for old, new in zip(before, after, strict=True):
             old_logits = self._classes_last(old)
             new_logits = self._classes_last(new)
@@ -223,7 +223,10 @@ class _Run:
         self.model = model
         self.after = after
         self.input_shape = input_shape
-        self.softmax = False  # whether one was left out so far
+        self.softmaxes: set[fx.Node] = (
+            set()
+        )  # nodes that were left out, and all that depend on them
+        self.past_softmax = False  # whether such a result was worked on
 
     def value(self, node: fx.Node, values: dict[fx.Node, Value]) -> Value:
         """Return the value of a node, given those of the head's outputs; each is computed once.
@@ -245,24 +248,24 @@ class _Run:
         if node not in self.after and self._is_shape(node):
             return self._shape(node)
         args, kwargs = map_arg((node.args, node.kwargs), lambda each: self.value(each, values))
+        if self.softmaxes & set(node.all_input_nodes):
+            self.past_softmax = True
+            self.softmaxes.add(node)
+        if self._is_softmax(node):
+            self.softmaxes.add(node)
+            return args[0] if args else kwargs["input"]
         if node.op == "call_function":
-            if node.target in SOFTMAX_FUNCTIONS:
-                return self._without_softmax(args, kwargs)
             return node.target(*args, **kwargs)  # type: ignore[operator]
         if node.op == "call_method":
-            if node.target in SOFTMAX_METHODS:
-                return self._without_softmax(args, kwargs)
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-        module = self.model.get_submodule(str(node.target))
-        if isinstance(module, SOFTMAX_MODULES):
-            return self._without_softmax(args, kwargs)
-        return module(*args, **kwargs)
+        return self.model.get_submodule(str(node.target))(*args, **kwargs)
 
-    def _without_softmax(self, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
-        self.softmax = True
-        if args:
-            return args[0]
-        return kwargs["input"]
+    def _is_softmax(self, node: fx.Node) -> bool:
+        if node.op == "call_function":
+            return node.target in SOFTMAX_FUNCTIONS
+        if node.op == "call_method":
+            return node.target in SOFTMAX_METHODS
+        return isinstance(self.model.get_submodule(str(node.target)), SOFTMAX_MODULES)
 
     def _is_shape(self, node: fx.Node) -> bool:
         if node.op == "call_method":
