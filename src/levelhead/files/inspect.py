@@ -1,13 +1,18 @@
-"""Look at the head in a model's file: its layers, its norms against the counts, and what to beware of. Runs no code."""
+"""Look at the head in a model's file: its layers, its norms against the counts, and what to beware of. Runs no code.
 
-from collections.abc import Sequence
+`inspect_file` finds the head as `adjust_file` does, reads its first layer and describes it in an
+`Inspection`; `inspection_text` puts that into words and bars.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from ..core.counts import Counts, likely_classes, resolve
-from ..core.head import can_flip, doubts_of_head, norm_follows_count
+from ..core.head import Head, can_flip, doubts_of_head, norm_follows_count
 from ..core.rules import Rescale
 from ..heads.notes import Note, done_text
 from ..show.style import row_title, table
@@ -16,19 +21,20 @@ from ..support.errors import visible
 from .large import is_large, load_norms
 from .locate import ModelFile, earlier_note
 from .numbers import load
+from .spans import LayerSpans
 
 _HALF = 0.5  # the strength at which a bias scaled or kept is compared
 
 
 @dataclass(frozen=True)
 class HeadLayer:
-    """One layer of a head: its key, the keys of weight and bias, and the weight's shape and dtype in the file."""
+    """One layer of a head, as the file has it."""
 
-    key: str
-    weight: str
-    bias: str | None
-    shape: tuple[int, ...]
-    dtype: str
+    key: str  #: its name
+    weight: str  #: the name of its weight
+    bias: str | None  #: the name of its bias; None if it has none
+    shape: tuple[int, ...]  #: of its weight
+    dtype: str  #: of its weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,73 +77,110 @@ def inspect_file(
     (HeadLayer(key='fc', weight='fc.weight', bias=None, shape=(2, 2), dtype='F32'),)
     """
     file = ModelFile.at(path)
-    found = file.locate_head(head=head, classes=likely_classes(counts), names=names)
-    first = (load_norms if is_large(found) else load)(found.layers[0], found.names)
-    norms = to_numpy(first.norms).astype(np.float64)
-    if counts is None or first.classes < 2:
-        n = None
+    located = file.locate_head(head=head, classes=likely_classes(counts), names=names)
+    first_layer = located.layers[0]
+    if is_large(located):
+        first = load_norms(first_layer, located.names)
     else:
-        n = resolve(counts, first.classes, names=found.names)
-    correlation = (
-        None if n is None or np.isnan(follows := norm_follows_count(first, n)) else follows
-    )
-    note, warnings = earlier_note(found), []
-    if note:
-        done = done_text(note["rule"], note.get("strength"))
-        done = f"{done}, by levelhead {note['version']}"
-        warnings.append(f"adjusted before: {done}; `levelhead undo` takes it back")
-    if not can_flip(first):
-        rows = "two opposite rows"
-        if first.classes == 1:
-            rows = "a single logit"
-        stuck = f"scaling never changes the predictions of this head, {rows}; use the rule offsets or shift"
-        warnings.append(f"BinaryHeadWarning: {stuck}")
-    if n is not None and not note:
-        warnings += [f"{type(doubt).__name__}: {doubt}" for doubt in doubts_of_head(first, n)]
-    parts = [(one.key, one.weight, one.bias and one.bias.key) for one in found.layers]
-    layers = tuple(
-        HeadLayer(key, weight.key, bias, weight.shape, weight.dtype) for key, weight, bias in parts
-    )
-    size = None
-    if first.bias is not None:
-        size = np.abs(first.bias.astype(np.float64))
-    bias_gap = None
-    if size is not None and n is not None:
-        scale = Rescale(_HALF).on_head(first, n).scale
-        bias_gap = float(np.max((scale - 1) * size))
+        first = load(first_layer, located.names)
+    n = None
+    if counts is not None and first.classes > 1:
+        n = resolve(counts, first.classes, names=located.names)
+    note = earlier_note(located)
+    bias = _BiasSize.of(first, n)
     return Inspection(
         path=str(path),
         format=file.format.name,
-        layers=layers,
-        norms=norms,
-        names=found.names,
+        layers=tuple(_describe(layer) for layer in located.layers),
+        norms=_norms(first),
+        names=located.names,
         counts=n,
-        correlation=correlation,
-        bias_share=None
-        if size is None
-        else float(np.median(size / np.maximum(norms, np.finfo(float).tiny))),
-        bias_gap=bias_gap,
+        correlation=_correlation(first, n),
+        bias_share=bias.share,
+        bias_gap=bias.gap,
         adjusted=note,
-        warnings=tuple(warnings),
+        warnings=tuple(_warnings(first, n, note)),
     )
+
+
+def _describe(layer: LayerSpans) -> HeadLayer:
+    bias = None
+    if layer.bias is not None:
+        bias = layer.bias.key
+    return HeadLayer(layer.key, layer.weight.key, bias, layer.weight.shape, layer.weight.dtype)
+
+
+def _norms(head: Head) -> np.ndarray:
+    return to_numpy(head.norms).astype(np.float64)
+
+
+def _correlation(head: Head, counts: np.ndarray | None) -> float | None:
+    """Return how norms follow the counts [K], or None where nothing can be said of that."""
+    if counts is None:
+        return None
+    correlation = norm_follows_count(head, counts)
+    if np.isnan(correlation):
+        return None
+    return correlation
+
+
+class _BiasSize(NamedTuple):
+    """How large the bias of a head is, as `Inspection` has it."""
+
+    share: float | None
+    gap: float | None
+
+    @staticmethod
+    def of(head: Head, counts: np.ndarray | None) -> "_BiasSize":
+        """Measure the bias of a head; the gap needs counts [K]."""
+        if head.bias is None:
+            return _BiasSize(None, None)
+        size = np.abs(head.bias.astype(np.float64))
+        share = float(np.median(size / np.maximum(_norms(head), np.finfo(float).tiny)))
+        if counts is None:
+            return _BiasSize(share, None)
+        scale = Rescale(_HALF).on_head(head, counts).scale
+        return _BiasSize(share, float(np.max((scale - 1) * size)))
+
+
+def _warnings(head: Head, counts: np.ndarray | None, note: Note | None) -> Iterator[str]:
+    """Yield what to beware of: an earlier adjustment, a head that scaling cannot help, doubts about the counts."""
+    if note:
+        done = done_text(note["rule"], note.get("strength"))
+        by_whom = f"{done}, by levelhead {note['version']}"
+        yield f"adjusted before: {by_whom}; `levelhead undo` takes it back"
+    if not can_flip(head):
+        rows = "two opposite rows"
+        if head.classes == 1:
+            rows = "a single logit"
+        stuck = f"scaling never changes the predictions of this head, {rows}"
+        yield f"BinaryHeadWarning: {stuck}; use the rule offsets or shift"
+    # An adjusted head no longer shows how it was trained.
+    if counts is not None and not note:
+        for doubt in doubts_of_head(head, counts):
+            yield f"{type(doubt).__name__}: {doubt}"
 
 
 def inspection_text(seen: Inspection, width: int = 30) -> str:
     """Return the head, a bar for each class's norm (largest count first), and the warnings."""
-    lines, rows = [f"{seen.path} ({seen.format})"], []
-    for one in seen.layers:
-        key, weight, bias = map(visible, (one.key, one.weight, one.bias or "no bias"))
-        lines.append(f"  head {key}: {weight} {list(one.shape)} {one.dtype}, {bias}")
+    lines = [f"{seen.path} ({seen.format})"]
+    for layer in seen.layers:
+        bias = visible(layer.bias or "no bias")
+        weight = f"{visible(layer.weight)} {list(layer.shape)} {layer.dtype}"
+        lines.append(f"  head {visible(layer.key)}: {weight}, {bias}")
+    titles = ["class", "count", "norm", ""]
+    order = np.arange(len(seen.norms))
     if seen.counts is None:
-        order = np.arange(len(seen.norms))
+        titles[1] = ""  # an empty column is left out
     else:
         order = np.argsort(-seen.counts, kind="stable")
-    top = max(float(seen.norms.max()), np.finfo(float).tiny)
+    longest = max(float(seen.norms.max()), np.finfo(float).tiny)
+    rows = []
     for i in order.tolist():
         count = "" if seen.counts is None else str(seen.counts[i])
-        bar = "█" * max(1, round(width * seen.norms[i] / top))
+        bar = "█" * max(1, round(width * seen.norms[i] / longest))
         rows.append([row_title(i, seen.names), count, f"{seen.norms[i]:.4g}", bar])
-    lines += ["", *table(["class", "" if seen.counts is None else "count", "norm", ""], rows), ""]
+    lines += ["", *table(titles, rows), ""]
     if seen.correlation is not None:
         lines.append(f"rank correlation of norm and count: {seen.correlation:.2f}")
     if seen.bias_share is not None:

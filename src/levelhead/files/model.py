@@ -1,4 +1,10 @@
-"""`adjust_file`: adjust the head of a model's file, by what was tuned or by a rule at a strength of one's own."""
+"""`adjust_file`: adjust the head of a model's file, by what was tuned or by a rule at a strength of one's own.
+
+The road: `ModelFile` tells the format and finds the head; `InFile` is that head as a `Place`;
+`apply` (heads/apply.py) checks that the choice fits and computes the new head; `InFile.write` hands
+it to `Format.save`, which copies the file with the head's bytes and a note changed. The result is
+an `AdjustedFile`, which `adjusted_text` puts into words.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +36,10 @@ from .located import LocatedHead
 from .numbers import check_rows, load
 from .output import Output, companion_files
 
-HALVES = {"F16": "float16", "BF16": "bfloat16"}
+HALVES = {
+    "F16": "float16",
+    "BF16": "bfloat16",
+}  # dtypes of half precision, as numpy and torch say them
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +48,7 @@ class AdjustedFile:
 
     path: str
     out: str
-    original: str | None  #: None if it was not kept
+    original: str | None  #: where the old bytes are; None if they were not kept
     head: tuple[str, ...]  #: the layers that were adjusted
     rule: str
     strength: float | None  #: None for rules with numbers for each class
@@ -47,8 +56,8 @@ class AdjustedFile:
     offset: np.ndarray  #: [K], what was added to biases then
     bias: BiasPolicy | None  #: None if the head had none
     counts: np.ndarray | None  #: [K], where known; two for a head with one logit
-    before: np.ndarray  #: [K], lengths of the weight vectors of the first layer
-    after: np.ndarray
+    before: np.ndarray  #: [K], lengths of the weight vectors of the first layer, as they were
+    after: np.ndarray  #: [K], and as they are
     sha256: Mapping[str, str]  #: of each changed file as it was, by its new name
     names: tuple[str, ...] | None = None  #: of the classes, where known
     #: how many predictions rounding could flip; None if not asked, or not in half precision
@@ -60,41 +69,51 @@ class AdjustedFile:
 
 @dataclass(frozen=True, eq=False)
 class InFile(Place[AdjustedFile]):
-    """The head of a model's file, and where the adjusted file goes: a `Place`."""
+    """The head of a model's file, and where the adjusted file goes: a `Place`.
+
+    Args:
+        file: the model's file, with its format.
+        to: where the adjusted model is written.
+        located: the head in it.
+        tuned: what was tuned, where it was.
+        whole: whether a large head is read as a whole, as its rows are not only scaled.
+    """
 
     file: ModelFile
     to: Output
-    found: LocatedHead
-    tuned: Tuned | None = None  # what was tuned, where it was
-    whole: bool = False  # whether a large head is read as a whole, as its rows are not only scaled
+    located: LocatedHead
+    tuned: Tuned | None = None
+    whole: bool = False
 
     def find_facts(self) -> Facts:
-        found = self.found
-        first = found.layers[0]
+        """Look up what is known of the head, reading none of its weights."""
+        located = self.located
+        first = located.layers[0]
         return Facts(
-            keys=found.keys,
-            where=f"{found.path}: {', '.join(found.keys)}",
-            sizes=tuple(layer.classes for layer in found.layers),
-            names=found.names,
-            task=found.task,
+            keys=located.keys,
+            where=f"{located.path}: {', '.join(located.keys)}",
+            sizes=tuple(layer.classes for layer in located.layers),
+            names=located.names,
+            task=located.task,
             half=HALVES.get(first.weight.dtype),
             plain=first.plain,
             file=self.file.path,
         )
 
     def earlier(self) -> str | None:
-        note = earlier_note(self.found)
+        """Return what was done to the head before, by the note in the file or in a config next to it."""
+        note = earlier_note(self.located)
         if note is None:
             return None
         done = done_text(note["rule"], note.get("strength"))
-        return f"{self.found.path} was adjusted before ({done}); undo that first"
+        return f"{self.located.path} was adjusted before ({done}); undo that first"
 
     def check_output(self, *, adds: bool) -> None:
-        pass  # it was found by what the file says of the model
+        """Accept every head: it was found by what the file says of the model, and nothing can be run."""
 
     def check_takes_bias(self, key: str) -> None:
         """Raise if the head has no bias and the file cannot hold one."""
-        if self.found.add_bias is None:
+        if self.located.add_bias is None:
             kind = self.file.format.name
             held = f"a {kind} file cannot hold one that the model does not expect"
             reason = f"{self.facts.where} has no bias to add to, and {held}"
@@ -106,36 +125,36 @@ class InFile(Place[AdjustedFile]):
     def heads(self, rule: Rule) -> tuple[Head, ...]:
         """Return the head, one for each layer; of a large one, whose rows are read when written, the bias."""
         read = thin_head if self._in_blocks(rule) else load
-        return tuple(read(layer, self.found.names) for layer in self.found.layers)
+        return tuple(read(layer, self.located.names) for layer in self.located.layers)
 
     def _in_blocks(self, rule: Rule) -> bool:
         """Return whether the rows are too large to be held, and are scaled block by block."""
-        return is_large(self.found) and not rule.needs_norms and not self.whole
+        return is_large(self.located) and not rule.needs_norms and not self.whole
 
     def write(self, change: Change) -> AdjustedFile:
         """Write the file with the new head and a note in it."""
         adjustment = change.adjustment
+        located = self.located
+        # Rows are checked before anything is written; the lengths of the first layer's are reported.
         rows = None
         if self._in_blocks(change.rule):
-            rows, before, after = scale_large(
-                self.found.layers[0], adjustment.scale, self.found.names
-            )
+            rows, before, after = scale_large(located.layers[0], adjustment.scale, located.names)
         else:
-            lengths = []
-            for layer, old, new in zip(self.found.layers, change.before, change.after, strict=True):
-                weights = to_numpy(old.weight), to_numpy(new.weight)
-                lengths.append(check_rows(layer, *weights, self.found.names))
+            lengths = [
+                check_rows(layer, to_numpy(old.weight), to_numpy(new.weight), located.names)
+                for layer, old, new in zip(located.layers, change.before, change.after, strict=True)
+            ]
             before, after = lengths[0]
         to = replace(self.to, path=self.file.output_path(self.to.path))
-        note = {**change.note(self.found.keys), "bias": adjustment.bias}
-        if self.found.note:
-            note["before"] = self.found.note
-        kept = self.file.format.save(self.found, change.after, to, note, rows)
+        note = {**change.note(located.keys), "bias": adjustment.bias}
+        if located.note:
+            note["before"] = located.note
+        originals = self.file.format.save(located, change.after, to, note, rows)
         return AdjustedFile(
             path=str(self.file.path),
             out=str(to.path),
             original=f"{to.path}.original" if to.original else None,
-            head=self.found.keys,
+            head=located.keys,
             rule=change.rule.name,
             strength=change.strength,
             scale=adjustment.scale,
@@ -144,14 +163,15 @@ class InFile(Place[AdjustedFile]):
             counts=change.counts,
             before=before,
             after=after,
-            sha256={name: original.sha256 for name, original in kept.items()},
-            names=self.found.names,
+            sha256={name: original.sha256 for name, original in originals.items()},
+            names=located.names,
             flips=change.flips,
             notes=tuple(self._notes(change, before)),
             along=change.along,
         )
 
     def _notes(self, change: Change, norms: np.ndarray) -> Iterator[str]:
+        """Yield what to know about the result; norms [K] are those of the head as it was."""
         if change.before[0].bias is None and change.after[0].bias is not None:
             yield "the head had no bias and has one now"
         if change.along is not None:
@@ -167,9 +187,9 @@ class InFile(Place[AdjustedFile]):
             yield f"{type(doubt).__name__}: {doubt}"
         if change.flips:
             yield f"rounding to half precision could flip {change.flips} of the predictions given"
-        if self.found.folder:
-            folder = self.found.path.parent
-            left_out = companion_files(folder, self.found.files, self.to.left_out).left_out
+        if self.located.folder:
+            folder = self.located.path.parent
+            left_out = companion_files(folder, self.located.files, self.to.left_out).left_out
             if left_out:
                 copied = "copied with its config, tokenizer and the like"
                 yield f"{copied}; left out: {listed(left_out)}"
@@ -240,19 +260,21 @@ def adjust_file(
         reason = "what was tuned scales the bias with its weight vector; expected 'scale'"
         raise LevelheadError(f"{reason}, got {bias!r}", parameter="bias")
     file = ModelFile.at(path)
-    found = file.locate_head(head=head, classes=chosen.classes(counts), names=names)
+    located = file.locate_head(head=head, classes=chosen.classes(counts), names=names)
+    # What was tuned may know the names of the classes where the file does not.
     tuned_names = None
     if chosen.tuned is not None:
         tuned_names = chosen.tuned.names
-    if tuned_names is not None and found.names is None and found.classes == len(tuned_names):
-        found = replace(found, given_names=tuned_names)
+    if tuned_names is not None and located.names is None and located.classes == len(tuned_names):
+        located = replace(located, given_names=tuned_names)
     if task is not None:
         check_choice("task", task, ("multiclass", "multilabel"))
-        found = replace(found, given_task=task)
+        located = replace(located, given_task=task)
     to = Output(Path(out), original, force, progress, left_out_suffixes())
-    without_bias = all(layer.bias is None for layer in found.layers)
+    # Offsets that go into the weights change all of their numbers, not only the lengths of rows.
+    without_bias = all(layer.bias is None for layer in located.layers)
     whole = features is not None and chosen.adds and without_bias
-    place = InFile(file, to, found, chosen.tuned, whole)
+    place = InFile(file, to, located, chosen.tuned, whole)
     return apply(
         place,
         chosen,
@@ -267,12 +289,37 @@ def adjust_file(
 
 def adjusted_text(done: AdjustedFile) -> str:
     """Return what changed, class by class, and how to undo it."""
+    title = done.rule
+    if done.rule in RULES:
+        title = RULES[done.rule].title
+    policy = ""
+    if (done.scale != 1).any() and done.bias is not None:
+        policy = ", bias scaled" if done.bias == "scale" else ", bias kept"
+    layers = visible(", ".join(done.head))
+    lines = [
+        f"{done.path} -> {done.out}",
+        f"  {layers}: {done_text(title, done.strength)}{policy}",
+        "",
+        *_class_table(done),
+        "",
+    ]
+    if done.original:
+        undo = f"`levelhead undo {quote(done.out)} -o BACK`"
+        lines.append(f"kept {done.original}: {undo} gives the input back, byte for byte")
+    if done.flips is not None:
+        lines.append(f"predictions that rounding to half precision could flip: {done.flips}")
+    return "\n".join([*lines, *(f"note: {visible(text)}" for text in done.notes)])
+
+
+def _class_table(done: AdjustedFile) -> list[str]:
+    """Return a line for each class, largest count first, with what changed: norms, scale and offset."""
     multiplies = bool((done.scale != 1).any())
     adds = bool(done.offset.any())
-    one_logit = len(done.scale) == 1
+    one_logit = len(done.scale) == 1  # of two classes, with a count each
     order = np.arange(len(done.scale))
     if done.counts is not None and not one_logit:
         order = np.argsort(-done.counts, kind="stable")
+    # A column without a title is empty, and is left out.
     titles = ["class", "count", "norm before", "after", "scale", "offset"]
     if done.counts is None:
         titles[1] = ""
@@ -286,28 +333,12 @@ def adjusted_text(done: AdjustedFile) -> str:
         if not one_logit:
             name = row_title(i, done.names)
         count = ""
-        if done.counts is not None:
-            own = done.counts if one_logit else done.counts[i : i + 1]
-            count = "/".join(f"{n:.15g}" for n in own)
+        if done.counts is not None and one_logit:
+            count = "/".join(f"{n:.15g}" for n in done.counts)
+        elif done.counts is not None:
+            count = f"{done.counts[i]:.15g}"
         scale = f"{done.scale[i]:.4g}" if multiplies else ""
         offset = f"{done.offset[i]:.4g}" if adds else ""
         norms = [f"{done.before[i]:.4g}", f"{done.after[i]:.4g}"]
         rows.append([name, count, *norms, scale, offset])
-    policy = ""
-    if multiplies and done.bias is not None:
-        policy = ", bias kept"
-        if done.bias == "scale":
-            policy = ", bias scaled"
-    if done.rule in RULES:
-        title = RULES[done.rule].title
-    else:
-        title = done.rule
-    layers = visible(", ".join(done.head))
-    what = f"  {layers}: {done_text(title, done.strength)}{policy}"
-    lines = [f"{done.path} -> {done.out}", what, "", *table(titles, rows), ""]
-    if done.original:
-        undo = f"`levelhead undo {quote(done.out)} -o BACK`"
-        lines.append(f"kept {done.original}: {undo} gives the input back, byte for byte")
-    if done.flips is not None:
-        lines.append(f"predictions that rounding to half precision could flip: {done.flips}")
-    return "\n".join([*lines, *(f"note: {visible(text)}" for text in done.notes)])
+    return table(titles, rows)
