@@ -8,7 +8,6 @@ from safetensors.numpy import save_file
 from scipy import sparse
 
 import levelhead as lh
-from levelhead_lab.methods import METHODS
 
 COUNTS = [400, 100, 25, 4]
 LABELS = np.repeat(np.arange(4), [12, 8, 6, 4])
@@ -125,10 +124,6 @@ MISTAKES = {
         lambda: lh.tune(LOGITS, LABELS, COUNTS, metric=lh.Goal(floors=60)),
         "floors: expected recalls from 0 to 1, got 60; 60 % is 0.6",
     ),
-    "a method by another name": (
-        lambda: METHODS["LDAM"],
-        "unknown method 'LDAM'; the methods are baseline, ",
-    ),
 }
 
 
@@ -151,8 +146,6 @@ def test_logits_that_sum_to_about_100_are_logits():
 def test_labels_that_lack_class_0_are_not_taken_for_labels_from_1():
     with pytest.raises(ValueError, match=r"got 9 at position 29$"):
         lh.counts.check_labels([1] * 29 + [9], 4)
-    assert METHODS.get("LDAM") is None
-    assert "LDAM" not in METHODS
 
 
 def test_what_is_not_a_module_is_told_where_it_belongs():

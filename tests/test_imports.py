@@ -152,6 +152,16 @@ def test_imports_point_one_way():
     ] == []
 
 
+def test_the_tests_of_the_product_use_nothing_of_the_lab():
+    tests = Path(__file__).parent
+    wrong = []
+    for room in sorted(ROOMS - LAB):
+        for path in sorted((tests / room).rglob("*.py")):
+            if "levelhead_lab" in path.read_text(encoding="utf-8"):
+                wrong.append(str(path.relative_to(tests)))
+    assert wrong == []
+
+
 def circle(graph: dict[str, set[str]]) -> list[str]:
     """Return a circle of the graph, or nothing."""
     try:
@@ -320,6 +330,15 @@ def test_core_works_without_loading_anything_heavy():
         )
         == set()
     )
+
+
+def test_importing_the_runs_of_the_lab_loads_no_host():
+    code = (
+        "import sys, levelhead_lab.runs\n"
+        "print([name for name in sys.modules if name.startswith('levelhead.hosts.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_importing_levelhead_does_not_even_load_numpy():

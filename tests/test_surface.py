@@ -196,15 +196,3 @@ def test_a_mistake_is_reported_in_one_line(name):
 def test_features_of_a_better_dtype_than_the_head_keep_it():
     logits = Head(torch.eye(2)).logits(torch.eye(2, dtype=torch.float64))
     assert logits.dtype == torch.float64
-
-
-@pytest.mark.parametrize(
-    "name", ["baseline", "class-balanced", "ldam", "focal", "balanced-softmax"]
-)
-@pytest.mark.parametrize("shape", [(5,), (8, 1), (8, 4)], ids=["fewer", "a column", "one-hot"])
-def test_losses_want_one_label_per_row(name, shape):
-    from levelhead_lab.methods import METHODS
-
-    loss = METHODS[name].loss(COUNTS)
-    with pytest.raises(ValueError, match=r"labels: expected shape \[8\], one class index per row"):
-        loss(torch.zeros(8, 4), torch.zeros(shape, dtype=torch.long))

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 
 
 FILES = ("hosts/test_trackers.py", "hosts/test_trainers.py", "hosts/test_lightning_tune.py")
-FILES += ("hosts/test_transformers_tune.py", "cli/test_train.py", "test_package.py")
+FILES += ("hosts/test_transformers_tune.py", "study/test_train.py", "test_package.py")
 
 
 def main(*chosen: str) -> int:

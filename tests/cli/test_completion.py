@@ -15,7 +15,6 @@ import pytest
 
 from levelhead.core.metrics import METRICS
 from levelhead.core.rules import RULES
-from levelhead_lab.methods import METHODS
 
 LEVELHEAD = Path(sys.executable).with_name("levelhead")
 
@@ -48,7 +47,7 @@ def ask_zsh(line: str) -> str:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["t"], ["tune", "train"]),
+        (["ap"], ["apply"]),
         (["tune", "--chos"], ["--chosen-on"]),
         (["tune", "--rule", ""], list(RULES)),
         (["tune", "--metric", ""], list(METRICS)),
@@ -56,14 +55,6 @@ def ask_zsh(line: str) -> str:
         (["tune", "--kind", "p"], ["probabilities"]),
         (["adjust", "--rule", ""], ["shift", "rescale", "tau"]),
         (["adjust", "--bias", ""], ["scale", "keep"]),
-        (["train", "--engine", ""], ["auto", "plain", "fast"]),
-        (["train", "--dtype", "b"], ["bfloat16"]),
-        (["train", "--profile", "s"], ["step"]),
-        (["train", "--track", ""], ["tensorboard", "mlflow", "wandb"]),
-        (["train", "--recipe", "kim2020-"], ["kim2020-batch", "kim2020-64"]),
-        (["sweep", "--executor", "p"], ["packed"]),
-        (["reproduce", "table"], ["table1", "table2", "table3", "table2-sources"]),
-        (["methods", "ldam"], [name for name in METHODS if name.startswith("ldam")]),
         (["tune", "--logits", ""], []),  # the shell completes files
     ],
 )

@@ -57,8 +57,7 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / name).write_text(json.dumps(value))
     (tmp_path / "pickle.npy").write_text("hello")
     (tmp_path / "word.txt").write_text("1 two 3")
-    for name in ("latin.csv", "latin.toml"):
-        (tmp_path / name).write_bytes(b"caf\xe9,1\n")
+    (tmp_path / "latin.csv").write_bytes(b"caf\xe9,1\n")
     (tmp_path / "none.json").touch()
     (tmp_path / "d.npy").mkdir()
     os.mkfifo("pipe.json")
@@ -201,11 +200,6 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
             ["report", "named.json", "-o", "p.html"],
             "named.json: not a file that `levelhead tune` wrote (expected the format 'levelhead tuned 1')",
         ),
-        (["sweep", "L.npy"], "L.npy: not TOML: not valid UTF-8; save the file as UTF-8"),
-        (
-            ["train", "--data", "digits", "--recipe", "latin.toml"],
-            "latin.toml: not a TOML file (not valid UTF-8; save the file as UTF-8)",
-        ),
         (
             [*RESCALE[:-1], "1000"],
             "m.safetensors: the scaled head (in float32) has NaN or infinite weight values in class 1; use a strength "
@@ -215,15 +209,6 @@ LOOKS = "expected logits, got what looks like probabilities: rows in [0, 1] that
         (
             [*TUNE, "-o", "pipe.json", "--force"],
             "pipe.json: a device or a pipe; expected the name of a file to write",
-        ),
-        # what would fail for every network fails at once
-        (
-            ["reproduce", "table1", "--root", "nowhere"],
-            "nowhere: no such folder; expected the folder of the data sets",
-        ),
-        (
-            ["reproduce", "table1", "--root", ".", "--slots", "0"],
-            "--slots: expected at least 1, got 0",
         ),
         # typing errors
         (["tune"], "missing option '--logits' (levelhead tune -h explains)"),
@@ -288,27 +273,27 @@ def test_no_command_prints_the_help(levelhead):
     assert err == levelhead("--help")[1]
 
 
-def test_an_interrupted_command_ends_with_130(levelhead, monkeypatch):
+def test_an_interrupted_command_ends_with_130(folder, levelhead, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("levelhead_lab.lab.method_cards.format_table", interrupted)
-    assert levelhead("methods") == (130, "", "")
+    monkeypatch.setattr("levelhead.files.inspect.inspection_text", interrupted)
+    assert levelhead("inspect", "m.safetensors") == (130, "", "")
 
 
-def test_a_bug_of_ours_shows_its_traceback(monkeypatch):
-    monkeypatch.setattr("levelhead_lab.lab.method_cards.format_table", lambda _: {}["key"])
-    monkeypatch.setattr(sys, "argv", ["levelhead", "methods"])
+def test_a_bug_of_ours_shows_its_traceback(folder, monkeypatch):
+    monkeypatch.setattr("levelhead.files.inspect.inspection_text", lambda _: {}["key"])
+    monkeypatch.setattr(sys, "argv", ["levelhead", "inspect", "m.safetensors"])
     with pytest.raises(KeyError):
         cli.main()
     monkeypatch.setenv("LEVELHEAD_DEBUG", "1")
-    monkeypatch.setattr(sys, "argv", ["levelhead", "methods", "nope"])
-    with pytest.raises(ValueError, match="unknown method 'nope'"):
+    monkeypatch.setattr(sys, "argv", ["levelhead", "inspect", "none.json"])
+    with pytest.raises(ValueError, match=r"none\.json: "):
         cli.main()
 
 
-def test_a_full_disk_and_a_closed_pipe_show_no_traceback():
-    command = [sys.executable, "-m", "levelhead", "methods", "--json"]
+def test_a_full_disk_and_a_closed_pipe_show_no_traceback(folder):
+    command = [sys.executable, "-m", "levelhead", "inspect", "m.safetensors", "--json"]
     with open("/dev/full", "w") as full:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (2, "levelhead: no space left on device\n")
@@ -349,12 +334,9 @@ def test_too_little_memory_is_said_in_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("words", "example"),
     [
-        (["methods"], "wvn+rs"),
         (["inspect", "two.safetensors", "--head"], "classifier"),
         ([*TUNE, "--report"], "page.html"),
         (["tune", "--logits", "three.npz", "--target"], "0.5,0.3,0.2"),
-        (["reproduce", "table1", "--dry-run", "--root", ".", "--only"], "cifar10:100:wvn"),
-        (["reproduce", "table1", "--dry-run", "--root", ".", "--only"], "cifar10:*"),
     ],
 )
 def test_the_examples_of_the_help_run(folder, levelhead, words, example):

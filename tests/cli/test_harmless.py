@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from levelhead.core.head import Head
-from levelhead_lab.lab.snapshot import Snapshot
-
 EVIL = "cat\x1b]0;owned\x07\x1b[2K\rok\nwarning: forged\x9b1m\u202e"
 RNG = np.random.default_rng(0)
 
@@ -61,16 +58,6 @@ def test_columns_and_files(tmp_path, levelhead):
         f'"{EVIL.replace(";", "")}",logit_0,logit_1\na,1.5,2\nb,2.5,3\n'
     )
     check(levelhead("tune", "--logits", tmp_path / "l.csv", "--counts", "9,1")[2])
-
-
-def test_classes_of_a_run(tmp_path, levelhead):
-    split = {"test": RNG.normal(size=(6, 3))}, {"test": np.arange(6) % 2}
-    Snapshot(Head(RNG.normal(size=(2, 3)), None, (EVIL, "dog")), np.array([9, 1]), *split).save(
-        tmp_path / "snapshot.safetensors"
-    )
-    (tmp_path / "spec.json").write_text("{}")
-    (tmp_path / "done.json").write_text("{}")
-    check(levelhead("evaluate", tmp_path, "--strength", "0.5")[1])
 
 
 @pytest.mark.parametrize("mark", ["\n", "\r", "\x0b", "\u2028"])

@@ -18,7 +18,6 @@ from levelhead.core.counts import long_tail
 GROUPS = {  # each in the order of their use
     "Your model": ["inspect", "adjust", "undo"],
     "Your scores": ["tune", "compare", "apply", "report"],
-    "Training and study": ["demo", "methods", "train", "evaluate", "sweep", "reproduce"],
 }
 COMMANDS = [name for names in GROUPS.values() for name in names]
 
@@ -32,7 +31,7 @@ def examples(name: str) -> list[list[str]]:
 
 
 def test_the_commands_come_in_groups_in_the_order_of_their_use(levelhead):
-    shown = levelhead("--help")[1]
+    shown = levelhead("--help")[1].partition("\nTraining and study:\n")[0]
     parts = re.split(rf"^({'|'.join(GROUPS)}):$", shown, flags=re.MULTILINE)[1:]
     titles, listed = (
         parts[::2],
@@ -44,7 +43,7 @@ def test_the_commands_come_in_groups_in_the_order_of_their_use(levelhead):
 
 def test_the_help_says_what_to_type_first(levelhead):
     shown = levelhead("--help")[1]
-    assert "levelhead demo" in shown.partition("Training and study:")[2]
+    assert "labels:\n    levelhead tune --logits" in shown
     assert "levelhead COMMAND --help" in shown
 
 
@@ -56,17 +55,6 @@ def test_the_help_of_a_command_ends_with_an_example_of_it(levelhead, name):
         assert words[0] == name
         assert f"    levelhead {shlex.join(words)}\n" in shown  # on a line of its own, to copy
     assert "<list[str]>" not in shown  # words of Python
-
-
-def test_the_help_of_train_names_every_data_set_and_recipe(levelhead):
-    from levelhead_lab.lab.choices import RECIPES
-    from levelhead_lab.lab.load import OFFICIAL
-    from levelhead_lab.lab.recipe import presets
-
-    shown = " ".join(levelhead("train", "--help")[1].split()).replace("- ", "-")
-    assert list(RECIPES) == list(presets())
-    assert f"{', '.join(RECIPES)} or a .toml" in shown
-    assert all(f" {name}, " in shown for name in (*OFFICIAL, "digits"))
 
 
 @pytest.fixture
@@ -87,20 +75,9 @@ def files(tmp_path, monkeypatch) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::levelhead.support.warnings.LevelheadWarning")
 def test_the_examples_run_one_after_the_other(levelhead, files):
-    ready = ["inspect", "tune", "compare", "apply", "adjust", "undo", "report"]
-    for name in [
-        *ready,
-        "methods",
-        "train",
-        "evaluate",
-        "reproduce",
-    ]:  # demo and sweep have tests of their own
+    for name in ("inspect", "tune", "compare", "apply", "adjust", "undo", "report"):
         for words in examples(name):
-            run = [str(path) for path in Path("runs").glob("*") if path.is_dir()][:1]
-            few = ["--epochs", "1"] if name == "train" else []
-            status, _, err = levelhead(
-                *(run[0] if each == "runs/NAME" else each for each in words), *few
-            )
+            status, _, err = levelhead(*words)
             assert status == 0, (words, err)
 
 

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 import levelhead as lh
-from levelhead_lab.lab.snapshot import Snapshot
-from levelhead_lab.paper.cells import RECORD_KEYS
 
 COUNTS = [1000, 300, 90, 27]
 
@@ -139,32 +137,6 @@ def test_a_choice_made_on_test_is_called_so(files, levelhead):
     assert "chosen on test labels" in words_of(files / "p.html")
 
 
-def test_a_run_and_logits_stand_side_by_side(files, levelhead):
-    folder = files / "runs" / "one"
-    folder.mkdir(parents=True)
-    features, labels = np.load("L.npy"), np.load("Y.npy")
-    splits = (
-        {"held-out": features, "test": features[::2]},
-        {"held-out": labels, "test": labels[::2]},
-    )
-    Snapshot(lh.Head(np.eye(4)), np.array(COUNTS), *splits).save(folder / "snapshot.safetensors")
-    (folder / "spec.json").write_text(json.dumps({"spec": {"data": "digits", "method": "wvn"}}))
-    (folder / "log.jsonl").write_text(
-        "".join(json.dumps({"epoch": e, "norms": [1, 1, 1, e]}) + "\n" for e in (1, 2))
-    )
-    assert "not finished" in levelhead("report", str(folder), "-o", "p.html")[2]
-    (folder / "done.json").write_text("{}")
-    with (folder / "log.jsonl").open("a") as log:
-        log.write('{"epoch": 3, "no')  # cut off, as a full disk may leave it
-    status, _, err = levelhead(*LOGITS, str(folder), "--labels", "Y.npy")
-    assert status == 0, err
-    said = words_of(files / "p.html")
-    assert "113 samples" in said
-    assert "57" in said
-    status, _, err = levelhead("evaluate", str(folder), "--report", "e.html")
-    assert status == 0, err
-
-
 def test_titles_and_the_models_file_are_shown(files, levelhead):
     np.save("M.npy", np.load("L.npy") * 2)
     titles = ("--title", "first", "--title", "<second>")
@@ -179,27 +151,6 @@ def test_titles_and_the_models_file_are_shown(files, levelhead):
     assert (status, "--title: expected 2, one for each model, got 1" in err) == (2, True)
 
 
-def test_records_of_the_paper_become_its_tables(files, levelhead):
-    (files / "records").mkdir()
-    for seed, error in enumerate((0.28, 0.30)):
-        record = dict.fromkeys(RECORD_KEYS) | {
-            "column": "cifar10:100",
-            "method": "over-sample",
-            "hold_out": 0,
-            "held_out": None,
-            "seed": seed,
-            "error": error,
-            "best_epoch": None,
-            "curve": [error],
-            "counts": COUNTS,
-        }
-        (files / "records" / f"{seed}.json").write_text(json.dumps(record))
-    assert levelhead("report", "records", "-o", "p.html")[0] == 0
-    text = (files / "p.html").read_text(encoding="utf-8")
-    assert "29.00 ± 1.41" in text
-    assert "Table 3, CIFAR-10" in text
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -208,14 +159,11 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
         (["missing.npy", "--counts", "C.json"], "missing.npy: no such file"),
         (["missing.safetensors"], "no such file"),
         (["broken.safetensors"], "cut short, or not a safetensors file"),
-        (["runs"], "runs: not a run"),
         (
             ["L.npy", "--counts", "C.json", "--labels", "short.npy"],
             "short.npy: expected 113 labels, one per row of L.npy, got 3",
         ),
         (["L.npy", "--counts", "short.npy"], "expected 4 counts, one per class, got 3"),
-        (["unlike-records"], "not a run"),
-        (["damaged"], "damaged/spec.json: damaged, expected a JSON object"),
         (["L.npy", "--rule", "magic"], "--rule: expected 'offsets', 'shift', 'rescale', 'tau'"),
         (
             ["L.npy", "--labels", "Y.npy", "--metric", "magic"],
@@ -237,14 +185,6 @@ def test_records_of_the_paper_become_its_tables(files, levelhead):
 )
 def test_bad_input_is_one_line_and_nothing_is_written(files, levelhead, words, says):
     (files / "broken.safetensors").write_bytes(b"no")
-    (files / "runs").mkdir()
-    for name, file, text in (
-        ("unlike-records", "a.json", '{"column": "x", "method": "y"}'),
-        ("damaged", "spec.json", "["),
-        ("damaged", "done.json", "{}"),
-    ):
-        (files / name).mkdir(exist_ok=True)
-        (files / name / file).write_text(text)
     np.save("short.npy", np.array([1, 2, 3]))
     np.save("none.npy", np.ones((0, 4)))
     with lh.warnings.quiet():

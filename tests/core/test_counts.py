@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 import levelhead as lh
 from levelhead import counts
-from levelhead_lab.methods import METHODS
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=60))
@@ -204,8 +203,6 @@ LOGITS, LABELS = np.eye(3)[[0, 1, 2, 0]] + 1, [0, 1, 2, 0]
         (lambda n: lh.gamma_path(LOGITS, LABELS, n), False),
         (lambda n: lh.adjust(lh.Head(np.eye(3)), lh.rules.Shift(0.3), n), False),
         (lambda n: lh.rescale_(torch.nn.Linear(4, 3), n, gamma=0.3), True),
-        (lambda n: METHODS["class-balanced"].loss(n), False),
-        (lambda n: METHODS["ldam"].loss(n), False),
     ],
     ids=[
         "tune",
@@ -215,8 +212,6 @@ LOGITS, LABELS = np.eye(3)[[0, 1, 2, 0]] + 1, [0, 1, 2, 0]
         "gamma_path",
         "adjust",
         "rescale_",
-        "class-balanced",
-        "ldam",
     ],
 )
 def test_missing_is_advised_by_the_functions_that_have_it(call, has_missing):

@@ -25,7 +25,7 @@ def run(code: str) -> subprocess.CompletedProcess:
 def test_no_host_is_imported_unless_it_is_used():
     code = "\n".join(
         [
-            "import sys, numpy as np, levelhead as lh, levelhead.cli, levelhead.report, levelhead_lab.runs",
+            "import sys, numpy as np, levelhead as lh, levelhead.cli, levelhead.report",
             "lh.tune(np.eye(2)[[0, 1, 0, 1]] * 3 + 1, [0, 1, 0, 1], [9, 3], rule='rescale')",
             "print(*sorted(m for m in sys.modules if m.startswith('levelhead.hosts.')))",
             f"print(*[name for name in {LIBRARIES} if name in sys.modules])",

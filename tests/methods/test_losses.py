@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import levelhead as lh
 from levelhead_lab.methods import METHODS
 from levelhead_lab.methods.class_balanced import effective_number
 from levelhead_lab.methods.ldam import ldam_margins
@@ -276,3 +277,22 @@ def test_weights_never_enter_an_exponential(batch):
 def test_knobs_out_of_range_are_refused(name, knobs, message):
     with pytest.raises(ValueError, match=message):
         METHODS[name].loss(COUNTS, **knobs)
+
+
+@pytest.mark.parametrize("name", ["class-balanced", "ldam"])
+def test_counts_that_no_loss_can_use_are_refused(name):
+    with pytest.raises(lh.LevelheadError, match="has no samples") as error:
+        METHODS[name].loss([9, 3, 0])
+    assert "missing=" not in str(error.value)  # a loss has no such argument
+    with pytest.raises(lh.LevelheadError, match="class names are not known here"):
+        METHODS[name].loss({"cat": 9, "dog": 3, "elk": 1})
+
+
+@pytest.mark.parametrize(
+    "name", ["baseline", "class-balanced", "ldam", "focal", "balanced-softmax"]
+)
+@pytest.mark.parametrize("shape", [(5,), (8, 1), (8, 4)], ids=["fewer", "a column", "one-hot"])
+def test_losses_want_one_label_per_row(name, shape):
+    loss = METHODS[name].loss(COUNTS)
+    with pytest.raises(ValueError, match=r"labels: expected shape \[8\], one class index per row"):
+        loss(torch.zeros(8, 4), torch.zeros(shape, dtype=torch.long))

@@ -268,3 +268,10 @@ def test_a_second_stage_of_no_length_is_refused():
 def test_reading_about_methods_loads_no_torch():
     code = "import sys, levelhead.cli; from levelhead_lab.methods import METHODS; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_name_in_capitals_is_answered_with_the_names_there_are():
+    with pytest.raises(KeyError, match="unknown method 'LDAM'; the methods are baseline, "):
+        METHODS["LDAM"]
+    assert METHODS.get("LDAM") is None
+    assert "LDAM" not in METHODS

@@ -11,7 +11,6 @@ import levelhead as lh
 from levelhead.path.curve import Curve
 from levelhead.show.plot import draw_norms, draw_recall
 from levelhead.show.style import html, sparkline
-from levelhead_lab.lab.snapshot import Snapshot
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
 pytestmark = pytest.mark.filterwarnings("ignore::levelhead.support.warnings.LevelheadWarning")
@@ -27,48 +26,31 @@ def figures():
     pyplot.close("all")
 
 
-@pytest.fixture(scope="module")
-def snapshot():
-    rng = np.random.default_rng(0)
-    weight = np.eye(3, 5) * np.array([[1.0], [0.7], [0.4]])
-    labels = {"held-out": rng.integers(3, size=300), "test": np.repeat([0, 1, 2], 50)}
-    features = {
-        split: 2 + rng.normal(size=(len(y), 5)) + 2 * np.eye(3, 5)[y] for split, y in labels.items()
-    }
-    return Snapshot(
-        lh.Head(weight, names=["cat", EVIL, "$x_{$"]),
-        np.array(COUNTS),
-        features,
-        labels,
-        {"net": EVIL, "seed": 3, "log": [1] * 1000},
-    )
+RNG = np.random.default_rng(0)
+HEAD = lh.Head(np.eye(3, 5) * np.array([[1.0], [0.7], [0.4]]), names=["cat", EVIL, "$x_{$"])
+LABELS = RNG.integers(3, size=300)
+LOGITS = HEAD.logits(2 + RNG.normal(size=(300, 5)) + 2 * np.eye(3, 5)[LABELS])
 
 
 @pytest.fixture(scope="module")
-def path(snapshot):
-    return lh.gamma_path(snapshot.logits("held-out"), snapshot.labels["held-out"], COUNTS)
+def path():
+    return lh.gamma_path(LOGITS, LABELS, COUNTS)
 
 
 @pytest.fixture(scope="module")
-def tuned(snapshot):
-    return lh.tune(
-        snapshot.logits("held-out"),
-        snapshot.labels["held-out"],
-        COUNTS,
-        rule="shift",
-        chosen_on=f"{EVIL} $x_{{$",
-    )
+def tuned():
+    return lh.tune(LOGITS, LABELS, COUNTS, rule="shift", chosen_on=f"{EVIL} $x_{{$")
 
 
 @pytest.fixture(scope="module")
-def adjusted(snapshot):
+def adjusted():
     torch = pytest.importorskip("torch")
     model = torch.nn.Sequential(torch.nn.Linear(5, 3, bias=False))
-    model[0].weight.data.copy_(torch.tensor(snapshot.head.weight))
+    model[0].weight.data.copy_(torch.tensor(HEAD.weight))
     return lh.rescale_(model, COUNTS, gamma=0.5)
 
 
-@pytest.fixture(params=["path", "tuned", "adjusted", "snapshot"])
+@pytest.fixture(params=["path", "tuned", "adjusted"])
 def result(request):
     return request.getfixturevalue(request.param)
 
@@ -111,32 +93,24 @@ def test_html_is_short_and_well_formed_and_has_no_tag_of_others(result):
     ]
 
 
-def test_foreign_text_is_shown_as_it_is(tuned, snapshot):
+def test_foreign_text_is_shown_as_it_is(tuned):
     assert EVIL in "".join(Reader(tuned._repr_html_()).words)
-    assert (
-        EVIL in Reader(snapshot._repr_html_()).words
-    )  # the net, of meta; the class name is cut short
     assert set(Reader(html(EVIL, {EVIL: EVIL}, notes=[EVIL])).words) == {EVIL}
 
 
-def test_html_says_what_the_result_says(path, tuned, adjusted, snapshot):
-    rows = {
-        page: "".join(Reader(page._repr_html_()).words)
-        for page in (path, tuned, adjusted, snapshot)
-    }
+def test_html_says_what_the_result_says(path, tuned, adjusted):
+    rows = {page: "".join(Reader(page._repr_html_()).words) for page in (path, tuned, adjusted)}
     assert f"{path.at(0.0).balanced_error:.2%} at 0" in rows[path]
     assert f"{path.best().balanced_error:.2%}, at {path.best().gamma:.3f}" in rows[path]
     assert all(fact in rows[tuned] for fact in tuned.facts().values())
     assert "1..5" in rows[adjusted]  # (1000 / 40)^0.5
-    assert "held-out 300, test 150" in rows[snapshot]
-    assert "[1, 1" not in rows[snapshot]
 
 
-def test_a_choice_on_test_data_says_so_in_every_form(snapshot):
-    found = lh.tune(snapshot.logits("test"), snapshot.labels["test"], COUNTS, chosen_on="test")
-    assert "TEST DATA" in found._repr_html_()
-    assert "TEST DATA" in repr(found)
-    assert "TEST DATA" in found.plot().get_title(loc="left")
+def test_a_choice_on_test_data_says_so_in_every_form():
+    tuned = lh.tune(LOGITS, LABELS, COUNTS, chosen_on="test")
+    assert "TEST DATA" in tuned._repr_html_()
+    assert "TEST DATA" in repr(tuned)
+    assert "TEST DATA" in tuned.plot().get_title(loc="left")
 
 
 def test_plain_repr_is_one_line(result):
@@ -180,8 +154,8 @@ def test_the_path_is_drawn_step_by_step(path):
     assert np.allclose(dots, expected)
 
 
-def test_a_path_that_does_not_hold_zero_has_no_mark_there(snapshot):
-    path = lh.gamma_path(snapshot.logits("test"), snapshot.labels["test"], COUNTS, range=(0.5, 1.0))
+def test_a_path_that_does_not_hold_zero_has_no_mark_there():
+    path = lh.gamma_path(LOGITS, LABELS, COUNTS, range=(0.5, 1.0))
     assert all(len(line.get_xydata()) == 0 for line in path.plot().lines)
     assert "at 0.5" in path._repr_html_()
 
@@ -212,39 +186,6 @@ def test_several_layers_are_told_apart():
         "before, b",
         "after, b",
     ]
-
-
-def test_recall_is_drawn_the_most_frequent_class_first(snapshot):
-    flipped = Snapshot(
-        lh.Head(snapshot.head.weight[::-1], names=snapshot.head.names[::-1]),
-        snapshot.counts[::-1],
-        snapshot.features,
-        {split: 2 - y for split, y in snapshot.labels.items()},
-    )
-    for one in (snapshot, flipped):
-        leveled = lh.adjust(one.head, lh.rules.Rescale(0.2), one.counts)
-        axes = one.plot(head=leveled)
-        tall = [bar.get_height() for bar in axes.patches]
-        wanted = 100 * lh.measure.recall(one.logits("test"), one.labels["test"])
-        assert tall == pytest.approx(wanted[np.argsort(-one.counts)])
-        after = one.logits("test", leveled)
-        assert axes.lines[0].get_ydata() == pytest.approx(
-            100 * lh.measure.recall(after, one.labels["test"])[np.argsort(-one.counts)]
-        )
-        assert axes.get_xticklabels()[0].get_text() == "cat\n1000"
-        assert axes.get_xticklabels()[1].get_text().startswith("</script><img s")
-
-
-def test_recall_of_the_held_out_samples_where_there_is_no_test_set(snapshot):
-    alone = Snapshot(
-        snapshot.head,
-        snapshot.counts,
-        {"held-out": snapshot.features["held-out"]},
-        {"held-out": snapshot.labels["held-out"]},
-    )
-    assert alone.plot().get_title(loc="left") == "held-out, 300 samples"
-    with pytest.raises(ValueError, match="the snapshot has no split 'test'; it has none"):
-        Snapshot(snapshot.head, snapshot.counts).plot()
 
 
 def test_many_classes_are_dots_and_a_running_mean():
