@@ -294,7 +294,7 @@ def test_counts_are_checked_once(saved, monkeypatch, rule):
         calls.append(args)
         return resolve(*args, **options)
 
-    for module in ("core.counts", "heads.apply"):
+    for module in ("core.counts", "heads.choice"):
         monkeypatch.setattr(f"levelhead.{module}.resolve", counting)
     adjust_file(path, out, own_rule(rule, 0.5), COUNTS)
     assert len(calls) == 1

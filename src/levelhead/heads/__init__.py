@@ -4,7 +4,8 @@ Read in this order. `lh.adjust_(model, tuned)` opens the model as a place, which
 `apply` checks that the change fits and arrives in the logits, computes the new head and has the
 place write it; `Adjusted` says what was done and has the way back.
 
-place, apply, adjusted: where a head is; `adjust_` and its kin, with all checks; what was done, the way back
+choice, place: what to do; where a head is
+apply, adjusted: `adjust_` and its kin, with all checks; what was done, the way back
 in_memory: what the places of torch and Keras models have in common: find, mark, write, restore
 notes: the note about an adjustment, in files and in configs of models and adapters
 candidates: which layer is the head by names and shapes, of modules and of files

@@ -1,140 +1,69 @@
-"""An adjustment of a head, with all its checks: one body for torch modules, Keras models and model files."""
+"""An adjustment of a head, with all its checks: one body for torch modules, Keras models and model files.
+
+`apply` is that body. It checks that the choice fits the head and would arrive in the logits
+(`check_fits`), computes the new head, and only then has the place write it, so that an error leaves
+everything as it was. `adjust_` and `rescale_` open a model in memory as a place and call it;
+`levelhead.files.model.adjust_file` does so for files. `adjust` works on a `Head` by itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ..core.adjustment import Adjustment
 from ..core.arguments import finite_number
-from ..core.counts import Counts, WithBackground, check_left_alone, likely_classes, resolve
+from ..core.counts import Counts, WithBackground, check_left_alone
 from ..core.head import Head, can_flip, check_finite, rounding_flips
 from ..core.label_task import check_label_task
-from ..core.rules import RULES, OneStrength, Rescale, Rule
-from ..core.tuned import Tuned, tuned_of
+from ..core.rules import Rescale, Rule
+from ..core.tuned import Tuned
 from ..core.tuned_checks import check_for_head
 from ..support.arrays import Array, check_logits
 from ..support.errors import Advice, LevelheadError, check_choice, in_file
 from ..support.extras import naming_what_is_missing
 from ..support.types import BiasPolicy, Missing
 from .adjusted import Adjusted
-from .along import put_along
-from .candidates import TUNE_SCALES
+from .along import Along, put_along
+from .candidates import TUNE_SCALES, Example, LayerChoice
+from .choice import Chosen, read_choice
 from .in_memory import InMemory
-from .place import Change, Checked, Place, Written
+from .place import Change, Checked, Facts, Place, Written
+
+# A torch module or a Keras model; neither library is imported until one is given.
+Model: TypeAlias = Any
 
 # What helps where a file has a sigmoid for each class, and its user takes the largest.
 _COMPETE = Advice("task", "multiclass", "if the largest of them is taken")
 
 
-class Chosen(NamedTuple):
-    """What to do to a head: what was tuned, or a rule at a strength of one's own."""
-
-    rule: Rule
-    tuned: Tuned | None = None
-
-    @property
-    def strength(self) -> float | None:
-        """The strength, of a rule that has one."""
-        if self.tuned is not None:
-            return self.tuned.strength
-        if isinstance(self.rule, OneStrength):
-            return self.rule.strength
-        return None
-
-    @property
-    def multiplies(self) -> bool:
-        """Whether weight vectors are multiplied: by what was tuned or, before counts are known, by the rule."""
-        if self.tuned is None:
-            return self.rule.multiplies
-        return self.tuned.adjustment.multiplies
-
-    @property
-    def adds(self) -> bool:
-        """Whether something is added to biases."""
-        if self.tuned is None:
-            return self.rule.adds
-        return self.tuned.adjustment.adds
-
-    def classes(self, counts: Counts | None) -> int | None:
-        """Return how many classes it is likely to be for."""
-        if self.tuned is None:
-            return likely_classes(counts)
-        return self.tuned.classes
-
-    def counts(
-        self,
-        counts: Counts | None,
-        rows: int,
-        names: Sequence[str] | None,
-        *,
-        missing: Missing | None = None,
-        background: int | str | None = None,
-    ) -> np.ndarray | None:
-        """Return the counts [K] for a head of so many rows; None where none are known or needed."""
-        if self.tuned is not None:
-            if counts is not None:
-                reason = "what was tuned has counts of its own; leave these out"
-                raise LevelheadError(reason, parameter="counts")
-            if self.tuned.counts:
-                return np.array(self.tuned.counts)
-            return None
-        if counts is None:
-            return None
-        if rows == 1:  # two classes share the logit
-            return resolve(counts, 2, missing=missing)
-        return resolve(counts, rows, names=names, missing=missing, background=background)
-
-    def adjustment(self, heads: Sequence[Head], counts: np.ndarray | None) -> Adjustment:
-        """Return what it does to each row of the heads, which feed one output."""
-        if self.tuned is not None:
-            return self.tuned.adjustment.for_rows(heads[0].classes)
-        first, *others = [self.rule.on_head(head, counts) for head in heads]
-        for other in others:
-            if not np.array_equal(other.scale, first.scale):
-                reason = f"the rule {self.rule.name} would scale their rows by different numbers"
-                raise LevelheadError(f"several layers feed one output, and {reason}; use rescale")
-        return first.for_rows(heads[0].classes)
-
-
-def read_choice(tuned: Tuned | Rule | str | Path) -> Chosen:
-    """Return what to do, from a `Tuned`, the file of one, or a rule."""
-    if isinstance(tuned, Rule):
-        return Chosen(tuned)
-    if not isinstance(tuned, Tuned | str | Path):
-        expected = "expected what `tune` returned, the path of its file, or a rule"
-        example = "such as lh.rules.Rescale(0.5)"
-        got = f"got {type(tuned).__name__}"
-        raise LevelheadError(f"{expected} {example}, {got}", parameter="tuned")
-    choice = tuned_of(tuned)
-    return Chosen(RULES[choice.rule], choice)
-
-
-def check_fits(place: Place[Any], chosen: Chosen) -> Checked | None:
-    """Raise LevelheadError if what was chosen does not fit a head; return how it is known to fit."""
+def check_fits(place: Place[Written], chosen: Chosen) -> Checked | None:
+    """Raise LevelheadError if what was chosen does not fit a head; return how it is known to arrive in the logits."""
     facts = place.facts
     task = "multiclass"
     if chosen.tuned is not None:
         task = chosen.tuned.task
-    check_label_task(facts.where, facts.task, task, _COMPETE if facts.file is not None else None)
+    advice = None
+    if facts.file is not None:
+        advice = _COMPETE
+    check_label_task(facts.where, facts.task, task, advice)
     if len({*facts.sizes}) > 1:
         raise LevelheadError(f"{facts.where} differ in classes; name one of them")
     if chosen.multiplies:
         _check_no_single_logit(facts.sizes[0], facts.where)
     if chosen.tuned is not None:
         check_for_head(chosen.tuned, facts.sizes[0], facts.names, facts.where)
+    # Of several layers that are added up, each would add the offset once.
     if chosen.adds and (len(facts.keys) > 1 or not facts.plain):
         reason = "is scaled by a constant or bent by a Relu"
         if len(facts.keys) > 1:
             reason = "feed one output"
-        needed = (
-            f"what the rule {chosen.rule.name} adds is for one layer whose outputs are the logits"
-        )
+        adds = f"what the rule {chosen.rule.name} adds"
+        needed = f"{adds} is for one layer whose outputs are the logits"
         raise LevelheadError(f"{facts.where} {reason}, and {needed}; {TUNE_SCALES}")
     return place.check_output(adds=chosen.adds)
 
@@ -157,58 +86,94 @@ def apply(
     features: Array | None = None,
     again: bool = False,
 ) -> Written:
-    """Adjust the head of a place. If anything is wrong, nothing is changed."""
+    """Adjust the head of a place. If anything is wrong, nothing is changed.
+
+    Args:
+        place: where the head is.
+        chosen: what to do to it.
+        counts: training samples of each class, for a rule at a strength of one's own.
+        bias, missing: as in `rescale_`.
+        background, logits, features, again: as in `adjust_`.
+
+    Returns:
+        What the place says was done: an `Adjusted`, or of a file an `AdjustedFile`.
+    """
+    # Does it fit, and may it be done?
     check_choice("bias", bias, ("scale", "keep"))
     checked = check_fits(place, chosen)
     facts = place.facts
-    rows = facts.sizes[0]
     if isinstance(counts, WithBackground):
         background = counts.background
-    known = chosen.counts(counts, rows, facts.names, missing=missing, background=background)
+    class_counts = chosen.counts(
+        counts, facts.sizes[0], facts.names, missing=missing, background=background
+    )
     done_before = place.earlier()
     if done_before is not None and not again:
         raise LevelheadError(
             done_before, advice=Advice("again", None, "to adjust it a second time")
         )
+
+    # What is the new head?
     before = place.heads(chosen.rule)
-    adjustment = replace(chosen.adjustment(before, known), bias=bias)
+    adjustment = replace(chosen.adjustment(before, class_counts), bias=bias)
     check_left_alone(adjustment.scale, adjustment.offset, background, facts.names)
-    along = None
     with nullcontext() if facts.file is None else in_file(facts.file):
-        if adjustment.adds and before[0].bias is None and features is not None:
-            new_head, along = put_along(before[0], adjustment, features)
-            after = (new_head,)
-        else:
-            after = tuple(adjustment.head(head) for head in before)
-    for key, old, new in zip(facts.keys, before, after, strict=True):
-        if old.bias is None and new.bias is not None:
+        new = _new_heads(before, adjustment, features)
+    for key, old_head, new_head in zip(facts.keys, before, new.heads, strict=True):
+        if old_head.bias is None and new_head.bias is not None:
             place.check_takes_bias(key)
     flips = None
     predictions = 0
     if logits is not None:
-        values = check_logits(logits)
-        predictions = len(values)
-        if rows > 1 and values.shape[1] != rows:
-            got = f"expected [N, {rows}], got {list(values.shape)}"
-            raise LevelheadError(got, parameter="logits")
-        if facts.half is not None and not adjustment.adds:
-            flips = rounding_flips(values, adjustment.scale, facts.half)
+        flips, predictions = _count_flips(logits, facts, adjustment)
+
+    # Everything is checked: it is written.
     only_scales = adjustment.multiplies and not adjustment.adds
     change = Change(
         rule=chosen.rule,
         strength=chosen.strength,
-        counts=known,
+        counts=class_counts,
         adjustment=adjustment,
         before=before,
-        after=after,
+        after=new.heads,
         flips=flips,
         predictions=predictions,
         stuck=only_scales and not can_flip(before[0]),
         by_hand=chosen.tuned is None and not again,
         checked=checked,
-        along=along,
+        along=new.along,
     )
     return place.write(change)
+
+
+class _NewHeads(NamedTuple):
+    """The heads after an adjustment, one for each layer."""
+
+    heads: tuple[Head, ...]
+    along: Along | None  # how offsets were put into weights, where the head has no bias
+
+
+def _new_heads(
+    before: tuple[Head, ...], adjustment: Adjustment, features: Array | None
+) -> _NewHeads:
+    """Return the adjusted heads: offsets go into biases or, with features, into the weights of a head without one."""
+    if adjustment.adds and before[0].bias is None and features is not None:
+        head, along = put_along(before[0], adjustment, features)
+        return _NewHeads((head,), along)
+    return _NewHeads(tuple(adjustment.head(head) for head in before), None)
+
+
+def _count_flips(logits: Array, facts: Facts, adjustment: Adjustment) -> tuple[int | None, int]:
+    """Return how many predictions rounding to half precision could flip, None if it cannot, and of how many."""
+    values = check_logits(logits)
+    rows = facts.sizes[0]
+    if rows > 1 and values.shape[1] != rows:
+        got = f"expected [N, {rows}], got {list(values.shape)}"
+        raise LevelheadError(got, parameter="logits")
+    flips = None
+    if facts.half is not None and not adjustment.adds:
+        flips = rounding_flips(values, adjustment.scale, facts.half)
+    return flips, len(values)
 
 
 def adjust(
@@ -246,23 +211,22 @@ def adjust(
         _check_no_single_logit(head.classes, "the head")
     if chosen.tuned is not None:
         check_for_head(chosen.tuned, head.classes, head.names, "the head")
-    known = chosen.counts(counts, head.classes, head.names)
-    adjustment = chosen.adjustment([head], known)
+    adjustment = chosen.adjustment([head], chosen.counts(counts, head.classes, head.names))
     if adjustment.adds and head.bias is None and features is not None:
         return put_along(head, adjustment, features)[0]
     return adjustment.head(head)
 
 
 def adjust_(
-    model: Any,
+    model: Model,
     tuned: Tuned | Rule | str | Path,
     counts: Counts | None = None,
     *,
-    layer: Any = None,
-    example: Any = None,
+    layer: LayerChoice = None,
+    example: Example = None,
     background: int | str | None = None,
-    logits: Any = None,
-    features: Any = None,
+    logits: Array | None = None,
+    features: Array | None = None,
     again: bool = False,
 ) -> Adjusted:
     """Find the head of a model and adjust it in place, by what was tuned or by a rule.
@@ -320,13 +284,17 @@ def adjust_(
 
 
 def check_adjust(
-    model: Any,
+    model: Model,
     tuned: Tuned | Rule | str | Path,
     counts: Counts | None = None,
     *,
-    layer: Any = None,
+    layer: LayerChoice = None,
 ) -> None:
-    """Check what `adjust_` would, before training, reading no weight."""
+    """Check what `adjust_` would, before training, reading no weight.
+
+    Args:
+        model, tuned, counts, layer: as in `adjust_`.
+    """
     chosen = read_choice(tuned)
     place = _head_of(model, layer, None, chosen.classes(counts))
     check_fits(place, chosen)
@@ -334,21 +302,22 @@ def check_adjust(
         for path in place.without_bias():
             place.check_takes_bias(path)
     rows = place.facts.sizes[0]
-    known = chosen.counts(counts, rows, place.facts.names)
-    chosen.adjustment([Head(np.ones((rows, 1)))], known)  # refuses a rule without a strength
+    class_counts = chosen.counts(counts, rows, place.facts.names)
+    any_head = Head(np.ones((rows, 1)))
+    chosen.adjustment([any_head], class_counts)  # refuses a rule without a strength
 
 
 def rescale_(
-    model: Any,
+    model: Model,
     counts: Counts,
     *,
     gamma: float,
-    layer: Any = None,
-    example: Any = None,
+    layer: LayerChoice = None,
+    example: Example = None,
     bias: BiasPolicy = "scale",
     missing: Missing = "error",
     background: int | str | None = None,
-    logits: Any = None,
+    logits: Array | None = None,
     again: bool = False,
 ) -> Adjusted:
     """Find the head of a model and scale each weight vector, in place, by how rare its class is (RS).
@@ -386,14 +355,17 @@ def rescale_(
     )
 
 
-def _head_of(model: Any, layer: Any, example: Any, size: int | None) -> InMemory:
+def _head_of(model: Model, layer: LayerChoice, example: Example, size: int | None) -> InMemory[Any]:
     """Find the head of a model in memory; the size is likely, but not certain, to be its number of classes."""
+    place: InMemory[Any]
     # Keras's models are torch modules, too, where it runs on torch.
     if any(kind.__module__.partition(".")[0] == "keras" for kind in type(model).__mro__):
-        from .keras import KerasModel as Opened
+        from .keras import KerasModel
+
+        place = KerasModel(model)
     else:
         with naming_what_is_missing():
-            from .torch import TorchModel as Opened
-    place: InMemory = Opened(model)
+            from .torch import TorchModel
+        place = TorchModel(model)
     place.find(layer=layer, example=example, classes=place.likely_classes(size))
     return place

@@ -1,0 +1,111 @@
+"""What to do to a head: what was tuned, read from where it is, or a rule at a strength of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..core.adjustment import Adjustment
+from ..core.counts import Counts, likely_classes, resolve
+from ..core.head import Head
+from ..core.rules import RULES, OneStrength, Rule
+from ..core.tuned import Tuned, tuned_of
+from ..support.errors import LevelheadError
+from ..support.types import Missing
+
+
+class Chosen(NamedTuple):
+    """What to do to a head: what was tuned, or a rule at a strength of one's own."""
+
+    rule: Rule  # of what was tuned, or with a strength
+    tuned: Tuned | None = None
+
+    @property
+    def strength(self) -> float | None:
+        """The strength, of a rule that has one."""
+        if self.tuned is not None:
+            return self.tuned.strength
+        if isinstance(self.rule, OneStrength):
+            return self.rule.strength
+        return None
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether weight vectors are multiplied: by what was tuned or, before counts are known, by the rule."""
+        if self.tuned is None:
+            return self.rule.multiplies
+        return self.tuned.adjustment.multiplies
+
+    @property
+    def adds(self) -> bool:
+        """Whether something is added to biases."""
+        if self.tuned is None:
+            return self.rule.adds
+        return self.tuned.adjustment.adds
+
+    def classes(self, counts: Counts | None) -> int | None:
+        """Return how many classes it is likely to be for."""
+        if self.tuned is None:
+            return likely_classes(counts)
+        return self.tuned.classes
+
+    def counts(
+        self,
+        counts: Counts | None,
+        rows: int,
+        names: Sequence[str] | None,
+        *,
+        missing: Missing | None = None,
+        background: int | str | None = None,
+    ) -> np.ndarray | None:
+        """Return the counts [K] for a head of so many rows; None where none are known or needed.
+
+        Args:
+            counts: those that the caller gives; what was tuned has its own.
+            rows: K, or 1 where two classes share one logit.
+            names: of the classes, where they are known.
+            missing, background: as in `rescale_`.
+        """
+        if self.tuned is not None:
+            if counts is not None:
+                reason = "what was tuned has counts of its own; leave these out"
+                raise LevelheadError(reason, parameter="counts")
+            if self.tuned.counts:
+                return np.array(self.tuned.counts)
+            return None
+        if counts is None:
+            return None
+        if rows == 1:  # two classes share the logit
+            return resolve(counts, 2, missing=missing)
+        return resolve(counts, rows, names=names, missing=missing, background=background)
+
+    def adjustment(self, heads: Sequence[Head], counts: np.ndarray | None) -> Adjustment:
+        """Return what it does to each row of the heads, which feed one output.
+
+        Raises:
+            LevelheadError: the rule goes by the rows' norms, and those of the heads differ.
+        """
+        if self.tuned is not None:
+            return self.tuned.adjustment.for_rows(heads[0].classes)
+        first, *others = [self.rule.on_head(head, counts) for head in heads]
+        for other in others:
+            if not np.array_equal(other.scale, first.scale):
+                reason = f"the rule {self.rule.name} would scale their rows by different numbers"
+                raise LevelheadError(f"several layers feed one output, and {reason}; use rescale")
+        return first.for_rows(heads[0].classes)
+
+
+def read_choice(tuned: Tuned | Rule | str | Path) -> Chosen:
+    """Return what to do, from a `Tuned`, the file of one, or a rule."""
+    if isinstance(tuned, Rule):
+        return Chosen(tuned)
+    if not isinstance(tuned, Tuned | str | Path):
+        expected = "expected what `tune` returned, the path of its file, or a rule"
+        example = "such as lh.rules.Rescale(0.5)"
+        got = f"got {type(tuned).__name__}"
+        raise LevelheadError(f"{expected} {example}, {got}", parameter="tuned")
+    choice = tuned_of(tuned)
+    return Chosen(RULES[choice.rule], choice)
