@@ -55,3 +55,14 @@ def test_places_that_cannot_be_told_apart_are_refused_unless_the_layer_is_named(
         inspect_file(FILES / "shared.keras")
     named = inspect_file(FILES / "shared.keras", head="_layer_checkpoint_dependencies.dense_2")
     assert named.layers[0].key == "_layer_checkpoint_dependencies.dense_2"
+
+
+@pytest.mark.parametrize("around", ["", "model_weights/"])
+def test_weights_in_the_old_format_are_called_so(around, tmp_path):
+    # As Keras 2 wrote them, under the name that Keras 3 asks for.
+    path = tmp_path / "m.weights.h5"
+    with h5py.File(path, "w") as file:
+        file[f"{around}dense/dense/kernel:0"] = np.ones((4, 3), np.float32)
+        file[f"{around}dense/dense/bias:0"] = np.ones(3, np.float32)
+    with pytest.raises(lh.LevelheadError, match=r"Keras's old format.*save it again with Keras 3"):
+        adjust_file(path, tmp_path / "out.weights.h5", lh.rules.Rescale(0.5), COUNTS)

@@ -24,7 +24,14 @@ VARIABLE = re.compile(r"(?:(.*)/)?vars/(\d+)")
 def _find(path: Path, *, named: str | None = None, classes: int | None = None) -> LocatedHead:
     """Find the head in a file of weights: by the name of its layer or of its place, or as the only one that fits."""
     stamps = {path: check_regular_file(path, "weights of Keras")}
-    layers = find_among_arrays(path, *hdf5_arrays(path), named, classes)
+    arrays, names = hdf5_arrays(path)
+    # Keras 2 named its variables as TensorFlow does, `dense/kernel:0`, whatever the file was called.
+    if any(key.endswith(":0") for key in arrays):
+        reason = "weights in Keras's old format"
+        raise LevelheadError(
+            f"{path}: {reason}; load them into their model and save it again with Keras 3"
+        )
+    layers = find_among_arrays(path, arrays, names, named, classes)
     return LocatedHead(path, layers, stamps, _complete, _note(path))
 
 
