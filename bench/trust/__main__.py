@@ -22,6 +22,7 @@ ROWS = [
     "malformed",
     "bad_input",
     "right_numbers",
+    "what_arrives",
     "mutation",
     "same_results",
     "no_network",
