@@ -1,5 +1,7 @@
 """Metrics, costs, floors and targets of the tuned classifier, its probabilities and its page."""
 
+from inspect import signature
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -63,6 +65,19 @@ def test_scoring_takes_every_name_and_alias_of_a_metric(metric, tail):
         np.testing.assert_array_equal(
             other.tuned_.adjustment.offset, models[0].tuned_.adjustment.offset
         )
+
+
+@pytest.mark.parametrize("kind", [AdjustedClassifier, AdjustedClassifierCV])
+def test_metric_is_told_to_be_scoring_and_signatures_stay_plain(kind):
+    with pytest.raises(lh.LevelheadError, match=r"metric: .*scoring='f1_macro'") as told:
+        kind(LogisticRegression(), metric="f1_macro")
+    assert "\n" not in str(told.value)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'metrics'"):
+        kind(LogisticRegression(), metrics="f1_macro")
+    made = clone(kind(LogisticRegression(C=2)))
+    assert made.get_params()["estimator__C"] == 2
+    kinds = {parameter.kind.name for parameter in signature(kind).parameters.values()}
+    assert kinds == {"POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY"}
 
 
 def test_scoring_takes_a_metric_that_was_added_to_the_table(tail, monkeypatch):

@@ -61,6 +61,15 @@ class BaseAdjustedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator)
         "counts": [None, "array-like", dict],
     }
 
+    # Here and not in `__init__`, whose signature is what scikit-learn's `clone` and `get_params` read.
+    def __new__(cls, *args: object, **parameters: object):
+        """Say that a metric, which `levelhead.tune` calls `metric`, is `scoring` here."""
+        if "metric" in parameters:
+            reason = "scikit-learn calls it scoring, and so does AdjustedClassifierCV"
+            example = f"AdjustedClassifierCV(model, scoring={parameters['metric']!r})"
+            raise LevelheadError(f"{reason}: use {example}", parameter="metric")
+        return super().__new__(cls)
+
     # The parameters of the estimator inside are not checked yet when `fit` is called.
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, **params: Any):
