@@ -1,5 +1,18 @@
 """Where the arrays of an HDF5 file of Keras lie, every offset checked: the HDF5 library crashes on some damaged files.
 
+An HDF5 file is a tree of groups and arrays, each of which begins with an object header: a list of
+messages. Those that are read say an array's shape (SPACE), its numbers (TYPE) and where they lie
+(LAYOUT), an object's attributes, and where a group keeps its members (TABLE). h5py writes groups in
+the oldest way, as symbol tables: a B-tree of nodes, and a heap of names that they point into.
+
+    hdf5_arrays: superblock -> root group
+        _walk: group -> _members (TREE -> SNOD -> name, header) -> _messages of each -> groups in it
+        _span: messages of an array -> a `Span`
+        _attribute: messages of a group -> the name of the layer that Keras states there
+
+A damaged or hostile file may point anywhere. So nothing is read outside of it, no header twice, and
+all pieces together may not be much longer than the file (`_Reader`).
+
 Reference: The HDF Group, HDF5 File Format Specification, version 3.0.
 """
 
@@ -8,13 +21,13 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from struct import calcsize, error, unpack_from
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from ..support.errors import LevelheadError
 from .spans import Span
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-UNDEFINED = 2**64 - 1
+UNDEFINED = 2**64 - 1  # an offset that leads nowhere
 MOST_READS = 2_000_000  # of pieces of the file: more than any model has
 DEEPEST = 100  # groups inside groups
 LONGEST_PIECE = 1 << 24  # bytes of anything but numbers
@@ -25,46 +38,60 @@ HDF5_FLOATS: dict[tuple[int, ...], str] = {
     (4, 32, 23, 8, 0, 23, 127): "F32",
     (8, 64, 52, 11, 0, 52, 1023): "F64",
 }
+
 # The kinds of message that are read.
-KINDS = SPACE, TYPE, EXTERNAL, LAYOUT, ATTRIBUTE, CONTINUATION, TABLE = (
-    0x1,
-    0x3,
-    0x7,
-    0x8,
-    0xC,
-    0x10,
-    0x11,
-)
+SPACE = 0x1
+TYPE = 0x3
+EXTERNAL = 0x7
+LAYOUT = 0x8
+ATTRIBUTE = 0xC
+CONTINUATION = 0x10
+TABLE = 0x11
+KINDS = (SPACE, TYPE, EXTERNAL, LAYOUT, ATTRIBUTE, CONTINUATION, TABLE)
+
+# Classes of types.
+INTEGER = 0
+FLOAT = 1
+TEXT = 3
+OPAQUE = 5
+VARIABLE_LENGTH = 9
+
+SOFT_LINK = 2  # the kind of a member that is only a path to another
+
+Messages = dict[int, list[bytes]]  # of an object, by kind
 
 
 def hdf5_arrays(
     path: Path, start: int = 0, size: int | None = None
 ) -> tuple[dict[str, Span], dict[str, str]]:
-    """Return every array of an HDF5 file, and the name that groups state as their attribute `name`."""
+    """Return every array of an HDF5 file, and the name that groups state as their attribute `name`.
+
+    Args:
+        path: the file.
+        start, size: where in it the HDF5 file is, where it is a part of another, as in a zip.
+
+    Returns:
+        Arrays by key, such as `layers/dense/vars/0`, and names by the key of their group.
+    """
     with path.open("rb") as file:
-        reader = _Reader(file, start, path.stat().st_size - start if size is None else size)
+        if size is None:
+            size = path.stat().st_size - start
+        reader = _Reader(file, start, size)
         try:
-            signature, version, _, sizes = reader.numbers(0, "8sB4s2s")
-            if signature != SIGNATURE or version != 0 or sizes != b"\x08\x08":
-                raise LevelheadError("expected HDF5 with a superblock of version 0")
-            base, _, end, _, _, root = reader.numbers(24, "6Q")
-            if base != 0 or end > reader.size:
-                raise LevelheadError(f"expected {end} bytes, got {reader.size}")
-            found = list(_walk(reader, _messages(reader, root), "", 0))
-            spans = {key: _span(reader, path, key, one) for key, one in found if SPACE in one}
-            names = {
-                key: name
-                for key, one in found
-                if (name := _attribute(reader, one, "name")) is not None
-            }
+            objects = list(_walk(reader, _messages(reader, _root(reader)), "", 0))
+            spans = {}
+            names = {}
+            for key, messages in objects:
+                if SPACE in messages:
+                    spans[key] = _span(reader, path, key, messages)
+                name = _attribute(reader, messages, "name")
+                if name is not None:
+                    names[key] = name
         except (LevelheadError, error, UnicodeDecodeError, OverflowError) as flaw:
             raise LevelheadError(
                 f"{path}: cut short, or not HDF5 as Keras writes it ({flaw}); save it again"
             ) from None
     return spans, names
-
-
-Messages = dict[int, list[bytes]]  # of an object, by kind
 
 
 @dataclass
@@ -77,10 +104,11 @@ class _Reader:
     reads: int = 0
     taken: int = 0  # bytes so far, and letters of names
     seen: set[int] = field(default_factory=set)  # blocks of object headers: none may be there twice
-    # By place: where each text lies.
+    # {place of a heap: {number of a text: (where it lies, its length)}}
     heaps: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
 
     def read(self, at: int, length: int) -> bytes:
+        """Return bytes of the range; offsets count from its begin."""
         self.reads += 1
         if (
             not 0 <= at <= at + length <= self.size
@@ -99,6 +127,7 @@ class _Reader:
             raise LevelheadError("its parts overlap")
 
     def numbers(self, at: int, form: str) -> tuple:
+        """Return little-endian numbers, by a form as `struct` has them."""
         return unpack_from(f"<{form}", self.read(at, calcsize(f"<{form}")))
 
     def block(self, at: int, mark: bytes, form: str) -> tuple:
@@ -106,6 +135,18 @@ class _Reader:
         if self.read(at, 4) != mark:
             raise LevelheadError(f"no {mark.decode()} at {at}")
         return self.numbers(at + 4, form)
+
+
+def _root(reader: _Reader) -> int:
+    """Return where the header of the root group is, as the superblock says."""
+    signature, version, _, sizes = reader.numbers(0, "8sB4s2s")
+    # Offsets and lengths are of 8 bytes each in whatever h5py writes.
+    if signature != SIGNATURE or version != 0 or sizes != b"\x08\x08":
+        raise LevelheadError("expected HDF5 with a superblock of version 0")
+    base, _, end, _, _, root = reader.numbers(24, "6Q")
+    if base != 0 or end > reader.size:
+        raise LevelheadError(f"expected {end} bytes, got {reader.size}")
+    return root
 
 
 def _walk(
@@ -116,38 +157,41 @@ def _walk(
         raise LevelheadError("its groups are too deep")
     for name, at in _members(reader, group):
         key = f"{prefix}{name}"
-        one = _messages(reader, at)
+        messages = _messages(reader, at)
         if len(key) > LONGEST_NAME:
             raise LevelheadError(f"a name of {len(key)} letters")
         reader.take(len(key))
-        yield key, one
-        if TABLE in one:
-            yield from _walk(reader, one, f"{key}/", depth + 1)
-        elif SPACE not in one:
+        yield key, messages
+        if TABLE in messages:
+            yield from _walk(reader, messages, f"{key}/", depth + 1)
+        elif SPACE not in messages:
             raise LevelheadError(f"{key} is neither an array nor a group as a symbol table")
 
 
 def _messages(reader: _Reader, at: int) -> Messages:
-    """Return the messages in the header of an object, by kind."""
+    """Return the messages in the header of an object, by kind; those of no use here are left out."""
     version, _, count, _, length = reader.numbers(at, "BBHII")
     if version != 1:
         raise LevelheadError(f"expected an object header of version 1, got {version}")
-    found: Messages = {}
+    messages: Messages = {}
     blocks = [(at + 16, length)]
     for place, size in blocks:  # which grows by continuations
         if place in reader.seen:
             raise LevelheadError(f"the header at {place} is there twice")
         reader.seen.add(place)
-        data, i = reader.read(place, size), 0
+        data = reader.read(place, size)
+        i = 0
         while i + 8 <= size and count > 0:
+            # 8 bytes of kind, length and flags, then the message itself.
             kind, length, _ = unpack_from("<HHB", data, i)
             body = data[i + 8 : i + 8 + length]
-            i, count = i + 8 + length, count - 1
+            i += 8 + length
+            count -= 1
             if kind in KINDS:
-                found.setdefault(kind, []).append(body)
+                messages.setdefault(kind, []).append(body)
             if kind == CONTINUATION:
                 blocks.append(unpack_from("<2Q", body))
-    return found
+    return messages
 
 
 def _members(reader: _Reader, group: Messages) -> Iterator[tuple[str, int]]:
@@ -157,36 +201,50 @@ def _members(reader: _Reader, group: Messages) -> Iterator[tuple[str, int]]:
     tree, heap = unpack_from("<2Q", group[TABLE][0])
     _, size, _, texts = reader.block(heap, b"HEAP", "IQQQ")
     names = reader.read(texts, size)
-    waiting, visited = [tree], set()
+    # Nodes of the tree lead to others or to leaves, with the members.
+    waiting = [tree]
+    visited = set()
     while waiting:
         at = waiting.pop()
         if at in visited:
             raise LevelheadError(f"the node at {at} is there twice")
         visited.add(at)
         if reader.read(at, 4) == b"SNOD":
-            _, _, count = reader.block(at, b"SNOD", "BBH")
-            for i in range(count):
-                name, header, kind = reader.numbers(at + 8 + 40 * i, "QQI")
-                if kind != 2:
-                    end = names.find(b"\0", name, name + LONGEST_NAME)
-                    if end < 0:
-                        raise LevelheadError(f"no name at {name}")
-                    yield names[name:end].decode(), header
+            yield from _leaf_members(reader, at, names)
         else:
             kind, _, count, _, _ = reader.block(at, b"TREE", "BBHQQ")
             if kind != 0:
                 raise LevelheadError(f"expected the node of a group at {at}")
-            waiting += [reader.numbers(at + 24 + 8 + 16 * i, "Q")[0] for i in range(count)][::-1]
+            # A key, of 8 bytes, stands before each child; the last child is put first, as it is taken last.
+            children = [reader.numbers(at + 24 + 8 + 16 * i, "Q")[0] for i in range(count)]
+            waiting += reversed(children)
+
+
+def _leaf_members(reader: _Reader, at: int, names: bytes) -> Iterator[tuple[str, int]]:
+    """Yield the name and the header of every object in a leaf; names are in the group's heap of texts."""
+    _, _, count = reader.block(at, b"SNOD", "BBH")
+    for i in range(count):
+        name_at, header, kind = reader.numbers(at + 8 + 40 * i, "QQI")
+        if kind == SOFT_LINK:
+            continue
+        end = names.find(b"\0", name_at, name_at + LONGEST_NAME)
+        if end < 0:
+            raise LevelheadError(f"no name at {name_at}")
+        yield names[name_at:end].decode(), header
 
 
 def _span(reader: _Reader, path: Path, key: str, array: Messages) -> Span:
+    """Return where the numbers of an array are; what cannot be changed in place has a dtype that says why."""
     version, rank, _, kind = unpack_from("<4B", array[SPACE][0])
     if version not in (1, 2) or rank > 32 or (version == 2 and kind > 1):
         raise LevelheadError("an array has a shape of an unknown kind")
-    shape = tuple(unpack_from(f"<{rank}Q", array[SPACE][0], 8 if version == 1 else 4))
+    sizes_at = 8 if version == 1 else 4
+    shape = tuple(unpack_from(f"<{rank}Q", array[SPACE][0], sizes_at))
     dtype, width = _dtype(array.get(TYPE, [b""])[0])
+    # HDF5 has no bfloat16: Keras writes two bytes that mean nothing, and an attribute.
     if dtype == "opaque" and _attribute(reader, array, "dtype") == "bfloat16" and width == 2:
         dtype = "BF16"
+    # A layout of class 1 is one piece of this file; others are chunks, or inside the header.
     layout = array.get(LAYOUT, [b""])[0]
     if len(layout) < 18 or layout[0] not in (3, 4) or layout[1] != 1 or EXTERNAL in array:
         return Span(key, path, 0, f"{dtype}, not in one piece", shape)
@@ -201,54 +259,96 @@ def _span(reader: _Reader, path: Path, key: str, array: Messages) -> Span:
 def _dtype(form: bytes) -> tuple[str, int]:
     """Return the dtype as safetensors calls it, or a word for messages, and the bytes of one number."""
     kind, order, _, _, width = unpack_from("<4BI", form)
-    if kind & 15 == 1 and not order & 0x41:  # a float, little-endian
+    kind &= 15  # the other bits are a version
+    if kind == FLOAT and not order & 0x41:  # little-endian
         offset, *rest = unpack_from("<2H4BI", form, 8)
-        known = None
-        if offset == 0:
-            known = HDF5_FLOATS.get((width, *rest))
-        return known or f"floats of {width} bytes", width
-    words = {0: f"int{8 * width}", 1: "big-endian floats", 5: "opaque"}
-    return words.get(kind & 15, f"numbers of class {kind & 15}"), width
+        dtype = None
+        if offset == 0:  # no bits before the number
+            dtype = HDF5_FLOATS.get((width, *rest))
+        return dtype or f"floats of {width} bytes", width
+    words = {INTEGER: f"int{8 * width}", FLOAT: "big-endian floats", OPAQUE: "opaque"}
+    return words.get(kind, f"numbers of class {kind}"), width
 
 
-def _attribute(reader: _Reader, one: Messages, wanted: str) -> str | None:
-    """Return the text of an attribute of an object, or None if it has none of that name, or no text in it."""
-    for body in one.get(ATTRIBUTE, ()):
+class _AttributeParts(NamedTuple):
+    """An attribute of an object, as its message has it."""
+
+    name: bytes
+    form: bytes  # the type of its value
+    value: bytes
+
+
+def _attributes(messages: Messages) -> Iterator[_AttributeParts]:
+    """Yield the attributes of an object; those of versions that are not known are left out."""
+    for body in messages.get(ATTRIBUTE, ()):
         version, _, *sizes = unpack_from("<BBHHH", body)
         if version not in (1, 2, 3):
             continue
-        at, parts = 8 + (version == 3), []
+        at = 8
+        if version == 3:
+            at = 9  # with a byte for how the name is encoded
+        parts = []
         for size in sizes:  # of the name, the type and the space
             parts.append(body[at : at + size])
-            at += (size + 7) // 8 * 8 if version == 1 else size
+            if version == 1:  # each begins at a multiple of 8 bytes
+                size = _to_eight(size)
+            at += size
         name, form, _ = parts
-        if name.rstrip(b"\0") != wanted.encode() or len(form) < 8:
+        yield _AttributeParts(name.rstrip(b"\0"), form, body[at:])
+
+
+def _attribute(reader: _Reader, messages: Messages, wanted: str) -> str | None:
+    """Return the text of an attribute of an object, or None if it has none of that name, or no text in it."""
+    for name, form, value in _attributes(messages):
+        if name != wanted.encode() or len(form) < 8:
             continue
         kind = form[0] & 15
-        width = unpack_from("<I", form, 4)[0]
-        if kind == 3 or (kind == 9 and form[1] & 15 == 1):  # of a fixed length, or in a heap
-            data = None
-            if kind == 3:
-                data = body[at : at + width].rstrip(b"\0 ")
-            text = (
-                _heap_text(reader, *unpack_from("<IQI", body, at)) if data is None else data
-            ).decode()
-            return text if text.isprintable() else None
+        if kind == TEXT:
+            width = unpack_from("<I", form, 4)[0]
+            data = value[:width].rstrip(b"\0 ")
+        elif kind == VARIABLE_LENGTH and form[1] & 15 == 1:  # of letters, and not of numbers
+            data = _heap_text(reader, *unpack_from("<IQI", value))
+        else:
+            continue
+        text = data.decode()
+        if text.isprintable():
+            return text
+        return None
     return None
 
 
 def _heap_text(reader: _Reader, length: int, collection: int, wanted: int) -> bytes:
-    """Return a text of variable length, out of the heap that it is in."""
+    """Return a text of variable length, out of the heap that it is in.
+
+    Args:
+        length: how long it is.
+        collection: where the heap is.
+        wanted: the number of the text in it.
+    """
     if collection not in reader.heaps:
-        reader.heaps[collection] = {}
-        _, size = reader.block(collection, b"GCOL", "IQ")
-        at = collection + 16
-        end = min(collection + size, reader.size)
-        # 0 is the number of what is free.
-        while at + 16 <= end and (entry := reader.numbers(at, "HHIQ"))[0]:
-            reader.heaps[collection][entry[0]] = at + 16, entry[3]
-            at += 16 + (entry[3] + 7) // 8 * 8
-    if wanted not in reader.heaps[collection]:
+        reader.heaps[collection] = _texts_in_heap(reader, collection)
+    texts = reader.heaps[collection]
+    if wanted not in texts:
         raise LevelheadError(f"no text {wanted} in the heap at {collection}")
-    at, taken = reader.heaps[collection][wanted]
-    return reader.read(at, min(length, taken))
+    at, held = texts[wanted]
+    return reader.read(at, min(length, held))
+
+
+def _texts_in_heap(reader: _Reader, collection: int) -> dict[int, tuple[int, int]]:
+    """Return {number of a text: (where it lies, its length)} of a heap."""
+    _, size = reader.block(collection, b"GCOL", "IQ")
+    at = collection + 16
+    end = min(collection + size, reader.size)
+    texts = {}
+    while at + 16 <= end:
+        number, _, _, length = reader.numbers(at, "HHIQ")
+        if number == 0:  # what follows is free
+            break
+        texts[number] = (at + 16, length)
+        at += 16 + _to_eight(length)
+    return texts
+
+
+def _to_eight(size: int) -> int:
+    """Return the next multiple of 8."""
+    return (size + 7) // 8 * 8

@@ -1,6 +1,12 @@
 """The wire format of protobuf, in a file: where each field lies, and what changes if one of them does.
 
-A file is read in small pieces, and what is passed over is never read: large numbers are copied, not held.
+A message is a row of fields, each a tag (number and wire type) and a value; a value that is a
+message, a string or bytes has its length before it. So whoever makes a string longer must change
+the length of every message around it: `with_lengths` does. `WireFile` finds fields, `outline` gives
+a message without its large numbers, for the protobuf library to parse. A file is read in small
+pieces, and what is passed over is never read: large numbers are copied, not held.
+
+Reference: https://protobuf.dev/programming-guides/encoding/
 """
 
 from collections import Counter, defaultdict
@@ -13,7 +19,12 @@ from ..support.errors import LevelheadError
 from ..support.regular_file import bytes_at
 from .edits import Edit
 
-BYTES = 2  # the wire type of messages, strings and bytes
+# Wire types.
+VARINT = 0
+EIGHT_BYTES = 1
+BYTES = 2  # messages, strings and bytes
+FOUR_BYTES = 5
+
 PIECE = 1 << 13  # bytes that are read at a time
 LONGEST_VARINT = 10  # bytes
 DEEPEST_MESSAGE = 100  # messages inside each other: protobuf reads no more
@@ -25,30 +36,37 @@ Steps = Sequence[FieldStep]
 
 
 class Field(NamedTuple):
-    """A field of a message: its number and wire type, and where in the file its tag and its value are."""
+    """A field of a message, and where in the file it is."""
 
     number: int
-    kind: int
-    tag_at: int
-    start: int
-    end: int
+    kind: int  # its wire type
+    tag_at: int  # where it begins
+    start: int  # where its value begins
+    end: int  # where its value, and the field, ends
 
     @property
     def length(self) -> int:
+        """How many bytes its value has."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, eq=False)
 class WireFile:
-    """A serialized message in a file."""
+    """A serialized message in a file.
+
+    Args:
+        path, size: the file and its length.
+        parts: {(begin, end) of a message: {number: its fields of that number that hold bytes}}, of
+            the messages that were looked at.
+    """
 
     path: Path
     size: int
-    # Of the message that begins and ends here: its fields by number, of those that hold bytes.
     parts: dict[tuple[int, int], dict[int, list[Field]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, path: Path) -> "WireFile":
+        """Return the message that a whole file is."""
         return cls(path, path.stat().st_size)
 
     def read(self, start: int, end: int) -> bytes:
@@ -60,23 +78,29 @@ class WireFile:
 
     def fields(self, start: int, end: int) -> Iterator[Field]:
         """Yield the fields of the message from `start` to `end`."""
-        piece, first, at = b"", start, start
+        piece = b""  # bytes of the file from `first` on
+        first = start
+        at = start
         while at < end:
-            known = first + len(piece)
-            if at + 2 * LONGEST_VARINT > known < end:  # a tag, and a number or length
+            # A tag, and the number or length behind it, must be in the piece.
+            held_until = first + len(piece)
+            if at + 2 * LONGEST_VARINT > held_until < end:
                 first = at
                 piece = self.read(first, min(end, first + PIECE))
             tag, after_tag = read_varint(piece, at - first)
-            kind, value = tag & 7, first + after_tag
-            if kind == 0:
-                _, after = read_varint(piece, after_tag)
-                after += first
+            kind = tag & 7
+            value = first + after_tag
+            if kind == VARINT:
+                _, after_number = read_varint(piece, after_tag)
+                after = first + after_number
             elif kind == BYTES:
-                length, begin = read_varint(piece, after_tag)
-                value = first + begin
+                length, after_length = read_varint(piece, after_tag)
+                value = first + after_length
                 after = value + length
-            elif kind in (1, 5):
-                after = value + (8 if kind == 1 else 4)
+            elif kind == EIGHT_BYTES:
+                after = value + 8
+            elif kind == FOUR_BYTES:
+                after = value + 4
             else:
                 raise LevelheadError(f"not a protobuf message: wire type {kind} at byte {at}")
             if after > end:
@@ -89,36 +113,45 @@ class WireFile:
         # As in protobuf itself, a field of the same number that holds a plain number is another one.
         if (start, end) not in self.parts:
             parts: dict[int, list[Field]] = defaultdict(list)
-            for one in self.fields(start, end):
-                if one.kind == BYTES:
-                    parts[one.number].append(one)
+            for part in self.fields(start, end):
+                if part.kind == BYTES:
+                    parts[part.number].append(part)
             self.parts[start, end] = parts
         return self.parts[start, end]
 
     def locate(self, steps: Steps) -> tuple[int, int]:
-        """Follow (field number, index among those) from message to message; return where the last one's value is."""
-        start, end = 0, self.size
+        """Follow steps from message to message; return where the last field's value begins and ends.
+
+        (0, 0) if there is no such field.
+        """
+        start = 0
+        end = self.size
         for number, index in steps:
-            found = self.parts_of(start, end).get(number, [])
-            if index is None and len(found) > 1:
-                expected = f"expected one field {number} in a message, got {len(found)}"
+            fields = self.parts_of(start, end).get(number, [])
+            if index is None and len(fields) > 1:
+                expected = f"expected one field {number} in a message, got {len(fields)}"
                 raise LevelheadError(f"{expected}; export the model again")
-            if (index or 0) >= len(found):
+            position = index or 0
+            if position >= len(fields):
                 return 0, 0
-            start = found[index or 0].start
-            end = found[index or 0].end
+            start = fields[position].start
+            end = fields[position].end
         return start, end
 
 
 @dataclass(frozen=True)
 class MessageKind:
-    """A kind of message."""
+    """A kind of message, as far as `outline` must know it.
 
-    inside: Mapping[int, "MessageKind"] = field(
-        default_factory=dict
-    )  # the messages in it, by field
-    numbers: frozenset[int] = frozenset()  # the fields that hold numbers alone
-    mark: bytes = b""  # a field that is added where numbers are left out
+    Args:
+        inside: the kinds of the messages in it, by the number of their field.
+        numbers: the fields that hold numbers alone.
+        mark: a field that is added where numbers are left out.
+    """
+
+    inside: Mapping[int, "MessageKind"] = field(default_factory=dict)
+    numbers: frozenset[int] = frozenset()
+    mark: bytes = b""
 
 
 def outline(file: WireFile, kind: MessageKind, longest: int) -> bytes:
@@ -129,27 +162,30 @@ def outline(file: WireFile, kind: MessageKind, longest: int) -> bytes:
 def _outline(
     file: WireFile, start: int, end: int, kind: MessageKind, longest: int, depth: int
 ) -> list[bytes]:
+    """Return the blocks of the outline of the message from `start` to `end`, and remember its fields in `file`."""
     if depth > DEEPEST_MESSAGE:
         raise LevelheadError("its messages are too deep")
     parts: dict[int, list[Field]] = defaultdict(list)
     blocks: list[bytes] = []
     mark = b""
     copied = start  # up to here, the message is in `blocks`
-    for one in file.fields(start, end):
-        if one.kind != BYTES:
+    for part in file.fields(start, end):
+        if part.kind != BYTES:
             continue
-        parts[one.number].append(one)
-        if one.length <= longest or one.number not in (*kind.inside, *kind.numbers):
+        parts[part.number].append(part)
+        # Short fields, and long ones that are neither messages nor numbers, are copied with what is around them.
+        if part.length <= longest or part.number not in (*kind.inside, *kind.numbers):
             continue
         inner: list[bytes] = []
-        if one.number in kind.inside:
-            within = kind.inside[one.number]
-            inner = _outline(file, one.start, one.end, within, longest, depth + 1)
+        if part.number in kind.inside:
+            inside = kind.inside[part.number]
+            inner = _outline(file, part.start, part.end, inside, longest, depth + 1)
         else:
             mark = kind.mark
-        blocks.append(file.read(copied, one.tag_at))
-        blocks += [varint(one.number << 3 | BYTES), varint(sum(map(len, inner))), *inner]
-        copied = one.end
+        length = sum(len(block) for block in inner)
+        blocks.append(file.read(copied, part.tag_at))
+        blocks += [varint(part.number << 3 | BYTES), varint(length), *inner]
+        copied = part.end
     blocks += [file.read(copied, end), mark]
     file.parts[start, end] = parts
     return blocks
@@ -163,8 +199,14 @@ class Splice(Edit):
 
 
 def with_lengths(file: WireFile, edits: Sequence[Edit]) -> list[Edit]:
-    """Return edits of a message and, where they change how long its parts are, those of the lengths."""
-    growth: Counter[tuple[int, int]] = Counter()  # of each part, by where it begins and ends
+    """Return edits of a message and, where they change how long its parts are, those of the lengths.
+
+    Args:
+        file: the message.
+        edits: those that keep the length of what they change, and `Splice`s, which need not.
+    """
+    # A part is known by where it begins and ends.
+    growth: Counter[tuple[int, int]] = Counter()  # by how many bytes each becomes longer
     around: dict[tuple[int, int], list[tuple[int, int]]] = {}  # the parts that each is in
     for edit in edits:
         if isinstance(edit, Splice):
@@ -184,7 +226,11 @@ def with_lengths(file: WireFile, edits: Sequence[Edit]) -> list[Edit]:
 
 
 def length_at(file: WireFile, start: int) -> int:
-    """Return where the length of the value that begins at `start` begins: after the tag, whose last byte is small."""
+    """Return where the length of the value that begins at `start` begins: after the tag, whose last byte is small.
+
+    Both are varints, whose bytes but the last have their upper bit set. So, read backwards from the
+    value, the length ends where a byte without that bit precedes: the end of the tag.
+    """
     first = max(0, start - LONGEST_VARINT - 1)
     before = file.read(first, start)
     at = len(before) - 1
@@ -200,8 +246,9 @@ def encode_field(number: int, value: bytes) -> bytes:
 
 def varint(value: int) -> bytes:
     """Return a base-128 number, lowest seven bits first."""
-    low, rest = value & 0x7F, value >> 7
-    if rest:
+    low = value & 0x7F
+    rest = value >> 7
+    if rest:  # a set upper bit says that more follows
         return bytes([low | 0x80]) + varint(rest)
     return bytes([low])
 
