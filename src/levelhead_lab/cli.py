@@ -7,9 +7,6 @@ from typing import Annotated, Literal
 import typer
 
 from levelhead.cli.common import (
-    Force,
-    Json,
-    Page,
     add_group,
     app,
     check_outputs,
@@ -19,6 +16,7 @@ from levelhead.cli.common import (
     show,
     typed_command,
 )
+from levelhead.cli.options import Force, Json, Page
 from levelhead.cli.words import RULES_HERE, WithWords, complete_rule
 from levelhead.support.errors import LevelheadError
 

@@ -74,7 +74,7 @@ def test_every_format_is_read_and_written_a_part_at_a_time(
         "changed": changed,
     }
     assert (
-        f"400 rows, of which {changed} are predicted otherwise"
+        f"400 rows, {changed} with another prediction"
         in levelhead(*given, "-o", f"o{suffix}", "--force")[1]
     )
 

@@ -2,7 +2,8 @@
 
 models: commands for a model's file: inspect, adjust, undo
 tune, compare, apply, report: commands for its scores, one each
-scores: options of these, and what they say to the library
+options: what several commands take
+scores, choosing: what the options of commands for scores say to the library; the ways to choose
 common, words: the app, and what all commands share; the words of --metric and --rule
 """
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from ..support.errors import LevelheadError
-from .common import Anyway, Force, Json, app, check_gain, check_outputs, example, show
+from .common import app, check_gain, check_outputs, example, show
+from .options import Anyway, Force, Json
 
 PART = 1 << 20  # numbers that are read and written at once
 
@@ -26,17 +27,24 @@ def apply(
     scores: Annotated[
         Path,
         Argument(
-            help="Scores of new samples, as those it was tuned on: N rows, K classes, in a .npy, "
+            help="Scores of new samples, of the kind it was tuned on: N rows, K classes, in a .npy, "
             ".npz, .safetensors, .pt, .csv, .tsv or .parquet file; FILE:KEY picks one of several."
         ),
     ],
-    tuned: Annotated[Path, Option(help="What `levelhead tune` wrote.")],
+    tuned: Annotated[Path, Option(help="The choice that `levelhead tune -o` wrote.")],
     out: Annotated[
         Path | None,
-        Option("-o", "--out", help="Adjusted scores: .npy, .npz, .safetensors, .csv or .parquet."),
+        Option(
+            "-o",
+            "--out",
+            help="Where to write adjusted scores: .npy, .npz, .safetensors, .csv or .parquet.",
+        ),
     ] = None,
     labels_out: Annotated[
-        Path | None, Option(help="Predicted classes, by name where known: .npy, .csv or .parquet.")
+        Path | None,
+        Option(
+            help="Where to write predicted classes, by name where known: .npy, .csv or .parquet."
+        ),
     ] = None,
     proba: Annotated[
         bool, Option("--proba", help="Write calibrated probabilities instead of scores.")
@@ -45,11 +53,11 @@ def apply(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Adjust scores by what was tuned.
+    """Adjust the scores of a model, as it was tuned.
 
-    Reads and writes a part at a time, so that a file may be larger than the memory. The largest score of a row is the
-    class to predict. Columns of a table that are not scores, such as ids, are copied. Where a choice gains nothing,
-    nothing is written and the exit status is 3.
+    For a model whose own file cannot be changed. The class with the largest adjusted score is the one to predict.
+    Other columns of a table, such as ids, are copied, and a file may be larger than the memory: it is read and
+    written in parts. If the choice gains nothing, nothing is written and the exit status is 3.
     """
     from ..core.tuned import tuned_of
     from ..core.tuned_checks import check_classes
@@ -68,8 +76,8 @@ def apply(
     rows, changed = write_applied(choice, read, out, labels_out, proba=proba, new=not force)
     written = [str(path) for path in (out, labels_out) if path is not None]
     result = {"scores": str(scores), "written": written, "rows": rows, "changed": changed}
-    text = f"{scores} -> {', '.join(written)}: {rows} rows, of which {changed} are predicted"
-    show(result, f"{text} otherwise than before", as_json)
+    text = f"{scores} -> {', '.join(written)}: {rows} rows, {changed} with another prediction"
+    show(result, text, as_json)
 
 
 def check_calibrated(tuned: Tuned, path: Path, out: Path | None) -> None:

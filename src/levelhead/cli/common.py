@@ -80,31 +80,11 @@ def add_group(title: str, names: tuple[str, ...], *, start: str) -> None:
 app = typer.Typer(
     name="levelhead",
     cls=Grouped,
-    help="Level the head of a classifier trained on imbalanced data: in training (WVN), or in one line after it.",
+    help="Level the head of a classifier trained on imbalanced data: during training (WVN), or in one line after it.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: rich takes longer to import than everything else
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-COUNTS = (
-    "Training samples per class: 4000,2000,500, or a file of them or of training labels "
-    "(.json, .csv, .npy, ...)."
-)
-Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
-Force = Annotated[bool, Option("--force", help="Replace files that exist.")]
-Anyway = Annotated[bool, Option("--anyway", help="Go on also where nothing is to be gained.")]
-Page = Annotated[
-    Path | None, Option("--report", help="Write a page that shows the effect: page.html.")
-]
-Names = Annotated[
-    str | None,
-    Option(
-        help="Class names, in order: cat,dog,owl, or a file (.txt, .json, a config.json with id2label, ...)."
-    ),
-]
-Background = Annotated[
-    str | None, Option(help="A class to leave alone, by name or index: `no object` of a detector.")
-]
 
 
 @app.callback(invoke_without_command=True)

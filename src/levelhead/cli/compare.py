@@ -9,22 +9,23 @@ from typer import Option
 
 from ..support.errors import LevelheadError
 from ..support.warnings import quiet
-from .common import COUNTS, Background, Json, Names, app, example, say, show
-from .scores import (
-    IN_LOGITS,
-    LABELS,
+from .common import app, example, say, show
+from .options import (
     LOGITS,
-    WITHOUT_COUNTS,
+    TARGET,
+    Background,
     Cost,
+    Counts,
+    Json,
     LabelColumn,
+    Labels,
     MetricName,
+    Names,
     Norms,
     ScoreKind,
     Seed,
-    read_array,
-    read_goal,
-    with_background,
 )
+from .scores import read_array, read_goal, with_background
 from .words import WithWords
 
 
@@ -34,18 +35,13 @@ from .words import WithWords
 )
 def compare(
     logits: Annotated[Path, Option(help=LOGITS)],
-    labels: Annotated[Path | None, Option(help=f"{LABELS} {IN_LOGITS}")] = None,
-    counts: Annotated[Path | None, Option(help=f"{COUNTS} {WITHOUT_COUNTS}")] = None,
+    labels: Labels = None,
+    counts: Counts = None,
     names: Names = None,
     label_column: LabelColumn = None,
     metric: MetricName = None,
     cost: Cost = None,
-    target: Annotated[
-        str | None,
-        Option(
-            help="How often each class occurs in use, if not equally often: 0.5,0.3,0.2, or a file."
-        ),
-    ] = None,
+    target: Annotated[str | None, Option(help=f"{TARGET} or a file.")] = None,
     kind: ScoreKind = "logits",
     norms: Norms = None,
     background: Background = None,
@@ -54,8 +50,8 @@ def compare(
 ) -> None:
     """Compare the rules side by side on held-out data.
 
-    Each rule is fitted on four fifths of the samples and judged on the rest, so that the more flexible one does not
-    win by chance.
+    Prints a line for each rule, the best first: its strength if it has one, and what it gains. Each rule is fitted on
+    four fifths of the samples and judged on the rest, in turn, so that a more flexible one does not win by chance.
     """
     from ..core.compare import compare as compare_rules
     from ..io.arrays import read_names, target_shares

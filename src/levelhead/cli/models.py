@@ -10,7 +10,8 @@ from typer import Argument, Option
 from ..support.errors import LevelheadError
 from ..support.progress import copy_progress
 from ..support.types import BiasPolicy, LabelTask
-from .common import COUNTS, Anyway, Background, Force, Json, Names, app, check_gain, example, show
+from .common import app, check_gain, example, show
+from .options import COUNTS, Anyway, Background, Force, Json, Names
 from .words import (
     FORMATS_HERE,
     RULES_WITH_STRENGTH_HERE,
@@ -25,14 +26,17 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     Path,
-    Argument(help=f"A model's file: {FORMATS_HERE}. Of a sharded one, its index or its folder."),
+    Argument(help=f"A model's file: {FORMATS_HERE}. For a sharded one, its index or its folder."),
 ]
 Out = Annotated[
     Path, Option("-o", "--out", help="Where to write: a file, or a folder for a sharded model.")
 ]
 HeadName = Annotated[
     str | None,
-    Option("--head", help="Name of the layer, where several could be the head: classifier."),
+    Option(
+        "--head",
+        help="Name of the head's layer, such as classifier, if several layers could be it.",
+    ),
 ]
 
 
@@ -43,7 +47,7 @@ HeadName = Annotated[
 def inspect(
     model: Model,
     counts: Annotated[
-        Path | None, Option(help=f"{COUNTS} Shows whether the weight norms follow them.")
+        Path | None, Option(help=f"{COUNTS} The weight norms are shown beside them.")
     ] = None,
     head: HeadName = None,
     names: Names = None,
@@ -51,8 +55,8 @@ def inspect(
 ) -> None:
     """Show the head of a model file, with warnings.
 
-    Lists its layers, its weight norms against the counts, its bias and any earlier adjustment. Runs no code in the
-    file.
+    Prints the layer that is the head, its weight norms beside the counts, its bias and any earlier adjustment; if
+    several layers could be the head, it lists them. No code in the file is run.
     """
     from ..files.inspect import inspect_file, inspection_text
     from ..io.arrays import read_counts, read_names
@@ -72,9 +76,7 @@ def inspect(
 def adjust(
     model: Model,
     out: Out,
-    tuned: Annotated[
-        Path | None, Option(help="What `levelhead tune` wrote: what to do to each class.")
-    ] = None,
+    tuned: Annotated[Path | None, Option(help="The choice that `levelhead tune -o` wrote.")] = None,
     rule: Annotated[
         str | None,
         Option(
@@ -82,16 +84,16 @@ def adjust(
             autocompletion=complete_rule_with_strength,
         ),
     ] = None,
-    strength: Annotated[float | None, Option(help="Of that rule; 0 changes nothing.")] = None,
-    counts: Annotated[Path | None, Option(help=f"For that rule. {COUNTS}")] = None,
+    strength: Annotated[float | None, Option(help="Strength of --rule; 0 changes nothing.")] = None,
+    counts: Annotated[Path | None, Option(help=f"For --rule. {COUNTS}")] = None,
     bias: Annotated[
-        BiasPolicy, Option(help="Whether that rule scales the bias with its weight vector.")
+        BiasPolicy, Option(help="Whether --rule scales the bias with its weight vector.")
     ] = "scale",
     head: HeadName = None,
     background: Background = None,
     anyway: Anyway = False,
     original: Annotated[
-        bool, Option(help="Keep the old bytes in OUT.original for an exact undo.")
+        bool, Option(help="Keep the old bytes in OUT.original, for an exact undo.")
     ] = True,
     force: Force = False,
     again: Annotated[
@@ -99,16 +101,18 @@ def adjust(
     ] = False,
     logits: Annotated[
         Path | None,
-        Option(help="Logits of the model: count the predictions that rounding could change."),
+        Option(help="Logits of the model, to count the predictions that rounding could change."),
     ] = None,
     features: Annotated[
         Path | None,
-        Option(help="What the head takes, of held-out samples: a head without a bias needs it."),
+        Option(
+            help="Inputs of the head for held-out samples, needed if it has no bias to add offsets to."
+        ),
     ] = None,
     task: Annotated[
         LabelTask | None,
         Option(
-            help="multiclass: the largest of K sigmoids is taken, though the model's file does not tell."
+            help="multiclass: the largest of K sigmoids is predicted, if the model's file does not say so."
         ),
     ] = None,
     names: Names = None,
@@ -116,8 +120,9 @@ def adjust(
 ) -> None:
     """Write a copy of a model with its head adjusted.
 
-    By what `levelhead tune` chose, or by a rule at a strength of your own. All other bytes are copied unchanged, and
-    `levelhead undo` gives the model back. Where a choice gains nothing, nothing is written and the exit status is 3.
+    It is adjusted as `levelhead tune` chose, or by a rule at a strength of your own. All other bytes are copied
+    unchanged, and `levelhead undo` gives the model back. If the choice gains nothing, nothing is written and the exit
+    status is 3.
     """
     from ..files.model import adjust_file, adjusted_text
     from ..io.arrays import read, read_counts, read_names

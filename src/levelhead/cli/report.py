@@ -9,26 +9,17 @@ from typing import Annotated
 from typer import Argument, Option
 
 from ..support.errors import LevelheadError
-from .common import (
-    COUNTS,
+from .common import app, check_outputs, example, say, show, typed_command
+from .options import (
+    DATA,
+    ChosenOn,
+    Counts,
     Force,
     Json,
-    Names,
-    app,
-    check_outputs,
-    example,
-    say,
-    show,
-    typed_command,
-)
-from .scores import (
-    DATA,
-    IN_LOGITS,
-    LABELS,
-    WITHOUT_COUNTS,
-    ChosenOn,
     LabelColumn,
+    Labels,
     MetricName,
+    Names,
     PageModel,
     RuleName,
 )
@@ -50,17 +41,13 @@ def report(
     out: Annotated[
         Path, Option("-o", "--out", help="The page: one .html file that contains all it needs.")
     ],
-    labels: Annotated[
-        Path | None,
-        Option(
-            help=f"For logits. {LABELS} {IN_LOGITS} Without labels, only predicted shares are shown."
-        ),
-    ] = None,
-    counts: Annotated[Path | None, Option(help=f"For logits. {COUNTS} {WITHOUT_COUNTS}")] = None,
+    labels: Labels = None,
+    counts: Counts = None,
     names: Names = None,
     label_column: LabelColumn = None,
     tuned: Annotated[
-        Path | None, Option(help="What `levelhead tune -o` wrote, chosen on other samples.")
+        Path | None,
+        Option(help="A choice that `levelhead tune -o` wrote, to be shown on these samples."),
     ] = None,
     rule: RuleName = None,
     metric: MetricName = None,
@@ -68,7 +55,7 @@ def report(
         list[str] | None,
         Option(
             metavar="<str>",
-            help="What to call it, instead of its file's name; once for each of several.",
+            help="Title of the page, instead of its file's name; once for each of several inputs.",
         ),
     ] = None,
     model: PageModel = None,
@@ -79,7 +66,8 @@ def report(
     """Write a page that shows what the adjustment does to a model.
 
     The page has a verdict in words, and every class before and after. It needs no network and no server: open it,
-    mail it, print it.
+    mail it, print it. From logits, the choice is made here as `levelhead tune` makes it, unless --tuned gives one;
+    without their labels, only predicted shares are shown.
     """
     from ..io.arrays import read_names
     from ..report import PageTable, is_records, of_file, write

@@ -80,12 +80,12 @@ FORMATS_HERE = "{formats}"
 
 
 def _metrics_text() -> str:
-    from ..core.samples import Goal
+    from ..core.goal import Goal
     from ..labels.check import DEFAULT_METRIC
 
     defaults = {
-        Goal().metric.name: " (unless another is named)",
-        DEFAULT_METRIC: " (so of several labels per sample)",
+        Goal().metric.name: " (the default)",
+        DEFAULT_METRIC: " (the default for several labels per sample)",
     }
     return ", ".join(f"{name}{defaults.get(name, '')}" for name in metric_names())
 
@@ -97,7 +97,7 @@ def _rules_text() -> str:
     for name, rule in RULES.items():
         default = ""
         if name == DEFAULT:
-            default = " (unless another is named)"
+            default = " (the default)"
         words.append(f"{name}{default}: {rule.sentence}")
     return "; ".join(words)
 

@@ -1,0 +1,223 @@
+"""The four ways in which `levelhead tune` chooses, each a call of one function of the library.
+
+`choose` takes what the options say as an `Inputs` (which samples) and a `Request` (what for), and
+returns the choice with the samples it was made on. Warnings are in the choice, and not issued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..support.errors import LevelheadError
+from ..support.progress import stage_progress
+from ..support.warnings import quiet
+from .common import say
+from .scores import read_target, refuse, with_background
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..core.goal import Goal
+    from ..core.rules import Rule
+    from ..core.tuned import Tuned
+    from ..io.samples_file import SamplesRead
+    from ..support.types import Kind
+
+
+class Inputs(NamedTuple):
+    """Where samples come from, and how they are read."""
+
+    logits: Path  # a file, or a folder of files
+    labels: Path | None
+    counts: Path | None
+    names: Sequence[str] | None  # of the classes
+    label_column: str | None
+    background: str | None  # a class that is left alone
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What is to be chosen: what the options of `tune` say besides the samples."""
+
+    goal: Goal
+    rule: Rule
+    target: str | None  # as --target has it; shares are read when the classes are known
+    kind: Kind
+    chosen_on: str
+    seed: int
+    unlabelled: np.ndarray | None  # logits [M, K] of deployment
+    training: np.ndarray | None  # logits [M, K] of training samples
+
+
+class Choice(NamedTuple):
+    """What was chosen, and the samples it was chosen on."""
+
+    tuned: Tuned
+    samples: SamplesRead
+
+
+def choose(inputs: Inputs, request: Request, *, several_labels: bool) -> Choice:
+    """Choose in the way that the inputs ask for.
+
+    Args:
+        inputs, request: what the options say.
+        several_labels: whether a sample may have several labels.
+    """
+    from ..io.samples_file import read
+
+    if several_labels:
+        return choose_for_labels(inputs, request)
+    if inputs.logits.is_dir():
+        return choose_on_folder(inputs, request)
+    samples = read(
+        inputs.logits,
+        inputs.labels,
+        inputs.counts,
+        names=inputs.names,
+        label_column=inputs.label_column,
+        background=inputs.background,
+        say=say,
+    )
+    if samples.labels is None:
+        return Choice(choose_without_labels(samples, request, inputs.background), samples)
+    return Choice(choose_with_labels(samples, request, inputs.background), samples)
+
+
+def choose_with_labels(samples: SamplesRead, request: Request, background: str | None) -> Tuned:
+    """Choose by `tune`, on samples of one class each."""
+    from ..core.tune import tune
+
+    with quiet(), stage_progress(samples.logits.size) as progress:
+        return tune(
+            samples.logits,
+            samples.labels,
+            with_background(samples, background),
+            metric=request.goal,
+            rule=request.rule,
+            target=read_target(request.target, samples),
+            unlabelled=request.unlabelled,
+            names=samples.names,
+            kind=request.kind,
+            training=request.training,
+            chosen_on=request.chosen_on,
+            rng=request.seed,
+            progress=progress,
+        )
+
+
+def choose_without_labels(samples: SamplesRead, request: Request, background: str | None) -> Tuned:
+    """Choose by `tune_unlabelled`: until classes are predicted as often as the target says."""
+    from ..core.goal import Goal
+    from ..core.unlabelled import tune_unlabelled
+
+    # Options that only labels could make sense of.
+    unlabelled = "--logits are the unlabelled ones if --labels is left out"
+    refuse(unlabelled, unlabelled=request.unlabelled, training=request.training)
+    goal = request.goal
+    metric = None
+    if goal.metric is not Goal().metric:
+        metric = goal.metric
+    refuse("this needs --labels", cost=goal.cost, metric=metric, floors=goal.floors)
+    with quiet():
+        return tune_unlabelled(
+            samples.logits,
+            read_target(request.target, samples),
+            counts=with_background(samples, background),
+            rule=request.rule,
+            names=samples.names,
+            kind=request.kind,
+        )
+
+
+def choose_for_labels(inputs: Inputs, request: Request) -> Choice:
+    """Choose by `tune_labels`: an offset for each of several labels per sample."""
+    from ..io.samples_file import read_label_samples
+    from ..labels.tune_labels import tune_labels
+
+    samples = read_label_samples(
+        inputs.logits, inputs.labels, inputs.counts, names=inputs.names, say=say
+    )
+    with quiet():
+        tuned = tune_labels(
+            samples.logits,
+            samples.labels,
+            samples.counts,
+            metric=request.goal.metric,
+            cost=request.goal.cost,
+            floors=request.goal.floors,
+            names=samples.names,
+            kind=request.kind,
+            training=request.training,
+            chosen_on=request.chosen_on,
+            rng=request.seed,
+        )
+    return Choice(tuned, samples)
+
+
+def choose_on_folder(inputs: Inputs, request: Request) -> Choice:
+    """Choose by `tune_chunks`, on all files of a folder, of which one is in memory at a time.
+
+    The first file says which classes there are. It stands for the samples of the choice, but not
+    for its sources: it is only one of them.
+    """
+    from ..core.chunks import tune_chunks
+    from ..core.tune import ESTIMATE
+    from ..io.samples_file import read
+
+    in_one_file = "this needs all logits in one file"
+    refuse("expected none with a folder of logits, got {}", labels=inputs.labels)
+    refuse(in_one_file, training=request.training, unlabelled=request.unlabelled)
+    if request.target == ESTIMATE:
+        raise LevelheadError(in_one_file, parameter="target")
+    files = _files_of_logits(inputs.logits)
+    first = read(
+        files[0],
+        None,
+        inputs.counts,
+        names=inputs.names,
+        label_column=inputs.label_column,
+        background=inputs.background,
+    )
+    training_counts = None
+    if first.counts is not None:
+        training_counts = first.counts.tolist()
+
+    def chunks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Read one file after another; `tune_chunks` does this more than once."""
+        for file in files:
+            part = read(
+                file, None, training_counts, names=first.names, label_column=inputs.label_column
+            )
+            if part.labels is None:
+                missing = f"{file}: expected labels next to the logits"
+                raise LevelheadError(missing, parameter="logits")
+            yield part.logits, part.labels
+            part.check_unchanged()
+
+    with quiet():
+        tuned = tune_chunks(
+            chunks,
+            with_background(first, inputs.background),
+            metric=request.goal,
+            rule=request.rule,
+            target=read_target(request.target, first),
+            names=first.names,
+            kind=request.kind,
+            chosen_on=request.chosen_on,
+            rng=request.seed,
+        )
+    return Choice(tuned, replace(first, files={}, stamps={}))
+
+
+def _files_of_logits(folder: Path) -> list[Path]:
+    """Return the files of a folder that can hold logits, by name; there must be one."""
+    from ..io.arrays import has_known_suffix
+
+    files = sorted(path for path in folder.iterdir() if path.is_file() and has_known_suffix(path))
+    if not files:
+        expected = "expected files that hold logits and labels, found none"
+        raise LevelheadError(f"{folder}: {expected}", parameter="logits")
+    return files
