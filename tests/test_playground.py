@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 import levelhead as lh
 from levelhead import cli
-from levelhead.core import judge, metric_offsets, per_class, samples
+from levelhead.core import evidence, judge, metric_offsets, per_class, samples
 from levelhead.io.samples_file import read as read_files
 from levelhead.support.types import Kind
 from levelhead.support.warnings import quiet
@@ -255,7 +255,7 @@ def test_the_constants_are_those_of_the_fit():
         ("BELIEF", metric_offsets.BELIEF),
         ("PULL", metric_offsets.PULL),
         ("UNSEEN", judge._UNSEEN),
-        ("LIKELY", judge.LIKELY),
+        ("LIKELY", evidence.LIKELY),
         ("FOLDS", samples.FOLDS),
     ):
         written = re.search(rf"\b{name} = ([\d.]+)", text)
@@ -346,7 +346,7 @@ def test_the_example_is_the_network_of_the_package_and_its_code_runs(
     np.save("labels.npy", labels)
     check_code(page)
     assert page.inner_text("#shell").startswith(
-        "levelhead tune --logits logits.npy \\\n    --labels labels.npy --counts 5000,2997,"
+        "levelhead tune --logits logits.npy \\\n    --labels labels.npy \\\n    --counts 5000,2997,"
     )
 
 
