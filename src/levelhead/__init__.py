@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from .core.compare import Comparison, compare
     from .core.evidence import Evidence
     from .core.gamma_path import GammaPath, gamma_path
+    from .core.goal import Goal
     from .core.head import Head
     from .core.metrics import Metric, Tables
-    from .core.samples import Goal
     from .core.tune import tune, tune_folds
     from .core.tuned import Tuned
     from .core.unlabelled import tune_unlabelled
@@ -65,9 +65,9 @@ _HOMES = {  # module: the public names that it defines; it is imported when one 
     "core.compare": ("Comparison", "compare"),
     "core.evidence": ("Evidence",),
     "core.gamma_path": ("GammaPath", "gamma_path"),
+    "core.goal": ("Goal",),
     "core.head": ("Head",),
     "core.metrics": ("Metric", "Tables"),
-    "core.samples": ("Goal",),
     "core.tune": ("tune", "tune_folds"),
     "core.tuned": ("Tuned",),
     "core.unlabelled": ("tune_unlabelled",),

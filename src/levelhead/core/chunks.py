@@ -20,10 +20,11 @@ from .adjustment import Fits
 from .class_labels import as_positions, check_labels, flatten_positions, resolve_labels
 from .counts import Counts
 from .doubts import doubts_about, issue_warnings
+from .goal import Goal
 from .judge import Outcomes, judge
 from .metrics import Metric
 from .rules import DEFAULT, Rule, find_rule
-from .samples import PART_NUMBERS, Given, Goal, part_sizes
+from .samples import PART_NUMBERS, Given, part_sizes
 from .tune import check_level, make_tuned, predict_all
 from .tuned import Tuned
 

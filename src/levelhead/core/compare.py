@@ -12,9 +12,10 @@ from ..support.arrays import Array
 from ..support.errors import LevelheadError
 from ..support.types import Kind
 from .counts import Counts
+from .goal import Goal
 from .metrics import Metric
 from .rules import RULES, Rule, find_rule
-from .samples import Given, Goal
+from .samples import Given
 from .tune import tune_given
 from .tuned import Tuned
 

@@ -10,10 +10,11 @@ from ..support import warnings as kinds
 from ..support.arrays import Array, check_columns, described, raise_masked, to_numpy
 from ..support.errors import LevelheadError
 from .class_names import listed
+from .goal import Goal
 from .head import Head, norm_follows_count
 from .judge import Outcomes
 from .rules import OneStrength, Rule
-from .samples import Given, Goal
+from .samples import Given
 
 Doubt = kinds.LevelheadWarning | None
 LEANING = -0.2  # how far predictions may lean toward classes with few counts

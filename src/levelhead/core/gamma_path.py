@@ -34,9 +34,9 @@ from .class_labels import (
 )
 from .class_names import names_of_columns
 from .counts import Counts, check_samples, groups
+from .goal import Goal
 from .metrics import Metric, Tables
 from .rules import RULES, OneStrength, Rule
-from .samples import Goal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .evidence import Evidence
+from .goal import Goal
 from .metrics import Slopes, Tables
-from .samples import Goal
 
 _UNSEEN = 0.75  # samples of each class that gain or lose as much as one can, beside those seen
 _BLOCK = 256  # classes whose slopes are found at once

@@ -31,9 +31,10 @@ from ..support.errors import LevelheadError
 from .adjustment import Adjustment, Fits
 from .class_names import listed, title
 from .floors import FloorsFit, least_conflict, meet_floors, met_share, most_right, needed_right
+from .goal import Goal
 from .metrics import Tables
 from .one_strength import Truth, class_weights, tables_along
-from .samples import FOLDS, Goal, Samples
+from .samples import FOLDS, Samples
 
 STRENGTHS = np.linspace(0, 2, 65)  # s that are tried
 BELIEF = 1000.0  # samples that are believed

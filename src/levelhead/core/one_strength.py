@@ -22,8 +22,9 @@ from ..path.direction import Direction
 from ..path.engines import find_changes
 from ..path.envelope import Envelope
 from .adjustment import Adjustment, Fits
+from .goal import Goal
 from .metrics import Tables
-from .samples import FOLDS, Goal, Samples
+from .samples import FOLDS, Samples
 
 MOST_STRENGTHS = 1024  # at which tables are counted
 _MOST_NUMBERS = 4_000_000  # folds times strengths times classes: what the tables hold in memory

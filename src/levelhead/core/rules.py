@@ -24,11 +24,12 @@ from ..path.direction import Direction
 from ..support.errors import Advice, LevelheadError, check_choice
 from .adjustment import Adjustment, Fits
 from .arguments import check_range, check_vector, finite_number
+from .goal import Goal
 from .head import Head, check_finite, positive_norms
 from .metric_offsets import move_for_goal
 from .one_strength import fit_strength
 from .per_class import Mask, calibrate, fit_per_class
-from .samples import Goal, Samples
+from .samples import Samples
 
 __all__ = ["RULES", "Adjustment", "Fits", "Offsets", "OneStrength", "PerClass", "Rescale", "Rule"]
 __all__ += ["Scales", "Shift", "Tau", "Vector", "find_rule"]

@@ -1,11 +1,17 @@
-"""Held-out `Samples`, and the `Goal` of a choice: each is checked once, where it is made."""
+"""Held-out samples: what users give, checked once (`Given`), and what rules are fitted on (`Samples`).
+
+The road: `Given.of` checks scores, labels and counts against each other, and knows from there on what each
+column is. `Given.part` says which rows a rule is fitted on: all, or of very many a part, drawn class by
+class. `Given.samples` reads these rows into memory, or leaves them on their GPU, and deals them into folds.
+Nobody checks again after that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -16,140 +22,28 @@ from ..support.arrays import (
     are_on_gpu,
     as_array,
     check_logits,
-    described,
     is_torch,
     not_finite,
     to_numpy,
 )
-from ..support.errors import Advice, LevelheadError, check_choice, named
+from ..support.errors import LevelheadError, check_choice
 from ..support.read import read_chunks
 from ..support.types import Kind
-from .arguments import target_prior
 from .class_labels import (
     flatten_positions,
     refuse_label_table,
     refuse_swapped,
     resolve_labels,
 )
-from .class_names import as_mapping, find_classes, names_of_columns, title
+from .class_names import names_of_columns
 from .counts import Counts, WithBackground, check_samples, find_background, resolve
-from .metrics import COST, Metric, Tables, find_metric
+from .goal import Goal
 from .probabilities import smooth_votes
 
 FOLDS = 3  # more of them state gains of few samples too low, and wait longer
 MOST_NUMBERS = 60_000_000  # N times K up to which a rule is fitted on all samples
 PART_NUMBERS = 20_000_000  # of more, what it is fitted on: a fit copies it a few times
-Floors = float | Mapping[Any, float]  # a recall for all classes, or {class: recall}
-
-
-@dataclass(frozen=True, eq=False)
-class Goal:
-    """What a choice is to be good at.
-
-    Args:
-        metric: a name, such as `balanced_error`, `macro_f1` or scikit-learn's `f1_macro`; or a
-            `Metric` of one's own.
-        cost: [K, K], row true, column predicted: the metric is then the mean cost of a sample.
-        floors: {class: recall}, or a recall for all classes, that new samples should reach, too.
-        certainty: how likely each floor is to hold on new samples.
-
-    >>> Goal("f1_macro").metric.name, Goal(cost=[[0, 1], [5, 0]]).metric.name
-    ('macro_f1', 'cost')
-    """
-
-    metric: Metric | Any = "balanced_error"
-    cost: Array | None = None
-    floors: Any = None
-    certainty: float = 0.9
-    target: np.ndarray | None = field(default=None, repr=False)  #: [K], set by `on`
-    names: Sequence[str] | None = field(default=None, repr=False)  #: of the classes, set by `on`
-
-    def __post_init__(self) -> None:
-        metric = find_metric(self.metric)
-        if self.cost is not None and metric.name == "balanced_error":  # the default
-            metric = find_metric(COST)
-        if metric.name == COST and self.cost is None:
-            advice = Advice("cost", None, "with it")
-            reason = "'cost' needs a cost matrix [K, K]"
-            raise LevelheadError(reason, parameter="metric", advice=advice)
-        if metric.name != COST and self.cost is not None:
-            both = f"expected no other metric next to a cost matrix, got {metric.name!r}"
-            raise LevelheadError(f"{both}; leave out one of them", parameter="cost")
-        if not 0.5 <= self.certainty < 1:
-            raise LevelheadError(
-                f"expected a probability from 0.5 to 1, got {self.certainty!r}",
-                parameter="certainty",
-            )
-        object.__setattr__(self, "metric", metric)
-
-    @staticmethod
-    def of(given: str | Metric | Goal) -> Goal:
-        """Return a goal that was given, or that of a metric."""
-        if isinstance(given, Goal):
-            return given
-        return Goal(given)
-
-    def on(
-        self, labels: np.ndarray, classes: int, names: Sequence[str] | None, target: Any = None
-    ) -> Goal:
-        """Return the goal for samples of K classes: cost [K, K], floors [K] and target [K]."""
-        goal = replace(self, names=names)
-        if self.cost is not None:
-            goal = replace(goal, cost=check_cost(self.cost, classes))
-        if self.floors is not None:
-            goal = replace(goal, floors=check_floors(self.floors, labels, classes, names))
-        if target is None:
-            return goal
-        if self.metric.name in ("error", "g_mean", "worst_recall"):
-            weighs = "the same"
-            if self.metric.as_they_come:
-                weighs = "as they occur"
-            instead = "leave out the target, or choose the metric balanced_error"
-            raise LevelheadError(
-                f"the metric {self.metric.name} weighs classes {weighs}; {instead}",
-                parameter="target",
-            )
-        shares = target_prior(target, classes, names)
-        present = np.bincount(labels, minlength=classes) > 0
-        if not shares[present].any():
-            reason = "expected a share above 0 for some class that has a sample here"
-            raise LevelheadError(reason, parameter="target")
-        return replace(goal, metric=self.metric.toward(shares), target=shares)
-
-    def weights(self, labels: np.ndarray, classes: int) -> np.ndarray | None:
-        """Return what each sample weighs in tables, [N], toward a target; None for 1 each."""
-        if self.target is None:
-            return None
-        sizes = np.bincount(labels, minlength=classes)
-        return (self.target / np.maximum(sizes, 1))[labels]
-
-    def tables(self, labels: np.ndarray, predicted: np.ndarray, classes: int) -> Tables:
-        """Count predictions [N] as the metric weighs them."""
-        weights = self.weights(labels, classes)
-        return Tables.of(labels, predicted, classes, weights, self.cost)
-
-    def loss(self, tables: Tables) -> np.ndarray:
-        """Return the metric as a loss, [...], of tables [..., K]."""
-        return self.metric.loss(tables)
-
-    def shares(self, sizes: np.ndarray) -> np.ndarray:
-        """Return how often classes occur where the goal is measured, [K]; they sum to 1.
-
-        As a target says, as they come among the samples, or all alike. Costs count as often as they
-        are paid: a class whose errors cost twice as much weighs as one that is twice as frequent.
-        """
-        if self.target is not None:
-            shares = np.maximum(self.target, 1e-3 / len(sizes))
-        elif self.metric.as_they_come:
-            shares = np.maximum(sizes, 0.5)
-        else:
-            shares = np.ones(len(sizes))
-        if self.cost is not None:
-            cost = np.asarray(self.cost)
-            dear = (cost - np.diag(cost)[:, None]).mean(axis=1)
-            if dear.any():
-                shares = shares * np.maximum(dear, 1e-3 * dear.max())
-        return shares / shares.sum()
+_WHOLE_CLASS = 200  # samples up to which a small class is in a part with all it has
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,9 +54,9 @@ class Samples:
         scores: [N, K], logits or logarithms of probabilities, in memory or on a GPU.
         labels: [N].
         counts: [K], training samples of each class, or what stands in for them.
-        fold: [N], from 0 to 4, dealt class by class.
+        fold: [N], from 0 to FOLDS - 1, dealt class by class.
         kind: what the scores were given as.
-        smoothing: what was added to probabilities.
+        smoothing: what was added to probabilities before their logarithm (`smooth_votes`).
         background: the class that is left alone, if any.
     """
 
@@ -187,7 +81,8 @@ class Samples:
     @property
     def folds(self) -> list[int]:
         """The folds that have a sample and leave some out: those that fits are made without."""
-        return [f for f in range(FOLDS) if 0 < np.count_nonzero(self.fold == f) < len(self.fold)]
+        sizes = np.bincount(self.fold, minlength=FOLDS)
+        return [fold for fold in range(FOLDS) if 0 < sizes[fold] < len(self.fold)]
 
     def toward(self, goal: Goal) -> np.ndarray:
         """Return what a calibrated model needs added for a goal, [K]: ``log(share_k / n_k)``.
@@ -208,13 +103,13 @@ class Samples:
 class Given:
     """What `tune` was given, checked: arrays as they come, and what is known of the classes."""
 
-    logits: Array  # [N, K]
-    labels: np.ndarray  # [N]
-    counts: np.ndarray  # [K]
-    names: Sequence[str] | None
-    kind: Kind
+    logits: Array  # [N, K], not read yet: an array, a tensor, or a memory-mapped file
+    labels: np.ndarray  # [N], positions
+    counts: np.ndarray  # [K], training samples of each class
+    names: Sequence[str] | None  # of the classes, where they are known
+    kind: Kind  # what the logits are
     counted: bool  # whether the counts are those of the labels, as none were given
-    background: int | None = None
+    background: int | None = None  # the class that is left alone
 
     @staticmethod
     def of(
@@ -225,11 +120,25 @@ class Given:
         names: Sequence[str] | None = None,
         kind: Kind = "logits",
     ) -> Given:
-        """Check scores, labels and counts against each other."""
+        """Check scores, labels and counts against each other.
+
+        Args:
+            logits: [N, K], or [B, ..., K] of tokens or pixels, with labels [B, ...].
+            labels: [N], positions or names of classes.
+            counts: training samples of each class, in any form that `counts.resolve` takes; those of
+                the labels if None.
+            names: of the classes; the titles of the logits' columns if None and they have some.
+            kind: what the logits are. Those that turn out to be log-probabilities are noted as such.
+
+        Raises:
+            LevelheadError: which of them does not fit, and what to do.
+        """
         if labels is None:
             reason = "expected labels [N]; without labels, use tune_unlabelled"
             raise LevelheadError(reason, parameter="labels")
         check_choice("kind", kind, get_args(Kind))
+
+        # Labels and names, while the logits still have the titles of a data frame.
         if names is None:
             names = names_of_columns(logits, counts)
         refuse_swapped(logits, labels, counts)
@@ -237,32 +146,37 @@ class Given:
         refuse_label_table(labels)
         labels, names = resolve_labels(logits, labels, counts, names)
         logits = as_array(logits)
+
+        # Counts, and what `check_samples` finds wrong with any of the three.
         counted = counts is None
         if counted:
-            shape = tuple(getattr(logits, "shape", (0, 0)))
-            counts = _count_labels(labels, shape[-1] if len(shape) == 2 else 0)
+            shape = tuple(getattr(logits, "shape", ()))
+            classes = 0
+            if len(shape) == 2:
+                classes = shape[1]
+            counts = _count_labels(labels, classes)
         background = None
         if isinstance(counts, WithBackground):
             background = find_background(counts.background, logits.shape[1], names)
             counts = resolve(counts, logits.shape[1], names=names)
-        checked, n = check_samples(logits, labels, counts, names)
+        checked_labels, checked_counts = check_samples(logits, labels, counts, names)
+
+        # Log-probabilities may be added to like logits, but not multiplied.
         if kind == "logits" and are_log_probabilities(logits):
             kind = "log-probabilities"
-        return Given(logits, checked, n, names, kind, counted, background)
+        return Given(logits, checked_labels, checked_counts, names, kind, counted, background)
 
     @property
     def read_as(self) -> Kind:
-        """How scores are read: of log-probabilities, as they are."""
+        """How scores are read: log-probabilities as they are, like logits."""
         if self.kind == "probabilities":
             return "probabilities"
         return "logits"
 
     def part(self, rng: np.random.Generator) -> np.ndarray | None:
-        """Return rows that a rule is fitted on, drawn class by class; None for all.
-
-        What a GPU holds once, it holds a few times: there all samples are used.
-        """
+        """Return rows that a rule is fitted on, ascending, drawn class by class; None for all."""
         classes = self.logits.shape[1]
+        # What a GPU holds once, it holds a few times: there all samples are used.
         if are_on_gpu([self.logits]) or len(self.labels) * classes <= MOST_NUMBERS:
             return None
         n = PART_NUMBERS // classes
@@ -271,8 +185,15 @@ class Given:
         return draw_class_by_class(self.labels, n, rng)
 
     def samples(self, rows: np.ndarray | None, rng: np.random.Generator) -> Samples:
-        """Return some or all rows as samples, with folds dealt."""
-        labels = self.labels if rows is None else self.labels[rows]
+        """Return samples to fit on, in memory or on their GPU, with folds dealt.
+
+        Args:
+            rows: which of them, ascending; all if None.
+            rng: deals the folds.
+        """
+        labels = self.labels
+        if rows is not None:
+            labels = self.labels[rows]
         scores = _read(self.logits, rows, self.read_as)
         smoothing = 0.0
         if self.kind == "probabilities":
@@ -289,12 +210,18 @@ class Given:
 
 
 def deal(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Deal samples into folds, class by class, so that each has its share of every class, [N]."""
+    """Deal samples into folds, class by class, so that each has its share of every class, [N].
+
+    >>> folds = deal(np.array([0, 0, 0, 1, 1, 1]), np.random.default_rng(0))
+    >>> sorted(folds[:3].tolist()), sorted(folds[3:].tolist())
+    ([0, 1, 2], [0, 1, 2])
+    """
+    # The samples of a class, in random order, are dealt like cards, one fold after the other.
     shuffled = rng.permutation(len(labels))
     order = shuffled[stable_order(labels[shuffled])]
     sizes = np.bincount(labels)
-    firsts = np.cumsum(sizes) - sizes
-    place = np.arange(len(labels)) - np.repeat(firsts, sizes)
+    place = _place_in_class(sizes)
+    # Each class begins at a fold of its own, or the first folds would get all classes of one sample.
     begin = np.repeat(rng.integers(FOLDS, size=len(sizes)), sizes)
     fold = np.empty(len(labels), np.uint8)
     fold[order] = (place + begin) % FOLDS
@@ -302,13 +229,24 @@ def deal(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def draw_class_by_class(labels: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Return about n rows, ascending: of each class the same share, but all of a small one."""
+    """Return about n rows, ascending: of each class the same share, but all of a small one.
+
+    Args:
+        labels: [N].
+        n: how many rows, about.
+        rng: draws them.
+    """
     sizes = np.bincount(labels)
     wanted = part_sizes(sizes, n)
+    # Sorted by class, and within a class in random order: the first ones of each are drawn.
     order = np.lexsort((rng.random(len(labels)), labels))
+    return np.sort(order[_place_in_class(sizes) < np.repeat(wanted, sizes)])
+
+
+def _place_in_class(sizes: np.ndarray) -> np.ndarray:
+    """Return, of samples sorted by class, the how-manieth of its class each is, [N], from 0."""
     firsts = np.cumsum(sizes) - sizes
-    place = np.arange(len(labels)) - np.repeat(firsts, sizes)
-    return np.sort(order[place < np.repeat(wanted, sizes)])
+    return np.arange(sizes.sum()) - np.repeat(firsts, sizes)
 
 
 def part_sizes(sizes: np.ndarray, n: int) -> np.ndarray:
@@ -316,17 +254,23 @@ def part_sizes(sizes: np.ndarray, n: int) -> np.ndarray:
 
     Each class has the same share, and a small one all it has: up to 200, as long as all classes
     together take no more than half of the part so.
+
+    >>> part_sizes(np.array([9000, 900, 90]), 1000)
+    array([901, 166,  90])
     """
     share = min(1.0, n / max(int(sizes.sum()), 1))
-    least = min(200, n // (2 * max(len(sizes), 1)))
+    least = min(_WHOLE_CLASS, n // (2 * max(len(sizes), 1)))
     return np.minimum(sizes, np.maximum(np.ceil(share * sizes), least)).astype(np.int64)
 
 
-def _count_labels(labels: Any, classes: int) -> np.ndarray:
-    """Return how many labels each class has; 1 for one without any, whose shift is the largest."""
+def _count_labels(labels: Array, classes: int) -> np.ndarray:
+    """Return how many labels each class has; 1 for one without any, whose shift is the largest.
+
+    The labels are not checked yet: what is wrong with them, `check_samples` says in its turn.
+    """
     values = to_numpy(labels)
     if values.ndim != 1 or values.dtype.kind not in "iubf" or not len(values):
-        return np.ones(classes, np.int64)  # `check_samples` says what is wrong with the labels
+        return np.ones(classes, np.int64)
     whole = values
     if values.dtype.kind == "f":
         whole = values[np.isfinite(values)].astype(np.int64)
@@ -335,25 +279,26 @@ def _count_labels(labels: Any, classes: int) -> np.ndarray:
 
 
 def _read(logits: Array, rows: np.ndarray | None, kind: Kind) -> Array:
-    """Return rows of scores in memory, in float32 or better and finite; tensors of a GPU there."""
+    """Return rows of scores, [n, K], in float32 or better and finite.
+
+    Args:
+        logits: [N, K], wherever they are.
+        rows: ascending; all if None.
+        kind: `probabilities`, of which the logarithms are returned, or `logits`.
+
+    Returns:
+        A tensor where logits are one on a GPU, else an array in memory, without a copy if possible.
+    """
     if are_on_gpu([logits]) and kind == "logits" and logits.is_floating_point():
-        if rows is None:
-            some = logits.detach()
-        else:
-            some = logits.detach()[rows]
-        some = some if some.element_size() > 2 else some.float()
-        if bool(some.isfinite().all()):
-            check_logits(some[:100])
-            return some
-        usable: Any = some.isfinite() | some.isneginf()
-        if not bool(usable.all()):
-            bad = ~usable.all(1)
-            raise not_finite(int(bad.int().argmax()))
-        return some.clamp(min=float(np.finfo(np.float32).min))
+        scores = logits.detach()
+        if rows is not None:
+            scores = scores[rows]
+        return _finite_on_gpu(scores)
     if is_torch(logits):
         logits = to_numpy(logits)
     if rows is None:
         chunks = [chunk for _, chunk in read_chunks(logits, kind=kind)]
+        # Chunks that are views of the array say that nothing had to be converted: take it whole.
         if isinstance(logits, np.ndarray) and all(np.may_share_memory(c, logits) for c in chunks):
             return np.asarray(logits)
         if len(chunks) > 1:
@@ -366,57 +311,14 @@ def _read(logits: Array, rows: np.ndarray | None, kind: Kind) -> Array:
     return np.concatenate(parts)
 
 
-def check_cost(cost: Any, classes: int) -> np.ndarray:
-    """Return a cost matrix [K, K], row true, column predicted, in float64."""
-    found = to_numpy(cost)
-    with named("cost"):
-        if found.dtype.kind not in "fiu":
-            raise LevelheadError(f"expected numbers, got {described(found)}")
-        if found.shape != (classes, classes):
-            size = f"[{classes}, {classes}], row true, column predicted"
-            raise LevelheadError(f"expected numbers {size}, got shape {list(found.shape)}")
-        found = found.astype(np.float64)
-        for bad, expected in ((~np.isfinite(found), "finite numbers"), (found < 0, "0 or more")):
-            for row, column in np.argwhere(bad)[:1]:
-                got = f"got {found[row, column]:g} in row {row}, column {column}"
-                raise LevelheadError(f"expected {expected}, {got}")
-        for row, column in np.argwhere(found < np.diag(found)[:, None])[:1]:
-            right, wrong = found[row, row], found[row, column]
-            costs = f"class {row} costs {right:g} if right, {wrong:g} if called {column}"
-            raise LevelheadError(
-                f"expected an error to cost no less than a right prediction; {costs}"
-            )
-    return found
-
-
-def check_floors(
-    floors: Any, labels: np.ndarray, classes: int, names: Sequence[str] | None = None
-) -> np.ndarray:
-    """Return the least recall of each class, [K], NaN where there is none."""
-    sizes = np.bincount(labels, minlength=classes)
-    found = np.full(classes, np.nan)
-    mapping = as_mapping(floors)
-    with named("floors"):
-        try:
-            if mapping is None:
-                where: Any = sizes > 0
-                given = [float(floors)]
-            else:
-                where = find_classes(mapping, classes, names, what="floor")
-                given = [float(value) for value in mapping.values()]
-            found[where] = given
-        except LevelheadError:
-            raise
-        except (TypeError, ValueError):
-            expected = "expected a recall, or a recall for each class named"
-            raise LevelheadError(f"{expected}, got {floors!r}") from None
-        for value in given:
-            if not 0 <= value <= 1:
-                percent = ""
-                if 1 < value <= 100:
-                    percent = f"; {value:g} % is {value / 100:g}"
-                raise LevelheadError(f"expected recalls from 0 to 1, got {value:g}{percent}")
-        for i in np.flatnonzero((sizes == 0) & ~np.isnan(found)):
-            unknown = f"{title(int(i), names)} has no sample here, so its recall is not known"
-            raise LevelheadError(f"{unknown}; leave out its floor")
-    return found
+def _finite_on_gpu(scores: Array) -> Array:
+    """Return a tensor [n, K] in float32 or better, in which -inf, a masked score, is the lowest number."""
+    if scores.element_size() <= 2:
+        scores = scores.float()
+    if bool(scores.isfinite().all()):
+        check_logits(scores[:100])  # whether they are probabilities, a few rows tell
+        return scores
+    unusable: Array = ~(scores.isfinite() | scores.isneginf())
+    if bool(unusable.any()):
+        raise not_finite(int(unusable.any(1).int().argmax()))
+    return scores.clamp(min=float(np.finfo(np.float32).min))

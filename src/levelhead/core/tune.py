@@ -27,11 +27,12 @@ from .counts import Counts
 from .doubts import doubts_about, issue_warnings
 from .evidence import Evidence
 from .floors import Floor, holds_with
+from .goal import Goal
 from .judge import Outcomes, judge
 from .metrics import Metric, Tables
 from .priors import PriorEstimate, estimate_target
 from .rules import DEFAULT, Rule, find_rule
-from .samples import Given, Goal, Samples
+from .samples import Given, Samples
 from .tuned import Tuned
 
 ESTIMATE = "estimate"  # as target: from unlabelled samples

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from ..core.class_labels import as_positions
 from ..core.class_names import names_in_config
 from ..core.counts import Counts, resolve
+from ..core.goal import Goal
 from ..core.metrics import Metric
 from ..core.rules import Rule, default_rule, find_rule
-from ..core.samples import Goal
 from ..core.tune import tune
 from ..core.tuned import Tuned
 from ..heads.adjusted import Adjusted

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..core.counts import Counts
+from ..core.goal import Goal
 from ..core.head import normalize
 from ..core.metrics import Metric
 from ..core.rules import Rule, default_rule, find_rule
-from ..core.samples import Goal
 from ..core.tune import tune
 from ..core.tuned import Tuned
 from ..support.arrays import looks_like_probabilities

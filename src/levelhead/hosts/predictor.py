@@ -8,9 +8,9 @@ import numpy as np
 
 from ..core.class_names import listed
 from ..core.counts import Counts
+from ..core.goal import Goal
 from ..core.metrics import Metric
 from ..core.rules import DEFAULT, Rule
-from ..core.samples import Goal
 from ..core.tune import tune
 from ..core.tuned import Tuned, tuned_of
 from ..core.tuned_checks import check_classes

@@ -16,9 +16,9 @@ import numpy as np
 from ..core.class_labels import as_positions
 from ..core.counts import Counts, resolve
 from ..core.doubts import doubt_balanced_counts, doubt_negative_logits, issue_warnings
+from ..core.goal import Goal
 from ..core.metrics import Metric
 from ..core.rules import DEFAULT, OneStrength, Rule, Shift, find_rule
-from ..core.samples import Goal
 from ..core.tune import tune_folds
 from ..core.tuned import Tuned, tuned_of
 from ..core.tuned_checks import check_classes

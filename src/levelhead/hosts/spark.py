@@ -7,9 +7,9 @@ import numpy as np
 
 from ..core.chunks import ChunkReader, tune_mapped
 from ..core.counts import Counts
+from ..core.goal import Goal
 from ..core.metrics import Metric
 from ..core.rules import DEFAULT, Rule
-from ..core.samples import Goal
 from ..core.tuned import Tuned
 from ..support.arrays import Array
 from ..support.extras import naming_what_is_missing

@@ -9,9 +9,9 @@ import numpy as np
 
 from ..core.class_names import as_mapping, find_classes, in_order
 from ..core.class_names import title as class_title
+from ..core.goal import Goal, check_cost
 from ..core.metrics import COST, Metric, find_metric
 from ..core.probabilities import logit_of_probabilities
-from ..core.samples import Goal, check_cost
 from ..support.arrays import LARGEST_PROBABILITY, Array, check_finite_rows, described, to_numpy
 from ..support.errors import Advice, LevelheadError, check_choice, named, reported_as
 from ..support.types import Kind

@@ -11,11 +11,12 @@ import numpy as np
 
 from ..core.doubts import EQUAL
 from ..core.gamma_path import GammaPath
+from ..core.goal import Goal
 from ..core.head import Head
 from ..core.judge import Outcomes, judge
 from ..core.probabilities import smooth_votes
 from ..core.rules import RULES
-from ..core.samples import Given, Goal
+from ..core.samples import Given
 from ..core.tuned import Tuned
 from ..io import arrays
 from ..labels.check import check_label_scores, check_label_table

@@ -1,0 +1,226 @@
+"""`Goal`: what a choice is to be good at, a metric with its costs, floors and target.
+
+A user writes `Goal("macro_f1", floors={"cat": 0.8})` before any samples are known. `Goal.on` then checks it
+against them: floors and costs become arrays, and a target sets how much each class weighs. From there on,
+rules and the judge ask it for two things: the loss of `Tables` (`loss`), and how often classes occur where
+the goal is measured (`shares`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..support.arrays import Array, described, to_numpy
+from ..support.errors import Advice, LevelheadError, named
+from .arguments import target_prior
+from .class_names import as_mapping, find_classes, title
+from .metrics import COST, Metric, Tables, find_metric
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """What a choice is to be good at.
+
+    Args:
+        metric: a name, such as `balanced_error`, `macro_f1` or scikit-learn's `f1_macro`; or a
+            `Metric` of one's own.
+        cost: [K, K], row true, column predicted: the metric is then the mean cost of a sample.
+        floors: {class: recall}, or a recall for all classes, that new samples should reach, too.
+        certainty: how likely each floor is to hold on new samples.
+
+    >>> Goal("f1_macro").metric.name, Goal(cost=[[0, 1], [5, 0]]).metric.name
+    ('macro_f1', 'cost')
+    """
+
+    # Any, as two of them change their type: a name becomes its `Metric` at once, and floors become
+    # an array [K], NaN for none, in `on`.
+    metric: Any = "balanced_error"
+    cost: Array | None = None
+    floors: Any = None
+    certainty: float = 0.9
+    target: np.ndarray | None = field(default=None, repr=False)  #: [K], set by `on`
+    names: Sequence[str] | None = field(default=None, repr=False)  #: of the classes, set by `on`
+
+    def __post_init__(self) -> None:
+        metric = find_metric(self.metric)
+        # A cost matrix is a metric of its own. Next to the default, that is what is meant.
+        if self.cost is not None and metric.name == "balanced_error":
+            metric = find_metric(COST)
+        if metric.name == COST and self.cost is None:
+            advice = Advice("cost", None, "with it")
+            reason = "'cost' needs a cost matrix [K, K]"
+            raise LevelheadError(reason, parameter="metric", advice=advice)
+        if metric.name != COST and self.cost is not None:
+            both = f"expected no other metric next to a cost matrix, got {metric.name!r}"
+            raise LevelheadError(f"{both}; leave out one of them", parameter="cost")
+        if not 0.5 <= self.certainty < 1:
+            raise LevelheadError(
+                f"expected a probability from 0.5 to 1, got {self.certainty!r}",
+                parameter="certainty",
+            )
+        object.__setattr__(self, "metric", metric)
+
+    @staticmethod
+    def of(metric: str | Metric | Goal) -> Goal:
+        """Return a goal as it is, or that of a metric."""
+        if isinstance(metric, Goal):
+            return metric
+        return Goal(metric)
+
+    def on(
+        self,
+        labels: np.ndarray,
+        classes: int,
+        names: Sequence[str] | None,
+        target: Array | Mapping[object, float] | None = None,
+    ) -> Goal:
+        """Return the goal for some samples: cost [K, K], floors [K] and target [K], all checked.
+
+        Args:
+            labels: [N], of the samples.
+            classes: K.
+            names: of the classes, where they are known.
+            target: [K] or {class: share}, how often classes occur where the model is used.
+        """
+        goal = replace(self, names=names)
+        if self.cost is not None:
+            goal = replace(goal, cost=check_cost(self.cost, classes))
+        if self.floors is not None:
+            goal = replace(goal, floors=check_floors(self.floors, labels, classes, names))
+        if target is None:
+            return goal
+
+        # Metrics that say themselves how much each class weighs leave nothing for a target to say.
+        if self.metric.name in ("error", "g_mean", "worst_recall"):
+            weighs = "the same"
+            if self.metric.as_they_come:
+                weighs = "as they occur"
+            instead = "leave out the target, or choose the metric balanced_error"
+            raise LevelheadError(
+                f"the metric {self.metric.name} weighs classes {weighs}; {instead}",
+                parameter="target",
+            )
+        shares = target_prior(target, classes, names)
+        present = np.bincount(labels, minlength=classes) > 0
+        if not shares[present].any():
+            reason = "expected a share above 0 for some class that has a sample here"
+            raise LevelheadError(reason, parameter="target")
+        return replace(goal, metric=self.metric.toward(shares), target=shares)
+
+    def weights(self, labels: np.ndarray, classes: int) -> np.ndarray | None:
+        """Return what each sample weighs in tables, [N], toward a target; None for 1 each."""
+        if self.target is None:
+            return None
+        sizes = np.bincount(labels, minlength=classes)
+        return (self.target / np.maximum(sizes, 1))[labels]
+
+    def tables(self, labels: np.ndarray, predicted: np.ndarray, classes: int) -> Tables:
+        """Count predictions [N] as the metric weighs them."""
+        weights = self.weights(labels, classes)
+        return Tables.of(labels, predicted, classes, weights, self.cost)
+
+    def loss(self, tables: Tables) -> np.ndarray:
+        """Return the metric as a loss, [...], of tables [..., K]."""
+        return self.metric.loss(tables)
+
+    def shares(self, sizes: np.ndarray) -> np.ndarray:
+        """Return how often classes occur where the goal is measured, [K]; they sum to 1.
+
+        As a target says, as they come among the samples, or all alike. Costs count as often as they
+        are paid: a class whose errors cost twice as much weighs as one that is twice as frequent.
+        """
+        if self.target is not None:
+            shares = np.maximum(self.target, 1e-3 / len(sizes))
+        elif self.metric.as_they_come:
+            shares = np.maximum(sizes, 0.5)
+        else:
+            shares = np.ones(len(sizes))
+        if self.cost is not None:
+            cost = np.asarray(self.cost)
+            # What an error in each class costs more than being right, on average.
+            dear = (cost - np.diag(cost)[:, None]).mean(axis=1)
+            if dear.any():
+                shares = shares * np.maximum(dear, 1e-3 * dear.max())
+        return shares / shares.sum()
+
+
+def check_cost(cost: Array, classes: int) -> np.ndarray:
+    """Return a cost matrix [K, K], row true, column predicted, in float64.
+
+    Raises:
+        LevelheadError: one that is not of this shape, has an entry that is negative or not finite, or
+            in which an error costs less than a right prediction: the best choice would be to err.
+    """
+    matrix = to_numpy(cost)
+    with named("cost"):
+        if matrix.dtype.kind not in "fiu":
+            raise LevelheadError(f"expected numbers, got {described(matrix)}")
+        if matrix.shape != (classes, classes):
+            size = f"[{classes}, {classes}], row true, column predicted"
+            raise LevelheadError(f"expected numbers {size}, got shape {list(matrix.shape)}")
+        matrix = matrix.astype(np.float64)
+        for bad, expected in ((~np.isfinite(matrix), "finite numbers"), (matrix < 0, "0 or more")):
+            if bad.any():
+                row, column = np.argwhere(bad)[0]
+                got = f"got {matrix[row, column]:g} in row {row}, column {column}"
+                raise LevelheadError(f"expected {expected}, {got}")
+        cheaper = matrix < np.diag(matrix)[:, None]
+        if cheaper.any():
+            row, column = np.argwhere(cheaper)[0]
+            costs = f"class {row} costs {matrix[row, row]:g} if right"
+            costs += f", {matrix[row, column]:g} if called {column}"
+            raise LevelheadError(
+                f"expected an error to cost no less than a right prediction; {costs}"
+            )
+    return matrix
+
+
+def check_floors(
+    floors: float | Mapping[object, float],
+    labels: np.ndarray,
+    classes: int,
+    names: Sequence[str] | None = None,
+) -> np.ndarray:
+    """Return the least recall of each class, [K], NaN where there is none.
+
+    Args:
+        floors: a recall for all classes that have a sample, or {class: recall}.
+        labels: [N], of the samples that the floors are to be met on.
+        classes: K.
+        names: of the classes, where they are known.
+
+    >>> check_floors({"dog": 0.8}, np.array([0, 1, 1]), 2, ["cat", "dog"])
+    array([nan, 0.8])
+    """
+    sizes = np.bincount(labels, minlength=classes)
+    mapping = as_mapping(floors)
+    with named("floors"):
+        try:
+            if mapping is None:
+                where = np.flatnonzero(sizes > 0).tolist()
+                recalls = [float(floors)] * len(where)  # type: ignore[arg-type]
+            else:
+                where = find_classes(mapping, classes, names, what="floor")
+                recalls = [float(recall) for recall in mapping.values()]
+        except LevelheadError:
+            raise
+        except (TypeError, ValueError):
+            expected = "expected a recall, or a recall for each class named"
+            raise LevelheadError(f"{expected}, got {floors!r}") from None
+        for recall in recalls:
+            if not 0 <= recall <= 1:
+                percent = ""
+                if 1 < recall <= 100:
+                    percent = f"; {recall:g} % is {recall / 100:g}"
+                raise LevelheadError(f"expected recalls from 0 to 1, got {recall:g}{percent}")
+        for k in sorted(where):
+            if sizes[k] == 0:
+                unknown = f"{title(k, names)} has no sample here, so its recall is not known"
+                raise LevelheadError(f"{unknown}; leave out its floor")
+    least = np.full(classes, np.nan)
+    least[where] = recalls
+    return least
