@@ -1,23 +1,34 @@
-"""The logits and labels of a torch model over a loader. torch is used only where the caller already has it."""
+"""The logits and labels of a torch model over a loader. torch is used only where the caller already has it.
+
+`collect` takes a batch, moves it to the model's device, runs the model on it (`batch_scores`, or a
+function of the caller's), and keeps what counts: logits [n, K], labels [n] and, if asked for, what
+the head took [n, d]. Of tokens or pixels, one row each is kept, without those that are ignored.
+"""
 
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..core.class_labels import IGNORED, flatten_positions
 from ..support.arrays import Array, is_torch
 from ..support.errors import LevelheadError
 from ..support.progress import StageProgress
 from ..support.warnings import LeakageWarning, warn
+from .candidates import LayerChoice
 from .evaluating import evaluating
 from .head_inputs import HeadInputs
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
 LABEL_KEYS = ("labels", "label", "targets", "target", "y")  # of a batch that is a dict
 BATCHES = "expected batches (inputs, labels), or dicts with 'labels'"
+Batch: TypeAlias = Any  # whatever a loader gives: a tuple, a dict, an object of some library
 # Model, batch on its device -> logits [n, K], labels [n].
-BatchScores = Callable[[Any, Any], tuple[Array, Array]]
+BatchScores = Callable[[Any, Batch], tuple[Array, Array]]
 
 
 class Collected(tuple[Array, Array]):
@@ -34,43 +45,56 @@ class Collected(tuple[Array, Array]):
         return (*self, self.features)
 
 
-def is_module(model: Any) -> bool:
+class _Rows(NamedTuple):
+    """What is kept of a batch, on the CPU."""
+
+    logits: "Tensor"  # [n, K]
+    labels: "Tensor"  # [n]
+    features: "Tensor | None"  # [n, d]
+
+
+def is_module(model: object) -> bool:
     """Return whether something is a torch module."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
 def collect(
-    model: Any,
-    loader: Iterable[Any],
+    model: "nn.Module",
+    loader: Iterable[Batch],
     *,
     scores: BatchScores | None = None,
     gather: Callable[[Array], Array] | None = None,
     ignore_index: int = IGNORED,
     progress: StageProgress | None = None,
     features: bool = False,
-    layer: Any = None,
+    layer: LayerChoice = None,
 ) -> Collected:
     """Return the logits [N, K] of a torch model and the labels [N], over all batches of a loader.
 
-    The model runs in evaluation mode and without gradients, on the device it is on. Each of its modules is left in the
-    mode that it was in.
+    The model runs in evaluation mode and without gradients, on the device it is on. Each of its
+    modules is left in the mode that it was in.
 
     Args:
-        model: any torch module whose output is logits, a tuple that begins with them, or a dict that has them.
-        loader: of held-out samples: a DataLoader, or anything that gives batches. They are (inputs, labels), (input,
-            ..., labels), or dicts with the key `labels` (or label, targets, target, y), whose rest goes to the model.
-        scores: a function of the model and a batch that gives logits and labels, for batches of other kinds.
-        gather: called with the logits and the labels of each batch, for the samples of other processes.
+        model: any torch module whose output is logits, a tuple that begins with them, or a dict
+            that has them.
+        loader: of held-out samples: a DataLoader, or anything that gives batches. They are (inputs,
+            labels), (input, ..., labels), or dicts with the key `labels` (or label, targets,
+            target, y), whose rest goes to the model.
+        scores: a function of the model and a batch that gives logits and labels, for batches of
+            other kinds.
+        gather: called with the logits and the labels of each batch, for the samples of other
+            processes.
         ignore_index: the label of tokens or pixels that are left out.
-        progress: called with ("logits", batches done, batches in all), where the loader knows how many there are.
-        features: keep what the head takes, too: `adjust_` needs it where something is to be added to a head without a
-            bias.
+        progress: called with ("logits", batches done, batches in all), where the loader knows how
+            many there are.
+        features: keep what the head takes, too: `adjust_` needs it where something is to be added
+            to a head without a bias.
         layer: the head, if its features are to be kept and it is not found or not unique.
 
     Returns:
-        Logits and labels, on the CPU; of tokens or pixels, one row each. One logit z per sample becomes (0, z). Where
-        they were asked for, `features` [N, d] are an attribute of the pair.
+        Logits and labels, on the CPU; of tokens or pixels, one row each. One logit z per sample
+        becomes (0, z). Where they were asked for, `features` [N, d] are an attribute of the pair.
 
     >>> import torch
     >>> batches = [(torch.zeros(4, 8), torch.zeros(4, dtype=torch.long))] * 2
@@ -87,94 +111,115 @@ def collect(
             parameter="loader",
         )
     check_held_out(loader)
-    of_batch, found = scores or batch_scores, []
-    taken = HeadInputs(model, layer) if features else None
+    score_batch = scores or batch_scores
+    head_inputs = HeadInputs(model, layer) if features else None
     device = next((p.device for p in model.parameters()), None)
     total = len(loader) if hasattr(loader, "__len__") else 0  # type: ignore[arg-type]
+    kept: list[_Rows] = []
     with evaluating(model), torch.no_grad():
         for done, batch in enumerate(loader, start=1):
-            run = partial(of_batch, model, _moved(batch, device))
-            scored, inputs = (run(), None) if taken is None else taken.of(run)
+            run = partial(score_batch, model, _moved(batch, device))
+            if head_inputs is None:
+                scored = run()
+                inputs = None
+            else:
+                scored, inputs = head_inputs.of(run)
             logits, labels = _as_samples(*scored)
             if gather is not None:
-                logits, labels = gather(logits), gather(labels)
-                inputs = None if inputs is None else gather(inputs)
-            if logits.ndim < 3 or bool((labels != ignore_index).any()):
-                flat, kept, _ = flatten_positions(logits, labels, ignore_index=ignore_index)
-                rows = [flat.cpu(), torch.as_tensor(kept).cpu()]
+                logits = gather(logits)
+                labels = gather(labels)
                 if inputs is not None:
-                    options = {"ignore_index": ignore_index}
-                    rows.append(flatten_positions(inputs, labels, **options)[0].cpu())
-                found.append(rows)
+                    inputs = gather(inputs)
+            # A batch of tokens may have no label at all, and then says nothing.
+            if logits.ndim < 3 or bool((labels != ignore_index).any()):
+                kept.append(_rows_of(logits, labels, inputs, ignore_index))
             if progress is not None and total:
                 progress("logits", done, total)
-    if not found:
+    if not kept:
         raise LevelheadError("the loader gave no batch with a label", parameter="loader")
-    return Collected(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+    all_features = [rows.features for rows in kept if rows.features is not None]
+    return Collected(
+        torch.cat([rows.logits for rows in kept]),
+        torch.cat([rows.labels for rows in kept]),
+        torch.cat(all_features) if features else None,
+    )
 
 
-def check_held_out(loader: Any) -> None:
+def _rows_of(
+    logits: "Tensor", labels: "Tensor", inputs: "Tensor | None", ignore_index: int
+) -> _Rows:
+    """Return what is kept of a batch: positions as rows, without those that are ignored."""
+    import torch
+
+    flat, flat_labels, _ = flatten_positions(logits, labels, ignore_index=ignore_index)
+    features = None
+    if inputs is not None:
+        # The labels tell which positions, as they do for the logits.
+        features = flatten_positions(inputs, labels, ignore_index=ignore_index)[0].cpu()
+    return _Rows(flat.cpu(), torch.as_tensor(flat_labels).cpu(), features)
+
+
+def check_held_out(loader: object) -> None:
     """Refuse a loader that is one of training data, as far as its sampler shows it; warn if that is only likely."""
     sampler = getattr(loader, "sampler", None)
-    weighted = "WeightedRandomSampler"
-    if type(sampler).__name__ == weighted or getattr(sampler, "replacement", False):
+    kind = type(sampler).__name__
+    if kind == "WeightedRandomSampler" or getattr(sampler, "replacement", False):
         drawn = "the loader draws some samples twice and leaves others out, as those of training data do"
-        raise LevelheadError(
-            f"{drawn}; pass a loader of held-out samples, each once", parameter="loader"
-        )
-    if type(sampler).__name__ != "RandomSampler":
+        instead = "pass a loader of held-out samples, each once"
+        raise LevelheadError(f"{drawn}; {instead}", parameter="loader")
+    if kind != "RandomSampler":
         return
     if getattr(loader, "drop_last", False):
+        shuffles = "the loader shuffles and drops its last batch"
         like = "so it looks like one of training data, on which nothing can be chosen"
         instead = "pass a loader of held-out samples, with shuffle=False"
-        raise LevelheadError(
-            f"the loader shuffles and drops its last batch, {like}; {instead}", parameter="loader"
-        )
+        raise LevelheadError(f"{shuffles}, {like}; {instead}", parameter="loader")
     wrong = "what is chosen on training data is wrong, so pass held-out samples (shuffle=False)"
     warn(f"the loader shuffles, as those of training data do; {wrong}", LeakageWarning)
 
 
-def batch_scores(model: Any, batch: Any) -> tuple[Array, Array]:
+def batch_scores(model: "nn.Module", batch: Batch) -> tuple[Array, Array]:
     """Return the logits and labels of one batch: (inputs, labels), (input, ..., labels), or a dict with labels."""
+    # Batches of transformers have keys, but need not be a Mapping.
     if isinstance(batch, Mapping) or hasattr(batch, "keys"):
-        if (key := next((key for key in LABEL_KEYS if key in batch), None)) is None:
-            raise LevelheadError(
-                f"{BATCHES}, got a dict with {', '.join(map(str, batch))}", parameter="loader"
-            )
-        return _logits_in(
-            _call(model, {name: batch[name] for name in batch if name != key})
-        ), batch[key]
+        key = next((key for key in LABEL_KEYS if key in batch), None)
+        if key is None:
+            keys = ", ".join(map(str, batch))
+            raise LevelheadError(f"{BATCHES}, got a dict with {keys}", parameter="loader")
+        inputs = {name: batch[name] for name in batch if name != key}
+        return _logits_in(_call(model, inputs)), batch[key]
     if not isinstance(batch, Sequence) or isinstance(batch, str) or len(batch) < 2:
         raise LevelheadError(f"{BATCHES}, got {type(batch).__name__}", parameter="loader")
     *inputs, labels = batch
-    by_name = len(inputs) == 1 and isinstance(inputs[0], Mapping)
-    return _logits_in(_call(model, inputs[0]) if by_name else model(*inputs)), labels
+    if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+        return _logits_in(_call(model, inputs[0])), labels
+    return _logits_in(model(*inputs)), labels
 
 
-def _call(model: Any, inputs: Mapping[str, Any]) -> Any:
+def _call(model: "nn.Module", inputs: Mapping[str, object]) -> object:
     """Call a model with named inputs; a single one is passed by position where its name is not that of the model."""
-    known = inspect.signature(model.forward).parameters
-    unknown = sorted(set(inputs) - set(known))
-    if not unknown or any(one.kind is one.VAR_KEYWORD for one in known.values()):
+    parameters = inspect.signature(model.forward).parameters
+    unknown = sorted(set(inputs) - set(parameters))
+    takes_any_name = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if not unknown or takes_any_name:
         return model(**inputs)
     if len(inputs) == 1:
         return model(*inputs.values())
-    takes = f"it takes {', '.join(known)}: give batches of these and of labels"
+    takes = f"it takes {', '.join(parameters)}: give batches of these and of labels"
     raise LevelheadError(
         f"the model's forward does not take {', '.join(unknown)}; {takes}", parameter="loader"
     )
 
 
-def _logits_in(output: Any) -> Any:
+def _logits_in(output: object) -> Array:
     """Return the logits within what a model returned."""
-    found = output
     if isinstance(output, Mapping):
-        found = output.get("logits")
-    elif hasattr(output, "logits"):
-        found = output.logits
-    elif isinstance(output, tuple | list) and output:
-        found = output[0]
-    if not is_torch(found):
+        logits = output.get("logits")
+    else:
+        logits = getattr(output, "logits", output)
+        if logits is output and isinstance(output, tuple | list) and output:
+            logits = output[0]
+    if not is_torch(logits):
         keys = ""
         if isinstance(output, Mapping):
             keys = f" with {', '.join(map(str, output))}"
@@ -182,11 +227,11 @@ def _logits_in(output: Any) -> Any:
         raise LevelheadError(
             f"expected {expected}, got {type(output).__name__}{keys}", parameter="model"
         )
-    return found
+    return logits
 
 
-def _as_samples(logits: Any, labels: Any) -> tuple[Any, Any]:
-    """Return logits of one column as two, and labels as a tensor of whole numbers next to them."""
+def _as_samples(logits: "Tensor", labels: Array) -> tuple["Tensor", "Tensor"]:
+    """Return logits of one column as two, and labels as a tensor next to them."""
     import torch
 
     labels = torch.as_tensor(labels, device=logits.device)
@@ -194,16 +239,18 @@ def _as_samples(logits: Any, labels: Any) -> tuple[Any, Any]:
         raise LevelheadError(
             f"a batch has {len(logits)} samples, but {len(labels)} labels", parameter="loader"
         )
+    # One logit z of two classes: the first has the score 0.
     if logits.ndim == 1 or (logits.ndim == 2 and logits.shape[1] == 1):
         z = logits.reshape(-1, 1)
-        labels = labels.reshape(-1)
         logits = torch.cat([torch.zeros_like(z), z], dim=1)
+        labels = labels.reshape(-1)
+        # A binary cross-entropy takes labels as floats.
         if bool((labels == labels.round()).all()):
             labels = labels.long()
     return logits, labels
 
 
-def _moved(batch: Any, device: Any) -> Any:
+def _moved(batch: Batch, device: "torch.device | None") -> Batch:
     """Return a batch with its tensors on the device; what is not a tensor or a container of them stays."""
     if device is not None and hasattr(batch, "to") and (is_torch(batch) or hasattr(batch, "keys")):
         return batch.to(device)

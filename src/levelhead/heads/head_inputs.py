@@ -1,30 +1,51 @@
-"""What the head of a torch model takes while the model runs, one row for each row of its logits."""
+"""What the head of a torch model takes while the model runs, one row for each row of its logits.
+
+Offsets for a head without a bias need these features (along.py). `collect` runs the model; a hook
+on the head sees its inputs [n, ..., d] and outputs [n, ..., K]. Most heads run once a sample. Where
+one runs on every token or pixel and the model then picks one or takes the mean, `_rows_of_logits`
+finds out which, by the outputs, and does the same to the inputs.
+"""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..support.errors import LevelheadError
+from .candidates import LayerChoice
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from .torch_plain import Editable
 
 CLOSE = 1e-2  # of the largest logit: half precision rounds this much
 
 
 class HeadInputs:
-    """Watches the head of a model; it is found when the first logits say how many classes there are."""
+    """Watches the head of a model; it is found when the first logits say how many classes there are.
 
-    def __init__(self, model: Any, layer: Any = None) -> None:
+    Args:
+        model: any torch module.
+        layer: the head, if it is not found or not unique.
+    """
+
+    def __init__(self, model: "nn.Module", layer: LayerChoice = None) -> None:
         self.model = model
         self.layer = layer
-        self._head: Any = None
+        self._head: Editable | None = None
 
-    def of(self, run: Callable[[], tuple[Any, Any]]) -> tuple[tuple[Any, Any], Any]:
+    def of(
+        self, run: Callable[[], tuple["Tensor", "Tensor"]]
+    ) -> tuple[tuple["Tensor", "Tensor"], "Tensor"]:
         """Run the model on a batch; return logits and labels, and the features of its logits, [..., d] as they are."""
         if self._head is None:
             logits, _ = run()
-            self._head = self._find(1 if logits.ndim == 1 else logits.shape[-1], logits)
-        calls: list[Any] = []
-        hook = self._head.register_forward_hook(
-            lambda _, inputs, output: calls.append((inputs[0], output))
-        )
+            self._head = self._find(logits)
+        calls: list[tuple[Tensor, Tensor]] = []
+
+        def watch(_: "nn.Module", inputs: tuple["Tensor", ...], output: "Tensor") -> None:
+            calls.append((inputs[0], output))
+
+        hook = self._head.register_forward_hook(watch)
         try:
             scored = run()
         finally:
@@ -35,13 +56,17 @@ class HeadInputs:
         inputs, outputs = calls[0]
         return scored, _rows_of_logits(inputs, outputs, scored[0], len(self._head.weight))
 
-    def _find(self, columns: int, logits: Any) -> Any:
+    def _find(self, logits: "Tensor") -> "Editable":
+        """Return the one layer that is the head of a model with such logits."""
         from .torch import TorchModel
 
         place = TorchModel(self.model)
+        # Classes are the last axis or, of pixels, the second; a single logit may have none.
+        likely = [1 if logits.ndim == 1 else logits.shape[-1]]
+        if logits.ndim > 3:
+            likely.append(logits.shape[1])
         sizes = place.sizes()
-        channels = logits.shape[1] if logits.ndim > 3 else columns  # classes of pixels come second
-        classes = next((size for size in (columns, channels) if size in sizes), None)
+        classes = next((size for size in likely if size in sizes), None)
         layers = place.find(layer=self.layer, classes=classes)
         if len(layers) > 1:
             reason = f"several layers feed one output: {', '.join(layers)}"
@@ -49,8 +74,16 @@ class HeadInputs:
         return next(iter(layers.values()))
 
 
-def _rows_of_logits(inputs: Any, outputs: Any, logits: Any, classes: int) -> Any:
-    """Return what the logits come from: the inputs, those at one position of each sample, or their mean."""
+def _rows_of_logits(
+    inputs: "Tensor", outputs: "Tensor", logits: "Tensor", classes: int
+) -> "Tensor":
+    """Return what the logits come from: the inputs, those at one position of each sample, or their mean.
+
+    Args:
+        inputs, outputs: of the head.
+        logits: of the model, [n, K] or, of tokens or pixels, as the head gives them.
+        classes: K.
+    """
     if inputs.ndim == 2 or outputs.shape == logits.shape:  # one for each, whatever follows
         return inputs
     is_convolution = inputs.ndim > 3 or (outputs.ndim == 3 and outputs.shape[-1] != classes)
@@ -64,7 +97,7 @@ def _rows_of_logits(inputs: Any, outputs: Any, logits: Any, classes: int) -> Any
     if inputs.ndim == 3 and len(inputs) == len(logits) and wanted.shape[-1] == classes:
         if _is_close(outputs.mean(1, keepdim=True), wanted):
             return inputs.mean(1)
-        # The token that stands for the sample.
+        # The token that stands for the sample, such as the last: where the outputs are the logits.
         nearest = (outputs - wanted).abs().amax(-1).argmin(1)
         rows = range(len(inputs)), nearest.tolist()
         if _is_close(outputs[rows][:, None], wanted):
@@ -73,7 +106,7 @@ def _rows_of_logits(inputs: Any, outputs: Any, logits: Any, classes: int) -> Any
     raise LevelheadError(f"{reason}, {list(inputs.shape)}", parameter="features")
 
 
-def _is_close(outputs: Any, logits: Any) -> bool:
+def _is_close(outputs: "Tensor", logits: "Tensor") -> bool:
     if outputs.shape != logits.shape:
         return False
     room = CLOSE * float(logits.abs().max())

@@ -1,4 +1,9 @@
-"""What stands around a layer of a torch model and may bend its outputs: modules after it, scales and norms."""
+"""What stands around a layer of a torch model and may bend its outputs: modules after it, scales and norms.
+
+Without an input to run the model on, only what is registered can be seen: in a plain `Sequential`
+the order of its modules is the order in which they run; anywhere else it is a hint, and doubts are
+errors that ask for an example.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,6 +24,7 @@ HARMLESS_MODULES = (
 
 
 def is_plain_sequence(block: nn.Module) -> bool:
+    """Return whether a block runs its modules one after the other."""
     return isinstance(block, nn.Sequential) and type(block).forward is nn.Sequential.forward
 
 
@@ -39,26 +45,33 @@ def modules_after(model: nn.Module, path: str) -> Iterator[tuple[nn.Module, list
 def check_no_norm_after(model: nn.Module, path: str) -> None:
     """Check that no norm of K numbers is registered next in a block around the layer: it would undo the scaling."""
     rows, columns = layer_shape(model.get_submodule(path)) or (0, 0)
-    # Else it could stand before the layer.
-    for _, later in modules_after(model, path) if rows != columns else ():
-        if (after := first_harmful(later)) is None:
-            continue
-        # One number per feature, learned or not, as BatchNorm1d, LayerNorm, RMSNorm and PReLU have.
-        weight = after._parameters.get("weight")
-        sizes = [
-            getattr(after, size, None)
-            for size in ("num_features", "num_channels", "normalized_shape")
-        ]
-        sizes.append(
-            None
-            if weight is None or isinstance(weight, nn.UninitializedParameter)
-            else tuple(weight.shape)
-        )
-        if any(size in (rows, (rows,), [rows]) for size in sizes):
+    # A norm of as many inputs as outputs could stand before the layer.
+    if rows == columns:
+        return
+    for _, later in modules_after(model, path):
+        after = first_harmful(later)
+        if after is not None and _features_of(after) == rows:
             norm = f"a {type(after).__name__} of its {rows} outputs seems to come after it"
-            raise LevelheadError(
-                f"{path} is not the head: {norm}; pass an example input if it does not"
-            )
+            instead = "pass an example input if it does not"
+            raise LevelheadError(f"{path} is not the head: {norm}; {instead}")
+
+
+def _features_of(norm: nn.Module) -> int | None:
+    """Return how many features a norm has one number for, learned or not; None if it has other shapes.
+
+    BatchNorm has `num_features`, GroupNorm `num_channels`, LayerNorm `normalized_shape`; RMSNorm and
+    PReLU may have only their weight.
+    """
+    weight = norm._parameters.get("weight")
+    if weight is not None and not nn.parameter.is_lazy(weight) and weight.ndim == 1:
+        return len(weight)
+    for name in ("num_features", "num_channels", "normalized_shape"):
+        size = getattr(norm, name, None)
+        if isinstance(size, tuple | list) and len(size) == 1:
+            size = size[0]
+        if isinstance(size, int):
+            return size
+    return None
 
 
 def check_parent_adds_nothing(model: nn.Module, path: str) -> None:
@@ -99,27 +112,27 @@ def scale_around(model: nn.Module, path: str) -> str | None:
     rows = outputs(model.get_submodule(path))
     for block in (model.get_submodule(path.rpartition(".")[0]), model):
         for name, p in (*block._parameters.items(), *block._buffers.items()):
-            if (
-                p is not None
-                and not nn.parameter.is_lazy(p)
-                and is_logit_scale(name, p.numel(), rows)
-            ):
+            if p is None or nn.parameter.is_lazy(p):
+                continue
+            if is_logit_scale(name, p.numel(), rows):
                 return name
         for name, number in vars(block).items():
-            of_number = (float,) if name == "T" else (int, float)  # a whole T is a number of steps
-            if type(number) in of_number and number != 1 and is_logit_scale(name, 1, rows):
+            kinds = (float,) if name == "T" else (int, float)  # a whole T is a number of steps
+            if type(number) in kinds and number != 1 and is_logit_scale(name, 1, rows):
                 return name
     return None
 
 
 def known_task(model: nn.Module, path: str) -> tuple[LabelTask, str] | None:
     """Return whether samples have one of the classes or several labels, and how that is known; None if it is not."""
-    for block, later in (
-        modules_after(model, path) if outputs(model.get_submodule(path)) != 1 else ()
-    ):
-        for module in later if is_plain_sequence(block) else ():
-            if isinstance(module, nn.Sigmoid):
-                return "multilabel", "a Sigmoid follows it"
-            if isinstance(module, nn.Softmax | nn.LogSoftmax):
-                return "multiclass", "a softmax follows it"
-    return PROBLEM_TYPES.get(str(getattr(getattr(model, "config", None), "problem_type", None)))
+    if outputs(model.get_submodule(path)) != 1:  # a sigmoid of one logit is that of two classes
+        for block, later in modules_after(model, path):
+            if not is_plain_sequence(block):
+                continue
+            for module in later:
+                if isinstance(module, nn.Sigmoid):
+                    return "multilabel", "a Sigmoid follows it"
+                if isinstance(module, nn.Softmax | nn.LogSoftmax):
+                    return "multiclass", "a softmax follows it"
+    problem = getattr(getattr(model, "config", None), "problem_type", None)
+    return PROBLEM_TYPES.get(str(problem))

@@ -1,7 +1,6 @@
 """The linear layers of a torch model: which there are, their shapes, and those of PEFT that are run."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from torch import nn
 
@@ -13,7 +12,11 @@ WRAPPERS = ("DistributedDataParallel", "DataParallel", "AveragedModel", "ModelEm
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """Return the model itself, out of DDP, DataParallel, torch.compile and averages (EMA, SWA)."""
+    """Return the model itself, out of DDP, DataParallel, torch.compile and averages (EMA, SWA).
+
+    Raises:
+        TypeError: it is no torch module; the message says where to go with it.
+    """
     if type(model).__name__ == "ExportedProgram":
         raise LevelheadError("the model is exported (torch.export); adjust the module before that")
     if not isinstance(model, nn.Module):
@@ -23,7 +26,7 @@ def unwrap(model: nn.Module) -> nn.Module:
         elif hasattr(model, "fit"):
             instead = "for scikit-learn there are the classifiers of levelhead.hosts.sklearn"
         raise TypeError(f"expected a torch module, got {type(model).__name__}; {instead}")
-    inner = getattr(model, "_orig_mod", None)
+    inner = getattr(model, "_orig_mod", None)  # of torch.compile
     if inner is None and type(model).__name__ in WRAPPERS:
         inner = model.module
     if isinstance(inner, nn.Module):
@@ -33,22 +36,28 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 def linear_layers(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
     """Yield every layer that maps features to outputs row by row, in order: linear, 1x1 convolution, or a stand-in."""
-    waiting, seen = [(prefix, module)], set()
+    waiting = [(prefix, module)]
+    seen = set[nn.Module]()
     while waiting:
         path, block = waiting.pop()
-        if layer_shape(block) is not None and block not in seen:
+        if block in seen:  # what is registered twice is listed once, under its first path
+            continue
+        seen.add(block)
+        if layer_shape(block) is not None:
             yield path, block
-        elif block not in seen:
-            waiting += [
-                (f"{path}.{name}" if path else name, child) for name, child in live_children(block)
-            ][::-1]
-        seen.add(block)  # what is registered twice is listed once, under its first path
+            continue
+        children = []
+        for name, child in live_children(block):
+            children.append((f"{path}.{name}" if path else name, child))
+        waiting += reversed(children)  # the last of the list is taken next
 
 
 def outputs(module: nn.Module) -> int | None:
     """Return how many outputs a linear-like layer has, or None for any other module."""
     shape = layer_shape(module)
-    return None if shape is None else shape[0]
+    if shape is None:
+        return None
+    return shape[0]
 
 
 def layer_shape(module: nn.Module) -> tuple[int, int] | None:
@@ -59,14 +68,14 @@ def layer_shape(module: nn.Module) -> tuple[int, int] | None:
         return None
     if hasattr(module, "base_layer") and hasattr(module, "lora_A"):
         return layer_shape(module.base_layer)  # type: ignore[arg-type]
-    if isinstance(module, nn.Linear) or all(
-        layer_shape(child) is None for child in module.children()
-    ):
-        into = getattr(module, "in_features", None)
-        out = getattr(module, "out_features", None)
-        if isinstance(into, int) and isinstance(out, int):
-            return (out, into)
+    # A stand-in of another library has the sizes of a linear layer, and no such layer inside.
+    has_layers = any(layer_shape(child) is not None for child in module.children())
+    if has_layers and not isinstance(module, nn.Linear):
         return None
+    inputs = getattr(module, "in_features", None)
+    rows = getattr(module, "out_features", None)
+    if isinstance(inputs, int) and isinstance(rows, int):
+        return (rows, inputs)
     return None
 
 
@@ -83,7 +92,8 @@ def live_children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     adapters = []
     if not getattr(module, "disable_adapters", True):
         adapters = list(getattr(module, "active_adapters", []))
-    copies: Any = module.modules_to_save
+    copies = module.modules_to_save
+    assert isinstance(copies, nn.ModuleDict)
     if not adapters or adapters[0] not in copies:  # it runs the original
         reason = "no adapter is active in this PEFT model, so its head is not that of an adapter"
         raise LevelheadError(
@@ -99,28 +109,34 @@ def is_adapted(module: nn.Module) -> bool:
 
 def check_live(model: nn.Module, path: str) -> None:
     """Check that a layer is not a copy in a PEFT model that no forward pass runs: the original's, another adapter's."""
-    parts = path.split(".")
-    for depth in range(len(parts)):
-        block = model.get_submodule(".".join(parts[:depth]))
-        below = ".".join([*parts[depth:], ""])
-        for live, _ in live_children(block) if is_adapted(block) else ():
+    names = path.split(".")
+    for depth in range(len(names)):
+        block = model.get_submodule(".".join(names[:depth]))
+        if not is_adapted(block):
+            continue
+        below = ".".join([*names[depth:], ""])
+        for live, _ in live_children(block):
+            # All copies together are not one of them; `find_head` goes on to the live one.
             if below != "modules_to_save." and not below.startswith(f"{live}."):
-                used = ".".join([*parts[:depth], live])
+                used = ".".join([*names[:depth], live])
                 raise LevelheadError(
                     f"{path} is not used: the active adapter's copy is {used}", parameter="layer"
                 )
 
 
 def submodule(model: nn.Module, path: str) -> nn.Module | None:
+    """Return the module at a path; None if there is none."""
     try:
         return model.get_submodule(path)
     except AttributeError:
         return None
 
 
-def flat(layers: Any) -> list[Any]:
+def flat(layers: object) -> list[object]:
     """Return one layer after the other, out of lists of lists."""
-    nested = isinstance(layers, list | tuple | nn.ModuleList)
-    if nested:
-        return [layer for part in layers for layer in flat(part)]
-    return [layers]
+    if not isinstance(layers, list | tuple | nn.ModuleList):
+        return [layers]
+    single = []
+    for part in layers:
+        single += flat(part)
+    return single
