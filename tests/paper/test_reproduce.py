@@ -185,6 +185,15 @@ def test_only_takes_cells_and_columns_and_names_what_it_does_not_know():
         trainings("table1", only=["cifar10:99"])
 
 
+@pytest.mark.parametrize("table", ["table1", "table2-sources", "readings", "frontier"])
+def test_the_command_of_a_training_asks_for_it(table, levelhead, tmp_path):
+    training = trainings(table)[-1]
+    words = training.command.removeprefix("levelhead ").split()
+    status, out, _ = levelhead(*words, "--dry-run", "--json", "--results", tmp_path)
+    assert status == 0
+    assert training.name in json.loads(out)["missing"]
+
+
 def test_what_has_a_record_is_not_missing(tmp_path):
     found = trainings("table3", seeds=1)
     write_record(tmp_path / f"{found[0].name}.json", {"error": 0.1})
@@ -219,6 +228,7 @@ def column(monkeypatch) -> list[Training]:
     specs = [("baseline", 0.0), ("wvn", 0.0), ("under-sample", 0.0), ("ldam", 0.0), ("wvn", 0.1)]
     return [
         Training(
+            "table1",
             "digits:20",
             Spec(
                 "digits",
@@ -253,6 +263,7 @@ def test_a_column_is_trained_recorded_and_not_trained_again(column, tmp_path):
     assert missing(column, results) == []
     held = json.loads((results / f"{column[-1].name}.json").read_text())
     assert held["held_out"]["rescale"]["gamma"] >= 0
+    assert held["command"] == column[-1].command
     assert held["counts"] != json.loads((results / f"{column[1].name}.json").read_text())["counts"]
     assert any("digits:20: 4 runs" in line for line in lines)
     errors = [epoch["test_error"] for epoch in Run.of(column[0].spec, runs).log]

@@ -28,7 +28,7 @@ from ..runs.workers import run_tasks
 from .asked_rows import rows_of, rows_text
 from .cells import load_records
 from .record import make_record
-from .trainings import TABLES, Training, trainings
+from .trainings import DTYPE, TABLES, Training, trainings
 from .words import in_a_row
 
 TableExecutor = Literal["local", "ray"]
@@ -51,7 +51,7 @@ class ReproduceOptions:
     )
     dry_run: bool = False  # only list what is missing
     unofficial: bool = False  # accept data files with another md5
-    dtype: TrainingDtype = "bfloat16"  # see `fast.precision`
+    dtype: TrainingDtype = DTYPE  # see `fast.precision`
 
     def __post_init__(self) -> None:
         check_choice("executor", self.executor, get_args(TableExecutor))
@@ -292,6 +292,7 @@ def keep_record(training: Training, run: Run, seconds: float, results: Path) -> 
     keys = ("identity", "seed", "versions", "device", "counts")
     facts = {
         "name": training.name,
+        "command": training.command,
         "column": training.column,
         "method": training.spec.method,
         "hold_out": training.spec.hold_out,

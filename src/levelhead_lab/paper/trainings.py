@@ -8,7 +8,7 @@ from typing import Any, get_args
 from levelhead.core import counts
 from levelhead.support.errors import LevelheadError
 
-from ..lab.choices import PaperTable
+from ..lab.choices import PaperTable, TrainingDtype
 from ..methods import METHODS
 from ..runs.spec import Spec
 from .tables import (
@@ -23,6 +23,7 @@ from .tables import (
 
 TABLES: tuple[PaperTable, ...] = get_args(PaperTable)
 HOLD_OUT = 0.1
+DTYPE: TrainingDtype = "bfloat16"  # of all records in results/
 # The columns of `wvn-released`.
 RELEASED_COLUMNS = (
     "cifar10:100",
@@ -34,14 +35,25 @@ RELEASED_COLUMNS = (
 
 @dataclass(frozen=True)
 class Training:
-    """One network to train for a table: its spec and its column."""
+    """One network to train for a table."""
 
-    column: str
+    table: PaperTable  # one that needs it; others may need it too
+    column: str  # of that table: data and ratio, such as `cifar10:100`, after `RECIPE/` if not by the usual recipe
     spec: Spec
 
     @property
     def name(self) -> str:
+        """The name of its record: what is trained on what, and a hash of everything that decides its numbers."""
         return f"{self.spec.title}{'-held' if self.spec.hold_out else ''}-{self.spec.key}"
+
+    @property
+    def command(self) -> str:
+        """What to type to train it, with the networks of the same cell before it; DIR has the official files."""
+        cell = f"{self.column}:{self.spec.method}"
+        words = f"levelhead reproduce {self.table} --root DIR --only {cell} --seeds {self.spec.seed + 1}"
+        if self.spec.dtype != DTYPE:
+            words += f" --dtype {self.spec.dtype}"
+        return words
 
     @property
     def images(self) -> int:
@@ -65,7 +77,7 @@ def trainings(
     root: str | None = None,
     seeds: int = 3,
     only: Sequence[str] = (),
-    dtype: str = "bfloat16",
+    dtype: TrainingDtype = DTYPE,
     unofficial: bool = False,
 ) -> list[Training]:
     """Return every training of a table, once; `only` are cells or columns: `cifar10:100:wvn`, `cifar10:*`."""
@@ -75,7 +87,7 @@ def trainings(
         for column, method in cells:
             for hold_out in _hold_outs(table, column, method, seed):
                 spec = _spec(column, method, seed, hold_out, root, dtype)
-                found.append(Training(column, replace(spec, unofficial=unofficial)))
+                found.append(Training(table, column, replace(spec, unofficial=unofficial)))
     for cell in only:
         if not any(_matches(training, cell) for training in found):
             columns = dict.fromkeys(training.column for training in found)
@@ -143,7 +155,12 @@ def _hold_outs(table: PaperTable, column: str, method: str, seed: int) -> Sequen
 
 
 def _spec(
-    column: str, method: str, seed: int, hold_out: float, root: str | None, dtype: str
+    column: str,
+    method: str,
+    seed: int,
+    hold_out: float,
+    root: str | None,
+    dtype: TrainingDtype,
 ) -> Spec:
     recipe, _, rest = column.rpartition("/")
     data, *profile, ratio = rest.split(":")
@@ -165,7 +182,7 @@ def _spec(
         hold_out=hold_out,
         seed=seed,
         engine="fast",
-        dtype=dtype,  # type: ignore[arg-type]
+        dtype=dtype,
         **ours,
     )
 
