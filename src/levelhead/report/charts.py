@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ..path.curve import Curve
-from ..show.style import short
+from ..show.style import running_mean, short
 from .subject import Subject
 from .svg import Plane, change_mark, nice_ticks, tag
 from .words import MOST_NAMED, share_text
@@ -47,7 +47,7 @@ def recall_chart(subject: Subject) -> Markup:
     else:
         for values, when in ((before, "was"), (after, "now")):
             parts.append(_dots(plane, values, when))
-            parts.append(plane.line(np.arange(len(rows)), _running_mean(values), when))
+            parts.append(plane.line(np.arange(len(rows)), running_mean(values), when))
 
     noun = "label" if subject.tuned.multilabel else "class"
     parts.append(plane.titles(f"{noun}, the most frequent first", "recall"))
@@ -77,15 +77,6 @@ def _dots(plane: Plane, values: np.ndarray, when: str) -> Markup:
     for i in np.flatnonzero(~np.isnan(values)):
         squares.append(f"M{plane.x(float(i)):.1f} {plane.y(values[i]):.1f}h2v2h-2z")
     return tag("path", d="".join(squares), class_=f"dots {when}")
-
-
-def _running_mean(values: np.ndarray) -> np.ndarray:
-    """Return means over a tenth of the classes, fewer at the ends; values that are NaN are left out."""
-    has_value = ~np.isnan(values)
-    window = np.ones(max(1, len(values) // 10))
-    sums = np.convolve(np.where(has_value, values, 0.0), window, "same")
-    sizes = np.convolve(has_value, window, "same")
-    return np.divide(sums, sizes, out=np.full(len(values), np.nan), where=sizes > 0)
 
 
 # ---- Over a strength ---------------------------------------------------------------------------

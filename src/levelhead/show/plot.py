@@ -1,10 +1,15 @@
-"""Plots with matplotlib (extra `plot`), for the `.plot()` of results: on the Axes given, or on a new figure."""
+"""Plots with matplotlib (extra `plot`), for the `.plot()` of results: on the Axes given, or on a new figure.
+
+`draw_errors`, `draw_norms`, `draw_recall` and `draw_changes` take plain numbers and return Axes, in
+whatever style the user has set up. `save_plot` and `save` are for files of our own: they draw
+without a screen, and the same numbers give the same bytes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,15 +17,17 @@ from ..path.curve import Curve
 from ..support import atomic
 from ..support.errors import LevelheadError
 from ..support.extras import install_command
-from .style import ACCENT, SOFT, short
+from .style import ACCENT, SOFT, running_mean, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Norms = Mapping[str, np.ndarray]  # of each layer, [K]
 BeforeAfter = tuple[np.ndarray, np.ndarray]  # [K] each
-_MOST_ARROWS = 40  # classes that a picture of arrows has room for
+_MOST_NAMED = 40  # classes whose names a picture has room for
 _SHORT_ARROW = 1.5  # points; below that, two dots say it
+# The formats of pictures, each with the metadata that keeps the date out of a file.
 _DATELESS: dict[str, dict[str, None]] = {
     ".png": {},
     ".svg": {"Date": None},
@@ -36,30 +43,50 @@ def draw_errors(
     gamma: float | None = None,
     title: str = "",
 ) -> Axes:
-    """Draw every step of the error and the balanced error over gamma. Dots mark gamma = 0 and the gamma given."""
+    """Draw every step of the error and the balanced error over gamma.
+
+    Args:
+        error, balanced_error: as shares; they are drawn in percent.
+        ax: where to draw; a new figure if None.
+        gamma: one to mark, with a line and a dot on each curve; 0 is always marked with dots.
+        title: above the plot.
+    """
     axes = _axes(ax)
+    marked = [0.0]
+    if gamma is not None:
+        marked.append(gamma)
+    # The error is broader, so that it shows where the two coincide.
     curves = {
         "error": (error, SOFT, 3.0),
         "balanced error": (balanced_error, _text_color(axes), 1.5),
     }
-    # The error is broader, so that it shows where the two coincide.
     for name, (curve, color, width) in curves.items():
         draw_steps(axes, curve, color=color, lw=width, label=name)
-        _draw_dots(axes, curve, [0.0] if gamma is None else [0.0, gamma], color)
+        _draw_dots(axes, curve, marked, color)
     if gamma is not None:
         axes.axvline(gamma, color=ACCENT, lw=1.2, label=f"gamma = {gamma:.3f}")
-    return _finish(axes, title, over_gamma=error)
+    axes.set(xlabel="gamma", ylabel="%", xlim=(float(error.gammas[0]), error.end))
+    return _finish(axes, title)
 
 
 def draw_norms(
     counts: np.ndarray, before: Norms, after: Norms, ax: Axes | None = None, *, title: str = ""
 ) -> Axes:
-    """Draw the norm of each class's weight vector against its count, before and after, for each layer."""
+    """Draw the norm of each class's weight vector against its count, before and after.
+
+    Args:
+        counts: [K], training samples of each class.
+        before, after: {layer: [K]}; of several layers, each has a marker of its own.
+        ax: where to draw; a new figure if None.
+        title: above the plot.
+    """
     axes = _axes(ax)  # says what to install if matplotlib is missing
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     for shape, layer in zip("os^Dv" * len(before), before, strict=False):
-        suffix = f", {layer}" if len(before) > 1 else ""
+        suffix = ""
+        if len(before) > 1:
+            suffix = f", {layer}"
         axes.vlines(counts, before[layer], after[layer], color=SOFT, lw=0.8, alpha=0.6)
         axes.plot(
             counts,
@@ -78,8 +105,10 @@ def draw_norms(
         ylabel="length of its weight vector",
     )
     # Over a narrow range more ticks, of which each is written as 1000, not 10^3.
-    narrow = counts.max() < 20 * counts.min()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
+    multiples = (1,)
+    if counts.max() < 20 * counts.min():
+        multiples = (1, 2, 5)
+    axes.xaxis.set_major_locator(LogLocator(subs=multiples))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     return _finish(axes, title, above=len(before) == 1)
@@ -94,41 +123,72 @@ def draw_recall(
     names: Sequence[str] | None = None,
     title: str = "",
 ) -> Axes:
-    """Draw the recall of each class, the most frequent class first, and with `after` its recall after an adjustment."""
+    """Draw the recall of each class, the most frequent class first.
+
+    Up to 40 classes have a bar each and are named; of more there is a dot for each, and a line of
+    running means.
+
+    Args:
+        recall: [K], NaN for a class without samples.
+        counts: [K], training samples of each class.
+        ax: where to draw; a new figure if None.
+        after: [K], recall after an adjustment, drawn beside the first.
+        names: of the classes; their indices if None.
+        title: above the plot.
+    """
     axes = _axes(ax)
     order = np.argsort(-counts, kind="stable")
-    at = np.arange(len(counts))
-    shown = {"as trained": (recall, SOFT)}
+    shown = [_Recalls("as trained", recall[order], SOFT)]
     if after is not None:
-        shown["adjusted"] = (after, ACCENT)
-    if len(counts) > 40:  # too many to be named: a dot each, with a running mean
-        for label, (values, color) in shown.items():
-            axes.plot(at, 100 * values[order], ".", color=color, alpha=0.4, mew=0, clip_on=False)
-            # Over a tenth of the classes, fewer at the ends; those without a sample (NaN) are left out.
-            known = ~np.isnan(values[order])
-            window = np.ones(len(at) // 10)
-            sums = np.convolve(np.where(known, values[order], 0.0), window, "same")
-            sizes = np.convolve(known, window, "same")
-            means = np.divide(sums, sizes, out=np.full(len(at), np.nan), where=sizes > 0)
-            axes.plot(at, 100 * means, color=color, lw=2, label=label)
-        ends = f"from {counts.max()} training samples to {counts.min()}"
-        axes.set(xlabel=f"class, {ends}; lines are means of neighbors")
+        shown.append(_Recalls("adjusted", after[order], ACCENT))
+    if len(counts) > _MOST_NAMED:
+        _draw_many_recalls(axes, shown, counts)
     else:
-        axes.bar(at, 100 * recall[order], width=0.7, color=SOFT, label="as trained")
-        if after is not None:
-            axes.plot(
-                at, 100 * after[order], "o", color=ACCENT, ms=5, clip_on=False, label="adjusted"
-            )
-        titles = [str(i) if names is None else short(names[int(i)]) for i in order]
-        upright = max(map(len, titles)) <= max(1, 60 // len(titles))
-        labels = [
-            f"{name}\n{n}" if upright else f"{name} ({n})"
-            for name, n in zip(titles, counts[order], strict=True)
-        ]
-        axes.set_xticks(at, labels, rotation=0 if upright else 90, parse_math=False)
-        axes.set(xlabel="class, and its training samples")
+        _draw_named_recalls(axes, shown, counts[order], _titles(order, names))
     axes.set(ylim=(0, 100), ylabel="recall, %")
     return _finish(axes, title, above=True)
+
+
+class _Recalls(NamedTuple):
+    """Recalls [K] to draw, in the order in which classes are shown."""
+
+    label: str
+    values: np.ndarray
+    color: str
+
+
+def _draw_many_recalls(axes: Axes, shown: list[_Recalls], counts: np.ndarray) -> None:
+    """Draw a dot for each class, and a running mean: there are too many to be named."""
+    at = np.arange(len(counts))
+    for recalls in shown:
+        axes.plot(
+            at, 100 * recalls.values, ".", color=recalls.color, alpha=0.4, mew=0, clip_on=False
+        )
+        means = running_mean(recalls.values)
+        axes.plot(at, 100 * means, color=recalls.color, lw=2, label=recalls.label)
+    ends = f"from {counts.max()} training samples to {counts.min()}"
+    axes.set(xlabel=f"class, {ends}; lines are means of neighbors")
+
+
+def _draw_named_recalls(
+    axes: Axes, shown: list[_Recalls], counts: np.ndarray, titles: list[str]
+) -> None:
+    """Draw a bar for each class as trained and, if adjusted, a dot where its recall is then."""
+    at = np.arange(len(counts))
+    trained, *adjusted = shown
+    axes.bar(at, 100 * trained.values, width=0.7, color=trained.color, label=trained.label)
+    for recalls in adjusted:
+        dots = 100 * recalls.values
+        axes.plot(at, dots, "o", color=recalls.color, ms=5, clip_on=False, label=recalls.label)
+    # Short names stand above their counts, side by side; long ones are turned.
+    if max(map(len, titles)) <= max(1, 60 // len(titles)):
+        labels = [f"{name}\n{n}" for name, n in zip(titles, counts, strict=True)]
+        rotation = 0
+    else:
+        labels = [f"{name} ({n})" for name, n in zip(titles, counts, strict=True)]
+        rotation = 90
+    axes.set_xticks(at, labels, rotation=rotation, parse_math=False)
+    axes.set(xlabel="class, and its training samples")
 
 
 def draw_changes(
@@ -148,27 +208,24 @@ def draw_changes(
     Args:
         recall, precision: [K] before, and [K] after; NaN where they are not known.
         sizes: [K], how many samples each class has, by which they are in order.
+        ax: where to draw; a new figure if None.
+        names: of the classes; their indices if None.
         counted: what these samples are.
+        title: above the plot.
     """
+    # The classes that change most, if there are many; a change that is not known is none.
     change = np.nan_to_num(np.abs(recall[1] - recall[0]), nan=-1.0)
-    most = np.argsort(-change, kind="stable")[:_MOST_ARROWS]
+    most = np.argsort(-change, kind="stable")[:_MOST_NAMED]
     shown = most[np.argsort(-sizes[most], kind="stable")]
     axes = _axes(ax, height=max(4.2, 1.2 + 0.3 * len(shown)))
-    for what, (before, after), lift, color in (
-        ("recall", recall, -0.17, ACCENT),
-        ("precision", precision, 0.17, SOFT),
-    ):
-        at = np.arange(len(shown)) + lift
-        starts = 100 * before[shown]
-        ends = 100 * after[shown]
-        axes.plot(starts, at, "o", mfc="none", color=color, ms=4.5, clip_on=False)
-        axes.plot(ends, at, "o", color=color, ms=4.5, clip_on=False, label=f"{what} after")
-        for start, end, row in zip(starts, ends, at, strict=True):
-            if abs(end - start) > _SHORT_ARROW:  # False if either is not known
-                arrow = {"arrowstyle": "-|>", "color": color, "lw": 1.6, "shrinkA": 2, "shrinkB": 1}
-                axes.annotate("", xy=(end, row), xytext=(start, row), arrowprops=arrow)
+    # Two arrows to a row: recall a little above its middle, precision below. Rows count downward.
+    rows = np.arange(len(shown))
+    _draw_arrows(axes, rows - 0.17, recall[0][shown], recall[1][shown], ACCENT, "recall after")
+    _draw_arrows(
+        axes, rows + 0.17, precision[0][shown], precision[1][shown], SOFT, "precision after"
+    )
     axes.plot([], [], "o", mfc="none", color=_text_color(axes), ms=4.5, label="before")
-    titles = [str(i) if names is None else short(names[int(i)]) for i in shown]
+    titles = _titles(shown, names)
     labels = [f"{name} ({n:g})" for name, n in zip(titles, sizes[shown], strict=True)]
     axes.set_yticks(np.arange(len(shown)), labels, parse_math=False)
     axes.set(xlim=(0, 100), ylim=(len(shown) - 0.5, -0.5))
@@ -182,18 +239,40 @@ def draw_changes(
     return axes
 
 
+def _draw_arrows(
+    axes: Axes, rows: np.ndarray, before: np.ndarray, after: np.ndarray, color: str, label: str
+) -> None:
+    """Draw a ring at each share before, a dot at that after, and an arrow between if there is room."""
+    starts = 100 * before
+    ends = 100 * after
+    axes.plot(starts, rows, "o", mfc="none", color=color, ms=4.5, clip_on=False)
+    axes.plot(ends, rows, "o", color=color, ms=4.5, clip_on=False, label=label)
+    for start, end, row in zip(starts, ends, rows, strict=True):
+        if abs(end - start) > _SHORT_ARROW:  # False if either is not known
+            arrow = {"arrowstyle": "-|>", "color": color, "lw": 1.6, "shrinkA": 2, "shrinkB": 1}
+            axes.annotate("", xy=(end, row), xytext=(start, row), arrowprops=arrow)
+
+
+def _titles(classes: np.ndarray, names: Sequence[str] | None) -> list[str]:
+    """Return a short name of each of these classes; its index if names are not known."""
+    if names is None:
+        return [str(i) for i in classes]
+    return [short(names[int(i)]) for i in classes]
+
+
 def save_plot(draw: Callable[[], Axes], path: str | Path) -> None:
     """Draw on a new figure and write it to a file: .png, .svg or .pdf."""
     headless()
-    save(draw().figure, path)
+    figure: Any = draw().figure  # a new one is a whole Figure
+    save(figure, path)
 
 
-def draw_steps(axes: Any, curve: Curve, factor: float = 100, **style: Any) -> None:
-    """Draw a step function, in percent unless another factor is given."""
+def draw_steps(axes: Axes, curve: Curve, factor: float = 100, **style: Any) -> None:
+    """Draw a step function, in percent unless another factor is given; style as `Axes.stairs` takes it."""
     axes.stairs(factor * curve.values, np.r_[curve.gammas, curve.end], baseline=None, **style)
 
 
-def save(figure: Any, *paths: str | Path, dpi: int = 150) -> None:
+def save(figure: Figure, *paths: str | Path, dpi: int = 150) -> None:
     """Write a figure to each of the files and close it. The same figure gives the same bytes."""
     for path in paths:
         metadata = check_picture(path)
@@ -214,7 +293,7 @@ def check_picture(path: str | Path) -> dict[str, None]:
 
 
 def pyplot() -> Any:
-    """Return matplotlib's pyplot as the user has set it up."""
+    """Return matplotlib's pyplot, as the user has set it up; it says what to install if there is none."""
     try:
         import matplotlib.pyplot as library
     except ImportError:
@@ -236,22 +315,21 @@ def headless() -> Any:
     return library
 
 
-def _axes(ax: Axes | None, height: float = 4.2) -> Any:
+def _axes(ax: Axes | None, height: float = 4.2) -> Axes:
+    """Return the Axes given, or those of a new figure of that height in inches."""
     if ax is not None:
         return ax
     return pyplot().subplots(figsize=(6.4, height), layout="constrained")[1]
 
 
-def _text_color(ax: Any) -> Any:
+def _text_color(ax: Axes) -> Any:  # a color is a name, a number or a tuple to matplotlib
     """Return the color of the text, which a dark style makes light."""
     return ax.xaxis.label.get_color()
 
 
-def _finish(ax: Any, title: str, *, over_gamma: Curve | None = None, above: bool = False) -> Any:
-    """Set title and legend. A short legend goes above."""
+def _finish(ax: Axes, title: str, *, above: bool = False) -> Axes:
+    """Set title and legend. A short legend goes above, where it covers nothing."""
     # Names come from elsewhere, so a $ in them starts no formula.
-    if over_gamma is not None:
-        ax.set(xlabel="gamma", ylabel="%", xlim=(float(over_gamma.gammas[0]), over_gamma.end))
     ax.set_title(title, fontsize="medium", loc="left", parse_math=False)
     ax.spines[["top", "right"]].set_visible(False)
     legend = ax.legend(frameon=False, fontsize="small")
@@ -264,12 +342,13 @@ def _finish(ax: Any, title: str, *, over_gamma: Curve | None = None, above: bool
             ncols=len(legend.get_texts()),
             borderaxespad=0,
         )
-    for words in legend.get_texts():
-        words.set_parse_math(False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
     return ax
 
 
-def _draw_dots(ax: Any, curve: Curve, gammas: Iterable[float], color: Any) -> None:
+def _draw_dots(ax: Axes, curve: Curve, gammas: Iterable[float], color: Any) -> None:
+    """Draw a dot on a curve at each gamma that is within its range."""
     inside = [gamma for gamma in gammas if curve.gammas[0] <= gamma <= curve.end]
     values = 100 * np.asarray(curve.at(inside))
     ax.plot(inside, values, "o", color=color, ms=4.5, clip_on=False, zorder=3)

@@ -1,4 +1,7 @@
-"""What is shown to people without a plotting library: names, tables, curves as SVG, results as HTML."""
+"""What is shown to people without a plotting library: names, tables, curves as SVG, results as HTML.
+
+All of it is text, made of plain values: terminals get `table`, notebooks `html` with a `sparkline`.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -8,21 +11,40 @@ import numpy as np
 from ..path.curve import Curve
 from ..support.errors import visible
 
-INK, ACCENT, SOFT = "#222222", "#c2410c", "#94a3b8"
-# Of a table; of more classes, those with the largest and the smallest counts are shown.
-MOST_ROWS = 20
+# The colors of every picture: of text, of what was chosen, of what it is compared with.
+INK = "#222222"
+ACCENT = "#c2410c"
+SOFT = "#94a3b8"
+MOST_ROWS = 20  # of a table; of more, the first and the last are shown
 
 
 def percent(share: float) -> str:
-    """Return a share as text in percent: '12.3 %'."""
+    """Return a share as text in percent.
+
+    >>> percent(0.1234)
+    '12.3 %'
+    """
     return f"{100 * share:.1f} %"
 
 
 def short(name: str, most: int = 16) -> str:
-    """Return a name cut to at most so many characters: 'great w…'."""
+    """Return a name cut to at most so many characters.
+
+    >>> short("great white heron", 8)
+    'great w…'
+    """
     if len(name) <= most:
         return name
     return name[: most - 1] + "…"
+
+
+def running_mean(values: np.ndarray) -> np.ndarray:
+    """Return means [K] over a tenth of the values around each, fewer at the ends; NaN is left out."""
+    has_value = ~np.isnan(values)
+    window = np.ones(max(1, len(values) // 10))
+    sums = np.convolve(np.where(has_value, values, 0.0), window, "same")
+    sizes = np.convolve(has_value, window, "same")
+    return np.divide(sums, sizes, out=np.full(len(values), np.nan), where=sizes > 0)
 
 
 def row_title(i: int, names: Sequence[str] | None) -> str:
@@ -33,9 +55,15 @@ def row_title(i: int, names: Sequence[str] | None) -> str:
 
 
 def table(titles: list[str], rows: list[list[str]]) -> list[str]:
-    """Return aligned columns, without empty ones.
+    """Return the lines of a table with aligned columns; those that are empty are left out.
 
-    The first is aligned to the left, and so is a last without a title; others to the right.
+    The first column is aligned to the left, and so is a last one without a title, which holds a bar
+    or a remark; others to the right. Of many rows, those in the middle are left out.
+
+    >>> print("\\n".join(table(["class", "count", ""], [["0 cat", "1000", "##"], ["1 owl", "40", "#"]])))
+      class  count
+      0 cat   1000  ##
+      1 owl     40  #
     """
     if len(rows) > MOST_ROWS:
         rows = [
@@ -47,15 +75,19 @@ def table(titles: list[str], rows: list[list[str]]) -> list[str]:
     padded = []
     for column in columns:
         width = max(map(len, column))
-        left = column is columns[0] or (column is columns[-1] and not column[0])
-        padded.append([cell.ljust(width) if left else cell.rjust(width) for cell in column])
+        to_left = column is columns[0] or (column is columns[-1] and not column[0])
+        align = str.ljust if to_left else str.rjust
+        padded.append([align(cell, width) for cell in column])
     return ["  " + "  ".join(row).rstrip() for row in zip(*padded, strict=True)]
 
 
 def html(
     title: str, rows: Mapping[str, str], *, notes: Iterable[str] = (), picture: str = ""
 ) -> str:
-    """Return a result as a table of facts, with notes below. All but the picture is escaped: names come from files."""
+    """Return a result as HTML: a title, a table of facts, a picture, and notes below.
+
+    All but the picture is escaped: names come from files. Styles are inline, as a notebook has none.
+    """
     cells = "".join(
         f'<tr><th style="text-align:left;white-space:nowrap">{escape(name)}</th>'
         f'<td style="text-align:left">{escape(value)}</td></tr>'
@@ -66,7 +98,7 @@ def html(
 
 
 def sparkline(curve: Curve, gamma: float | None = None, *, width: int = 220) -> str:
-    """Draw a curve as an inline SVG in the color of the text around it, with a gamma marked."""
+    """Return a curve as an inline SVG in the color of the text around it, with a gamma marked."""
     low = float(curve.gammas[0])
     high = curve.end
     height = 48
