@@ -13,7 +13,7 @@ A choice:
     constant_direction: how a head without a bias takes offsets
 
 What it is worth:
-    judge, evidence, evidence_words: on samples that it was not fitted on, in numbers and in words
+    predict, judge, evidence, evidence_words: on samples that it was not fitted on, in numbers and in words
     doubts: what speaks against it
 
 From end to end:

@@ -23,9 +23,10 @@ from .doubts import doubts_about, issue_warnings
 from .goal import Goal
 from .judge import Outcomes, judge
 from .metrics import Metric
+from .predict import predict_all
 from .rules import DEFAULT, Rule, find_rule
 from .samples import PART_NUMBERS, Given, part_sizes
-from .tune import check_level, make_tuned, predict_all
+from .tune import check_level, make_tuned
 from .tuned import Tuned
 
 Chunk = tuple[Array, Array]  # logits [n, K], labels [n]

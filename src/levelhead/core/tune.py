@@ -2,23 +2,21 @@
 
 1. What was given is checked, once (`samples.py`).
 2. The rule is fitted without each of three folds, and on all samples (`rules.py`).
-3. Every sample is predicted as the model is, and by a fit that has not seen it.
+3. Every sample is predicted as the model is, and by a fit that has not seen it (`predict.py`).
 4. Both predictions are judged by the metric (`judge.py`).
 5. The fit on all samples is what is chosen; the judgement says what it is worth (`tuned.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ..support.arrays import Array, to_numpy
 from ..support.errors import Advice, LevelheadError
 from ..support.progress import StageProgress
-from ..support.read import read_chunks
 from ..support.types import Kind
 from .adjustment import Adjustment, Fits
 from .calibration import fit_temperature, some_rows
@@ -28,8 +26,9 @@ from .doubts import doubts_about, issue_warnings
 from .evidence import Evidence
 from .floors import Floor, holds_with
 from .goal import Goal
-from .judge import Outcomes, judge
+from .judge import judge
 from .metrics import Metric, Tables
+from .predict import predict_all
 from .priors import PriorEstimate, estimate_target
 from .rules import DEFAULT, Rule, find_rule
 from .samples import Given, Samples
@@ -116,7 +115,7 @@ def tune_given(
     goal: Goal,
     rule: Rule,
     *,
-    target: Any = None,
+    target: Array | Mapping[object, float] | str | None = None,
     unlabelled: Array | None = None,
     training: Array | None = None,
     features: Array | None = None,
@@ -125,7 +124,11 @@ def tune_given(
     rng: np.random.Generator | int = 0,
     progress: StageProgress | None = None,
 ) -> Tuned:
-    """Choose on samples that are checked: what `tune`, `tune_folds` and the command line share."""
+    """Choose on samples that are checked: what `tune`, `tune_folds` and the command line share.
+
+    The arguments are those of `tune`, in the form of the five steps.
+    """
+    # Check what is not checked yet, and make the goal one of these samples.
     check_level(level)
     if not isinstance(chosen_on, str):
         got = f"expected text, such as 'held-out', got {chosen_on!r}"
@@ -141,8 +144,10 @@ def tune_given(
     reach = None
     if features is not None:
         reach = _reach_of(features, rule, len(given.labels))
-    generator = np.random.default_rng(rng)
     goal = goal.on(given.labels, len(given.counts), given.names, target)
+
+    # Fit, on all samples or on a part of very many.
+    generator = np.random.default_rng(rng)
     rows = given.part(generator)
     samples = given.samples(rows, generator)
     if progress is not None:
@@ -150,14 +155,17 @@ def tune_given(
     fits = rule.fit(samples, goal)
     if progress is not None:
         progress("fit", 1, 1)
+
+    # Predict, judge, and say what came of it.
     outcomes = predict_all(given, samples, rows, fits, reach)
+    evidence = judge(outcomes, goal, level)
     return make_tuned(
         given,
         samples,
         goal,
         rule,
         fits,
-        judge(outcomes, goal, level),
+        evidence,
         warnings=issue_warnings(doubts_about(given, outcomes, goal, rule, training)),
         chosen_on=chosen_on,
         prior=prior,
@@ -197,9 +205,9 @@ def tune_folds(
     if not folds or not all(isinstance(fold, Sequence) and len(fold) == 3 for fold in folds):
         expected = "expected at least one fold, each (logits [N, K], labels [N], counts)"
         raise LevelheadError(expected, parameter="folds")
-    parts = [
-        Given.of(logits, labels, counts, names=names, kind=kind) for logits, labels, counts in folds
-    ]
+    parts = []
+    for logits, labels, counts in folds:
+        parts.append(Given.of(logits, labels, counts, names=names, kind=kind))
     sizes = sorted({len(part.counts) for part in parts})
     if len(sizes) > 1:
         came = f"folds of {', '.join(map(str, sizes))} classes"
@@ -221,59 +229,6 @@ def tune_folds(
         level=level,
         rng=rng,
     )
-
-
-def predict_all(
-    given: Given,
-    samples: Samples,
-    rows: np.ndarray | None,
-    fits: Fits,
-    reach: np.ndarray | None = None,
-) -> Outcomes:
-    """Predict every sample as the model is, and by a fit that has not seen it.
-
-    Samples that a rule was not fitted on at all are predicted by the fit on all others. With
-    `reach` [N], offsets arrive in each sample's scores only so far.
-    """
-    # By which fit: 0 is that on all samples, 1 and on those without a fold.
-    which = np.zeros(len(given.labels), np.int64)
-    of_fold = np.zeros(max(samples.folds, default=0) + 1, np.int64)
-    of_fold[samples.folds] = np.arange(len(samples.folds)) + 1
-    in_fold = of_fold[np.minimum(samples.fold, len(of_fold) - 1)]
-    which[slice(None) if rows is None else rows] = in_fold
-    adjustments = [fits.whole, *fits.without]
-    before = np.empty(len(given.labels), np.int64)
-    after = np.empty(len(given.labels), np.int64)
-    if rows is None:
-        chunks = [(0, samples.scores)]
-    else:
-        chunks = read_chunks(given.logits, kind=given.read_as)
-    for first, chunk in chunks:
-        part = slice(first, first + len(chunk))
-        before[part] = to_numpy(chunk.argmax(1))
-        of_part = None if reach is None else reach[part]
-        after[part] = _predict_by(adjustments, which[part], chunk, of_part, smoothed=rows is None)
-    return Outcomes.of(given.labels, before, after, len(given.counts))
-
-
-def _predict_by(
-    adjustments: Sequence[Adjustment],
-    which: np.ndarray,
-    scores: Array,
-    reach: np.ndarray | None,
-    *,
-    smoothed: bool,
-) -> np.ndarray:
-    """Return what each row is predicted by the adjustment that it is for, [n]."""
-    predicted = np.empty(len(which), np.int64)
-    for index in np.unique(which):
-        adjustment = adjustments[index]
-        if smoothed:  # these scores are, already
-            adjustment = replace(adjustment, smoothing=0.0)
-        rows = np.flatnonzero(which == index)
-        part = scores if len(rows) == len(which) else scores[rows]
-        predicted[rows] = adjustment.predict(part, None if reach is None else reach[rows])
-    return predicted
 
 
 def _reach_of(features: Array, rule: Rule, samples: int) -> np.ndarray:
@@ -301,12 +256,34 @@ def make_tuned(
 ) -> Tuned:
     """Put together what was chosen, what it is worth, and where it comes from.
 
-    `reach` [N] is how much of an offset arrives in the scores of each sample given, and `rows` are
-    those of the given samples that `samples` has, None if all.
+    Args:
+        given: all samples that were given.
+        samples: those that the rule was fitted on.
+        goal: what was chosen for, for these samples.
+        rule: by which.
+        fits: what was fitted; the one on all samples is chosen.
+        evidence: what that is worth.
+        warnings: that were issued.
+        chosen_on: what the samples are.
+        prior: what the target was estimated from.
+        n: how many samples there were; those given if None.
+        reach: [N], how much of an offset arrives in the scores of each sample given.
+        rows: which of the given samples `samples` has; None if all.
     """
     reach_of_samples = reach
     if reach is not None and rows is not None:
         reach_of_samples = reach[rows]
+    reach_in_short = None
+    if reach is not None:
+        reach_in_short = (float(reach.mean()), float(reach.std()))
+    names = None
+    if given.names is not None:
+        names = tuple(map(str, given.names))
+    target = None
+    if goal.target is not None:
+        target = tuple(goal.target.tolist())
+    if n is None:
+        n = len(given.labels)
     return Tuned(
         rule=rule.name,
         adjustment=fits.whole,
@@ -314,25 +291,27 @@ def make_tuned(
         strength=fits.strength,
         counts=tuple(map(float, given.counts)),
         counted=given.counted,
-        names=None if given.names is None else tuple(map(str, given.names)),
+        names=names,
         kind=given.kind,
         chosen_on=chosen_on,
-        n=len(given.labels) if n is None else n,
+        n=n,
         temperature=temperature_after(samples, goal, fits.whole),
-        target=None if goal.target is None else tuple(goal.target.tolist()),
+        target=target,
         floors=_floors(samples, goal, fits.whole, evidence, reach_of_samples),
         prior=prior,
         warnings=warnings,
         background=given.background,
-        reach=None if reach is None else (float(reach.mean()), float(reach.std())),
+        reach=reach_in_short,
     )
 
 
 def temperature_after(samples: Samples, goal: Goal, adjustment: Adjustment) -> float:
     """Return the temperature at which adjusted scores are calibrated, as the goal weighs classes."""
+    # Samples weigh so that each class has its share, and 1 on average.
     shares = goal.shares(samples.sizes)
     weights = (len(samples.labels) * shares / np.maximum(samples.sizes, 1))[samples.labels]
     rows = some_rows(*samples.scores.shape)
+    # The scores of samples are smoothed already.
     scores = replace(adjustment, smoothing=0.0).narrow_scores(samples.scores[rows])
     return fit_temperature(scores, samples.labels[rows], weights[rows])
 
@@ -352,12 +331,18 @@ def _floors(
     floors = []
     for k in np.flatnonzero(~np.isnan(goal.floors)):
         least = float(goal.floors[k])
-        probability = float(holds_with(right[k], samples.sizes[k], least))
-        floors.append(Floor(int(k), least, probability, bool(evidence.before.recall[k] >= least)))
+        floor = Floor(
+            index=int(k),
+            least=least,
+            probability=float(holds_with(right[k], samples.sizes[k], least)),
+            held_before=bool(evidence.before.recall[k] >= least),
+        )
+        floors.append(floor)
     return tuple(floors)
 
 
 def _estimate(target: str, unlabelled: Array | None, given: Given, level: float) -> PriorEstimate:
+    """Return how often classes occur among unlabelled samples, calibrated on those given."""
     if target != ESTIMATE:
         expected = "expected a share for each class, or 'estimate'"
         raise LevelheadError(f"{expected}, got {target!r}", parameter="target")
