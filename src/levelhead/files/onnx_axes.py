@@ -1,10 +1,27 @@
-"""Which axis of a value in an ONNX graph has one entry for each class."""
+"""Which axis of a value in an ONNX graph has one entry for each class.
 
-from typing import Any
+`class_axis` walks back from a value to the layer that makes the classes, and moves their axis by
+what each node on the way does. It tells whether a softmax is over the classes, whether a mean mixes
+them, and which entries a slice takes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from ..heads.graph import Axes, reshaped
 from ..support.errors import Advice, LevelheadError
-from .onnx_graph import LINEAR, Graph, input_of, integer_attribute, integers_attribute
+from .onnx_graph import (
+    LINEAR,
+    STANDARD_DOMAINS,
+    Graph,
+    input_of,
+    integer_attribute,
+    integers_attribute,
+)
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
 MIXED = -1  # in place of the axis of the classes, if no axis has one entry for each
 SUMS = ("Add", "Sum", "Mean", "Mul", "Div")
@@ -26,15 +43,16 @@ def class_axis(graph: Graph, value: str) -> int | None:
         return _behind_reshape(graph, node, value)
     if operator == "Transpose":
         at = class_axis(graph, input_of(node))
-        order = integers_attribute(node, "perm") or [*range(graph.rank(value))][::-1]
+        reverse = list(range(graph.rank(value)))[::-1]
+        order = integers_attribute(node, "perm") or reverse
         if at is not None and at in order:
             return order.index(at)
         return at
     if operator == "Gather":
         return _behind_gather(graph, node)
-    if operator == "Conv":
+    if operator == "Conv":  # [N, K, H, W]
         return 1
-    if operator in LINEAR:
+    if operator in LINEAR:  # [..., K]
         return graph.rank(value) - 1
     moving = graph.moving(node)
     if operator in AXIS_KEEPING and moving:
@@ -42,15 +60,18 @@ def class_axis(graph: Graph, value: str) -> int | None:
     return None
 
 
-def _behind_reshape(graph: Graph, node: Any, value: str) -> int | None:
+def _behind_reshape(graph: Graph, node: NodeProto, value: str) -> int | None:
+    """Return the axis of the classes behind a Reshape or Flatten; raise if it parts them into places."""
     operator = graph.operator(node)
     before = graph.shapes.get(input_of(node), ())
     after = graph.shapes[value]
     at = class_axis(graph, input_of(node))
-    if at == MIXED:
-        return MIXED if operator == "Flatten" else None
-    if at is None or not before[at]:
+    # A Reshape may part again what was mixed.
+    if at == MIXED and operator == "Flatten":
+        return MIXED
+    if at is None or at == MIXED or not before[at]:
         return None
+    # `reshaped` counts axes from the last one on, and has None for a size that is not known.
     axes = Axes(at - len(before), before[at], tuple(n or None for n in before))
     try:
         moved = reshaped(axes, [n or None for n in after[1:]], f"{operator} {node.name!r}", PLACES)
@@ -65,9 +86,10 @@ def _behind_reshape(graph: Graph, node: Any, value: str) -> int | None:
     return moved.classes + len(after)
 
 
-def _behind_gather(graph: Graph, node: Any) -> int | None:
+def _behind_gather(graph: Graph, node: NodeProto) -> int | None:
     """Return the axis of the classes behind a Gather, which puts the axes of its indices in the place of one."""
-    data, indices = input_of(node), input_of(node, 1)
+    data = input_of(node)
+    indices = input_of(node, 1)
     at = class_axis(graph, data)
     rank = graph.rank(data)
     if at is None or at == MIXED or not rank:
@@ -79,19 +101,21 @@ def _behind_gather(graph: Graph, node: Any) -> int | None:
     else:
         return None
     over = integer_attribute(node, "axis", 0) % rank
-    if over == at:
-        return at if new == 1 else None
-    return at + new - 1 if over < at else at
+    if over == at and new != 1:
+        return None
+    if over < at:
+        return at + new - 1
+    return at
 
 
-def reduced_axes(graph: Graph, node: Any) -> list[int]:
+def reduced_axes(graph: Graph, node: NodeProto) -> list[int]:
     """Return the axes that a node such as ReduceMean is over; none if they are all, or not known."""
     if len(node.input) > 1 and node.input[1]:
         return graph.integers(node.input[1]) or []
     return integers_attribute(node, "axes") or []
 
 
-def picked_axes(graph: Graph, node: Any) -> list[int] | None:
+def picked_axes(graph: Graph, node: NodeProto) -> list[int] | None:
     """Return the axes along which a Slice, Split or Gather takes some of the entries; None if they are not known."""
     if graph.operator(node) != "Slice":
         return [integer_attribute(node, "axis", 0)]
@@ -99,22 +123,27 @@ def picked_axes(graph: Graph, node: Any) -> list[int] | None:
         axes = integers_attribute(node, "axes")
         starts = integers_attribute(node, "starts")
     else:
-        named = node.input[3] if len(node.input) > 3 else ""
-        axes, starts = (graph.integers(name) if name else None for name in (named, node.input[1]))
-        if named and axes is None:
-            return None
-    if axes is None:
-        if starts is None:
-            return None
-        return [*range(len(starts))]
-    return axes
+        axes = None
+        starts = graph.integers(node.input[1])
+        if len(node.input) > 3 and node.input[3]:
+            axes = graph.integers(node.input[3])
+            if axes is None:
+                return None
+    if axes is not None:
+        return axes
+    # Without axes, they are the first ones, as many as there are starts.
+    if starts is None:
+        return None
+    return list(range(len(starts)))
 
 
-def competes(graph: Graph, node: Any) -> bool:
+def competes(graph: Graph, node: NodeProto) -> bool:
     """Return whether a softmax or argmax may be over the classes: not if its axis is known to be another."""
     operator = graph.operator(node)
-    opsets = graph.model.opset_import
-    opset = next((one.version for one in opsets if one.domain in ("", "ai.onnx")), 13)
+    versions = [
+        opset.version for opset in graph.model.opset_import if opset.domain in STANDARD_DOMAINS
+    ]
+    opset = versions[0] if versions else 13
     old = opset < 13 and "Softmax" in operator  # over all axes from the one given on
     default = -1
     if operator == "ArgMax":

@@ -1,7 +1,9 @@
 """LinearClassifier of ai.onnx.ml, as skl2onnx writes it: its numbers are attributes of the node."""
 
+from __future__ import annotations
+
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,68 +12,96 @@ from .onnx_graph import Graph
 from .onnx_layers import classifier_key
 from .spans import LayerSpans, Span
 
+if TYPE_CHECKING:
+    from onnx import AttributeProto, NodeProto
+
 FLOATS = 7  # the field of an attribute that holds a list of numbers
 FLOATS_TAG = FLOATS << 3 | 5  # the byte before each of them
 
 
-def classifier_layer(graph: Graph, node: Any) -> LayerSpans:
-    """Return where the rows and intercepts of a LinearClassifier are in the file."""
+def classifier_layer(graph: Graph, node: NodeProto) -> LayerSpans:
+    """Return where the rows and intercepts of a LinearClassifier are in the file.
+
+    Two classes may have one row, two rows, or the same row twice, with opposite signs. The last is
+    one logit: the result is its second row, with the first as `opposite`.
+    """
     key = classifier_key(graph, node)
-    title = f"LinearClassifier {node.name!r}"
-    held = {one.name: one for one in node.attribute}
-    size, rows = (
-        len(held[name].floats) if name in held else 0 for name in ("coefficients", "intercepts")
-    )
-    labels = 0
-    for name in held:
-        if name.startswith("classlabels_"):
-            labels = labels or len(held[name].ints or held[name].strings)
-    if not rows or not size or size % rows or rows not in ((1, 2) if labels == 2 else (labels,)):
+    attributes = {attribute.name: attribute for attribute in node.attribute}
+    size = 0
+    if "coefficients" in attributes:
+        size = len(attributes["coefficients"].floats)
+    rows = 0
+    if "intercepts" in attributes:
+        rows = len(attributes["intercepts"].floats)
+    labels = _label_count(attributes)
+    fitting = (1, 2) if labels == 2 else (labels,)
+    if not rows or not size or size % rows or rows not in fitting:
+        title = f"LinearClassifier {node.name!r}"
         reason = f"{title} has {size} coefficients and {rows} intercepts for {labels} classes"
         raise LevelheadError(
             f"{reason}; expected a row and an intercept for each; export the model again"
         )
-    weight = _attribute_span(graph, node, key, "coefficients").part(0, (rows, size // rows))
+    width = size // rows
+    weight = _attribute_span(graph, node, key, "coefficients").part(0, (rows, width))
     bias = _attribute_span(graph, node, key, "intercepts")
+    if rows == 2 and _is_one_logit(attributes):
+        negative = LayerSpans(key, weight.part(0, (1, width)), bias.part(0, (1,)))
+        return LayerSpans(key, weight.part(1, (1, width)), bias.part(1, (1,)), opposite=negative)
+    return LayerSpans(key, weight, bias, names=_names(attributes, rows))
+
+
+def _label_count(attributes: dict[str, AttributeProto]) -> int:
+    """Return how many labels a classifier has, as numbers or as texts."""
+    for name, attribute in attributes.items():
+        if name.startswith("classlabels_"):
+            labels = len(attribute.ints) or len(attribute.strings)
+            if labels:
+                return labels
+    return 0
+
+
+def _names(attributes: dict[str, AttributeProto], rows: int) -> tuple[str, ...] | None:
+    """Return the labels of a classifier, if they are texts, one for each row."""
     names = None
-    if "classlabels_strings" in held:
+    if "classlabels_strings" in attributes:
         with suppress(UnicodeDecodeError):
-            names = tuple(label.decode() for label in held["classlabels_strings"].strings)
-    if names is not None and len({*names}) != rows:
-        names = None
-    layer = LayerSpans(key, weight, bias, names=names)
-    transform = b""
-    if "post_transform" in held:
-        transform = held["post_transform"].s
-    if rows != 2 or b"SOFTMAX" in transform:
-        return layer
-    values = np.reshape(held["coefficients"].floats, (2, -1))
-    added = np.array(held["intercepts"].floats)
-    if not np.array_equal(values[0], -values[1]) or added[0] != -added[1]:
-        return layer
-    negative, positive = (
-        LayerSpans(key, weight.part(i, (1, size // 2)), bias.part(i, (1,))) for i in range(2)
-    )
-    return LayerSpans(positive.key, positive.weight, positive.bias, opposite=negative)
+            names = tuple(label.decode() for label in attributes["classlabels_strings"].strings)
+    if names is None or len({*names}) != rows:
+        return None
+    return names
 
 
-def _attribute_span(graph: Graph, node: Any, key: str, name: str) -> Span:
-    """Return where the numbers of an attribute are: behind one another, with or without the byte of their field."""
-    i = next(i for i, one in enumerate(graph.model.graph.node) if one.output == node.output)
-    places = [j for j, one in enumerate(node.attribute) if one.name == name]
+def _is_one_logit(attributes: dict[str, AttributeProto]) -> bool:
+    """Return whether the two rows of a classifier are one with opposite signs, and no softmax compares them."""
+    if "post_transform" in attributes and b"SOFTMAX" in attributes["post_transform"].s:
+        return False
+    weights = np.reshape(attributes["coefficients"].floats, (2, -1))
+    biases = np.array(attributes["intercepts"].floats)
+    return bool(np.array_equal(weights[0], -weights[1]) and biases[0] == -biases[1])
+
+
+def _attribute_span(graph: Graph, node: NodeProto, key: str, name: str) -> Span:
+    """Return where the numbers of an attribute are: behind one another, with or without the byte of their field.
+
+    Args:
+        graph, node: where it is.
+        key: what the layer is called.
+        name: of the attribute.
+    """
+    i = next(i for i, other in enumerate(graph.model.graph.node) if other.output == node.output)
+    places = [j for j, attribute in enumerate(node.attribute) if attribute.name == name]
     attribute = node.attribute[places[0]]
     start, end = graph.file.locate([(7, None), (1, i), (5, places[0])])
-    found = [one for one in graph.file.fields(start, end) if one.number == FLOATS]
-    tagged = len(found) > 1
-    span = Span(
-        f"{key}.{name}",
-        graph.path,
-        found[0].tag_at if tagged else found[0].start,
-        "F32",
-        (len(attribute.floats),),
-        tag=FLOATS_TAG if tagged else None,
-    )
-    data = graph.file.read(span.offset, found[-1].end)
+    fields = [one for one in graph.file.fields(start, end) if one.number == FLOATS]
+    # Packed, the numbers are one field; otherwise each is a field by itself, with its tag.
+    offset = fields[0].start
+    tag = None
+    if len(fields) > 1:
+        offset = fields[0].tag_at
+        tag = FLOATS_TAG
+    shape = (len(attribute.floats),)
+    span = Span(f"{key}.{name}", graph.path, offset, "F32", shape, tag=tag)
+    data = graph.file.read(span.offset, fields[-1].end)
     if len(places) != 1 or data != span.pack(np.array(attribute.floats, "<f4").tobytes()):
         raise LevelheadError(
             f"{graph.path}: {span.key} is not stored as plain numbers; export the model again"

@@ -1,16 +1,28 @@
-"""The graph of an ONNX model: who makes and uses each value, which operator a node is, and what is constant."""
+"""The graph of an ONNX model: who makes and uses each value, which operator a node is, and what is constant.
+
+A graph is a list of nodes; each takes values by name and makes others. Weights are initializers, or
+the outputs of nodes called Constant. `Graph` answers what the walk from an output back to the head
+(onnx_walk.py) asks: which node makes a value, which values are constant, of which shape they are.
+"""
+
+from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.class_names import first_repeated
 from ..support.errors import LevelheadError
 from ..support.regular_file import Stamp
 from .protobuf import Steps, WireFile
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto
+
+Message: TypeAlias = Any  # any message of protobuf, whose own class has no types
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 ML_DOMAIN = "ai.onnx.ml"
@@ -20,30 +32,40 @@ CLASSIFIER = "LinearClassifier"  # of that domain, which gives the label and the
 EXTRACTOR = "ArrayFeatureExtractor"  # of that domain: columns by index, or labels by class
 TREES = ("TreeEnsembleClassifier", "TreeEnsembleRegressor", "TreeEnsemble")
 ML_OPERATORS = (ZIP_MAP, NORMALIZER, CLASSIFIER, EXTRACTOR, *TREES)
-PASSING = ("Identity", "Cast", "Transpose", "Reshape")
+PASSING = ("Identity", "Cast", "Transpose", "Reshape")  # what keeps the numbers of a constant
 LINEAR = ("Gemm", "MatMul", "Conv")
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A model without its large numbers, and who makes and uses each of its values."""
+    """A model without its large numbers, and who makes and uses each of its values.
+
+    Args:
+        path, stamp: its file, and what that was when it was read.
+        model: the message of the library, in which large numbers are left out.
+        file: the same file, to look up where a field is in it.
+        named: whether the caller says which layer is the head.
+        walked: what is behind a value, as far as the walk back has come (`layers_behind`).
+        fixed: what `is_constant` said.
+    """
 
     path: Path
-    model: Any
+    model: ModelProto
     file: WireFile
-    stamp: Stamp  # of the file, when it was read
-    named: bool = False  # whether the caller says which layer is the head
-    walked: dict[Hashable, Any] = field(default_factory=dict)  # what is behind a value
-    fixed: dict[str, bool] = field(default_factory=dict)  # what `is_constant` said
+    stamp: Stamp
+    named: bool = False
+    walked: dict[Hashable, Any] = field(default_factory=dict)
+    fixed: dict[str, bool] = field(default_factory=dict)
 
     @cached_property
     def functions(self) -> set[tuple[str, str]]:
         """The operators that the model defines itself: a runtime may take them for those of the same name."""
-        return {(_domain(one), one.name) for one in self.model.functions}
+        return {(_domain(function), function.name) for function in self.model.functions}
 
-    def operator(self, node: Any) -> str:
+    def operator(self, node: NodeProto) -> str:
         """Return which operator a node is: by its name alone if it is one of ONNX itself, else with its domain."""
-        domain, name = _domain(node), node.op_type
+        domain = _domain(node)
+        name = node.op_type
         standard = domain == "" and name not in ML_OPERATORS
         machine_learning = domain == ML_DOMAIN and name in ML_OPERATORS
         if (standard or machine_learning) and (domain, name) not in self.functions:
@@ -51,18 +73,22 @@ class Graph:
         return f"{domain or 'ai.onnx'}::{name}"
 
     @cached_property
-    def makers(self) -> dict[str, Any]:
+    def makers(self) -> dict[str, NodeProto]:
+        """The node that makes each value; none makes an input or an initializer."""
         return {name: node for node in self.model.graph.node for name in node.output}
 
     @cached_property
-    def nodes(self) -> list[Any]:
+    def nodes(self) -> list[NodeProto]:
         """All nodes, also those of graphs in nodes."""
         return list(messages(self.model.graph, "NodeProto"))
 
     @cached_property
     def uses(self) -> Counter[str]:
-        outputs = (output.name for output in self.model.graph.output)
-        return Counter([*outputs, *(name for node in self.nodes for name in node.input)])
+        """How often each value is taken: by nodes, or as an output of the model."""
+        uses = Counter(output.name for output in self.model.graph.output)
+        for node in self.nodes:
+            uses.update(node.input)
+        return uses
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -73,15 +99,12 @@ class Graph:
             graph = infer_shapes(self.model, data_prop=True).graph
         except Exception:  # of many kinds, for a model that cannot be run: then no rank is known
             return {}
-        types = [
-            (one.name, one.type.tensor_type)
-            for one in (*graph.input, *graph.value_info, *graph.output)
-        ]
-        return {
-            name: tuple(n.dim_value for n in kind.shape.dim)
-            for name, kind in types
-            if kind.HasField("shape")
-        }
+        shapes = {}
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            tensor = value.type.tensor_type
+            if tensor.HasField("shape"):
+                shapes[value.name] = tuple(axis.dim_value for axis in tensor.shape.dim)
+        return shapes
 
     def rank(self, value: str) -> int:
         """Return how many axes a value has; 0 if that is not known."""
@@ -89,10 +112,11 @@ class Graph:
 
     def is_constant(self, name: str) -> bool:
         """Return whether a value comes from a constant by way of casts, transposes and scales alone."""
-        way: dict[str, bool] = {}
+        passing = (*PASSING, "DequantizeLinear")
+        way: set[str] = set()  # the values from here back to the one that decides
         while name not in self.fixed and name not in way and name not in self.constants:
-            way[name], node = False, self.makers.get(name)
-            passing = (*PASSING, "DequantizeLinear")
+            way.add(name)
+            node = self.makers.get(name)
             if node is None or self.operator(node) not in passing or not node.input:
                 break
             name = node.input[0]
@@ -100,50 +124,54 @@ class Graph:
         self.fixed.update(dict.fromkeys(way, fixed))
         return fixed
 
-    def moving(self, node: Any) -> list[str]:
+    def moving(self, node: NodeProto) -> list[str]:
         """Return the inputs of a node that are not constant."""
         return [name for name in node.input if name and not self.is_constant(name)]
 
-    def source(self, name: str, through: tuple[str, ...] = PASSING) -> tuple[str, list[Any]]:
+    def source(self, name: str, through: tuple[str, ...] = PASSING) -> tuple[str, list[NodeProto]]:
         """Return the constant, or else the value, that a value comes from, and the nodes that it passes on the way."""
-        passed: dict[str, Any] = {}
+        passed: dict[str, NodeProto] = {}
         while name not in self.constants and name not in passed:
             node = self.makers.get(name)
             if node is None or self.operator(node) not in through or not node.input:
                 break
-            passed[name], name = node, node.input[0]
+            passed[name] = node
+            name = node.input[0]
         return name, list(passed.values())
 
-    def maker(self, name: str, operator: str, *through: str) -> Any:
+    def maker(self, name: str, operator: str, *through: str) -> NodeProto | None:
         """Return the node of this operator that a value comes from, by way of others if they are named; or None."""
-        made = self.makers.get(self.source(name, ("Identity", *through))[0])
-        if made is None or self.operator(made) != operator or not made.input:
+        value, _ = self.source(name, ("Identity", *through))
+        node = self.makers.get(value)
+        if node is None or self.operator(node) != operator or not node.input:
             return None
-        return made
+        return node
 
     @cached_property
-    def constants(self) -> dict[str, tuple[Any, Steps]]:
+    def constants(self) -> dict[str, tuple[TensorProto, Steps]]:
         """{name: (tensor, where it is in the file, as field numbers and indices)}."""
-        given = enumerate(self.model.graph.initializer)
-        found: list[tuple[str, Any, Steps]] = [
-            (one.name, one, [(7, None), (5, i)]) for i, one in given
-        ]
+        # Fields: 7 is the graph of a model, 5 an initializer of a graph, 1 a node of it, 5 an attribute of a node, and
+        # 5 the tensor of an attribute.
+        constants: list[tuple[str, TensorProto, Steps]] = []
+        for i, tensor in enumerate(self.model.graph.initializer):
+            constants.append((tensor.name, tensor, [(7, None), (5, i)]))
         for i, node in enumerate(self.model.graph.node):
             for j, attribute in enumerate(node.attribute):
                 is_value = attribute.name == "value" and node.output
                 if is_value and self.operator(node) == "Constant":
                     steps = [(7, None), (1, i), (5, j), (5, None)]
-                    found.append((node.output[0], attribute.t, steps))
-        if repeated := first_repeated([name for name, *_ in found]):
+                    constants.append((node.output[0], attribute.t, steps))
+        repeated = first_repeated([name for name, _, _ in constants])
+        if repeated:
             raise LevelheadError(f"two constants are called {repeated!r}; export the model again")
-        return {name: (tensor, steps) for name, tensor, steps in found}
+        return {name: (tensor, steps) for name, tensor, steps in constants}
 
     def integers(self, name: str) -> list[int] | None:
         """Return the numbers of a constant, such as a shape; None if it is not one, or they are not known."""
         from onnx.numpy_helper import to_array
 
         try:
-            return [int(one) for one in to_array(self.constants[name][0]).ravel().tolist()]
+            return [int(n) for n in to_array(self.constants[name][0]).ravel().tolist()]
         except Exception:  # of many kinds: the tensor is in another file, unknown, or cut short
             return None
 
@@ -157,13 +185,14 @@ class Graph:
             return None
 
 
-def _domain(one: Any) -> str:
-    if one.domain in STANDARD_DOMAINS:
+def _domain(owner: NodeProto | FunctionProto) -> str:
+    """Return which set of operators a node or a function is of; ONNX's own has two names."""
+    if owner.domain in STANDARD_DOMAINS:
         return ""
-    return one.domain
+    return owner.domain
 
 
-def input_of(node: Any, index: int = 0) -> str:
+def input_of(node: NodeProto, index: int = 0) -> str:
     """Return the name of a node's input; raise LevelheadError if it does not have so many."""
     if index >= len(node.input):
         raise LevelheadError(
@@ -172,38 +201,61 @@ def input_of(node: Any, index: int = 0) -> str:
     return node.input[index]
 
 
-def integer_attribute(node: Any, name: str, default: int) -> int:
+def attribute_of(node: NodeProto, name: str) -> AttributeProto | None:
+    """Return the attribute of this name, or None; of two, which no model should have, the first."""
+    for attribute in node.attribute:
+        if attribute.name == name:
+            return attribute
+    return None
+
+
+def integer_attribute(node: NodeProto, name: str, default: int) -> int:
     """Return an attribute that is a whole number."""
-    return next((one.i for one in node.attribute if one.name == name), default)
+    attribute = attribute_of(node, name)
+    if attribute is None:
+        return default
+    return attribute.i
 
 
-def integers_attribute(node: Any, name: str) -> list[int] | None:
+def integers_attribute(node: NodeProto, name: str) -> list[int] | None:
     """Return an attribute that is a list of whole numbers; None if the node does not have it."""
-    return next((list(one.ints) for one in node.attribute if one.name == name), None)
+    attribute = attribute_of(node, name)
+    if attribute is None:
+        return None
+    return list(attribute.ints)
 
 
-def messages(message: Any, kind: str = "") -> Iterator[Any]:
+def messages(message: Message, kind: str = "") -> Iterator[Message]:
     """Yield a message and all those in it, or those of a kind; no tensor is opened, as that copies its numbers."""
     waiting = [message]
-    for one in waiting:  # which grows
-        if kind in ("", name := one.DESCRIPTOR.name):
-            yield one
+    for inner in waiting:  # which grows
+        name = inner.DESCRIPTOR.name
+        if kind in ("", name):
+            yield inner
         if name in ("TensorProto", "ValueInfoProto"):
             continue
-        for field_of, value in one.ListFields():
-            if field_of.message_type is not None:
-                waiting += [value] if hasattr(value, "DESCRIPTOR") else value
+        for field_of, value in inner.ListFields():
+            if field_of.message_type is None:
+                continue
+            if hasattr(value, "DESCRIPTOR"):
+                waiting.append(value)
+            else:
+                waiting += value
 
 
-def texts(model: Any) -> Iterator[Any]:
-    """Yield every name in a model."""
-    for one in messages(model, "TensorProto"):
-        yield one.name
-        for entry in one.external_data:
+def texts(model: ModelProto) -> Iterator[str | bytes]:
+    """Yield every name in a model; protobuf gives those that are not UTF-8 as bytes."""
+    for tensor in messages(model, "TensorProto"):
+        yield tensor.name
+        for entry in tensor.external_data:
             yield from (entry.key, entry.value)
-    for one in messages(model):
-        if one.DESCRIPTOR.name == "TensorProto":
+    for inner in messages(model):
+        if inner.DESCRIPTOR.name == "TensorProto":
             continue
-        for field_of, value in one.ListFields():
-            if field_of.type == field_of.TYPE_STRING and field_of.name != "doc_string":
-                yield from [value] if isinstance(value, str | bytes) else value
+        for field_of, value in inner.ListFields():
+            if field_of.type != field_of.TYPE_STRING or field_of.name == "doc_string":
+                continue
+            if isinstance(value, str | bytes):
+                yield value
+            else:
+                yield from value

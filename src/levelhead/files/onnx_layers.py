@@ -1,13 +1,31 @@
-"""Linear layers of an ONNX graph: their weights and biases among its constants."""
+"""Linear layers of an ONNX graph: their weights and biases among its constants.
+
+`linear_layer` reads a Gemm, MatMul or Conv: which constant is its weight, behind casts, transposes
+and reshapes, which its bias, and whether the file has the rows of the classes or their columns.
+`biased_layer` does so for a layer whose bias is added by a node of its own.
+"""
+
+from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..heads.graph import Linear
 from ..support.errors import LevelheadError
-from .onnx_graph import LINEAR, Graph, input_of, integers_attribute
+from .onnx_graph import (
+    LINEAR,
+    PASSING,
+    Graph,
+    attribute_of,
+    input_of,
+    integer_attribute,
+    integers_attribute,
+)
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
 # The types of numbers that a Cast may give on the way from a layer to its bias.
 FLOAT_TYPES = {1, 10, 11, 16}
@@ -15,18 +33,26 @@ FLOAT_TYPES = {1, 10, 11, 16}
 
 @dataclass(frozen=True)
 class LinearNode:
-    """A linear layer of the graph: its node, and the names of its weight and bias."""
+    """A linear layer of the graph.
 
-    node: Any
+    Args:
+        node: the Gemm, MatMul, Conv or LinearClassifier; of `rows`, the Concat.
+        weight, bias: the names of the constants.
+        transposed: whether the weight is [d, K], and not [K, d].
+        shape: of the weight, as the file has it or as the graph reshapes it.
+        rows: where each class has a layer of one row: these, in the order of the classes.
+    """
+
+    node: NodeProto
     weight: str
     bias: str | None
     transposed: bool
-    shape: tuple[int, ...] = ()  # of the weight, as the file has it or as the graph reshapes it
-    # Where each class has a layer of one row: these, in the order of the classes.
-    rows: "tuple[LinearNode, ...]" = ()
+    shape: tuple[int, ...] = ()
+    rows: tuple[LinearNode, ...] = ()
 
     @property
     def key(self) -> str:
+        """What to call it: after its weight, which exporters name as the model does."""
         if self.rows:
             return f"{self.rows[0].key}...{self.rows[-1].key}"
         return self.weight.removesuffix(".weight").removesuffix(".coefficients")
@@ -48,45 +74,76 @@ class LinearNode:
         return self.shape[-1 if self.transposed else 0]
 
 
-def linear_layer(graph: Graph, node: Any, added: str | None) -> Linear[str, LinearNode]:
-    """Return the layer that a Gemm, MatMul or Conv is, with what is added to it as its bias."""
+def linear_layer(graph: Graph, node: NodeProto, added: str | None) -> Linear[str, LinearNode]:
+    """Return the layer that a Gemm, MatMul or Conv is, with what is added to it as its bias.
+
+    Args:
+        graph, node: where it is.
+        added: a constant that a node behind it adds to its outputs, or None.
+    """
     operator = graph.operator(node)
     title = f"{operator} {node.name!r}"
-    attributes = {a.name: a.f if a.name in ("alpha", "beta") else a.i for a in node.attribute}
-    weight, turned, shape = _constant_behind(graph, input_of(node, 1))
-    own = None
+    weight = _constant_behind(graph, input_of(node, 1))
+    own_bias = None
     if operator != "MatMul" and len(node.input) > 2:
-        own = node.input[2] or None
-    if own and added:
+        own_bias = node.input[2] or None  # an empty name stands for none
+    if own_bias and added:
         raise LevelheadError(f"something is added to {title}, which has a bias already")
-    if attributes.get("transA"):
+    if integer_attribute(node, "transA", 0):
         raise LevelheadError(f"{title} has its features transposed")
-    rows_last = operator == "MatMul" or (operator == "Gemm" and not attributes.get("transB"))
-    if operator == "Conv" and attributes.get("group", 1) != 1:
-        groups = f"in {attributes['group']} groups; expected one group"
-        raise LevelheadError(f"comes from {title} {groups}")
+    _check_weight(node, operator, title, weight)
+    # MatMul takes [d, K], and so does Gemm unless it says otherwise; Conv takes [K, d, 1, 1].
+    transposed = operator == "MatMul"
+    if operator == "Gemm":
+        transposed = not integer_attribute(node, "transB", 0)
+    if weight.turned:
+        transposed = not transposed
+    bias = None
+    if own_bias or added:
+        constant = _constant_behind(graph, own_bias or added or "")
+        bias = constant.name
+        # What is added to [N, K, H, W] has K numbers along the second axis; a bias of its own has [K].
+        axis = -1
+        if operator == "Conv" and not own_bias:
+            axis = 1 - len(weight.shape)
+        classes = weight.shape[-1 if transposed else 0]
+        _check_bias(constant, axis, classes, title)
+    layer = LinearNode(node, weight.name, bias, transposed, weight.shape)
+    return Linear(weight.name, layer, plain=_factors(node) == (1, 1))
+
+
+def _check_weight(node: NodeProto, operator: str, title: str, weight: _Constant) -> None:
+    """Raise if a weight is not a matrix, or that of a 1x1 convolution in one group."""
+    shape = weight.shape
+    groups = integer_attribute(node, "group", 1)
+    if operator == "Conv" and groups != 1:
+        raise LevelheadError(f"comes from {title} in {groups} groups; expected one group")
     if operator == "Conv" and any(n != 1 for n in shape[2:]):
         kernel = f"with a kernel of {list(shape[2:])}; expected 1x1"
         raise LevelheadError(f"comes from {title} {kernel}")
-    if (turned or operator != "Conv") and len(shape) != 2:
-        raise LevelheadError(f"the weight {weight!r} has shape {list(shape)}; expected a matrix")
-    transposed = rows_last != turned
-    name = None
-    if bias := own or added:
-        name, _, sizes = _constant_behind(graph, bias)
-        classes = shape[-1 if transposed else 0]
-        at = -1
-        if operator == "Conv" and not own:
-            at = 1 - len(shape)
-        if prod(sizes) == classes > 1 and (len(sizes) < -at or sizes[at] != classes):
-            what = f"{name!r}, which is added to {title}, has shape {list(sizes)}"
-            expected = f"expected {classes} numbers along the axis of the classes"
-            raise LevelheadError(f"{what}; {expected}")
-    plain = attributes.get("alpha", 1) == 1 and attributes.get("beta", 1) == 1
-    return Linear(weight, LinearNode(node, weight, name, transposed, shape), plain=plain)
+    if (weight.turned or operator != "Conv") and len(shape) != 2:
+        raise LevelheadError(
+            f"the weight {weight.name!r} has shape {list(shape)}; expected a matrix"
+        )
 
 
-def biased_layer(graph: Graph, node: Any) -> Linear[str, LinearNode] | None:
+def _check_bias(bias: _Constant, axis: int, classes: int, title: str) -> None:
+    """Raise if a bias has K numbers along another axis than that of the classes, counted from the last."""
+    sizes = bias.shape
+    if prod(sizes) == classes > 1 and (len(sizes) < -axis or sizes[axis] != classes):
+        what = f"{bias.name!r}, which is added to {title}, has shape {list(sizes)}"
+        expected = f"expected {classes} numbers along the axis of the classes"
+        raise LevelheadError(f"{what}; {expected}")
+
+
+def _factors(node: NodeProto) -> tuple[float, float]:
+    """Return alpha and beta of a Gemm, ``alpha W x + beta b``; others have 1."""
+    alpha = attribute_of(node, "alpha")
+    beta = attribute_of(node, "beta")
+    return (1 if alpha is None else alpha.f, 1 if beta is None else beta.f)
+
+
+def biased_layer(graph: Graph, node: NodeProto) -> Linear[str, LinearNode] | None:
     """Return the layer that an Add completes by its bias; None if it adds something else."""
     fixed = [name for name in node.input if graph.is_constant(name)]
     moving = graph.moving(node)
@@ -98,26 +155,22 @@ def biased_layer(graph: Graph, node: Any) -> Linear[str, LinearNode] | None:
     return linear_layer(graph, under, fixed[0])
 
 
-def _layer_under(graph: Graph, name: str, bias: str) -> Any:
+def _layer_under(graph: Graph, name: str, bias: str) -> NodeProto | None:
     """Return the linear layer that a bias is added to: at once, or cast, or reshaped with its classes last; or None."""
     value, passed = graph.source(name, ("Identity", "Cast", "Reshape"))
     node = graph.makers.get(value)
     reshapes = [one for one in passed if graph.operator(one) == "Reshape"]
-    casts = {
-        one.i
-        for cast in passed
-        if graph.operator(cast) == "Cast"
-        for one in cast.attribute
-        if one.name == "to"
-    }
-    if node is None or graph.operator(node) not in LINEAR or not casts <= FLOAT_TYPES:
+    if node is None or graph.operator(node) not in LINEAR:
+        return None
+    if not set(_cast_types(graph, passed)) <= FLOAT_TYPES:
         return None
     if not reshapes:
         return node
     if graph.operator(node) == "Conv":
         return None
-    made = [value, *(one.output[0] for one in reshapes)]
-    classes = {graph.shapes.get(one, (0,))[-1] for one in made} - {0}
+    # The size of the last axis, where it is known, is the same before and after each reshape.
+    values = [value, *(reshape.output[0] for reshape in reshapes)]
+    classes = {graph.shapes.get(one, (0,))[-1] for one in values} - {0}
     if len(classes) > 1:
         return None
     # A last axis whose size is not known is that of the classes, if K numbers can be added along it.
@@ -127,9 +180,27 @@ def _layer_under(graph: Graph, name: str, bias: str) -> Any:
     return None
 
 
-def _constant_behind(graph: Graph, name: str) -> tuple[str, bool, tuple[int, ...]]:
-    """Return the constant that a value comes from, used by no other node, if it is transposed, and its last shape."""
-    turned, target = False, None
+def _cast_types(graph: Graph, nodes: list[NodeProto]) -> list[int]:
+    """Return the types of numbers that the casts among these nodes give."""
+    types = []
+    for node in nodes:
+        if graph.operator(node) == "Cast":
+            types += [attribute.i for attribute in node.attribute if attribute.name == "to"]
+    return types
+
+
+class _Constant(NamedTuple):
+    """A constant that a layer uses, as the layer sees it."""
+
+    name: str
+    turned: bool  # whether it is transposed on the way
+    shape: tuple[int, ...]  # before that, as the file has it or as the graph reshapes it
+
+
+def _constant_behind(graph: Graph, name: str) -> _Constant:
+    """Return the constant that a value comes from; raise if another node uses it too, or it is computed."""
+    turned = False
+    target = None  # the shape that the last reshape on the way gives it
     while True:  # ends: a circle is entered by a value that is used twice
         if graph.uses[name] > 1:
             raise LevelheadError(
@@ -137,20 +208,15 @@ def _constant_behind(graph: Graph, name: str) -> tuple[str, bool, tuple[int, ...
             )
         if name in graph.constants:
             shape = tuple(graph.constants[name][0].dims)
-            return name, turned, shape if target is None else _reshaped_to(shape, target)
+            if target is not None:
+                shape = _reshaped_to(shape, target)
+            return _Constant(name, turned, shape)
         node = graph.makers.get(name)
-        operator = "an input"
-        if node is not None:
-            operator = graph.operator(node)
-        if node is not None and operator == "Reshape":
+        if node is None or graph.operator(node) not in PASSING:
+            raise _not_constant(graph, name, node)
+        operator = graph.operator(node)
+        if operator == "Reshape":
             target = target or graph.integers(input_of(node, 1)) or [0]
-        elif node is None or operator not in ("Identity", "Cast", "Transpose"):
-            how = "computed, not constant"
-            if "quantize" in operator.lower():
-                how = "quantized"
-            raise LevelheadError(
-                f"its weights {name!r} are {how} ({operator}); adjust the model before that"
-            )
         elif operator == "Transpose":
             order = integers_attribute(node, "perm") or [1, 0]
             if order not in ([1, 0], sorted(order)):
@@ -163,36 +229,54 @@ def _constant_behind(graph: Graph, name: str) -> tuple[str, bool, tuple[int, ...
         name = input_of(node)
 
 
+def _not_constant(graph: Graph, name: str, node: NodeProto | None) -> LevelheadError:
+    """Return the error for a weight that a node makes, or an input gives."""
+    operator = "an input"
+    if node is not None:
+        operator = graph.operator(node)
+    how = "computed, not constant"
+    if "quantize" in operator.lower():
+        how = "quantized"
+    return LevelheadError(
+        f"its weights {name!r} are {how} ({operator}); adjust the model before that"
+    )
+
+
 def _reshaped_to(shape: tuple[int, ...], target: list[int]) -> tuple[int, ...]:
     """Return the shape that a constant of another shape is given, of which one size may be -1."""
-    rest = abs(prod(target))
-    sizes = tuple(prod(shape) // rest if n == -1 and rest else n for n in target)
+    others = abs(prod(target))  # the product of all sizes but the -1
+    sizes = tuple(prod(shape) // others if n == -1 and others else n for n in target)
     if any(n < 1 for n in sizes) or prod(sizes) != prod(shape):
         reason = f"a weight of shape {list(shape)} is reshaped to {target}"
         raise LevelheadError(f"{reason}; export the model again")
     return sizes
 
 
-def node_of(graph: Graph, weight: str) -> tuple[int, Any, int]:
-    """Return the linear layer whose weight is this constant: its place, its node, and the type it computes in."""
+class FoundNode(NamedTuple):
+    """A linear layer in the list of nodes."""
+
+    index: int  # in that list
+    node: NodeProto
+    dtype: int  # the type of numbers that it computes in, as onnx counts them
+
+
+def node_of(graph: Graph, weight: str) -> FoundNode:
+    """Return the linear layer whose weight is this constant."""
     for i, node in enumerate(graph.model.graph.node):
-        if graph.operator(node) in LINEAR and len(node.input) > 1:
-            name, passed = graph.source(node.input[1])
-            if name == weight:
-                casts = [
-                    to.i
-                    for one in passed
-                    if graph.operator(one) == "Cast"
-                    for to in one.attribute
-                    if to.name == "to"
-                ]
-                return i, node, next(filter(None, casts), graph.constants[name][0].data_type)
+        if graph.operator(node) not in LINEAR or len(node.input) < 2:
+            continue
+        name, passed = graph.source(node.input[1])
+        if name == weight:
+            # Of several casts on the way, the one next to the layer is the first here.
+            casts = [dtype for dtype in _cast_types(graph, passed) if dtype]
+            dtype = casts[0] if casts else graph.constants[name][0].data_type
+            return FoundNode(i, node, dtype)
     raise AssertionError(f"{weight!r} is the weight of a layer that was found")
 
 
-def classifier_key(graph: Graph, node: Any) -> str:
+def classifier_key(graph: Graph, node: NodeProto) -> str:
     """Return a name for a LinearClassifier that no other node has: its own or, failing that, that of its output."""
-    names = Counter(one.name for one in graph.model.graph.node)
+    names = Counter(other.name for other in graph.model.graph.node)
     if node.name and names[node.name] == 1:
         return node.name
     return next(iter(node.output), "")
