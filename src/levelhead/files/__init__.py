@@ -11,8 +11,8 @@ checkpoint_data: what state dicts hold beside tensors, and what stands in for it
 hdf5, protobuf, zip: what their files are made of
 note_behind: a note behind a file's content, of formats that have no place for one
 onnx_file, onnx_edits: the file of an ONNX model without its large numbers; what changes in it
-onnx_graph, onnx_axes, onnx_layers, onnx_classifier, onnx_logit, onnx_walk: its graph, from single nodes to the way back
-    from an output to the head
+onnx_graph, onnx_axes, onnx_layers, onnx_classifier, onnx_logit, onnx_patterns, onnx_walk: its graph, from single nodes
+    to the way back from an output to the head
 tensors, find, find_checks: the tensors of a file; the head among them, by name and shape; what speaks against it
 spans, located: a head as byte ranges of a file; the head in a model's file, once it is found
 numbers, large: the numbers in these ranges, as a `Head`; those of a head too large to hold

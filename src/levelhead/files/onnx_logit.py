@@ -1,16 +1,22 @@
 """Heads in ONNX with a layer of one row for each class, or one logit of two classes, as skl2onnx writes them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..heads.graph import Linear
 from .onnx_axes import MIXED, class_axis, picked_axes
-from .onnx_graph import CLASSIFIER, EXTRACTOR, Graph, integer_attribute
+from .onnx_graph import CLASSIFIER, EXTRACTOR, Graph, attribute_of, integer_attribute
 from .onnx_layers import LinearNode
 
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
-def two_scores_of(graph: Graph, node: Any, is_probability: Callable[[str], bool]) -> str | None:
+
+def two_scores_of(
+    graph: Graph, node: NodeProto, is_probability: Callable[[str], bool]
+) -> str | None:
     """Return the z of which a node makes (-z, z), or the p of (1 - p, p), or which it takes from these; or None.
 
     A Concat makes two scores of one logit, and a Slice or the like takes the second of them again.
@@ -23,16 +29,22 @@ def two_scores_of(graph: Graph, node: Any, is_probability: Callable[[str], bool]
     pair = graph.maker(scores, "Concat")
     if pair is not None:
         return _doubled(graph, pair, is_probability)
-    made = graph.maker(scores, CLASSIFIER)
-    if made is not None and list(made.output[1:2]) == [scores] and _is_binary(made):
+    # A LinearClassifier of one row gives two scores by itself: its second output.
+    classifier = graph.maker(scores, CLASSIFIER)
+    if (
+        classifier is not None
+        and list(classifier.output[1:2]) == [scores]
+        and _is_binary(classifier)
+    ):
         return scores
     return None
 
 
-def _doubled(graph: Graph, pair: Any, is_probability: Callable[[str], bool]) -> str | None:
+def _doubled(graph: Graph, pair: NodeProto, is_probability: Callable[[str], bool]) -> str | None:
     """Return the value that a Concat has twice: with a minus before, or as what a probability leaves of 1."""
     if len(pair.input) != 2 or not _joins_classes(graph, pair):
         return None
+    # The first is to be -z of the second, written as Neg or as a product, or 1 - p.
     first, second = pair.input
     if graph.shapes.get(second, (0, 0))[-1] not in (0, 1):
         return None
@@ -53,7 +65,7 @@ def _doubled(graph: Graph, pair: Any, is_probability: Callable[[str], bool]) -> 
     return None
 
 
-def _joins_classes(graph: Graph, node: Any) -> bool:
+def _joins_classes(graph: Graph, node: NodeProto) -> bool:
     """Return whether a Concat puts values side by side along the axis of the classes: the second, of scores [N, K]."""
     axis = integer_attribute(node, "axis", 0)
     for name in node.input:
@@ -67,54 +79,66 @@ def _joins_classes(graph: Graph, node: Any) -> bool:
     return True
 
 
-def takes_second(graph: Graph, node: Any) -> bool:
+def takes_second(graph: Graph, node: NodeProto) -> bool:
     """Return whether a node takes the second of two columns."""
     operator = graph.operator(node)
     if operator == EXTRACTOR:
         return len(node.input) == 2 and graph.integers(node.input[1]) == [1]
     if operator != "Slice" or len(node.input) < 4:
         return False
-    starts, ends = (graph.integers(name) for name in node.input[1:3])
+    starts = graph.integers(node.input[1])
+    ends = graph.integers(node.input[2])
     return starts == [1] and ends == [2] and picked_axes(graph, node) in ([1], [-1])
 
 
-def _is_binary(node: Any) -> bool:
+def _is_binary(node: NodeProto) -> bool:
     """Return whether a LinearClassifier has two classes, of which the second has the score."""
-    held = {one.name: one for one in node.attribute}
-    labels = sum(len(held[name].ints) for name in held if name == "classlabels_ints")
-    labels += sum(len(held[name].strings) for name in held if name == "classlabels_strings")
-    transform = b"NONE"
-    if "post_transform" in held:
-        transform = held["post_transform"].s
-    return labels == 2 and transform in (b"NONE", b"LOGISTIC")
+    labels = 0
+    numbers = attribute_of(node, "classlabels_ints")
+    if numbers is not None:
+        labels += len(numbers.ints)
+    texts = attribute_of(node, "classlabels_strings")
+    if texts is not None:
+        labels += len(texts.strings)
+    transform = attribute_of(node, "post_transform")
+    keeps_order = transform is None or transform.s in (b"NONE", b"LOGISTIC")
+    return labels == 2 and keeps_order
 
 
 def layer_of_rows(
-    graph: Graph, node: Any, layers: list[list[Linear[str, LinearNode]]]
+    graph: Graph, node: NodeProto, layers: list[list[Linear[str, LinearNode]]]
 ) -> Linear[str, LinearNode] | None:
-    """Return the layer that several of one row each make together, if a Concat has one for each class; or None."""
-    singles = [one[0] for one in layers if len(one) == 1]
+    """Return the layer that several of one row each make together, if a Concat has one for each class; or None.
+
+    Args:
+        graph, node: the Concat.
+        layers: the layers behind each of its inputs.
+    """
+    singles = [heads[0] for heads in layers if len(heads) == 1]
     if len(singles) < len(layers) or not _joins_classes(graph, node):
         return None
-    if not all(map(partial(_is_one_row, graph), node.input, singles)):
+    if not all(
+        _is_one_row(graph, value, single) for value, single in zip(node.input, singles, strict=True)
+    ):
         return None
-    first, *others = singles
-    sigmoids = {"Sigmoid" in one.follows for one in singles}
-    if len(sigmoids) > 1 or len({one.key for one in singles}) < len(singles):
+    # All of them with a sigmoid or none, and no layer twice.
+    sigmoids = {"Sigmoid" in single.follows for single in singles}
+    if len(sigmoids) > 1 or len({single.key for single in singles}) < len(singles):
         return None
     follows = ("Sigmoid",) if sigmoids == {True} else ()
+    first, *others = singles
     if not others:
         return Linear(first.key, first.layer, follows)
-    rows = tuple(one.layer for one in singles)
+    rows = tuple(single.layer for single in singles)
     layer = LinearNode(node, first.layer.weight, first.layer.bias, False, rows=rows)
     return Linear(layer.key, layer, follows)
 
 
-def _is_one_row(graph: Graph, value: str, one: Linear[str, LinearNode]) -> bool:
+def _is_one_row(graph: Graph, value: str, head: Linear[str, LinearNode]) -> bool:
     """Return whether a value is one column: the score of a layer of one row, as it is or as a sigmoid."""
-    if not one.plain or one.layer.rows or one.layer.bias is None:
+    if not head.plain or head.layer.rows or head.layer.bias is None:
         return False
-    if graph.operator(one.layer.node) == CLASSIFIER:
-        picked = graph.makers.get(graph.source(value, ("Identity",))[0])
-        return picked is not None and takes_second(graph, picked)
-    return one.layer.classes == 1 and {*one.follows} <= {"Sigmoid"}
+    if graph.operator(head.layer.node) == CLASSIFIER:
+        picks = graph.makers.get(graph.source(value, ("Identity",))[0])
+        return picks is not None and takes_second(graph, picks)
+    return head.layer.classes == 1 and {*head.follows} <= {"Sigmoid"}

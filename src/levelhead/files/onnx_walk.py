@@ -1,9 +1,17 @@
-"""The walk back through an ONNX graph, from an output to the layers that are its head."""
+"""The walk back through an ONNX graph, from an output to the layers that are its head.
+
+`heads_of` walks by `layers_behind` (heads/graph.py), which asks `_maker_of` of each value what makes
+it: a linear layer, which ends the walk; a node that passes the outputs of a head on, such as a
+softmax, a mean over pixels or a sum of heads; or something that may mix the classes, which is an
+error. `Undecided` is the error that the caller may overrule by naming the layer, `named_layers`.
+"""
+
+from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..heads.graph import Linear, Passes, layers_behind
 from ..support.errors import Advice, LevelheadError
@@ -12,7 +20,6 @@ from .onnx_axes import (
     SUMS,
     class_axis,
     competes,
-    competes_along,
     picked_axes,
     reduced_axes,
 )
@@ -24,10 +31,22 @@ from .onnx_graph import (
     TREES,
     ZIP_MAP,
     Graph,
+    attribute_of,
     input_of,
+    integer_attribute,
 )
 from .onnx_layers import LinearNode, biased_layer, classifier_key, linear_layer
 from .onnx_logit import layer_of_rows, two_scores_of
+from .onnx_patterns import (
+    divided_by_its_sum,
+    is_quantized,
+    quantized_behind,
+    sigmoid_written_out,
+    softmax_written_out,
+)
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
 COMPETING = ("Softmax", "LogSoftmax", "ArgMax", "TopK")
 # What may follow a head: nothing that mixes classes, but softmax.
@@ -51,16 +70,16 @@ class Undecided(LevelheadError):
 
 def heads_of(graph: Graph, value: str) -> list[Linear[str, LinearNode]]:
     """Return the linear layers whose outputs become this value."""
-    layers = list(layers_behind(value, partial(_maker_of, graph), graph.walked).values())
-    for one in layers:
-        if NORMALIZER in one.follows and graph.operator(one.layer.node) != CLASSIFIER:
+    heads = []
+    for head in layers_behind(value, partial(_maker_of, graph), graph.walked).values():
+        # A Normalizer is harmless where a LinearClassifier made probabilities before it.
+        if NORMALIZER in head.follows and graph.operator(head.layer.node) != CLASSIFIER:
             raise Undecided(
-                f"{NORMALIZER} follows the head {one.layer.key!r}, and may mix the classes"
+                f"{NORMALIZER} follows the head {head.layer.key!r}, and may mix the classes"
             )
-    return [
-        replace(one, follows=tuple(name for name in one.follows if name != NORMALIZER))
-        for one in layers
-    ]
+        follows = tuple(name for name in head.follows if name != NORMALIZER)
+        heads.append(replace(head, follows=follows))
+    return heads
 
 
 def named_layers(
@@ -68,7 +87,7 @@ def named_layers(
 ) -> list[Linear[str, LinearNode]] | None:
     """Return the layers of these names, if all are there and come before one of the outputs."""
     before = _values_before(graph, outputs)
-    found: dict[str, Linear[str, LinearNode]] = {}
+    by_name: dict[str, Linear[str, LinearNode]] = {}
     for node in graph.model.graph.node:
         operator = graph.operator(node)
         if operator not in (*LINEAR, "Add", CLASSIFIER) or not before.issuperset(node.output[:1]):
@@ -84,29 +103,34 @@ def named_layers(
             continue  # it is another layer, or one that cannot be changed
         if layer is not None:
             # An Add comes after its layer, and knows the bias.
-            found |= dict.fromkeys(layer.layer.names - {""}, layer)
-    if found.keys() >= set(names):
-        return [found[name] for name in names]
+            by_name |= dict.fromkeys(layer.layer.names - {""}, layer)
+    if by_name.keys() >= set(names):
+        return [by_name[name] for name in names]
     return None
 
 
 def _values_before(graph: Graph, outputs: list[str]) -> set[str]:
     """Return all values that these come from, and themselves."""
-    waiting, seen = list(outputs), set(outputs)
+    waiting = list(outputs)
+    seen = set(outputs)
     while waiting:
         node = graph.makers.get(waiting.pop())
-        new = set() if node is None else {*node.input} - seen
-        seen |= new
-        waiting += new
+        if node is not None:
+            new = {*node.input} - seen
+            seen |= new
+            waiting += new
     return seen
 
 
-def classifier(graph: Graph, node: Any) -> Linear[str, LinearNode]:
+def classifier(graph: Graph, node: NodeProto) -> Linear[str, LinearNode]:
     """Return the layer that a LinearClassifier is; its label is that of the largest score."""
     key = classifier_key(graph, node)
     layer = LinearNode(node, f"{key}.coefficients", f"{key}.intercepts", False)
-    logistic = any(one.name == "post_transform" and one.s == b"LOGISTIC" for one in node.attribute)
-    return Linear(layer.weight, layer, ("Sigmoid", "ArgMax") if logistic else ("ArgMax",))
+    follows = ("ArgMax",)
+    transform = attribute_of(node, "post_transform")
+    if transform is not None and transform.s == b"LOGISTIC":
+        follows = ("Sigmoid", "ArgMax")
+    return Linear(layer.weight, layer, follows)
 
 
 def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
@@ -121,11 +145,15 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
         return classifier(graph, node)
     if operator == NORMALIZER:
         return Passes([input_of(node)], operator)
-    if (source := _softmax_written_out(graph, node)) is not None:
+    # Several nodes that are one function together are known by their last.
+    source = softmax_written_out(graph, node)
+    if source is not None:
         return Passes([source], "Softmax")
-    if (source := _sigmoid_written_out(graph, node)) is not None:
+    source = sigmoid_written_out(graph, node)
+    if source is not None:
         return Passes([source], "Sigmoid")
-    if (source := _divided_by_its_sum(graph, node)) is not None:
+    source = divided_by_its_sum(graph, node, partial(_is_sigmoid, graph))
+    if source is not None:
         return Passes([source])
     if operator in HARMLESS:
         return _harmless(graph, node, value)
@@ -135,7 +163,7 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
         return _concat(graph, node)
     if operator in SUMS:
         return _sum(graph, node)
-    if _is_quantized(operator):
+    if is_quantized(operator):
         raise LevelheadError(
             f"its head is quantized ({operator}); adjust the model before quantizing it"
         )
@@ -146,7 +174,7 @@ def _maker_of(graph: Graph, value: str) -> Linear[str, LinearNode] | Passes:
     raise Undecided(f"comes from {operator}; {EXPECTED}")
 
 
-def _harmless(graph: Graph, node: Any, value: str) -> Passes:
+def _harmless(graph: Graph, node: NodeProto, value: str) -> Passes:
     """Return that a node passes its input on; raise if it is known to mix the classes, or may."""
     operator = graph.operator(node)
     source = input_of(node)
@@ -163,14 +191,15 @@ def _harmless(graph: Graph, node: Any, value: str) -> Passes:
     if operator in COMPETING and not competes(graph, node):
         instead = "export the model with it over the classes, or without it"
         raise LevelheadError(f"{follows}, over another axis than that of the classes; {instead}")
-    pads = any(one.name == "count_include_pad" and one.i for one in node.attribute)
-    named = ""
+    # A mean over zeros at the border makes what is added smaller there, and a Relu cuts it.
+    pads = integer_attribute(node, "count_include_pad", 0)
+    decides = ""
     if operator in ("Sigmoid", *COMPETING):
-        named = operator
-    return Passes([source], named, plain=operator != "Relu" and not pads)
+        decides = operator
+    return Passes([source], decides, plain=operator != "Relu" and not pads)
 
 
-def _check_mean(graph: Graph, node: Any, follows: str) -> None:
+def _check_mean(graph: Graph, node: NodeProto, follows: str) -> None:
     """Raise if a mean is over the classes, or may be, unless it is of layers of one row each."""
     source = input_of(node)
     axes = reduced_axes(graph, node)
@@ -180,22 +209,25 @@ def _check_mean(graph: Graph, node: Any, follows: str) -> None:
     over_classes = known and classes in [axis % rank for axis in axes]
     if known and not over_classes:
         return
-    if any(one.layer.classes != 1 for one in heads_of(graph, source)):
+    if any(head.layer.classes != 1 for head in heads_of(graph, source)):
         if over_classes:
             raise LevelheadError(f"{follows}, and its mean is over the classes")
         raise Undecided(f"{follows}, and its mean may be over the classes")
 
 
-def _resizes_each_class(graph: Graph, node: Any) -> bool:
+def _resizes_each_class(graph: Graph, node: NodeProto) -> bool:
     """Return whether a Resize is of pixels [N, K, H, W], class by class, and adds nothing of its own."""
     source = input_of(node)
-    before, after = (graph.shapes.get(name, ()) for name in (source, node.output[0]))
+    before = graph.shapes.get(source, ())
+    after = graph.shapes.get(node.output[0], ())
     same = len(before) == len(after) == 4 and 0 < before[1] == after[1]
-    how = [one.s for one in node.attribute if one.name == "coordinate_transformation_mode"]
-    return same and b"tf_crop_and_resize" not in how and class_axis(graph, source) == 1
+    # This mode takes a number of its own for what lies outside.
+    mode = attribute_of(node, "coordinate_transformation_mode")
+    crops = mode is not None and mode.s == b"tf_crop_and_resize"
+    return same and not crops and class_axis(graph, source) == 1
 
 
-def _pick(graph: Graph, node: Any, value: str) -> Passes:
+def _pick(graph: Graph, node: NodeProto, value: str) -> Passes:
     """Return that a node only picks entries: of what is decided already, or along other axes than the classes."""
     operator = graph.operator(node)
     source = input_of(node)
@@ -206,8 +238,9 @@ def _pick(graph: Graph, node: Any, value: str) -> Passes:
         if not _is_decided(graph, indices):
             raise Undecided(f"{follows}, and picks by something else than the largest score")
         return Passes([indices])
-    if (one := two_scores_of(graph, node, partial(_is_sigmoid, graph))) is not None:
-        return Passes([one])
+    logit = two_scores_of(graph, node, partial(_is_sigmoid, graph))
+    if logit is not None:
+        return Passes([logit])
     if _is_decided(graph, source):
         return Passes([source])
     if operator == "Transpose":
@@ -226,29 +259,31 @@ def _pick(graph: Graph, node: Any, value: str) -> Passes:
 
 def _is_sigmoid(graph: Graph, value: str) -> bool:
     """Return whether a value has the sigmoids of a head."""
-    return all("Sigmoid" in one.follows for one in heads_of(graph, value))
+    return all("Sigmoid" in head.follows for head in heads_of(graph, value))
 
 
 def _is_decided(graph: Graph, value: str) -> bool:
     """Return whether a softmax or argmax over the classes lies between the head and a value."""
-    return all({*one.follows} & {*COMPETING} for one in heads_of(graph, value))
+    return all({*head.follows} & {*COMPETING} for head in heads_of(graph, value))
 
 
-def _concat(graph: Graph, node: Any) -> Linear[str, LinearNode] | Passes:
+def _concat(graph: Graph, node: NodeProto) -> Linear[str, LinearNode] | Passes:
     """Return the head that a Concat makes: of one row for each class, or the two scores of one logit."""
-    if (one := two_scores_of(graph, node, partial(_is_sigmoid, graph))) is not None:
-        return Passes([one], "ArgMax")
-    layers = [heads_of(graph, name) for name in node.input]
-    if (layer := layer_of_rows(graph, node, layers)) is not None:
+    logit = two_scores_of(graph, node, partial(_is_sigmoid, graph))
+    if logit is not None:
+        return Passes([logit], "ArgMax")
+    layer = layer_of_rows(graph, node, [heads_of(graph, name) for name in node.input])
+    if layer is not None:
         return layer
     raise Undecided(f"comes from Concat {node.name!r}, of values that are not one for each class")
 
 
-def _sum(graph: Graph, node: Any) -> Linear[str, LinearNode] | Passes:
+def _sum(graph: Graph, node: NodeProto) -> Linear[str, LinearNode] | Passes:
     """Return what a sum or product is: a layer and its bias, heads that are added up, or a head times one number."""
     first = input_of(node)
     operator = graph.operator(node)
-    if (layer := biased_layer(graph, node)) is not None:
+    layer = biased_layer(graph, node)
+    if layer is not None:
         return layer
     fixed = [name for name in node.input if graph.is_constant(name)]
     moving = graph.moving(node)
@@ -257,123 +292,12 @@ def _sum(graph: Graph, node: Any) -> Linear[str, LinearNode] | Passes:
     if len(fixed) == 1:
         constant = graph.constants.get(fixed[0])
     is_number = constant is not None and prod(constant[0].dims) == 1
-    if added or (operator in ("Mul", "Div") and moving == [first] and is_number):
+    times_number = operator in ("Mul", "Div") and moving == [first] and is_number
+    if added or times_number:
         return Passes(moving, plain=False)
-    if (quantized := _quantized_behind(graph, node)) is not None:
+    quantized = quantized_behind(graph, node)
+    if quantized is not None:
         raise LevelheadError(
             f"its head is quantized ({quantized}); adjust the model before quantizing it"
         )
     raise Undecided(f"{operator} {node.name!r} follows the head, and may mix or shift the classes")
-
-
-def _softmax_written_out(graph: Graph, node: Any) -> str | None:
-    """Return the value whose softmax a node ends: exp(x - max x), or exp(x), divided by its sum; None for another."""
-    if graph.operator(node) != "Div" or len(node.input) != 2:
-        return None
-    exp = graph.maker(node.input[0], "Exp")
-    total = graph.maker(node.input[1], "ReduceSum", "Reshape", "Expand")
-    if exp is None or total is None or graph.maker(total.input[0], "Exp") is not exp:
-        return None
-    axes = reduced_axes(graph, total)
-    rank = graph.rank(exp.output[0])
-    if axes and rank:
-        axis = axes[0] % rank
-    else:
-        axis = next(iter(axes), 0)
-    if len(axes) != 1 or not _is_of_all(graph, node.input[1], axis, rank):
-        return None
-    source = exp.input[0]
-    less = graph.maker(exp.input[0], "Sub")
-    # What is the same for all classes changes no softmax.
-    if less is not None and len(less.input) == 2 and _is_of_all(graph, less.input[1], axis, rank):
-        source = less.input[0]
-    if competes_along(graph, source, axis):
-        return source
-    return None
-
-
-def _is_of_all(graph: Graph, name: str, axis: int, rank: int) -> bool:
-    """Return whether a value is one number for all classes: in an axis that was kept, or put back."""
-    reduced = graph.maker(name, "ReduceSum") or graph.maker(name, "ReduceMax")
-    sizes = graph.shapes.get(name, ())
-    if reduced is not None and all(one.i for one in reduced.attribute if one.name == "keepdims"):
-        over = [n % rank if rank else n for n in reduced_axes(graph, reduced)]
-        if over == [axis]:
-            return True
-    return rank == len(sizes) == 2 and sizes[axis] == 1
-
-
-def _sigmoid_written_out(graph: Graph, node: Any) -> str | None:
-    """Return the value whose sigmoid a node ends, 1 / (1 + exp(-x)); None for another."""
-    if graph.operator(node) != "Reciprocal":
-        return None
-    total = graph.maker(input_of(node), "Add")
-    if total is None or len(total.input) != 2:
-        return None
-    for one, exponential in (total.input, [*total.input][::-1]):
-        exp = graph.maker(exponential, "Exp")
-        if exp is not None and graph.number(one) == 1:
-            negative = graph.maker(exp.input[0], "Neg")
-            if negative is not None:
-                return negative.input[0]
-            times = graph.maker(exp.input[0], "Mul")
-            if times is not None and len(times.input) == 2 and graph.number(times.input[1]) == -1:
-                return times.input[0]
-    return None
-
-
-def _divided_by_its_sum(graph: Graph, node: Any) -> str | None:
-    """Return the sigmoids that a node divides by their sum, one for all classes; None for another node.
-
-    Which class is the largest stays as it is. skl2onnx adds a number to both, where the sum is 0.
-    """
-    if graph.operator(node) != "Div" or len(node.input) != 2:
-        return None
-    above, below = (_without_mask(graph, name) for name in node.input)
-    total = graph.maker(below, "ReduceSum")
-    if total is None or graph.source(total.input[0], ("Identity",))[0] != above:
-        return None
-    axes = reduced_axes(graph, total)
-    kept = all(one.i for one in total.attribute if one.name == "keepdims")
-    if len(axes) != 1 or not kept or not competes_along(graph, above, axes[0]):
-        return None
-    if _is_sigmoid(graph, above):
-        return above
-    return None
-
-
-def _without_mask(graph: Graph, name: str) -> str:
-    """Return a value without what skl2onnx adds to it where a sum is 0: not(sum), as a number."""
-    name = graph.source(name, ("Identity",))[0]
-    added = graph.maker(name, "Add")
-    if added is None or len(added.input) != 2:
-        return name
-    mask = added.input[1]
-    times = graph.maker(mask, "Mul")
-    if times is not None:
-        mask = times.input[0]
-    is_zero = graph.maker(mask, "Not", "Cast")
-    if is_zero is None or graph.maker(is_zero.input[0], "ReduceSum", "Cast") is None:
-        return name
-    return graph.source(added.input[0], ("Identity",))[0]
-
-
-def _is_quantized(operator: str) -> bool:
-    """Return whether a node computes with whole numbers, or packs or unpacks them."""
-    name = operator.rpartition("::")[2]
-    begins = ("Q", "Dequantize", "DynamicQuantize")
-    return "Integer" in name or "NBits" in name or name.startswith(begins)
-
-
-def _quantized_behind(graph: Graph, node: Any, most: int = 4) -> str | None:
-    """Return the quantized node that a sum comes from, by way of few scales and casts alone."""
-    level = [node]
-    for _ in range(most):
-        names = dict.fromkeys(name for one in level for name in one.input)
-        makers = [graph.makers[name] for name in names if name in graph.makers]
-        for one in makers:
-            if _is_quantized(graph.operator(one)):
-                return graph.operator(one)
-        passing = [one for one in makers if graph.operator(one) in (*SUMS, "Cast", "Reshape")]
-        level = list({id(one): one for one in passing}.values())
-    return None
