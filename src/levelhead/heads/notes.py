@@ -1,12 +1,20 @@
-"""The note of an adjustment: what was done to which head. Files have it in metadata, models and adapters in configs."""
+"""The note of an adjustment: what was done to which head. Files have it in metadata, models and adapters in configs.
+
+A note is a dict as JSON holds it: version, rule, strength, scale [K], offset [K], counts, head (the
+names of its layers), and by where it is bias and before (files) or sha256 and rounded (configs).
+Metadata of files holds texts alone, so that each field is an entry of its own (`note_entries`,
+`note_from`). A config that `save_pretrained` writes has the note under a key, and that of a PEFT
+adapter behind its version (`leave_note`). Whatever is read may have been written by somebody else,
+and is checked (`check_note`, `is_note`).
+"""
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -15,10 +23,14 @@ from ..support.errors import LevelheadError
 from ..support.regular_file import bytes_at
 from ..support.text import parse_json
 
-Note = Mapping[str, Any]
+Note: TypeAlias = Mapping[str, Any]  # as JSON holds it
+LibraryModel: TypeAlias = (
+    Any  # a model of transformers or PEFT, or any other: its config is asked for by getattr
+)
 NOTE_KEY = "levelhead"  # of a config, and so of config.json
 # PEFT warns of what its config does not know, but of a version "0.21.2@levelhead:{...}" it reads what precedes the @.
 IN_VERSION = "@levelhead:"
+# The fields of a note that are texts; the others are JSON where only texts can be.
 TEXTS = ("version", "rule", "bias", "sha256")
 # The entries of a note in a file's metadata: {name there: field}. A snapshot's entries have the same prefix; those are
 # not a note's.
@@ -31,19 +43,33 @@ _ADAPTER = re.compile(r"\.modules_to_save\.([^.]+)")
 
 def note_entries(note: Note) -> dict[str, str]:
     """Return a note as the strings that metadata can hold: texts as they are, everything else as JSON."""
-    held = {key: (field, note[field]) for key, field in NOTE.items() if field in note}
-    return {
-        key: value if field in TEXTS else json.dumps(value) for key, (field, value) in held.items()
-    }
+    entries = {}
+    for key, field in NOTE.items():
+        if field in TEXTS and field in note:
+            entries[key] = note[field]
+        elif field in note:
+            entries[key] = json.dumps(note[field])
+    return entries
 
 
 def note_from(entries: Mapping[str, str], file: Path) -> dict[str, Any] | None:
-    """Return the note among a file's metadata, or None."""
-    ours = {field: entries[key] for key, field in NOTE.items() if key in entries}
-    if "rule" not in ours:
+    """Return the note among a file's metadata, or None if there is none.
+
+    Raises:
+        LevelheadError: there is one, and it is damaged.
+    """
+    texts = {field: entries[key] for key, field in NOTE.items() if key in entries}
+    if "rule" not in texts:
         return None
-    note = {field: text if field in TEXTS else _json(text) for field, text in ours.items()}
-    return check_note(None if None in note.values() else note, file)
+    note = {}
+    for field, text in texts.items():
+        if field in TEXTS:
+            note[field] = text
+        else:
+            note[field] = _json(text)
+    if None in note.values():  # an entry that is no JSON: damaged
+        return check_note(None, file)
+    return check_note(note, file)
 
 
 def note_from_json(data: bytes | None, file: Path) -> dict[str, Any] | None:
@@ -53,31 +79,32 @@ def note_from_json(data: bytes | None, file: Path) -> dict[str, Any] | None:
     return None
 
 
-def _json(text: str | bytes) -> Any:
+def _json(text: str | bytes) -> object:
     """Return what JSON says; None if it is none."""
     try:
-        return parse_json(text if isinstance(text, str) else text.decode())
+        if isinstance(text, bytes):
+            text = text.decode()
+        return parse_json(text)
     except ValueError:
         return None
 
 
-def check_note(note: Any, file: Path) -> dict[str, Any]:
+def check_note(note: object, file: Path) -> dict[str, Any]:
     """Return the note if an adjustment of a file can have written it: others may write into its metadata too."""
-    valid = _says_what_was_done(note) and note.get("bias") in ("scale", "keep")
-    if valid and "before" in note:
-        check_note(note["before"], file)
-    if not valid:
+    if not _says_what_was_done(note) or note.get("bias") not in ("scale", "keep"):
         reason = "its record of an earlier adjustment is damaged"
         raise LevelheadError(f"{file}: {reason}; save the model again without it")
-    return note
+    if "before" in note:  # a head that was adjusted twice: the note of the first
+        check_note(note["before"], file)
+    return dict(note)
 
 
-def is_note(note: Any) -> TypeGuard[Note]:
+def is_note(note: object) -> TypeGuard[Note]:
     """Return whether something in a config is a note of ours, with the sha256 of what changed."""
     return _says_what_was_done(note) and isinstance(note.get("sha256"), str)
 
 
-def _says_what_was_done(note: Any) -> bool:
+def _says_what_was_done(note: object) -> TypeGuard[Note]:
     """Return whether something has the entries of a note: version, rule, strength, head, scale and offset."""
     if not isinstance(note, Mapping):
         return False
@@ -114,43 +141,46 @@ def done_text(rule: str, strength: float | None) -> str:
 def digests_in(note: Note) -> tuple[str, ...]:
     """Return every sha256 by which a note knows the head: as it is, and rounded to other dtypes."""
     rounded = note.get("rounded")
-    others = []
-    if isinstance(rounded, list):
-        others = [one for one in rounded if isinstance(one, str)]
-    return note["sha256"], *others
+    if not isinstance(rounded, list):
+        return (note["sha256"],)
+    return note["sha256"], *(digest for digest in rounded if isinstance(digest, str))
 
 
-def note_in_version(version: Any) -> Any:
+def note_in_version(version: object) -> object:
     """Return what is noted behind the version in an adapter's config, or None; `is_note` tells whether it is a note."""
     if isinstance(version, str):
         return _json(version.partition(IN_VERSION)[2])
     return None
 
 
-def leave_note(model: Any, note: Note) -> Callable[[], None]:
+def leave_note(model: LibraryModel, note: Note) -> Callable[[], None]:
     """Write a note into the config that `save_pretrained` saves with a model or an adapter; return the way back."""
-    config, back = getattr(model, "config", None), []
+    back: list[Callable[[], None]] = []
+    config = getattr(model, "config", None)
     if callable(getattr(config, "to_json_string", None)):
         back.append(partial(_put, config, getattr(config, NOTE_KEY, None)))
         _put(config, dict(note))
-    names = dict.fromkeys(
-        name for path in note.get("head", ()) for name in _ADAPTER.findall(f".{path}")
-    )
-    # Whose own heads were adjusted.
-    for adapter in [one for name, one in _adapters(model).items() if name in names]:
+    # An adapter has a head of its own, under its name in the paths of the head.
+    adjusted_adapters = set[str]()
+    for path in note.get("head", ()):
+        adjusted_adapters.update(_ADAPTER.findall(f".{path}"))
+    for name, adapter in _adapters(model).items():
+        if name not in adjusted_adapters:
+            continue
         back.append(partial(setattr, adapter, "peft_version", adapter.peft_version))
         version, *_ = adapter.peft_version.partition(IN_VERSION)
         adapter.peft_version = f"{version}{IN_VERSION}{json.dumps(note)}"
     return partial(run_all, back)
 
 
-def extend_note(model: Any, facts: Note) -> None:
+def extend_note(model: LibraryModel, facts: Note) -> None:
     """Add facts, as JSON can hold them, to the note that an adjustment left in a model's config, if there is one."""
-    if notes := notes_in_configs(model):
+    notes = notes_in_configs(model)
+    if notes:
         leave_note(model, {**notes[0], **facts})
 
 
-def drop_note(model: Any) -> None:
+def drop_note(model: LibraryModel) -> None:
     """Take the notes out of the configs of a model and its active adapters, as its head is about to be trained on."""
     if is_note(getattr(getattr(model, "config", None), NOTE_KEY, None)):
         _put(model.config, None)
@@ -165,25 +195,34 @@ def run_all(steps: Sequence[Callable[[], None]]) -> None:
         step()
 
 
-def notes_in_configs(model: Any) -> list[Note]:
+def notes_in_configs(model: LibraryModel) -> list[Note]:
     """Return what the configs of a model and its active adapters say was done."""
-    own = getattr(getattr(model, "config", None), NOTE_KEY, None)
-    return [
-        n
-        for n in (own, *(note_in_version(a.peft_version) for a in _adapters(model).values()))
-        if is_note(n)
-    ]
+    candidates = [getattr(getattr(model, "config", None), NOTE_KEY, None)]
+    for adapter in _adapters(model).values():
+        candidates.append(note_in_version(adapter.peft_version))
+    return [note for note in candidates if is_note(note)]
 
 
-def notes_in_files(model: Any, digests: Callable[[bytes, str], tuple[str, ...]]) -> Iterator[Note]:
-    """Yield what the safetensors files of the folder that a model was loaded from say, with the sha256 of the head."""
+def notes_in_files(
+    model: LibraryModel, digests: Callable[[bytes, str], tuple[str, ...]]
+) -> Iterator[Note]:
+    """Yield what the safetensors files of the folder that a model was loaded from say, with the sha256 of the head.
+
+    `levelhead adjust` leaves its note in the file alone; transformers does not keep it when it loads
+    the model, but remembers the folder.
+
+    Args:
+        model: of transformers; others have no folder.
+        digests: returns the sha256 of the bytes of a tensor in a dtype, as it is and rounded.
+    """
     folder = getattr(getattr(model, "config", None), "_name_or_path", None)
-    for file in (
-        sorted(Path(folder).glob("*.safetensors")) if isinstance(folder, str) and folder else []
-    ):
+    if not isinstance(folder, str) or not folder:
+        return
+    for file in sorted(Path(folder).glob("*.safetensors")):
         try:
             header = read_header(file)
-            if (note := note_from(header.metadata, file)) is None:
+            note = note_from(header.metadata, file)
+            if note is None:
                 continue
             part = "weight" if multiplied(note) else "bias"
             tensor = header.tensors[f"{note['head'][0]}.{part}"]
@@ -194,21 +233,25 @@ def notes_in_files(model: Any, digests: Callable[[bytes, str], tuple[str, ...]])
             continue  # not ours to complain about: the model is in memory
 
 
-def _adapters(model: Any) -> dict[str, Any]:
+def _adapters(model: LibraryModel) -> dict[str, Any]:
     """Return the configs of a model's active adapters that have a version (since PEFT 0.18), by name."""
     configs = getattr(model, "peft_config", None)
     if not isinstance(configs, Mapping):
         return {}
-    active: Any = model.active_adapters  # a property in PEFT, a method in transformers
-    names: Any = active() if callable(active) else active
-    return {
-        name: configs[name]
-        for name in names
-        if isinstance(getattr(configs[name], "peft_version", None), str)
-    }
+    active = model.active_adapters  # a property in PEFT, a method in transformers
+    if isinstance(active, Iterable):
+        names = list(active)
+    else:
+        names = list(active())
+    adapters = {}
+    for name in names:
+        if isinstance(getattr(configs[name], "peft_version", None), str):
+            adapters[name] = configs[name]
+    return adapters
 
 
-def _put(config: Any, note: Any) -> None:
+def _put(config: object, note: object) -> None:
+    """Set the note of a config; None takes it out."""
     if note is not None:
         setattr(config, NOTE_KEY, note)
     elif hasattr(config, NOTE_KEY):

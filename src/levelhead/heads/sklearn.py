@@ -1,6 +1,10 @@
-"""The head of a scikit-learn model that scores K > 2 classes as ``x @ coef_.T + intercept_``; others are refused."""
+"""The head of a scikit-learn model that scores K > 2 classes as ``x @ coef_.T + intercept_``; others are refused.
 
-from typing import Any
+`linear_model` looks through pipelines and searches for the model that predicts; `read` tries on
+random features that its scores are those of its coefficients, as a subclass may do something else.
+"""
+
+from typing import Any, TypeAlias
 from warnings import catch_warnings
 
 import numpy as np
@@ -13,32 +17,35 @@ with naming_what_is_missing():
     from sklearn.frozen import FrozenEstimator
     from sklearn.utils.validation import check_is_fitted
 
+# Which attributes an estimator has depends on its kind and on whether it is fitted; no type says so.
+Estimator: TypeAlias = Any
 _WRAP_IT = "wrap it in levelhead.hosts.sklearn.AdjustedClassifier, which works on scores"
 
 
-def read(estimator: Any) -> Head:
+def read(estimator: Estimator) -> Head:
     """Read the head of a fitted linear classifier of three or more classes.
 
     Args:
         estimator: a linear classifier, or a pipeline, search or FrozenEstimator around one.
 
     Returns:
-        weight [K, d] from `coef_`; bias [K] from `intercept_`, or None if the model was fitted without one; names from
-        `classes_`.
+        weight [K, d] from `coef_`; bias [K] from `intercept_`, or None if the model was fitted
+        without one; names from `classes_`.
+
+    Raises:
+        LevelheadError: it has two classes, or does not score classes by these alone; the message
+            says what to do.
     """
     model = linear_model(estimator)
     head = Head(model.coef_, _bias(model), [str(label) for label in model.classes_])
-    probe = (
-        np.random.default_rng(0)
-        .standard_normal((8, head.weight.shape[1]))
-        .astype(head.weight.dtype)
-    )
+    rng = np.random.default_rng(0)
+    probe = rng.standard_normal((8, head.weight.shape[1])).astype(head.weight.dtype)
     with catch_warnings(action="ignore"):  # about the feature names that the probe does not have
         scores = model.decision_function(probe)
         labels = model.predict(probe)
-    if scores.shape != (8, head.classes) or not np.allclose(
-        scores, head.logits(probe), rtol=1e-3, atol=1e-5
-    ):
+    # A model may scale its features first, or vote between pairs of classes.
+    same_shape = scores.shape == (8, head.classes)
+    if not same_shape or not np.allclose(scores, head.logits(probe), rtol=1e-3, atol=1e-5):
         raise LevelheadError(
             f"{_kind(model)} does not score classes by coef_ and intercept_ alone; {_WRAP_IT}"
         )
@@ -49,12 +56,13 @@ def read(estimator: Any) -> Head:
     return head
 
 
-def write(estimator: Any, head: Head) -> None:
+def write(estimator: Estimator, head: Head) -> None:
     """Put a head into a fitted linear classifier, in place; dtype and memory layout stay the model's own.
 
     Args:
         estimator: as for `read`; changed in place.
-        head: weight [K, d] and bias [K], of the model's shapes. A bias for a model without one is added.
+        head: weight [K, d] and bias [K], of the model's shapes. A bias for a model without one is
+            added.
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
@@ -66,7 +74,8 @@ def write(estimator: Any, head: Head) -> None:
     >>> np.allclose(model.decision_function(X), before * [1, 1, 2.5 ** 0.5])
     True
     """
-    model, new = linear_model(estimator), head.numpy()
+    model = linear_model(estimator)
+    new = head.numpy()
     if new.weight.shape != model.coef_.shape:
         want = list(model.coef_.shape)
         got = list(new.weight.shape)
@@ -75,23 +84,20 @@ def write(estimator: Any, head: Head) -> None:
         raise LevelheadError(
             f"expected a bias [{new.classes}]: {_kind(model)} has an intercept, the head has none"
         )
-    model.coef_ = np.array(
-        new.weight, dtype=model.coef_.dtype, order="F" if np.isfortran(model.coef_) else "C"
-    )
+    order = "F" if np.isfortran(model.coef_) else "C"
+    model.coef_ = np.array(new.weight, dtype=model.coef_.dtype, order=order)
     if new.bias is not None:
         model.intercept_ = np.array(new.bias, dtype=np.asarray(model.intercept_).dtype)
 
 
-def linear_model(estimator: Any) -> Any:
+def linear_model(estimator: Estimator) -> Estimator:
     """Return the fitted linear model of three or more classes in an estimator, or raise with the reason."""
     check_is_fitted(estimator)
     model = innermost(estimator)
     coef = getattr(model, "coef_", None)
-    if (
-        coef is None
-        or isinstance(getattr(type(model), "coef_", None), property)
-        or not hasattr(model, "classes_")
-    ):
+    # A kernel machine computes it from what it holds, and setting it would do nothing.
+    is_computed = isinstance(getattr(type(model), "coef_", None), property)
+    if coef is None or is_computed or not hasattr(model, "classes_"):
         raise LevelheadError(
             f"{_kind(model)} has no linear head of its own (no coef_ that can be set); {_WRAP_IT}"
         )
@@ -103,7 +109,7 @@ def linear_model(estimator: Any) -> Any:
     return model
 
 
-def innermost(estimator: Any) -> Any:
+def innermost(estimator: Estimator) -> Estimator:
     """Return the estimator that predicts in the end: of a pipeline the last step, of a search the best one."""
     if hasattr(estimator, "best_estimator_"):
         return innermost(estimator.best_estimator_)
@@ -114,12 +120,13 @@ def innermost(estimator: Any) -> Any:
     return estimator
 
 
-def _bias(model: Any) -> np.ndarray | None:
+def _bias(model: Estimator) -> np.ndarray | None:
     """Return the bias, or None if no intercept was fitted: some models then keep a scalar 0.0, others K zeros."""
     intercept = np.asarray(getattr(model, "intercept_", 0.0))
-    fitted = intercept.ndim == 1 and (getattr(model, "fit_intercept", True) or intercept.any())
-    return intercept if fitted else None
+    if intercept.ndim == 1 and (getattr(model, "fit_intercept", True) or intercept.any()):
+        return intercept
+    return None
 
 
-def _kind(model: Any) -> str:
+def _kind(model: Estimator) -> str:
     return type(model).__name__
